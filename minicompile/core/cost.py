@@ -1,0 +1,205 @@
+"""What an ATen op costs, in seconds: one table for the whole compiler.
+
+In: an FX node with fake values. Out: an estimate, by the roofline: the
+longer of the time to move its bytes and the time to do its arithmetic,
+plus a launch. An op that no row knows is never free: it is charged its
+bytes many times over, and `known` says so. PyTorch's are
+torch/utils/flop_counter.py and torch/_inductor/analysis/device_info.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import fx
+
+from .graph import nbytes, value
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a device can do in a second, and what a kernel's start costs."""
+
+    bandwidth: float  # bytes moved
+    arithmetic: dict[torch.dtype, float]  # operations of a matmul
+    launch: float  # seconds
+
+
+#: One H200 as measured in this book; one core's share of a CPU.
+MACHINES = {
+    "cuda": Machine(4.2e12, {torch.bfloat16: 7.8e14, torch.float16: 7.8e14,
+                             torch.float32: 5e13, torch.float64: 3e13},
+                    2e-6),
+    "cpu": Machine(1.2e10, {torch.float32: 1e11, torch.float64: 5e10,
+                            torch.bfloat16: 2e10, torch.float16: 2e10},
+                   1e-6),
+}
+
+#: How much slower than its bytes an op is that no table knows.
+UNKNOWN = 8.0
+
+
+def machine_of(node: fx.Node) -> Machine:
+    """The machine a node runs on."""
+    for tensor in _tensors(value(node)):
+        return MACHINES.get(tensor.device.type, MACHINES["cpu"])
+    return MACHINES["cpu"]
+
+
+def seconds(node: fx.Node) -> float:
+    """The time of the node run by itself, memory to memory."""
+    if is_free(node):
+        return 0.0
+    machine = machine_of(node)
+    moving = moved(node) / machine.bandwidth
+    if not known(node):
+        moving *= UNKNOWN
+    return max(moving, _arithmetic(node, machine)) + machine.launch
+
+
+def one_pass(node: fx.Node) -> float:
+    """The time to read or write the node's value once."""
+    return sum(map(nbytes, _tensors(value(node)))) / (
+        machine_of(node).bandwidth)
+
+
+def moved(node: fx.Node) -> int:
+    """Bytes the node reads and writes."""
+    read = sum(nbytes(tensor) for source in node.all_input_nodes
+               for tensor in _tensors(value(source)))
+    return read + sum(map(nbytes, _tensors(value(node))))
+
+
+def flops(node: fx.Node) -> float:
+    """Multiplications and additions of a matmul-like op; 0 for others."""
+    rule = FLOPS.get(getattr(node.target, "overloadpacket", None))
+    return float(rule(node)) if rule else 0.0
+
+
+def _arithmetic(node: fx.Node, machine: Machine) -> float:
+    """Seconds of arithmetic."""
+    work = flops(node)
+    if not work:
+        return 0.0
+    dtype = next(_tensors(value(node))).dtype
+    return work / machine.arithmetic.get(
+        dtype, min(machine.arithmetic.values()))
+
+
+def _tensors(held: object):
+    """The tensors in a node's value."""
+    if isinstance(held, torch.Tensor):
+        yield held
+    elif isinstance(held, (tuple, list)):
+        for part in held:
+            yield from _tensors(part)
+
+
+def _shape(node: fx.Node, position: int) -> tuple[int, ...]:
+    """The shape of an argument."""
+    return tuple(value(node.args[position]).shape)
+
+
+def _product(at: int) -> Callable[[fx.Node], float]:
+    """Flops of a (batched) matrix product of arguments `at`, `at` + 1."""
+    return lambda node: 2 * prod(_shape(node, at)) * _shape(
+        node, at + 1)[-1]
+
+
+def _convolution(node: fx.Node) -> float:
+    """Flops of a convolution: each output element reads one filter."""
+    weight = _shape(node, 1)
+    spread = _shape(node, 0) if node.args[6] else value(node).shape
+    return 2 * prod(spread) * prod(weight[1:])
+
+
+def _convolution_backward(node: fx.Node) -> float:
+    """Twice the forward: for the input and for the weight."""
+    spread = _shape(node, 1) if node.args[7] else _shape(node, 0)
+    return 2 * sum(node.args[10][:2]) * prod(spread) * prod(
+        _shape(node, 2)[1:])
+
+
+def _attention(first: int, products: int) -> Callable[[fx.Node], float]:
+    """Flops of attention: `products` of query by key."""
+    def rule(node: fx.Node) -> float:
+        query, key = _shape(node, first), _shape(node, first + 1)
+        return products * 2 * prod(query) * key[-2]
+    return rule
+
+
+#: Work of the ops that are bound by arithmetic.
+FLOPS: dict[object, Callable[[fx.Node], float]] = {
+    aten.mm: _product(0), aten.bmm: _product(0), aten.mv: lambda node: (
+        2 * prod(_shape(node, 0))),
+    aten.addmm: _product(1), aten.baddbmm: _product(1),
+    aten._int_mm: _product(0), aten._scaled_mm: _product(0),
+    aten.convolution: _convolution,
+    aten.convolution_backward: _convolution_backward,
+    **dict.fromkeys([aten._scaled_dot_product_flash_attention,
+                     aten._scaled_dot_product_efficient_attention,
+                     aten._scaled_dot_product_cudnn_attention,
+                     aten._scaled_dot_product_flash_attention_for_cpu],
+                    _attention(0, 2)),
+    **dict.fromkeys(
+        [aten._scaled_dot_product_flash_attention_backward,
+         aten._scaled_dot_product_efficient_attention_backward,
+         aten._scaled_dot_product_cudnn_attention_backward,
+         aten._scaled_dot_product_flash_attention_for_cpu_backward],
+        _attention(1, 5)),
+}
+
+#: Ops without a tag that loops express all the same.
+LIKE_POINTWISE = {
+    aten._to_copy.default, aten.copy.default, aten.cat.default,
+    aten.constant_pad_nd.default, aten.embedding.default,
+    aten.gather.default, aten.index.Tensor, aten.index_select.default,
+    aten.select_scatter.default, aten.slice_scatter.default,
+    aten.diagonal_scatter.default, aten.flip.default, aten.roll.default,
+    aten.repeat.default, aten.tril.default, aten.triu.default,
+}
+CREATION = {
+    aten.full.default, aten.full_like.default, aten.arange.default,
+    aten.arange.start, aten.arange.start_step, aten.scalar_tensor.default,
+    aten.empty.memory_format, aten.empty_strided.default,
+    aten.empty_like.default, aten.eye.default, aten.eye.m,
+    aten.linspace.default,
+}
+
+
+def is_pointwise(op: object) -> bool:
+    """Whether each element of the result needs a few elements read."""
+    return op in LIKE_POINTWISE or op in CREATION or (
+        torch.Tag.pointwise in getattr(op, "tags", ()))
+
+
+def is_reduction(op: object) -> bool:
+    """Whether the op folds elements into fewer."""
+    return torch.Tag.reduction in getattr(op, "tags", ())
+
+
+def aliases_first(op: object) -> bool:
+    """Whether the ATen op is a view: the memory of its first argument."""
+    schema = getattr(op, "_schema", None)
+    if schema is None or not schema.returns or not schema.arguments:
+        return False
+    mine = schema.arguments[0].alias_info
+    return mine is not None and not mine.is_write and any(
+        out.alias_info is not None for out in schema.returns)
+
+
+def is_free(node: fx.Node) -> bool:
+    """Whether the node moves nothing: inputs, views, one of several."""
+    return node.op != "call_function" or not isinstance(
+        node.target, torch._ops.OpOverload) or aliases_first(node.target)
+
+
+def known(node: fx.Node) -> bool:
+    """Whether some table says what the node costs."""
+    return (is_pointwise(node.target) or is_reduction(node.target)
+            or node.target.overloadpacket in FLOPS)

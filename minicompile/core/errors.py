@@ -1,0 +1,63 @@
+"""The errors minicompile raises, each with its reason and a way out."""
+
+from __future__ import annotations
+
+from .where import Where
+
+
+class MinicompileError(RuntimeError):
+    """Base of everything minicompile raises about itself."""
+
+
+class Unsupported(MinicompileError):
+    """Tracing met something it cannot follow, and fullgraph=True.
+
+    `kind` is a short fixed name, `reason` a sentence, `where` the user's
+    line, `hint` what to write instead.
+    """
+
+    def __init__(self, kind: str, reason: str, where: Where | None = None,
+                 hint: str = ""):
+        self.kind, self.reason = kind, reason
+        self.where, self.hint = where, hint
+        super().__init__(self.text())
+
+    def text(self) -> str:
+        """The message: reason, place, source line, hint; one per line."""
+        lines = [self.reason]
+        if self.where is not None:
+            lines.append(f"  at {self.where}, in {self.where.function}")
+            if self.where.text:
+                lines.append(f"    {self.where.text}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def at(self, where: Where) -> Unsupported:
+        """The same, placed at `where` if it had no place yet."""
+        return self if self.where else Unsupported(
+            self.kind, self.reason, where, self.hint)
+
+
+class RecompileLimit(MinicompileError):
+    """A function was compiled too often, and eager was not allowed."""
+
+
+class BackendError(MinicompileError):
+    """A stage below the trace failed on a graph that eager can run."""
+
+
+class CompilerMissing(BackendError):
+    """There is no g++ (or Triton) here; the message says how to get it."""
+
+
+class OptionError(MinicompileError, ValueError):
+    """An option, mode or backend name is unknown or has a bad value."""
+
+
+def one_of(what: str, given: object, allowed) -> None:
+    """Raise OptionError listing `allowed` unless `given` is among them."""
+    allowed = list(allowed)
+    if given not in allowed:
+        names = ", ".join(repr(name) for name in allowed)
+        raise OptionError(f"{what} {given!r} is unknown; allowed: {names}")

@@ -1,0 +1,178 @@
+"""The meaning of a loop, computed with PyTorch: slow, short and right.
+
+Every later step, from fusion to a printed kernel, is compared with this.
+A buffer is a flat tensor; a loop becomes index tensors, gathers, one
+PyTorch call for each operation, and a scatter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf, nan
+
+import torch
+
+from .index import Atom, evaluate_index
+from .loops import (OPS, Buffer, Const, Expression, Extern, Kernel, Load,
+                    Loop, Op, Position, Schedule, View, walk)
+
+Storage = dict[str, torch.Tensor]
+Sizes = Mapping[Atom, int]
+NO_SIZES: Sizes = {}
+
+
+def _lifted(function):
+    """`function` taking Python numbers where tensors are expected."""
+    return lambda *given: function(*map(torch.as_tensor, given))
+
+
+#: The names that a kernel printed as Python uses: `exec(str(kernel),
+#: dict(NAMESPACE))` defines a function that runs on flat tensors.
+NAMESPACE = {name: _lifted(function) for name, function in OPS.items()} | {
+    "torch": torch, "inf": inf, "nan": nan, "empty": torch.empty,
+    "cast": lambda value, dtype: torch.as_tensor(value).to(dtype)}
+
+#: Where PyTorch's function takes no Python number.
+TENSORS_ONLY = {"maximum", "minimum", "fmax", "fmin", "atan2", "hypot",
+                "logical_and", "logical_or", "logical_xor"}
+
+
+def evaluate_loop(loop: Loop, storage: Storage,
+                  sizes: Sizes = NO_SIZES) -> None:
+    """Fill `storage[loop.buffer.name]` as the loop says."""
+    points = _points(loop, sizes)
+    shape = _shape(loop.ranges, sizes)
+    value = evaluate(loop.value, storage, points)
+    if loop.reduction is not None:
+        value = value.expand(shape + _shape(loop.reduced, sizes))
+        value = _reduce(loop.reduction, value, len(loop.reduced))
+    buffer = storage[loop.buffer.name]
+    target = torch.as_tensor(evaluate_index(loop.index, points))
+    if loop.reduced and target.dim():
+        target = target.reshape(target.shape[:len(shape)])
+    target, value = target.expand(shape), value.expand(shape)
+    buffer[target.reshape(-1)] = value.reshape(-1).to(buffer.dtype)
+
+
+def evaluate(value: Expression, storage: Storage,
+             points: Mapping[Atom, object]) -> torch.Tensor:
+    """The value at all points at once."""
+    done: dict[int, object] = {}
+    for node in walk(value):
+        done[id(node)] = _evaluate_node(node, storage, points, done)
+    return _tensor(done[id(value)], value.dtype)
+
+
+def _evaluate_node(node: Expression, storage: Storage,
+                   points: Mapping[Atom, object], done: dict[int, object]):
+    """One node; a Const stays a Python number, as it is in eager."""
+    match node:
+        case Const(number, _):
+            return number
+        case Position(where, dtype):
+            return torch.as_tensor(
+                evaluate_index(where, points)).to(dtype)
+        case Load(name, where, dtype, mask, other):
+            at = torch.as_tensor(evaluate_index(where, points))
+            if mask is None:
+                return storage[name][at]
+            inside = _tensor(done[id(mask)], torch.bool)
+            read = storage[name][torch.where(inside, at, 0)]
+            return torch.where(inside, read, other).to(dtype)
+        case Op(name, operands, dtype):
+            given = [done[id(part)] for part in operands]
+            if name in TENSORS_ONLY or not any(
+                    isinstance(g, torch.Tensor) for g in given):
+                given = [_tensor(g, part.dtype)
+                         for g, part in zip(given, operands, strict=True)]
+            elif not isinstance(given[0], torch.Tensor):
+                given[0] = _tensor(given[0], operands[0].dtype)
+            return OPS[name](*given).to(dtype)
+
+
+def _tensor(value: object, dtype: torch.dtype) -> torch.Tensor:
+    """A number as a tensor of no dimensions; a tensor as it is."""
+    if isinstance(value, torch.Tensor):
+        return value
+    return torch.tensor(value, dtype=dtype)
+
+
+def _points(loop: Loop, sizes: Sizes) -> dict[Atom, object]:
+    """Each variable as a tensor along a dimension of its own."""
+    variables = loop.ranges + loop.reduced
+    points: dict[Atom, object] = dict(sizes)
+    for place, variable in enumerate(variables):
+        size = evaluate_index(variable.size, sizes)
+        shape = [1] * len(variables)
+        shape[place] = size
+        points[variable] = torch.arange(size).reshape(shape)
+    return points
+
+
+def _shape(variables, sizes: Sizes) -> tuple[int, ...]:
+    """The sizes of the variables as numbers."""
+    return tuple(int(evaluate_index(v.size, sizes)) for v in variables)
+
+
+def _reduce(reduction: str, value: torch.Tensor, count: int):
+    """`value` reduced over its last `count` dimensions."""
+    if count == 0:
+        value, count = value.unsqueeze(-1), 1
+    flat = value.flatten(-count)
+    if reduction in ("sum", "prod"):
+        return getattr(flat, reduction)(-1, dtype=value.dtype)
+    if reduction in ("max", "min"):
+        return getattr(flat, "a" + reduction)(-1)
+    return getattr(flat, reduction)(-1)
+
+
+def evaluate_schedule(schedule: Schedule, inputs: list) -> tuple:
+    """The schedule's results for these tensors, computed step by step."""
+    storage: Storage = dict(schedule.constants)
+    for buffer, tensor in zip(schedule.inputs, inputs, strict=True):
+        if buffer is not None:
+            storage[buffer.name] = _flat(tensor, buffer)
+    for step in schedule.steps:
+        if isinstance(step, Kernel):
+            evaluate_kernel(step, storage)
+        else:
+            _evaluate_extern(step, storage)
+    return tuple(_resolve(output, storage) for output in schedule.outputs)
+
+
+def evaluate_kernel(kernel: Kernel, storage: Storage,
+                    sizes: Sizes = NO_SIZES) -> None:
+    """Run the kernel's loops in order; new buffers appear in storage."""
+    for loop in kernel.loops:
+        buffer = loop.buffer
+        if buffer.name not in storage:
+            count = int(evaluate_index(buffer.elements, sizes))
+            storage[buffer.name] = torch.empty(count, dtype=buffer.dtype)
+        evaluate_loop(loop, storage, sizes)
+
+
+def _evaluate_extern(step: Extern, storage: Storage) -> None:
+    """Call the operator and keep its tensors flat."""
+    args, kwargs = torch.utils._pytree.tree_map(
+        lambda leaf: _resolve(leaf, storage), (step.args, step.kwargs),
+        is_leaf=lambda leaf: isinstance(leaf, View))
+    result = step.target(*args, **kwargs)
+    many = result if isinstance(result, (tuple, list)) else (result,)
+    for buffer, tensor in zip(step.outputs, many, strict=True):
+        if buffer is not None:
+            storage[buffer.name] = _flat(tensor, buffer)
+
+
+def _flat(tensor: torch.Tensor, buffer: Buffer) -> torch.Tensor:
+    """The memory of a tensor as one dimension, from its first element."""
+    return tensor.detach().as_strided((int(buffer.elements),), (1,))
+
+
+def _resolve(leaf: object, storage: Storage) -> object:
+    """A View as a tensor; anything else as it is."""
+    if not isinstance(leaf, View):
+        return leaf
+    return storage[leaf.buffer].as_strided(
+        [int(size) for size in leaf.shape],
+        [int(step) for step in leaf.stride],
+        storage[leaf.buffer].storage_offset() + int(leaf.offset))

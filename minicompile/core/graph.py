@@ -1,0 +1,114 @@
+"""Small questions about FX graphs, and a graph printed as Python.
+
+FX is PyTorch's own graph container; we use it as it is. A node's
+`meta["val"]` is the fake tensor it produces, `meta["where"]` the user's
+line it came from.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from .where import where_of
+
+SHORT = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
+         torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
+         torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8",
+         torch.bool: "b1", torch.complex64: "c64",
+         torch.complex128: "c128"}
+
+
+def value(node: fx.Node):
+    """What the node produces at trace time: a fake tensor, a tuple, …"""
+    return node.meta.get("val")
+
+
+def nbytes(tensor: object) -> int:
+    """Bytes of a (fake) tensor's elements; 0 for anything else."""
+    if not isinstance(tensor, torch.Tensor):
+        return 0
+    return int(tensor.numel()) * tensor.element_size()
+
+
+def describe(tensor: object) -> str:
+    """`f32[2, 3]` for a tensor, a tuple of these for a tuple, else repr."""
+    if isinstance(tensor, (tuple, list)):
+        return "(" + ", ".join(map(describe, tensor)) + ")"
+    if not isinstance(tensor, torch.Tensor):
+        return repr(tensor)
+    name = SHORT.get(tensor.dtype, str(tensor.dtype))
+    return f"{name}{list(tensor.shape)}"
+
+
+def placeholders(graph: fx.Graph) -> list[fx.Node]:
+    """The graph's inputs, in order."""
+    return [node for node in graph.nodes if node.op == "placeholder"]
+
+
+def output(graph: fx.Graph) -> fx.Node:
+    """The node that returns the graph's results."""
+    return next(node for node in reversed(graph.nodes)
+                if node.op == "output")
+
+
+def results(graph: fx.Graph) -> tuple:
+    """What the graph returns, as a tuple of nodes and constants."""
+    returned = output(graph).args[0]
+    many = isinstance(returned, (tuple, list))
+    return tuple(returned) if many else (returned,)
+
+
+def render(graph: fx.GraphModule, name: str = "forward") -> str:
+    """The graph as a Python function: types, and the user's lines."""
+    lines, last = [], None
+    for node in graph.graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        where = where_of(node)
+        if where is not None and where != last and where.text:
+            lines.append(f"    # {where.text}")
+            last = where
+        lines.append(f"    {_statement(node)}")
+    inputs = ", ".join(f"{node.name}: {describe(value(node))}"
+                       for node in placeholders(graph.graph))
+    returned = fx.node.map_arg(output(graph.graph).args[0], lambda n: n)
+    return "\n".join([f"def {name}({inputs}):", *lines,
+                      f"    return {returned}"])
+
+
+def _statement(node: fx.Node) -> str:
+    """One node as `name: type = call`."""
+    arguments = [_argument(a) for a in node.args] + [
+        f"{key}={_argument(a)}" for key, a in node.kwargs.items()]
+    match node.op:
+        case "call_method":
+            called = f"{arguments.pop(0)}.{node.target}"
+        case "get_attr":
+            return f"{node.name} = self.{node.target}"
+        case _:
+            called = _called(node.target)
+    kind = describe(value(node)) if value(node) is not None else "None"
+    return f"{node.name}: {kind} = {called}({', '.join(arguments)})"
+
+
+def _argument(argument: object) -> str:
+    """An argument as Python: nodes by name, containers by their parts."""
+    match argument:
+        case tuple() | list():
+            return f"[{', '.join(map(_argument, argument))}]"
+        case fx.Node():
+            return argument.name
+        case _:
+            return repr(argument)
+
+
+def _called(target: object) -> str:
+    """How the target is written: `torch.relu`, `aten.add.Tensor`."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    module = getattr(target, "__module__", None) or "torch"
+    module = module.replace("_operator", "operator")
+    name = getattr(target, "__qualname__", getattr(
+        target, "__name__", str(target)))
+    return f"{module}.{name}"

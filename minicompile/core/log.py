@@ -1,0 +1,56 @@
+"""What minicompile says while it works: `MINICOMPILE_LOGS=guards,...`.
+
+Named as TORCH_LOGS names its artifacts. Warnings about falling back to
+eager are always shown, once for each place and reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+
+from .errors import one_of
+
+#: The artifacts that can be asked for, comma separated.
+ARTIFACTS = ("graph_breaks", "recompiles", "guards", "graph_code",
+             "joint_graph", "fusion", "output_code", "perf_hints",
+             "dynamic")
+
+logger = logging.getLogger("minicompile")
+
+
+def wanted(artifact: str) -> bool:
+    """Whether MINICOMPILE_LOGS asks for `artifact`."""
+    names = [name.strip() for name in
+             os.environ.get("MINICOMPILE_LOGS", "").split(",")]
+    for name in filter(None, names):
+        one_of("MINICOMPILE_LOGS artifact", name, ARTIFACTS)
+    return artifact in names
+
+
+def show(artifact: str, text: str) -> None:
+    """Print `text` to standard error if `artifact` was asked for."""
+    if not wanted(artifact):
+        return
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    logger.info("[%s] %s", artifact, text)
+
+
+_warned: set[str] = set()
+
+
+def warn_once(text: str) -> None:
+    """Warn with `text`, once in this process."""
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(text, stacklevel=3)
+
+
+def forget_warnings() -> None:
+    """Let every warning be shown again (for reset())."""
+    _warned.clear()

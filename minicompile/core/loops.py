@@ -1,0 +1,419 @@
+"""The loop language: what fusion writes, and the printers print.
+
+A Loop fills one buffer: for every point of its ranges it stores a value,
+or a reduction of values over further ranges. A Kernel is loops that run
+together over one iteration space. A Schedule is a whole graph: kernels
+and calls of ATen operators, in order. All of it is frozen, and prints
+as Python that runs. Inductor's counterpart is torch/_inductor/ir.py and
+torch/_inductor/ops_handler.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from .index import Index, Variable, flatten, product
+from .where import Where
+
+
+@dataclass(frozen=True)
+class Const:
+    """A Python number; `dtype` says what it stands for."""
+
+    value: bool | int | float
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Position:
+    """A loop index used as a value, such as arange needs."""
+
+    index: Index
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """The element of `buffer` at `index`, counted in elements.
+
+    Where `mask` (a bool expression) is false nothing is read and the
+    value is the number `other`.
+    """
+
+    buffer: str
+    index: Index
+    dtype: torch.dtype
+    mask: Expression | None = None
+    other: bool | int | float = 0
+
+    def __eq__(self, other: object) -> bool:
+        return (isinstance(other, Load)
+                and self.buffer == other.buffer
+                and self.index == other.index
+                and self.mask is other.mask and self.other == other.other)
+
+    def __hash__(self) -> int:
+        return hash((self.buffer, self.index, self.other))
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """A pointwise operation, rounded to `dtype`; `name` is in OPS.
+
+    Compared by identity: expressions are graphs that share nodes, and
+    one node is computed once.
+    """
+
+    name: str
+    operands: tuple[Expression, ...]
+    dtype: torch.dtype
+
+
+Expression = Const | Position | Load | Op
+
+#: Every operation, and PyTorch's own function as its meaning. Operands
+#: are rounded to their dtypes; the result is rounded to the Op's.
+OPS: dict[str, Callable] = {
+    name: getattr(torch, name) for name in
+    """neg abs sign exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin
+    cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc
+    lgamma floor ceil trunc round sigmoid reciprocal relu isnan isinf
+    signbit logical_not bitwise_not add sub mul remainder fmod pow atan2
+    hypot copysign maximum minimum fmax fmin eq ne lt le gt ge
+    logical_and logical_or logical_xor bitwise_and bitwise_or
+    bitwise_xor bitwise_left_shift bitwise_right_shift where""".split()
+} | {
+    "div": torch.true_divide,
+    "div_floor": torch.floor_divide,
+    "div_trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "cast": lambda a: a,
+}
+
+#: How two partial results combine: (what an empty range gives, the rule).
+#: `argmax` and `argmin` give the row-major position of the first best.
+REDUCTIONS: dict[str, tuple[object, str]] = {
+    "sum": (0, "add"), "prod": (1, "mul"),
+    "max": (float("-inf"), "maximum"), "min": (float("inf"), "minimum"),
+    "any": (False, "logical_or"), "all": (True, "logical_and"),
+    "argmax": (0, "argmax"), "argmin": (0, "argmin"),
+}
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory for one tensor: strides in elements, starting at 0."""
+
+    name: str
+    shape: tuple[Index, ...]
+    stride: tuple[Index, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def elements(self) -> Index:
+        """How many elements the memory spans."""
+        if product(self.shape) == 0:
+            return Index({})
+        last = (size - 1 for size in self.shape)
+        return flatten(last, self.stride) + 1
+
+    def __str__(self) -> str:
+        shape = ", ".join(map(str, self.shape))
+        return f"{str(self.dtype)[6:]}[{shape}]"
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`for ranges: buffer[index] = reduction(value for reduced)`.
+
+    Without `reduction`, `reduced` is empty and the value is stored as it
+    is. Storing rounds to the buffer's dtype; a reduction accumulates in
+    the value's dtype.
+    """
+
+    buffer: Buffer
+    index: Index
+    ranges: tuple[Variable, ...]
+    value: Expression
+    reduced: tuple[Variable, ...] = ()
+    reduction: str | None = None
+    where: Where | None = None
+    origin: str = ""  # the graph nodes that this loop computes
+
+    @cached_property
+    def loads(self) -> tuple[Load, ...]:
+        """Every load of the value, each once."""
+        return tuple(dict.fromkeys(
+            part for part in walk(self.value) if isinstance(part, Load)))
+
+    def __str__(self) -> str:
+        return "\n".join(_loop_lines(self))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Loops that run as one: rows in parallel, elements within a row.
+
+    Every loop runs over `ranges` (a row), over `ranges + reduced` (an
+    element), or reduces `reduced` for each row. A loop may read what an
+    earlier one stored at the same point or row. Buffers in `internal`
+    are read by no one else, so that no memory need hold them.
+    """
+
+    name: str
+    ranges: tuple[Variable, ...]
+    reduced: tuple[Variable, ...]
+    loops: tuple[Loop, ...]
+    internal: frozenset[str] = frozenset()
+
+    @property
+    def rows(self) -> Index:
+        """How many rows there are."""
+        return product(variable.size for variable in self.ranges)
+
+    @property
+    def row_length(self) -> Index:
+        """How many elements a row has; 1 for a pointwise kernel."""
+        return product(variable.size for variable in self.reduced)
+
+    @cached_property
+    def written(self) -> dict[str, Buffer]:
+        """The buffers others can read, by name, in order."""
+        return {loop.buffer.name: loop.buffer for loop in self.loops
+                if loop.buffer.name not in self.internal}
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """The names of buffers from outside, in order of first use."""
+        own = {loop.buffer.name for loop in self.loops}
+        names = (load.buffer for loop in self.loops for load in loop.loads)
+        return tuple(dict.fromkeys(n for n in names if n not in own))
+
+    def __str__(self) -> str:
+        arguments = ", ".join([*self.read, *self.written])
+        lines = [f"def {self.name}({arguments}):"]
+        for name in sorted(self.internal):
+            buffer = next(loop.buffer for loop in self.loops
+                          if loop.buffer.name == name)
+            lines.append(f"    {name} = empty({buffer.elements}, "
+                         f"dtype={buffer.dtype})")
+        for loop in self.loops:
+            lines += ["    " + line for line in _loop_lines(loop)]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class View:
+    """A buffer's memory seen with another shape, stride and offset."""
+
+    buffer: str
+    shape: tuple[Index, ...]
+    stride: tuple[Index, ...]
+    offset: Index
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        return (f"as_strided({self.buffer}, {_tuple(self.shape)}, "
+                f"{_tuple(self.stride)}, {self.offset})")
+
+
+@dataclass(frozen=True)
+class Extern:
+    """A call of an ATen operator on whole tensors.
+
+    `args` and `kwargs` hold Views where tensors stand; `outputs` are the
+    buffers of its results, None for a result that is not a tensor.
+    """
+
+    target: Callable
+    args: tuple
+    kwargs: dict
+    outputs: tuple[Buffer | None, ...]
+    where: Where | None = None
+
+    def __str__(self) -> str:
+        names = ", ".join(b.name if b else "_" for b in self.outputs)
+        arguments = [_show(a) for a in self.args] + [
+            f"{key}={_show(a)}" for key, a in self.kwargs.items()]
+        return f"{names} = {self.target}({', '.join(arguments)})"
+
+
+Step = Kernel | Extern
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A graph as steps in order: what emit turns into a program.
+
+    `inputs` are the graph's arguments (None: an argument no step reads,
+    or one that is no tensor); `outputs` are Views, constants or None;
+    `last_use[i]` names the buffers whose memory is free after step i.
+    """
+
+    inputs: tuple[Buffer | None, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[object, ...]
+    last_use: tuple[tuple[str, ...], ...]
+    constants: dict[str, torch.Tensor]
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The steps that are our own kernels."""
+        return tuple(s for s in self.steps if isinstance(s, Kernel))
+
+    @property
+    def externs(self) -> tuple[Extern, ...]:
+        """The steps that run as ATen operators."""
+        return tuple(s for s in self.steps if isinstance(s, Extern))
+
+    def __str__(self) -> str:
+        names = [b.name if b else "_" for b in self.inputs]
+        lines = [str(k) + "\n" for k in self.kernels]
+        lines.append(f"def run({', '.join(names)}):")
+        for step in self.steps:
+            lines.append(f"    {_step_line(step)}")
+        returned = ", ".join(_show(output) for output in self.outputs)
+        return "\n".join([*lines, f"    return ({returned},)"])
+
+
+def walk(value: Expression) -> Iterator[Expression]:
+    """Every node of an expression, operands first, each node once."""
+    seen: set[int] = set()
+    stack: list[tuple[Expression, bool]] = [(value, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack += [(part, False) for part in reversed(parts(node))]
+
+
+def parts(node: Expression) -> tuple[Expression, ...]:
+    """The expressions that this one is made of."""
+    match node:
+        case Op(_, operands, _):
+            return operands
+        case Load(mask=mask) if mask is not None:
+            return (mask,)
+    return ()
+
+
+def rewrite(value: Expression,
+            change: Callable[[Expression], Expression]) -> Expression:
+    """The expression with `change` applied to every node, parts first."""
+    done: dict[int, Expression] = {}
+    for node in walk(value):
+        new = tuple(done[id(part)] for part in parts(node))
+        if all(a is b for a, b in zip(new, parts(node), strict=True)):
+            done[id(node)] = change(node)
+        elif isinstance(node, Op):
+            done[id(node)] = change(Op(node.name, new, node.dtype))
+        else:
+            done[id(node)] = change(Load(
+                node.buffer, node.index, node.dtype, new[0], node.other))
+    return done[id(value)]
+
+
+def _loop_lines(loop: Loop) -> list[str]:
+    """A loop as nested `for` statements over flat buffers."""
+    lines: list[str] = []
+    target = f"{loop.buffer.name}[{loop.index}]"
+    for variable in loop.ranges:
+        lines.append("    " * len(lines) + _for(variable))
+    depth = len(loop.ranges)
+    if loop.reduction is not None:
+        start, rule = REDUCTIONS[loop.reduction]
+        lines.append("    " * depth + f"{target} = {start}")
+        for variable in loop.reduced:
+            lines.append("    " * depth + _for(variable))
+            depth += 1
+    names: dict[int, str] = {}
+    value = _named(loop.value, names, lines, "    " * depth)
+    if loop.reduction is not None:
+        value = f"{rule}({target}, {value})"
+    lines.append("    " * depth + f"{target} = {_bare(value)}")
+    return lines
+
+
+def _for(variable: Variable) -> str:
+    """The header of one loop."""
+    return f"for {variable} in range({variable.size}):"
+
+
+def _named(value: Expression, names: dict[int, str], lines: list[str],
+           indent: str) -> str:
+    """The value's text; nodes used more than once get a line and name."""
+    uses: dict[int, int] = {}
+    for node in walk(value):
+        for part in parts(node):
+            uses[id(part)] = uses.get(id(part), 0) + 1
+    for node in walk(value):
+        text = _text(node, names)
+        if uses.get(id(node), 0) > 1 and isinstance(node, (Op, Load)):
+            name = f"t{len(lines)}"
+            lines.append(f"{indent}{name} = {_bare(text)}")
+            text = name
+        names[id(node)] = text
+    return names[id(value)]
+
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<",
+          "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+
+
+def _text(node: Expression, names: dict[int, str]) -> str:
+    """One node as Python, its parts being written already."""
+    match node:
+        case Const(value, _):
+            return repr(value)
+        case Position(where, _):
+            return str(where)
+        case Load(buffer, where, _, None):
+            return f"{buffer}[{where}]"
+        case Load(buffer, where, _, mask, other):
+            return (f"({buffer}[{where}] if {names[id(mask)]} "
+                    f"else {other})")
+        case Op("cast", (operand,), dtype):
+            return f"cast({_bare(names[id(operand)])}, {dtype})"
+        case Op(name, (a, b), _) if name in _INFIX:
+            return f"({names[id(a)]} {_INFIX[name]} {names[id(b)]})"
+        case Op(name, operands, _):
+            inner = ", ".join(_bare(names[id(part)]) for part in operands)
+            return f"{name}({inner})"
+
+
+def _bare(text: str) -> str:
+    """The text without parentheses that enclose all of it."""
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0 and place < len(text) - 1:
+            return text
+    return text[1:-1] if text[0] == "(" else text
+
+
+def _tuple(sizes: tuple[Index, ...]) -> str:
+    """`(2, 3)`, with the comma that a tuple of one needs."""
+    text = ", ".join(map(str, sizes))
+    return f"({text},)" if len(sizes) == 1 else f"({text})"
+
+
+def _show(argument: object) -> str:
+    """An extern's argument as Python."""
+    if isinstance(argument, (tuple, list)):
+        return f"[{', '.join(map(_show, argument))}]"
+    return str(argument) if isinstance(argument, View) else repr(argument)
+
+
+def _step_line(step: Step) -> str:
+    """One step as a statement."""
+    if isinstance(step, Extern):
+        return str(step)
+    arguments = ", ".join([*step.read, *step.written])
+    return f"{step.name}({arguments})"

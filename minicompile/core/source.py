@@ -1,0 +1,141 @@
+"""Where a Python object came from, written so that it can be reached again.
+
+In: nothing but the call. Out: an expression, valid at the next call, that
+reads the same place. `L` is the tuple of the call's local values in the
+order of the code's variable names; `F` is the function that was called.
+A guard says what must hold at a source; a graph input is fetched from one.
+PyTorch keeps the same idea in torch/_dynamo/source.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Source:
+    """A place an object can be read from. Prints as the user wrote it."""
+
+    def code(self) -> str:
+        """The Python expression over `L` and `F` that reads this place."""
+        raise NotImplementedError
+
+    @property
+    def base(self) -> Source | None:
+        """The place this one is read through, or None for a root."""
+        return None
+
+
+@dataclass(frozen=True)
+class Local(Source):
+    """A parameter of the called function: `position` in its frame."""
+
+    name: str
+    position: int
+
+    def code(self) -> str:
+        return f"L[{self.position}]"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Function(Source):
+    """The called function object itself."""
+
+    name: str
+
+    def code(self) -> str:
+        return "F"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Constant(Source):
+    """An object the generated code holds by name, such as a class."""
+
+    name: str
+    value: object
+
+    def code(self) -> str:
+        return self.name
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and other.value is self.value
+
+
+@dataclass(frozen=True)
+class Attribute(Source):
+    """`base.name`."""
+
+    owner: Source
+    name: str
+
+    def code(self) -> str:
+        return f"{self.owner.code()}.{self.name}"
+
+    @property
+    def base(self) -> Source:
+        return self.owner
+
+    def __str__(self) -> str:
+        return f"{self.owner}.{self.name}"
+
+
+@dataclass(frozen=True)
+class Item(Source):
+    """`base[key]`, the key being a constant that prints as itself.
+
+    `label` is how a person would write the place, where that differs:
+    a parameter is read from `m._parameters["weight"]` and called
+    `m.weight`.
+    """
+
+    owner: Source
+    key: object
+    label: str | None = None
+
+    def code(self) -> str:
+        return f"{self.owner.code()}[{self.key!r}]"
+
+    @property
+    def base(self) -> Source:
+        return self.owner
+
+    def __str__(self) -> str:
+        return self.label or f"{self.owner}[{self.key!r}]"
+
+    def __hash__(self) -> int:
+        return hash((self.owner, repr(self.key)))
+
+    def __eq__(self, other: object) -> bool:
+        return (isinstance(other, Item) and self.owner == other.owner
+                and type(self.key) is type(other.key)
+                and self.key == other.key)
+
+
+@dataclass(frozen=True)
+class Call(Source):
+    """`function(base)` for a named, pure function such as `type`, `len`."""
+
+    function: str
+    owner: Source
+
+    def code(self) -> str:
+        return f"{self.function}({self.owner.code()})"
+
+    @property
+    def base(self) -> Source:
+        return self.owner
+
+    def __str__(self) -> str:
+        return f"{self.function}({self.owner})"

@@ -1,0 +1,109 @@
+"""Index arithmetic against Python's integers, at every point."""
+
+import itertools
+import random
+
+import pytest
+
+from minicompile.core.index import (Index, Quotient, Symbol, Variable,
+                                    atoms_of, evaluate_index, flatten, index,
+                                    lower, row_major, substitute, unflatten,
+                                    upper)
+
+I, J, K = (Variable(name, index(size))
+           for name, size in (("i", 6), ("j", 4), ("k", 5)))
+POINTS = [dict(zip((I, J, K), point)) for point in
+          itertools.product(range(6), range(4), range(5))]
+
+
+def random_pair(rng, depth):
+    """An Index and the same computation on Python integers."""
+    if depth == 0:
+        choice, number = rng.randrange(4), rng.randint(0, 7)
+        if choice == 3:
+            return index(number), lambda point: number
+        variable = (I, J, K)[choice]
+        return index(variable), lambda point: point[variable]
+    ours, theirs = random_pair(rng, depth - 1)
+    number = rng.choice([2, 3, 4, 5, 6, 8, 12])
+    match rng.choice("+-*/%"):
+        case "+" | "-" as sign:
+            other, their_other = random_pair(rng, depth - 1)
+            scale = rng.choice([1, 3, 4, 20]) * (1 if sign == "+" else -1)
+            return (ours + other * scale,
+                    lambda p: theirs(p) + their_other(p) * scale)
+        case "*":
+            return ours * number, lambda p: theirs(p) * number
+        case "/":
+            return ours // number, lambda p: theirs(p) // number
+        case "%":
+            return ours % number, lambda p: theirs(p) % number
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_random_arithmetic_agrees_with_integers(seed):
+    rng = random.Random(seed)
+    ours, theirs = random_pair(rng, rng.randint(1, 5))
+    low, high = int(lower(ours)), int(upper(ours))
+    for point in rng.sample(POINTS, 30):
+        assert evaluate_index(ours, point) == theirs(point)
+        assert low <= theirs(point) <= high
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_substitution_agrees_with_integers(seed):
+    rng = random.Random(seed)
+    outer, their_outer = random_pair(rng, 3)
+    inner, their_inner = random_pair(rng, 1)
+    for point in rng.sample(POINTS, 30):
+        moved = {**point, I: their_inner(point)}
+        got = substitute(outer % 1000, {I: inner})
+        if 0 <= moved[I] < 6:  # simplified for the range of i only
+            assert evaluate_index(got, point) == their_outer(moved) % 1000
+
+
+def sizes(*numbers):
+    return tuple(map(index, numbers))
+
+
+@pytest.mark.parametrize("shape", [(24, 5), (120,), (2, 3, 20), (6, 4, 5)])
+def test_reshape_of_a_contiguous_tensor_is_the_identity(shape):
+    """Flatten, see in another shape, flatten again: nothing is left."""
+    flat = Variable("f", index(120))
+    there = unflatten(index(flat), sizes(*shape))
+    assert flatten(there, row_major(sizes(*shape))) == index(flat)
+
+
+def test_merged_loops_need_no_division():
+    flat = flatten((index(I), index(J), index(K)), (20, 5, 1))
+    assert unflatten(flat, sizes(6, 4, 5)) == (index(I), index(J), index(K))
+    rows, inner = unflatten(flat, sizes(24, 5))
+    assert (str(rows), str(inner)) == ("4*i + j", "k")
+
+
+def test_what_cannot_be_simplified_stays():
+    (atoms, _), = (index(J) * 3 // 2).terms
+    assert isinstance(atoms[0], Quotient)
+
+
+def test_symbolic_sizes_simplify_like_numbers():
+    size = Symbol("s0")
+    i, j = Variable("i", index(8)), Variable("j", index(size))
+    flat = index(i) * size + j
+    assert flat // index(size) == index(i)
+    assert flat % index(size) == index(j)
+    assert atoms_of(flat) == {i, j, size}
+    assert row_major((index(size), index(3))) == (index(3), index(1))
+
+
+def test_constants_behave_as_numbers():
+    assert index(7) == 7 and int(index(7)) == 7 and index(0).terms == ()
+    with pytest.raises(TypeError, match="not a constant"):
+        int(index(I))
+    assert (index(7) // 2, index(7) % 2) == (3, 1)
+
+
+def test_equal_polynomials_are_equal_and_hash_alike():
+    a, b = index(I) * 2 + index(J), index(J) + index(I) + index(I)
+    assert a == b and hash(a) == hash(b)
+    assert isinstance(a, Index) and str(a) == "2*i + j"
