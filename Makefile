@@ -1,0 +1,62 @@
+# Every target sets itself up: a fresh machine needs only Python and g++.
+#   make tour    the compiler at work on a small GPT, stage by stage
+#   make test    the tests
+#   make book    the book, in site/index.html
+#   make serve   the book, rebuilt while you edit
+#   make check   what CI runs: lint, tests, the book's own checks
+# ARGS goes to the command: make tour ARGS="--model mlp --stage fusion"
+#                           make test ARGS="tests/guards -x"
+
+FITS   := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11 python; \
+	do $$p -c '$(FITS)' 2> /dev/null && echo $$p && break; done)
+VENV   ?= .venv
+TORCH  ?= torch==2.13.0
+RUN    := $(VENV)/bin/python
+MKDOCS := NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(RUN) -m mkdocs
+
+.PHONY: tour test book serve check clean
+
+tour: $(VENV)/.stamp-tour
+	$(RUN) -m minicompile $(ARGS)
+
+test: $(VENV)/.stamp-test
+	$(RUN) -m pytest $(ARGS)
+
+book: $(VENV)/.stamp-book
+	$(MKDOCS) build --strict
+	@echo "open site/index.html"
+
+serve: $(VENV)/.stamp-book
+	$(MKDOCS) serve $(ARGS)
+
+check:
+	bash .ci/run
+
+clean:
+	rm -rf $(VENV) site build *.egg-info
+
+# An environment with torch: the one that Python has already, or TORCH.
+$(VENV)/.stamp-torch:
+	@test -n "$(PYTHON)" || { echo "minicompile needs Python 3.11 to 3.13: \
+	make $(MAKECMDGOALS) PYTHON=/path/to/python"; exit 1; }
+	@command -v g++ > /dev/null || echo "no g++ found; kernels for the CPU \
+	need one (Debian, Ubuntu: apt-get install g++)"
+	@echo "setting up $(VENV) with $(PYTHON); the first time takes minutes"
+	@if $(PYTHON) -c 'import torch' 2> /dev/null; \
+	then $(PYTHON) -m venv --system-site-packages $(VENV); \
+	else $(PYTHON) -m venv $(VENV) && \
+	  $(RUN) -m pip install -qq $(TORCH) numpy; fi
+	@touch $@
+
+$(VENV)/.stamp-tour: $(VENV)/.stamp-torch pyproject.toml
+	@$(RUN) -m pip install -qq -e .
+	@touch $@
+
+$(VENV)/.stamp-test: $(VENV)/.stamp-torch pyproject.toml
+	@$(RUN) -m pip install -qq -e '.[test]'
+	@touch $@
+
+$(VENV)/.stamp-book: $(VENV)/.stamp-torch pyproject.toml
+	@$(RUN) -m pip install -qq -e '.[book]'
+	@touch $@

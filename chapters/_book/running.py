@@ -1,0 +1,43 @@
+"""The running example: one small function that every chapter compiles.
+
+It has a bit of everything: Python that is gone after tracing (`if`,
+`.shape`), a matmul that stays a library call, a reduction over rows,
+pointwise operations around it, and gradients through all of them.
+"""
+
+import torch
+from torch.nn import functional as F
+
+
+def block(x, w, scale=2):
+    """A slice of a Transformer: multiply, normalise, bend, stretch."""
+    h = x @ w
+    h = F.layer_norm(h, (w.shape[1],))
+    h = F.gelu(h)
+    if scale != 1:
+        h = h * scale
+    return h
+
+
+def tail(h, scale=2):
+    """What block does after its matmul."""
+    h = F.layer_norm(h, (h.shape[1],))
+    return F.gelu(h) * scale
+
+
+def inputs(rows=4, inner=8, columns=16, *, grad=True, device="cpu"):
+    """`x` and `w` for block, the same numbers every time."""
+    torch.manual_seed(0)
+    x = torch.randn(rows, inner, device=device, requires_grad=grad)
+    w = torch.randn(inner, columns, device=device, requires_grad=grad)
+    return x, w
+
+
+def large(*, grad=True, device="cpu"):
+    """Inputs big enough to time: `x @ w` is 4096 by 1024."""
+    return inputs(4096, 256, 1024, grad=grad, device=device)
+
+
+def call(target, *args, **kwargs):
+    """Any callable, called: a function to trace for a module."""
+    return target(*args, **kwargs)

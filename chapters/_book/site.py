@@ -1,0 +1,110 @@
+"""Checks on the built site: `python -m chapters._book.site [folder]`.
+
+No page may load anything from another host, and every link inside the
+book must lead somewhere. Prints what does not hold and exits 1.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+#: Elements that make the browser fetch something, and by which attribute.
+_LOADS = {"script": ("src",), "img": ("src", "srcset"),
+          "iframe": ("src",), "source": ("src", "srcset"),
+          "audio": ("src",), "video": ("src", "poster"),
+          "embed": ("src",), "object": ("data",), "input": ("src",),
+          "track": ("src",), "use": ("href", "xlink:href"),
+          "image": ("href", "xlink:href")}
+#: The kinds of <link> that are only information.
+_PASSIVE = {"canonical", "alternate", "next", "prev", "author", "license"}
+
+_HOST = r"""(?:https?:)?//[\w.-]+\.[a-z]{2,}[^\s"'`)<>]*"""
+_CSS = re.compile(rf"""(?:url\(|@import)\s*["']?({_HOST})""", re.I)
+_JS = re.compile(r"""(?:importScripts|fetch|import|Worker|src\s*=|href\s*=)"""
+                 rf"""\s*\(?\s*["'`]({_HOST})""", re.I)
+
+
+class Page(HTMLParser):
+    """What one page loads, links to, and the anchors it has."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.loads: list[str] = []
+        self.links: list[str] = []
+        self.anchors: set[str] = {"", "__skip"}
+        self.inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        given = {key: value or "" for key, value in attrs}
+        self.inside = tag
+        self.anchors |= {given.get("id", ""), given.get("name", "")}
+        self.loads += [given[key] for key in _LOADS.get(tag, ())
+                       if key in given]
+        if tag == "link" and given.get("rel", "") not in _PASSIVE:
+            self.loads.append(given.get("href", ""))
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        self.loads += _CSS.findall(given.get("style", ""))
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "style":
+            self.loads += _CSS.findall(data)
+        if self.inside == "script":
+            self.loads += _JS.findall(data)
+
+
+def outside(address: str) -> bool:
+    """Whether the address is on another host."""
+    return bool(urlsplit(address.strip()).netloc)
+
+
+def requests(site: Path) -> Iterator[str]:
+    """Everything the site would load from another host."""
+    for path in sorted(site.rglob("*")):
+        found: list[str] = []
+        if path.suffix == ".html":
+            found = Page(path.read_text()).loads
+        elif path.suffix == ".css":
+            found = _CSS.findall(path.read_text())
+        elif path.suffix == ".js":
+            found = _JS.findall(path.read_text())
+        yield from (f"{path.relative_to(site)} loads {address}"
+                    for address in found if outside(address))
+
+
+def broken(site: Path) -> Iterator[str]:
+    """Every link inside the site whose page or anchor does not exist."""
+    pages = {path.resolve(): Page(path.read_text())
+             for path in sorted(site.rglob("*.html"))
+             if path.name != "404.html"}
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve()
+            target = path if not parts.path else target
+            if target.is_dir():
+                target /= "index.html"
+            known = pages.get(target)
+            if not target.exists() or (
+                    known and unquote(parts.fragment) not in known.anchors):
+                yield f"{path.name} links to {link}: nothing there"
+
+
+def main(arguments: list[str]) -> int:
+    """Print what is wrong with the site; 1 if anything is."""
+    site = Path(arguments[0] if arguments else "site")
+    wrong = [*requests(site), *broken(site)]
+    print("\n".join(wrong) or "no request to another host, no broken link")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

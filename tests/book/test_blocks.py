@@ -1,0 +1,63 @@
+"""Every executed block of every page runs, in order, as the book runs it."""
+
+import builtins
+import contextlib
+import io
+import linecache
+import re
+from collections import defaultdict
+
+import pytest
+
+from chapters._book import pages
+
+PAGES = [page for page in pages.nav() if (pages.DOCS / page).exists()]
+
+
+def blocks(page):
+    text = (pages.DOCS / page).read_text()
+    return [b for b in pages.read(page, text)[1] if b.executed]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)])
+def test_blocks_run(page, monkeypatch):
+    monkeypatch.setattr(builtins, "input", None)
+    sessions = defaultdict(dict)
+    for block in blocks(page):
+        name = f"<chapters/{page}:{block.line}>"
+        lines = block.code.splitlines(keepends=True)
+        linecache.cache[name] = (len(block.code), None, lines, name)
+        session = block.options.get("session")
+        names = sessions[session] if session else {}
+        names.setdefault("__name__", f"block_{session}")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block.code, name, "exec"), names)
+        changing = re.search(r"\bat 0x[0-9a-f]{6,}|" + re.escape(
+            str(pages.ROOT)), printed.getvalue())
+        assert not changing, f"{name} prints {changing[0]}"
+        if block.options.get("html") == "1":
+            assert "</svg>" in printed.getvalue(), f"{name} drew nothing"
+        elif "result" in block.options:
+            assert printed.getvalue().strip(), f"{name} printed nothing"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_sessions_are_the_pages_own(page):
+    """markdown-exec's sessions are shared by all pages of a build."""
+    others = {b.options.get("session") for other in PAGES
+              if other != page for b in blocks(other)}
+    mine = {b.options.get("session") for b in blocks(page)}
+    assert not (mine & others) - {None}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_fence_is_left_open(page):
+    fence = None
+    for line in (pages.DOCS / page).read_text().splitlines():
+        bare = line.strip()
+        if fence is None and bare.startswith("```"):
+            fence = "`" * (len(bare) - len(bare.lstrip("`")))
+        elif bare == fence:
+            fence = None
+    assert fence is None

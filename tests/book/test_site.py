@@ -1,0 +1,58 @@
+"""The built book: nothing from the network, and no link to nowhere."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from chapters._book import pages, site
+
+
+@pytest.mark.parametrize("text", [
+    '<script src="https://unpkg.com/iframe-worker/shim"></script>',
+    '<link rel="stylesheet" href="//fonts.example.com/a.css">',
+    '<link rel="preconnect" href="https://fonts.example.com">',
+    '<img src="https://example.com/a.png">',
+    '<style>@import url("https://example.com/a.css");</style>',
+    '<p style="background:url(https://example.com/a.png)"></p>',
+    '<script>import("https://example.com/a.js")</script>',
+])
+def test_a_request_to_another_host_is_found(tmp_path, text):
+    (tmp_path / "a.html").write_text(text)
+    assert len(list(site.requests(tmp_path))) == 1
+
+
+@pytest.mark.parametrize("name, text", [
+    ("a.html", '<a href="https://example.com">a link is no request</a>'),
+    ("a.html", '<svg xmlns="http://www.w3.org/2000/svg"></svg>'),
+    ("a.html", '<link rel="canonical" href="https://example.com/a">'),
+    ("a.css", "/* see https://example.com */ a { color: red }"),
+])
+def test_what_is_only_text_is_not_a_request(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert list(site.requests(tmp_path)) == []
+
+
+def test_links_to_nowhere_are_found(tmp_path):
+    (tmp_path / "a.html").write_text(
+        '<h1 id="x">A</h1><a href="#x"></a><a href="b.html#y"></a>'
+        '<a href="#z"></a><a href="b.html#n"></a><a href="c.html"></a>')
+    (tmp_path / "b.html").write_text('<h1 id="y">B</h1>')
+    assert [line.split()[3] for line in site.broken(tmp_path)] == [
+        "#z:", "b.html#n:", "c.html:"]
+
+
+@pytest.mark.slow
+def test_the_book_builds_strictly_and_asks_nothing(tmp_path):
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("material")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict",
+         "--site-dir", str(tmp_path / "site")],
+        cwd=pages.ROOT, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": ".", "NO_MKDOCS_2_WARNING": "1"})
+    assert built.returncode == 0, built.stderr
+    wrong = [*site.requests(tmp_path / "site"), *site.broken(
+        tmp_path / "site")]
+    assert wrong == []
