@@ -1,0 +1,374 @@
+"""Attribute access as Python does it: the type's MRO, then the instance.
+
+In: an object and a name. Out: the value, with properties and descriptors
+written in Python run by the interpreter, and what is read from outside
+guarded. Tensors give constants (`shape`), recorded values (`T`) or bound
+methods. PyTorch's are the `var_getattr` methods in
+torch/_dynamo/variables/.
+"""
+
+from __future__ import annotations
+
+import types
+
+import torch
+from torch import nn
+
+from ..core.source import Attribute, Item
+from .outside import ABSENT, trusted
+from .reasons import Raised, unsupported
+from .stand_ins import STAND_INS
+
+#: Attributes of tensors that a fake tensor would answer differently.
+TENSOR_CONSTANTS = {
+    "is_cuda": lambda t: t.device.type == "cuda",
+    "is_cpu": lambda t: t.device.type == "cpu",
+    "is_meta": lambda t: t.device.type == "meta",
+    "__class__": lambda t: tensor_type(t),
+}
+
+#: Attributes of tensors that tell what a trace does not know.
+TENSOR_SECRETS = {"_version", "_cdata", "_base", "_backward_hooks",
+                  "output_nr", "name", "grad_fn", "is_leaf", "__dict__",
+                  "retains_grad", "_post_accumulate_grad_hooks"}
+
+#: Descriptors implemented in C: bound without running Python.
+NATIVE = (types.MethodDescriptorType, types.WrapperDescriptorType,
+          types.ClassMethodDescriptorType, types.BuiltinFunctionType)
+SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+#: Where nn.Module keeps what `__getattr__` finds.
+MODULE_PARTS = ("_parameters", "_buffers", "_modules")
+
+
+def load(tracer, owner, name: str):
+    """`owner.name`; raises Raised(AttributeError) as Python would."""
+    if isinstance(owner, torch.Tensor):
+        return _of_tensor(tracer, owner, name)
+    if isinstance(owner, type):
+        return _of_class(tracer, owner, name)
+    if isinstance(owner, STAND_INS):
+        return tracer.native(getattr, (owner, name))
+    if isinstance(owner, types.ModuleType):
+        return _of_module(tracer, owner, name)
+    if type(owner) is super:
+        return _of_super(tracer, owner, name)
+    if type(owner) is types.FunctionType:
+        return _of_function(tracer, owner, name)
+    if type(owner) is types.MethodType and name not in (
+            "__self__", "__func__"):
+        return load(tracer, owner.__func__, name)
+    return _of_instance(tracer, owner, name)
+
+
+def lookup(kind: type, name: str, after: type | None = None):
+    """(value, class) of a name in a class's MRO, or (ABSENT, None)."""
+    order = kind.__mro__
+    if after is not None:
+        order = order[order.index(after) + 1:]
+    for each in order:
+        if name in each.__dict__:
+            return each.__dict__[name], each
+    return ABSENT, None
+
+
+def from_class(tracer, found, where: type, name: str):
+    """A class attribute as a value, guarded unless a library's own."""
+    library = trusted(where.__module__)
+    if tracer.is_made(where) or (library and not isinstance(
+            found, (list, dict, set))):
+        return found
+    source = Item(Attribute(tracer.outside.constant(
+        where, where.__name__), "__dict__"), name,
+        f"{where.__name__}.{name}")
+    return tracer.outside.admit(found, source)
+
+
+def _missing(owner, name: str) -> Raised:
+    return Raised(AttributeError(
+        f"{type(owner).__name__!r} object has no attribute {name!r}"))
+
+
+def _of_instance(tracer, owner, name: str):
+    """Data descriptor, instance dict, class attribute, __getattr__."""
+    kind = type(owner)
+    custom, _ = lookup(kind, "__getattribute__")
+    if type(custom) is types.FunctionType:
+        return tracer.call(custom, (owner, name))
+    return generic(tracer, owner, name)
+
+
+def generic(tracer, owner, name: str):
+    """`object.__getattribute__(owner, name)`, then `__getattr__`."""
+    kind = type(owner)
+    found, where = lookup(kind, name)
+    if name == "__dict__":
+        return _namespace(tracer, owner)
+    if name == "__class__":
+        return kind
+    if found is not ABSENT and _is_data(found):
+        return _bind(tracer, from_class(tracer, found, where, name),
+                     owner, kind, name)
+    value = own(tracer, owner, name)
+    if value is not ABSENT:
+        return value
+    if found is not ABSENT:
+        return _bind(tracer, from_class(tracer, found, where, name),
+                     owner, kind, name)
+    return _fallback(tracer, owner, kind, name)
+
+
+def own(tracer, owner, name: str):
+    """The instance attribute `name`, or ABSENT."""
+    outside = tracer.outside
+    if outside.is_outside(owner) and hasattr(owner, "__dict__"):
+        return outside.read(outside.attributes(owner), name)
+    try:
+        return object.__getattribute__(owner, "__dict__").get(name, ABSENT)
+    except AttributeError:
+        return ABSENT
+
+
+def _fallback(tracer, owner, kind: type, name: str):
+    """What `__getattr__` gives: a module's part, or the user's own."""
+    hook, _ = lookup(kind, "__getattr__")
+    if hook is nn.Module.__getattr__:
+        for part in MODULE_PARTS:
+            value = _module_part(tracer, owner, part, name)
+            if value is not ABSENT:
+                return value
+        raise _missing(owner, name)
+    if hook is ABSENT:
+        raise _missing(owner, name)
+    return tracer.call(hook, (owner, name))
+
+
+def _module_part(tracer, owner, part: str, name: str):
+    """`owner._parameters[name]` and the like, or ABSENT."""
+    names = own(tracer, owner, part)
+    if names is ABSENT:
+        return ABSENT
+    if not tracer.outside.is_dict(names):
+        return names.get(name, ABSENT)
+    if name not in names and name not in tracer.outside.items(names).known:
+        return ABSENT
+    return tracer.outside.read(tracer.outside.items(names), name)
+
+
+def _is_data(found) -> bool:
+    """Whether a class attribute wins over an instance attribute."""
+    return isinstance(found, (property, *SLOTS)) or (
+        hasattr(type(found), "__set__"))
+
+
+def _bind(tracer, found, owner, kind: type, name: str):
+    """A class attribute as seen through an instance."""
+    match found:
+        case types.FunctionType():
+            return types.MethodType(found, owner)
+        case property():
+            return tracer.call(found.fget, (owner,))
+        case staticmethod():
+            return found.__func__
+        case classmethod():
+            return types.MethodType(found.__func__, kind)
+    if isinstance(found, SLOTS):
+        return _slot(tracer, found, owner, name)
+    if isinstance(found, NATIVE):
+        return tracer.native(found.__get__, (owner, kind)) if hasattr(
+            found, "__get__") else found
+    getter, _ = lookup(type(found), "__get__")
+    if type(getter) is types.FunctionType:
+        return tracer.call(getter, (found, owner, kind))
+    if getter is not ABSENT and not isinstance(found, type):
+        return tracer.native(getattr, (owner, name))
+    return found
+
+
+def _slot(tracer, found, owner, name: str):
+    """An attribute that C code stores: of `__slots__`, of a partial."""
+    if not tracer.outside.is_outside(owner):
+        return tracer.native(getattr, (owner, name))
+    overlay = tracer.outside.attributes(owner)
+    if name not in overlay.known:
+        value = tracer.native(found.__get__, (owner, type(owner)))
+        overlay.known[name] = tracer.outside.admit(
+            value, Attribute(tracer.outside.source(owner), name))
+    return tracer.outside.read(overlay, name)
+
+
+def _namespace(tracer, owner):
+    """`owner.__dict__`, shared with the object's attributes."""
+    if tracer.outside.is_outside(owner):
+        return tracer.outside.namespace(owner)
+    return owner.__dict__
+
+
+def _of_class(tracer, owner: type, name: str):
+    """An attribute of a class, methods unbound."""
+    found, where = lookup(owner, name)
+    meta, _ = lookup(type(owner), name)
+    if name in ("__dict__", "__mro__", "__bases__", "__name__",
+                "__qualname__", "__module__", "__doc__", "__class__"):
+        return tracer.native(getattr, (owner, name))
+    if found is ABSENT:
+        if meta is ABSENT:
+            raise Raised(AttributeError(
+                f"type object {owner.__name__!r} has no attribute "
+                f"{name!r}"))
+        return _bind(tracer, meta, owner, type(owner), name)
+    found = from_class(tracer, found, where, name)
+    match found:
+        case staticmethod():
+            return found.__func__
+        case classmethod():
+            return types.MethodType(found.__func__, owner)
+        case types.FunctionType():
+            return found
+    if hasattr(type(found), "__get__"):
+        return tracer.native(getattr, (owner, name))
+    return found
+
+
+def _of_module(tracer, owner: types.ModuleType, name: str):
+    """A global of a Python module."""
+    kind = type(owner)
+    if kind is not types.ModuleType:
+        found, _ = lookup(kind, name)
+        if found is not ABSENT and _is_data(found):
+            return tracer.native(getattr, (owner, name))
+    if name == "__dict__":
+        raise unsupported("attribute", "a module's __dict__")
+    overlay = tracer.outside.globals(owner.__dict__)
+    if name in owner.__dict__ or name in overlay.known:
+        value = tracer.outside.read(overlay, name)
+        if value is not ABSENT:
+            return value
+    return tracer.native(getattr, (owner, name))
+
+
+def _of_super(tracer, owner: super, name: str):
+    """`super().name`: the MRO after the class, bound to the object."""
+    target, kind = owner.__self__, owner.__self_class__
+    found, where = lookup(kind, name, owner.__thisclass__)
+    if found is ABSENT:
+        hook, _ = lookup(kind, "__getattr__", owner.__thisclass__)
+        raise Raised(AttributeError(
+            f"'super' object has no attribute {name!r}"))
+    found = from_class(tracer, found, where, name)
+    if isinstance(found, types.FunctionType) and target is kind:
+        return found
+    if isinstance(target, type) and isinstance(found, classmethod):
+        return types.MethodType(found.__func__, target)
+    if isinstance(found, NATIVE):
+        return tracer.native(getattr, (owner, name))
+    return _bind(tracer, found, target, kind, name)
+
+
+def _of_function(tracer, owner: types.FunctionType, name: str):
+    """An attribute of a function: its own, or one set on it."""
+    if name in ("__defaults__", "__kwdefaults__", "__closure__",
+                "__globals__", "__dict__"):
+        raise unsupported("attribute", f"a function's {name}")
+    if name in owner.__dict__ and not tracer.is_made(owner):
+        source = Attribute(tracer.outside.constant(
+            owner, owner.__name__), name)
+        return tracer.outside.admit(owner.__dict__[name], source)
+    return tracer.native(getattr, (owner, name))
+
+
+def tensor_type(tensor: torch.Tensor) -> type:
+    """The class a fake tensor stands for."""
+    return (nn.Parameter if isinstance(tensor, nn.Parameter)
+            else torch.Tensor)
+
+
+def _of_tensor(tracer, tensor: torch.Tensor, name: str):
+    """A constant, a recorded value, or a bound method."""
+    if name in TENSOR_CONSTANTS:
+        return TENSOR_CONSTANTS[name](tensor)
+    found, _ = lookup(tensor_type(tensor), name)
+    if name == "grad":
+        return _gradient(tracer, tensor)
+    if found is ABSENT:
+        return _set_on_tensor(tracer, tensor, name)
+    if isinstance(found, (types.FunctionType, *NATIVE)):
+        return getattr(tensor, name)
+    if name in TENSOR_SECRETS:
+        raise unsupported("attribute", f"a tensor's {name}")
+    return tracer.recorder.function(getattr, (tensor, name), {})
+
+
+def _gradient(tracer, tensor: torch.Tensor):
+    """`tensor.grad`: only an input has one."""
+    source = tracer.outside.source(tensor)
+    if source is None:
+        return None
+    real = tracer.recorder.real(tensor)
+    return tracer.outside.admit(real.grad, Attribute(source, "grad"))
+
+
+def _set_on_tensor(tracer, tensor: torch.Tensor, name: str):
+    """An attribute that somebody set on an input tensor."""
+    real = tracer.recorder.real(tensor)
+    if real is None or name not in getattr(real, "__dict__", {}):
+        raise Raised(AttributeError(
+            f"'Tensor' object has no attribute {name!r}"))
+    return tracer.outside.admit(real.__dict__[name], Attribute(
+        tracer.outside.source(tensor), name))
+
+
+def store(tracer, owner, name: str, value) -> None:
+    """`owner.name = value`; outside, the write waits for the end."""
+    kind = type(owner)
+    hook, _ = lookup(kind, "__setattr__")
+    if type(hook) is types.FunctionType:
+        if hook is nn.Module.__setattr__ and _store_part(
+                tracer, owner, name, value):
+            return
+        tracer.call(hook, (owner, name, value))
+        return
+    store_plain(tracer, owner, name, value)
+
+
+def store_plain(tracer, owner, name: str, value) -> None:
+    """`object.__setattr__(owner, name, value)`."""
+    if isinstance(owner, (torch.Tensor, types.ModuleType, type,
+                          types.FunctionType)):
+        raise unsupported("effect", f"setting {name} of a "
+                          f"{type(owner).__name__}")
+    found, _ = lookup(type(owner), name)
+    if isinstance(found, property):
+        tracer.call(found.fset, (owner, value))
+        return
+    if tracer.outside.is_outside(owner):
+        outside = tracer.outside
+        outside.write(outside.attributes(owner), name, value)
+        return
+    tracer.native(object.__setattr__, (owner, name, value))
+
+
+def _store_part(tracer, owner, name: str, value) -> bool:
+    """Set a module's attribute where `Module.__setattr__` would."""
+    if isinstance(value, (nn.Module, nn.Parameter)):
+        raise unsupported("effect", f"setting the module part {name}")
+    if not tracer.outside.is_outside(owner):
+        return False
+    for part in MODULE_PARTS:
+        names = own(tracer, owner, part)
+        if not tracer.outside.is_dict(names):
+            return False
+        if name in names:
+            if part != "_buffers":
+                raise unsupported("effect", f"setting {name}")
+            tracer.outside.write(tracer.outside.items(names), name, value)
+            return True
+    store_plain(tracer, owner, name, value)
+    return True
+
+
+def delete(tracer, owner, name: str) -> None:
+    """`del owner.name`."""
+    if tracer.outside.is_outside(owner):
+        raise unsupported("effect", f"deleting {name}")
+    tracer.native(delattr, (owner, name))

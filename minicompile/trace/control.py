@@ -1,0 +1,252 @@
+"""Opcodes that move: jumps, loops, calls, with, exceptions, generators.
+
+In: a frame and the instruction's argument. Out: a changed stack and next
+position; RETURN_VALUE and the generator opcodes also give the frame a
+reason to stop. PyTorch has
+torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase for them.
+"""
+
+from __future__ import annotations
+
+import types
+
+from . import attributes
+from .bytecode import SEND_KEEPS
+from .reasons import Raised
+from .stand_ins import NULL, Generator
+
+#: What an opcode returns to leave the frame: (how, value).
+RETURN, YIELD = "return", "yield"
+
+
+# Jumps
+
+
+def JUMP(frame, target):
+    frame.next = target
+
+
+def POP_JUMP_IF_TRUE(frame, target):
+    if frame.tracer.truth(frame.stack.pop()):
+        frame.next = target
+
+
+def POP_JUMP_IF_FALSE(frame, target):
+    if not frame.tracer.truth(frame.stack.pop()):
+        frame.next = target
+
+
+def POP_JUMP_IF_NONE(frame, target):
+    if frame.stack.pop() is None:
+        frame.next = target
+
+
+def POP_JUMP_IF_NOT_NONE(frame, target):
+    if frame.stack.pop() is not None:
+        frame.next = target
+
+
+def JUMP_IF_TRUE_OR_POP(frame, target):
+    if frame.tracer.truth(frame.stack[-1]):
+        frame.next = target
+    else:
+        frame.stack.pop()
+
+
+def JUMP_IF_FALSE_OR_POP(frame, target):
+    if not frame.tracer.truth(frame.stack[-1]):
+        frame.next = target
+    else:
+        frame.stack.pop()
+
+
+def GET_ITER(frame, _):
+    frame.stack.append(frame.tracer.iterate(frame.stack.pop()))
+
+
+def FOR_ITER(frame, target):
+    try:
+        value = frame.tracer.native(next, (frame.stack[-1],))
+    except Raised as raised:
+        if not isinstance(raised.exception, StopIteration):
+            raise
+        frame.stack.pop()
+        frame.next = target
+    else:
+        frame.stack.append(value)
+
+
+# Functions and calls
+
+
+def MAKE_FUNCTION(frame, flags):
+    code = frame.stack.pop()
+    function = types.FunctionType(
+        code, frame.globals, closure=None if not code.co_freevars
+        else tuple(types.CellType() for _ in code.co_freevars))
+    frame.stack.append(function)
+    for flag in (8, 4, 2, 1):
+        if (flags or 0) & flag:
+            SET_FUNCTION_ATTRIBUTE(frame, flag)
+    frame.tracer.own(frame.stack[-1])
+
+
+def SET_FUNCTION_ATTRIBUTE(frame, flag):
+    function = frame.stack.pop()
+    value = frame.stack.pop()
+    match flag:
+        case 1:
+            function.__defaults__ = value
+        case 2:
+            function.__kwdefaults__ = value
+        case 4:
+            function.__annotations__ = _annotations(value)
+        case 8:
+            made = types.FunctionType(
+                function.__code__, function.__globals__,
+                function.__name__, function.__defaults__, value)
+            made.__kwdefaults__ = function.__kwdefaults__
+            function = frame.tracer.own(made)
+    frame.stack.append(function)
+
+
+def KW_NAMES(frame, names):
+    frame.keywords = names
+
+
+def CALL(frame, count):
+    values, names = frame.pop(count), frame.keywords
+    frame.keywords = ()
+    _call(frame, values, names)
+
+
+def CALL_KW(frame, count):
+    names = frame.stack.pop()
+    _call(frame, frame.pop(count), names)
+
+
+def _call(frame, values: list, names: tuple[str, ...]) -> None:
+    """Call what lies below the arguments, with its self if any."""
+    lower, upper = frame.pop(2)
+    if lower is NULL:
+        function = upper
+    elif upper is NULL:
+        function = lower
+    else:
+        function, values = lower, [upper, *values]
+    plain = len(values) - len(names)
+    frame.stack.append(frame.tracer.call(
+        function, values[:plain], dict(zip(names, values[plain:]))))
+
+
+def CALL_FUNCTION_EX(frame, flags):
+    kwargs = frame.tracer.mapping(frame.stack.pop()) if flags & 1 else {}
+    args = frame.tracer.unpacked(frame.stack.pop())
+    lower, upper = frame.pop(2)
+    function = upper if lower is NULL else lower
+    frame.stack.append(frame.tracer.call(function, args, kwargs))
+
+
+def RETURN_VALUE(frame, _):
+    return RETURN, frame.stack.pop()
+
+
+# With and exceptions
+
+
+def BEFORE_WITH(frame, _):
+    manager = frame.stack.pop()
+    load = attributes.load
+    leave = load(frame.tracer, manager, "__exit__")
+    frame.stack.append(leave)
+    frame.stack.append(frame.tracer.call(
+        load(frame.tracer, manager, "__enter__")))
+
+
+def WITH_EXCEPT_START(frame, _):
+    error = frame.stack[-1]
+    frame.stack.append(frame.tracer.call(
+        frame.stack[-4], (type(error), error, error.__traceback__)))
+
+
+def PUSH_EXC_INFO(frame, _):
+    error = frame.stack.pop()
+    frame.stack += (frame.tracer.handling, error)
+    frame.tracer.handling = error
+
+
+def POP_EXCEPT(frame, _):
+    frame.tracer.handling = frame.stack.pop()
+
+
+def CHECK_EXC_MATCH(frame, _):
+    kinds = frame.stack.pop()
+    frame.stack.append(frame.tracer.native(
+        isinstance, (frame.stack[-1], kinds)))
+
+
+def RERAISE(frame, _):
+    raise Raised(frame.stack.pop())
+
+
+def RAISE_VARARGS(frame, count):
+    cause = frame.stack.pop() if count == 2 else None
+    error = frame.stack.pop() if count else frame.tracer.handling
+    if isinstance(error, type):
+        error = frame.tracer.call(error)
+    if error is None:
+        error = RuntimeError("No active exception to reraise")
+    if count == 2:
+        error.__cause__ = cause
+    raise Raised(error)
+
+
+# Generators
+
+
+def RETURN_GENERATOR(frame, _):
+    return RETURN, Generator(frame)
+
+
+def YIELD_VALUE(frame, _):
+    return YIELD, frame.stack.pop()
+
+
+def GET_YIELD_FROM_ITER(frame, _):
+    GET_ITER(frame, _)
+
+
+def SEND(frame, target):
+    value = frame.stack.pop()
+    source = frame.stack[-1]
+    send = (getattr(source, "send", None) if value is not None
+            else source.__next__)
+    try:
+        got = frame.tracer.native(send, () if value is None
+                                 else (value,))
+    except Raised as raised:
+        if not isinstance(raised.exception, StopIteration):
+            raise
+        if not SEND_KEEPS:
+            frame.stack.pop()
+        frame.stack.append(raised.exception.value)
+        frame.next = target
+    else:
+        frame.stack.append(got)
+
+
+def END_SEND(frame, _):
+    del frame.stack[-2]
+
+
+def STOPITERATION_ERROR(frame, _):
+    error = frame.stack[-1]
+    if isinstance(error, StopIteration):
+        frame.stack[-1] = RuntimeError("generator raised StopIteration")
+
+
+def _annotations(value) -> dict:
+    """A function's annotations, which 3.11 stacks as a flat tuple."""
+    if isinstance(value, tuple):
+        return dict(zip(value[::2], value[1::2]))
+    return value

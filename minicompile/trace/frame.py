@@ -1,0 +1,100 @@
+"""Python's stack machine, run on stand-ins.
+
+In: a function and its local values. Out: what it returns. Values are
+real Python objects, except that tensors are fake; so the same frames run
+on concrete values when nothing is outside. A frame can stop and go on,
+which is what a generator is. Byterun's shape; PyTorch's is
+torch/_dynamo/symbolic_convert.py (InstructionTranslator).
+"""
+
+from __future__ import annotations
+
+import types
+
+from ..core.errors import Unsupported
+from ..core.where import Where
+from . import control, opcodes
+from .bytecode import NULL_ABOVE, Instruction, decode
+from .reasons import Raised, unsupported
+from .stand_ins import NULL
+
+#: The function of every opcode, by the opcode's name.
+OPCODES = {name: function for module in (opcodes, control)
+           for name, function in vars(module).items()
+           if name.isupper() and isinstance(function, types.FunctionType)}
+
+
+class Frame:
+    """One running function: its names, its stack, its next position."""
+
+    def __init__(self, tracer, function: types.FunctionType, names: dict):
+        self.tracer, self.function = tracer, function
+        self.code = function.__code__
+        self.program = decode(self.code)
+        self.names = names
+        self.globals = function.__globals__
+        self.library = tracer.is_library(self.globals)
+        self.stack: list = []
+        self.next = 0
+        self.keywords: tuple[str, ...] = ()
+
+    def where(self) -> Where:
+        """The user's line of the instruction being run."""
+        step = self.program.instructions[max(self.next - 1, 0)]
+        return Where(self.code.co_filename, step.line, self.code.co_name)
+
+    def run(self):
+        """Run until the frame returns or yields: (how, value)."""
+        tracer = self.tracer
+        steps = self.program.instructions
+        tracer.frames.append(self)
+        try:
+            while True:
+                step = steps[self.next]
+                self.next += 1
+                try:
+                    left = self.step(step)
+                except Raised as raised:
+                    self.unwind(raised, step.offset)
+                else:
+                    if left is not None:
+                        return left
+        except (Raised, Unsupported, RecursionError) as error:
+            error.place = getattr(error, "place", None) or tracer.where()
+            raise
+        finally:
+            tracer.frames.pop()
+
+    def step(self, step: Instruction):
+        """Run one instruction: None, or how it leaves the frame."""
+        opcode = OPCODES.get(step.name)
+        if opcode is None:
+            raise unsupported("opcode", step.name)
+        return opcode(self, step.argument)
+
+    def offset(self) -> int:
+        """The byte offset of the instruction being run."""
+        return self.program.instructions[max(self.next - 1, 0)].offset
+
+    def unwind(self, raised: Raised, offset: int) -> None:
+        """Go on at the handler of an exception, or let it leave."""
+        handler = self.program.handler(offset)
+        if handler is None:
+            raise raised
+        del self.stack[handler.depth:]
+        if handler.lasti:
+            self.stack.append(offset)
+        self.stack.append(raised.exception)
+        self.next = handler.target
+
+    def pop(self, count: int) -> list:
+        """The topmost `count` values, taken off, lowest first."""
+        if not count:
+            return []
+        values = self.stack[-count:]
+        del self.stack[-count:]
+        return values
+
+    def push_callable(self, function) -> None:
+        """A callable with the NULL that CALL expects beside it."""
+        self.stack += (function, NULL) if NULL_ABOVE else (NULL, function)

@@ -1,0 +1,397 @@
+"""Opcodes that handle data: names, attributes, items, operators, text.
+
+In: a frame and the instruction's argument. Out: a changed stack. Each
+function is named as the opcode that `dis` shows; what an operation means
+is the tracer's business. PyTorch has
+torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase for them.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Mapping, Sequence
+
+from . import attributes
+from .bytecode import NULL_ABOVE
+from .outside import ABSENT
+from .reasons import Raised
+from .stand_ins import NULL
+
+# The stack
+
+
+def POP_TOP(frame, _):
+    frame.stack.pop()
+
+
+def PUSH_NULL(frame, _):
+    frame.stack.append(NULL)
+
+
+def END_FOR(frame, _):
+    frame.stack.pop()
+    if not NULL_ABOVE:
+        frame.stack.pop()
+
+
+def COPY(frame, depth):
+    frame.stack.append(frame.stack[-depth])
+
+
+def SWAP(frame, depth):
+    stack = frame.stack
+    stack[-1], stack[-depth] = stack[-depth], stack[-1]
+
+
+# Names
+
+
+def LOAD_CONST(frame, value):
+    frame.stack.append(value)
+
+
+def LOAD_FAST(frame, name):
+    if name not in frame.names:
+        raise Raised(UnboundLocalError(
+            f"cannot access local variable {name!r}"))
+    frame.stack.append(frame.names[name])
+
+
+def LOAD_FAST_AND_CLEAR(frame, name):
+    frame.stack.append(frame.names.pop(name, NULL))
+
+
+def STORE_FAST(frame, name):
+    value = frame.stack.pop()
+    if value is NULL:
+        frame.names.pop(name, None)
+    else:
+        frame.names[name] = value
+
+
+def DELETE_FAST(frame, name):
+    if name not in frame.names:
+        raise Raised(UnboundLocalError(
+            f"cannot access local variable {name!r}"))
+    del frame.names[name]
+
+
+def LOAD_GLOBAL(frame, argument):
+    name, null = argument
+    value = frame.tracer.load_global(frame.globals, name)
+    if null:
+        frame.push_callable(value)
+    else:
+        frame.stack.append(value)
+
+
+def STORE_GLOBAL(frame, name):
+    outside = frame.tracer.outside
+    outside.write(outside.globals(frame.globals), name,
+                  frame.stack.pop())
+
+
+def MAKE_CELL(frame, name):
+    cell = frame.tracer.own(types.CellType())
+    if name in frame.names:
+        cell.cell_contents = frame.names[name]
+    frame.names[name] = cell
+
+
+def COPY_FREE_VARS(frame, _):
+    cells = frame.tracer.closure(frame.function)
+    frame.names.update(zip(frame.code.co_freevars, cells))
+
+
+def LOAD_DEREF(frame, name):
+    frame.stack.append(frame.tracer.load_cell(frame.names[name], name))
+
+
+def STORE_DEREF(frame, name):
+    frame.tracer.store_cell(frame.names[name], frame.stack.pop())
+
+
+def DELETE_DEREF(frame, name):
+    frame.tracer.store_cell(frame.names[name], ABSENT)
+
+
+def IMPORT_NAME(frame, name):
+    below, level = frame.pop(2)[::-1]
+    frame.stack.append(frame.tracer.native(
+        __import__, (name, frame.globals, None, below, level)))
+
+
+def IMPORT_FROM(frame, name):
+    frame.stack.append(attributes.load(
+        frame.tracer, frame.stack[-1], name))
+
+
+# Attributes and items
+
+
+def LOAD_ATTR(frame, argument):
+    name, method = argument
+    value = attributes.load(frame.tracer, frame.stack.pop(), name)
+    if method:
+        frame.push_callable(value)
+    else:
+        frame.stack.append(value)
+
+
+def LOAD_SUPER_ATTR(frame, argument):
+    name, method = argument
+    maker, kind, owner = frame.pop(3)
+    value = attributes.load(
+        frame.tracer, frame.tracer.native(maker, (kind, owner)), name)
+    if method:
+        frame.push_callable(value)
+    else:
+        frame.stack.append(value)
+
+
+def STORE_ATTR(frame, name):
+    owner = frame.stack.pop()
+    attributes.store(frame.tracer, owner, name, frame.stack.pop())
+
+
+def DELETE_ATTR(frame, name):
+    attributes.delete(frame.tracer, frame.stack.pop(), name)
+
+
+def BINARY_SUBSCR(frame, _):
+    container, key = frame.pop(2)
+    frame.stack.append(frame.tracer.item(container, key))
+
+
+def BINARY_SLICE(frame, _):
+    container, start, end = frame.pop(3)
+    frame.stack.append(frame.tracer.item(container, slice(start, end)))
+
+
+def STORE_SUBSCR(frame, _):
+    value, container, key = frame.pop(3)
+    frame.tracer.set_item(container, key, value)
+
+
+def STORE_SLICE(frame, _):
+    value, container, start, end = frame.pop(4)
+    frame.tracer.set_item(container, slice(start, end), value)
+
+
+def DELETE_SUBSCR(frame, _):
+    frame.tracer.delete_item(*frame.pop(2))
+
+
+# Operators
+
+
+def BINARY_OP(frame, op):
+    left, right = frame.pop(2)
+    frame.stack.append(frame.tracer.binary(op, left, right))
+
+
+def COMPARE_OP(frame, op):
+    left, right = frame.pop(2)
+    frame.stack.append(frame.tracer.binary(op, left, right))
+
+
+def UNARY_NEGATIVE(frame, _):
+    frame.stack.append(frame.tracer.unary(operator.neg, frame.stack.pop()))
+
+
+def UNARY_POSITIVE(frame, _):
+    frame.stack.append(frame.tracer.unary(operator.pos, frame.stack.pop()))
+
+
+def UNARY_INVERT(frame, _):
+    frame.stack.append(frame.tracer.unary(operator.invert,
+                                        frame.stack.pop()))
+
+
+def UNARY_NOT(frame, _):
+    frame.stack.append(not frame.tracer.truth(frame.stack.pop()))
+
+
+def TO_BOOL(frame, _):
+    frame.stack.append(frame.tracer.truth(frame.stack.pop()))
+
+
+def IS_OP(frame, invert):
+    left, right = frame.pop(2)
+    frame.stack.append(frame.tracer.same(left, right) is not bool(invert))
+
+
+def CONTAINS_OP(frame, invert):
+    key, container = frame.pop(2)
+    found = frame.tracer.contains(container, key)
+    frame.stack.append(found is not bool(invert))
+
+
+# Building
+
+
+def BUILD_TUPLE(frame, count):
+    frame.stack.append(tuple(frame.pop(count)))
+
+
+def BUILD_LIST(frame, count):
+    frame.stack.append(frame.pop(count))
+
+
+def BUILD_SET(frame, count):
+    values = frame.pop(count)
+    frame.stack.append(frame.tracer.native(set, (values,)))
+
+
+def BUILD_MAP(frame, count):
+    values = frame.pop(2 * count)
+    frame.stack.append(frame.tracer.native(
+        dict, (zip(values[::2], values[1::2]),)))
+
+
+def BUILD_CONST_KEY_MAP(frame, count):
+    keys = frame.stack.pop()
+    frame.stack.append(dict(zip(keys, frame.pop(count))))
+
+
+def BUILD_STRING(frame, count):
+    frame.stack.append("".join(frame.pop(count)))
+
+
+def BUILD_SLICE(frame, count):
+    frame.stack.append(slice(*frame.pop(count)))
+
+
+def LIST_TO_TUPLE(frame, _):
+    frame.stack.append(tuple(frame.stack.pop()))
+
+
+def LIST_APPEND(frame, depth):
+    value = frame.stack.pop()
+    frame.stack[-depth].append(value)
+
+
+def SET_ADD(frame, depth):
+    value = frame.stack.pop()
+    frame.tracer.native(frame.stack[-depth].add, (value,))
+
+
+def MAP_ADD(frame, depth):
+    key, value = frame.pop(2)
+    frame.stack[-depth][key] = value
+
+
+def LIST_EXTEND(frame, depth):
+    values = frame.tracer.iterate(frame.stack.pop())
+    frame.tracer.native(frame.stack[-depth].extend, (values,))
+
+
+def SET_UPDATE(frame, depth):
+    values = frame.tracer.iterate(frame.stack.pop())
+    frame.tracer.native(frame.stack[-depth].update, (values,))
+
+
+def DICT_UPDATE(frame, depth):
+    values = frame.tracer.mapping(frame.stack.pop())
+    frame.tracer.native(frame.stack[-depth].update, (values,))
+
+
+def DICT_MERGE(frame, depth):
+    values = frame.tracer.mapping(frame.stack.pop())
+    target = frame.stack[-depth]
+    both = [key for key in values if key in target]
+    if both:
+        raise Raised(TypeError(
+            f"got multiple values for keyword argument {both[0]!r}"))
+    target.update(values)
+
+
+def UNPACK_SEQUENCE(frame, count):
+    values = frame.tracer.unpacked(frame.stack.pop())
+    if len(values) != count:
+        raise Raised(ValueError(
+            f"expected {count} values to unpack, got {len(values)}"))
+    frame.stack += reversed(values)
+
+
+def UNPACK_EX(frame, counts):
+    values = frame.tracer.unpacked(frame.stack.pop())
+    before, after = counts & 255, counts >> 8
+    if len(values) < before + after:
+        raise Raised(ValueError("not enough values to unpack"))
+    rest = values[before:len(values) - after]
+    last = values[len(values) - after:]
+    frame.stack += [*reversed(last), rest, *reversed(values[:before])]
+
+
+# Matching
+
+
+def GET_LEN(frame, _):
+    frame.stack.append(frame.tracer.call(len, (frame.stack[-1],)))
+
+
+def MATCH_SEQUENCE(frame, _):
+    value = frame.stack[-1]
+    frame.stack.append(isinstance(value, Sequence)
+                      and not isinstance(value, (str, bytes)))
+
+
+def MATCH_MAPPING(frame, _):
+    frame.stack.append(isinstance(frame.stack[-1], Mapping))
+
+
+def MATCH_KEYS(frame, _):
+    mapping, keys = frame.stack[-2:]
+    found = all(frame.tracer.contains(mapping, key) for key in keys)
+    frame.stack.append(tuple(
+        frame.tracer.item(mapping, key) for key in keys)
+        if found else None)
+
+
+def MATCH_CLASS(frame, count):
+    value, kind, names = frame.pop(3)
+    if not frame.tracer.call(isinstance, (value, kind)):
+        frame.stack.append(None)
+        return
+    own = kind in (bool, bytes, dict, float, frozenset, int, list, set,
+                   str, tuple)
+    places = () if own else getattr(kind, "__match_args__", ())
+    found = [value] * count if own else []
+    try:
+        found += [attributes.load(frame.tracer, value, name)
+                  for name in (*places[:count], *names)]
+    except Raised as raised:
+        if not isinstance(raised.exception, AttributeError):
+            raise
+        found = None
+    frame.stack.append(None if found is None else tuple(found))
+
+
+# Text
+
+
+def FORMAT_VALUE(frame, flags):
+    spec = frame.stack.pop() if flags & 4 else ""
+    if flags & 3:
+        CONVERT_VALUE(frame, flags & 3)
+    frame.stack.append(frame.tracer.call(format, (frame.stack.pop(),
+                                                spec)))
+
+
+def CONVERT_VALUE(frame, how):
+    convert = (None, str, repr, ascii)[how]
+    frame.stack.append(frame.tracer.call(convert, (frame.stack.pop(),)))
+
+
+def FORMAT_SIMPLE(frame, _):
+    frame.stack.append(frame.tracer.call(format, (frame.stack.pop(), "")))
+
+
+def FORMAT_WITH_SPEC(frame, _):
+    frame.stack.append(frame.tracer.call(format, frame.pop(2)))
+
+
+def LOAD_ASSERTION_ERROR(frame, _):
+    frame.stack.append(AssertionError)

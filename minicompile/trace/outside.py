@@ -1,0 +1,370 @@
+"""What existed before the call: where it is, what was learnt, what changed.
+
+In: real objects and the sources they were read from. Out: the values the
+interpreter uses for them, the guards for what it learnt, and the writes
+that are to be replayed once the graph has run. An object stands for
+itself; a list is copied when first read; attributes and dict items are
+read through an `Overlay`, which also keeps writes from the real thing.
+PyTorch's are torch/_dynamo/variables/builder.py and side_effects.py.
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import functools
+import keyword
+import math
+import re
+import sys
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from ..core.guard import Guard, TensorFacts
+from ..core.source import Attribute, Constant, Item, Source
+from .reasons import unsupported
+from .recorder import PLAIN, Recorder
+
+#: Immutable values, guarded by equality and then used as they are.
+CONSTANTS = PLAIN | {torch.Size, slice, range, type(NotImplemented)}
+
+#: Objects that are what they are: guarded by identity.
+IDENTITIES = (type, types.ModuleType, types.FunctionType,
+              types.BuiltinFunctionType, types.MethodDescriptorType,
+              types.WrapperDescriptorType, types.MethodWrapperType,
+              types.GetSetDescriptorType, types.ClassMethodDescriptorType,
+              enum.Enum, re.Pattern, torch._ops.OpOverload,
+              torch._ops.OpOverloadPacket,
+              types.GenericAlias, types.UnionType, frozenset)
+
+#: Dicts whose items are read one by one.
+DICTS = (dict, OrderedDict, defaultdict)
+
+ABSENT = object()
+
+
+@dataclass
+class Overlay:
+    """One namespace of the outside: a dict's items, or attributes.
+
+    `real` is the dict that was there, found at `names`; `place` tells the
+    source of a key. `known` holds what was read or written since,
+    `written` what must be written back to `owner`, in order.
+    """
+
+    kind: str  # "attributes" or "items"
+    owner: object
+    real: dict
+    names: Source
+    place: Callable[[object], Source]
+    trusted: bool = False
+    known: dict = field(default_factory=dict)
+    written: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A mutable sequence or set read from outside: before, and now."""
+
+    source: Source
+    before: tuple
+    now: object
+
+    def changed(self) -> bool:
+        """Whether the copy holds other objects than it began with."""
+        return len(self.now) != len(self.before) or any(
+            a is not b for a, b in zip(self.now, self.before))
+
+
+class Outside:
+    """The objects that existed before the call, as far as they matter."""
+
+    def __init__(self, recorder: Recorder, where):
+        self.recorder, self.where = recorder, where
+        self.guards: dict[tuple, Guard] = {}
+        self.values: dict[int, object] = {}  # id(real) -> value
+        self.sources: dict[int, Source] = {}  # id(value) -> source
+        self.kept: list[object] = []  # ids stay valid while objects live
+        self.copies: list[Copy] = []
+        self.overlays: dict[tuple[int, str], Overlay] = {}
+        self.constants: dict[str, object] = {}
+        self.named: dict[int, Constant] = {}
+
+    # Guards and sources
+
+    def guard(self, source: Source | None, kind: str, expected) -> None:
+        """Add a guard, unless it was said before."""
+        guard = Guard(source, kind, expected)
+        key = guard.key()
+        if key not in self.guards:
+            self.guards[key] = Guard(source, kind, expected, self.where())
+
+    def constant(self, value: object, name: str) -> Constant:
+        """A source for an object that the generated code holds by name."""
+        known = self.named.get(id(value))
+        if known is None:
+            name = re.sub(r"\W+", "_", name).strip("_") or "constant"
+            while name in self.constants or _taken(name, value):
+                name += "_"
+            self.constants[name] = value
+            known = self.named[id(value)] = Constant(name, value)
+        return known
+
+    def source(self, value: object) -> Source | None:
+        """Where a value was read from; None if the trace made it."""
+        return self.sources.get(id(value))
+
+    # Reading
+
+    def admit(self, real, source: Source, trusted: bool = False):
+        """The value used for `real`, guarded by what that tells."""
+        kind = type(real)
+        if kind in CONSTANTS:
+            self.guard(source, "equal", real)
+            return real
+        if isinstance(real, IDENTITIES):
+            if not trusted:
+                self.guard(source, "is", real)
+            return real
+        if id(real) in self.values:
+            value = self.values[id(real)]
+            known = self.sources[id(value)]
+            if known != source:
+                self.guard(source, "same", known)
+            return value
+        self.kept.append(real)
+        return self._first(real, kind, source)
+
+    def _first(self, real, kind: type, source: Source):
+        """The value of a mutable object read for the first time."""
+        if isinstance(real, torch.Tensor):
+            return self._remember(real, self._tensor(real, source), source)
+        self.guard(source, "type", kind)
+        first = FIRST.get(kind)
+        if first is not None:
+            return first(self, real, source)
+        if issubclass(kind, tuple):
+            value = tuple.__new__(kind, self._elements(real, source))
+            return self._remember(real, value, source)
+        return self._remember(real, real, source)
+
+    def _elements(self, real, source: Source) -> list:
+        """The elements of a sequence, its length guarded."""
+        self.guard(source, "length", len(real))
+        return [self.admit(item, Item(source, index))
+                for index, item in enumerate(real)]
+
+    def _sequence(self, real, source: Source):
+        """A list or deque, copied: the copy is the trace's to change."""
+        value = [] if type(real) is list else deque((), real.maxlen)
+        self._remember(real, value, source)
+        value.extend(self._elements(real, source))
+        self.copies.append(Copy(source, tuple(value), value))
+        return value
+
+    def _set(self, real: set, source: Source) -> set:
+        """A set of constants, copied."""
+        if not all(type(item) in CONSTANTS for item in real):
+            raise unsupported("attribute", f"a set of objects, {source},")
+        self.guard(source, "length", len(real))
+        for item in real:
+            self.guard(source, "contains", (item, True))
+        value = self._remember(real, set(real), source)
+        self.copies.append(Copy(source, tuple(value), value))
+        return value
+
+    def _method(self, real: types.MethodType, source: Source):
+        """A bound method, its function and its object read apart."""
+        function = self.admit(real.__func__, Attribute(source, "__func__"))
+        owner = self.admit(real.__self__, Attribute(source, "__self__"))
+        return types.MethodType(function, owner)
+
+    def _remember(self, real, value, source: Source):
+        """`value`, from now on what stands for `real`."""
+        self.values[id(real)], self.sources[id(value)] = value, source
+        self.kept.append(value)
+        return value
+
+    def _tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        """A tensor as a graph input, guarded by its facts."""
+        kind = type(real)
+        if kind not in (torch.Tensor, nn.Parameter):
+            raise unsupported("input", f"a {kind.__name__}, {source},")
+        if real.layout is not torch.strided or real.is_quantized:
+            raise unsupported("input", f"a {real.layout} tensor, {source},")
+        if real.is_neg() or real.is_conj():
+            raise unsupported("input", f"a lazily negated {source}")
+        if torch._C._functorch.is_functorch_wrapped_tensor(real):
+            raise unsupported("input", f"a functorch tensor, {source},")
+        self.guard(source, "tensor", facts(real))
+        return self.recorder.input(real, source)
+
+    # Namespaces: attributes of objects, items of dicts
+
+    def attributes(self, owner) -> Overlay:
+        """The instance attributes of an object from outside."""
+        overlay = self.overlays.get((id(owner), "attributes"))
+        if overlay is not None:
+            return overlay
+        source = self.source(owner)
+        names = Attribute(source, "__dict__")
+        real = (_contents(owner) if isinstance(owner, types.CellType)
+                else getattr(owner, "__dict__", {}))
+        return self._watch(Overlay(
+            "attributes", owner, real, names,
+            lambda key: Attribute(source, key)))
+
+    def items(self, mapping: dict) -> Overlay:
+        """The items of a dict from outside."""
+        overlay = self.overlays.get((id(mapping), "items"))
+        if overlay is not None:
+            return overlay
+        source = self.source(mapping)
+        return self._watch(Overlay(
+            "items", mapping, mapping, source,
+            lambda key: _item(source, key)))
+
+    def namespace(self, owner) -> dict:
+        """`owner.__dict__`: a dict whose items are the attributes."""
+        overlay = self.attributes(owner)
+        self.overlays[id(overlay.real), "items"] = overlay
+        return self.admit(overlay.real, overlay.names)
+
+    def globals(self, names: dict) -> Overlay:
+        """The global names of a module."""
+        overlay = self.overlays.get((id(names), "items"))
+        if overlay is not None:
+            return overlay
+        name = names.get("__name__") or "module"
+        source = self.constant(names, f"{name}_globals")
+        return self._watch(Overlay(
+            "items", names, names, source,
+            lambda key: Item(source, key, key), trusted(name)))
+
+    def cell(self, cell: types.CellType, source: Source) -> None:
+        """A closure's cell from outside, and its content's source."""
+        if id(cell) not in self.values:
+            self._remember(cell, cell, source)
+
+    def read(self, overlay: Overlay, key):
+        """What is at `key`, or ABSENT; either is guarded."""
+        known = overlay.known
+        if key in known:
+            return known[key]
+        if key in overlay.real:
+            value = self.admit(overlay.real[key], overlay.place(key),
+                               overlay.trusted)
+        else:
+            value = ABSENT
+            if not overlay.trusted:
+                self.guard(overlay.names, "contains", (key, False))
+        known[key] = value
+        return value
+
+    def write(self, overlay: Overlay, key, value) -> None:
+        """Let `key` be `value` from now on (ABSENT deletes it)."""
+        overlay.known[key] = overlay.written[key] = value
+
+    def written(self) -> list:
+        """The values of objects from outside that were written to."""
+        owners = [o.owner for o in self.overlays.values() if o.written]
+        owners += [copy.now for copy in self.copies if copy.changed()]
+        return [owner for owner in owners if id(owner) in self.sources]
+
+    def alike(self, owner):
+        """Yield the sources of other objects that may be this one."""
+        for value in self.kept:
+            if type(value) is type(owner) and value is not owner:
+                source = self.sources.get(id(value))
+                if source is not None:
+                    yield source
+
+    def keys(self, overlay: Overlay) -> list:
+        """All keys, in order."""
+        self.guard(overlay.names, "keys", tuple(overlay.real))
+        gone = {k for k, v in overlay.written.items() if v is ABSENT}
+        return ([k for k in overlay.real if k not in gone]
+                + [k for k in overlay.written
+                   if k not in overlay.real and k not in gone])
+
+    def resolve(self, value):
+        """A dict from outside as a new dict of its values now."""
+        if not self.is_dict(value):
+            return value
+        overlay = self.items(value)
+        return {key: self.read(overlay, key) for key in self.keys(overlay)}
+
+    def is_dict(self, value) -> bool:
+        """Whether `value` is a dict that existed before the call."""
+        return isinstance(value, dict) and id(value) in self.sources
+
+    def is_outside(self, value) -> bool:
+        """Whether `value` existed before and stands for itself."""
+        return id(value) in self.sources and self.values.get(
+            id(value)) is value
+
+    def _watch(self, overlay: Overlay) -> Overlay:
+        """`overlay`, from now on what its owner is read through."""
+        self.kept.append(overlay.owner)
+        self.overlays[id(overlay.owner), overlay.kind] = overlay
+        return overlay
+
+
+def _item(source: Source, key) -> Source:
+    """`source[key]`, called as a person would a module's parts."""
+    if not printable(key):
+        raise unsupported("attribute", f"the key {key!r}")
+    parts = isinstance(source, Attribute) and source.name in (
+        "_parameters", "_buffers", "_modules")
+    return Item(source, key, f"{source.base}.{key}" if parts else None)
+
+
+def _taken(name: str, value: object) -> bool:
+    """Whether a name means something else in generated text."""
+    return (keyword.iskeyword(name) or re.fullmatch(r"v?\d+.*", name)
+            or name in ("L", "F", "outputs", "finish", "graph", "run")
+            or getattr(builtins, name, value) is not value)
+
+
+def printable(key) -> bool:
+    """Whether `repr(key)` is Python for the key."""
+    if type(key) is tuple:
+        return all(map(printable, key))
+    return type(key) in (str, int, bool, type(None), bytes) or (
+        type(key) is float and math.isfinite(key))
+
+
+def facts(real: torch.Tensor) -> TensorFacts:
+    """What a graph assumes about this tensor."""
+    return TensorFacts(type(real), real.dtype, real.device,
+                       tuple(real.shape), tuple(real.stride()),
+                       real.requires_grad)
+
+
+@functools.cache
+def trusted(name: str | None) -> bool:
+    """Whether a module's functions and classes never change.
+
+    True of torch and the standard library: patching them is not noticed.
+    """
+    root = (name or "").partition(".")[0]
+    return root == "torch" or root in sys.stdlib_module_names - {
+        "__main__"}
+
+
+def _contents(cell: types.CellType) -> dict:
+    """A cell as a namespace of one name, or of none if it is empty."""
+    try:
+        return {"cell_contents": cell.cell_contents}
+    except ValueError:
+        return {}
+
+
+#: How an object of each type is read for the first time.
+FIRST = {list: Outside._sequence, deque: Outside._sequence,
+         set: Outside._set, types.MethodType: Outside._method}

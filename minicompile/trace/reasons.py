@@ -1,0 +1,80 @@
+"""Why a trace can stop: every kind, with its sentence and its way out.
+
+In: a kind and the details of one case. Out: `Unsupported`, placed at the
+user's line by whoever catches it first. Also `Raised`, which carries an
+exception of the user's program through the interpreter. PyTorch's
+sentences are in torch/_dynamo/exc.py and graph_break_registry.json.
+"""
+
+from __future__ import annotations
+
+from ..core.errors import Unsupported
+
+#: kind -> (sentence with the case's details, what to write instead)
+REASONS = {
+    "data-dependent": (
+        "{what} needs the values of a tensor, which a trace does not have",
+        "use torch.where or another tensor operation, or move the "
+        "decision out of the compiled function"),
+    "builtin": (
+        "the C function {what} cannot be followed",
+        "move the call out of the compiled function"),
+    "library": (
+        "{what} belongs to a library that is not traced",
+        "move the call out of the compiled function"),
+    "opcode": (
+        "the bytecode instruction {what} is not supported",
+        "write the line another way, or move it out of the function"),
+    "exception": (
+        "{what} is raised while tracing",
+        "the function runs as it is, so that the exception reaches you"),
+    "argument": (
+        "an operator cannot be recorded with the argument {what}",
+        "pass tensors, numbers, strings, dtypes, devices and containers "
+        "of them"),
+    "input": (
+        "{what} cannot become a graph input",
+        "pass a plain torch.Tensor or nn.Parameter"),
+    "untracked": (
+        "{what} came out of a call that was not recorded",
+        "call the tensor operation directly"),
+    "aliasing": (
+        "inputs {what} share memory and one of them is written to",
+        "pass a clone of one of them"),
+    "effect": (
+        "{what} changes something outside the function in a way that "
+        "cannot be replayed",
+        "move it out of the compiled function"),
+    "result": (
+        "{what} cannot be rebuilt after the graph has run",
+        "return tensors, constants, containers or plain objects"),
+    "attribute": (
+        "{what} cannot be looked up by a trace",
+        "use a plain attribute"),
+    "recursion": (
+        "calls are nested deeper than {what}",
+        "write the recursion as a loop"),
+    "gradient": (
+        "{what} runs autograd inside the compiled function",
+        "call it outside, on the result"),
+    "mode": (
+        "{what} is active, and it changes what operators do",
+        "leave the mode before calling the compiled function"),
+    "code": (
+        "{what} is not a plain Python function",
+        "compile a function, a method or an nn.Module"),
+}
+
+
+def unsupported(kind: str, what: object) -> Unsupported:
+    """The error for one case of `kind`; its place is added later."""
+    sentence, hint = REASONS[kind]
+    return Unsupported(kind, sentence.format(what=what), None, hint)
+
+
+class Raised(Exception):
+    """The traced program raised `exception` (a real exception object)."""
+
+    def __init__(self, exception: BaseException):
+        self.exception = exception
+        super().__init__(exception)

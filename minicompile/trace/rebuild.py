@@ -1,0 +1,210 @@
+"""The recipe for the caller's result: Python text that runs afterwards.
+
+In: what the traced function returned and what it changed outside. Out:
+the graph's outputs, each tensor once, and the text of `finish(L, F,
+outputs)`, which rebuilds the result from them and then performs the
+writes. Objects from outside are fetched, never rebuilt, so identity
+holds. PyTorch's is torch/_dynamo/codegen.py.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import OrderedDict, defaultdict, deque
+
+import torch
+
+from .outside import ABSENT, CONSTANTS, IDENTITIES, Copy, Overlay, printable
+from .reasons import unsupported
+
+#: Classes whose `__new__` makes the bare instance of a subclass.
+BASES = (OrderedDict, dict, list, set, object)
+
+
+class Rebuild:
+    """The statements of `finish`: reads and makes first, then writes."""
+
+    def __init__(self, tracer):
+        self.tracer, self.outside = tracer, tracer.outside
+        self.outputs: list[torch.Tensor] = []
+        self.lines: list[str] = []
+        self.names: dict[int, str | None] = {}
+        self.count = 0
+
+    def text(self, result) -> str:
+        """The source of finish(L, F, outputs)."""
+        returned = self.value(result)
+        writes = self.writes()
+        if writes:
+            returned = self.hold(returned)
+        body = [*self.lines, *writes, f"return {returned}"]
+        return "\n    ".join(["def finish(L, F, outputs):", *body]) + "\n"
+
+    def hold(self, text: str) -> str:
+        """Compute `text` now, before anything is written: its name."""
+        self.lines.append(f"v{self.count} = {text}")
+        self.count += 1
+        return f"v{self.count - 1}"
+
+    def known(self, value) -> str:
+        """The name of an object that existed before and never changes."""
+        if self.tracer.is_made(value):
+            raise unsupported("result", f"{value!r}, made in the function,")
+        name = getattr(value, "__name__", None) or type(value).__name__
+        return self.outside.constant(value, name).code()
+
+    # Values
+
+    def value(self, value) -> str:
+        """The expression of a value; what it needs is made before."""
+        kind = type(value)
+        if kind in CONSTANTS and kind is not slice:
+            return repr(value) if printable(value) else self.known(value)
+        source = self.outside.source(value)
+        if source is not None:
+            return source.code()
+        if isinstance(value, torch.Tensor):
+            return self._output(value)
+        if isinstance(value, IDENTITIES) and not (
+                self.tracer.is_made(value) or kind is frozenset):
+            return self.known(value)
+        if id(value) not in self.names:
+            self.names[id(value)] = None
+            self.names[id(value)] = self._made(value, kind)
+        name = self.names[id(value)]
+        if name is None:
+            raise unsupported("result", f"a {kind.__name__} in itself")
+        return name
+
+    def values(self, values) -> str:
+        """Expressions separated by commas."""
+        return ", ".join(map(self.value, values))
+
+    def pairs(self, mapping: dict) -> str:
+        """`key: value` expressions separated by commas."""
+        return ", ".join(f"{self.value(k)}: {self.value(v)}"
+                         for k, v in dict.items(mapping))
+
+    def _output(self, value: torch.Tensor) -> str:
+        """A tensor the graph computes: the same position each time."""
+        for index, known in enumerate(self.outputs):
+            if known is value:
+                return f"outputs[{index}]"
+        self.outputs.append(value)
+        return f"outputs[{len(self.outputs) - 1}]"
+
+    def _made(self, value, kind: type) -> str:
+        """The name of an object that the traced program made."""
+        if kind in MAKERS:
+            return self.hold(MAKERS[kind](self, value))
+        if isinstance(value, tuple):
+            return self.hold(f"tuple.__new__({self.known(kind)}, "
+                             f"({self.values(value)},))")
+        if id(value) in self.tracer.made:
+            return self._instance(value, kind)
+        raise unsupported("result", f"a {kind.__name__}")
+
+    def _instance(self, value, kind: type) -> str:
+        """An object of a user's class, made without its `__init__`."""
+        if any("__slots__" in k.__dict__ for k in kind.__mro__
+               if k.__module__ != "builtins"):
+            raise unsupported("result", f"a {kind.__name__} with slots")
+        base = next(k for k in BASES if issubclass(kind, k))
+        maker = self.known(base) if base is OrderedDict else base.__name__
+        items = ""
+        if issubclass(kind, dict):
+            items = self.hold(f"{{{self.pairs(value)}}}")
+        elif issubclass(kind, list):
+            items = self.hold(f"[{self.values(list.__iter__(value))}]")
+        state = self.hold(f"{{{self.pairs(vars(value))}}}")
+        name = self.hold(f"{maker}.__new__({self.known(kind)})")
+        if items:
+            method = "extend" if issubclass(kind, list) else "update"
+            self.lines.append(f"{maker}.{method}({name}, {items})")
+        self.lines.append(f"{name}.__dict__.update({state})")
+        return name
+
+    # Writes
+
+    def writes(self) -> list[str]:
+        """Statements that change what was outside, in eager's order."""
+        lines = []
+        overlays = {id(o): o for o in self.outside.overlays.values()}
+        for overlay in overlays.values():
+            for key, value in overlay.written.items():
+                lines.append(self._write(overlay, key, value))
+        for copy in list(self.outside.copies):
+            lines += self._replace(copy)
+        return lines
+
+    def _write(self, overlay: Overlay, key, value) -> str:
+        """One attribute or item of an object from outside, written."""
+        owner, names = overlay.owner, overlay.names
+        source = self.outside.source(owner) or names
+        mine = self.hold(source.code())
+        if overlay.kind == "items":
+            key = self.value(key)
+            if value is ABSENT:
+                return f"{mine}.pop({key}, None)"
+            return f"{mine}[{key}] = {self.hold(self.value(value))}"
+        if value is ABSENT:
+            return f"object.__delattr__({mine}, {key!r})"
+        return (f"object.__setattr__({mine}, {key!r}, "
+                f"{self.hold(self.value(value))})")
+
+    def _replace(self, copy: Copy) -> list[str]:
+        """A list, deque or set from outside, given its new elements."""
+        if not copy.changed():
+            return []
+        mine = self.hold(copy.source.code())
+        items = self.hold(f"[{self.values(copy.now)}]")
+        if isinstance(copy.now, list):
+            return [f"{mine}[:] = {items}"]
+        grow = "extend" if isinstance(copy.now, deque) else "update"
+        return [f"{mine}.clear()", f"{mine}.{grow}({items})"]
+
+
+def _function(rebuild: Rebuild, made: types.FunctionType) -> str:
+    """A closure: its code, globals and defaults, and its cells."""
+    if made.__kwdefaults__ or made.__dict__:
+        raise unsupported("result", f"the function {made.__name__}")
+    maker = rebuild.known(types.FunctionType)
+    code, names = rebuild.known(made.__code__), rebuild.known(
+        made.__globals__)
+    cells = ("None" if made.__closure__ is None
+             else f"({rebuild.values(made.__closure__)},)")
+    return (f"{maker}({code}, {names}, {made.__name__!r}, "
+            f"{rebuild.value(made.__defaults__)}, {cells})")
+
+
+def _cell(rebuild: Rebuild, cell: types.CellType) -> str:
+    content = rebuild.tracer.load_cell(cell, "cell")
+    return f"{rebuild.known(types.CellType)}({rebuild.value(content)})"
+
+
+def _sized(opening: str, closing: str):
+    return lambda r, v: f"{opening}{r.values(v)}{closing}"
+
+
+#: How an object of each type is written, given a Rebuild and the object.
+MAKERS = {
+    list: _sized("[", "]"),
+    tuple: lambda r, v: f"({r.values(v)},)" if v else "()",
+    dict: lambda r, v: f"{{{r.pairs(v)}}}",
+    set: _sized("set([", "])"),
+    frozenset: _sized("frozenset([", "])"),
+    deque: lambda r, v: f"{r.known(deque)}([{r.values(v)}], "
+                        f"{v.maxlen!r})",
+    OrderedDict: lambda r, v: f"{r.known(OrderedDict)}("
+                              f"{{{r.pairs(v)}}})",
+    defaultdict: lambda r, v: f"{r.known(defaultdict)}("
+                              f"{r.value(v.default_factory)}, "
+                              f"{{{r.pairs(v)}}})",
+    slice: lambda r, v: f"slice({r.value(v.start)}, {r.value(v.stop)}, "
+                        f"{r.value(v.step)})",
+    types.MethodType: lambda r, v: f"{r.known(types.MethodType)}("
+                                   f"{r.value(v.__func__)}, "
+                                   f"{r.value(v.__self__)})",
+    types.FunctionType: _function,
+    types.CellType: _cell,
+}

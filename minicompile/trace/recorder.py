@@ -1,0 +1,210 @@
+"""The graph being recorded: operators run on fake tensors, one node each.
+
+In: an operator and its arguments, tensors being fake. Out: its fake
+result, and a node in the FX graph if a tensor was made or written. A fake
+tensor stands for itself in the interpreter; `nodes` remembers which node
+made it. PyTorch's is torch/_dynamo/output_graph.py (SubgraphTracer).
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from ..core.errors import Unsupported
+from ..core.source import Source
+from .reasons import unsupported
+
+#: Immutable values that may stand in a graph as they are.
+PLAIN = {type(None), bool, int, float, complex, str, bytes, type(...),
+         torch.dtype, torch.device, torch.layout, torch.memory_format}
+
+
+DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A graph input: the real tensor, its stand-in and where it is."""
+
+    real: torch.Tensor
+    fake: torch.Tensor
+    source: Source
+    node: fx.Node
+    storage: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Element `index` of what `node` returns, not yet taken out."""
+
+    node: fx.Node
+    index: int
+
+
+class Recorder:
+    """An FX graph that grows, and the node of every fake tensor."""
+
+    def __init__(self, fake_mode: FakeTensorMode | None, where):
+        self.fake_mode = fake_mode or FakeTensorMode(shape_env=ShapeEnv(
+            allow_scalar_outputs=False,
+            allow_dynamic_output_shape_ops=False))
+        self.where = where
+        self.graph = fx.Graph()
+        self.nodes: dict[int, fx.Node | Part] = {}
+        self.inputs: list[Input] = []
+        self.written: set[int] = set()  # storages written to
+        self.kept: list[object] = []  # ids stay valid while objects live
+
+    def input(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        """The stand-in of a tensor that existed before the call."""
+        fake = self.fake_mode.from_tensor(real, static_shapes=True)
+        last = self.inputs[-1].node if self.inputs else self.graph._root
+        with self.graph.inserting_after(last):
+            name = re.sub(r"\W+", "_", str(source)).strip("_")
+            node = self.graph.placeholder(name)
+        node.meta["val"], node.meta["where"] = fake, self.where()
+        self.nodes[id(fake)] = node
+        self.inputs.append(Input(real, fake, source, node, storage(fake)))
+        return fake
+
+    def function(self, target, args, kwargs):
+        """The result of a torch function."""
+        return self.run("call_function", target, target, args, kwargs)
+
+    def method(self, name: str, args, kwargs):
+        """The result of the method `name` of the tensor `args[0]`."""
+        bound = getattr(args[0], name)
+        return self.run("call_method", name, lambda _, *rest, **more:
+                        bound(*rest, **more), args, kwargs)
+
+    def run(self, op: str, target, function, args, kwargs):
+        """Run `function` on fakes; record it if a tensor came of it."""
+        tensors: list[torch.Tensor] = []
+        fx_args = tuple([self.argument(a, tensors) for a in args])
+        fx_kwargs = {k: self.argument(a, tensors)
+                     for k, a in kwargs.items()}
+        versions = [version(t) for t in tensors]
+        result = self.compute(target, function, args, kwargs)
+        changed = [t for t, old in zip(tensors, versions)
+                   if version(t) != old]
+        self.written.update(map(storage, changed))
+        if not changed and not self._new(result):
+            return self._known(result)
+        node = self.graph.create_node(op, target, fx_args, fx_kwargs)
+        node.meta["val"], node.meta["where"] = result, self.where()
+        self.kept.append(args)
+        self._bind(result, node, bool(changed))
+        return result
+
+    def compute(self, target, function, args, kwargs):
+        """`function` on fakes, its failure told as a reason to stop."""
+        try:
+            return function(*args, **kwargs)
+        except DATA_DEPENDENT as error:
+            name = getattr(target, "__name__", target)
+            raise unsupported("data-dependent", name) from error
+        except Unsupported:
+            raise
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            raise unsupported("exception", what) from error
+
+    def argument(self, value, tensors: list):
+        """`value` as a node's argument; its tensors join `tensors`."""
+        kind = type(value)
+        if kind in PLAIN:
+            return value
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+            return self.node(value)
+        if kind is torch.Size:
+            return tuple(value)
+        if kind is tuple or kind is list:
+            return kind([self.argument(a, tensors) for a in value])
+        if kind is slice:
+            return slice(*[self.argument(a, tensors) for a in
+                           (value.start, value.stop, value.step)])
+        if kind is dict:
+            return {k: self.argument(a, tensors) for k, a in value.items()}
+        raise unsupported("argument", kind.__name__)
+
+    def node(self, fake: torch.Tensor) -> fx.Node:
+        """The node that makes `fake`, taken out of a tuple if need be."""
+        node = self.nodes.get(id(fake))
+        if node is None:
+            raise unsupported("untracked", "a tensor")
+        if isinstance(node, Part):
+            part, node = node, self.graph.call_function(
+                operator.getitem, (node.node, node.index))
+            node.meta["val"] = fake
+            node.meta["where"] = part.node.meta["where"]
+            self.nodes[id(fake)] = node
+        return node
+
+    def effect(self, target, *args) -> fx.Node:
+        """Record a call made for what it does, such as a grad switch."""
+        node = self.graph.call_function(target, args)
+        node.meta["where"] = self.where()
+        return node
+
+    def _known(self, result):
+        """A result without new tensors, if a trace may rely on it."""
+        if isinstance(result, (tuple, list)):
+            for item in result:
+                self._known(item)
+        elif not isinstance(result, torch.Tensor) and type(
+                result) not in PLAIN:
+            raise unsupported("untracked", f"a {type(result).__name__}")
+        return result
+
+    def _new(self, result) -> bool:
+        """Whether a tensor in `result` has no node yet."""
+        if isinstance(result, torch.Tensor):
+            return id(result) not in self.nodes
+        if isinstance(result, (tuple, list)):
+            return any(map(self._new, result))
+        return False
+
+    def _bind(self, result, node: fx.Node, changed: bool) -> None:
+        """Remember `node`, or parts of it, as what makes `result`."""
+        if isinstance(result, torch.Tensor):
+            self.nodes[id(result)] = node
+        elif isinstance(result, (tuple, list)):
+            for index, item in enumerate(result):
+                if isinstance(item, torch.Tensor):
+                    if id(item) not in self.nodes:
+                        self.nodes[id(item)] = Part(node, index)
+                elif isinstance(item, (tuple, list)) and self._new(item):
+                    part = self.graph.call_function(
+                        operator.getitem, (node, index))
+                    part.meta.update(node.meta, val=item)
+                    self._bind(item, part, changed)
+
+    def real(self, fake: torch.Tensor) -> torch.Tensor | None:
+        """The tensor an input's stand-in stands for, else None."""
+        return next((i.real for i in self.inputs if i.fake is fake), None)
+
+    def written_inputs(self) -> list[Input]:
+        """The inputs that the graph writes to."""
+        return [i for i in self.inputs if i.storage in self.written]
+
+
+def version(tensor: torch.Tensor) -> int:
+    """How often a tensor was written to (0 if torch does not count)."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def storage(tensor: torch.Tensor) -> int:
+    """The identity of a tensor's memory."""
+    return tensor.untyped_storage()._cdata

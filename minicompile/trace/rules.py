@@ -1,0 +1,407 @@
+"""What builtins and torch's switches mean in a trace: a table of rules.
+
+In: a callable. Out: its rule, if it has one: a function of the tracer and
+the arguments. `HARMLESS` are C functions that may run natively, since
+they change nothing and look only at their arguments. PyTorch's tables
+are torch/_dynamo/trace_rules.py.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+import types
+from collections import OrderedDict, defaultdict, deque
+
+import torch
+from torch import nn
+
+from . import attributes
+from .outside import ABSENT
+from .reasons import Raised, unsupported
+
+#: Builtins with an effect, or that look at more than their arguments.
+_IMPURE = {"print", "input", "open", "exec", "eval", "compile", "globals",
+           "locals", "vars", "dir", "id", "hash", "breakpoint", "setattr",
+           "delattr", "getattr", "hasattr", "__import__", "__build_class__",
+           "memoryview", "object", "type", "super", "property",
+           "classmethod", "staticmethod", "exit", "quit", "help",
+           "copyright", "credits", "license", "aiter", "anext"}
+
+#: Modules whose C functions only compute.
+SAFE_OWNERS = {"math", "cmath", "_operator", "itertools", "_collections",
+               "_functools", "_bisect", "_heapq", "_string"}
+
+#: C functions and classes that may run natively.
+HARMLESS: set = {
+    value for name, value in vars(builtins).items()
+    if name not in _IMPURE and isinstance(value, (
+        type, types.BuiltinFunctionType))
+    and not (isinstance(value, type) and issubclass(value, BaseException))
+} | {deque, OrderedDict, defaultdict, torch.Size, torch.device, torch.finfo,
+     torch.iinfo, torch.is_grad_enabled, torch.is_inference_mode_enabled,
+     torch.get_default_dtype, torch.is_autocast_enabled,
+     torch.get_autocast_dtype, torch.is_autocast_cache_enabled,
+     torch._C._has_torch_function, torch._C._has_torch_function_unary,
+     torch._C._has_torch_function_variadic}
+
+_ARITHMETIC = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod",
+               "or_", "pow", "rshift", "sub", "truediv", "xor")
+
+COMPARISONS = {operator.lt, operator.le, operator.gt, operator.ge,
+               operator.eq, operator.ne}
+
+#: Operators, and the methods Python tries for them: left's, right's.
+DUNDERS = {
+    **{getattr(operator, name): (f"__{name.strip('_')}__",
+                                 f"__r{name.strip('_')}__")
+       for name in _ARITHMETIC},
+    operator.lt: ("__lt__", "__gt__"), operator.le: ("__le__", "__ge__"),
+    operator.gt: ("__gt__", "__lt__"), operator.ge: ("__ge__", "__le__"),
+    operator.eq: ("__eq__", "__eq__"), operator.ne: ("__ne__", "__ne__")}
+
+#: In-place operators, and the operators they fall back on.
+INPLACE = {getattr(operator, f"i{name.strip('_')}"): getattr(operator, name)
+           for name in _ARITHMETIC}
+
+RULES: dict[int, object] = {}
+_held: list[object] = []
+
+
+def rule(*functions):
+    """Let the decorated function be what calling `functions` means."""
+    def register(meaning):
+        for function in functions:
+            RULES[id(function)] = meaning
+            _held.append(function)
+        return meaning
+    return register
+
+
+def registered(function):
+    """The rule of a callable, or None."""
+    return RULES.get(id(function))
+
+
+# Questions about objects
+
+
+@rule(isinstance)
+def _isinstance(tracer, value, kinds):
+    if isinstance(value, torch.Tensor):
+        kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+        kind = attributes.tensor_type(value)
+        return any(isinstance(value, k) if k is nn.Parameter
+                   else tracer.native(issubclass, (kind, k))
+                   for k in _flat(kinds))
+    return tracer.native(isinstance, (value, kinds))
+
+
+def _flat(kinds):
+    for kind in kinds:
+        if isinstance(kind, tuple):
+            yield from _flat(kind)
+        else:
+            yield kind
+
+
+@rule(type)
+def _type(tracer, value, *more):
+    if more:
+        raise unsupported("builtin", "type with three arguments")
+    if isinstance(value, torch.Tensor):
+        return attributes.tensor_type(value)
+    return type(value)
+
+
+@rule(len)
+def _len(tracer, value):
+    if isinstance(value, torch.Tensor):
+        if not value.dim():
+            raise Raised(TypeError("len() of a 0-d tensor"))
+        return value.shape[0]
+    method = tracer.python_method(value, "__len__")
+    if method is not None:
+        return tracer.call(method, (value,))
+    if tracer.outside.is_dict(value):
+        return len(tracer.outside.keys(tracer.outside.items(value)))
+    return tracer.native(len, (value,))
+
+
+@rule(bool)
+def _bool(tracer, value=False):
+    return tracer.truth(value)
+
+
+def _number(kind: type):
+    def number(tracer, value=0, *rest):
+        if isinstance(value, torch.Tensor):
+            raise unsupported("data-dependent", f"{kind.__name__}(tensor)")
+        method = tracer.python_method(value, f"__{kind.__name__}__")
+        if method is not None:
+            return tracer.call(method, (value,))
+        return tracer.native(kind, (value, *rest))
+    return number
+
+
+for _kind in (int, float, complex):
+    rule(_kind)(_number(_kind))
+
+
+@rule(getattr)
+def _getattr(tracer, owner, name, *default):
+    try:
+        return attributes.load(tracer, owner, name)
+    except Raised as raised:
+        if default and isinstance(raised.exception, AttributeError):
+            return default[0]
+        raise
+
+
+@rule(hasattr)
+def _hasattr(tracer, owner, name):
+    return _getattr(tracer, owner, name, ABSENT) is not ABSENT
+
+
+@rule(setattr)
+def _setattr(tracer, owner, name, value):
+    attributes.store(tracer, owner, name, value)
+
+
+@rule(delattr)
+def _delattr(tracer, owner, name):
+    attributes.delete(tracer, owner, name)
+
+
+@rule(super)
+def _super(tracer, *args):
+    if not args:
+        frame = tracer.frames[-1]
+        kind = tracer.load_cell(frame.names["__class__"], "__class__")
+        owner = frame.names[frame.code.co_varnames[0]]
+        if isinstance(owner, types.CellType):
+            owner = tracer.load_cell(owner, "self")
+        args = kind, owner
+    return tracer.native(super, args)
+
+
+@rule(iter)
+def _iter(tracer, value, *sentinel):
+    if sentinel:
+        raise unsupported("builtin", "iter with a sentinel")
+    return tracer.iterate(value)
+
+
+@rule(next)
+def _next(tracer, iterator, *default):
+    method = tracer.python_method(iterator, "__next__")
+    try:
+        if method is not None:
+            return tracer.call(method, (iterator,))
+        return tracer.native(next, (iterator,))
+    except Raised as raised:
+        if default and isinstance(raised.exception, StopIteration):
+            return default[0]
+        raise
+
+
+@rule(sum)
+def _sum(tracer, values, start=0):
+    for value in list(tracer.iterate(values)):
+        start = tracer.binary(operator.add, start, value)
+    return start
+
+
+def _text(kind, name: str):
+    def text(tracer, value="", *rest):
+        if tracer.holds_tensor(value):
+            raise unsupported("data-dependent", "a tensor as text")
+        method = tracer.python_method(value, name)
+        if method is not None:
+            return tracer.call(method, (value, *rest))
+        if tracer.outside.is_outside(value):
+            raise unsupported("builtin", f"{name} of an object")
+        return tracer.native(kind, (value, *rest))
+    return text
+
+
+for _kind, _name in ((str, "__str__"), (repr, "__repr__"),
+                     (format, "__format__"), (ascii, "__repr__")):
+    rule(_kind)(_text(_kind, _name))
+
+
+def _operator(op):
+    return lambda tracer, left, right: tracer.binary(op, left, right)
+
+
+for _op in (*DUNDERS, *INPLACE):
+    rule(_op)(_operator(_op))
+
+
+@rule(operator.getitem)
+def _getitem(tracer, container, key):
+    return tracer.item(container, key)
+
+
+@rule(operator.setitem)
+def _setitem(tracer, container, key, value):
+    tracer.set_item(container, key, value)
+
+
+@rule(operator.not_)
+def _not(tracer, value):
+    return not tracer.truth(value)
+
+
+@rule(operator.truth)
+def _truth(tracer, value):
+    return tracer.truth(value)
+
+
+@rule(operator.is_)
+def _is(tracer, left, right):
+    return tracer.same(left, right)
+
+
+@rule(operator.neg)
+def _neg(tracer, value):
+    return tracer.unary(operator.neg, value)
+
+
+# torch's switches
+
+
+@rule(torch._C._set_grad_enabled)
+def _set_grad_enabled(tracer, mode):
+    tracer.recorder.effect(torch._C._set_grad_enabled, mode)
+    torch._C._set_grad_enabled(mode)
+
+
+@rule(torch.autocast)
+def _autocast(tracer, *args, **kwargs):
+    return tracer.own(tracer.native(torch.autocast, args, kwargs))
+
+
+@rule(torch.autocast.__enter__)
+def _enter_autocast(tracer, manager):
+    enter = torch.amp.autocast_mode._enter_autocast
+    settings = [attributes.load(tracer, manager, name) for name in (
+        "device", "fast_dtype", "_enabled", "_cache_enabled")]
+    node = tracer.recorder.effect(enter, *settings)
+    tracer.autocasts.append((enter(*settings), node))
+    return manager
+
+
+@rule(torch.autocast.__exit__)
+def _exit_autocast(tracer, manager, *error):
+    leave = torch.amp.autocast_mode._exit_autocast
+    mode, node = tracer.autocasts.pop()
+    tracer.recorder.effect(leave, node)
+    leave(mode)
+    return False
+
+
+@rule(torch.is_tensor)
+def _is_tensor(tracer, value):
+    return isinstance(value, torch.Tensor)
+
+
+@rule(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+def _is_compiling(tracer):
+    return True
+
+
+@rule(torch.jit.is_scripting, torch.jit.is_tracing, torch._C._is_tracing)
+def _is_scripting(tracer):
+    return False
+
+
+@rule(torch._C._log_api_usage_once, torch._C._get_tracing_state)
+def _nothing(tracer, *args):
+    return None
+
+
+# Methods of objects, by what the object is
+
+
+@rule(object.__init__)
+def _object_init(tracer, owner, *args, **kwargs):
+    return None
+
+
+@rule(object.__setattr__)
+def _object_setattr(tracer, owner, name, value):
+    attributes.store_plain(tracer, owner, name, value)
+
+
+@rule(object.__getattribute__)
+def _object_getattribute(tracer, owner, name):
+    return attributes.generic(tracer, owner, name)
+
+
+def _get(tracer, mapping, key, default=None):
+    return (tracer.item(mapping, key) if tracer.has_item(mapping, key)
+            else default)
+
+
+def _dict_set(tracer, mapping, key, value):
+    tracer.outside.write(tracer.outside.items(mapping), key, value)
+
+
+def _dict_get(tracer, mapping, key):
+    if not tracer.has_item(mapping, key):
+        raise Raised(KeyError(key))
+    return tracer.outside.read(tracer.outside.items(mapping), key)
+
+
+def _pop(tracer, mapping, key, *default):
+    if not tracer.has_item(mapping, key):
+        if default:
+            return default[0]
+        raise Raised(KeyError(key))
+    value = _dict_get(tracer, mapping, key)
+    tracer.outside.write(tracer.outside.items(mapping), key, ABSENT)
+    return value
+
+
+def _update(tracer, mapping, other=(), **more):
+    if isinstance(other, dict):
+        other = tracer.mapping(other)
+    for key, value in {**dict(other), **more}.items():
+        _dict_set(tracer, mapping, key, value)
+
+
+def _setdefault(tracer, mapping, key, default=None):
+    if not tracer.has_item(mapping, key):
+        _dict_set(tracer, mapping, key, default)
+    return _dict_get(tracer, mapping, key)
+
+
+#: Methods of dicts from outside.
+DICT_METHODS = {
+    "get": _get, "__getitem__": _dict_get, "__setitem__": _dict_set,
+    "__contains__": lambda tracer, d, key: tracer.has_item(d, key),
+    "__len__": lambda tracer, d: len(tracer.outside.resolve(d)),
+    "__iter__": lambda tracer, d: iter(tracer.outside.resolve(d)),
+    "keys": lambda tracer, d: tracer.outside.resolve(d).keys(),
+    "values": lambda tracer, d: tracer.outside.resolve(d).values(),
+    "items": lambda tracer, d: tracer.outside.resolve(d).items(),
+    "copy": lambda tracer, d: tracer.outside.resolve(d),
+    "pop": _pop, "update": _update, "setdefault": _setdefault,
+    "__delitem__": lambda tracer, d, key: tracer.delete_item(d, key),
+}
+
+OBJECT_METHODS = {
+    "__init__": _object_init, "__setattr__": _object_setattr,
+    "__getattribute__": _object_getattribute,
+}
+
+
+def method_rule(tracer, owner, kind: type, name: str):
+    """The rule for a C method of `owner`, or None."""
+    if tracer.outside.is_dict(owner) and name in DICT_METHODS:
+        return DICT_METHODS[name]
+    if name in OBJECT_METHODS and getattr(
+            kind, name) is getattr(object, name):
+        return OBJECT_METHODS[name]
+    return None

@@ -1,0 +1,103 @@
+"""Python objects that stand in for the traced program's in C code.
+
+In: a function, an iterator or a frame of the traced program. Out: an
+object that C code can call or step (`sorted(key=...)`, `zip(...)`) while
+the interpreter does the work. Exceptions cross as what they are.
+PyTorch re-implements the C functions instead: torch/_dynamo/polyfills/.
+"""
+
+from __future__ import annotations
+
+import types
+
+from .reasons import Raised
+
+
+class Null:
+    """What CPython keeps below a callable that has no `self`."""
+
+    def __repr__(self) -> str:
+        return "NULL"
+
+
+NULL = Null()
+
+
+class Callback:
+    """A function of the traced program that C code may call."""
+
+    def __init__(self, tracer, function):
+        self.tracer, self.function = tracer, function
+
+    def __call__(self, *args, **kwargs):
+        try:
+            return self.tracer.call(self.function, args, kwargs)
+        except Raised as raised:
+            raise raised.exception from None
+
+
+class Iteration:
+    """The iterator a user's class made, for C code to step."""
+
+    def __init__(self, tracer, iterator):
+        self.step = Callback(tracer, types.MethodType(
+            type(iterator).__next__, iterator))
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.step()
+
+
+class Generator:
+    """A generator of the traced program: a frame that waits."""
+
+    def __init__(self, frame):
+        self.frame, self.done = frame, False
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, value):
+        """The next value yielded; StopIteration ends it, as Python's."""
+        self.frame.stack.append(value)
+        return self._go_on()
+
+    def throw(self, error, *_):
+        """Raise `error` where the generator waits."""
+        try:
+            self.frame.unwind(Raised(error), self.frame.offset())
+        except Raised:
+            self.done = True
+            raise error from None
+        return self._go_on()
+
+    def close(self):
+        """Run what is left to clean up; nothing more is yielded."""
+        if not self.done:
+            try:
+                self.throw(GeneratorExit())
+            except (GeneratorExit, StopIteration):
+                pass
+        self.done = True
+
+    def _go_on(self):
+        if self.done:
+            raise StopIteration
+        try:
+            how, value = self.frame.run()
+        except Raised as raised:
+            self.done = True
+            raise raised.exception from None
+        if how == "yield":
+            return value
+        self.done = True
+        raise StopIteration(value)
+
+
+#: What the interpreter must not look into.
+STAND_INS = (Callback, Iteration, Generator)

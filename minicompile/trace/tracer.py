@@ -1,0 +1,340 @@
+"""The tracer: one call of a function, run on stand-ins.
+
+In: a function and the real values of its local variables. Out: what the
+other parts share while it runs: the recorder (the graph), the outside
+(sources, guards, writes) and the stack of frames, and the few operations
+that opcodes are made of. PyTorch's is torch/_dynamo/symbolic_convert.py.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections import deque
+
+import torch
+
+from ..core.errors import Unsupported
+from ..core.source import Attribute, Function, Item, Source
+from ..core.where import Where
+from . import attributes, calls
+from .outside import ABSENT, CONSTANTS, Outside, trusted
+from .reasons import Raised, unsupported
+from .recorder import DATA_DEPENDENT, Recorder
+from .rules import COMPARISONS, DUNDERS, INPLACE
+from .stand_ins import STAND_INS, Iteration
+
+
+class Tracer:
+    """What one trace knows; opcodes and rules act through it."""
+
+    def __init__(self, function: types.FunctionType, fake_mode=None):
+        self.function = function
+        self.frames: list = []
+        self.recorder = Recorder(fake_mode, self.where)
+        self.outside = Outside(self.recorder, self.where)
+        self.made: dict[int, object] = {}
+        self.handling: BaseException | None = None
+        self.autocasts: list[tuple] = []
+
+    def where(self) -> Where | None:
+        """The line being run, in code that is not a library's."""
+        for frame in reversed(self.frames):
+            if not frame.library:
+                return frame.where()
+        return self.frames[-1].where() if self.frames else None
+
+    def own(self, value):
+        """`value`, remembered as made by the traced program."""
+        self.made[id(value)] = value
+        return value
+
+    def is_made(self, value) -> bool:
+        """Whether the traced program made this function or class."""
+        return id(value) in self.made
+
+    def python_method(self, value, name: str):
+        """A method written in Python of the value's class, or None."""
+        if isinstance(value, STAND_INS):
+            return None
+        method, _ = attributes.lookup(type(value), name)
+        return method if type(method) is types.FunctionType else None
+
+    def holds_tensor(self, value) -> bool:
+        """Whether a value is a tensor or a container with one in it."""
+        if isinstance(value, torch.Tensor):
+            return True
+        if isinstance(value, dict):
+            return any(map(self.holds_tensor, value.values()))
+        return isinstance(value, (tuple, list)) and any(
+            map(self.holds_tensor, value))
+
+    # Calls
+
+    def call(self, function, args=(), kwargs=None):
+        """The result of a call, whatever kind of callable it is."""
+        return calls.call(self, function, tuple(args), kwargs or {})
+
+    def native(self, function, args=(), kwargs=None):
+        """Run a harmless C function; its exception is the program's."""
+        try:
+            return function(*args, **(kwargs or {}))
+        except Raised:
+            raise
+        except Exception as error:
+            raise self.failure(error) from error
+
+    def failure(self, error: Exception) -> Exception:
+        """An exception out of native code, as the tracer's own."""
+        if isinstance(error, Unsupported):
+            return error
+        if isinstance(error, DATA_DEPENDENT):
+            return unsupported("data-dependent", "a C function")
+        return Raised(error)
+
+    # Operators
+
+    def binary(self, op, left, right):
+        """`left op right`: recorded, run natively, or a user's method."""
+        if type(left) is str and self.holds_tensor(right):
+            raise unsupported("data-dependent", "a tensor as text")
+        if isinstance(left, torch.Tensor) or isinstance(
+                right, torch.Tensor):
+            return self.recorder.function(op, (left, right), {})
+        if (plain := INPLACE.get(op, op)) is not op:
+            method = self.python_method(left, f"__{op.__name__}__")
+            if method is not None:
+                return self.call(method, (left, right))
+        for name, a, b in ((DUNDERS[plain][0], left, right),
+                           (DUNDERS[plain][1], right, left)):
+            method = self.python_method(a, name)
+            if method is not None:
+                result = self.call(method, (a, b))
+                if result is not NotImplemented:
+                    return result
+        if type(left) not in CONSTANTS or type(right) not in CONSTANTS:
+            left, right = map(self.outside.resolve, (left, right))
+            if plain in COMPARISONS:
+                self.comparable([left, right])
+        return self.native(op, (left, right))
+
+    def comparable(self, value) -> None:
+        """Refuse what C code must not compare, at any depth."""
+        if self.outside.is_dict(value):
+            raise unsupported("builtin", "comparing dicts from outside")
+        if isinstance(value, dict):
+            value = list(value.values())
+        if isinstance(value, (tuple, list)):
+            for item in value:
+                self.comparable(item)
+            return
+        for name in ("__eq__", "__lt__"):
+            if self.python_method(value, name) is not None:
+                raise unsupported("builtin", "comparing objects of "
+                                  f"{type(value).__name__} in C")
+
+    def same(self, left, right) -> bool:
+        """`left is right`, guarded if both are from outside."""
+        if left is right:
+            return True
+        ours = self.outside.source(left), self.outside.source(right)
+        if None not in ours:
+            self.outside.guard(ours[0], "different", ours[1])
+        return False
+
+    def unary(self, op, value):
+        """`op value` for `-`, `~`, `+`."""
+        if isinstance(value, torch.Tensor):
+            return self.recorder.function(op, (value,), {})
+        name = {operator.neg: "__neg__", operator.invert: "__invert__",
+                operator.pos: "__pos__"}[op]
+        method = self.python_method(value, name)
+        if method is not None:
+            return self.call(method, (value,))
+        return self.native(op, (value,))
+
+    def truth(self, value) -> bool:
+        """`bool(value)`."""
+        if isinstance(value, torch.Tensor):
+            raise unsupported("data-dependent", "the truth of a tensor")
+        if isinstance(value, (bool, int, str, type(None))):
+            return bool(value)
+        for name in ("__bool__", "__len__"):
+            method = self.python_method(value, name)
+            if method is not None:
+                return bool(self.call(method, (value,)))
+        return bool(self.outside.resolve(value))
+
+    def contains(self, container, key) -> bool:
+        """`key in container`."""
+        outside = self.outside
+        if isinstance(container, torch.Tensor):
+            raise unsupported("data-dependent", "`in` on a tensor")
+        method = self.python_method(container, "__contains__")
+        if method is not None:
+            return self.truth(self.call(method, (container, key)))
+        if outside.is_dict(container):
+            return self.has_item(container, key)
+        if not hasattr(type(container), "__contains__"):
+            container = list(self.iterate(container))
+        if isinstance(container, (list, tuple, deque)):
+            return any(item is key or self.truth(
+                self.binary(operator.eq, item, key)) for item in container)
+        return self.native(operator.contains, (container, key))
+
+    # Items
+
+    def item(self, container, key):
+        """`container[key]`."""
+        if isinstance(container, torch.Tensor):
+            return self.recorder.function(operator.getitem,
+                                          (container, key), {})
+        method = self.python_method(container, "__getitem__")
+        if method is not None:
+            return self.call(method, (container, key))
+        if isinstance(key, torch.Tensor):
+            raise unsupported("data-dependent", "an index")
+        if self.outside.is_dict(container):
+            if self.has_item(container, key):
+                return self.outside.read(self.outside.items(container), key)
+            missing, _ = attributes.lookup(type(container), "__missing__")
+            if missing is not ABSENT:
+                return self.call(missing, (container, key))
+            raise Raised(KeyError(key))
+        self.inside(container)
+        return self.native(operator.getitem, (container, key))
+
+    def has_item(self, mapping: dict, key) -> bool:
+        """Whether a dict from outside has `key` now."""
+        overlay = self.outside.items(mapping)
+        if key in overlay.known:
+            return overlay.known[key] is not ABSENT
+        if key in overlay.real:
+            if not overlay.trusted:
+                self.outside.guard(overlay.names, "contains", (key, True))
+            return True
+        return self.outside.read(overlay, key) is not ABSENT
+
+    def set_item(self, container, key, value) -> None:
+        """`container[key] = value`."""
+        if isinstance(container, torch.Tensor):
+            self.recorder.function(operator.setitem,
+                                   (container, key, value), {})
+            return
+        method = self.python_method(container, "__setitem__")
+        if method is not None:
+            self.call(method, (container, key, value))
+        elif self.outside.is_dict(container):
+            self.outside.write(self.outside.items(container), key, value)
+        else:
+            self.inside(container)
+            self.native(operator.setitem, (container, key, value))
+
+    def delete_item(self, container, key) -> None:
+        """`del container[key]`."""
+        method = self.python_method(container, "__delitem__")
+        if method is not None:
+            self.call(method, (container, key))
+        elif self.outside.is_dict(container):
+            if not self.has_item(container, key):
+                raise Raised(KeyError(key))
+            self.outside.write(self.outside.items(container), key, ABSENT)
+        else:
+            self.inside(container)
+            self.native(operator.delitem, (container, key))
+
+    def inside(self, value) -> None:
+        """Refuse to let C code at an object from outside."""
+        if self.outside.is_outside(value):
+            raise unsupported("effect", f"C code on {type(value).__name__}")
+
+    # Iteration
+
+    def iterate(self, value):
+        """`iter(value)` as an iterator that is safe to run natively."""
+        if isinstance(value, torch.Tensor):
+            if not value.dim():
+                raise Raised(TypeError("iteration over a 0-d tensor"))
+            value = self.recorder.method("unbind", (value,), {})
+        method = self.python_method(value, "__iter__")
+        if method is not None:
+            value = self.call(method, (value,))
+            if self.python_method(value, "__next__") is not None:
+                return Iteration(self, value)
+            return value
+        if not isinstance(value, dict):
+            self.inside(value)
+        return self.native(iter, (self.outside.resolve(value),))
+
+    def mapping(self, value) -> dict:
+        """What `**value` passes on, as a dict."""
+        if isinstance(value, dict):
+            return dict(self.outside.resolve(value))
+        keys = self.iterate(self.call(attributes.load(self, value, "keys")))
+        return {key: self.item(value, key) for key in list(keys)}
+
+    def unpacked(self, value) -> list:
+        """The elements of what is being unpacked."""
+        if type(value) in (tuple, list):
+            return list(value)
+        return self.native(list, (self.iterate(value),))
+
+    # Names
+
+    def load_global(self, names: dict, name: str):
+        """A global or builtin name."""
+        overlay = self.outside.globals(names)
+        value = self.outside.read(overlay, name)
+        if value is not ABSENT:
+            return value
+        builtins = names.get("__builtins__", {})
+        builtins = getattr(builtins, "__dict__", builtins)
+        if name not in builtins:
+            raise Raised(NameError(f"name {name!r} is not defined"))
+        return builtins[name]
+
+    def function_source(self, function: types.FunctionType) -> Source:
+        """The source of a function that existed before the call."""
+        if function is self.function:
+            return Function(function.__name__)
+        return self.outside.constant(function, function.__name__)
+
+    def closure(self, function: types.FunctionType) -> tuple:
+        """A function's cells, known to be outside if they are."""
+        cells = function.__closure__ or ()
+        if cells and not self.is_made(function):
+            base = Attribute(self.function_source(function), "__closure__")
+            for index, cell in enumerate(cells):
+                if not self.is_made(cell):
+                    self.outside.cell(cell, Item(base, index))
+        return cells
+
+    def load_cell(self, cell: types.CellType, name: str):
+        """A cell's content."""
+        if self.outside.is_outside(cell):
+            value = self.outside.read(self.outside.attributes(cell),
+                                      "cell_contents")
+        else:
+            value = _content(cell)
+        if value is ABSENT:
+            raise Raised(NameError(f"free variable {name!r} is not set"))
+        return value
+
+    def store_cell(self, cell: types.CellType, value) -> None:
+        """Set a cell's content; outside, the write waits for the end."""
+        if self.outside.is_outside(cell):
+            self.outside.write(self.outside.attributes(cell),
+                               "cell_contents", value)
+        else:
+            cell.cell_contents = value
+
+    def is_library(self, code_globals: dict) -> bool:
+        """Whether code belongs to torch or the standard library."""
+        return trusted(code_globals.get("__name__"))
+
+
+def _content(cell: types.CellType):
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return ABSENT

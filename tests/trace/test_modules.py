@@ -1,0 +1,149 @@
+"""torch.nn, followed module by module, in training and in evaluation."""
+
+import pytest
+import torch
+from torch import nn
+
+from minicompile import models
+
+
+def layers():
+    """(name, module, arguments)"""
+    x, rows = torch.randn(2, 5, 16), torch.randn(8, 16)
+    image, target = torch.randn(2, 4, 8, 8), torch.randint(0, 16, (8,))
+    yield "linear", nn.Linear(16, 4), (rows,)
+    yield "bilinear", nn.Bilinear(16, 16, 3), (rows, rows)
+    yield "sequential", nn.Sequential(
+        nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.5), nn.Linear(32, 4)), (
+            rows,)
+    yield "convolution", nn.Conv2d(4, 8, 3, padding="same"), (image,)
+    yield "circular", nn.Conv2d(4, 8, 3, padding=1,
+                                padding_mode="circular"), (image,)
+    yield "transposed", nn.ConvTranspose2d(4, 2, 3, stride=2), (image,)
+    yield "batch norm", nn.BatchNorm2d(4), (image,)
+    yield "group norm", nn.GroupNorm(2, 4), (image,)
+    yield "instance norm", nn.InstanceNorm2d(4, affine=True), (image,)
+    yield "layer norm", nn.LayerNorm(16), (rows,)
+    yield "rms norm", nn.RMSNorm(16), (rows,)
+    yield "pooling", nn.Sequential(
+        nn.MaxPool2d(2), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten()), (image,)
+    yield "max pool with indices", nn.MaxPool2d(2, return_indices=True), (
+        image,)
+    yield "upsample", nn.Upsample(scale_factor=2), (image,)
+    yield "embedding", nn.Embedding(20, 4, padding_idx=0), (target,)
+    yield "bag", nn.EmbeddingBag(20, 4), (target.view(2, 4),)
+    yield "attention", nn.MultiheadAttention(16, 4, batch_first=True), (
+        x, x, x)
+    yield "encoder layer", nn.TransformerEncoderLayer(
+        16, 4, 32, batch_first=True), (x,)
+    yield "decoder layer", nn.TransformerDecoderLayer(
+        16, 4, 32, batch_first=True), (x, x)
+    yield "encoder", nn.TransformerEncoder(nn.TransformerEncoderLayer(
+        16, 4, 32, batch_first=True), 2), (x,)
+    yield "transformer", nn.Transformer(
+        16, 2, 1, 1, 32, batch_first=True), (x, x)
+    yield "gru cell", nn.GRUCell(16, 8), (rows,)
+    yield "lstm cell", nn.LSTMCell(16, 8), (rows,)
+    yield "cross entropy", nn.CrossEntropyLoss(), (rows, target)
+    yield "smooth l1", nn.SmoothL1Loss(), (rows, rows + 1)
+    yield "activations", nn.Sequential(*[
+        kind() for kind in (nn.ReLU, nn.ELU, nn.SiLU, nn.Mish, nn.Tanh,
+                            nn.Hardtanh, nn.PReLU, nn.Softplus)]), (rows,)
+    yield "softmax", nn.Softmax(dim=-1), (rows,)
+    yield "pixel shuffle", nn.PixelShuffle(2), (image,)
+    yield "unflatten", nn.Unflatten(1, (2, 2)), (image,)
+    yield "mlp", *models.build("mlp")
+    yield "gpt", *_small_gpt()
+    yield "resnet", *models.build("resnet")
+
+
+def _small_gpt():
+    model = models.GPT(50, 16, 2, 2, 8)
+    return model, (torch.randint(0, 50, (2, 8)),
+                   torch.randint(0, 50, (2, 8)))
+
+
+torch.manual_seed(0)
+LAYERS = list(layers())
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("name, module, args", LAYERS,
+                         ids=[row[0] for row in LAYERS])
+def test_layer(name, module, args, training, follow):
+    follow(module.train(training), *args)
+
+
+class Shared(nn.Module):
+    """Tied weights, module lists and dicts, parameters in containers."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.layers = nn.ModuleList([self.a, nn.Linear(4, 4), self.a])
+        self.table = nn.ModuleDict({"act": nn.Tanh(), "out": self.a})
+        self.scales = nn.ParameterList([torch.ones(4), torch.ones(4) * 2])
+        self.b = nn.Linear(4, 4)
+        self.b.weight = self.a.weight
+
+    def forward(self, x):
+        for _, layer in enumerate(self.layers):
+            x = layer(x)
+        for name, layer in self.table.items():
+            if name == "act":
+                x = layer(x)
+        for scale in self.scales:
+            x = x * scale
+        if "out" in self.table:
+            x = self.table["out"](x) + self.layers[-1](x)
+        first, *_ = self.layers.children()
+        count = len(list(self.parameters())) + len(self.layers[1:])
+        return self.b(x) + count, [n for n, _ in self.named_parameters()]
+
+
+def test_shared_parts(follow):
+    follow(Shared(), torch.randn(2, 4))
+
+
+class Caller(nn.Module):
+    """Methods besides forward, class attributes, properties, buffers."""
+
+    scale = 3
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.arange(4.0), persistent=False)
+        self.inner = nn.Linear(4, 4, bias=False)
+        self.none = None
+
+    @property
+    def width(self):
+        return self.inner.in_features
+
+    def part(self, x, *, extra=1):
+        return self.inner.forward(x) * self.mask + extra
+
+    def forward(self, x, flag=True, **options):
+        if self.none is not None or self.inner.bias is not None:
+            return x
+        if self.training and flag:
+            x = self.part(x, extra=self.scale)
+        return {"x": x * self.width, **options,
+                "w": self.inner.weight.shape, "d": x.device}
+
+
+def test_methods_and_properties(follow):
+    follow(Caller(), torch.randn(2, 4), extra=3)
+    follow(Caller().eval(), torch.randn(2, 4), flag=False)
+
+
+def test_hooks(follow):
+    module = Caller()
+    calls = []
+    module.inner.register_forward_hook(lambda m, a, out: out * 2)
+    module.register_forward_pre_hook(
+        lambda m, args: (args[0] + 1, *args[1:]))
+    module.register_forward_hook(
+        lambda m, args, kwargs, out: calls.append(1), with_kwargs=True)
+    follow(module, torch.randn(2, 4))

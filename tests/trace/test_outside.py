@@ -1,0 +1,238 @@
+"""What existed before the call: identity, writes and their order."""
+
+import copy
+from collections import OrderedDict, deque
+
+import pytest
+import torch
+from torch import nn
+
+from minicompile.core.errors import Unsupported
+from minicompile.trace import trace
+
+from .conftest import entry, traced
+
+COUNT = 0
+LOG = []
+STATE = {"n": 1, "list": [1]}
+
+
+class Thing:
+    def __init__(self):
+        self.n, self.items, self.table = 0, [1, 2], {"a": 1}
+        self.tensor = torch.ones(3)
+
+
+def test_attributes_are_written_after_the_graph():
+    def f(x, thing):
+        thing.n += 1
+        thing.new = x * 2
+        thing.items = [thing.n]
+        return thing.n + x
+
+    thing, x = Thing(), torch.ones(3)
+    made = trace(entry, (f, (x, thing), {}))
+    assert thing.n == 0 and "new" not in vars(thing)
+    assert "object.__setattr__" in made.finish
+    assert torch.equal(traced(f, x, thing), x + 1)
+    assert thing.n == 1 and thing.items == [1]
+    assert torch.equal(thing.new, x * 2)
+
+
+def test_swapped_attributes():
+    def f(x, thing):
+        thing.items, thing.table = thing.table, thing.items
+        return x + 1
+
+    thing = Thing()
+    items, table = thing.items, thing.table
+    traced(f, torch.ones(3), thing)
+    assert thing.items is table and thing.table is items
+
+
+def test_lists_dicts_sets_and_deques():
+    def f(x, a, d, s, q, o):
+        a.append(x + 1)
+        a[0] = 5
+        d["new"] = x
+        d["old"] = d["old"] + 1
+        del d["gone"]
+        s.add(3)
+        q.append(2)
+        o.update(z=1)
+        o.pop("a")
+        return len(a), list(d), sorted(s), q[-1], list(o)
+
+    def things():
+        return ([1], {"old": 1, "gone": 2}, {1}, deque([1], maxlen=1),
+                OrderedDict(a=1, b=2))
+
+    x = torch.ones(2)
+    ours, theirs = things(), things()
+    assert traced(f, x, *ours) == f(x, *theirs)
+    assert ours[1:] == theirs[1:]
+    assert ours[0][0] == 5 and torch.equal(ours[0][1], x + 1)
+    assert ours[1]["new"] is x
+
+
+def test_globals_and_cells():
+    count = 10
+
+    def f(x):
+        global COUNT
+        nonlocal count
+        COUNT += 1
+        count = COUNT + count
+        LOG.append(count)
+        STATE["n"] += 1
+        STATE["list"].append(x.shape[0])
+        return x * count
+
+    x = torch.ones(2)
+    got = traced(f, x)
+    assert COUNT == 1 and count == 11 and LOG == [11]
+    assert STATE == {"n": 2, "list": [1, 2]}
+    assert torch.equal(got, x * 11)
+
+
+def test_identity_of_what_is_returned():
+    def f(x, thing):
+        y = x + 1
+        pair = [y, y]
+        return x, thing, thing.items, pair, pair, thing.table, y
+
+    x, thing = torch.ones(2), Thing()
+    a, b, c, pair, again, d, y = traced(f, x, thing)
+    assert a is x and b is thing and c is thing.items and d is thing.table
+    assert pair is again and pair[0] is pair[1] is y
+
+
+def test_the_same_tensor_twice_is_one_input():
+    def f(x, y):
+        return (x is y), x + y
+
+    x = torch.ones(2)
+    made = trace(entry, (f, (x, x), {}))
+    assert len(made.sources) == 1
+    assert [g.kind for g in made.guards].count("same") == 1
+    assert traced(f, x, x)[0] is True
+    assert traced(f, x, x.clone())[0] is False
+
+
+def test_writing_to_shared_memory_is_refused():
+    def f(x, y):
+        x.add_(1)
+        return y * 2
+
+    x = torch.ones(4)
+    with pytest.raises(Unsupported) as refused:
+        trace(entry, (f, (x, x[:2]), {}))
+    assert refused.value.kind == "aliasing"
+    assert torch.equal(x, torch.ones(4))
+    made = trace(entry, (f, (x, x.clone()), {}))
+    assert [g for g in made.guards if g.kind == "apart"]
+
+
+def test_reading_shared_memory_is_not():
+    def f(x, y):
+        return x + y
+
+    x = torch.ones(4)
+    assert torch.equal(traced(f, x[1:], x[:3]), torch.full((3,), 2.0))
+
+
+def test_module_state():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+            self.register_buffer("seen", torch.zeros(1))
+            self.register_buffer("last", torch.zeros(2))
+
+        def forward(self, x):
+            self.calls += 1
+            self.seen += x.sum()
+            self.last = x * 2
+            return x + self.calls
+
+    ours = Counter()
+    theirs = copy.deepcopy(ours)
+    x = torch.ones(2)
+    seen = ours.seen
+    assert torch.equal(traced(ours, x), theirs(x))
+    assert ours.calls == theirs.calls == 1 and ours.seen is seen
+    assert torch.equal(ours.last, theirs.last)
+    assert torch.equal(ours.seen, theirs.seen)
+
+
+def test_nothing_happens_when_a_trace_is_refused():
+    def f(x, thing):
+        thing.n += 1
+        thing.items.append(3)
+        x.add_(1)
+        print("never")
+        return x
+
+    x, thing = torch.ones(2), Thing()
+    with pytest.raises(Unsupported):
+        trace(entry, (f, (x, thing), {}))
+    assert thing.n == 0 and thing.items == [1, 2]
+    assert torch.equal(x, torch.ones(2))
+
+
+def test_grad_mode_is_put_back_and_kept():
+    def f(x):
+        torch.set_grad_enabled(False)
+        return x * 2
+
+    x = torch.ones(2, requires_grad=True)
+    trace(entry, (f, (x,), {}))
+    assert torch.is_grad_enabled()
+    try:
+        assert not traced(f, x).requires_grad
+        assert not torch.is_grad_enabled()
+    finally:
+        torch.set_grad_enabled(True)
+
+
+def test_a_tensor_of_a_cell_and_of_a_default():
+    weight = torch.full((2,), 3.0)
+
+    def f(x, bias=torch.ones(2),  # noqa: B006
+          table={"k": torch.ones(2)}):  # noqa: B006
+        return x * weight + bias + table["k"]
+
+    x = torch.ones(2)
+    made = trace(entry, (f, (x,), {}))
+    assert len(made.sources) == 4
+    assert torch.equal(traced(f, x), torch.full((2,), 5.0))
+
+
+def test_gradients_reach_parameters():
+    layer = nn.Linear(3, 2)
+    traced(layer, torch.ones(4, 3)).sum().backward()
+    ours = layer.weight.grad.clone()
+    layer.zero_grad()
+    layer(torch.ones(4, 3)).sum().backward()
+    assert torch.equal(ours, layer.weight.grad)
+
+
+def test_an_object_under_two_names():
+    def f(x, a, b):
+        a.n = 5
+        return x + b.n
+
+    x, one, two = torch.ones(2), Thing(), Thing()
+    made = trace(entry, (f, (x, one, two), {}))
+    assert [g for g in made.guards if g.kind == "different"]
+    assert torch.equal(traced(f, x, one, two), x)
+    assert torch.equal(traced(f, x, two, two), x + 5)
+
+
+def test_identity_is_guarded():
+    def f(x, y):
+        return x + (1 if x is y else 2)
+
+    x = torch.ones(2)
+    made = trace(entry, (f, (x, x.clone()), {}))
+    assert [g for g in made.guards if g.kind == "different"]
