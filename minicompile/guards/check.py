@@ -1,0 +1,87 @@
+"""All guards of a graph as one generated function.
+
+In: guards, and the named constants their sources mention. Out: a Check,
+whose function says whether the graph may be reused. Each place is read
+once, after what it is read through has been settled; what differs most
+often between calls is asked first; an exception means no.
+PyTorch builds a tree in C++ instead: torch/csrc/dynamo/guards.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from ..core.guard import Guard
+from .conditions import conditions_of
+from .explain import Failure, Question, failures, losses
+from .held import Names, kept
+from .write import others, write
+
+#: Names that generated code uses for something else.
+RESERVED = ("L", "F", "check", "type", "id", "len", "map", "str", "hasattr")
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether a graph may be reused, as a function of a call.
+
+    `function(L, F)` and `check(L, F)` are the same test, `explain` says
+    what fails. `source` is the text of the function.
+    """
+
+    source: str
+    function: Callable[[tuple, object], bool] = field(repr=False)
+    questions: tuple[Question, ...] = field(repr=False)
+    names: Names = field(repr=False)
+
+    def __call__(self, L: tuple, F: object) -> bool:
+        return self.function(L, F)
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """What is asked; objects are held no longer than they live."""
+        return tuple(question.guard for question in self.questions)
+
+    @property
+    def alive(self) -> bool:
+        """False once an object has died that some guard expects."""
+        return bool(self.names.values)
+
+    def explain(self, L: tuple, F: object) -> list[Failure]:
+        """Every guard that does not hold, with its old and new value."""
+        if not self.alive:
+            return list(losses(self.questions))
+        return list(failures(self.questions, self.names.values, L, F))
+
+    def __str__(self) -> str:
+        return self.source
+
+
+def build_check(guards: Iterable[Guard], constants: dict[str, object]
+                ) -> Check:
+    """The check of `guards`, whose sources may read `constants`."""
+    names = Names(dict(constants), set(RESERVED))
+    guards = unique(guards)
+    source = write(names, guards)
+    exec(compile(source, "<guards>", "exec"), names.values)
+    function = names.values.pop("check")
+    questions = tuple(question(names, guard) for guard in guards)
+    return Check(source, function, questions, names)
+
+
+def unique(guards: Iterable[Guard]) -> list[Guard]:
+    """The first of each group of guards that say the same."""
+    found: dict[tuple, Guard] = {}
+    for guard in guards:
+        found.setdefault(guard.key(), guard)
+    return list(found.values())
+
+
+def question(names: Names, guard: Guard) -> Question:
+    """The guard by itself, as conditions on x, and on y0, y1, …"""
+    ys = tuple(f"y{number}" for number, _ in enumerate(others(guard)))
+    conditions = " and ".join(conditions_of(names, guard, "x", ys))
+    if guard.kind == "is":
+        guard = replace(guard, expected=kept(guard.expected))
+    return Question(guard, others(guard), conditions)

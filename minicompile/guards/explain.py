@@ -1,0 +1,240 @@
+"""Why a check failed, in words.
+
+In: the guards, each as its own question, and the call that failed. Out:
+for each guard that does not hold: what it was about, the old value, the
+new value, and the user's line the guard comes from. Slow, and run only
+when a graph could not be reused.
+PyTorch's counterpart is get_guard_fail_reason in torch/_dynamo/guards.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+
+import torch
+
+from ..core.guard import Guard, TensorFacts
+from ..core.source import Source
+from .held import Held, brief
+from .state import NEVER_ACTIVE, global_state
+
+
+@dataclass(frozen=True)
+class Question:
+    """A guard as Python conditions on x, its place, and on `others`."""
+
+    guard: Guard
+    others: tuple[Source, ...]
+    conditions: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A guard that does not hold: `what` was `old`, is `new`."""
+
+    guard: Guard
+    what: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        line = f"{self.what} was {self.old}, is {self.new}"
+        if self.guard.where is None:
+            return line
+        where = self.guard.where
+        return f"{line}\n  relied on at {where}  {where.text}".rstrip()
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """What reading a place gave when it raised `error`."""
+
+    source: Source
+    error: Exception
+
+    def __str__(self) -> str:
+        return f"gone ({type(self.error).__name__}: {self.error})"
+
+
+def failures(questions: Iterable[Question], values: dict[str, object],
+             L: tuple, F: object) -> Iterator[Failure]:
+    """The failures, in order; nothing about what a failed place holds."""
+    reader = Reader(values, L, F)
+    told: set[Source | None] = set()
+    for question in questions:
+        guard = question.guard
+        x, *ys = map(reader.read, (guard.source, *question.others))
+        lost = next((v for v in (x, *ys) if type(v) is Unreadable), None)
+        if lost is None:
+            if not holds(question, values, x, ys):
+                told.add(guard.source)
+                yield from in_words(guard, x)
+        elif told.isdisjoint(chain(lost.source)):
+            told.add(lost.source)
+            yield Failure(guard, f"`{lost.source}`", "there", str(lost))
+
+
+def losses(questions: Iterable[Question]) -> Iterator[Failure]:
+    """The guards whose expected object has died."""
+    for question in questions:
+        held = question.guard.expected
+        if isinstance(held, Held) and held.reference() is None:
+            yield Failure(question.guard, f"`{question.guard.source}`",
+                          repr(held), "deleted")
+
+
+def chain(source: Source | None) -> Iterator[Source]:
+    """The source and all that it is read through."""
+    while source is not None:
+        yield source
+        source = source.base
+
+
+def holds(question: Question, values: dict[str, object], x: object,
+          ys: list) -> bool:
+    """Whether the guard holds, asked by itself; an exception means no."""
+    named = {"x": x} | {f"y{number}": y for number, y in enumerate(ys)}
+    try:
+        return bool(eval(question.conditions, values, named))
+    except Exception:
+        return False
+
+
+class Reader:
+    """The values at sources in one call, each read once."""
+
+    def __init__(self, values: dict[str, object], L: tuple, F: object):
+        self.values, self.call = values, {"L": L, "F": F}
+        self.known: dict[Source, object] = {}
+
+    def read(self, source: Source | None) -> object:
+        """The value, or Unreadable: of the deepest base that raised."""
+        if source is None:
+            return None
+        if source not in self.known:
+            base = self.read(source.base)
+            if type(base) is Unreadable:
+                return base
+            try:
+                value = eval(source.code(), self.values, self.call)
+            except Exception as error:
+                value = Unreadable(source, error)
+            self.known[source] = value
+        return self.known[source]
+
+
+def in_words(guard: Guard, x: object) -> Iterator[Failure]:
+    """The failing guard in words: one Failure, or one for each fact."""
+    name, expected = f"`{guard.source}`", guard.expected
+    match guard.kind:
+        case "state":
+            yield from state_changes(guard)
+        case "tensor":
+            yield from tensor_changes(guard, x)
+        case "type":
+            yield Failure(guard, f"type of {name}", expected.__qualname__,
+                          type(x).__qualname__)
+        case "length":
+            yield Failure(guard, f"length of {name}", str(expected),
+                          brief(attempt(len, x)))
+        case "keys":
+            yield Failure(guard, f"keys of {name}", brief(expected),
+                          brief(attempt(tuple, x)))
+        case "has":
+            yield Failure(guard, f"attribute {expected[0]!r} of {name}",
+                          *presence(expected[1]))
+        case "contains":
+            yield Failure(guard, f"key {expected[0]!r} in {name}",
+                          *presence(expected[1]))
+        case "same" | "different":
+            old, new = "the object at", "another object than"
+            if guard.kind == "different":
+                old, new = new, old
+            yield Failure(guard, name, f"{old} `{expected}`",
+                          f"{new} `{expected}`")
+        case "apart":
+            names = ", ".join(f"`{source}`" for source in expected)
+            yield Failure(guard, f"memory of {names}", "separate", "shared")
+        case _:
+            yield Failure(guard, name, brief(expected), renewed(expected, x))
+
+
+def presence(there: bool) -> tuple[str, str]:
+    """Old and new of what was there and is gone, or the reverse."""
+    return ("there", "gone") if there else ("absent", "there")
+
+
+def attempt(read: Callable[[object], object], x: object) -> object:
+    """read(x), or the exception it raises."""
+    try:
+        return read(x)
+    except Exception as error:
+        return error
+
+
+def renewed(expected: object, x: object) -> str:
+    """The new value in brief; another object may look like the old."""
+    text = brief(x)
+    return f"another: {text}" if text == brief(expected) else text
+
+
+def tensor_changes(guard: Guard, x: object) -> Iterator[Failure]:
+    """One Failure for each fact about the tensor that has changed."""
+    for saying, old, new in tensor_facts(guard.expected, x):
+        if repr(old) != repr(new):
+            yield Failure(guard, f"{saying} `{guard.source}`", str(old),
+                          str(new))
+
+
+def tensor_facts(facts: TensorFacts, x: object) -> Iterator[tuple]:
+    """How each fact is said, its old value, and its value in x."""
+    kind = type(x)
+    yield "type of", facts.type.__qualname__, kind.__qualname__
+    if kind is not facts.type:
+        return
+    yield "dtype of", facts.dtype, x.dtype
+    yield "device of", facts.device, x.device
+    yield "requires_grad of", facts.requires_grad, x.requires_grad
+    yield "layout of", torch.strided, x.layout
+    yield "negative bit of", False, x.is_neg()
+    yield "conjugate bit of", False, x.is_conj()
+    old, new = tuple(facts.shape), tuple(x.shape)
+    if len(old) != len(new):
+        yield "shape of", old, new
+    for dim, sizes in enumerate(zip(old, new)):
+        yield f"size of dimension {dim} of", *sizes
+    if old == new:
+        yield "strides of", facts.stride, attempt(torch.Tensor.stride, x)
+
+
+def state_changes(guard: Guard) -> Iterator[Failure]:
+    """One Failure for each global switch that stands elsewhere now."""
+    now = global_state()
+    for switch in fields(now):
+        old, new = (getattr(state, switch.name)
+                    for state in (guard.expected, now))
+        if old != new:
+            yield Failure(guard, SAYINGS[switch.name], shown(old),
+                          shown(new))
+    for mode, active in NEVER_ACTIVE.items():
+        if active():
+            yield Failure(guard, mode, "inactive", "active")
+
+
+#: How a person calls the switches of GlobalState.
+SAYINGS = {
+    "grad_enabled": "gradient mode", "inference": "inference mode",
+    "autocast": "autocast", "default_dtype": "the default dtype",
+    "deterministic": "use_deterministic_algorithms"}
+
+
+def shown(setting: object) -> str:
+    """A switch as `on` or `off`, autocast by device, a dtype as it is."""
+    match setting:
+        case bool():
+            return "on" if setting else "off"
+        case tuple():
+            return ", ".join(f"{kind} to {dtype}" for kind, dtype in setting
+                             ) or "off"
+    return str(setting)

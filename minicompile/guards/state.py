@@ -1,0 +1,53 @@
+"""Torch's global switches: which ones a graph depends on, how they read.
+
+In: nothing. Out: the GlobalState of this thread, now. An operator does
+something else under another default dtype, under autocast or without
+gradients, though its arguments are the same.
+PyTorch's counterpart is GLOBAL_STATE in torch/csrc/dynamo/guards.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.autograd import forward_ad
+
+from ..core.guard import GlobalState
+
+#: The fields of GlobalState that one call reads.
+SWITCHES: dict[str, Callable[[], object]] = {
+    "grad_enabled": torch.is_grad_enabled,
+    "inference": torch.is_inference_mode_enabled,
+    "default_dtype": torch.get_default_dtype,
+    "deterministic": torch._C._get_deterministic_algorithms}
+
+any_autocast = torch._C._is_any_autocast_enabled
+
+
+def dual_level() -> bool:
+    """Whether forward-mode AD is computing tangents."""
+    return forward_ad._current_level >= 0
+
+
+#: What a graph never runs under, for it would bypass it.
+NEVER_ACTIVE: dict[str, Callable[[], object]] = {
+    "a torch.func transform": torch._C._are_functorch_transforms_active,
+    "a torch function mode": torch._C._is_torch_function_mode_enabled,
+    "a torch dispatch mode": torch._C._len_torch_dispatch_stack,
+    "forward-mode AD": dual_level}
+
+
+def autocast() -> tuple[tuple[str, torch.dtype], ...]:
+    """The device types under autocast, each with its dtype."""
+    if not any_autocast():
+        return ()
+    kinds = {"cpu", torch._C._get_accelerator().type}
+    return tuple((kind, torch.get_autocast_dtype(kind)) for kind
+                 in sorted(kinds) if torch.is_autocast_enabled(kind))
+
+
+def global_state() -> GlobalState:
+    """What torch's global switches are now, in this thread."""
+    read = {switch: get() for switch, get in SWITCHES.items()}
+    return GlobalState(autocast=autocast(), **read)

@@ -1,0 +1,62 @@
+"""The exercises of chapter 2, with the page's answers or the reader's."""
+
+import types
+
+import pytest
+import torch
+
+from minicompile.core.guard import Guard
+from minicompile.core.source import Attribute
+from minicompile.guards import build_check
+from tests.book.answers import answer
+from tests.guards import test_check
+from tests.guards.say import STATE, X, Y, Z, tensor
+
+
+def test_2_1_spare_a_question():
+    spare = answer("2.1", "spare")
+    kept = [STATE, tensor(X, torch.zeros(2)), Guard(Y, "equal", 3),
+            Guard(Z, "type", dict), Guard(Attribute(X, "y"), "type", int)]
+    wasted = [Guard(X, "type", torch.Tensor), Guard(Y, "type", int)]
+    assert spare(wasted + kept + wasted) == kept
+
+
+def test_2_2_most_recent_first():
+    lookup = answer("2.2", "lookup")
+    entries = [(build_check([Guard(X, "equal", n)], {}), f"run {n}")
+               for n in range(4)]
+    again = list(entries)
+    assert lookup(entries, (2,), None) == "run 2"
+    assert entries == [again[2], again[0], again[1], again[3]]
+    assert lookup(entries, (2,), None) == "run 2"
+    assert lookup(entries, (7,), None) is None
+    assert sorted(entries, key=again.index) == again
+
+
+def test_2_3_which_entry_to_try():
+    telling = answer("2.3", "telling")
+    checks = [build_check([
+        Guard(X, "equal", flag), Guard(Y, "equal", scale),
+        *([Guard(Z, "equal", scale)] if flag else [])], {})
+        for flag, scale in ((True, 1), (True, 1.0), (False, 2))]
+    assert telling(checks) == {Y}
+    assert telling(checks[1:]) == {X, Y}
+
+
+@pytest.mark.parametrize("kind", test_check.KINDS)
+def test_2_4_replace_this_stage(kind):
+    build = answer("2.4", "build_check")
+    test_check.test_each_kind_holds_exactly_where_it_says(build, kind)
+
+
+def test_2_4_replace_this_stage_on_tensors_and_closures():
+    build = answer("2.4", "build_check")
+    for change in test_check.OTHER_TENSORS:
+        test_check.test_a_tensor_of_another_kind_is_noticed(build, change)
+    test_check.test_same_and_different_objects(build)
+    test_check.test_apart_means_no_shared_memory(build)
+    test_check.test_closures_globals_and_constants_are_read_from_the_call(
+        build)
+    check = build([Guard(Attribute(X, "n"), "equal", 3)], {})
+    assert check((types.SimpleNamespace(n=3),), None) is True
+    assert check((types.SimpleNamespace(),), None) is False

@@ -1,0 +1,252 @@
+"""A small program with much to rely on, and ways to change it."""
+
+import copy
+import random
+import types
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+SCALE = 2
+TABLE = {"bias": True, "shift": 1.5, "unused": 0}
+
+
+def helper(h, by=1):
+    return h * by + 1
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.linear = nn.Linear(width, width)
+        self.drop = nn.Dropout(0.0)
+        self.register_buffer("shift", torch.ones(width))
+        self.power, self.calls, self.sizes = 2, 0, [1, 2]
+
+    def forward(self, x):
+        h = self.linear(self.norm(x)) * self.power + self.shift
+        if self.training:
+            h = self.drop(h) + 1
+        return torch.relu(h) * self.sizes[1]
+
+
+class Net(nn.Module):
+    def __init__(self, width=4, depth=5):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
+        self.head = nn.Linear(width, 2, bias=False)
+        self.act = F.gelu
+        self.config = types.SimpleNamespace(cap=3.0, name="net")
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.act(self.head(x)).clamp(max=self.config.cap)
+
+
+def make_program(offset):
+    """A function with a closure, globals, defaults and two arguments."""
+    def program(net, x, flag=True):
+        h = net(x) + offset
+        if flag:
+            h = helper(h) * SCALE
+        if TABLE["bias"]:
+            h = h + TABLE["shift"]
+        return h
+    return program
+
+
+class World:
+    """The program, its arguments, and what undoes each change."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        self.net, self.x, self.flag = Net(), torch.randn(3, 4), True
+        self.program = make_program(0.5)
+
+    def call(self):
+        """L and F of the call."""
+        return (self.net, self.x, self.flag), self.program
+
+
+def put(owner, name, value):
+    """Set an attribute; returns what undoes it."""
+    missing = object()
+    space = owner if isinstance(owner, dict) else owner.__dict__
+    old = space.get(name, missing)
+    space[name] = value
+
+    def undo():
+        if old is missing:
+            del space[name]
+        else:
+            space[name] = old
+    return undo
+
+
+def put_data(tensor, data):
+    old, tensor.data = tensor.data, data
+    return lambda: setattr(tensor, "data", old)
+
+
+def put_part(module, name, part):
+    old = getattr(module, name)
+    setattr(module, name, part)
+    return lambda: setattr(module, name, old)
+
+
+def flip_grad(parameter):
+    parameter.requires_grad_(not parameter.requires_grad)
+    return lambda: parameter.requires_grad_(not parameter.requires_grad)
+
+
+def with_handle(handle):
+    return handle.remove
+
+
+def put_global(switch, value, old):
+    switch(value)
+    return lambda: switch(old)
+
+
+def retrain(module, mode):
+    modes = [(part, part.training) for part in module.modules()]
+    module.train(mode)
+    return lambda: [setattr(part, "training", mode) for part, mode in modes]
+
+
+def half(module):
+    tensors = [(t, t.data) for t in (*module.parameters(),
+                                     *module.buffers())]
+    buffers = [(part, dict(part._buffers)) for part in module.modules()]
+    module.half()
+
+    def undo():
+        for part, saved in buffers:
+            part._buffers.update(saved)
+        for tensor, data in tensors:
+            tensor.data = data
+    return undo
+
+
+def swap_blocks(net, a, b):
+    blocks = net.blocks._modules
+    blocks[a], blocks[b] = blocks[b], blocks[a]
+    return lambda: swap_blocks(net, a, b)
+
+
+def put_code(function, like):
+    old, function.__code__ = function.__code__, like.__code__
+    return lambda: setattr(function, "__code__", old)
+
+
+def put_item(items, at, value):
+    old, items[at] = items[at], value
+    return lambda: items.__setitem__(at, old)
+
+
+def put_cell(function, value):
+    [cell] = function.__closure__
+    old, cell.cell_contents = cell.cell_contents, value
+    return lambda: setattr(cell, "cell_contents", old)
+
+
+def put_default(function, value):
+    old, function.__defaults__ = function.__defaults__, value
+    return lambda: setattr(function, "__defaults__", old)
+
+
+def other_helper(h, by=1):
+    return h * by + 2
+
+
+def tripled(x):
+    return x * 3
+
+
+def block(w):
+    return random.choice(w.net.blocks)
+
+
+GLOBALS = globals()
+
+#: Changes after which eager may compute something else.
+ALTERING = {
+    "scale": lambda w: put(GLOBALS, "SCALE", random.choice([3, 2.0, 0])),
+    "table": lambda w: put(TABLE, "bias", random.choice([False, 0])),
+    "table item": lambda w: put(TABLE, "shift", random.choice([2, -1.5])),
+    "table itself": lambda w: put(GLOBALS, "TABLE", {"bias": False}),
+    "helper": lambda w: put(GLOBALS, "helper", other_helper),
+    "helper's code": lambda w: put_code(helper, other_helper),
+    "helper's default": lambda w: put_default(helper, (7,)),
+    "closure": lambda w: put_cell(w.program, random.choice([1, -0.5])),
+    "flag": lambda w: put(w, "flag", False),
+    "x shape": lambda w: put(w, "x", torch.randn(random.randint(4, 9), 4)),
+    "x dtype": lambda w: put(w, "x", w.x.double()),
+    "x grad": lambda w: put(w, "x", w.x.clone().requires_grad_()),
+    "power": lambda w: put(block(w), "power", random.choice([3, 2.0])),
+    "sizes": lambda w: put_item(block(w).sizes, 1, random.choice([3, 2.5])),
+    "cap": lambda w: put(w.net.config, "cap", random.choice([1.0, 3])),
+    "config": lambda w: put(w.net, "config", types.SimpleNamespace(cap=1.)),
+    "act": lambda w: put(w.net, "act", random.choice([F.relu, torch.sin])),
+    "eval": lambda w: retrain(w.net, False),
+    "eval one": lambda w: retrain(block(w), False),
+    "weight dtype": lambda w: put_data(
+        block(w).linear.weight, torch.randn(4, 4).double()),
+    "weight shape": lambda w: put_data(
+        w.net.head.weight, torch.randn(random.choice([1, 3, 5]), 4)),
+    "weight strides": lambda w: put_data(
+        block(w).linear.weight, torch.randn(4, 4).t()),
+    "bias to none": lambda w: put(block(w).linear._parameters, "bias", None),
+    "new bias": lambda w: put(w.net.head._parameters, "bias",
+                              nn.Parameter(torch.ones(2))),
+    "frozen": lambda w: flip_grad(random.choice(list(w.net.parameters()))),
+    "buffer shape": lambda w: put(block(w)._buffers, "shift",
+                                  torch.tensor(3.0)),
+    "half": lambda w: half(w.net),
+    "identity": lambda w: put_part(block(w), "linear", nn.Identity()),
+    "norm's eps": lambda w: put(block(w).norm, "eps", 0.5),
+    "drop": lambda w: put(block(w).drop, "p", 1.0),
+    "forward": lambda w: put(block(w), "forward", tripled),
+    "forward of a class": lambda w: put_part(
+        Block, "forward", lambda self, x: x * 2),
+    "hook": lambda w: with_handle(block(w).register_forward_hook(
+        lambda module, args, out: out + 1)),
+    "pre-hook": lambda w: with_handle(
+        random.choice([block(w).linear, w.net, w.net.head])
+        .register_forward_pre_hook(lambda module, args: (args[0] + 1,))),
+    "global hook": lambda w: with_handle(
+        nn.modules.module.register_module_forward_hook(
+            lambda module, args, out: out * 2)),
+    "one block less": lambda w: put(w.net.blocks, "_modules", dict(
+        list(w.net.blocks._modules.items())[:-1])),
+    "default dtype": lambda w: put_global(
+        torch.set_default_dtype, torch.float64, torch.float32),
+    "no grad": lambda w: put_global(torch.set_grad_enabled, False, True),
+}
+
+#: Changes that no answer depends on.
+UNRELATED = {
+    "counter": lambda w: put(block(w), "calls", random.random()),
+    "new attribute": lambda w: put(block(w), "note", object()),
+    "unused key": lambda w: put(TABLE, "unused", random.random()),
+    "unused global": lambda w: put(GLOBALS, "UNUSED", random.random()),
+    "name": lambda w: put(w.net.config, "name", "other"),
+    "x values": lambda w: put(w, "x", torch.randn(3, 4)),
+    "weight values": lambda w: put_data(
+        block(w).linear.weight, torch.randn(4, 4)),
+    "another weight": lambda w: put(
+        block(w).linear._parameters, "weight",
+        nn.Parameter(torch.randn(4, 4))),
+    "gradients": lambda w: (w.net(w.x).sum().backward(),
+                            lambda: w.net.zero_grad())[1],
+    "a copy of the model": lambda w: put(w, "net", copy.deepcopy(w.net)),
+    "equal config": lambda w: put(w.net, "config", types.SimpleNamespace(
+        cap=3.0, name="twin")),
+    "equal closure": lambda w: put(w, "program", make_program(0.5)),
+    "swapped blocks": lambda w: swap_blocks(w.net, "1", "2"),
+    "state dict": lambda w: (w.net.load_state_dict(w.net.state_dict()),
+                             lambda: None)[1],
+}
