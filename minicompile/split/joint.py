@@ -1,0 +1,140 @@
+"""The joint graph, and what the user's program says about its results.
+
+`record` makes one, `partition` cuts its graph, `make_runtime` turns it
+into a callable. The graph is pure arithmetic; everything that is not
+(inputs written to, results that are views of inputs or of each other,
+which results carry a gradient) is frozen here, next to it. PyTorch's
+ViewAndMutationMeta is in torch/_functorch/_aot_autograd/schemas.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+
+from ..core.cost import aliases_first
+from ..core.graph import placeholders, render, results
+
+#: How a result of the user's function is made when the graph has run.
+KINDS = {
+    "fresh": "output `index` of the graph, in memory of its own",
+    "input": "input `index` itself, the very object",
+    "same": "the same object as result `index`",
+    "view of input": "`view` of the memory of input `index`",
+    "view of output": "`view` of the memory of graph output `index`",
+    "constant": "`value`, whatever the inputs are",
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """A window into a base: shape, strides, and a step from its start."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    tracked: bool  # autograd knows that it is a view of the base
+    differentiable: bool  # and a gradient flows through it
+
+
+@dataclass(frozen=True)
+class Result:
+    """One result of the user's function; `kind` is a key of KINDS."""
+
+    kind: str
+    index: int = -1
+    view: View | None = None
+    value: object = None
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """Input `input` gets the value of graph output `output` written in.
+
+    `differentiable` says that autograd saw the write, so that a gradient
+    flows through it.
+    """
+
+    input: int
+    output: int
+    differentiable: bool
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Forward and backward in one functional ATen graph.
+
+    Placeholders: one `primals_i` for each input, then one `tangents_j`
+    for each differentiable output. Outputs: the first `forward_outputs`
+    belong to the forward (fresh results, then new values of mutated
+    inputs), the rest are gradients, one for each of `gradients`.
+    """
+
+    graph: fx.GraphModule
+    source: fx.GraphModule  # the torch-level graph it was recorded from
+    forward_outputs: int
+    results: tuple[Result, ...]
+    mutations: tuple[Mutation, ...]
+    tangents: tuple[int, ...]  # forward outputs with a gradient
+    gradients: tuple[int, ...]  # inputs that want one
+    cut_off: bool  # inputs require grad, but no result does
+
+    @property
+    def training(self) -> bool:
+        """Whether there is a backward half at all."""
+        return bool(self.tangents)
+
+    @property
+    def primals(self) -> list[fx.Node]:
+        """The placeholders that are the function's inputs."""
+        return [node for node in placeholders(self.graph.graph)
+                if not node.name.startswith("tangents_")]
+
+    @property
+    def tangent_nodes(self) -> list[fx.Node]:
+        """The placeholders that are gradients of the outputs."""
+        return [node for node in placeholders(self.graph.graph)
+                if node.name.startswith("tangents_")]
+
+    @property
+    def written(self) -> list[fx.Node]:
+        """The primals that hold other values by the backward."""
+        return [self.primals[each.input] for each in self.mutations]
+
+    @property
+    def outputs(self) -> tuple:
+        """What the forward half returns: nodes, in order."""
+        return results(self.graph.graph)[:self.forward_outputs]
+
+    @property
+    def grads(self) -> tuple:
+        """The gradients: a node, or None where there is none."""
+        return results(self.graph.graph)[self.forward_outputs:]
+
+    def __str__(self) -> str:
+        return render(self.graph, "joint")
+
+
+def is_view(node: fx.Node) -> bool:
+    """Whether the node looks at its first argument's memory."""
+    return node.op == "call_function" and aliases_first(node.target)
+
+
+def is_random(op: object) -> bool:
+    """Whether the ATen op draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
+
+
+def root(node: fx.Node) -> fx.Node:
+    """The node whose memory `node` looks at: views followed back."""
+    while is_view(node) or _is_item(node) and is_view(node.args[0]):
+        node = node.args[0]
+    return node
+
+
+def _is_item(node: fx.Node) -> bool:
+    """Whether the node picks one result out of several."""
+    return getattr(node.target, "__name__", "") == "getitem" and isinstance(
+        node.args[0], fx.Node)

@@ -1,0 +1,184 @@
+"""One joint graph into a forward and a backward graph.
+
+In: a `Joint` and the names of the values to save. Out: a `Pair`. The
+forward computes the results and the saved values; the backward starts
+from those and the tangents, and recomputes whatever else it needs, each
+value just before it is first read. PyTorch does the same in
+torch/_functorch/partitioners.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+from torch.fx._lazy_graph_module import _LazyGraphModule
+
+from ..core.errors import BackendError
+from ..core.graph import nbytes, output, placeholders, render, value
+from .joint import Joint
+from .simplify import must_stay
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A value kept for the backward, and where the runtime finds it.
+
+    `place` is "input", "output" (of the forward graph) with `index`.
+    """
+
+    name: str
+    place: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two halves.
+
+    The backward takes `saved` (inputs first), then the tangents.
+    """
+
+    forward: fx.GraphModule
+    backward: fx.GraphModule | None  # None: nothing to differentiate
+    saved: tuple[Saved, ...]
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes kept for the backward that are not inputs."""
+        inputs = {s.name for s in self.saved if s.place == "input"}
+        return sum(nbytes(value(node)) for node
+                   in placeholders(self.backward.graph)
+                   if node.name not in inputs
+                   and not node.name.startswith("tangents_"))
+
+    def halves(self) -> dict[str, fx.GraphModule]:
+        """The graphs there are, by name."""
+        both = {"forward": self.forward, "backward": self.backward}
+        return {name: half for name, half in both.items() if half}
+
+    def __str__(self) -> str:
+        return "\n\n".join(render(half, name)
+                           for name, half in self.halves().items())
+
+
+def forward_nodes(joint: Joint) -> list[fx.Node]:
+    """The nodes that depend on no tangent."""
+    late: set[fx.Node] = set(joint.tangent_nodes)
+    for node in joint.graph.graph.nodes:
+        if not late.isdisjoint(node.all_input_nodes):
+            late.add(node)
+    return [node for node in joint.graph.graph.nodes
+            if node not in late and node.op != "output"]
+
+
+def partition(joint: Joint, saved: set[str]) -> Pair:
+    """The joint graph cut at the values named in `saved`."""
+    if not joint.training:
+        return Pair(joint.graph, None, ())
+    outputs = list(joint.outputs)
+    places = {node: place(joint, node, outputs)
+              for node in kept_nodes(joint, saved)}
+    kept = sorted(places, key=lambda node: places[node].place != "input")
+    forward, backward = halves(joint, kept, outputs)
+    return Pair(copy_inputs(forward), backward,
+                tuple(places[node] for node in kept))
+
+
+def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:
+    """What the backward starts from, besides tangents; unused names drop.
+
+    An error if it needs a value that is neither saved nor to be had.
+    """
+    early = forward_nodes(joint)
+    stop = {node for node in early if node.name in saved}
+    needed = set(backward_nodes(joint, stop))
+    for node in early:
+        if node in needed and node not in stop and must_stay(node):
+            raise BackendError(f"the backward needs {node.name}, which is "
+                               "neither saved nor can be recomputed")
+    return [node for node in early if node in needed and node in stop]
+
+
+def backward_nodes(joint: Joint, kept: set[fx.Node]) -> list[fx.Node]:
+    """The backward in the order it runs, what it recomputes included."""
+    early = set(forward_nodes(joint))
+    effects = [node for node in joint.graph.graph.nodes
+               if node not in early and must_stay(node)
+               and node.op == "call_function"]
+    grads = [node for node in joint.grads if isinstance(node, fx.Node)]
+    return ancestors([*effects, *grads], kept | set(joint.tangent_nodes))
+
+
+def halves(joint: Joint, kept: list[fx.Node],
+           outputs: list) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The forward to `outputs`, and the backward from `kept`."""
+    early = forward_nodes(joint)
+    effects = [node for node in early if must_stay(node)]
+    needed = set(ancestors(
+        [node for node in [*outputs, *effects]
+         if isinstance(node, fx.Node)], set()))
+    forward = extract(joint, [node for node in early if node in needed],
+                      joint.primals, outputs)
+    return forward, extract(joint, backward_nodes(joint, set(kept)),
+                            [*kept, *joint.tangent_nodes], joint.grads)
+
+
+def ancestors(ends, stop: set[fx.Node]) -> list[fx.Node]:
+    """What `ends` are computed from, inputs first, not beyond `stop`."""
+    ordered: dict[fx.Node, None] = {}
+    waiting = [(node, False) for node in reversed(list(ends))]
+    while waiting:
+        node, done = waiting.pop()
+        if done:
+            ordered[node] = None
+        elif node not in ordered:
+            waiting.append((node, True))
+            if node not in stop:
+                waiting.extend((source, False) for source
+                               in reversed(node.all_input_nodes))
+    return list(ordered)
+
+
+def extract(joint: Joint, nodes, inputs, outputs) -> fx.GraphModule:
+    """A graph of `nodes` from `inputs` to `outputs`, names kept."""
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in inputs:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta = node.meta
+    for node in nodes:
+        if node not in copies:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(tuple(copies.get(node, node) for node in outputs))
+    return _LazyGraphModule(joint.graph, graph)
+
+
+def place(joint: Joint, node: fx.Node, outputs: list) -> Saved:
+    """Where a saved value is found; `outputs` grows if it is not yet.
+
+    An input that the graph writes to is copied out before it changes.
+    """
+    if node.op == "placeholder" and node not in joint.written:
+        return Saved(node.name, "input", joint.primals.index(node))
+    if node not in outputs:
+        outputs.append(node)
+    return Saved(node.name, "output", outputs.index(node))
+
+
+def copy_inputs(forward: fx.GraphModule) -> fx.GraphModule:
+    """The graph, returning copies where it would return its inputs."""
+    returned = output(forward.graph)
+
+    def fresh(node: fx.Node) -> fx.Node:
+        if node.op != "placeholder":
+            return node
+        with forward.graph.inserting_before(returned):
+            copied = forward.graph.call_function(
+                torch.ops.aten.clone.default, (node,))
+        copied.meta = dict(node.meta)
+        return copied
+
+    returned.args = (fx.node.map_arg(returned.args[0], fresh),)
+    return forward

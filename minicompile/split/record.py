@@ -1,0 +1,156 @@
+"""From a torch-level graph to the joint graph of forward and backward.
+
+In: the graph of chapter 1 and its fake inputs. Out: a `Joint`. The idea:
+autograd is not re-derived, it is *recorded*. The recorder is on while the
+graph runs forward, and still on while `torch.autograd.grad` runs backward.
+Between autograd and the recorder sits PyTorch's functionalisation, which
+turns writes into values. PyTorch does the same in
+torch/_functorch/_aot_autograd/graph_capture.py.
+"""
+
+from __future__ import annotations
+
+import operator
+from contextlib import contextmanager
+
+import torch
+from torch import fx
+from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx._lazy_graph_module import _LazyGraphModule
+
+from ..core.errors import BackendError
+from ..core.where import Where, where_of
+from .inputs import Input, current
+from .joint import Joint, Mutation
+from .recorder import Recorder, recording
+from .results import describe
+from .simplify import simplify
+from .watch import Watch
+
+
+def record(graph: fx.GraphModule, example_inputs) -> Joint:
+    """The joint forward and backward graph of a torch-level graph.
+
+    `example_inputs`: fake or real tensors, or plain numbers, one for each
+    placeholder. Raises BackendError with a reason if the graph cannot be
+    expressed so.
+    """
+    recorder = Recorder(detect_fake_mode(example_inputs)
+                        or FakeTensorMode())
+    with torch.enable_grad():
+        inputs = [Input(recorder, example, position)
+                  for position, example in enumerate(example_inputs)]
+    with unchanged_state(), recording(recorder):
+        with Watch(recorder):
+            outputs = play(graph, recorder,
+                           [each.given for each in inputs])
+        written = [each for each in inputs if each.written]
+        results, fresh = describe(outputs, inputs)
+        ends = fresh + [each.given for each in written]
+        values = [current(end) for end in ends]
+    leaves = [each for each in inputs if each.wants_gradient]
+    tangents = [k for k, end in enumerate(ends)
+                if leaves and end.grad_fn is not None]
+    gradients = differentiate(recorder, [ends[k] for k in tangents], leaves)
+    recorder.graph.output(tuple(recorder.argument([*values, *gradients])))
+    small = simplify(recorder.graph, len(ends))
+    return Joint(
+        _LazyGraphModule(recorder.constants, small, "Joint"), graph,
+        len(ends), tuple(results),
+        tuple(Mutation(each.position, len(fresh) + k, each.write_is_tracked)
+              for k, each in enumerate(written)),
+        tuple(tangents),
+        tuple(each.position for each in leaves) if tangents else (),
+        cut_off=bool(leaves) and not tangents)
+
+
+def differentiate(recorder: Recorder, ends: list, leaves: list) -> list:
+    """The gradients of `leaves`, recorded; None where there is none."""
+    if not ends:
+        return []
+    tangents = [recorder.tangent(current(end), position)
+                for position, end in enumerate(ends)]
+    with (unchanged_state(), recording(recorder), no_autocast(),
+          refusing("the backward")):
+        found = torch.autograd.grad(
+            ends, [each.leaf for each in leaves],
+            [torch._to_functional_tensor(t) for t in tangents],
+            allow_unused=True)
+        return [None if g is None else current(g) for g in found]
+
+
+def play(graph: fx.GraphModule, recorder: Recorder, given: list) -> tuple:
+    """What the torch-level graph returns for `given`, line by line."""
+    values: dict[fx.Node, object] = {}
+    waiting = iter(given)
+    for node in graph.graph.nodes:
+        line = where_of(node)
+        recorder.enter(line)
+        args, kwargs = fx.node.map_arg(
+            (node.args, node.kwargs), values.__getitem__)
+        match node.op:
+            case "placeholder":
+                values[node] = next(waiting)
+            case "get_attr":
+                values[node] = held(graph, recorder, node.target)
+            case "output":
+                return tuple(args[0])
+            case _:
+                with refusing(f"{node.format_node()}", line):
+                    values[node] = call(graph, node, args, kwargs)
+
+
+def call(graph: fx.GraphModule, node: fx.Node, args, kwargs):
+    """The result of one node, on functional tensors."""
+    match node.op:
+        case "call_method":
+            return getattr(args[0], node.target)(*args[1:], **kwargs)
+        case "call_module":
+            return graph.get_submodule(node.target)(*args, **kwargs)
+    return node.target(*args, **kwargs)
+
+
+def held(graph: fx.GraphModule, recorder: Recorder, target: str):
+    """A tensor that the torch-level graph holds, as a constant of ours."""
+    tensor = operator.attrgetter(target)(graph)
+    if not isinstance(tensor, torch.Tensor):
+        raise BackendError(f"the graph holds {target}, not a tensor")
+    if tensor.requires_grad:
+        raise BackendError(f"the graph holds {target}, which requires grad;"
+                           " it should be an input")
+    node = recorder.constant(tensor)
+    return torch._to_functional_tensor(node.meta["val"])
+
+
+@contextmanager
+def refusing(what: str, line: Where | None = None):
+    """Whatever goes wrong inside is a BackendError that names `what`."""
+    try:
+        yield
+    except BackendError:
+        raise
+    except Exception as error:
+        place = f" at {line}" if line else ""
+        raise BackendError(f"recording {what}{place} failed: "
+                           f"{type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def unchanged_state():
+    """Torch's switches are put back, whatever the graph sets them to."""
+    cached = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        with (torch.set_grad_enabled(torch.is_grad_enabled()),
+              torch.autograd.set_multithreading_enabled(False)):
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(cached)
+
+
+@contextmanager
+def no_autocast():
+    """Eager's backward runs outside of the user's autocast region."""
+    with torch._C._DisableAutocast():
+        yield

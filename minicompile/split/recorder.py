@@ -1,0 +1,186 @@
+"""A mode that writes down every ATen op run on fake tensors.
+
+In: whatever runs while the mode is on. Out: an FX graph of ATen ops, each
+with its fake result and the user's line. The idea: a dispatch mode sits
+below autograd, so it sees the ops that gradients are made of as well.
+PyTorch's is torch/fx/experimental/proxy_tensor.py.
+"""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect_right
+from contextlib import contextmanager
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..core.errors import BackendError
+from ..core.where import Where
+from .decompose import rule_of
+
+DEVICE = torch.ops.prim.device.default
+TRANSPARENT = {torch.ops.aten.detach.default, torch.ops.aten.alias.default,
+               torch.ops.aten.lift_fresh.default}
+
+
+class Recorder(TorchDispatchMode):
+    """Writes every op on fake tensors into `graph`, smaller ones first."""
+
+    def __init__(self, fake_mode: FakeTensorMode):
+        super().__init__()
+        self.fake_mode = fake_mode
+        self.graph = fx.Graph()
+        self.constants: dict[str, torch.Tensor] = {}
+        self.nodes: dict[int, fx.Node] = {}  # by id of the fake tensor
+        self.kept: list = []  # so that no id is used twice
+        self.where: Where | None = None  # of the torch-level node
+        self.starts: list[int] = []  # autograd's count at each such node
+        self.wheres: list[Where | None] = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if op is DEVICE:
+            return args[0].fake_device
+        rule = rule_of(op)
+        if rule is not None:
+            with self:
+                result = rule(*args, **kwargs)
+            if result is not NotImplemented:
+                return self.as_eager(op, args, kwargs, result)
+        return self.perform(op, args, kwargs)
+
+    def perform(self, op, args: tuple, kwargs: dict):
+        """The result of `op` on fake tensors, its node written down."""
+        if op._schema.is_mutable:
+            raise BackendError(f"{op} writes to its input under the "
+                               "functionalisation; it runs as eager")
+        arguments, keywords = self.argument(args), self.argument(kwargs)
+        result = self.fake_mode.dispatch(op, (), args, kwargs)
+        if op in TRANSPARENT:
+            self.nodes[id(result)] = arguments[0]
+            self.kept.append(result)
+        elif result is not None:
+            self.bind(self.node("call_function", op, arguments, keywords),
+                      result)
+        return result
+
+    def node(self, kind: str, target, args=(), kwargs=None) -> fx.Node:
+        """A new node that remembers the user's line."""
+        name = getattr(target, "_opname", None)  # add, not add_tensor
+        node = self.graph.create_node(kind, target, args, kwargs or {},
+                                      name)
+        node.meta["where"] = self.line()
+        return node
+
+    def enter(self, where: Where | None) -> None:
+        """From here on, ops belong to the user's line `where`."""
+        self.where = where
+        self.starts.append(torch._C._autograd._get_sequence_nr())
+        self.wheres.append(where)
+
+    def line(self) -> Where | None:
+        """The user's line of the op running now, backward ones included."""
+        running = torch._C._current_autograd_node()
+        if running is None:
+            return self.where
+        at = bisect_right(self.starts, running._sequence_nr()) - 1
+        return self.wheres[at] if at >= 0 else None
+
+    def bind(self, node: fx.Node, result: object) -> None:
+        """Let `node` stand for `result`, and its items for the parts."""
+        node.meta["val"] = result
+        if isinstance(result, torch.Tensor):
+            self.nodes[id(result)] = node
+        elif isinstance(result, (tuple, list)):
+            for position, part in enumerate(result):
+                if isinstance(part, torch.Tensor):
+                    item = self.node("call_function", operator.getitem,
+                                     (node, position))
+                    self.bind(item, part)
+
+    def argument(self, value: object):
+        """`value` with nodes in place of the tensors."""
+        match value:
+            case torch.Tensor():
+                known = self.nodes.get(id(value))
+                return self.constant(value) if known is None else known
+            case tuple() | list():
+                return type(value)(self.argument(part) for part in value)
+            case dict():
+                return {key: self.argument(part)
+                        for key, part in value.items()}
+            case torch.SymInt() | torch.SymFloat() | torch.SymBool():
+                raise BackendError("a symbolic size reached the split")
+        return value
+
+    def constant(self, tensor: torch.Tensor) -> fx.Node:
+        """A node for a tensor that the program holds itself."""
+        if isinstance(tensor, FakeTensor):
+            raise BackendError("an op used a tensor that the recorder has "
+                               "not seen")
+        name = f"_constant{len(self.constants)}"
+        self.constants[name] = tensor
+        node = self.node("get_attr", name)
+        node.meta["val"] = self.fake_mode.from_tensor(tensor)
+        self.nodes[id(tensor)] = node
+        return node
+
+    def tangent(self, value: torch.Tensor, position: int):
+        """A fake gradient of `value`, as one more placeholder."""
+        last = [n for n in self.graph.nodes if n.op == "placeholder"][-1]
+        with torch.no_grad():
+            fake = torch.empty_like(value)  # dense, even if value is not
+        with self.graph.inserting_after(last):
+            node = self.node("placeholder", f"tangents_{position + 1}")
+        self.bind(node, fake)
+        return fake
+
+    def as_eager(self, op, args, kwargs, result):
+        """`result` of a decomposition with the strides `op` itself has.
+
+        The formulas give what eager gives on contiguous tensors. On
+        others the op is asked, and a copy made if they differ.
+        """
+        if all(part.is_contiguous() for part in tensors((args, kwargs))):
+            return result
+        expected = self.fake_mode.dispatch(op, (), args, kwargs)
+        if isinstance(result, torch.Tensor):
+            return self.restride(result, expected.stride())
+        return tuple(
+            self.restride(part, like.stride())
+            if isinstance(part, torch.Tensor) else part
+            for part, like in zip(result, expected))
+
+    def restride(self, tensor: torch.Tensor, stride) -> torch.Tensor:
+        """`tensor`, or a copy of it that has the strides."""
+        if tensor.numel() < 2 or tensor.stride() == stride:
+            return tensor
+        empty = self.perform(
+            torch.ops.aten.empty_strided.default, (tensor.size(), stride),
+            {"dtype": tensor.dtype, "device": tensor.device})
+        return self.perform(torch.ops.aten.copy.default, (empty, tensor), {})
+
+
+def tensors(value: object):
+    """Every tensor in nested tuples, lists and dicts."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from tensors(part)
+    elif isinstance(value, dict):
+        yield from tensors(tuple(value.values()))
+
+
+@contextmanager
+def recording(recorder: Recorder):
+    """Everything run inside is made functional and written down."""
+    torch._enable_functionalization(reapply_views=True)
+    try:
+        with recorder:
+            yield
+    finally:
+        torch._disable_functionalization()

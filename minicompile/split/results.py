@@ -1,0 +1,102 @@
+"""What each result of the graph is: new memory, an input, or a view.
+
+In: the functional tensors the graph returned. Out: a `Result` for each,
+and the tensors that must be computed. The idea: two functional tensors
+share a storage exactly if eager's do, so aliasing can be read off, and
+put back at run time. PyTorch does the same in
+torch/_functorch/_aot_autograd/collect_metadata_analysis.py.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..core.errors import BackendError
+from .inputs import Input
+from .joint import Result, View
+from .recorder import tensors
+
+
+def describe(outputs, inputs: list[Input]) -> tuple[list, list]:
+    """How each result is made at run time, and the tensors to compute."""
+    memory = {torch._C._storage_id(each.given): each for each in inputs
+              if isinstance(each.given, torch.Tensor)}
+    bases = {key: base_of(group)
+             for key, group in by_memory(outputs).items()}
+    fresh = [base for key, base in bases.items() if key not in memory]
+    results: list[Result] = []
+    for position, output in enumerate(outputs):
+        first = next(k for k, each in enumerate(outputs) if each is output)
+        if not isinstance(output, torch.Tensor):
+            results.append(Result("constant", value=output))
+        elif first < position:
+            results.append(Result("same", first))
+        elif (key := torch._C._storage_id(output)) in memory:
+            results.append(of_input(output, memory[key]))
+        else:
+            at = next(k for k, each in enumerate(fresh)
+                      if each is bases[key])
+            results.append(of_output(output, bases[key], at))
+    return results, fresh
+
+
+def by_memory(outputs) -> dict[int, list[torch.Tensor]]:
+    """The output tensors, grouped by the storage they share."""
+    sharing: dict[int, list] = {}
+    for output in tensors(outputs):
+        torch._sync(output)
+        sharing.setdefault(torch._C._storage_id(output), []).append(output)
+    return sharing
+
+
+def base_of(group: list[torch.Tensor]) -> torch.Tensor:
+    """The tensor that all outputs in one memory are views of."""
+    if all(each is group[0] for each in group):
+        return group[0]
+    tracked = [each._base for each in group if each._base is not None]
+    return tracked[0] if tracked else max(
+        group, key=lambda each: (each.requires_grad, each.numel()))
+
+
+def of_input(output: torch.Tensor, source: Input) -> Result:
+    """A result that is an input, or a view of one."""
+    if output is source.given:
+        return Result("input", source.position)
+    return Result("view of input", source.position,
+                  view(output, source.given))
+
+
+def of_output(output: torch.Tensor, base: torch.Tensor, at: int) -> Result:
+    """A result that the graph computes, or a view of one."""
+    if output is not base:
+        return Result("view of output", at, view(output, base))
+    if output.requires_grad and output.grad_fn is None:
+        raise BackendError("a result is a leaf that requires grad, or a "
+                           "view that was made under no_grad")
+    return Result("fresh", at)
+
+
+def view(output: torch.Tensor, base: torch.Tensor) -> View:
+    """`output` as a window into `base`, which shares its memory."""
+    if output.dtype != base.dtype or output.is_conj() or output.is_neg():
+        raise BackendError("a result is a view that reads its base's bytes "
+                           "in another way")
+    if output.grad_fn is not None and not leads_to(output, base):
+        raise BackendError("a result is a view, and its gradient does not "
+                           "reach what it is a view of")
+    return View(tuple(output.size()), output.stride(),
+                output.storage_offset() - base.storage_offset(),
+                output._base is base, output.grad_fn is not None)
+
+
+def leads_to(output: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether the gradient of the view `output` flows to `base`.
+
+    It does not through a view that was made under no_grad.
+    """
+    step = output.grad_fn
+    while step is not None:
+        if step is base.grad_fn or getattr(step, "variable", 0) is base:
+            return True
+        step = step.next_functions[0][0] if step.next_functions else None
+    return False

@@ -1,0 +1,200 @@
+"""Running the compiled halves as one function that autograd knows.
+
+In: a `Joint`, its `Pair` and the two compiled halves. Out: `run(inputs:
+list) -> tuple`. The idea: a `torch.autograd.Function` whose backward runs
+the compiled backward; around it, what a graph cannot say is done as eager
+does it: inputs are written, views are made of the real memory. PyTorch's
+is torch/_functorch/_aot_autograd/runtime_wrappers.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ..core.graph import value
+from .joint import Joint, Result, View
+from .partition import Pair
+
+Run = Callable[[list], tuple]
+
+DOUBLE_BACKWARD = (
+    "minicompile compiled only the first derivative of this function; for "
+    "the second, call it uncompiled (compile(..., disable=True))")
+
+
+def make_runtime(joint: Joint, pair: Pair, forward: Run,
+                 backward: Run | None = None) -> Run:
+    """The callable that gives the user's results from the inputs.
+
+    `forward` and `backward` run the two halves of `pair`. A call in which
+    a written input shares memory with another runs the original graph.
+    """
+    if backward is not None:
+        run = trainable(joint, pair, forward, backward)
+    else:
+        run = torch.no_grad()(forward) if joint.cut_off else forward
+    plain = (not joint.mutations and all(
+        result == Result("fresh", k)
+        for k, result in enumerate(joint.results))
+        and len(joint.results) == joint.forward_outputs)
+    return run if plain else finished(joint, run)
+
+
+def trainable(joint: Joint, pair: Pair, run_forward: Run,
+                   run_backward: Run) -> Run:
+    """`run_forward` for autograd, with `run_backward` as its backward."""
+    count, tangents_of = joint.forward_outputs, tangent_makers(joint)
+    blind = [k for k in range(count) if k not in joint.tangents]
+    from_inputs = [s.index for s in pair.saved if s.place == "input"]
+    from_outputs = [s.index for s in pair.saved if s.place == "output"]
+    nothing = [None] * len(joint.primals)
+    unreached = [k for k, gradient in zip(joint.gradients, joint.grads)
+                 if gradient is None]
+
+    class Compiled(torch.autograd.Function):
+        """One compiled graph, as autograd sees it."""
+
+        @staticmethod
+        def forward(ctx, *inputs):
+            outputs = run_forward(list(inputs))
+            ctx.save_for_backward(*[inputs[k] for k in from_inputs],
+                                  *[outputs[k] for k in from_outputs])
+            results = tuple([own(part) for part in outputs[:count]])
+            ctx.mark_non_differentiable(*[results[k] for k in blind])
+            ctx.set_materialize_grads(False)
+            return results
+
+        @staticmethod
+        def backward(ctx, *tangents):
+            with torch.no_grad():
+                values = list(ctx.saved_tensors)
+                release(ctx)
+                values += [make(tangents[k]) for k, make in tangents_of]
+                found = run_backward(values)
+            if torch.is_grad_enabled():  # create_graph=True
+                found = without_second_derivative(found)
+            gradients = list(nothing)
+            for position, gradient in zip(joint.gradients, found):
+                gradients[position] = gradient
+            return tuple(gradients)
+
+    def run(inputs: list) -> tuple:
+        for position in unreached:  # else autograd would visit what it
+            inputs[position] = inputs[position].detach()  # comes from
+        return Compiled.apply(*inputs)
+
+    return run
+
+
+def own(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory, not known to autograd as a view.
+
+    Eager lets the user write to a result; autograd forbids writing to
+    what a Function returned as a view of something unseen.
+    """
+    return tensor.detach() if tensor._is_view() else tensor
+
+
+def release(ctx) -> None:
+    """Drop autograd's references, unless the graph is to be retained."""
+    getattr(ctx, "maybe_clear_saved_tensors", tuple)()
+
+
+def tangent_makers(joint: Joint) -> list[tuple[int, Callable]]:
+    """For each tangent its output, and what makes a gradient fit it."""
+    return [(k, tangent_maker(value(node)))
+            for k, node in zip(joint.tangents, joint.tangent_nodes)]
+
+
+def tangent_maker(fake: torch.Tensor) -> Callable:
+    """A function that gives a gradient the strides the backward expects.
+
+    A gradient can be None (zeros), expanded, or laid out in another way.
+    """
+    size, stride = tuple(fake.size()), fake.stride()
+    dtype, device = fake.dtype, fake.device
+
+    def fit(gradient: torch.Tensor | None) -> torch.Tensor:
+        if gradient is not None and gradient.stride() == stride:
+            return gradient
+        fitted = torch.empty_strided(size, stride, dtype=dtype,
+                                     device=device)
+        return fitted.zero_() if gradient is None else (
+            fitted.copy_(gradient))
+    return fit
+
+
+def without_second_derivative(gradients) -> list:
+    """The gradients, with an error where they are differentiated."""
+    found = [None if g is None else g.detach().requires_grad_()
+             for g in gradients]
+    error = torch._C._functions.DelayedError(DOUBLE_BACKWARD, len(found))
+    return list(error(*found))
+
+
+def finished(joint: Joint, run: Run) -> Run:
+    """`run`, then inputs written and results made, as eager does it."""
+    count = joint.forward_outputs
+    written = [m.input for m in joint.mutations]
+    makers = [maker(result) for result in joint.results]
+
+    def call(inputs: list) -> tuple:
+        if written and overlap(inputs, written):
+            return joint.source(*inputs)
+        kept = list(inputs)
+        outputs = run(inputs)[:count]
+        write(joint, kept, outputs)
+        made: list = []
+        for make in makers:
+            made.append(make(kept, outputs, made))
+        return tuple(made)
+    return call
+
+
+def overlap(inputs: list, written: list[int]) -> bool:
+    """Whether a written input shares its memory with another input."""
+    owners = [torch._C._storage_id(part) for part in inputs
+              if isinstance(part, torch.Tensor)]
+    return any(owners.count(torch._C._storage_id(inputs[k])) > 1
+               for k in written)
+
+
+def write(joint: Joint, inputs: list, outputs: tuple) -> None:
+    """Copy new values into the inputs that the function wrote to."""
+    for mutation in joint.mutations:
+        target, new = inputs[mutation.input], outputs[mutation.output]
+        if mutation.differentiable:
+            target.copy_(new)
+        else:
+            with torch.no_grad():
+                target.copy_(new)
+
+
+def maker(result: Result) -> Callable:
+    """A function (inputs, outputs, results so far) -> this result."""
+    at, view = result.index, result.view
+    match result.kind:
+        case "fresh":
+            return lambda inputs, outputs, made: outputs[at]
+        case "input":
+            return lambda inputs, outputs, made: inputs[at]
+        case "same":
+            return lambda inputs, outputs, made: made[at]
+        case "constant":
+            return lambda inputs, outputs, made: result.value
+        case "view of input":
+            return lambda inputs, outputs, made: window(inputs[at], view)
+        case "view of output":
+            return lambda inputs, outputs, made: window(outputs[at], view)
+
+
+def window(base: torch.Tensor, view: View) -> torch.Tensor:
+    """The view of `base`, tracked by autograd as eager's was."""
+    source = base if view.tracked else base.detach()
+    grad = torch.is_grad_enabled() and (
+        view.differentiable or not source.requires_grad)
+    with torch.set_grad_enabled(grad):
+        return source.as_strided(view.size, view.stride,
+                                 source.storage_offset() + view.offset)

@@ -1,0 +1,62 @@
+"""The same cut, on the joint graphs that PyTorch's AOTAutograd makes.
+
+In: its joint graph and how many outputs belong to the forward. Out: a
+forward and a backward graph with its conventions: every saved value is an
+output of the forward, sizes are saved last and read first. So it can be
+given to `aot_autograd(partition_fn=…)` or to Inductor as a custom
+partitioner. PyTorch's is torch/_functorch/partitioners.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import fx
+
+from ..core.graph import output, placeholders, results, value
+from .joint import Joint, Mutation
+from .partition import halves, kept_nodes
+from .saving import cut
+
+
+def partition_joint_module(
+        joint_module: fx.GraphModule, joint_inputs: Sequence, *,
+        num_fwd_outputs: int, choose: Callable[[Joint], set[str]] = cut,
+        **ignored) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """(forward, backward) of a joint graph of AOTAutograd.
+
+    `choose` names the values to save. The other arguments that PyTorch
+    passes (`compiler`, `static_lifetime_input_indices`) change nothing.
+    """
+    joint = joint_of(joint_module, num_fwd_outputs)
+    kept = kept_nodes(joint, choose(joint) | {
+        node.name for node in joint.primals if is_size(node)})
+    sizes = [node for node in kept if is_size(node)]
+    kept = [node for node in kept if not is_size(node)]
+    forward, backward = halves(
+        joint, [*sizes, *kept], [*joint.outputs, *kept, *sizes])
+    for half in (forward, backward):
+        returned = output(half.graph)
+        returned.meta.setdefault("desc", [None] * len(results(half.graph)))
+        half.recompile()
+    return forward, backward
+
+
+def joint_of(module: fx.GraphModule, forward_outputs: int) -> Joint:
+    """A joint graph of AOTAutograd as one of ours."""
+    inputs = [node for node in placeholders(module.graph)
+              if not node.name.startswith("tangents_")]
+    written = [node.args[0] for node in module.graph.nodes
+               if node.target is torch.ops.aten.copy_.default]
+    return Joint(module, module, forward_outputs, (), tuple(
+        Mutation(inputs.index(node), -1, False)
+        for node in written if node in inputs),
+        tuple(range(len(placeholders(module.graph)) - len(inputs))),
+        tuple(range(len(inputs))), cut_off=False)
+
+
+def is_size(node: fx.Node) -> bool:
+    """Whether the node is a number, such as a symbolic size."""
+    return isinstance(value(node), (int, float, torch.SymInt,
+                                    torch.SymFloat))

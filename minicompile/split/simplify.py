@@ -1,0 +1,158 @@
+"""Small clean-ups of the joint graph, each true for any functional graph.
+
+In and out: an FX graph; the input is left alone. One walk copies the graph,
+asking of each node: is it dead, does it do nothing, was it computed
+before? What a forward output's memory is made by stays as it is: results
+that eager keeps apart are never merged. PyTorch's are in
+torch/_functorch/compile_utils.py and torch/_inductor/fx_passes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from ..core.graph import output, results, value
+from .joint import is_random, root
+
+aten = torch.ops.aten
+
+
+def simplify(raw: fx.Graph, forward_outputs: int) -> fx.Graph:
+    """The joint graph without dead, idle and repeated work."""
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    computed: dict[tuple, fx.Node] = {}
+    wanted = alive(raw)
+    pinned = {root(node) for node in results(raw)[:forward_outputs]}
+    for node in raw.nodes:
+        if node not in wanted:
+            continue
+        copied = graph.node_copy(node, copies.__getitem__)
+        earlier = None if node in pinned else (
+            idle(copied) or repeated(copied, computed))
+        if earlier is not None:
+            graph.erase_node(copied)
+        copies[node] = copied if earlier is None else earlier
+    drop_dead(graph)
+    separate(graph, forward_outputs)
+    return graph
+
+
+def alive(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that a result, or the generator's state, depends on."""
+    wanted: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node in wanted or must_stay(node):
+            wanted.add(node)
+            wanted.update(node.all_input_nodes)
+    return wanted
+
+
+def must_stay(node: fx.Node) -> bool:
+    """Whether running the node matters although nobody reads it.
+
+    Random draws move the generator on, so that later draws are eager's.
+    """
+    if node.op in ("placeholder", "output"):
+        return True
+    schema = getattr(node.target, "_schema", None)
+    return is_random(node.target) or (schema is not None and (
+        schema.is_mutable or not schema.returns))
+
+
+def idle(node: fx.Node) -> fx.Node | None:
+    """The node that this one returns unchanged, or None."""
+    rule = IDLE.get(node.target)
+    source = rule(node) if rule else None
+    return source if source is not None and _alike(node, source) else None
+
+
+def _alike(node: fx.Node, source: fx.Node) -> bool:
+    """Whether two nodes hold tensors of one shape, layout and dtype."""
+    one, two = value(node), value(source)
+    return (one.shape == two.shape and one.dtype == two.dtype
+            and one.device == two.device and one.stride() == two.stride())
+
+
+def _first(node: fx.Node) -> fx.Node:
+    """The first argument."""
+    return node.args[0]
+
+
+def _read_back(node: fx.Node) -> fx.Node | None:
+    """What was just written: `select(select_scatter(a, b, …), …)` is b."""
+    written = node.args[0]
+    scatter = SCATTER.get(node.target)
+    same = (written.op == "call_function" and written.target == scatter
+            and written.args[2:] == node.args[1:]
+            and written.kwargs == node.kwargs)
+    return written.args[1] if same else None
+
+
+#: Each reading view with the op that writes through it.
+SCATTER = {
+    aten.select.int: aten.select_scatter.default,
+    aten.slice.Tensor: aten.slice_scatter.default,
+    aten.diagonal.default: aten.diagonal_scatter.default,
+    aten.as_strided.default: aten.as_strided_scatter.default,
+}
+
+#: Ops that may do nothing, and what they then return.
+IDLE = {
+    aten.clone.default: _first, aten._to_copy.default: _first,
+    aten.view.default: _first, aten.expand.default: _first,
+    aten.permute.default: _first, aten.as_strided.default: _first,
+    aten.copy.default: lambda node: node.args[1],
+    aten.slice_scatter.default: lambda node: node.args[1],
+    **dict.fromkeys(SCATTER, _read_back),
+}
+IDLE[aten.slice.Tensor] = lambda node: _read_back(node) or _first(node)
+
+
+def repeated(node: fx.Node, computed: dict) -> fx.Node | None:
+    """The earlier node that computes the same, or None."""
+    if node.op != "call_function" or must_stay(node):
+        return None
+    key = (node.target, _key(node.args), _key(node.kwargs))
+    earlier = computed.setdefault(key, node)
+    return earlier if earlier is not node else None
+
+
+def _key(argument: object) -> object:
+    """An argument as something that can be looked up."""
+    match argument:
+        case tuple() | list():
+            return tuple(map(_key, argument))
+        case dict():
+            return tuple((name, _key(part))
+                         for name, part in sorted(argument.items()))
+        case slice():
+            return ("slice", argument.start, argument.stop, argument.step)
+    return type(argument), repr(argument) if isinstance(
+        argument, float) else argument
+
+
+def drop_dead(graph: fx.Graph) -> None:
+    """Erase, last first, what nobody reads any more."""
+    for node in reversed(graph.nodes):
+        if not node.users and not must_stay(node):
+            graph.erase_node(node)
+
+
+def separate(graph: fx.Graph, forward_outputs: int) -> None:
+    """Copy a forward output whose memory is an input's or another's.
+
+    Eager made it apart, so a write to one must not show in the other.
+    """
+    returned = output(graph)
+    outputs = list(returned.args[0])
+    taken = {n for n in graph.nodes if n.op in ("placeholder", "get_attr")}
+    for position, node in enumerate(outputs[:forward_outputs]):
+        if root(node) in taken:
+            with graph.inserting_before(returned):
+                outputs[position] = graph.call_function(
+                    aten.clone.default, (node,))
+            outputs[position].meta = dict(node.meta)
+        taken.add(root(outputs[position]))
+    returned.args = (tuple(outputs),)

@@ -1,0 +1,98 @@
+"""Writes in place, watched above autograd, so that strides stay eager's.
+
+In: every torch-level call while recording. Out: the same call. The idea:
+functionalisation turns `x.scatter_(…)` into `scatter`, whose result may be
+laid out in another way than `x` is, or reads an expanded `x` as if its
+elements were apart. So the layout is put back, or the write refused.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch.overrides import TorchFunctionMode
+
+from ..core.errors import BackendError
+from .inputs import current
+from .recorder import Recorder
+
+#: Methods that give a tensor other memory.
+FORBIDDEN = {"set_", "resize_", "resize_as_"}
+#: Methods that change what a tensor says of itself, not its elements.
+METADATA = {"as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_",
+            "transpose_", "unsqueeze_"}
+AUTOGRAD = {"detach_", "requires_grad_", "retain_grad_"}
+#: `+=` and its like.
+IN_PLACE_OPERATORS = {f"__i{name}__" for name in (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul",
+    "and", "or", "xor", "lshift", "rshift")}
+#: Functions whose ATen op writes to an input although its schema does
+#: not say so. Python's dispatcher has forms of these that say it.
+HIDDEN_WRITES = {"batch_norm", "instance_norm", "native_batch_norm",
+                 "cudnn_batch_norm"}
+
+
+class Watch(TorchFunctionMode):
+    """Sees each call of a torch function or method, by its name."""
+
+    def __init__(self, recorder: Recorder):
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = function.__name__
+        if name == "__get__" and function.__self__ is torch.Tensor.data:
+            return args[0].detach()
+        if name in HIDDEN_WRITES:
+            with enable_python_dispatcher():
+                return function(*args, **kwargs)
+        if name in FORBIDDEN:
+            raise BackendError(f"{name} gives a tensor other memory")
+        if name in METADATA and args[0].requires_grad:
+            raise BackendError(f"{name} on a tensor that requires grad")
+        target = kwargs.get("out", args[0] if writes(name) else None)
+        if not isinstance(target, torch.Tensor) or (
+                not torch._is_functional_tensor(target)):
+            return function(*args, **kwargs)
+        if overlaps(target):
+            raise BackendError(f"{name} writes to a tensor with several "
+                               "elements in one place")
+        watched = [(each, each.size(), each.stride())
+                   for each in (target, target._base) if each is not None]
+        result = function(*args, **kwargs)
+        for each, size, stride in watched:
+            self.keep(each, size, stride)
+        return result
+
+    def keep(self, tensor: torch.Tensor, size, stride) -> None:
+        """Give `tensor` the strides it had, if it still has its shape."""
+        value = current(tensor)
+        if value.size() != size or value.stride() == stride:
+            return
+        torch._disable_functionalization()
+        try:
+            kept = self.recorder.restride(value, stride)
+        finally:
+            torch._enable_functionalization(reapply_views=True)
+        torch._functionalize_replace(tensor, kept)
+        torch._functionalize_commit_update(tensor)
+        torch._sync(tensor)
+
+
+def writes(name: str) -> bool:
+    """Whether a method of this name writes to its tensor's elements."""
+    if name.endswith("__"):
+        return name == "__setitem__" or name in IN_PLACE_OPERATORS
+    return name.endswith("_") and name not in METADATA | AUTOGRAD
+
+
+def overlaps(tensor: torch.Tensor) -> bool:
+    """Whether two elements of the tensor may be in one place."""
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.size())):
+        if size > 1:
+            if stride <= reach:
+                return True
+            reach += stride * (size - 1)
+    return False

@@ -1,0 +1,177 @@
+"""Eager and the split, side by side, on any Python function of tensors.
+
+The function is one node of a torch-level graph, so no tracer takes part:
+what is judged is recording, cutting and running.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_flatten
+
+from minicompile import split
+
+def fresh(args, leaves: bool = True) -> tuple[list, list]:
+    """Copies of the arguments with their strides, and the leaf of each.
+
+    Unless `leaves`, what requires grad is computed from its leaf, so that
+    it may be written to.
+    """
+    made = [copied(arg) for arg in args]
+    if leaves:
+        return made, made
+    return [each * 1 if isinstance(each, torch.Tensor)
+            and each.requires_grad else each for each in made], made
+
+
+def copied(value):
+    """A copy with the same strides, and its own memory."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if not value.numel():
+        return torch.empty_like(value, requires_grad=value.requires_grad)
+    span = 1 + sum((size - 1) * step for size, step
+                   in zip(value.size(), value.stride()))
+    memory = value.detach().as_strided((span,), (1,)).clone()
+    made = torch.empty(0, dtype=value.dtype).set_(
+        memory.untyped_storage(), 0, value.size(), value.stride())
+    return made.requires_grad_(value.requires_grad)
+
+
+def flat(fn):
+    """`fn` with its results as one flat tuple."""
+    return lambda *args: tuple(tree_flatten(fn(*args))[0])
+
+
+def graph_of(fn, args) -> fx.GraphModule:
+    """A torch-level graph whose one node calls `fn`."""
+    leaves = all(each.is_leaf for each in args
+                 if isinstance(each, torch.Tensor))
+    count = len(flat(fn)(*fresh(args, leaves)[0]))
+    graph = fx.Graph()
+    inputs = [graph.placeholder(f"x{k}") for k in range(len(args))]
+    called = graph.call_function(flat(fn), tuple(inputs))
+    graph.output(tuple(graph.call_function(operator.getitem, (called, k))
+                       for k in range(count)))
+    return fx.GraphModule({}, graph)
+
+
+def boxed(graph: fx.GraphModule):
+    """A graph as a boxed call."""
+    return lambda inputs: graph(*inputs)
+
+
+def compiled(fn, args, saved=None):
+    """(run, joint, pair): `fn` through the split, halves run by FX."""
+    joint = split.record(graph_of(fn, args), args)
+    saved = split.cut(joint) if saved is None else saved(joint)
+    pair = split.partition(joint, saved)
+    halves = {name: boxed(half) for name, half in pair.halves().items()}
+    return split.make_runtime(joint, pair, **halves), joint, pair
+
+
+def assert_same(fn, *args, calls=2, rtol=None, atol=None, saved=None,
+                leaves=True):
+    """Values, gradients, writes, aliasing and flags are eager's.
+
+    Returns the joint graph and its halves, for more to be asked.
+    """
+    run, joint, pair = compiled(fn, fresh(args, leaves)[0], saved)
+    for call in range(calls):
+        torch.manual_seed(call)
+        want = observe(flat(fn), args, leaves)
+        torch.manual_seed(call)
+        got = observe(lambda *given: run(list(given)), args, leaves)
+        for name in want:
+            try:
+                close(got[name], want[name], rtol, atol)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}\n\n{joint}\n\n"
+                                     f"{pair}") from error
+    return joint, pair
+
+
+def observe(fn, args, leaves=True) -> dict:
+    """All that eager lets one see of a call of `fn` on copies of `args`."""
+    args, sources = fresh(args, leaves)
+    sources = [each for each in sources if isinstance(each, torch.Tensor)
+               and each.requires_grad]
+    results = list(fn(*args))
+    tensors = [each for each in [*args, *results]
+               if isinstance(each, torch.Tensor)]
+    seen = {
+        "results": [snapshot(each) for each in results],
+        "inputs": [snapshot(each) for each in args],
+        "flags": [(each.requires_grad, each.is_leaf) for each in tensors],
+        "identity": pattern(map(id, tensors)),
+        "sharing": pattern(torch._C._storage_id(each) for each in tensors),
+    }
+    seen["gradients"] = gradients(results, args, sources)
+    seen["written"] = written(results, tensors)
+    return seen
+
+
+def close(got, want, rtol=None, atol=None) -> None:
+    """Equal structure, dtypes, layouts and flags; close values."""
+    if isinstance(want, torch.Tensor):
+        torch.testing.assert_close(got, want, rtol=rtol, atol=atol,
+                                   equal_nan=True)
+        assert got.requires_grad == want.requires_grad, "requires_grad"
+        assert layout(got) == layout(want), (layout(got), layout(want))
+    elif isinstance(want, list):
+        assert len(got) == len(want)
+        for ours, theirs in zip(got, want, strict=True):
+            close(ours, theirs, rtol, atol)
+    else:
+        assert got == want or got != got and want != want, (got, want)
+
+
+def layout(tensor: torch.Tensor) -> tuple:
+    """The strides that matter: of more than one element."""
+    if tensor.numel() < 2:
+        return ()
+    return tuple(step for size, step in
+                 zip(tensor.shape, tensor.stride()) if size > 1)
+
+
+def snapshot(value):
+    """A copy that later writes do not reach, strides kept."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return copied(value.detach()).requires_grad_(value.requires_grad)
+
+
+def pattern(keys) -> list[int]:
+    """Which of the keys are equal: the first place of each."""
+    keys = list(keys)
+    return [keys.index(key) for key in keys]
+
+
+def gradients(results, args, sources) -> list:
+    """Gradients of results and written inputs, by the leaves."""
+    outputs = [each for each in [*results, *args]
+               if isinstance(each, torch.Tensor)
+               and each.grad_fn is not None]
+    if not outputs or not sources:
+        return []
+    weights = [torch.linspace(0.5, 1.5, each.numel(), dtype=each.dtype)
+               .view(each.shape) for each in outputs]
+    found = torch.autograd.grad(outputs, sources, weights,
+                                allow_unused=True)
+    return [torch.zeros_like(source) if g is None else g.contiguous()
+            for g, source in zip(found, sources)]
+
+
+def written(results, tensors) -> list:
+    """Every tensor after a write to each floating result in turn."""
+    with torch.no_grad():
+        for each in results:
+            if isinstance(each, torch.Tensor) and each.is_floating_point():
+                try:
+                    each.mul_(1.5)
+                except RuntimeError:  # an expanded tensor refuses
+                    continue
+        return [each.detach().clone() for each in tensors]
