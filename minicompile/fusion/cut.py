@@ -1,0 +1,115 @@
+"""A reduction with few, long rows, as two: parts of a row, then the parts.
+
+A device computes many rows at once, but one row in one place. So the sum
+of a million numbers is 64 sums, and the sum of those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+
+from ..core.index import Index, flatten, index, product, row_major, unflatten
+from ..core.loops import REDUCTIONS, Const, Expression, Load, Op, walk
+from .nests import coefficients
+from .values import Point, Value, axes, compare, elements, masked
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a device needs to be busy.
+
+    Fewer than `few` rows are cut, into `many` parts in all, of at least
+    `least` elements; below `worth` elements one step is faster. `beside`
+    columns, neighbours in memory, are reduced in one place.
+    """
+
+    few: int
+    many: int
+    least: int
+    worth: int
+    beside: int
+
+
+SHARES = {"cpu": Share(8, 64, 4096, 1 << 17, 16),
+          "cuda": Share(512, 1024, 1024, 1 << 15, 64)}
+
+
+def parts_of(kind: str, value: Value, reduced: tuple[int, ...]) -> int:
+    """Into how many parts to cut each row; 1: not worth it."""
+    share = SHARES.get(value.device.type)
+    total = elements(value.shape)
+    if share is None or total < share.worth or kind.startswith("arg"):
+        return 1
+    length = elements(value.shape[axis] for axis in reduced)
+    rows, least = total // length, share.least
+    if has_columns(value, reduced):
+        rows, least = (ceil(n / share.beside) for n in (rows, least))
+    if rows >= share.few or length < 2 * least:
+        return 1
+    wanted = min(ceil(share.many / rows), length // least)
+    return even(wanted, [int(value.shape[axis]) for axis in reduced])
+
+
+def even(wanted: int, sizes: list[int]) -> int:
+    """About `wanted` parts, such that each is a block of the sizes."""
+    parts = 1
+    for size in sizes:
+        left = ceil(wanted / parts)
+        if left < size:
+            near = [n for n in range(left, 2 * left) if size % n == 0]
+            if near or len(sizes) > 1:
+                best = max(n for n in range(1, left + 1) if size % n == 0)
+                return parts * (near[0] if near else best)
+            return left
+        parts *= size
+    return parts
+
+
+def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
+    """Whether neighbours in memory belong to different rows."""
+    names = axes(value.shape)
+    for part in walk(value.element):
+        if isinstance(part, Load):
+            steps = coefficients(part.index) or {}
+            near = {v for v, step in steps.items() if v and step == 1}
+            if near:
+                return not near & {names[axis] for axis in reduced}
+    return False
+
+
+def cut(kind: str, value: Value, reduced: tuple[int, ...],
+        parts: int) -> Value:
+    """The value with shape (parts, the other dimensions, part length)."""
+    inner = tuple(value.shape[axis] for axis in reduced)
+    outer = [axis for axis in range(len(value.shape))
+             if axis not in reduced]
+    total = int(product(inner))
+    length = index(ceil(total / parts))
+
+    def body(point: Point) -> Expression:
+        part, *others, place = point
+        flat = part * length + place
+        where = dict(zip(reduced, unflatten(flat, inner)))
+        where |= dict(zip(outer, others))
+        element = value.at(tuple(where[a] for a in range(len(where))))
+        if total % parts == 0:
+            return element
+        inside = compare("lt", flat, index(total))
+        rest = Const(neutral(kind, value.dtype), value.dtype)
+        return Op("where", (inside, masked(element, inside), rest),
+                  value.dtype)
+    shape = (index(parts), *(value.shape[axis] for axis in outer), length)
+    return Value(shape, value.dtype, value.device, body, value.origins)
+
+
+def neutral(kind: str, dtype: torch.dtype) -> bool | int | float:
+    """The number that changes no result of a reduction."""
+    if kind in ("max", "min") and dtype == torch.bool:
+        return kind == "min"
+    if kind in ("max", "min") and not dtype.is_floating_point:
+        limits = torch.iinfo(dtype)
+        return limits.min if kind == "max" else limits.max
+    return REDUCTIONS[kind][0]

@@ -1,0 +1,250 @@
+"""Which loops run together: groups of loops, which become kernels.
+
+In: loops and operator calls, in an order in which they could run. Out:
+the same, gathered in Groups. The idea: first every loop joins the groups
+it reads from, then groups that read the same elements join. A group has a
+level above those of all it reads from, so that only what lies between two
+levels can stand between two groups. Inductor's is
+torch/_inductor/scheduler.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+
+from ..core.index import Index, atoms_of
+from ..core.loops import Buffer, Extern, Loop
+from .space import Space, over, space_of, unite
+from .uses import reads_of
+from .values import elements
+
+#: A kernel with more buffers than this is slow to launch and to compile.
+MOST_BUFFERS = 48
+
+#: How many groups are looked at for a path between two.
+FARTHEST = 100
+
+#: How many of the groups that read a buffer are tried for a merge.
+NEAREST = 8
+
+
+@dataclass(frozen=True)
+class Body:
+    """Loops over one space, with where each buffer is stored and read."""
+
+    space: Space
+    loops: tuple[Loop, ...]
+    stores: dict[str, Index] = field(default_factory=dict)
+    reads: dict[str, set[Index]] = field(default_factory=dict)
+
+    def __post_init__(self):
+        for loop in self.loops:
+            self.stores[loop.buffer.name] = loop.index
+            for load in loop.loads:
+                self.reads.setdefault(load.buffer, set()).add(load.index)
+
+    def within(self, space: Space) -> Body:
+        """The same loops over a refined space."""
+        if space == self.space:
+            return self
+        return Body(space, tuple(over(loop, space) for loop in self.loops))
+
+
+def made_by(step: Loop | Extern) -> list[Buffer]:
+    """The buffers a step fills."""
+    made = [step.buffer] if isinstance(step, Loop) else step.outputs
+    return [buffer for buffer in made if buffer is not None]
+
+
+def is_random(step: Loop | Extern) -> bool:
+    """Whether the step draws random numbers, or is there for its effect:
+    such steps stay in the graph's order."""
+    return isinstance(step, Extern) and (
+        not made_by(step) or torch.Tag.nondeterministic_seeded
+        in getattr(step.target, "tags", ()))
+
+
+def fits(first: Body, second: Body) -> bool:
+    """Whether `second` reads what `first` stores only at the same point."""
+    return all(second.reads[name] == {first.stores[name]}
+               for name in first.stores.keys() & second.reads.keys())
+
+
+def passes(first: Body, second: Body) -> bool:
+    """Whether `second` reads anything that `first` stores."""
+    return not first.stores.keys().isdisjoint(second.reads)
+
+
+def shares(first: Body, second: Body) -> bool:
+    """Whether both read the same elements: enough of them, or all that
+    one of the two reads."""
+    common = {(name, index)
+              for name in first.reads.keys() & second.reads.keys()
+              for index in first.reads[name] & second.reads[name]}
+    enough = min(points_in(first), points_in(second)) / 4
+    fewest = min(sum(map(len, body.reads.values()))
+                 for body in (first, second))
+    return bool(common) and (len(common) == fewest or any(
+        touched(index) >= enough for _, index in common))
+
+
+def points_in(body: Body) -> int:
+    """How many points the loops' space has."""
+    return elements(body.space.all)
+
+
+def touched(index: Index) -> int:
+    """At most how many elements an index reaches."""
+    return elements(variable.size for variable in atoms_of(index))
+
+
+class Group:
+    """Loops that run together, or one operator call; grows by merging."""
+
+    def __init__(self, step: Loop | Extern, position: int):
+        self.steps: list[tuple[int, Loop | Extern]] = [(position, step)]
+        self.level = 0
+        self.deps: set[Group] = set()
+        self.users: set[Group] = set()
+        self.body = None if isinstance(step, Extern) else Body(
+            space_of(step), (step,))
+
+    @property
+    def device(self):
+        """Where its loops run."""
+        return self.body.loops[0].buffer.device
+
+    @property
+    def last(self) -> int:
+        """The position of its last step in the order that lowering had."""
+        return max(position for position, _ in self.steps)
+
+    def follow(self, deps: Iterable[Group]) -> None:
+        """Stand after the groups that this one reads from."""
+        self.deps = set(deps)
+        self.level = 1 + max((d.level for d in deps), default=-1)
+        for dep in self.deps:
+            dep.users.add(self)
+
+    def absorb(self, other: Group, body: Body) -> None:
+        """Become the union with `other`, which is then forgotten."""
+        self.steps += other.steps
+        self.body = body
+        for dep in other.deps:
+            dep.users.discard(other)
+            dep.users.add(self)
+        for user in other.users:
+            user.deps.discard(other)
+            user.deps.add(self)
+        self.deps = (self.deps | other.deps) - {self, other}
+        self.users = (self.users | other.users) - {self, other}
+        for near in self.deps:
+            near.users.discard(other)
+        for near in self.users:
+            near.deps.discard(other)
+        self.rise(max(self.level, other.level))
+
+    def rise(self, level: int) -> None:
+        """Stand at a level, and all that reads from this above it."""
+        rising = [(self, level)]
+        while rising:
+            group, level = rising.pop()
+            group.level = level
+            rising += [(user, level + 1) for user in group.users
+                       if user.level <= level]
+
+
+def separable(a: Group, b: Group) -> bool:
+    """Whether something must run after one of them and before the other.
+
+    It would lie on a path from one to the other, and so between their
+    levels; after FARTHEST groups without an answer, the answer is yes.
+    """
+    first, last = sorted((a, b), key=lambda group: group.level)
+    seen: set[Group] = set()
+    paths = list(first.users - {last})
+    while paths:
+        group = paths.pop()
+        if group is last or len(seen) > FARTHEST:
+            return True
+        if group.level <= last.level and group not in seen:
+            seen.add(group)
+            paths += group.users
+    return False
+
+
+def united(a: Group, b: Group, wanted) -> Body | None:
+    """The loops of both over one space, if they may and should be one."""
+    if a.device != b.device:
+        return None
+    space = unite(a.body.space, b.body.space)
+    if space is None:
+        return None
+    first, second = a.body.within(space), b.body.within(space)
+    legal = fits(first, second) and fits(second, first)
+    if not (legal and wanted(first, second)):
+        return None
+    names = (first.stores | first.reads | second.stores | second.reads)
+    if len(names) > MOST_BUFFERS:
+        return None
+    return Body(space, first.loops + second.loops)
+
+
+class Grouping:
+    """The groups so far, and which of them holds each buffer."""
+
+    def __init__(self, steps: Iterable[Loop | Extern]):
+        self.groups: dict[Group, None] = {}
+        self.makers: dict[str, Group] = {}
+        self.readers: dict[str, list[Group]] = {}
+        self.merged: dict[Group, Group] = {}
+        self.random: set[Group] = set()  # the last random step
+        for position, step in enumerate(steps):
+            self.add(Group(step, position), step)
+        for group in list(self.groups):
+            self.join_neighbours(group)
+
+    def find(self, group: Group) -> Group:
+        """The group that this one has become part of."""
+        while group in self.merged:
+            group = self.merged[group]
+        return group
+
+    def add(self, group: Group, step: Loop | Extern) -> None:
+        """A new step; a loop joins the groups it reads from."""
+        names = reads_of(step)
+        deps = {self.find(self.makers[name]) for name in names
+                if name in self.makers}
+        if is_random(step):
+            deps |= self.random
+            self.random = {group}
+        group.follow(deps)
+        self.groups[group] = None
+        for buffer in made_by(step):
+            self.makers[buffer.name] = group
+        for name in names:
+            self.readers.setdefault(name, []).append(group)
+        for dep in sorted(group.deps, key=lambda dep: -dep.last):
+            self.join(dep, group, passes)
+
+    def join_neighbours(self, group: Group) -> None:
+        """Merge with groups that read the same elements."""
+        if group in self.merged or group.body is None:
+            return
+        for name in list(group.body.reads):
+            for other in self.readers[name][-NEAREST:]:
+                self.join(self.find(other), self.find(group), shares)
+
+    def join(self, first: Group, second: Group, wanted) -> None:
+        """Make two groups one, if that is legal and wanted."""
+        first, second = self.find(first), self.find(second)
+        if first is second or first.body is None or second.body is None:
+            return
+        body = united(first, second, wanted)
+        if body is not None and not separable(first, second):
+            first.absorb(second, body)
+            self.merged[second] = first
+            del self.groups[second]

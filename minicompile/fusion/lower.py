@@ -1,0 +1,330 @@
+"""From an ATen graph to loops and calls: every node gets a value.
+
+In: a functional FX graph with fake values. Out: Lowered, a list of Loops
+(one per buffer that must exist) and Externs, in order. The idea: a value
+stays a function of a point until somebody needs it in memory, or until
+computing it again costs more than writing it down. What no rule knows
+runs as the ATen op itself. Inductor's is torch/_inductor/graph.py.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+
+import torch
+from torch import fx
+
+from ..core.errors import BackendError
+from ..core.graph import placeholders, results
+from ..core.graph import value as fake_of
+from ..core.index import atoms_of, index, row_major
+from ..core.loops import OPS, Buffer, Const, Extern, Load, Loop, View
+from ..core.where import where_of
+from .cut import cut, parts_of
+from .nests import coefficients, pointwise_loop, reduction_loop
+from .rules import rule_of, tensors_of
+from .site import Site
+from .uses import Uses, reads_of
+from .values import (Effort, Value, axes, effort, elements, load, moved_to,
+                     sizes_of)
+from .views import reshaped
+
+#: A value longer than this is stored, however it is used.
+LONGEST, MOST_LOADS = 64, 24
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Buffers and what fills them, before anything is fused."""
+
+    inputs: tuple[Buffer | None, ...]
+    steps: tuple[Loop | Extern, ...]
+    outputs: tuple[object, ...]
+    constants: dict[str, torch.Tensor]
+
+
+def lower(module: fx.GraphModule) -> Lowered:
+    """Every output of the graph, as loops and operator calls."""
+    lowering = Lowering(module)
+    for node in module.graph.nodes:
+        if node in lowering.uses.live:
+            lowering.run(node)
+    outputs = tuple(map(lowering.output, results(module.graph)))
+    inputs = tuple(lowering.inputs[node]
+                   for node in placeholders(module.graph))
+    return Lowered(inputs, used_steps(lowering.steps, outputs), outputs,
+                   lowering.constants)
+
+
+def used_steps(steps: list[Loop | Extern], outputs: tuple) -> tuple:
+    """The steps without loops whose result nobody reads."""
+    read = reads_of(outputs)
+    kept = []
+    for step in reversed(steps):
+        if isinstance(step, Extern) or step.buffer.name in read:
+            kept.append(step)
+            read |= reads_of(step)
+    return tuple(reversed(kept))
+
+
+class Lowering:
+    """The state of one lowering: a value per node, and the steps so far."""
+
+    def __init__(self, module: fx.GraphModule):
+        self.module = module
+        self.uses = Uses(module.graph)
+        self.values: dict[fx.Node, object] = {}
+        self.steps: list[Loop | Extern] = []
+        self.inputs: dict[fx.Node, Buffer | None] = {}
+        self.constants: dict[str, torch.Tensor] = {}
+        self.names = {node.name for node in module.graph.nodes}
+        self.taken = set(OPS)  # names for buffers
+        self.shared: set[str] = set()  # memory that others may hold
+
+    def run(self, node: fx.Node) -> None:
+        """Give the node a value."""
+        match node.op:
+            case "placeholder":
+                self.values[node] = self.placeholder(node)
+            case "get_attr":
+                self.values[node] = self.attribute(node)
+            case "call_function" if node.target is operator.getitem:
+                self.values[node] = self.item(node)
+            case "call_function":
+                self.values[node] = self.call(node)
+
+    def placeholder(self, node: fx.Node):
+        """An input: a value in a buffer that is the caller's."""
+        fake, self.inputs[node] = fake_of(node), None
+        if not isinstance(fake, torch.Tensor):
+            return fake
+        self.inputs[node] = self.buffer(node, fake)
+        self.shared.add(node.name)
+        return load(self.inputs[node])
+
+    def attribute(self, node: fx.Node):
+        """A tensor that the graph holds itself; or what else it holds."""
+        held = operator.attrgetter(node.target)(self.module)
+        if not isinstance(held, torch.Tensor):
+            return held
+        self.constants[node.name] = held
+        self.shared.add(node.name)
+        return load(self.buffer(node, held))
+
+    def call(self, node: fx.Node):
+        """The value of an operator: lazy, stored, or called as it is."""
+        before = len(self.steps)
+        found = self.apply_rule(node) if node in self.uses.loops else None
+        if found is None:
+            return self.extern(node)
+        new = {step.buffer.name for step in self.steps[before:]}
+        names = (node.name,) if new else self.origins(node)
+        if isinstance(found, tuple):
+            return tuple(replace(part, origins=names) for part in found)
+        return self.settle(node, replace(found, origins=names), new)
+
+    def item(self, node: fx.Node):
+        """One of several results, stored if it should be in memory."""
+        source, at = node.args
+        value = self.values[source][at]
+        lazy = isinstance(value, Value) and source not in self.uses.views
+        if lazy and node in self.uses.stored:
+            self.values[node] = value
+            self.view(node, value, fake_of(node))
+            return self.values[node]
+        return value
+
+    def apply_rule(self, node: fx.Node):
+        """What the rule of the node's operator makes of its operands."""
+        site = Site(fake_of(node), partial(self.reduce, node))
+        args, kwargs = fx.node.map_arg(
+            (node.args, node.kwargs), self.values.__getitem__)
+        return rule_of(node)(site, *args, **kwargs)
+
+    def origins(self, node: fx.Node) -> tuple[str, ...]:
+        """The nodes whose work the node's value repeats, and itself."""
+        lazy = (value.origins for value in map(
+            self.values.get, node.all_input_nodes)
+            if isinstance(value, Value))
+        return tuple(dict.fromkeys(
+            name for names in (*lazy, (node.name,)) for name in names))
+
+    def settle(self, node: fx.Node, value: Value, new: set[str]) -> Value:
+        """`value` as it is, or stored if it should be in memory."""
+        if node in self.uses.views:
+            return value
+        element = value.element
+        if isinstance(element, Load) and element.buffer in new:
+            return value
+        if node in self.uses.stored or self.is_dear(node, effort(element)):
+            return self.store(node, value, fake_of(node))
+        return value
+
+    def is_dear(self, node: fx.Node, work: Effort) -> bool:
+        """Whether to store a value rather than compute it again.
+
+        Storing moves it once and then once per reader; not storing moves
+        all that it reads once per reader.
+        """
+        if work.operations > LONGEST or len(work.loads) > MOST_LOADS:
+            return True
+        readers = len(self.uses.readers[node])
+        if work.dear and (readers > 1 or node in self.uses.wide):
+            return True
+        fake = fake_of(node)
+        own = fake.numel() * fake.element_size()
+        read = sum(min(own, self.span(at)) for at in work.loads)
+        return readers > 1 and own * (1 + readers) < read * readers
+
+    def span(self, at: Load) -> int:
+        """Bytes that a load moves while its variables run."""
+        moved = elements(v.size for v in atoms_of(at.index))
+        return moved * at.dtype.itemsize
+
+    def store(self, node: fx.Node, value: Value,
+              fake: torch.Tensor) -> Value:
+        """The value written to a buffer with the fake tensor's strides."""
+        buffer = self.buffer(node, fake)
+        repeated = [step == 0 for step in buffer.stride]
+        shape = tuple(index(1) if same else size for size, same in
+                      zip(buffer.shape, repeated, strict=True))
+        once = moved_to(value, shape, lambda point: point)
+        self.steps.append(pointwise_loop(
+            replace(buffer, shape=shape), once, where=where_of(node),
+            origin=" ".join(value.origins)))
+        return load(buffer)
+
+    def reduce(self, node: fx.Node, kind: str, value: Value,
+               reduced: tuple[int, ...], keepdim: bool) -> Value:
+        """`value` reduced over some dimensions, stored."""
+        shape = tuple(index(1) if axis in reduced else size
+                      for axis, size in enumerate(value.shape)
+                      if keepdim or axis not in reduced)
+        if all(value.shape[axis] == 1 for axis in reduced):
+            return self.alone(kind, value, shape)
+        parts = parts_of(kind, value, reduced)
+        if parts > 1:
+            last = (len(value.shape) - len(reduced) + 1,)
+            partial_ = self.reduce(
+                node, kind, cut(kind, value, reduced, parts), last, False)
+            return reshaped(self.reduce(
+                node, kind, partial_, (0,), False), shape)
+        buffer = self.result(node, kind, value, shape)
+        origin = dict.fromkeys((*value.origins, node.name))
+        self.steps.append(reduction_loop(
+            buffer, kind, value, reduced, where=where_of(node),
+            origin=" ".join(origin)))
+        return load(buffer)
+
+    def alone(self, kind: str, value: Value, shape) -> Value:
+        """The reduction of one element to itself."""
+        one = reshaped(value, shape)
+        if not kind.startswith("arg"):
+            return one
+        return Value(shape, torch.int64, value.device,
+                     lambda point: Const(0, torch.int64))
+
+    def result(self, node: fx.Node, kind: str, value: Value,
+               shape) -> Buffer:
+        """The buffer of a reduction, strided as the node if it can be."""
+        stride = row_major(shape)
+        for fake in tensors_of(fake_of(node)):
+            if sizes_of(fake.shape) == shape:
+                stride = sizes_of(fake.stride())
+        dtype = torch.int64 if kind.startswith("arg") else value.dtype
+        suffix = "" if kind in str(node.target) else f"_{kind}"
+        return Buffer(self.fresh(node, suffix), shape, stride, dtype,
+                      value.device)
+
+    def extern(self, node: fx.Node):
+        """The ATen operator, called on whole tensors."""
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None and schema.is_mutable:
+            raise BackendError(f"{node.target} writes to its input; the "
+                               f"graph should be functional ({node})")
+        args, kwargs = fx.node.map_arg(
+            (node.args, node.kwargs), self.argument)
+        fake = fake_of(node)
+        many = fake if isinstance(fake, (tuple, list)) else (fake,)
+        read = self.uses.parts(node)
+        buffers = tuple(self.buffer(node, part) if isinstance(
+            part, torch.Tensor) and place in read else None
+            for place, part in enumerate(many))
+        if not (any(buffers) or fake is None):
+            raise BackendError(f"{node.target} gives no tensor ({node})")
+        self.steps.append(Extern(node.target, args, kwargs, buffers,
+                                 where_of(node)))
+        if schema is not None and any(r.alias_info for r in schema.returns):
+            self.shared |= {b.name for b in buffers if b}
+        values = tuple(b and load(b) for b in buffers)
+        return values[0] if many is not fake else values
+
+    def argument(self, node: fx.Node):
+        """What an operator gets for a node: Views where tensors are."""
+        value = self.values[node]
+        if isinstance(value, tuple):
+            return [self.view(node, part, fake) for part, fake in
+                    zip(value, fake_of(node), strict=True)]
+        if not isinstance(value, Value):
+            return value
+        return self.view(node, value, fake_of(node))
+
+    def view(self, node: fx.Node, value: Value,
+             fake: torch.Tensor) -> View:
+        """A value in memory, as the fake tensor says it lies there."""
+        found = strided(value, fake)
+        if found is None:
+            value = self.store(node, value, fake)
+            if value.shape == sizes_of(fake_of(node).shape):
+                self.values[node] = value
+            found = strided(value, fake)
+        return found
+
+    def output(self, result: object):
+        """A result: a View of memory that is not an input's, or itself."""
+        if not isinstance(result, fx.Node):
+            return result
+        value, fake = self.values[result], fake_of(result)
+        if not isinstance(value, Value):
+            return value
+        found = self.view(result, value, fake)
+        if found.buffer in self.shared and result.op != "placeholder":
+            found = strided(self.store(result, value, fake), fake)
+        return found
+
+    def buffer(self, node: fx.Node, fake: torch.Tensor) -> Buffer:
+        """A new buffer, shaped and strided as a fake tensor."""
+        if fake.layout != torch.strided:
+            raise BackendError(f"{node} has the layout {fake.layout}")
+        return Buffer(self.fresh(node), sizes_of(fake.shape),
+                      sizes_of(fake.stride()), fake.dtype, fake.device)
+
+    def fresh(self, node: fx.Node, suffix: str = "") -> str:
+        """A new name for a buffer: the node's, or with a number."""
+        name = new = node.name + suffix
+        numbers = count()
+        while new in self.taken or (
+                new in self.names and new != node.name):
+            new = f"{name}_{next(numbers)}"
+        self.taken.add(new)
+        return new
+
+
+def strided(value: Value, fake: torch.Tensor) -> View | None:
+    """The value as memory with the fake tensor's strides, if it is that."""
+    element = value.element
+    if not isinstance(element, Load) or element.mask is not None:
+        return None
+    steps = coefficients(element.index)
+    if steps is None:
+        return None
+    stride = sizes_of(fake.stride())
+    for size, axis, step in zip(value.shape, axes(value.shape), stride,
+                                strict=True):
+        if size != 1 and step != steps.get(axis, 0):
+            return None
+    return View(element.buffer, value.shape, stride,
+                index(steps.get(None, 0)), value.dtype)

@@ -1,0 +1,140 @@
+"""Loop nests: a value, a buffer to fill, and as few loops as will do.
+
+In: values. Out: Loops with variables i0, i1, … (and r0, r1, … reduced),
+neighbouring dimensions merged into one wherever every index treats them
+as one, so that work on a contiguous tensor is a single loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from ..core.index import (Index, Variable, flatten, index, substitute)
+from ..core.loops import (Buffer, Expression, Load, Loop, Position,
+                          rewrite, walk)
+from .values import Point, Value, axes, points
+
+Change = Mapping[Variable, Index]
+
+
+def pointwise_loop(buffer: Buffer, value: Value, **notes) -> Loop:
+    """The loop that stores every element of `value`."""
+    variables = axes(value.shape)
+    point = points(variables)
+    return nest(buffer, flatten(point, buffer.stride), value.at(point),
+                in_memory_order(variables, buffer.stride), **notes)
+
+
+def reduction_loop(buffer: Buffer, kind: str, value: Value,
+                   reduced: tuple[int, ...], **notes) -> Loop:
+    """The loop that stores `value` reduced over some dimensions.
+
+    The buffer has the remaining ones, or all with size 1 in their place.
+    """
+    variables = axes(value.shape)
+    point = points(variables)
+    kept = tuple(k for k in range(len(point)) if k not in reduced)
+    slim = len(buffer.shape) == len(kept)
+    stride = buffer.stride if slim else [buffer.stride[k] for k in kept]
+    rows = tuple(variables[k] for k in kept)
+    return nest(buffer, flatten(points(rows), stride), value.at(point),
+                in_memory_order(rows, stride),
+                tuple(variables[k] for k in reduced), kind, **notes)
+
+
+def in_memory_order(variables: tuple[Variable, ...],
+                    stride: Iterable[Index]) -> tuple[Variable, ...]:
+    """The variables, those that step furthest through memory first."""
+    pairs = list(zip(variables, stride, strict=True))
+    if any(step.constant is None for _, step in pairs):
+        return variables
+    return tuple(v for v, _ in sorted(pairs, key=lambda p: -int(p[1])))
+
+
+def nest(buffer: Buffer, place: Index, value: Expression,
+         ranges: tuple[Variable, ...], reduced: tuple[Variable, ...] = (),
+         kind: str | None = None, **notes) -> Loop:
+    """A Loop with merged, renamed variables."""
+    used = [place, *indices(value)]
+    rows, change = merge(ranges, used, "i")
+    row, inner = merge(reduced, used, "r")
+    change |= inner
+    return Loop(buffer, substitute(place, change), rows,
+                replace_indices(value, change), row, kind, **notes)
+
+
+def indices(value: Expression) -> set[Index]:
+    """Every index that occurs in an expression."""
+    return {part.index for part in walk(value)
+            if isinstance(part, (Load, Position))}
+
+
+def replace_indices(value: Expression, change: Change) -> Expression:
+    """The expression with its loop variables replaced."""
+    known: dict[Index, Index] = {}
+
+    def new(where: Index) -> Index:
+        if where not in known:
+            known[where] = substitute(where, change)
+        return known[where]
+
+    def at(part: Expression) -> Expression:
+        match part:
+            case Load(buffer, where, dtype, mask, other):
+                return Load(buffer, new(where), dtype, mask, other)
+            case Position(where, dtype):
+                return Position(new(where), dtype)
+        return part
+    return rewrite(value, at)
+
+
+def merge(variables: tuple[Variable, ...], used: Iterable[Index],
+          letter: str) -> tuple[tuple[Variable, ...], dict]:
+    """Fewer variables, and what each old one becomes.
+
+    Two neighbours become one if no index tells a step of the first from
+    `size` steps of the second.
+    """
+    merged: list[Variable] = []
+    change: dict[Variable, Index] = {}
+    last: list[Variable] = []
+    used = set(used)
+    for variable in variables:
+        if variable.size == 1:
+            change[variable] = index(0)
+            continue
+        if merged and all(joins(i, merged[-1], variable) for i in used):
+            first = merged.pop()
+            change[last.pop()] = index(0)
+            joined = Variable(variable.name, first.size * variable.size)
+            step = {first: index(0), variable: index(joined)}
+            used = {substitute(i, step) for i in used}
+        else:
+            joined = variable
+        merged.append(joined)
+        last.append(variable)
+    new = tuple(Variable(f"{letter}{place}", v.size)
+                for place, v in enumerate(merged))
+    change |= {old: index(v) for old, v in zip(last, new, strict=True)}
+    return new, change
+
+
+def joins(where: Index, outer: Variable, inner: Variable) -> bool:
+    """Whether `where` depends on outer * inner.size + inner only."""
+    steps = coefficients(where)
+    if steps is not None and inner.size.constant is not None:
+        return steps.get(outer, 0) == steps.get(inner, 0) * int(inner.size)
+    both = {outer: index(0), inner: index(outer) * inner.size + inner}
+    return substitute(where, both) == where
+
+
+@lru_cache(maxsize=100_000)
+def coefficients(where: Index) -> dict[Variable | None, int] | None:
+    """Each variable's step, None's being the constant; None if bent."""
+    found: dict[Variable | None, int] = {}
+    for atoms, step in where.terms:
+        if len(atoms) > 1 or atoms and not isinstance(atoms[0], Variable):
+            return None
+        found[atoms[0] if atoms else None] = step
+    return found

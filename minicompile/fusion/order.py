@@ -1,0 +1,81 @@
+"""In which order the groups run: the graph's, but memory freed early.
+
+A group that frees at least as much as it takes runs as soon as it can:
+a weight's gradient, say, right after the activations it is made of.
+Inductor's is torch/_inductor/memory.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from heapq import heapify, heappop, heappush
+
+from .group import Group, made_by
+from .uses import reads_of
+from .values import elements
+
+
+class Order:
+    """Groups taken one by one; `readers` are those still to run."""
+
+    def __init__(self, groups: Iterable[Group], kept: Collection[str]):
+        groups = list(groups)
+        self.kept = kept  # buffers that are never freed
+        self.sizes: dict[str, int] = {}
+        self.readers: dict[str, set[Group]] = {}
+        self.reads = {group: buffers_read(group) for group in groups}
+        for group in groups:
+            for name in self.reads[group]:
+                self.readers.setdefault(name, set()).add(group)
+            for _, step in group.steps:
+                for buffer in made_by(step):
+                    self.sizes[buffer.name] = elements(
+                        buffer.shape) * buffer.dtype.itemsize
+        self.waiting = {group: len(group.deps) for group in groups}
+        self.ready = [(group.last, group) for group in groups
+                      if not group.deps]
+        self.early: list[tuple[int, Group]] = []
+        heapify(self.ready)
+
+    def run(self) -> list[Group]:
+        """All groups in order."""
+        done: dict[Group, None] = {}
+        while self.early or self.ready:
+            _, group = heappop(self.early or self.ready)
+            if group not in done:
+                done[group] = None
+                self.finish(group, done)
+        return list(done)
+
+    def finish(self, group: Group, done: Collection[Group]) -> None:
+        """Note that a group has run, and who can or should run now."""
+        near: set[Group] = set()
+        for user in group.users:
+            self.waiting[user] -= 1
+            if not self.waiting[user]:
+                heappush(self.ready, (user.last, user))
+                near.add(user)
+        for name in self.reads[group]:
+            self.readers[name].discard(group)
+            if len(self.readers[name]) == 1:
+                near |= self.readers[name]
+        for other in near:
+            if not self.waiting[other] and self.takes(other) <= 0:
+                heappush(self.early, (other.last, other))
+
+    def takes(self, group: Group) -> int:
+        """Bytes of memory the group needs, less what it sets free."""
+        made = {buffer.name for _, step in group.steps
+                for buffer in made_by(step)}
+        lasting = [name for name in made if name in self.kept
+                   or self.readers.get(name, set()) - {group}]
+        freed = [name for name in self.reads[group] - made
+                 if name in self.sizes and name not in self.kept
+                 and self.readers[name] == {group}]
+        return sum(map(self.sizes.get, lasting)) - sum(
+            map(self.sizes.get, freed))
+
+
+def buffers_read(group: Group) -> set[str]:
+    """What the group's steps read, its own buffers included."""
+    return {name for _, step in group.steps for name in reads_of(step)}

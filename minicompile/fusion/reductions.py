@@ -1,0 +1,143 @@
+"""Lowering rules for reductions.
+
+In: a Site and values. Out: values that read what a reduction has stored.
+A sum is accumulated in a dtype at least as exact as eager's, and what
+follows (a division, a square root) is a pointwise operation that fuses
+like any other. A variance is two passes: the mean, then the squares.
+Inductor's are in torch/_inductor/lowering.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ..core.index import product
+from ..core.loops import Expression
+from .pointwise import accurate, apply, number
+from .site import Site
+from .values import Value, broadcast, cast
+from .views import reshaped
+
+Axes = Sequence[int] | int | None
+
+
+def axes_of(a: Value, axes: Axes) -> tuple[int, ...]:
+    """The reduced dimensions, in order; all of them for None or []."""
+    rank = len(a.shape)
+    if axes is None or axes == []:
+        return tuple(range(rank))
+    given = [axes] if isinstance(axes, int) else axes
+    return tuple(sorted(axis % rank for axis in given)) if rank else ()
+
+
+def as_dtype(a: Value, dtype: torch.dtype) -> Value:
+    """The same value, converted."""
+    return a if a.dtype == dtype else Value(
+        a.shape, dtype, a.device, lambda p: cast(a.at(p), dtype),
+        a.origins)
+
+
+def reduced(site: Site, kind: str, a: Value, axes: Axes = None,
+            keepdim: bool = False) -> Value:
+    """`a` reduced over some dimensions, in its own dtype."""
+    return site.reduce(kind, a, axes_of(a, axes), keepdim)
+
+
+def keeping(kind: str):
+    """The rule of a reduction that stays in one dtype (amax, any, …)."""
+    def rule(site: Site, a: Value, axes: Axes = None,
+             keepdim: bool = False, **_) -> Value:
+        kept = torch.bool if kind in ("any", "all") else a.dtype
+        return reduced(site, kind, as_dtype(a, kept), axes, keepdim)
+    return rule
+
+
+def adding(kind: str):
+    """The rule of sum and prod: exact while adding, then rounded."""
+    def rule(site: Site, a: Value, axes: Axes = None,
+             keepdim: bool = False, **_) -> Value:
+        inner = as_dtype(as_dtype(a, site.dtype), accurate(site.dtype))
+        return as_dtype(reduced(site, kind, inner, axes, keepdim),
+                        site.dtype)
+    return rule
+
+
+def best(kind: str):
+    """The rule of argmax and argmin."""
+    def rule(site: Site, a: Value, axis: int | None = None,
+             keepdim: bool = False) -> Value:
+        return reduced(site, kind, a, axis, keepdim)
+    return rule
+
+
+def best_of_two(kind: str):
+    """The rule of max(dim) and min(dim): the value, and where it is."""
+    def rule(site: Site, a: Value, axis: int, keepdim: bool = False):
+        if a.dtype == torch.bool:
+            return None
+        return (reduced(site, kind, a, axis, keepdim),
+                reduced(site, f"arg{kind}", a, axis, keepdim))
+    return rule
+
+
+def count(a: Value, axes: Axes) -> int:
+    """How many elements are reduced to one."""
+    return int(product(a.shape[axis] for axis in axes_of(a, axes)))
+
+
+def mean_of(site: Site, a: Value, axes: Axes, keepdim: bool) -> Value:
+    """The mean, in `a`'s dtype."""
+    total = reduced(site, "sum", a, axes, keepdim)
+    return over(total, count(a, axes))
+
+
+def over(a: Value, divisor: int | float) -> Value:
+    """`a` divided by a number."""
+    return Value(a.shape, a.dtype, a.device, lambda point: apply(
+        "div", a.dtype, a.at(point), number(divisor)), a.origins)
+
+
+def mean(site: Site, a: Value, axes: Axes = None, keepdim: bool = False,
+         **_) -> Value:
+    """mean(), mean(dim)."""
+    inner = as_dtype(as_dtype(a, site.dtype), accurate(site.dtype))
+    return as_dtype(mean_of(site, inner, axes, keepdim), site.dtype)
+
+
+def var_mean(site: Site, a: Value, axes: Axes = None, *,
+             correction: int | float | None = 1,
+             keepdim: bool = False) -> tuple[Value, Value]:
+    """The variance and the mean, in two passes."""
+    correction = 1 if correction is None else correction
+    inner = as_dtype(a, accurate(site.dtype))
+    middle = mean_of(site, inner, axes, True)
+    spread = broadcast(middle, inner.shape)
+
+    def square(point) -> Expression:
+        off = apply("sub", inner.dtype, inner.at(point), spread.at(point))
+        return apply("mul", inner.dtype, off, off)
+    squares = Value(inner.shape, inner.dtype, inner.device, square)
+    total = reduced(site, "sum", squares, axes, keepdim)
+    left = max(count(a, axes) - correction, 0)
+    variance = over(total, left)
+    average = reshaped(middle, variance.shape)
+    return (as_dtype(variance, site.dtype), as_dtype(average, site.dtype))
+
+
+def var(site: Site, a: Value, axes: Axes = None, **rest) -> Value:
+    """var(dim, correction)."""
+    return var_mean(site, a, axes, **rest)[0]
+
+
+REDUCTIONS = {
+    "sum": adding("sum"), "prod": adding("prod"),
+    "mean": mean, "var_mean.correction": var_mean,
+    "var.correction": var,
+    "amax": keeping("max"), "amin": keeping("min"),
+    "max.default": keeping("max"), "min.default": keeping("min"),
+    "any": keeping("any"), "all": keeping("all"),
+    "argmax": best("argmax"), "argmin": best("argmin"),
+    "max.dim": best_of_two("max"), "min.dim": best_of_two("min"),
+}

@@ -1,0 +1,125 @@
+"""Iteration spaces: how two loops can run as one.
+
+A Space is rows, and elements within a row. Two spaces fit if they count
+the same points in the same order; then both can be rewritten over their
+common refinement: 64 and (4, 16) over (4, 16), (4, 6) and (8, 3) over
+(4, 2, 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from ..core.index import Index, Variable, flatten, index, product, row_major
+from ..core.index import substitute
+from ..core.loops import Loop
+from .nests import replace_indices
+from .values import axes
+
+Sizes = tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The sizes of the rows' loops, and of the loops within a row."""
+
+    rows: Sizes
+    row: Sizes = ()
+
+    @cached_property
+    def ranges(self) -> tuple[Variable, ...]:
+        """The variables that count rows."""
+        return axes(self.rows, "i")
+
+    @cached_property
+    def reduced(self) -> tuple[Variable, ...]:
+        """The variables that count within a row."""
+        return axes(self.row, "r")
+
+    @property
+    def all(self) -> Sizes:
+        """The sizes of all loops, outermost first."""
+        return self.rows + self.row
+
+
+def space_of(loop: Loop) -> Space:
+    """The space that a loop needs by itself."""
+    return Space(tuple(v.size for v in loop.ranges),
+                 tuple(v.size for v in loop.reduced))
+
+
+def refine(a: Sizes, b: Sizes) -> Sizes | None:
+    """The coarsest sizes that both are products of; None if none are."""
+    found: list[Index] = []
+    left, right = list(a), list(b)
+    while left and right:
+        m, n = left.pop(), right.pop()
+        if m == n:
+            found.append(m)
+        elif (m // n) * n == m:
+            found.append(n)
+            left.append(m // n)
+        elif (n // m) * m == n:
+            found.append(m)
+            right.append(n // m)
+        else:
+            return None
+    return None if left or right else tuple(reversed(found))
+
+
+@lru_cache(maxsize=10_000)
+def unite(a: Space, b: Space) -> Space | None:
+    """A space in which loops over either can run; None if there is none.
+
+    Loops over rows alone can join a space whose rows have elements.
+    """
+    if not a.row and not b.row:
+        rows = refine(a.rows, b.rows)
+        return rows and Space(rows) if rows != () else Space(())
+    if a.row and b.row:
+        rows, row = refine(a.rows, b.rows), refine(a.row, b.row)
+        return None if rows is None or row is None else Space(rows, row)
+    if b.row:
+        a, b = b, a
+    if product(b.rows) == product(a.rows):
+        rows = refine(a.rows, b.rows)
+        return None if rows is None else Space(rows, a.row)
+    both = refine(a.all, b.rows)
+    if both is None:
+        return None
+    cut = len(both)
+    while product(both[cut:]) != product(a.row):
+        cut -= 1
+    return Space(both[:cut], both[cut:])
+
+
+def coordinates(old: tuple[Variable, ...],
+                new: tuple[Variable, ...]) -> dict[Variable, Index]:
+    """Each old variable in terms of the refined ones."""
+    found, left = {}, list(new)
+    for variable in reversed(old):
+        used: list[Variable] = []
+        while product(v.size for v in used) != variable.size:
+            used.insert(0, left.pop())
+        found[variable] = flatten(
+            map(index, used), row_major(tuple(v.size for v in used)))
+    return found
+
+
+def over(loop: Loop, space: Space) -> Loop:
+    """The loop rewritten over a space that its own fits in."""
+    if loop.reduction is None:
+        whole = product(v.size for v in loop.ranges)
+        rows = whole == product(space.rows)
+        ranges = space.ranges + (() if rows else space.reduced)
+        reduced = ()
+    else:
+        ranges, reduced = space.ranges, space.reduced
+    if (loop.ranges, loop.reduced) == (ranges, reduced):
+        return loop
+    change = coordinates(loop.ranges, ranges) | coordinates(
+        loop.reduced, reduced)
+    return Loop(loop.buffer, substitute(loop.index, change), ranges,
+                replace_indices(loop.value, change), reduced,
+                loop.reduction, loop.where, loop.origin)

@@ -1,0 +1,96 @@
+"""Who needs a value, and as what: read off the graph once, backwards."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves
+
+from ..core.graph import value as fake_of
+from ..core.loops import Extern, Kernel, Loop, View
+from .rules import has_loops, is_view, tensors_of
+from .values import elements, sizes_of
+
+
+class Uses:
+    """What lowering asks about a node's users, which come after it.
+
+    `live`: somebody needs it. `readers`: who computes with it, looking
+    through views. `stored`: it is needed in memory. `returned`: it is a
+    result, or the result is a view of it. `wide`: read by something with
+    more elements, so that computing it there repeats the work. `loops`:
+    a rule can lower it; `views`: to another view of its input.
+    """
+
+    def __init__(self, graph: fx.Graph):
+        self.live: set[fx.Node] = set()
+        self.readers: dict[fx.Node, set[fx.Node]] = {}
+        self.stored: set[fx.Node] = set()
+        self.returned: set[fx.Node] = set()
+        self.wide: set[fx.Node] = set()
+        self.loops = {node for node in graph.nodes if has_loops(node)}
+        self.views = {node for node in graph.nodes if is_view(node)}
+        self.counts = {node: count(node) for node in graph.nodes}
+        for node in reversed(graph.nodes):
+            users = [user for user in node.users if user in self.live]
+            if users or node.op != "call_function" or lasting(node):
+                self.live.add(node)
+                self.readers[node] = set()
+                for user in users:
+                    self.look(node, user)
+
+    def look(self, node: fx.Node, user: fx.Node) -> None:
+        """Note what one user does with a node."""
+        larger = self.counts[user] > self.counts[node]
+        if user not in self.views:
+            self.readers[node].add(user)
+            if user.op == "output":
+                self.returned.add(node)
+            if user not in self.loops:
+                self.stored.add(node)
+            elif larger:
+                self.wide.add(node)
+            return
+        self.readers[node] |= self.readers[user]
+        if larger or user in self.wide:
+            self.wide.add(node)
+        if user in self.returned:
+            self.returned.add(node)
+        if user in self.returned or user in self.stored and (
+                self.counts[user] >= self.counts[node]):
+            self.stored.add(node)
+
+    def parts(self, node: fx.Node) -> set[int]:
+        """Which of the node's results somebody reads; 0 for a single."""
+        return {user.args[1] if user.target is operator.getitem else 0
+                for user in node.users if user in self.live} | (
+            set() if isinstance(fake_of(node), (tuple, list)) else {0})
+
+
+def count(node: fx.Node) -> int:
+    """How many elements a node's result has, the first if several."""
+    tensors = tensors_of(fake_of(node))
+    return elements(sizes_of(tensors[0].shape)) if tensors else 0
+
+
+def reads_of(step: object) -> dict[str, None]:
+    """The buffers that a loop, a call or a tuple of results reads."""
+    match step:
+        case Loop():
+            return dict.fromkeys(load.buffer for load in step.loads)
+        case Kernel():
+            return dict.fromkeys(step.read)
+        case Extern():
+            step = step.args, step.kwargs
+    leaves = tree_leaves(step, is_leaf=lambda leaf: isinstance(leaf, View))
+    return dict.fromkeys(leaf.buffer for leaf in leaves
+                         if isinstance(leaf, View))
+
+
+def lasting(node: fx.Node) -> bool:
+    """Whether the node matters although nobody reads it."""
+    return (fake_of(node) is None or node.is_impure()
+            or torch.Tag.nondeterministic_seeded
+            in getattr(node.target, "tags", ()))

@@ -1,0 +1,166 @@
+"""A tensor that need not exist: a function from a point to an expression.
+
+In: expressions and index arithmetic. Out: a Value, which says what a
+tensor's element at any point is. A view asks its source at another point,
+an operation asks its operands at the same one, so that chains of them
+become one expression without any pass that inlines. PyTorch's is the
+`inner_fn` of torch/_inductor/ir.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+
+import torch
+
+from ..core.errors import BackendError
+from ..core.index import Index, Variable, flatten, index, product
+from ..core.loops import (Buffer, Const, Expression, Load, Op, Position,
+                          rewrite, walk)
+
+Point = tuple[Index, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor given by its elements; each point is worked out once.
+
+    `origins` are the graph nodes whose work asking for an element does.
+    """
+
+    shape: tuple[Index, ...]
+    dtype: torch.dtype
+    device: torch.device
+    body: Callable[[Point], Expression]
+    origins: tuple[str, ...] = ()
+    known: dict[Point, Expression] = field(
+        default_factory=dict, repr=False)
+
+    def at(self, point: Point) -> Expression:
+        """The element at `point`, which has one Index per dimension."""
+        found = self.known.get(point)
+        if found is None:
+            found = self.known[point] = self.body(point)
+        return found
+
+    @property
+    def element(self) -> Expression:
+        """The element at the point that `axes` names."""
+        return self.at(points(axes(self.shape)))
+
+
+def sizes_of(numbers: Iterable) -> tuple[Index, ...]:
+    """Sizes or strides of a fake tensor as Indices."""
+    return tuple(map(size_of, numbers))
+
+
+def size_of(number: int) -> Index:
+    """One size: the only place that knows what a size may be."""
+    if isinstance(number, torch.SymInt):
+        raise BackendError("a symbolic size reached the fusion")
+    return index(int(number))
+
+
+@cache
+def axes(shape: tuple[Index, ...], letter: str = "d"
+         ) -> tuple[Variable, ...]:
+    """A loop variable for every dimension."""
+    return tuple(Variable(f"{letter}{place}", size)
+                 for place, size in enumerate(shape))
+
+
+@cache
+def points(variables: tuple[Variable, ...]) -> Point:
+    """The variables as Indices; 0 for one that takes no other value."""
+    return tuple(index(0) if v.size == 1 else index(v) for v in variables)
+
+
+def load(buffer: Buffer) -> Value:
+    """The tensor that lies in a buffer."""
+    return Value(buffer.shape, buffer.dtype, buffer.device,
+                 lambda point: Load(buffer.name, flatten(
+                     point, buffer.stride), buffer.dtype))
+
+
+def moved_to(value: Value, shape: tuple[Index, ...],
+             where: Callable[[Point], Point]) -> Value:
+    """A view: its element at a point is `value`'s at `where(point)`."""
+    return Value(shape, value.dtype, value.device,
+                 lambda point: value.at(where(point)), value.origins)
+
+
+def broadcast(value: Value, shape: tuple[Index, ...]) -> Value:
+    """`value` repeated along new dimensions and along those of size 1."""
+    if value.shape == shape:
+        return value
+    skip = len(shape) - len(value.shape)
+    fixed = [size == 1 for size in value.shape]
+    return moved_to(value, shape, lambda point: tuple(
+        index(0) if one else i
+        for one, i in zip(fixed, point[skip:], strict=True)))
+
+
+def cast(node: Expression, dtype: torch.dtype) -> Expression:
+    """The expression converted to `dtype`; a number just stands for it."""
+    if node.dtype == dtype:
+        return node
+    if isinstance(node, Const):
+        return Const(_converted(node.value, dtype), dtype)
+    return Op("cast", (node,), dtype)
+
+
+def _converted(number: bool | int | float, dtype: torch.dtype):
+    """A number as a tensor of this dtype would hold it."""
+    return torch.tensor(number, dtype=torch.float64 if isinstance(
+        number, float) else None).to(dtype).item()
+
+
+def both(a: Expression | None, b: Expression) -> Expression:
+    """Whether both conditions hold; None is a condition that does."""
+    return b if a is None else Op("logical_and", (a, b), torch.bool)
+
+
+def compare(name: str, where: Index, bound: Index) -> Expression:
+    """`where < bound` and the like, between positions."""
+    return Op(name, (Position(where, torch.int64),
+                     Position(bound, torch.int64)), torch.bool)
+
+
+def masked(node: Expression, mask: Expression) -> Expression:
+    """`node`, nothing being read where `mask` is false."""
+    def guard(part: Expression) -> Expression:
+        if not isinstance(part, Load):
+            return part
+        return Load(part.buffer, part.index, part.dtype,
+                    both(part.mask, mask), part.other)
+    return rewrite(node, guard)
+
+
+#: Operations that cost far more than moving an element.
+DEAR = frozenset("""exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos
+    tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma
+    sigmoid pow atan2 hypot remainder fmod div_floor div_trunc""".split())
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What one element of a value costs to compute."""
+
+    operations: int
+    loads: tuple[Load, ...]
+    dear: bool
+
+
+def effort(node: Expression) -> Effort:
+    """The effort of an expression, shared parts counted once."""
+    operations = [part for part in walk(node) if isinstance(part, Op)]
+    loads = dict.fromkeys(p for p in walk(node) if isinstance(p, Load))
+    return Effort(len(operations), tuple(loads),
+                  any(part.name in DEAR for part in operations))
+
+
+def elements(shape: Iterable[Index]) -> int:
+    """How many elements a shape has (a guess, for a symbolic one)."""
+    return int(product(shape))
