@@ -1,0 +1,5 @@
+"""Stage 5: schedules printed as programs, compiled and loaded."""
+
+from .program import Program, emit
+
+__all__ = ["Program", "emit"]

@@ -1,0 +1,104 @@
+"""From C++ text to functions: one run of g++ for a whole program.
+
+In: the C++ source of all kernels of a program. Out: a library that ctypes
+has loaded. It is compiled once: the file's name is the hash of source,
+compiler, flags and processor. Inductor's is torch/_inductor/cpp_builder.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from ..core.errors import BackendError, CompilerMissing
+from .cache import key_of, made, store
+from .header import HEADER
+
+#: No -ffast-math: NaN, infinity and -0.0 are what they are in eager, and
+#: additions keep their order. -fwrapv: integers wrap around.
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fwrapv",
+         "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
+         "-fno-plt", "-w", "-shared", "-fPIC")
+WIDE = ("-mprefer-vector-width=512",)  # AVX-512 in full width
+
+
+@cache
+def compiler() -> tuple[str, str]:
+    """(path, version) of $CXX or g++; CompilerMissing if there is none."""
+    name = os.environ.get("CXX", "g++")
+    path = shutil.which(name)
+    if path is None:
+        raise CompilerMissing(
+            f"no C++ compiler: {name!r} is not on the PATH. Install it "
+            "with `apt install g++`, `dnf install gcc-c++` or `conda "
+            "install gxx`, or name another one in CXX")
+    ran = subprocess.run([path, "--version"], capture_output=True,
+                         text=True, check=True)
+    return path, ran.stdout.splitlines()[0]
+
+
+@cache
+def processor() -> str:
+    """What -march=native depends on: the features of this processor."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    found = re.search(r"^(flags|Features)\s*:.*$", text, re.MULTILINE)
+    return platform.machine() + (found.group() if found else "")
+
+
+def flags() -> tuple[str, ...]:
+    """The flags for this machine."""
+    return FLAGS + (WIDE if platform.machine() == "x86_64" else ())
+
+
+def load(source: str) -> ctypes.CDLL:
+    """The C++ source as a loaded library, compiled if need be."""
+    path, version = compiler()
+    text = HEADER + source
+    key = key_of(text, version, processor(), *flags())
+    library = made(key, ".so", lambda target: _compile(path, text, target))
+    return ctypes.CDLL(str(library))
+
+
+def _compile(compiler: str, text: str, target: Path) -> None:
+    """Run the compiler; its message is the error if it fails."""
+    source = store(text, ".cpp")
+    ran = subprocess.run(
+        [compiler, *flags(), "-o", str(target), str(source), *_libraries()],
+        capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise BackendError(f"{source}: {ran.stderr.strip()}")
+
+
+def _libraries() -> tuple[str, ...]:
+    """What to link: the C library's vectors, and PyTorch's own OpenMP.
+
+    With an OpenMP of its own a kernel would have threads of its own, and
+    torch.set_num_threads would not reach them.
+    """
+    loaded = re.search(r"\S*/lib[gi]omp\S*\.so\S*", _maps())
+    vectors = ("-lmvec",) if "x86_64" in platform.machine() else ()
+    return (*vectors, "-lm", *((loaded.group(),) if loaded else ()))
+
+
+def _maps() -> str:
+    """The files that are mapped into this process, where Linux says so."""
+    try:
+        return Path("/proc/self/maps").read_text()
+    except OSError:
+        return ""
+
+
+def function(library: ctypes.CDLL, name: str, count: int):
+    """A kernel of the library, called with `count` addresses."""
+    found = library[name]
+    found.argtypes, found.restype = (ctypes.c_void_p,) * count, None
+    return found

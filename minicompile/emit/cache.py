@@ -1,0 +1,106 @@
+"""Files that only the user can write: programs and compiled kernels.
+
+In: text, or a function that makes a file. Out: a path whose name is the
+hash of what made it. Nothing is executed because it lies there: text is
+compared with what should be in it, and a binary with the hash noted when
+it was made; what differs is made again. PyTorch's is
+torch/_inductor/codecache.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from ..core.log import warn_once
+
+
+def directory() -> Path:
+    """The cache directory; one for this process if it is not safe."""
+    given = os.environ.get("MINICOMPILE_CACHE_DIR")
+    path = Path(given) if given else Path.home() / ".cache/minicompile"
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _only_ours(path):
+            return path
+        reason = "others can write to it"
+    except OSError as error:
+        reason = str(error)
+    warn_once(f"minicompile does not use the cache {path}: {reason}")
+    return _private()
+
+
+@cache
+def _private() -> Path:
+    """A directory that lasts as long as this process's files."""
+    return Path(tempfile.mkdtemp(prefix="minicompile-"))
+
+
+def _only_ours(path: Path) -> bool:
+    """Whether the path is no link, and we alone can write to it."""
+    found = path.lstat()
+    return (not stat.S_ISLNK(found.st_mode) and found.st_uid == os.getuid()
+            and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+
+
+def key_of(*parts: str) -> str:
+    """A name for what was made from these texts."""
+    joined = "\0".join(parts).encode()
+    return hashlib.sha256(joined).hexdigest()[:32]
+
+
+def write(path: Path, content: bytes) -> None:
+    """Make the file appear under its name whole, or not at all."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def read(path: Path) -> bytes | None:
+    """The file's content if it is ours; None if not, or not there."""
+    try:
+        if stat.S_ISREG(path.lstat().st_mode) and _only_ours(path):
+            return path.read_bytes()
+    except OSError:
+        pass
+    return None
+
+
+def store(text: str, suffix: str) -> Path:
+    """The path of a file that holds the text, named by its hash."""
+    path = directory() / (key_of(text) + suffix)
+    if read(path) != text.encode():
+        write(path, text.encode())
+    return path
+
+
+def made(key: str, suffix: str, make: Callable[[Path], None]) -> Path:
+    """The path of the file that `make(path)` makes, made at most once.
+
+    The hash of its content is kept beside it, in a file of its own.
+    """
+    path = directory() / (key + suffix)
+    noted = path.with_suffix(".sha256")
+    content = read(path)
+    if content is None or read(noted) != _digest(content):
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            fresh = Path(folder) / path.name
+            make(fresh)
+            write(noted, _digest(fresh.read_bytes()))
+            os.replace(fresh, path)
+    return path
+
+
+def _digest(content: bytes) -> bytes:
+    """The hash that is noted beside a binary."""
+    return hashlib.sha256(content).hexdigest().encode()

@@ -1,0 +1,181 @@
+"""A kernel's loop nest, made simple before it is printed.
+
+In: a Kernel. Out: an equal Kernel whose indices hold as few divisions as
+its loops can spare: a variable that is divided is split in two, and two
+variables that always move as one are merged. `fastest` says which one to
+run innermost, where the vectors are. Inductor has this in
+torch/_inductor/sizevars.py and torch/_inductor/codegen/cpp.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise, permutations
+from math import gcd
+
+from ..core.index import (Atom, Index, Quotient, Remainder, Symbol,
+                          Variable, atoms_of, index, substitute)
+from ..core.loops import Kernel, Load, Loop, Position, rewrite, walk
+
+Pieces = Callable[[Variable], tuple[Variable, ...]]
+
+
+def simplify(kernel: Kernel) -> Kernel:
+    """The same kernel with fewer divisions, then fewer variables.
+
+    Reduced variables keep their order: argmax counts positions in it.
+    """
+    ones = {v: index(0) for v in variables(kernel) if v.size == 1}
+    return _merge(_split(_replace(
+        kernel, ones, lambda v: () if v in ones else (v,))))
+
+
+def variables(kernel: Kernel) -> tuple[Variable, ...]:
+    """The loop variables, those of a row before those of an element."""
+    return kernel.ranges + kernel.reduced
+
+
+def indices(kernel: Kernel) -> list[Index]:
+    """Every different index of the kernel."""
+    found = [loop.index for loop in kernel.loops]
+    for loop in kernel.loops:
+        found += [part.index for part in walk(loop.value)
+                  if isinstance(part, (Load, Position))]
+    return list(dict.fromkeys(found))
+
+
+@cache
+def coefficient(where: Index, variable: Variable) -> Index | None:
+    """By how much `where` grows with `variable`; None if unevenly."""
+    total = index(0)
+    for atoms, number in where.terms:
+        others = tuple(atom for atom in atoms if atom != variable)
+        if len(others) < len(atoms):
+            if not all(isinstance(atom, Symbol) for atom in others):
+                return None
+            total = total + Index({others: number})
+        elif any(variable in atoms_of(index(atom)) for atom in atoms):
+            return None
+    return total
+
+
+def _replace(kernel: Kernel, values: dict[Atom, Index],
+             pieces: Pieces) -> Kernel:
+    """The kernel with variables given values made of others."""
+    if not values:
+        return kernel
+
+    def moved(node):
+        if isinstance(node, (Load, Position)):
+            return replace(node, index=substitute(node.index, values))
+        return node
+
+    def over(old: tuple[Variable, ...]) -> tuple[Variable, ...]:
+        return tuple(new for v in old for new in pieces(v))
+
+    def changed(loop: Loop) -> Loop:
+        return replace(
+            loop, index=substitute(loop.index, values),
+            value=rewrite(loop.value, moved),
+            ranges=over(loop.ranges), reduced=over(loop.reduced))
+
+    return replace(kernel, ranges=over(kernel.ranges),
+                   reduced=over(kernel.reduced),
+                   loops=tuple(map(changed, kernel.loops)))
+
+
+def _split(kernel: Kernel) -> Kernel:
+    """The kernel with variables split while that saves divisions."""
+    for variable, inner in _cuts(kernel):
+        high = Variable(f"{variable}h", variable.size // inner)
+        low = Variable(f"{variable}l", index(inner))
+        new = _replace(
+            kernel, {variable: index(high) * inner + index(low)},
+            lambda v: (high, low) if v == variable else (v,))
+        if _divisions(new) < _divisions(kernel):
+            return _split(new)
+    return kernel
+
+
+def _cuts(kernel: Kernel) -> Iterator[tuple[Variable, int]]:
+    """Where a variable could be cut, so that a division comes out."""
+    for atom in _atoms(kernel):
+        divisor = atom.divisor.constant
+        for variable in atoms_of(atom.dividend) & set(variables(kernel)):
+            step = coefficient(atom.dividend, variable)
+            size = variable.size.constant
+            if None in (divisor, step, size) or step.constant is None:
+                continue
+            inner = divisor // gcd(divisor, step.constant)
+            if 1 < inner < size and size % inner == 0:
+                yield variable, inner
+
+
+def _atoms(kernel: Kernel) -> list[Quotient | Remainder]:
+    """Every division in the kernel's indices, in a fixed order."""
+    found: dict[Quotient | Remainder, None] = {}
+    waiting = indices(kernel)
+    while waiting:
+        for atoms, _ in waiting.pop().terms:
+            for atom in atoms:
+                if isinstance(atom, (Quotient, Remainder)):
+                    found[atom] = None
+                    waiting += [atom.dividend, atom.divisor]
+    return list(found)
+
+
+def _divisions(kernel: Kernel) -> int:
+    """How many different divisions the indices need."""
+    return len(_atoms(kernel))
+
+
+def _merge(kernel: Kernel) -> Kernel:
+    """The kernel with variables merged that always move as one."""
+    pairs = [*permutations(kernel.ranges, 2), *pairwise(kernel.reduced)]
+    for outer, inner in pairs:
+        if _move_as_one(kernel, outer, inner):
+            both = Variable(inner.name, outer.size * inner.size)
+            return _merge(_replace(
+                kernel, {outer: index(0), inner: index(both)},
+                lambda v: (both,) if v is inner
+                else () if v is outer else (v,)))
+    return kernel
+
+
+def _move_as_one(kernel: Kernel, outer: Variable, inner: Variable) -> bool:
+    """Whether a step of `outer` is always `inner.size` steps of `inner`."""
+    for where in indices(kernel):
+        far, near = coefficient(where, outer), coefficient(where, inner)
+        if far is None or near is None or far != near * inner.size:
+            return False
+    return True
+
+
+def fastest(kernel: Kernel) -> Variable | None:
+    """The variable whose neighbours lie side by side in memory."""
+    return min(variables(kernel)[::-1], default=None,
+               key=lambda variable: _cost(kernel, variable))
+
+
+def _cost(kernel: Kernel, variable: Variable) -> float:
+    """Cache lines touched a point, about, if this one runs innermost."""
+    steps = [coefficient(where, variable) for where in accesses(kernel)]
+    cost = sum(_STEP_COST.get(step.constant, 1.0) if step is not None
+               else 1.0 for step in steps)
+    size = variable.size.constant or 64
+    return (cost + 0.01) * max(1.0, 16 / size)
+
+
+#: What an access costs if neighbours read the same element, or the next.
+_STEP_COST = {0: 0.02, 1: 0.1, -1: 0.1}
+
+
+def accesses(kernel: Kernel) -> list[Index]:
+    """The index of every load and store of memory."""
+    found = [(loop.buffer.name, loop.index) for loop in kernel.loops]
+    found += [(load.buffer, load.index) for loop in kernel.loops
+              for load in loop.loads]
+    return [where for name, where in dict.fromkeys(found)
+            if name not in kernel.internal]

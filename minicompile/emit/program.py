@@ -1,0 +1,323 @@
+"""A schedule as one Python file: kernels, buffers, launches, `call`.
+
+In: a Schedule. Out: a Program, whose `run` takes the list of inputs and
+returns the tuple of results. The file is meant to be read; run by itself
+it makes random inputs and times `call`. Equal kernels are printed once.
+Inductor's is torch/_inductor/codegen/wrapper.py.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from ..core.errors import BackendError
+from ..core.graph import SHORT
+from ..core.index import Index, index
+from ..core.loops import Buffer, Extern, Kernel, Schedule, Step, View
+from ..core.options import Options
+from .cache import store
+from .cpp_program import CppPrinter
+from .printer import Printer, failure
+from .same import merge
+
+
+@dataclass(frozen=True)
+class Program:
+    """The text of a program, where it lies, and its loaded `call`.
+
+    `run(inputs)` empties the list it is given, so that inputs nobody
+    else holds are freed at their last use.
+    """
+
+    source: str
+    path: Path
+    run: Callable[[list], tuple]
+    kernels: tuple[Kernel, ...]
+
+    def __str__(self) -> str:
+        return self.source
+
+
+def emit(schedule: Schedule, options: Options = Options()) -> Program:
+    """The schedule as a loaded program.
+
+    Raises CompilerMissing without a compiler, and BackendError for a
+    kernel that does not compile, naming its graph nodes and line.
+    """
+    source = Text(schedule, options).program()
+    path = store(source, ".py")
+    names = {"__name__": f"minicompile_{path.stem}", "__file__": str(path),
+             **schedule.constants}
+    try:
+        exec(compile(source, str(path), "exec"), names)
+    except BackendError as error:
+        raise _blamed(schedule, error) from error
+    return Program(source, path, names["call"], schedule.kernels)
+
+
+def _blamed(schedule: Schedule, error: BackendError) -> BackendError:
+    """The compiler's error, with the kernel that it is about."""
+    for kernel in schedule.kernels:
+        if re.search(rf"\b{kernel.name}\b", str(error)):
+            return failure(kernel, str(error))
+    return error
+
+
+def printer_for(device: torch.device, options: Options) -> Printer:
+    """Who prints the kernels of a device."""
+    if device.type == "cpu" and options.cpu_backend == "cpp":
+        return CppPrinter()
+    from .triton import TritonPrinter
+    return TritonPrinter(options, device)
+
+
+#: Names that the program uses for itself.
+OURS = frozenset("""torch empty_strided in_layout random_tensor time_alone
+    call inputs function load library""".split()) | set(keyword.kwlist)
+
+#: Operators that `torch` has under the same name: called half as dear.
+#: The results of the first line are always laid out row by row.
+ROW_MAJOR = ("mm", "addmm", "bmm", "baddbmm")
+DIRECT = (*ROW_MAJOR, "convolution", "embedding")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A schedule being written as a program."""
+
+    schedule: Schedule
+    options: Options
+
+    @cached_property
+    def merged(self) -> dict[str, Kernel]:
+        """For each kernel's name the kernel that is printed."""
+        return merge(self.schedule.kernels)
+
+    @cached_property
+    def printers(self) -> dict[torch.device, Printer]:
+        """The printer of each device."""
+        return {device: printer_for(device, self.options) for device in
+                dict.fromkeys(map(device_of, self.schedule.kernels))}
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """What every buffer is called in `call`."""
+        buffers = [b for b in self.schedule.inputs if b]
+        for step in self.schedule.steps:
+            buffers += made_by(step)
+        taken = OURS | set(self.merged) | set(self.schedule.constants)
+        return {b.name: b.name + "_" * (b.name in taken) for b in buffers
+                } | {name: name for name in self.schedule.constants}
+
+    def program(self) -> str:
+        """The whole file."""
+        return "\n\n\n".join(filter(None, (
+            self.head(), *self.definitions(), self.call(), self.alone()
+        ))) + "\n"
+
+    def head(self) -> str:
+        """What the program does, and its imports."""
+        kernels, externs = self.schedule.kernels, self.schedule.externs
+        given = ", ".join(describe(b) for b in self.schedule.inputs if b)
+        constants = [
+            f"{name} = None  # {describe(value)}, given when it is loaded"
+            for name, value in self.schedule.constants.items()]
+        return "\n".join([
+            f'"""{len(kernels)} kernels and {len(externs)} operators.',
+            "", f'Inputs: {given or "none"}.', '"""', "",
+            "import torch", "from torch import empty_strided", "",
+            "from minicompile.emit.tensors import (",
+            "    in_layout, random_tensor, time_alone)",
+            *filter(None, (p.prelude() for p in self.printers.values())),
+            "", "aten = torch.ops.aten", *constants])
+
+    def definitions(self) -> list[str]:
+        """The kernels, each that is unlike the others once."""
+        different = {k.name: k for k in self.merged.values()}.values()
+        return [printer.define(tuple(k for k in different
+                                     if device_of(k) == device))
+                for device, printer in self.printers.items()]
+
+    def call(self) -> str:
+        """The function `call`: unpack, run the steps, return."""
+        unpacked = "".join(f"{self.names[b.name] if b else '_'}, "
+                           for b in self.schedule.inputs).strip()
+        lines = [line for printer in self.printers.values()
+                 for line in printer.begin().splitlines()]
+        lines += [f"{unpacked} = inputs"] if unpacked else []
+        lines.append("inputs.clear()")
+        for step, dead in zip(self.schedule.steps, self.schedule.last_use,
+                              strict=True):
+            lines += self.step(step)
+            if dead:
+                lines.append("del " + ", ".join(
+                    self.names[name] for name in dead))
+        results = "".join(f"{self.value(output)}, "
+                          for output in self.schedule.outputs).strip()
+        lines.append(f"return ({results})" if results else "return ()")
+        return "\n    ".join(["def call(inputs):", *lines])
+
+    def step(self, step: Step) -> list[str]:
+        """The lines that run one step."""
+        if isinstance(step, Extern):
+            return self.extern(step)
+        lines = []
+        for buffer in step.written.values():
+            lines.append(f"{self.names[buffer.name]} = {empty(buffer)}")
+        if int(step.rows) > 0:
+            names = [*step.read, *step.written]
+            launched = self.printers[device_of(step)].launch(
+                self.merged[step.name],
+                tuple(self.names[name] for name in names))
+            lines += launched.splitlines()
+        return comment(step) + lines
+
+    def extern(self, step: Extern) -> list[str]:
+        """The call of an operator, its results in the right layout."""
+        arguments = [self.value(a) for a in step.args] + [
+            f"{key}={self.value(a)}" for key, a in step.kwargs.items()]
+        text = f"{called(step.target)}({', '.join(arguments)})"
+        names = [self.names[b.name] if b else "_" for b in step.outputs]
+        if any(step.outputs):
+            joined = ", ".join(names)
+            comma = "," * (len(names) == 1 and not returns_one(step.target))
+            text = f"{joined}{comma} = {text}"
+        lines = [text]
+        if operator_name(step.target) in ROW_MAJOR:
+            return comment(step) + lines
+        for buffer in filter(None, step.outputs):
+            name = self.names[buffer.name]
+            lines.append(f"{name} = in_layout({name}, "
+                         f"{numbers(buffer.shape)}, "
+                         f"{numbers(buffer.stride)})")
+        return comment(step) + lines
+
+    def value(self, argument: object) -> str:
+        """An argument or a result as Python."""
+        match argument:
+            case View():
+                return self.view(argument)
+            case list() | tuple():
+                return f"[{', '.join(map(self.value, argument))}]"
+            case torch.device():
+                return f'torch.device("{argument}")'
+            case float():
+                return f'float("{argument}")'
+        return repr(argument)
+
+    def view(self, view: View) -> str:
+        """A buffer's tensor, seen through a View unless it is as such."""
+        name, buffer = self.names[view.buffer], self.buffers[view.buffer]
+        text = name
+        if (view.shape, view.stride) != (buffer.shape, buffer.stride) or (
+                view.offset != 0):
+            offset = ""
+            if view.offset != 0:
+                offset = f", {name}.storage_offset() + {view.offset}"
+            text = (f"{name}.as_strided({numbers(view.shape)}, "
+                    f"{numbers(view.stride)}{offset})")
+        same = view.dtype == buffer.dtype
+        return text if same else f"{text}.view({view.dtype})"
+
+    @cached_property
+    def buffers(self) -> dict[str, Buffer]:
+        """Every buffer by name, constants too."""
+        found = [b for b in self.schedule.inputs if b]
+        for step in self.schedule.steps:
+            found += made_by(step)
+        return {b.name: b for b in found} | {
+            name: constant_buffer(name, value)
+            for name, value in self.schedule.constants.items()}
+
+    def alone(self) -> str:
+        """What the file does when it is run by itself."""
+        made = [f"        {random(b)}," for b in self.schedule.inputs]
+        constants = [
+            f"    {name} = {random(constant_buffer(name, value))}"
+            for name, value in self.schedule.constants.items()]
+        return "\n".join(['if __name__ == "__main__":', *constants,
+                          "    time_alone(call, (", *made, "    ))"])
+
+
+def made_by(step: Step) -> list[Buffer]:
+    """The buffers that a step fills."""
+    if isinstance(step, Kernel):
+        return list(step.written.values())
+    return [buffer for buffer in step.outputs if buffer]
+
+
+def device_of(kernel: Kernel) -> torch.device:
+    """Where the kernel runs."""
+    return kernel.loops[0].buffer.device
+
+
+def describe(tensor: Buffer | torch.Tensor) -> str:
+    """`f32[4, 8]`."""
+    sizes = ", ".join(map(str, tensor.shape))
+    return f"{SHORT.get(tensor.dtype, tensor.dtype)}[{sizes}]"
+
+
+def numbers(sizes: Iterable[Index]) -> str:
+    """Sizes or strides as a Python tuple."""
+    return str(tuple(int(size) for size in sizes))
+
+
+def empty(buffer: Buffer) -> str:
+    """The call that allocates a buffer."""
+    device = "" if buffer.device.type == "cpu" else (
+        f', device="{buffer.device}"')
+    return (f"empty_strided({numbers(buffer.shape)}, "
+            f"{numbers(buffer.stride)}, dtype={buffer.dtype}{device})")
+
+
+def random(buffer: Buffer | None) -> str:
+    """The call that makes a random tensor for a buffer."""
+    if buffer is None:
+        return "None"
+    return (f"random_tensor({numbers(buffer.shape)}, "
+            f"{numbers(buffer.stride)}, {buffer.dtype}, "
+            f'"{buffer.device}")')
+
+
+def constant_buffer(name: str, value: torch.Tensor) -> Buffer:
+    """A constant as a buffer."""
+    return Buffer(name, tuple(map(index, value.shape)), tuple(
+        map(index, value.stride())), value.dtype, value.device)
+
+
+def operator_name(target: Callable) -> str:
+    """`mm` for aten.mm.default; empty if it is no ATen operator."""
+    parts = str(target).split(".")
+    return parts[1] if parts[0] == "aten" and len(parts) > 1 else ""
+
+
+def called(target: Callable) -> str:
+    """How the program names an operator."""
+    if not isinstance(target, torch._ops.OpOverload):
+        raise BackendError(f"{target} is no operator of PyTorch")
+    name = operator_name(target)
+    if name in DIRECT:
+        return f"torch.{name}"
+    return str(target) if name else f"torch.ops.{target}"
+
+
+def returns_one(target: torch._ops.OpOverload) -> bool:
+    """Whether the operator returns a tensor, and no tuple or list."""
+    results = target._schema.returns
+    return len(results) == 1 and "List" not in str(results[0].type)
+
+
+def comment(step: Step) -> list[str]:
+    """The user's line that a step comes from, as a comment."""
+    places = [step.where] if isinstance(step, Extern) else [
+        loop.where for loop in step.loops]
+    found = dict.fromkeys(f"# {Path(place.file).name}:{place.line}: "
+                          f"{place.text}" for place in places if place)
+    return list(found)[-1:]

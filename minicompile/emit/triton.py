@@ -1,0 +1,77 @@
+"""The printer for CUDA: Triton kernels, and the lines that launch them.
+
+In: kernels. Out: Python text that stands in the program's file, from
+which Triton reads it. With `cpu_backend="triton"` the same kernels run on
+CPU tensors in Triton's interpreter. Inductor: torch/_inductor/codegen/
+triton.py and torch/_inductor/codegen/wrapper.py.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..core.errors import OptionError
+from ..core.loops import Kernel
+from ..core.options import Options
+from .nest import simplify
+from .triton_body import Body
+from .triton_math import INTERPRETED
+from .triton_tiles import tile
+
+
+class TritonPrinter:
+    """Prints kernels for one CUDA device, or for the interpreter."""
+
+    def __init__(self, options: Options, device: torch.device):
+        if device.type == "cpu" and not INTERPRETED:
+            raise OptionError(
+                "cpu_backend='triton' runs kernels in Triton's interpreter,"
+                " which must be chosen before triton is imported: start"
+                " Python with TRITON_INTERPRET=1 in its environment")
+        self.device = device.index or 0
+
+    def prelude(self) -> str:
+        """The imports of the kernels."""
+        return "\n".join([
+            "import triton",
+            "import triton.language as tl",
+            "",
+            "from minicompile.emit import triton_math as device",
+            "from minicompile.emit.triton_launch import launched, stream_of",
+            "from minicompile.emit.triton_math import libdevice"])
+
+    def define(self, kernels: tuple[Kernel, ...]) -> str:
+        """The kernels as functions, ready to be launched."""
+        return "\n\n\n".join(map(print_kernel, kernels))
+
+    def begin(self) -> str:
+        """Ask once for the stream that the kernels are to run on."""
+        return f"stream = stream_of({self.device})"
+
+    def launch(self, kernel: Kernel, arguments: tuple[str, ...]) -> str:
+        """The call that launches the kernel on these tensors."""
+        return f"{kernel.name}.run(stream, {', '.join(arguments)})"
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """The kernel's definition: how it is launched, then its body."""
+    simple = simplify(kernel)
+    tiling = tile(simple)
+    names = [f"{name}_ptr" for name in (*kernel.read, *kernel.written)]
+    return "\n".join([
+        f"@launched(grid={tiling.grid}, warps={tiling.warps}, computes=(",
+        *(f"    {about!r}," for about in computes(kernel)), "))",
+        "@triton.jit",
+        f"def {kernel.name}({', '.join(names)}):",
+        *Body(simple, tiling).write()])
+
+
+def computes(kernel: Kernel) -> list[str]:
+    """What a kernel computes, and which of the user's lines asked."""
+    lines = []
+    for loop in kernel.loops:
+        what = loop.origin or loop.buffer.name
+        where = loop.where
+        lines.append(what if where is None else
+                     f"{what}, from {where}: {where.text}")
+    return list(dict.fromkeys(lines))

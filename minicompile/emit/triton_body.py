@@ -1,0 +1,198 @@
+"""The text of one Triton kernel.
+
+In: a kernel and its Tiling. Out: a function for `@triton.jit`, one line a
+value. A value of the row is a column of the block, an element's value the
+whole block. If a row fits, values stay in registers from pass to pass;
+if it does not, each pass computes again what it needs. In Inductor:
+torch/_inductor/codegen/triton.py:TritonKernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..core.index import Index
+from ..core.loops import Const, Kernel, Load, Op, Position
+from . import triton_folds as folds
+from .printer import failure
+from .stages import Local, Stage, Store, stages
+from .triton_ops import HALVES, TYPES, held, literal, operation
+from .triton_tiles import Axis, Tiling, body, wide
+
+
+@dataclass
+class Body:
+    """A kernel's lines as they are written."""
+
+    kernel: Kernel
+    tiling: Tiling
+    lines: list[str] = field(default_factory=list)
+    names: dict[Local, str] = field(default_factory=dict)
+    along: dict[Local, frozenset[str]] = field(default_factory=dict)
+    indent: str = "    "
+    count: int = 0
+
+    def write(self) -> list[str]:
+        """The kernel's lines, without its header."""
+        work = stages(self.kernel, frozenset())
+        self.blocks()
+        for stage in work:
+            self.compute(stage.row)
+            self.store(stage.row_stores)
+            if stage.pass_needed:
+                (self.walk if self.tiling.looped else self.hold)(stage)
+        return self.lines
+
+    def line(self, *texts: str) -> None:
+        """Add lines at the present depth."""
+        self.lines += [self.indent + text for text in texts]
+
+    def blocks(self) -> None:
+        """Write where this program's block of points lies."""
+        first = "tl.program_id(0)"
+        if wide(self.kernel, self.tiling):
+            first += ".to(tl.int64)"
+        axes = self.tiling.axes
+        for axis in axes:
+            self.line(f"{axis.length}: tl.constexpr = {axis.block}")
+        for place, axis in enumerate(axes):
+            lane = f"tl.arange(0, {axis.length})"
+            if len(axes) == 2:
+                lane += "[None, :]" if place else "[:, None]"
+            if axis in self.tiling.outer:
+                number = first
+                if len(self.tiling.outer) == 2:
+                    number += f" {'%' if place else '//'} {axes[1].blocks}"
+                self.point(axis, f"{number} * {axis.length} + {lane}")
+                continue
+            lane += ".to(tl.int64)" if "int64" in first else ""
+            if self.tiling.looped:
+                self.line(f"lane = {lane}")
+            else:
+                self.point(axis, lane)
+
+    def point(self, axis: Axis, text: str) -> None:
+        """Write an axis's numbers, and which of them exist."""
+        self.line(f"{axis.name} = {text}")
+        if not axis.even:
+            self.line(f"{axis.name}_inside = {axis.name} < {axis.size}")
+
+    def compute(self, values: Iterable[Local]) -> None:
+        """Write a line for each value that has none yet."""
+        for local in values:
+            if local in self.names:
+                continue
+            text = self.value(local)
+            if not isinstance(local.node, Const) and not text.isidentifier():
+                name, self.count = f"t{self.count}", self.count + 1
+                self.line(f"{name} = {text}")
+                text = name
+            self.names[local] = text
+
+    def value(self, local: Local) -> str:
+        """The text of a value whose operands are written."""
+        along = frozenset().union(
+            *(self.reach(operand) for operand in local.operands))
+        match local.node:
+            case Const(number, dtype):
+                text = literal(number, held(dtype))
+            case Position(where, dtype):
+                along |= self.tiling.along(where)
+                text = f"({self.tiling.place(where)})"
+                text = (f"{text}.to({TYPES[held(dtype)]})" if along else
+                        literal(int(where), held(dtype), True))
+            case Load():
+                along |= self.tiling.along(local.node.index)
+                text = self.load(local, along)
+            case Op():
+                text = operation(local.node, [
+                    self.text(operand) for operand in local.operands])
+        self.along[local] = along
+        return text
+
+    def text(self, local: Local) -> str:
+        """How to write a value that is an operand."""
+        if isinstance(local.node, Const):
+            return literal(local.node.value, held(local.node.dtype), True)
+        return self.names[local]
+
+    def reach(self, local: Local) -> frozenset[str]:
+        """The axes that a value depends on; a constant on none."""
+        return self.along.get(local, frozenset())
+
+    def load(self, local: Local, along: frozenset[str]) -> str:
+        """The text of a load, masked where points do not exist."""
+        node: Load = local.node
+        if local.stage > 0 and node.buffer not in self.kernel.read:
+            raise failure(self.kernel, f"it reads {node.buffer} at a place"
+                          " that another thread writes")
+        masks = [f"{axis.name}_inside" for axis in self.tiling.axes
+                 if axis.name in along and not axis.even]
+        other = ""
+        if node.mask is not None:
+            masks.append(self.text(local.operands[0]))
+            other = f", other={literal(node.other, node.dtype)}"
+        mask = f", mask={' & '.join(masks)}" if masks else ""
+        pointer = self.pointer(node.buffer, node.index, along)
+        text = f"tl.load({pointer}{mask}{other})"
+        return f"{text}.to(tl.float32)" if node.dtype in HALVES else text
+
+    def pointer(self, buffer: str, where: Index,
+                along: frozenset[str]) -> str:
+        """An address for each point along these axes."""
+        missing = along - self.tiling.along(where)
+        text = " + ".join([str(self.tiling.place(where)),
+                           *(f"0*{name}" for name in sorted(missing))])
+        text = text if text.isalnum() else f"({text})"
+        return f"{buffer}_ptr + {text}"
+
+    def store(self, stores: Iterable[Store]) -> None:
+        """Write the stores, masked where points do not exist."""
+        for store in stores:
+            axes = [axis for axis in self.tiling.axes
+                    if axis in self.tiling.outer or store.element]
+            masks = [f"{axis.name}_inside" for axis in axes if not axis.even]
+            mask = f", mask={' & '.join(masks)}" if masks else ""
+            pointer = self.pointer(store.buffer, store.index,
+                                   frozenset(axis.name for axis in axes))
+            self.line(f"tl.store({pointer}, {self.text(store.local)}{mask})")
+
+    def walk(self, stage: Stage) -> None:
+        """Write a pass along rows that are longer than the block."""
+        axis, before = self.tiling.axes[-1], dict(self.names)
+        for fold in stage.folds:
+            self.line(*folds.begin(fold))
+        self.line(f"for start in range(0, {axis.size}, RBLOCK):")
+        self.indent += "    "
+        self.point(axis, "start + lane")
+        self.compute(body(stage, self.names))
+        self.store(stage.stores)
+        for fold in stage.folds:
+            self.line(*folds.step(fold, self.whole(fold)))
+        self.indent, self.names = self.indent[4:], before
+        for fold in stage.folds:
+            self.finish(fold, folds.block(fold))
+
+    def hold(self, stage: Stage) -> None:
+        """Write a pass over rows that the block holds whole."""
+        self.compute(body(stage, self.names))
+        self.store(stage.stores)
+        for fold in stage.folds:
+            self.finish(fold, self.whole(fold))
+
+    def whole(self, fold: Local) -> str:
+        """The block to reduce, neutral where elements do not exist."""
+        value, axis = fold.operands[0], self.tiling.axes[-1]
+        text = folds.to_working_type(fold, self.text(value))
+        if axis.name not in self.reach(value):
+            text = f"tl.broadcast_to({text}, [XBLOCK, RBLOCK])"
+        if axis.even:
+            return text
+        return f"tl.where(r_inside, {text}, {folds.neutral(fold)})"
+
+    def finish(self, fold: Local, text: str) -> None:
+        """Write the reduction of the block that a pass has left."""
+        self.line(*folds.finish(fold, text, self.tiling.looped))
+        self.names[fold] = folds.block(fold)
+        self.along[fold] = self.reach(fold.operands[0]) - {"r"}

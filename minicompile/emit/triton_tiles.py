@@ -1,0 +1,244 @@
+"""How a kernel's points are dealt out to Triton programs and threads.
+
+In: a kernel. Out: a Tiling: one or two axes, each a run of loop variables
+seen as one number, with a block size. Nothing is timed: a thread gets 16
+bytes a load and the blocks are small enough that every processor of the
+GPU gets two. In Inductor: torch/_inductor/runtime/triton_heuristics.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+from ..core.index import (Index, Quotient, Variable, atoms_of, index,
+                          substitute, unflatten)
+from ..core.loops import Kernel
+from .nest import accesses, coefficient, fastest, indices
+from .stages import Local, Stage, stages
+
+#: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
+ENOUGH = 2 * 132
+#: A thread's elements: two loads of 16 bytes, of 16-bit floats.
+A_THREAD = 16
+#: The elements of a row that one block can keep in registers.
+IN_REGISTERS = 40_000
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Loop variables that are counted as one, in blocks."""
+
+    name: str
+    variables: tuple[Variable, ...]
+    block: int
+
+    @property
+    def length(self) -> str:
+        """The name of the block's size in the kernel."""
+        return f"{self.name.upper()}BLOCK"
+
+    @property
+    def size(self) -> int:
+        """How many points the axis has."""
+        return prod(int(variable.size) for variable in self.variables)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks cover the axis."""
+        return -(-self.size // self.block)
+
+    @property
+    def even(self) -> bool:
+        """Whether the last block is full: no mask is needed."""
+        return self.size % self.block == 0
+
+    def coordinates(self) -> dict[Variable, Index]:
+        """The loop variables in terms of the one number."""
+        number = index(Variable(self.name, index(self.size)))
+        sizes = tuple(variable.size for variable in self.variables)
+        return dict(zip(self.variables, unflatten(number, sizes)))
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A kernel's axes; with `looped` a block walks along the last one."""
+
+    axes: tuple[Axis, ...]
+    warps: int
+    reduces: bool = False
+    looped: bool = False
+
+    @property
+    def grid(self) -> int:
+        """How many programs run."""
+        return prod(axis.blocks for axis in self.outer)
+
+    @property
+    def outer(self) -> tuple[Axis, ...]:
+        """The axes that are dealt out to programs."""
+        return self.axes[:-1] if self.reduces else self.axes
+
+    def place(self, where: Index) -> Index:
+        """An index of the kernel in terms of the axes' numbers."""
+        return substitute(where, {
+            variable: number for axis in self.axes
+            for variable, number in axis.coordinates().items()})
+
+    def along(self, where: Index) -> frozenset[str]:
+        """The names of the axes that an index depends on."""
+        used = atoms_of(where)
+        return frozenset(axis.name for axis in self.axes
+                         if not used.isdisjoint(axis.variables))
+
+
+def tile(kernel: Kernel) -> Tiling:
+    """The Tiling of a kernel whose loop nest is simplified."""
+    first = fastest(kernel)
+    if not kernel.reduced:
+        second = _turned(kernel, first)
+        return _plane(kernel, first, second) if second else (
+            _line(kernel, first))
+    if first in kernel.reduced:
+        return _rows(kernel)
+    return _columns(kernel, first)
+
+
+def _line(kernel: Kernel, first: Variable | None) -> Tiling:
+    """All points in a row, 8 a thread."""
+    count = int(kernel.rows)
+    block = _fitted(count, 1024, 128)
+    return Tiling((Axis("x", _last(kernel.ranges, first), block),),
+                  max(1, block // 256))
+
+
+def _turned(kernel: Kernel, first: Variable | None) -> Variable | None:
+    """A variable that is side by side where `first` is not, if long."""
+    for where in accesses(kernel):
+        step = coefficient(where, first) if first else 1
+        if step != 0 and step != 1:
+            for variable in kernel.ranges:
+                if coefficient(where, variable) == 1 and min(
+                        int(variable.size), int(first.size)) >= 16:
+                    return variable
+    return None
+
+
+def _plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
+    """Tiles of two variables, for accesses that are transposed."""
+    others = tuple(v for v in kernel.ranges if v != first)
+    count = int(kernel.rows)
+    edge = 64 if count >= ENOUGH * 64 * 64 else 32
+    axes = (Axis("y", _last(others, second), edge),
+            Axis("x", (first,), min(edge, _power(int(first.size)))))
+    return Tiling(axes, max(1, axes[0].block * axes[1].block // 512))
+
+
+def _rows(kernel: Kernel) -> Tiling:
+    """Whole rows in registers; a row too long is walked along."""
+    rows, length = int(kernel.rows), int(kernel.row_length)
+    whole = _power(length)
+    if whole * kept(stages(kernel, frozenset())) > IN_REGISTERS:
+        return _reduction(kernel, kernel.ranges, 1, 4096, 8, looped=True)
+    block = max(1, min(2048 // whole, _power(rows // ENOUGH)))
+    warps = max(1, min(16, block * whole // (32 * A_THREAD)))
+    return _reduction(kernel, kernel.ranges, block, whole, warps)
+
+
+def _columns(kernel: Kernel, first: Variable) -> Tiling:
+    """Neighbouring columns together, their rows walked along."""
+    columns, length = int(kernel.rows), int(kernel.row_length)
+    block = _fitted(columns, 64, 16)
+    whole = _power(length)
+    looped = whole > 4096 // block
+    rows = 4096 // block if looped else whole
+    warps = max(1, min(8, block * rows // (32 * A_THREAD)))
+    return _reduction(kernel, _last(kernel.ranges, first), block, rows,
+                      warps, looped)
+
+
+def _reduction(kernel: Kernel, ranges: tuple[Variable, ...], block: int,
+               length: int, warps: int, looped: bool = False) -> Tiling:
+    """A Tiling of a kernel that reduces."""
+    axes = Axis("x", ranges, block), Axis("r", kernel.reduced, length)
+    return Tiling(axes, warps, True, looped)
+
+
+def kept(work: Iterable[Stage]) -> int:
+    """How many values an element needs in registers from pass to pass."""
+    ready: dict[Local, int] = {}
+    last: dict[Local, int] = {}
+    most = 1
+    for number, stage in enumerate(work):
+        for local in body(stage, ready):
+            ready[local] = number
+            for operand in local.operands:
+                last[operand] = number
+        for local in roots(stage):
+            last[local] = number
+    for boundary in range(max(ready.values(), default=0)):
+        most = max(most, sum(
+            ready[local] <= boundary < last.get(local, -1)
+            for local in ready))
+    return most
+
+
+def roots(stage: Stage) -> list[Local]:
+    """The values that a pass over the elements is for."""
+    return [fold.operands[0] for fold in stage.folds] + [
+        store.local for store in stage.stores]
+
+
+def body(stage: Stage, ready: Iterable[Local]) -> list[Local]:
+    """What a pass has to compute for each element, operands first."""
+    found: set[Local] = set()
+    waiting = roots(stage)
+    while waiting:
+        local = waiting.pop()
+        if local.element and local not in found and local not in ready:
+            found.add(local)
+            waiting += local.operands
+    return sorted(found, key=lambda local: local.number)
+
+
+def wide(kernel: Kernel, tiling: Tiling) -> bool:
+    """Whether positions need 64 bits, be it only on the way."""
+    return max(map(_reach, map(tiling.place, indices(kernel))),
+               default=0) >= 2 ** 31 - 2 ** 20
+
+
+def _reach(where: Index) -> int:
+    """No number met while computing `where` is further from 0."""
+    total = inside = 0
+    for atoms, number in where.terms:
+        term = abs(number)
+        for atom in atoms:
+            if isinstance(atom, Variable):
+                term *= int(atom.size)
+                continue
+            reached = _reach(atom.dividend)
+            inside = max(inside, reached)
+            term *= (reached // int(atom.divisor)
+                     if isinstance(atom, Quotient) else int(atom.divisor))
+        total += term
+    return max(total, inside)
+
+
+def _fitted(count: int, most: int, least: int) -> int:
+    """A block of at most `most` points, so that there are enough blocks.
+    """
+    block = min(most, max(least, _power(count // ENOUGH)))
+    return min(block, _power(count))
+
+
+def _power(count: int) -> int:
+    """The least power of two that is not below `count`."""
+    return 1 << max(0, count - 1).bit_length()
+
+
+def _last(variables: tuple[Variable, ...],
+          last: Variable | None) -> tuple[Variable, ...]:
+    """The variables with `last` behind the others."""
+    others = tuple(v for v in variables if v != last)
+    return others + tuple(v for v in variables if v == last)

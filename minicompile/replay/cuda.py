@@ -1,0 +1,79 @@
+"""What replay asks of a device: to record, and to keep calls in order.
+
+`Cuda` answers with `torch.cuda.CUDAGraph`. The tests have another one
+that works on a CPU, so that everything else in this stage can be tested
+anywhere. PyTorch's is torch/cuda/graphs.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+Run = Callable[[list], tuple]
+
+#: One recording is made at a time in this process.
+_recording = threading.Lock()
+
+
+class Cuda:
+    """Recordings on one CUDA device, which share temporary memory.
+
+    They may share it because they never run at the same time: a call on
+    another stream than the last one's first waits for that stream.
+    """
+
+    def __init__(self, index: int):
+        self.index = index
+        self.pool = self.stream = self.last = None
+        self.address = 0  # of the stream of the last replay
+
+    def refusal(self) -> str | None:
+        """Why nothing may be replayed right now, or None."""
+        if torch._C._cuda_isCurrentStreamCapturing():
+            return "the caller is recording"
+        return None
+
+    def order(self) -> None:
+        """Make the current stream wait for the last replay."""
+        address = torch._C._cuda_getCurrentRawStream(self.index)
+        if self.last is not None and address == self.address:
+            return
+        current = torch.cuda.current_stream(self.index)
+        if self.last is not None:
+            current.wait_stream(self.last)
+        self.last, self.address = current, address
+
+    def record(self, run: Run, inputs: list
+               ) -> tuple[Callable[[], None], tuple]:
+        """(replay, outputs): the launches of `run(inputs)`, not run."""
+        graph = torch.cuda.CUDAGraph()
+        if self.pool is None:
+            self.pool = torch.cuda.graph_pool_handle()
+            self.stream = torch.cuda.Stream(self.index)
+        with _recording, _undisturbed(), torch.cuda.stream(self.stream):
+            graph.capture_begin(self.pool, "thread_local")
+            try:
+                outputs = run(inputs)
+            finally:
+                graph.capture_end()
+        return graph.replay, outputs
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Nothing in flight, nothing freed, and no workspace shared."""
+    collects = gc.isenabled()
+    gc.disable()
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
+        if collects:
+            gc.enable()

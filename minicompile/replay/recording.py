@@ -1,0 +1,181 @@
+"""One recording: where it reads its inputs, what becomes of its outputs.
+
+An input is *bound* (the recording reads the caller's own memory, as long
+as it lies at the same address) or *copied* (into a buffer that belongs to
+the recording). An output is *cloned* for the user, or *lent*: handed out
+as it lies, to be overwritten once nobody holds it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+#: How many tensors hold a storage.
+_holders = torch._C._storage_Use_Count
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """How a call's inputs reach a recording."""
+
+    bound: tuple[tuple[int, int], ...]  # (position, address)
+    copied: tuple[tuple[int, torch.Tensor], ...]  # (position, buffer)
+    plain: tuple[tuple[int, object], ...]  # (position, a non-tensor)
+
+    def strangers(self, inputs: list) -> list[int]:
+        """The positions whose input is not what was recorded."""
+        return [k for k, address in self.bound
+                if inputs[k].data_ptr() != address] + [
+                    k for k, value in self.plain if inputs[k] != value]
+
+    def copy(self, inputs: list) -> None:
+        """Bring the copied inputs into their buffers."""
+        if len(self.copied) == 1:
+            (k, buffer), = self.copied
+            buffer.copy_(_laid_out(inputs[k]))
+        elif self.copied:
+            torch._foreach_copy_(
+                [buffer for _, buffer in self.copied],
+                [_laid_out(inputs[k]) for k, _ in self.copied])
+
+
+def bind(inputs: list, bound: set[int]) -> tuple[Inputs, list]:
+    """The Inputs of a recording to be made, and what it is to read."""
+    addresses, copied, plain, read = [], [], [], list(inputs)
+    for k, given in enumerate(inputs):
+        if not isinstance(given, torch.Tensor):
+            plain.append((k, given))
+        elif k in bound:
+            addresses.append((k, given.data_ptr()))
+        else:
+            source = _laid_out(given.detach())
+            buffer = torch.empty_like(source)
+            copied.append((k, buffer))
+            read[k] = buffer.as_strided(given.shape, given.stride(), 0)
+    return Inputs(tuple(addresses), tuple(copied), tuple(plain)), read
+
+
+def _laid_out(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor; if it has holes or overlaps itself, its memory."""
+    if dense(tensor):
+        return tensor
+    span = 1 + sum((size - 1) * step for size, step in
+                   zip(tensor.shape, tensor.stride()))
+    return tensor.detach().as_strided((span,), (1,))
+
+
+def dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements fill their memory, each place once."""
+    if tensor.is_contiguous():
+        return True
+    expected = 1
+    for step, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size != 1 and step != expected:
+            return False
+        expected *= size
+    return True
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """How a recording's outputs reach the caller.
+
+    `made[k]` makes output k from the fresh clones and the call's inputs.
+    """
+
+    clones: tuple[torch.Tensor, ...]
+    made: tuple[Callable[[list, list], object], ...]
+    lent: tuple[tuple[int, int], ...]  # (storage, holders when at rest)
+
+    def free(self) -> bool:
+        """Whether nobody holds memory that was lent."""
+        return all(_holders(storage) == count
+                   for storage, count in self.lent)
+
+    def deliver(self, inputs: list) -> tuple:
+        """The outputs of a replay that has been launched."""
+        fresh = []
+        if len(self.clones) == 1:
+            fresh = [self.clones[0].clone()]
+        elif self.clones:
+            fresh = [torch.empty_like(clone) for clone in self.clones]
+            torch._foreach_copy_(fresh, self.clones)
+        return tuple([make(fresh, inputs) for make in self.made])
+
+
+def share(outputs: tuple, visible: int, read: list) -> Outputs:
+    """What to do with each output; those from `visible` on are lent.
+
+    `read` holds the tensors that the recording read.
+    """
+    owners = {_storage(tensor): k for k, tensor in enumerate(read)
+              if isinstance(tensor, torch.Tensor)}
+    clones = _clones(outputs[:visible], owners)
+    made: list[Callable] = []
+    for k, output in enumerate(outputs):
+        if not isinstance(output, torch.Tensor):
+            made.append(_constant(output))
+        elif (owner := owners.get(_storage(output))) is not None:
+            made.append(_of_input(owner, read[owner], output))
+        elif k < visible:
+            made.append(_of_clone(output, clones))
+        else:
+            made.append(_lent(output))
+    lent = {_storage(output) for output in outputs[visible:]
+            if isinstance(output, torch.Tensor)} - {*owners}
+    return Outputs(tuple(clones.values()), tuple(made), tuple(
+        (storage, _holders(storage)) for storage in lent))
+
+
+def _clones(outputs: tuple, owners: dict) -> dict[int, torch.Tensor]:
+    """What to clone for each storage: an output, or all its memory."""
+    clones: dict[int, torch.Tensor] = {}
+    for output in outputs:
+        if isinstance(output, torch.Tensor):
+            storage = _storage(output)
+            alone = storage not in clones and dense(output)
+            if storage not in owners:
+                clones[storage] = output if alone else _memory(output)
+    return clones
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """The identity of the memory under a tensor."""
+    return torch._C._storage_id(tensor)
+
+
+def _memory(tensor: torch.Tensor) -> torch.Tensor:
+    """All the memory under a tensor, as one dimension."""
+    span = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return tensor.detach().as_strided((span,), (1,), 0)
+
+
+def _constant(value: object) -> Callable:
+    """Makes an output that is no tensor."""
+    return lambda fresh, inputs: value
+
+
+def _lent(output: torch.Tensor) -> Callable:
+    """Makes an output that is the recording's own memory."""
+    return lambda fresh, inputs: output.data
+
+
+def _of_clone(output: torch.Tensor, clones: dict) -> Callable:
+    """Makes an output that is a clone, or lies in the clone of a storage.
+    """
+    place = list(clones).index(_storage(output))
+    if clones[_storage(output)] is output:
+        return lambda fresh, inputs: fresh[place]
+    layout = output.shape, output.stride(), output.storage_offset()
+    return lambda fresh, inputs: fresh[place].as_strided(*layout)
+
+
+def _of_input(k: int, read: torch.Tensor, output: torch.Tensor) -> Callable:
+    """Makes an output that lies in the memory of input k."""
+    size, stride = output.shape, output.stride()
+    shift = output.storage_offset() - read.storage_offset()
+    return lambda fresh, inputs: inputs[k].as_strided(
+        size, stride, inputs[k].storage_offset() + shift)

@@ -1,0 +1,76 @@
+"""Kernels made by hand, run, and compared with the reference."""
+
+from __future__ import annotations
+
+import torch
+
+from minicompile.core.evaluate import evaluate_kernel
+from minicompile.core.index import Index, Variable, flatten, index, row_major
+from minicompile.core.loops import Buffer, Kernel, Load, Loop
+from minicompile.emit import build, cpp
+
+CPU = torch.device("cpu")
+
+
+def buffer(name: str, *shape: int, dtype=torch.float32,
+           stride=None) -> Buffer:
+    """A buffer on the CPU; row-major unless strides are given."""
+    sizes = tuple(map(index, shape))
+    steps = row_major(sizes) if stride is None else tuple(
+        map(index, stride))
+    return Buffer(name, sizes, steps, dtype, CPU)
+
+
+def variables(letter: str, *sizes: int) -> tuple[Variable, ...]:
+    """Loop variables of these sizes."""
+    return tuple(Variable(f"{letter}{place}", index(size))
+                 for place, size in enumerate(sizes))
+
+
+def at(of: Buffer, *point) -> Index:
+    """Where the element at this point lies."""
+    return flatten(map(index, point), of.stride)
+
+
+def load(of: Buffer, *point) -> Load:
+    """The element at this point."""
+    return Load(of.name, at(of, *point), of.dtype)
+
+
+def pointwise(value, out: Buffer, ranges) -> Kernel:
+    """`out[ranges] = value`."""
+    return Kernel("kernel", ranges, (), (
+        Loop(out, at(out, *ranges), ranges, value),))
+
+
+def run(kernel: Kernel, given: dict[str, torch.Tensor]
+        ) -> dict[str, torch.Tensor]:
+    """What the compiled kernel writes, flat, by buffer."""
+    library = build.load(cpp.function(kernel))
+    count = len(kernel.read) + len(kernel.written)
+    called = build.function(library, kernel.name, count)
+    made = {name: torch.zeros(int(of.elements), dtype=of.dtype)
+            for name, of in kernel.written.items()}
+    tensors = {**given, **made}
+    called(*(tensors[name].data_ptr()
+             for name in (*kernel.read, *kernel.written)))
+    return made
+
+
+def reference(kernel: Kernel, given: dict[str, torch.Tensor]
+              ) -> dict[str, torch.Tensor]:
+    """What the reference evaluator writes."""
+    storage = dict(given)
+    storage |= {name: torch.zeros(int(of.elements), dtype=of.dtype)
+                for name, of in kernel.written.items()}
+    evaluate_kernel(kernel, storage)
+    return {name: storage[name] for name in kernel.written}
+
+
+def check(kernel: Kernel, given: dict[str, torch.Tensor], **tolerance
+          ) -> None:
+    """The compiled kernel writes what the reference does."""
+    got, want = run(kernel, given), reference(kernel, given)
+    for name in want:
+        torch.testing.assert_close(got[name], want[name], equal_nan=True,
+                                   **tolerance)

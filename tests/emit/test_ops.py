@@ -1,0 +1,155 @@
+"""Every operation of the loop language, for every dtype, on hard numbers.
+
+All kernels of a dtype are compiled together. The reference is PyTorch's
+own operation, by core/evaluate.py.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+
+from minicompile.core.loops import OPS, Kernel, Loop, Op
+from minicompile.emit import build, cpp
+from minicompile.emit.cpp_ops import FORMS, TYPES
+from tests.emit.build import at, buffer, load, reference, variables
+
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+ASKING = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "signbit",
+          "logical_not", "logical_and", "logical_or", "logical_xor"}
+BITS = {name for name in OPS if name.startswith("bitwise")}
+ARITHMETIC = {"neg", "abs", "sign", "relu", "add", "sub", "mul", "remainder",
+              "fmod", "div_floor", "div_trunc", "maximum", "minimum",
+              "fmax", "fmin", "pow", "where", "floor", "ceil", "trunc",
+              "round"}
+TWO = {"add", "sub", "mul", "div", "div_floor", "div_trunc", "remainder",
+       "fmod", "pow", "atan2", "hypot", "copysign", "maximum", "minimum",
+       "fmax", "fmin", "eq", "ne", "lt", "le", "gt", "ge", "logical_and",
+       "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
+       "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"}
+#: Units in the last place that the vector functions may be off.
+LOOSE = {torch.float64: 1e-14, torch.float32: 2e-6, torch.float16: 2e-3,
+         torch.bfloat16: 1.6e-2}
+
+
+def test_the_table_has_the_rows_of_the_language():
+    assert set(FORMS) == set(OPS)
+
+
+def numbers(dtype: torch.dtype) -> list:
+    """Numbers on which operations differ, and ordinary ones."""
+    if dtype == torch.bool:
+        return [False, True]
+    if not dtype.is_floating_point:
+        about = torch.iinfo(dtype)
+        found = [0, 1, 2, 3, 5, 7, 8, 31, 63, 64, 100, about.max,
+                 about.max - 1]
+        return found + [0, 1] + ([-1, -2, -3, -7, -64, about.min + 1]
+                                 if about.min else [200, 255])
+    about = torch.finfo(dtype)
+    found = [0.0, 0.5, 1.0, 1.5, 2.5, 3.0, 0.1, 7.25, 20.0, 88.0, about.max,
+             about.tiny, about.tiny / 4, about.eps, float("inf")]
+    return found + [-one for one in found] + [float("nan")]
+
+
+def pairs(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every number with every other."""
+    both = list(product(numbers(dtype), repeat=2))
+    return tuple(torch.tensor(column, dtype=dtype)
+                 for column in zip(*both, strict=True))
+
+
+def takes(name: str, dtype: torch.dtype) -> bool:
+    """Whether PyTorch has the operation for this dtype."""
+    if name == "cast":
+        return False
+    if dtype == torch.bool:
+        return name in ASKING | BITS - {
+            "bitwise_left_shift", "bitwise_right_shift"} | {
+            "where", "maximum", "minimum"}
+    return name not in BITS if dtype in FLOATS else (
+        name in ASKING | BITS | ARITHMETIC)
+
+
+def kernels(dtype: torch.dtype) -> dict[str, tuple[Kernel, dict]]:
+    """A kernel for each operation on two columns of numbers."""
+    a, b = pairs(dtype)
+    made = {}
+    for name in OPS:
+        if not takes(name, dtype):
+            continue
+        given = {"left": a, "right": b}
+        if name in ("remainder", "fmod", "div_floor", "div_trunc", "pow"):
+            given = divisible(name, given)
+        made[name] = kernel(name, dtype, given), given
+    return made
+
+
+def divisible(name: str, given: dict) -> dict:
+    """Without what eager refuses, or gets wrong (NaN for fmod(1, 1e-39)).
+    """
+    a, b = given["left"], given["right"]
+    if not a.dtype.is_floating_point:
+        keep = b >= 0 if name == "pow" else (b != 0) & (b != -1)
+    else:
+        keep = ~((a / b).isinf() & a.isfinite() & (b != 0)) | (
+            torch.tensor(name in ("pow", "div_floor", "div_trunc")))
+    return {"left": a[keep], "right": b[keep]}
+
+
+def kernel(name: str, dtype: torch.dtype, given: dict) -> Kernel:
+    """`out = name(left, right)`, as many operands as it takes."""
+    count = len(given["left"])
+    (i,) = variables("i", count)
+    left, right = (load(buffer(which, count, dtype=dtype), i)
+                   for which in ("left", "right"))
+    result = torch.bool if name in ASKING else dtype
+    operands = (left, right) if name in TWO else (left,)
+    if name == "where":
+        operands = (Op("lt", (left, right), torch.bool), left, right)
+    out = buffer("out", count, dtype=result)
+    return Kernel(f"kernel_{name}", (i,), (), (Loop(
+        out, at(out, i), (i,), Op(name, operands, result)),))
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=lambda d: str(d)[6:])
+def test_every_operation_is_pytorchs(dtype):
+    made = kernels(dtype)
+    library = build.load("\n".join(
+        cpp.function(kernel) for kernel, _ in made.values()))
+    wrong = []
+    for name, (kernel, given) in made.items():
+        got = run_loaded(library, kernel, given)["out"]
+        want = reference(kernel, given)["out"]
+        wrong += differences(name, given, got, want)
+    assert not wrong, "\n".join(wrong[:40])
+
+
+def run_loaded(library, kernel: Kernel, given: dict) -> dict:
+    """What a kernel of a loaded library writes."""
+    made = {name: torch.zeros(int(of.elements), dtype=of.dtype)
+            for name, of in kernel.written.items()}
+    tensors = {**given, **made}
+    names = (*kernel.read, *kernel.written)
+    build.function(library, kernel.name, len(names))(
+        *(tensors[name].data_ptr() for name in names))
+    return made
+
+
+def differences(name: str, given: dict, got: torch.Tensor,
+                want: torch.Tensor) -> list[str]:
+    """A line for each element that is not PyTorch's."""
+    if want.dtype.is_floating_point:
+        limit = LOOSE[want.dtype]
+        same = torch.isclose(got.double(), want.double(), limit,
+                             torch.finfo(want.dtype).tiny, equal_nan=True)
+        signs = torch.signbit(got) == torch.signbit(want)
+        same &= signs | want.isnan()
+    else:
+        same = got == want
+    return [f"{name}({given['left'][k].item()!r}, "
+            f"{given['right'][k].item()!r}) = {got[k].item()!r}, not "
+            f"{want[k].item()!r}" for k in (~same).nonzero().flatten()]

@@ -1,0 +1,205 @@
+"""Replays give what the program gives, whatever the user holds on to."""
+
+import gc
+
+import pytest
+import torch
+
+from minicompile.replay import Region, region as region_module
+
+from tests.replay.fake import FakeDevice
+
+
+def inference(function, **settings):
+    """A Region of a forward alone, on the fake device."""
+    return Region(lambda inputs: function(*inputs), None, FakeDevice(),
+                  **settings)
+
+
+def values(count=4):
+    """Different inputs, all alive, so that no two lie at one address."""
+    return [torch.randn(3, 4) for _ in range(count)]
+
+
+def test_first_call_runs_then_records_then_replays():
+    region = inference(lambda x: (x + 1,))
+    for x in values(5):
+        torch.testing.assert_close(region.forward([x]), (x + 1,))
+    assert region.stats["first call"] == 1
+    assert region.stats["replayed"] == 4
+    assert region.stats["recorded"] == 1
+
+
+def test_an_input_that_stays_is_bound_and_not_copied():
+    x = torch.randn(8)
+    region = inference(lambda x: (x * 2,))
+    for _ in range(3):
+        x += 1
+        torch.testing.assert_close(region.forward([x]), (x * 2,))
+    assert region.stats["recorded"] == 1
+    assert region.forwards[0].inputs.copied == ()
+
+
+def test_a_static_input_that_is_replaced_gets_its_own_recording():
+    first, second = torch.randn(4), torch.randn(4)
+    region = inference(lambda w, x: (w * x,), static={0})
+    for w in (first, first, second, first, second, second):
+        x = torch.randn(4)
+        torch.testing.assert_close(region.forward([w, x]), (w * x,))
+    assert all(r.inputs.bound[0][0] == 0 for r in region.forwards)
+    assert len(region.forwards) == 2
+
+
+def test_an_output_held_from_an_earlier_call_keeps_its_value():
+    region = inference(lambda x: (x.exp(), x.sum()))
+    given = values(6)
+    held = [region.forward([x]) for x in given]
+    for x, found in zip(given, held, strict=True):
+        torch.testing.assert_close(found, (x.exp(), x.sum()))
+
+
+def test_a_call_may_be_given_the_result_of_the_same_call():
+    region = inference(lambda x: (x * 2 + 1,))
+    x = torch.zeros(3)
+    for _ in range(6):
+        x, = region.forward([x])
+    assert x.tolist() == [63.0] * 3
+
+
+def test_writing_to_an_output_changes_no_later_result():
+    region = inference(lambda x: (x + 1,))
+    for x in values():
+        found, = region.forward([x])
+        torch.testing.assert_close(found, x + 1)
+        found.zero_()
+
+
+def test_outputs_that_share_memory_still_share_it():
+    def function(x):
+        y = x + 1
+        return y, y.view(-1), y[1:], y.t()
+    region = inference(function)
+    for x in values():
+        y, flat, part, turned = region.forward([x])
+        y.add_(1)
+        torch.testing.assert_close(y, x + 2)
+        for other in (flat, part, turned):
+            assert (other.untyped_storage().data_ptr()
+                    == y.untyped_storage().data_ptr())
+        torch.testing.assert_close(flat.view(3, 4), x + 2)
+        torch.testing.assert_close(part, (x + 2)[1:])
+        torch.testing.assert_close(turned, (x + 2).t())
+
+
+def test_an_output_in_the_memory_of_an_input_is_that_of_this_call():
+    region = inference(lambda x, w: (x[1:], w, x + 1), static={1})
+    w = torch.randn(3)
+    for x in values():
+        part, same, _ = region.forward([x, w])
+        assert part.data_ptr() == x[1:].data_ptr()
+        assert same.data_ptr() == w.data_ptr()
+
+
+@pytest.mark.parametrize("make", [
+    lambda: torch.randn(4).expand(3, 4),
+    lambda: torch.randn(3, 8)[:, ::2],
+    lambda: torch.randn(4, 3).t(),
+    lambda: torch.randn(20)[1:].as_strided((4, 4), (2, 1)),
+    lambda: torch.randn(()),
+    lambda: torch.randn(0, 4),
+    lambda: torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+])
+def test_inputs_and_outputs_keep_their_strides(make):
+    region = inference(lambda x: (x + 1, x * 1))
+    for x in [make() for _ in range(4)]:
+        found, _ = region.forward([x])
+        torch.testing.assert_close(found, x + 1)
+        assert found.stride() == (x + 1).stride()
+
+
+def test_an_expanded_output_keeps_its_strides():
+    region = inference(lambda x: ((x + 1).expand(5, *x.shape),))
+    for x in values():
+        found, = region.forward([x])
+        torch.testing.assert_close(found, (x + 1).expand(5, 3, 4))
+        assert found.stride() == (0, 4, 1)
+
+
+def test_constants_among_inputs_and_outputs():
+    region = inference(lambda x, n: (x + n, None, n * 2))
+    for x, n in zip(values(6), (1, 1, 2, 1, 2, 2)):
+        found, nothing, number = region.forward([x, n])
+        torch.testing.assert_close(found, x + n)
+        assert nothing is None and number == 2 * n
+
+
+def test_what_cannot_be_recorded_runs_and_the_reason_is_counted():
+    def function(x):
+        if calls.pop():
+            raise RuntimeError("not while recording\nmore")
+        return (x + 1,)
+    calls = [False, False, True, False]
+    region = inference(function)
+    for x in values(3):
+        torch.testing.assert_close(region.forward([x]), (x + 1,))
+    assert region.stats == {
+        "first call": 1, "cannot be recorded: not while recording": 2}
+
+
+def test_an_exception_of_the_program_is_the_callers():
+    def function(x):
+        raise ValueError("the user's")
+    region = inference(function)
+    for x in values(3):
+        with pytest.raises(ValueError, match="the user's"):
+            region.forward([x])
+
+
+def test_nothing_is_replayed_while_the_device_refuses():
+    region = inference(lambda x: (x + 1,))
+    given = values(4)
+    for x in given[:3]:
+        region.forward([x])
+    region.device.reason = "the caller is recording"
+    torch.testing.assert_close(region.forward([given[3]]), (given[3] + 1,))
+    assert region.stats["the caller is recording"] == 1
+
+
+def test_the_list_of_inputs_is_emptied_by_a_replay():
+    region = inference(lambda x: (x + 1,))
+    for x in values(3):
+        given = [x]
+        region.forward(given)
+    assert given == []
+
+
+def test_recordings_are_bounded(monkeypatch):
+    monkeypatch.setattr(region_module, "EVER", 3)
+    region = inference(lambda w, x: (w * x,), static={0})
+    weights = values(8)
+    for w in weights:
+        torch.testing.assert_close(region.forward([w, w]), (w * w,))
+    assert len(region.forwards) == 3
+    assert region.stats["recorded 3 times already"] == 4
+    torch.testing.assert_close(
+        region.forward([weights[2], weights[2]]), (weights[2] ** 2,))
+    assert region.stats["replayed"] == 4
+
+
+def test_inference_mode_and_normal_mode_may_alternate():
+    region = inference(lambda x: (x + 1,))
+    for turn, x in enumerate(values(8)):
+        with torch.inference_mode(turn % 3 == 1):
+            found, = region.forward([x])
+            torch.testing.assert_close(found, x + 1)
+
+
+def test_a_dropped_region_leaves_nothing_behind():
+    import weakref
+    region = inference(lambda x: (x + 1,))
+    for x in values(3):
+        region.forward([x])
+    ghost = weakref.ref(region.forwards[0].outputs.clones[0])
+    del region
+    gc.collect()
+    assert ghost() is None
