@@ -128,7 +128,8 @@ def _reduce(reduction: str, value: torch.Tensor, count: int):
 
 def evaluate_schedule(schedule: Schedule, inputs: list) -> tuple:
     """The schedule's results for these tensors, computed step by step."""
-    storage: Storage = dict(schedule.constants)
+    storage: Storage = {name: tensor.as_strided(_span(tensor), (1,))
+                        for name, tensor in schedule.constants.items()}
     for buffer, tensor in zip(schedule.inputs, inputs, strict=True):
         if buffer is not None:
             storage[buffer.name] = _flat(tensor, buffer)
@@ -166,6 +167,12 @@ def _evaluate_extern(step: Extern, storage: Storage) -> None:
 def _flat(tensor: torch.Tensor, buffer: Buffer) -> torch.Tensor:
     """The memory of a tensor as one dimension, from its first element."""
     return tensor.detach().as_strided((int(buffer.elements),), (1,))
+
+
+def _span(tensor: torch.Tensor) -> tuple[int]:
+    """How many elements a tensor's memory spans, as a shape."""
+    return (1 + sum((size - 1) * step for size, step in zip(
+        tensor.shape, tensor.stride())) if tensor.numel() else 0,)
 
 
 def _resolve(leaf: object, storage: Storage) -> object:

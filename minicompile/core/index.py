@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 
 
@@ -67,7 +68,8 @@ class Index:
 
     def __init__(self, terms: Mapping[tuple[Atom, ...], int]):
         kept = [item for item in terms.items() if item[1]]
-        kept.sort(key=_order)
+        if len(kept) > 1:
+            kept.sort(key=_order)
         self.terms = tuple(kept)
         self._hash = hash(self.terms)
 
@@ -151,13 +153,13 @@ Size = Index
 
 def index(value: Index | Atom | int) -> Index:
     """An Index that is a constant, one atom, or `value` itself."""
-    match value:
-        case Index():
-            return value
-        case int():
-            return Index({(): value})
-        case _:
-            return Index({(value,): 1})
+    return value if isinstance(value, Index) else _single(value)
+
+
+@lru_cache(maxsize=10_000)
+def _single(value: Atom | int) -> Index:
+    """The Index that is a constant or one atom; made once for each."""
+    return Index({(): value} if isinstance(value, int) else {(value,): 1})
 
 
 def product(sizes: Iterable[Index | int]) -> Index:
@@ -309,7 +311,9 @@ def _order(term: tuple[tuple[Atom, ...], int]) -> tuple:
 
 def _term(atoms: tuple[Atom, ...], coefficient: int) -> str:
     """`3*i0*s1`; the coefficient 1 is left out."""
-    factors = [str(atom) for atom in atoms]
+    alone = len(atoms) == 1 and coefficient == 1
+    factors = [str(atom) if alone or isinstance(atom, (Symbol, Variable))
+               else f"({atom})" for atom in atoms]
     if coefficient == -1 and factors:
         return "-" + "*".join(factors)
     if coefficient != 1 or not factors:

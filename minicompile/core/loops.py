@@ -226,7 +226,7 @@ class Extern:
     """A call of an ATen operator on whole tensors.
 
     `args` and `kwargs` hold Views where tensors stand; `outputs` are the
-    buffers of its results, None for a result that is not a tensor.
+    buffers of its results, None for one that is no tensor or unread.
     """
 
     target: Callable

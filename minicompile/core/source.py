@@ -9,6 +9,7 @@ PyTorch keeps the same idea in torch/_dynamo/source.py.
 
 from __future__ import annotations
 
+import keyword
 from dataclasses import dataclass
 
 
@@ -81,7 +82,10 @@ class Attribute(Source):
     name: str
 
     def code(self) -> str:
-        return f"{self.owner.code()}.{self.name}"
+        if self.name.isascii() and self.name.isidentifier() and (
+                not keyword.iskeyword(self.name)):
+            return f"{self.owner.code()}.{self.name}"
+        return f"getattr({self.owner.code()}, {self.name!r})"
 
     @property
     def base(self) -> Source:

@@ -1,0 +1,314 @@
+"""compile(): a callable that traces once and then looks up what it made.
+
+In: a function or a module. Out: a callable that behaves the same. A call
+looks for an entry whose guards hold. If there is none, the function is
+traced, the graph goes down the pipeline, and the entry is kept.
+PyTorch's cache lookup is C++; the rest is torch/_dynamo/eval_frame.py
+and convert_frame.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import types
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from .core import log
+from .core.errors import (BackendError, OptionError, RecompileLimit,
+                          Unsupported)
+from .core.options import make_options
+from .guards import Check, build_check
+from .pipeline import BACKENDS, Lowered, list_backends, lower
+from .trace import Trace, trace
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What compile() was asked for; a wrong name is an OptionError."""
+
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    backend: str | Callable = "fused"
+    mode: str | None = None
+    options: dict | None = None
+
+    def __post_init__(self):
+        if callable(self.backend):
+            return
+        if self.backend in BACKENDS:
+            make_options(self.mode, self.options)
+        elif self.backend not in list_backends():
+            raise OptionError(
+                f"backend {self.backend!r} is unknown; allowed: a callable"
+                f" or one of {', '.join(map(repr, list_backends()))}")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One compiled graph: `run(L, F)` may be used where `check` holds."""
+
+    check: Check
+    run: Callable
+    trace: Trace
+    lowered: Lowered
+
+
+@dataclass
+class Stats:
+    """What has happened to a compiled function."""
+
+    graphs: int = 0
+    recompiles: int = 0
+    graph_breaks: int = 0
+    kernels: int = 0
+    fallbacks: Counter = field(default_factory=Counter)
+
+
+class Cache:
+    """The compiled entries of one function, most recent first."""
+
+    def __init__(self, function: types.FunctionType, settings: Settings,
+                 name: str):
+        self.function, self.settings = function, settings
+        self.name = name
+        self.lock = threading.RLock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget every entry and what was learnt."""
+        self.entries: tuple[Entry, ...] = ()
+        self.lookup: tuple[tuple[Check, Callable], ...] = ()
+        self.refused: set[tuple[type, ...]] = set()
+        self.stats = Stats()
+
+    def miss(self, locals: tuple) -> Callable | None:
+        """What runs this call, compiled if need be; None means eager."""
+        kinds = tuple(map(type, locals))
+        if kinds in self.refused or _someone_else_records():
+            return None
+        with self.lock:
+            for check, run in self.lookup:  # made by another thread
+                if check(locals, self.function):
+                    return run
+            try:
+                return self._compile(locals).run
+            except Unsupported as refusal:
+                if self.settings.fullgraph:
+                    raise
+                self._run_eager(kinds, refusal.kind, refusal.text())
+            except BackendError as failure:
+                if not self._options().suppress_errors:
+                    raise
+                self._run_eager(kinds, "backend error", str(failure))
+        return None
+
+    def _compile(self, locals: tuple) -> Entry:
+        """The entry for this call: traced, lowered, guarded and kept."""
+        self._say_why(locals)
+        traced = trace(self.function, locals)
+        log.show("graph_code", str(traced))
+        settings = self.settings
+        lowered = lower(traced.graph, traced.example_inputs,
+                        settings.backend, settings.mode, settings.options)
+        entry = link(traced, lowered)
+        self.entries = (entry, *self.entries)
+        self.lookup = tuple((e.check, e.run) for e in self.entries)
+        self.stats.graphs += 1
+        if lowered.fallback:
+            self.stats.fallbacks[lowered.fallback] += 1
+        self.stats.kernels += sum(len(program.kernels) for program
+                                  in lowered.programs.values())
+        return entry
+
+    def _say_why(self, locals: tuple) -> None:
+        """Log why the entries do not fit; refuse one more at the limit."""
+        if not self.entries:
+            return
+        reasons = [f"{self.name}: {failure}" for failure in
+                   self.entries[0].check.explain(locals, self.function)]
+        for reason in reasons:
+            log.show("recompiles", reason)
+        if len(self.entries) >= self._options().recompile_limit:
+            text = "\n".join([f"{self.name} was compiled {len(self.entries)} "
+                              "times, which is the recompile_limit; last:",
+                              *reasons])
+            if self.settings.fullgraph:
+                raise RecompileLimit(text)
+            raise Unsupported("recompile limit", text)
+        self.stats.recompiles += 1
+
+    def _run_eager(self, kinds: tuple, kind: str, why: str) -> None:
+        """Let calls with arguments of these types run eager; warn."""
+        self.refused.add(kinds)
+        self.stats.fallbacks[kind] += 1
+        log.warn_once(f"minicompile runs {self.name} as eager: {why}")
+
+    def _options(self):
+        ours = self.settings.backend in tuple(BACKENDS)
+        return make_options(self.settings.mode if ours else None,
+                            self.settings.options if ours else None)
+
+
+def link(traced: Trace, lowered: Lowered) -> Entry:
+    """The entry: fetch the graph's inputs, run it, rebuild the result."""
+    fetch = ", ".join(source.code() for source in traced.sources)
+    text = (f"{traced.finish}\n\n\ndef run(L, F):\n"
+            f"    return finish(L, F, graph([{fetch}]))\n")
+    names = {**traced.constants, "graph": lowered.call}
+    exec(text, names)
+    return Entry(build_check(traced.guards, traced.constants),
+                 names["run"], traced, lowered)
+
+
+def _someone_else_records() -> bool:
+    """Whether a dispatch or function mode must see eager's operators."""
+    return bool(torch._C._len_torch_dispatch_stack()
+                or torch._C._len_torch_function_stack()
+                or torch.compiler.is_compiling())
+
+
+def wrap(function: types.FunctionType, settings: Settings,
+         name: str | None = None) -> Callable:
+    """The compiled form of a Python function, of the same signature."""
+    cache = Cache(function, settings, name or function.__qualname__)
+    bind, count = make_bind(function), positional_count(function)
+
+    @functools.wraps(function)
+    def compiled(*args, **kwargs):
+        if kwargs or len(args) != count:
+            try:
+                locals = bind(*args, **kwargs)
+            except TypeError:
+                return function(*args, **kwargs)
+        else:
+            locals = args
+        for check, run in cache.lookup:
+            if check(locals, function):
+                return run(locals, function)
+        run = cache.miss(locals)
+        if run is None:
+            return function(*args, **kwargs)
+        return run(locals, function)
+
+    compiled.cache, compiled.stats = cache, lambda: cache.stats
+    _caches.add(cache)
+    return compiled
+
+
+def positional_count(function: types.FunctionType) -> int:
+    """How many arguments, all positional, are the locals as they are."""
+    code = function.__code__
+    stars = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return -1 if stars or code.co_kwonlyargcount else code.co_argcount
+
+
+def make_bind(function: types.FunctionType) -> Callable:
+    """A function of the same signature that returns its local values.
+
+    They come in the order of `co_varnames`: positional, keyword-only,
+    then the tuple and the dict of those left over.
+    """
+    code, flags = function.__code__, function.__code__.co_flags
+    names = code.co_varnames
+    first, last = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    rest = names[last:last + bool(flags & inspect.CO_VARARGS)]
+    others = names[last + len(rest):][:bool(flags & inspect.CO_VARKEYWORDS)]
+    parameters = list(names[:first])
+    if code.co_posonlyargcount:
+        parameters.insert(code.co_posonlyargcount, "/")
+    if rest or last > first:
+        parameters.append("*" + "".join(rest))
+    parameters += names[first:last] + tuple("**" + n for n in others)
+    values = "".join(f"{n}, " for n in (*names[:last], *rest, *others))
+    scope: dict = {}
+    exec(f"def bind({', '.join(parameters)}): return ({values})", scope)
+    scope["bind"].__defaults__ = function.__defaults__
+    scope["bind"].__kwdefaults__ = function.__kwdefaults__
+    return scope["bind"]
+
+
+class OptimizedModule(nn.Module):
+    """A module whose calls are compiled; all else is `_orig_mod`'s."""
+
+    def __init__(self, module: nn.Module, settings: Settings):
+        super().__init__()
+        self._orig_mod = module
+        object.__setattr__(self, "_compiled", wrap(
+            _call, settings, type(module).__qualname__))
+        self.train(module.training)
+
+    def forward(self, *args, **kwargs):
+        return self._compiled(self._orig_mod, *args, **kwargs)
+
+    def stats(self) -> Stats:
+        return self._compiled.cache.stats
+
+    @property
+    def cache(self) -> Cache:
+        return self._compiled.cache
+
+    def __getattr__(self, name: str):
+        if name == "_orig_mod":
+            return self._modules[name]
+        return getattr(self._orig_mod, name)
+
+
+def _call(target, *args, **kwargs):
+    """Any callable, called: what is traced for a module or an object."""
+    return target(*args, **kwargs)
+
+
+def compile(model: Callable | None = None, *, fullgraph: bool = False,
+            dynamic: bool | None = None, backend: str | Callable = "fused",
+            mode: str | None = None, options: dict | None = None,
+            disable: bool = False) -> Callable:
+    """`model`, compiled at its first call; also a decorator.
+
+    Takes a function, a method, a module or any callable, and the
+    arguments of torch.compile. The result has `stats()`. Raises
+    OptionError for an unknown option, mode or backend at once,
+    Unsupported at a call if `fullgraph` and the function cannot be
+    traced whole. PyTorch's is torch/__init__.py.
+    """
+    settings = Settings(fullgraph, dynamic, backend, mode, options)
+    if model is None:
+        return lambda function: compile(
+            function, fullgraph=fullgraph, dynamic=dynamic,
+            backend=backend, mode=mode, options=options, disable=disable)
+    if not callable(model):
+        raise TypeError(f"compile() takes a callable, not {model!r}")
+    if disable:
+        return model
+    match model:
+        case nn.Module():
+            return OptimizedModule(model, settings)
+        case types.MethodType():
+            compiled = wrap(model.__func__, settings)
+            bound = functools.partial(compiled, model.__self__)
+        case types.FunctionType():
+            return wrap(model, settings)
+        case _:
+            name = getattr(model, "__qualname__", type(model).__qualname__)
+            compiled = wrap(_call, settings, name)
+            bound = functools.partial(compiled, model)
+    bound.cache, bound.stats = compiled.cache, compiled.stats
+    return bound
+
+
+#: Every live cache, for reset().
+_caches: weakref.WeakSet[Cache] = weakref.WeakSet()
+
+
+def reset() -> None:
+    """Forget every compiled entry and every warning shown."""
+    for cache in list(_caches):
+        cache.clear()
+    log.forget_warnings()

@@ -1,0 +1,147 @@
+"""From a traced graph to something that runs: split, fuse, emit, replay.
+
+In: an FX graph in PyTorch's own operators, and example inputs. Out: a
+callable on lists of tensors, with what each stage made of the graph.
+This is everything after the trace, and so a backend in PyTorch's sense;
+theirs is torch/_inductor/compile_fx.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import fx
+
+from . import budget, emit, fusion, replay, split
+from .core import log
+from .core.errors import BackendError, CompilerMissing
+from .core.loops import Schedule
+from .core.options import Options, make_options
+
+Boxed = Callable[[list], tuple]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph brought down the pipeline, with what each stage made of it.
+
+    `call` runs it on a list of tensors. Schedules and programs are named
+    "forward" and "backward"; what a backend does not make is absent.
+    """
+
+    call: Boxed
+    joint: split.Joint | None = None
+    pair: split.Pair | None = None
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+    programs: dict[str, emit.Program] = field(default_factory=dict)
+    fallback: str = ""  # why a shallower backend was taken, if one was
+
+
+def lower_eager(graph: fx.GraphModule, inputs: Sequence,
+                options: Options) -> Lowered:
+    """The traced graph itself, operator by operator."""
+    return Lowered(lambda given: graph(*given))
+
+
+def lower_split(graph: fx.GraphModule, inputs: Sequence,
+                options: Options) -> Lowered:
+    """Forward and backward graphs, run operator by operator.
+
+    What the split cannot express runs as it was traced, and says so.
+    """
+    try:
+        joint = split.record(graph, inputs)
+    except BackendError as refusal:
+        log.warn_once(f"minicompile runs a graph as traced: {refusal}")
+        return replace(lower_eager(graph, inputs, options),
+                       fallback=str(refusal))
+    log.show("joint_graph", str(joint))
+    saved = budget.choose(joint, options.activation_memory_budget,
+                          cut=split.cut)
+    pair = split.partition(joint, saved)
+    runs = {name: interpret(half) for name, half in pair.halves().items()}
+    return Lowered(split.make_runtime(joint, pair, **runs), joint, pair)
+
+
+def lower_fused(graph: fx.GraphModule, inputs: Sequence,
+                options: Options) -> Lowered:
+    """The whole pipeline: forward and backward as compiled programs.
+
+    Where there is no compiler, the split graphs run, with a warning.
+    """
+    lowered = lower_split(graph, inputs, options)
+    if lowered.pair is None:
+        return lowered
+    schedules, programs = {}, {}
+    try:
+        for name, half in lowered.pair.halves().items():
+            schedules[name] = fusion.fuse(half)
+            log.show("fusion", str(schedules[name]))
+            programs[name] = emit.emit(schedules[name], options)
+            log.show("output_code", programs[name].source)
+    except CompilerMissing as missing:
+        log.warn_once(f"minicompile does not fuse: {missing}")
+        return replace(lowered, schedules=schedules, fallback=str(missing))
+    runs = {name: program.run for name, program in programs.items()}
+    if options.cudagraphs:
+        runs = replay.record(runs, lowered.pair)
+    call = split.make_runtime(lowered.joint, lowered.pair, **runs)
+    return replace(lowered, call=call, schedules=schedules,
+                   programs=programs)
+
+
+def interpret(half: fx.GraphModule) -> Boxed:
+    """A graph as a boxed call, operator by operator."""
+    return lambda given: half(*given)
+
+
+#: What compile(backend=...) names: the pipeline, cut off at three depths.
+BACKENDS: dict[str, Callable[..., Lowered]] = {
+    "eager": lower_eager, "split": lower_split, "fused": lower_fused}
+
+
+def register_backend(name: str, function: Callable) -> None:
+    """Let compile(backend=name) hand its graphs to `function`.
+
+    `function(graph_module, example_inputs)` returns a callable on the
+    same inputs, as a backend of torch.compile does.
+    """
+    BACKENDS[name] = lambda graph, inputs, options: Lowered(
+        _boxed(function(graph, list(inputs))))
+
+
+def list_backends() -> list[str]:
+    """The names compile(backend=...) takes: ours, then PyTorch's."""
+    theirs = [name for name in torch.compiler.list_backends(exclude_tags=())
+              if name != "minicompile"]
+    return [*BACKENDS, *(name for name in theirs if name not in BACKENDS)]
+
+
+def lower(graph: fx.GraphModule, inputs: Sequence, backend: str | Callable,
+          mode: str | None = None, options: dict | None = None) -> Lowered:
+    """The graph lowered by a backend: one of ours, PyTorch's, or yours."""
+    if callable(backend):
+        return Lowered(_boxed(backend(graph, list(inputs))))
+    if backend in BACKENDS:
+        return BACKENDS[backend](graph, inputs, make_options(mode, options))
+    return Lowered(_boxed(torch.compile(
+        graph, backend=backend, mode=mode, options=options)))
+
+
+def _boxed(function: Callable) -> Boxed:
+    """A function of tensors as a boxed call."""
+    return lambda given: tuple(function(*given))
+
+
+def backend(graph: fx.GraphModule, example_inputs: Sequence, *,
+            mode: str | None = None, options: dict | None = None):
+    """Everything after the trace, as a backend of torch.compile.
+
+    `torch.compile(f, backend="minicompile")` comes here. Takes and
+    returns what any backend does: a graph with its example inputs, and a
+    callable on such inputs that returns a tuple.
+    """
+    run = lower(graph, example_inputs, "fused", mode, options).call
+    return lambda *given: run(list(given))

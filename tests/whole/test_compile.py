@@ -1,0 +1,292 @@
+"""The public surface: what compile() takes, keeps, refuses and says."""
+
+import subprocess
+import sys
+import textwrap
+import warnings
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import minicompile
+from tests.same import assert_same
+
+
+def affine(x, scale=2, *, shift=1):
+    return x * scale + shift
+
+
+def spread(x, *more, scale=1, **named):
+    return sum(more, x) * scale + named["last"]
+
+
+def closure_over(weight):
+    def inner(x):
+        return x @ weight
+    return inner
+
+
+class Twice:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def method(self, x):
+        return x * self.factor
+
+    def __call__(self, x):
+        return x + self.factor
+
+
+def test_defaults_and_keywords():
+    compiled = assert_same(affine, torch.randn(3))
+    x = torch.randn(3)
+    torch.testing.assert_close(compiled(x, shift=5), affine(x, shift=5))
+    torch.testing.assert_close(compiled(x, 3, shift=5), x * 3 + 5)
+    torch.testing.assert_close(compiled(x=x), affine(x))
+
+
+def test_star_arguments():
+    compiled = minicompile.compile(spread, fullgraph=True)
+    x, y, z = torch.randn(3, 4)
+    torch.testing.assert_close(compiled(x, y, z, scale=2, last=y),
+                               spread(x, y, z, scale=2, last=y))
+
+
+def test_closures_methods_and_callable_objects():
+    x, w = torch.randn(3, 4), torch.randn(4, 5, requires_grad=True)
+    got = minicompile.compile(closure_over(w), fullgraph=True)(x)
+    torch.testing.assert_close(got, x @ w)
+    thing = Twice(3)
+    torch.testing.assert_close(minicompile.compile(thing.method)(x), x * 3)
+    torch.testing.assert_close(minicompile.compile(thing)(x), x + 3)
+    thing.factor = 7
+    torch.testing.assert_close(minicompile.compile(thing)(x), x + 7)
+
+
+def test_as_a_decorator_with_and_without_arguments():
+    @minicompile.compile
+    def plain(x):
+        return x + 1
+
+    @minicompile.compile(backend="eager", fullgraph=True)
+    def given(x):
+        return x + 2
+
+    x = torch.zeros(2)
+    assert plain(x).tolist() == [1, 1] and given(x).tolist() == [2, 2]
+    assert plain.__name__ == "plain"
+
+
+def test_disable_gives_the_function_back():
+    assert minicompile.compile(affine, disable=True) is affine
+
+
+def test_another_shape_compiles_another_entry():
+    compiled = minicompile.compile(affine, fullgraph=True)
+    for size in (3, 4, 3, 4, 5):
+        compiled(torch.randn(size))
+    assert compiled.stats().graphs == 3
+    assert compiled.stats().recompiles == 2
+
+
+def test_the_reason_of_a_recompile_is_logged(monkeypatch, caplog):
+    monkeypatch.setenv("MINICOMPILE_LOGS", "recompiles")
+    compiled = minicompile.compile(affine)
+    with caplog.at_level("INFO", logger="minicompile"):
+        compiled(torch.randn(3))
+        compiled(torch.randn(4))
+    (record,) = caplog.records
+    assert "x" in record.message and "3" in record.message \
+        and "4" in record.message
+
+
+def test_the_limit_of_recompiles(monkeypatch):
+    options = {"recompile_limit": 2}
+    compiled = minicompile.compile(affine, options=options)
+    with pytest.warns(UserWarning, match="recompile_limit"):
+        for size in range(2, 6):
+            assert compiled(torch.zeros(size)).shape == (size,)
+    assert compiled.stats().graphs == 2
+    strict = minicompile.compile(affine, options=options, fullgraph=True)
+    with pytest.raises(minicompile.RecompileLimit, match="2 times"):
+        for size in range(2, 6):
+            strict(torch.zeros(size))
+
+
+def printing(x):
+    print("seen", end="")
+    return x + 1
+
+
+def test_what_cannot_be_followed_runs_eager_once_and_says_so(capsys):
+    minicompile.reset()
+    compiled = minicompile.compile(printing)
+    with pytest.warns(UserWarning, match=r"test_compile.py:\d+") as warned:
+        assert compiled(torch.zeros(2)).tolist() == [1, 1]
+        assert compiled(torch.zeros(2)).tolist() == [1, 1]
+    assert len(warned) == 1
+    assert capsys.readouterr().out == "seenseen"
+    assert sum(compiled.stats().fallbacks.values()) == 1
+    with pytest.raises(minicompile.Unsupported, match="print"):
+        minicompile.compile(printing, fullgraph=True)(torch.zeros(2))
+
+
+def test_wrong_names_list_what_is_allowed():
+    for wrong, right in (({"backend": "fusd"}, "fused"),
+                         ({"mode": "fast"}, "reduce-overhead"),
+                         ({"options": {"budget": 1}},
+                          "activation_memory_budget")):
+        with pytest.raises(minicompile.OptionError, match=right):
+            minicompile.compile(affine, **wrong)
+    for bad in (2.0, -0.1, "half", True):
+        with pytest.raises(minicompile.OptionError):
+            minicompile.compile(
+                affine, options={"activation_memory_budget": bad})
+    with pytest.raises(TypeError, match="callable"):
+        minicompile.compile(3)
+
+
+def fails(x):
+    raise KeyError("the user's own")
+
+
+def wrong_shapes(x):
+    return x @ torch.zeros(17, 2)
+
+
+@pytest.mark.parametrize("fn", [fails, wrong_shapes])
+def test_the_users_exceptions_are_eager_s(fn):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert_same(fn, torch.zeros(3), fallback=True)
+
+
+def chain(x):
+    return torch.relu(x * 2 + 1).sum(-1)
+
+
+INPUTS = {
+    "empty": torch.zeros(0, 3),
+    "empty rows": torch.zeros(3, 0),
+    "zero-dim": torch.tensor(2.5),
+    "transposed": torch.randn(4, 3).T,
+    "sliced": torch.randn(8, 6)[::2, 1::2],
+    "expanded": torch.randn(1, 5).expand(3, 5),
+    "float64": torch.randn(3, 4, dtype=torch.float64),
+    "float16": torch.randn(3, 4).half(),
+    "bfloat16": torch.randn(3, 4).bfloat16(),
+    "int64": torch.randint(-9, 9, (3, 4)),
+    "int32": torch.randint(-9, 9, (3, 4), dtype=torch.int32),
+    "uint8": torch.randint(0, 255, (3, 4), dtype=torch.uint8),
+    "bool": torch.rand(3, 4) > 0.5,
+    "gradient": torch.randn(3, 4, requires_grad=True),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_inputs_of_every_kind(name):
+    assert_same(chain, INPUTS[name])
+
+
+def nothing_to_do():
+    return 3
+
+
+def no_tensors(a, b=2):
+    return a + b
+
+
+def test_no_tensors_at_all():
+    assert minicompile.compile(no_tensors)(1) == 3
+    assert minicompile.compile(nothing_to_do)() == 3
+
+
+def writes(x, y):
+    x.add_(1)
+    y[0] = 5
+    return x * y
+
+
+def test_inputs_written_to_are_seen_written():
+    assert_same(writes, torch.randn(3), torch.randn(3))
+
+
+def several(x, y):
+    return {"sum": x + y, "same": x, "pair": (y * 2, [x.sum(), None, 3])}
+
+
+def test_results_keep_their_structure_and_identity():
+    x, y = torch.randn(3), torch.randn(3)
+    assert_same(several, x, y)
+    assert minicompile.compile(several)(x, y)["same"] is x
+
+
+def uses_grad(x, w):
+    with torch.no_grad():
+        scale = (x * x).mean()
+    return F.gelu(x @ w) / scale
+
+
+def test_gradients_through_a_no_grad_region():
+    assert_same(uses_grad, torch.randn(3, 4, requires_grad=True),
+                torch.randn(4, 5, requires_grad=True))
+
+
+def test_grad_mode_is_guarded():
+    compiled = minicompile.compile(affine, fullgraph=True)
+    x = torch.randn(3, requires_grad=True)
+    assert compiled(x).requires_grad
+    with torch.no_grad():
+        assert not compiled(x).requires_grad
+    assert compiled.stats().graphs == 2
+
+
+def test_torch_compile_takes_us_as_a_backend():
+    x = torch.randn(3, 4, requires_grad=True)
+    compiled = torch.compile(chain, backend=minicompile.backend)
+    got, want = compiled(x), chain(x)
+    torch.testing.assert_close(got, want)
+    (mine,) = torch.autograd.grad(got.sum(), x)
+    (theirs,) = torch.autograd.grad(want.sum(), x)
+    torch.testing.assert_close(mine, theirs)
+
+
+def test_any_callable_and_torch_s_backends_take_our_graphs():
+    seen = []
+
+    def mine(graph, inputs):
+        seen.append((graph, inputs))
+        return graph
+
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(
+        minicompile.compile(chain, backend=mine)(x), chain(x))
+    assert isinstance(seen[0][0], torch.fx.GraphModule)
+    torch.testing.assert_close(minicompile.compile(
+        chain, backend="aot_eager", fullgraph=True)(x), chain(x))
+    minicompile.register_backend("mine", mine)
+    assert "mine" in minicompile.list_backends()
+
+
+def test_without_a_compiler_the_graph_runs_eager(tmp_path):
+    """No g++ on the path: one warning that says how to install it."""
+    code = textwrap.dedent("""
+        import warnings, torch, minicompile
+        def f(x): return torch.relu(x) * 2
+        if __name__ == "__main__":
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                x = torch.randn(4)
+                got = minicompile.compile(f)(x)
+            assert torch.equal(got, f(x))
+            print([str(w.message) for w in seen if "g++" in str(w.message)])
+    """)
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    ran = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True,
+        env={"PATH": str(tmp_path), "PYTHONPATH": ".", "HOME": str(tmp_path),
+             "MINICOMPILE_CACHE_DIR": str(tmp_path / "cache")}, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "install" in ran.stdout and ran.stdout.count("g++") >= 1

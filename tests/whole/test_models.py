@@ -1,0 +1,99 @@
+"""The book's models, compiled: results, gradients and training."""
+
+import copy
+
+import pytest
+import torch
+
+import minicompile
+from minicompile.models import MODELS, build
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def relative(got, want):
+    """The largest error, relative to the largest value."""
+    return float((got.double() - want).abs().max()
+                 / want.abs().max().clamp(min=1e-30))
+
+
+def loss_and_gradients(model, batch):
+    model.zero_grad()
+    loss = model(*batch)
+    loss.backward()
+    return [loss.detach(), *(p.grad for p in model.parameters())]
+
+
+def batch_in(batch, dtype):
+    return [x.to(dtype) if x.is_floating_point() else x for x in batch]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("backend", ["eager", "split", "fused"])
+@pytest.mark.parametrize("name", MODELS)
+def test_loss_and_gradients_are_as_exact_as_eager(name, backend, device):
+    """At most 1e-5 from fp64, or twice as far as eager itself."""
+    model, batch = build(name, device)
+    exact = loss_and_gradients(copy.deepcopy(model).double(),
+                               batch_in(batch, torch.float64))
+    eager = loss_and_gradients(copy.deepcopy(model), batch)
+    compiled = minicompile.compile(model, backend=backend, fullgraph=True)
+    ours = loss_and_gradients(compiled, batch)
+    assert compiled.stats().graphs == 1
+    for got, theirs, want in zip(ours, eager, exact, strict=True):
+        assert got.dtype == theirs.dtype and got.shape == theirs.shape
+        assert relative(got, want) <= max(1e-5, 2 * relative(theirs, want))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [
+    torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("name", MODELS)
+def test_twenty_training_steps_follow_eager(name, dtype, device):
+    if dtype == torch.bfloat16 and device == "cpu":
+        pytest.skip("bf16 training is judged on the GPU")
+    model, batch = build(name, device)
+    model, batch = model.to(dtype), batch_in(batch, dtype)
+    twin = copy.deepcopy(model)
+    ours = train(minicompile.compile(model, fullgraph=True), batch)
+    theirs = train(twin, batch)
+    assert ours[-1] < ours[0]
+    tolerance = 2e-3 if dtype == torch.float32 else 5e-2
+    torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs),
+                               rtol=tolerance, atol=tolerance)
+
+
+def train(model, batch, steps=20):
+    """The loss at each step of AdamW."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(*batch)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    return losses
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_inference_needs_no_backward(name):
+    model, batch = build(name)
+    model.eval()
+    compiled = minicompile.compile(model, fullgraph=True)
+    with torch.no_grad():
+        got, want = compiled(*batch), model(*batch)
+    torch.testing.assert_close(got, want)
+    (entry,) = compiled.cache.entries
+    assert list(entry.lowered.programs) == ["forward"]
+    assert not got.requires_grad
+
+
+def test_state_dict_and_attributes_are_those_of_the_module():
+    model, _ = build("mlp")
+    compiled = minicompile.compile(model)
+    assert list(compiled.state_dict()) == [
+        "_orig_mod." + key for key in model.state_dict()]
+    assert compiled.layers is model.layers
+    compiled.eval()
+    assert not model.training
