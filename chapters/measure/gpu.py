@@ -1,0 +1,118 @@
+"""What the whole compiler is worth on a GPU, beside eager and torch.compile.
+
+    python -m chapters.measure.gpu            all of it, some 5 minutes
+    python -m chapters.measure.gpu calls      one part
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+
+import torch
+from torch import nn
+
+import minicompile
+from chapters.measure.cpu import (gelu_of_layer_norm, plus_one, softmax,
+                                  step, ten_pointwise)
+from chapters.measure.timing import compare, save
+from minicompile.models import MODELS, build
+
+
+def layer_norm(x):
+    return nn.functional.layer_norm(x, (x.shape[-1],))
+
+
+def big(count: int = 1):
+    return tuple(torch.randn(16384, 16384, device="cuda",
+                             dtype=torch.bfloat16) for _ in range(count))
+
+
+#: name -> (function, how many inputs); all read once, one output written.
+KERNELS = {
+    "layer_norm": (layer_norm, 1),
+    "softmax": (softmax, 1),
+    "gelu(layer_norm(x))*2": (gelu_of_layer_norm, 1),
+    "ten pointwise": (ten_pointwise, 2),
+}
+
+
+def bandwidth() -> None:
+    """TB/s of the bytes that must move, 16384 x 16384 in bf16."""
+    (source,) = big()
+    target = torch.empty_like(source)
+    size = source.numel() * source.element_size()
+    copying = compare({"copy": lambda: target.copy_(source)}, cuda=True)
+    top = 2 * size / copying["copy"] / 1e12
+    rows = [{"what": "copy", "minicompile TB/s": top, "of copy": 1.0}]
+    for name, (fn, count) in KERNELS.items():
+        args = big(count)
+        torch._dynamo.reset()
+        seconds = compare({
+            "eager": lambda f=fn, a=args: f(*a),
+            "torch.compile": lambda f=torch.compile(fn), a=args: f(*a),
+            "minicompile": lambda f=minicompile.compile(fn), a=args: f(*a),
+        }, cuda=True)
+        rate = {who: (count + 1) * size / t / 1e12
+                for who, t in seconds.items()}
+        rows.append({"what": name, **{f"{who} TB/s": r
+                                      for who, r in rate.items()},
+                     "of copy": rate["minicompile"] / top})
+    save("gpu_bandwidth", rows)
+
+
+def calls() -> None:
+    """Microseconds a call where the work is nothing."""
+    rows = []
+    x = torch.randn(16, device="cuda")
+    layers = nn.Sequential(*(nn.Linear(16, 16) for _ in range(20))).cuda()
+    cases = (("x + 1, 16 elements", plus_one, x, None),
+             ("20 x Linear(16, 16)", layers, x[None], None),
+             ("x + 1, reduce-overhead", plus_one, x, "reduce-overhead"),
+             ("20 x Linear, reduce-overhead", layers, x[None],
+              "reduce-overhead"))
+    for name, fn, given, mode in cases:
+        torch._dynamo.reset()
+        with torch.no_grad():
+            seconds = compare({
+                "eager": lambda f=fn, a=given: f(a),
+                "torch.compile": lambda f=torch.compile(
+                    fn, mode=mode), a=given: f(a),
+                "minicompile": lambda f=minicompile.compile(
+                    fn, mode=mode), a=given: f(a),
+            }, cuda=True)
+        rows.append({"what": name, **{f"{who} us": t * 1e6
+                                      for who, t in seconds.items()}})
+    save("gpu_calls", rows)
+
+
+def models() -> None:
+    """A forward and backward of each model, fp32 and bf16."""
+    rows = []
+    for name in MODELS:
+        for dtype in (torch.float32, torch.bfloat16):
+            model, batch = build(name, "cuda")
+            model = model.to(dtype)
+            batch = [b.to(dtype) if b.is_floating_point() else b
+                     for b in batch]
+            torch._dynamo.reset()
+            seconds = compare({
+                "eager": step(copy.deepcopy(model), batch),
+                "torch.compile": step(
+                    torch.compile(copy.deepcopy(model)), batch),
+                "minicompile": step(
+                    minicompile.compile(copy.deepcopy(model)), batch),
+                "minicompile replay": step(minicompile.compile(
+                    copy.deepcopy(model), mode="reduce-overhead"), batch),
+            }, cuda=True)
+            rows.append({"model": name, "dtype": str(dtype)[6:],
+                         **{f"{who} ms": t * 1e3
+                            for who, t in seconds.items()}})
+    save("gpu_models", rows)
+
+
+PARTS = {"bandwidth": bandwidth, "calls": calls, "models": models}
+
+if __name__ == "__main__":
+    for part in sys.argv[1:] or PARTS:
+        PARTS[part]()

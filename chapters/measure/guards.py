@@ -1,0 +1,120 @@
+"""What checking guards costs: each question, and whole checks.
+
+Beside torch.compile's whole dispatch: its backend here returns a result
+made before, so that what is left is finding the entry. Writes
+chapters/results/guards.json. Run: python -m chapters.measure.guards
+"""
+
+from __future__ import annotations
+
+import timeit
+from operator import getitem, is_
+
+import torch
+from torch import nn
+
+from chapters.measure.timing import compare, save
+from minicompile.core.guard import Guard, TensorFacts
+from minicompile.core.source import Item, Local
+from minicompile.guards import build_check
+from minicompile.trace import trace
+
+#: One question each, on a tensor `x` and lists of 100 objects.
+QUESTIONS = {
+    "type(x) is Tensor": 1, "x.dtype is float32": 1,
+    "x.shape == (4, 8)": 1, "x.stride() == (8, 1)": 1,
+    "x.is_contiguous()": 1, "x.device == cpu": 1, "x.is_cpu": 1,
+    "x.requires_grad": 1, "is_grad_enabled()": 1,
+    "d['a'] is value": 1, "id(x) == address": 1,
+    "all(map(is_, map(getitem, dicts, keys), values))": 100}
+
+
+def facts(x: torch.Tensor) -> TensorFacts:
+    return TensorFacts(type(x), x.dtype, x.device, tuple(x.shape),
+                       x.stride(), x.requires_grad)
+
+
+def add_one(x):
+    return x + 1
+
+
+def call(target, *args, **kwargs):
+    return target(*args, **kwargs)
+
+
+def questions() -> list[dict]:
+    """Nanoseconds of each question, the best of many tries."""
+    x, values = torch.zeros(4, 8), [object() for _ in range(100)]
+    names = {"x": x, "Tensor": torch.Tensor, "float32": torch.float32,
+             "cpu": torch.device("cpu"), "address": id(x), "is_": is_,
+             "is_grad_enabled": torch.is_grad_enabled, "getitem": getitem,
+             "values": values, "value": values[0], "d": {"a": values[0]},
+             "dicts": [{"a": value} for value in values],
+             "keys": ["a"] * 100}
+    empty = _best("pass", names)
+    return [{"question": text, "ns": (_best(text, names) - empty) / items}
+            for text, items in QUESTIONS.items()]
+
+
+def _best(text: str, names: dict) -> float:
+    """Nanoseconds of running `text` once."""
+    runs = 20_000 if len(text) < 40 else 1000
+    return min(timeit.repeat(text, globals=names, number=runs,
+                             repeat=25)) / runs * 1e9
+
+
+def checks() -> list[dict]:
+    """Microseconds of whole checks, beside torch.compile's dispatch."""
+    x, rows = torch.zeros(4, 4), []
+    cases = [("x + 1", add_one, (x,), add_one)]
+    for count in (1, 10, 50, 100):
+        model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(count)))
+        cases.append((f"{count} x Linear", call, (model, (x,), {}), model))
+    for name, function, locals, target in cases:
+        traced = trace(function, locals)
+        check = build_check(traced.guards, traced.constants)
+        assert check(locals, function)
+        torch._dynamo.reset()
+        theirs = torch.compile(target, backend=_ready)
+        median = compare({
+            "check": lambda f=check.function, L=locals, F=function: f(L, F),
+            "torch.compile": lambda theirs=theirs: theirs(x)})
+        rows.append({"case": name, "guards": len(check.guards),
+                     "lines": check.source.count("\n"),
+                     **{key: each * 1e6 for key, each in median.items()}})
+    return rows
+
+
+def tensor_checks() -> dict[str, float]:
+    """Nanoseconds for all facts of one tensor, of a hundred in a row."""
+    from torch._C._dynamo.guards import TensorGuards
+    tensors = [torch.zeros(4, 4) for _ in range(100)]
+    guards = [Guard(Item(Local("x", 0), at), "tensor", facts(tensor))
+              for at, tensor in enumerate(tensors)]
+    check = build_check(guards, {})
+    theirs = TensorGuards(*tensors, dynamic_dims_sizes=None,
+                          dynamic_dims_strides=None)
+    assert check((tensors,), None) and theirs.check(*tensors)
+    median = compare({"ours": lambda: check.function((tensors,), None),
+                      "theirs": lambda: theirs.check(*tensors)})
+    return {who: seconds * 1e7 for who, seconds in median.items()}
+
+
+def _ready(gm, example_inputs):
+    """A backend whose graph costs nothing: its result is kept."""
+    kept = []
+
+    def run(*inputs):
+        if not kept:
+            kept.append(tuple(gm(*inputs)))
+        return kept[0]
+    return run
+
+
+def main() -> None:
+    save("guards", checks(), questions=questions(),
+         tensor_ns=tensor_checks())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""What tracing costs: ours beside Dynamo's, both with nothing behind.
+
+Counts what a trace goes through (frames, instructions, operators) and
+what it leaves (nodes, guards), and times both front ends, warm, taking
+turns. Writes chapters/results/trace.json.
+Run: python -m chapters.measure.trace
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import torch
+
+from chapters._book.running import block, inputs
+from chapters.measure.timing import save
+from minicompile import models
+from minicompile.trace import trace
+from minicompile.trace.frame import Frame
+
+
+def call(target, *args, **kwargs):
+    """What is traced: any callable, called."""
+    return target(*args, **kwargs)
+
+
+def cases():
+    """(name, callable, arguments)"""
+    yield "block", block, inputs()
+    for name in ("mlp", "gpt", "resnet"):
+        yield name, *models.build(name)
+
+
+def count(target, args) -> dict:
+    """Frames and instructions run, nodes and guards left."""
+    seen = {"frames": 0, "instructions": 0}
+    start, run = Frame.step, Frame.run
+
+    def counted_step(frame, step):
+        seen["instructions"] += 1
+        return start(frame, step)
+
+    def counted_run(frame):
+        seen["frames"] += 1
+        return run(frame)
+
+    Frame.step, Frame.run = counted_step, counted_run
+    try:
+        made = trace(call, (target, args, {}))
+    finally:
+        Frame.step, Frame.run = start, run
+    nodes = [node for node in made.graph.graph.nodes
+             if node.op not in ("placeholder", "output")]
+    return {**seen, "nodes": len(nodes), "guards": len(made.guards)}
+
+
+def ours(target, args) -> float:
+    """Seconds of one trace."""
+    start = time.perf_counter()
+    trace(call, (target, args, {}))
+    return time.perf_counter() - start
+
+
+def dynamo(target, args) -> float:
+    """Seconds of torch.compile's first call, less those of a later."""
+    torch._dynamo.reset()
+    compiled = torch.compile(target, backend="eager", fullgraph=True)
+    start = time.perf_counter()
+    compiled(*args)
+    first = time.perf_counter()
+    compiled(*args)
+    return first - start - (time.perf_counter() - first)
+
+
+def main() -> None:
+    """Measure and save."""
+    rows = []
+    for name, target, args in cases():
+        ours(target, args), dynamo(target, args)
+        times = [(ours(target, args), dynamo(target, args))
+                 for _ in range(7)]
+        mine, theirs = map(statistics.median, zip(*times))
+        rows.append({"model": name, **count(target, args),
+                     "ours_ms": mine * 1e3, "dynamo_ms": theirs * 1e3,
+                     "ratio": mine / theirs})
+    save("trace", rows)
+
+
+if __name__ == "__main__":
+    main()
