@@ -16,7 +16,7 @@ import types
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -70,6 +70,7 @@ class Stats:
     graph_breaks: int = 0
     kernels: int = 0
     fallbacks: Counter = field(default_factory=Counter)
+    replays: Counter = field(default_factory=Counter)
 
 
 class Cache:
@@ -85,9 +86,15 @@ class Cache:
     def clear(self) -> None:
         """Forget every entry and what was learnt."""
         self.entries: tuple[Entry, ...] = ()
-        self.lookup: tuple[tuple[Check, Callable], ...] = ()
+        self.lookup: tuple[tuple[Callable, Callable], ...] = ()
         self.refused: set[tuple[type, ...]] = set()
-        self.stats = Stats()
+        self._stats = Stats()
+
+    def stats(self) -> Stats:
+        """What has happened so far, as a copy."""
+        replays = sum((entry.lowered.region.stats for entry in self.entries
+                       if entry.lowered.region), Counter())
+        return replace(self._stats, replays=replays)
 
     def miss(self, locals: tuple) -> Callable | None:
         """What runs this call, compiled if need be; None means eager."""
@@ -120,11 +127,12 @@ class Cache:
                         settings.backend, settings.mode, settings.options)
         entry = link(traced, lowered)
         self.entries = (entry, *self.entries)
-        self.lookup = tuple((e.check, e.run) for e in self.entries)
-        self.stats.graphs += 1
+        self.lookup = tuple((e.check.function, e.run)
+                            for e in self.entries)
+        self._stats.graphs += 1
         if lowered.fallback:
-            self.stats.fallbacks[lowered.fallback] += 1
-        self.stats.kernels += sum(len(program.kernels) for program
+            self._stats.fallbacks[lowered.fallback] += 1
+        self._stats.kernels += sum(len(program.kernels) for program
                                   in lowered.programs.values())
         return entry
 
@@ -143,12 +151,12 @@ class Cache:
             if self.settings.fullgraph:
                 raise RecompileLimit(text)
             raise Unsupported("recompile limit", text)
-        self.stats.recompiles += 1
+        self._stats.recompiles += 1
 
     def _run_eager(self, kinds: tuple, kind: str, why: str) -> None:
         """Let calls with arguments of these types run eager; warn."""
         self.refused.add(kinds)
-        self.stats.fallbacks[kind] += 1
+        self._stats.fallbacks[kind] += 1
         log.warn_once(f"minicompile runs {self.name} as eager: {why}")
 
     def _options(self):
@@ -164,8 +172,8 @@ def link(traced: Trace, lowered: Lowered) -> Entry:
             f"    return finish(L, F, graph([{fetch}]))\n")
     names = {**traced.constants, "graph": lowered.call}
     exec(text, names)
-    return Entry(build_check(traced.guards, traced.constants),
-                 names["run"], traced, lowered)
+    check = build_check(traced.guards, traced.constants)
+    return Entry(check, names["run"], replace(traced, guards=()), lowered)
 
 
 def _someone_else_records() -> bool:
@@ -198,7 +206,7 @@ def wrap(function: types.FunctionType, settings: Settings,
             return function(*args, **kwargs)
         return run(locals, function)
 
-    compiled.cache, compiled.stats = cache, lambda: cache.stats
+    compiled.cache, compiled.stats = cache, cache.stats
     _caches.add(cache)
     return compiled
 
@@ -249,7 +257,8 @@ class OptimizedModule(nn.Module):
         return self._compiled(self._orig_mod, *args, **kwargs)
 
     def stats(self) -> Stats:
-        return self._compiled.cache.stats
+        """What has happened to this module's compiled calls."""
+        return self._compiled.stats()
 
     @property
     def cache(self) -> Cache:

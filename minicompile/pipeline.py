@@ -36,6 +36,7 @@ class Lowered:
     pair: split.Pair | None = None
     schedules: dict[str, Schedule] = field(default_factory=dict)
     programs: dict[str, emit.Program] = field(default_factory=dict)
+    region: replay.Region | None = None  # mode="reduce-overhead"
     fallback: str = ""  # why a shallower backend was taken, if one was
 
 
@@ -84,12 +85,16 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
     except CompilerMissing as missing:
         log.warn_once(f"minicompile does not fuse: {missing}")
         return replace(lowered, schedules=schedules, fallback=str(missing))
-    runs = {name: program.run for name, program in programs.items()}
+    runs, region = {n: p.run for n, p in programs.items()}, None
     if options.cudagraphs:
-        runs = replay.record(runs, lowered.pair)
+        static = [k for k, given in enumerate(inputs)
+                  if isinstance(given, torch.nn.Parameter)]
+        region = replay.record(runs, schedules,
+                               lowered.joint.forward_outputs, static)
+        runs = {name: getattr(region, name) for name in runs}
     call = split.make_runtime(lowered.joint, lowered.pair, **runs)
     return replace(lowered, call=call, schedules=schedules,
-                   programs=programs)
+                   programs=programs, region=region)
 
 
 def interpret(half: fx.GraphModule) -> Boxed:

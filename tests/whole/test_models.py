@@ -11,6 +11,12 @@ from minicompile.models import MODELS, build
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
+@pytest.fixture(autouse=True)
+def exact_convolutions(monkeypatch):
+    """Without TF32, whose error would hide ours."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 def relative(got, want):
     """The largest error, relative to the largest value."""
     return float((got.double() - want).abs().max()
@@ -72,7 +78,7 @@ def train(model, batch, steps=20):
         loss = model(*batch)
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     return losses
 
 
