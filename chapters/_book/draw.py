@@ -94,7 +94,7 @@ def graph(source: fx.GraphModule | fx.Graph | dict, *, title: str,
     `source` is an FX graph, or a dict of name -> names it reads. `group`
     gives a node (or name) its coloured group or None, `label` its text;
     nodes named in `cut` are saved: framed twice, their edges into other
-    groups heavy.
+    groups heavy and dashed.
     """
     labels, reads, kinds = _describe(source, label)
     groups = {name: group(node) if group else None
@@ -105,7 +105,7 @@ def graph(source: fx.GraphModule | fx.Graph | dict, *, title: str,
              for name, words in labels.items()}
     places, bends, width, height = layered(reads, sizes, across)
     parts = [_edge(a, b, places, bends[a, b], across,
-                   a in cut and groups[a] != groups[b])
+                   a in cut and groups[a] not in (None, groups[b]))
              for b in reads for a in reads[b]]
     for name, place in places.items():
         colour = named.get(str(groups[name]), FAINT)

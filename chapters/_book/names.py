@@ -32,22 +32,26 @@ class File:
         return self.path.relative_to(self.root).as_posix()
 
     @cached_property
+    def tree(self) -> ast.Module:
+        """The file parsed."""
+        return ast.parse("\n".join(self.lines))
+
+    @cached_property
     def spans(self) -> dict[str, set[int]]:
         """Dotted name -> the numbers of the lines it owns."""
         whole = {self.module: set(range(1, len(self.lines) + 1))}
-        tree = ast.parse("\n".join(self.lines))
-        self._collect(tree.body, self.module, whole)
+        self._collect(self.tree.body, self.module, whole)
         return whole
 
     @cached_property
     def imports(self) -> dict[str, str]:
-        """What a name in this file means: local name -> dotted name."""
+        """What a global name in this file means: name -> dotted name."""
         package = self.module.split(".")
         if self.path.name != "__init__.py":
             package.pop()
         known = {name.removeprefix(self.module + "."): name
                  for name in self.spans if name != self.module}
-        for node in ast.walk(ast.parse("\n".join(self.lines))):
+        for node in ast.walk(self.tree):
             if isinstance(node, ast.ImportFrom):
                 up = package[:len(package) - node.level + 1]
                 base = [*(up if node.level else []),
@@ -56,6 +60,32 @@ class File:
                     known.setdefault(name.asname or name.name,
                                      ".".join([*base, name.name]))
         return known
+
+    @cached_property
+    def mentions(self) -> dict[tuple[int, int], str]:
+        """(line, column) of each global name used -> dotted name."""
+        found: dict[tuple[int, int], str] = {}
+
+        def visit(node: ast.AST, hidden: frozenset[str]) -> str | None:
+            if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+                hidden |= _locals(node)
+            inner = [visit(part, hidden)
+                     for part in ast.iter_child_nodes(node)]
+            match node:
+                case ast.Name(id=name) if name not in hidden:
+                    meant = self.imports.get(name)
+                    at = (node.lineno, node.col_offset)
+                case ast.Attribute(attr=name) if inner[0]:
+                    meant = f"{inner[0]}.{name}"
+                    at = (node.end_lineno, node.end_col_offset - len(name))
+                case _:
+                    return None
+            if meant:
+                found[at] = meant
+            return meant
+
+        visit(self.tree, frozenset())
+        return found
 
     def _collect(self, body: list, prefix: str, found: dict) -> None:
         """Enter the definitions of a module's or class's body."""
@@ -93,6 +123,17 @@ def _names(node: ast.stmt) -> list[str]:
     return []
 
 
+def _locals(function: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
+    """The names that are local to a function: parameters, assigned."""
+    given = function.args
+    names = {a.arg for a in (*given.posonlyargs, *given.args,
+                             *given.kwonlyargs, given.vararg, given.kwarg)
+             if a is not None}
+    names |= {node.id for node in ast.walk(function) if isinstance(
+        node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return frozenset(names)
+
+
 class Package:
     """All files of a package, and where each dotted name is defined."""
 
@@ -114,6 +155,14 @@ class Package:
             if file is not None:
                 return file if name in file.spans else None
         return None
+
+    def resolve(self, name: str, hops: int = 4) -> str:
+        """The name under which `name` is defined, imports followed."""
+        module, _, last = name.rpartition(".")
+        file = self.files.get(module)
+        if file is None or name in file.spans or not hops:
+            return name
+        return self.resolve(file.imports.get(last, name), hops - 1)
 
     def split(self, names: list[str]) -> dict[str, set[int]]:
         """Each name's own lines: those no closer name in `names` takes."""

@@ -71,7 +71,7 @@ class Book:
 
     def find(self, name: str) -> str | None:
         """The shown name that `name` means, written in full or short."""
-        name = name.removesuffix("()")
+        name = self.package.resolve(name.removesuffix("()"))
         return name if name in self.shown_in else self.short.get(name)
 
     def link(self, name: str, page: str | None, suffix: str) -> str:
@@ -154,6 +154,7 @@ class Weave(Preprocessor):
 
     def _href(self, name: str, page: str | None) -> str | None:
         """Where code that mentions `name` should link to."""
+        name = self.book.package.resolve(name)
         shown = name in self.book.shown_in
         return self.book.link(name, page, ".html") if shown else None
 
@@ -172,24 +173,25 @@ def listed(own: set[int], lines: tuple[str, ...]) -> list[int | None]:
 
 def highlight(file: File, href) -> list[str]:
     """The file's lines as HTML, each known name a link."""
-    rows, before = [""], ""
-    for kind, text in lex("\n".join(file.lines) + "\n", PythonLexer()):
+    rows, column = [""], 0
+    for kind, text in lex("\n".join(file.lines) + "\n", PythonLexer(
+            stripnl=False)):
         while kind not in STANDARD_TYPES:
             kind = kind.parent
-        style = STANDARD_TYPES[kind]
-        link = None
-        if style.startswith("n") and before != ".":
-            link = href(file.imports.get(text, ""))
-        before = text if text.strip() else before
+        meant = file.mentions.get((len(rows), column), "")
+        link = href(meant) if meant.endswith(text) else None
         first, *more = text.split("\n")
         for number, piece in enumerate([first, *more]):
             if number:
                 rows.append("")
+                column = 0
+            column += len(piece.encode())
             if piece:
                 shown = html.escape(piece)
                 if link:
                     shown = f'<a href="{link}">{shown}</a>'
-                rows[-1] += f'<span class="{style}">{shown}</span>'
+                rows[-1] += (f'<span class="{STANDARD_TYPES[kind]}">'
+                             f"{shown}</span>")
     return rows
 
 

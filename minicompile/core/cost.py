@@ -170,6 +170,12 @@ CREATION = {
     aten.empty_like.default, aten.eye.default, aten.eye.m,
     aten.linspace.default,
 }
+#: Ops that no loop expresses and whose time is that of their bytes.
+COPYING = {
+    aten.scatter.value, aten.scatter.src, aten.scatter_add.default,
+    aten.index_put.default, aten.index_add.default, aten.index_copy.default,
+    aten.as_strided_scatter.default, aten.embedding_dense_backward.default,
+}
 
 
 def is_pointwise(op: object) -> bool:
@@ -201,5 +207,15 @@ def is_free(node: fx.Node) -> bool:
 
 def known(node: fx.Node) -> bool:
     """Whether some table says what the node costs."""
-    return (is_pointwise(node.target) or is_reduction(node.target)
+    return (is_loop(node) or node.target in COPYING
             or node.target.overloadpacket in FLOPS)
+
+
+def is_loop(node: fx.Node) -> bool:
+    """Whether chapter 4 expresses the node as a loop."""
+    return is_pointwise(node.target) or is_reduction(node.target)
+
+
+def is_kernel_of_its_own(node: fx.Node) -> bool:
+    """Whether the node runs as the ATen op, memory to memory."""
+    return not is_free(node) and not is_loop(node)

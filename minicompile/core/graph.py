@@ -111,4 +111,4 @@ def _called(target: object) -> str:
     module = module.replace("_operator", "operator")
     name = getattr(target, "__qualname__", getattr(
         target, "__name__", str(target)))
-    return f"{module}.{name}"
+    return f"{module}.{name.removeprefix('_VariableFunctionsClass.')}"

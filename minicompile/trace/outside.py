@@ -272,9 +272,16 @@ class Outside:
 
     def written(self) -> list:
         """The values of objects from outside that were written to."""
-        owners = [o.owner for o in self.overlays.values() if o.written]
+        owners = [o.owner for o in self.overlays.values()
+                  if self.changes(o)]
         owners += [copy.now for copy in self.copies if copy.changed()]
         return [owner for owner in owners if id(owner) in self.sources]
+
+    def changes(self, overlay: Overlay) -> dict:
+        """What is to be written back: keys whose value is another one."""
+        return {key: value for key, value in overlay.written.items()
+                if key not in overlay.real or value is not
+                self.values.get(id(overlay.real[key]), overlay.real[key])}
 
     def alike(self, owner):
         """Yield the sources of other objects that may be this one."""

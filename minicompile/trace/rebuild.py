@@ -131,7 +131,7 @@ class Rebuild:
         lines = []
         overlays = {id(o): o for o in self.outside.overlays.values()}
         for overlay in overlays.values():
-            for key, value in overlay.written.items():
+            for key, value in self.outside.changes(overlay).items():
                 lines.append(self._write(overlay, key, value))
         for copy in list(self.outside.copies):
             lines += self._replace(copy)

@@ -1,0 +1,83 @@
+"""What a trace looks like: graph, recipe and guards, pinned as text."""
+
+import types
+
+import torch
+from torch import nn
+
+from chapters._book.running import block, inputs
+from minicompile.core.graph import render
+from minicompile.trace import trace
+from minicompile.trace.bytecode import decode
+from minicompile.trace.frame import OPCODES
+
+
+def show(made) -> str:
+    """Everything a trace says, without what torch's version decides."""
+    guards = "\n".join(str(guard) for guard in made.guards[1:]
+                       if guard.kind not in ("is", "tensor"))
+    inputs_ = "\n".join(source.code() for source in made.sources)
+    return f"{made}\n{inputs_}\n\n{guards}"
+
+
+class Tiny(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 2)])
+        self.register_buffer("seen", torch.zeros(()))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen += 1
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return {"x": x, "calls": self.calls}
+
+
+def call(target, *args, **kwargs):
+    return target(*args, **kwargs)
+
+
+def test_block(golden):
+    golden("block.txt", show(trace(block, (*inputs(), 2))))
+
+
+def test_module(golden):
+    golden("module.txt", show(trace(call, (Tiny(), (torch.ones(1, 4),),
+                                           {}))))
+
+
+def test_nodes_know_their_line():
+    made = trace(block, (*inputs(), 2))
+    lines = [node.meta["where"].text for node in made.graph.graph.nodes
+             if node.op not in ("placeholder", "output")]
+    assert lines == ["h = x @ w", "h = F.layer_norm(h, (w.shape[1],))",
+                     "h = F.gelu(h)", "h = h * scale"]
+    assert "# h = F.gelu(h)" in render(made.graph)
+
+
+def test_another_scale_has_other_guards():
+    first, second = (trace(block, (*inputs(), scale)) for scale in (2, 1))
+    assert len(first.graph.graph.nodes) == len(second.graph.graph.nodes) + 1
+    differ = {g.key() for g in first.guards} ^ {
+        g.key() for g in second.guards}
+    assert {str(key[0]) for key in differ} == {"scale"}
+
+
+#: Opcodes of torch.nn that end a trace.
+REFUSED = {"LOAD_BUILD_CLASS", "STORE_NAME", "LOAD_NAME"}
+
+
+def test_every_opcode_of_torch_nn_is_known():
+    codes, names = [], set()
+    for module in vars(nn).values():
+        if isinstance(module, type) and issubclass(module, nn.Module):
+            codes += [f.__code__ for f in vars(module).values()
+                      if isinstance(f, types.FunctionType)]
+    codes += [f.__code__ for f in vars(nn.functional).values()
+              if isinstance(f, types.FunctionType)]
+    for code in codes:
+        names.update(step.name for step in decode(code).instructions)
+    assert len(codes) > 500
+    assert names - set(OPCODES) <= REFUSED
