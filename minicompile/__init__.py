@@ -5,8 +5,11 @@ from .core.errors import (BackendError, MinicompileError, OptionError,
 from .core.options import list_mode_options, list_options
 from .driver import compile, reset
 from .pipeline import backend, list_backends, register_backend
+from .report import GraphBreak, Kernel, Report, explain
+from .split import partition_joint_module as partition
 
-__all__ = ["BackendError", "MinicompileError", "OptionError",
-           "RecompileLimit", "Unsupported", "backend", "compile",
-           "list_backends", "list_mode_options", "list_options",
+__all__ = ["BackendError", "GraphBreak", "Kernel", "MinicompileError",
+           "OptionError", "RecompileLimit", "Report", "Unsupported",
+           "backend", "compile", "explain", "list_backends",
+           "list_mode_options", "list_options", "partition",
            "register_backend", "reset"]

@@ -67,6 +67,7 @@ class Stats:
 
     graphs: int = 0
     recompiles: int = 0
+    reasons: list[str] = field(default_factory=list)  # of recompiles
     graph_breaks: int = 0
     kernels: int = 0
     fallbacks: Counter = field(default_factory=Counter)
@@ -152,6 +153,7 @@ class Cache:
                 raise RecompileLimit(text)
             raise Unsupported("recompile limit", text)
         self._stats.recompiles += 1
+        self._stats.reasons += reasons
 
     def _run_eager(self, kinds: tuple, kind: str, why: str) -> None:
         """Let calls with arguments of these types run eager; warn."""

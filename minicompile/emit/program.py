@@ -53,12 +53,12 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
     """
     source = Text(schedule, options).program()
     path = store(source, ".py")
-    names = {"__name__": f"minicompile_{path.stem}", "__file__": str(path),
-             **schedule.constants}
+    names = {"__name__": f"minicompile_{path.stem}", "__file__": str(path)}
     try:
         exec(compile(source, str(path), "exec"), names)
     except BackendError as error:
         raise _blamed(schedule, error) from error
+    names.update(schedule.constants)
     return Program(source, path, names["call"], schedule.kernels)
 
 
@@ -80,7 +80,7 @@ def printer_for(device: torch.device, options: Options) -> Printer:
 
 #: Names that the program uses for itself.
 OURS = frozenset("""torch empty_strided in_layout random_tensor time_alone
-    call inputs function load library""".split()) | set(keyword.kwlist)
+    call inputs function load library stream stream_of""".split()) | set(keyword.kwlist)
 
 #: Operators that `torch` has under the same name: called half as dear.
 #: The results of the first line are always laid out row by row.

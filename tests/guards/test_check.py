@@ -35,6 +35,7 @@ OTHER_TENSORS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
 @pytest.mark.parametrize("change", OTHER_TENSORS)
 def test_a_tensor_of_another_kind_is_noticed(build, change):
     check = build([tensor(X, base())], {})

@@ -49,6 +49,7 @@ def test_2_4_replace_this_stage(kind):
     test_check.test_each_kind_holds_exactly_where_it_says(build, kind)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
 def test_2_4_replace_this_stage_on_tensors_and_closures():
     build = answer("2.4", "build_check")
     for change in test_check.OTHER_TENSORS:

@@ -58,6 +58,13 @@ def make_program(offset):
     return program
 
 
+def make_other(offset):
+    """Another function of the same closure and signature."""
+    def program(net, x, flag=True):
+        return net(x) - offset
+    return program
+
+
 class World:
     """The program, its arguments, and what undoes each change."""
 
@@ -180,6 +187,7 @@ ALTERING = {
     "table itself": lambda w: put(GLOBALS, "TABLE", {"bias": False}),
     "helper": lambda w: put(GLOBALS, "helper", other_helper),
     "helper's code": lambda w: put_code(helper, other_helper),
+    "the function's code": lambda w: put_code(w.program, make_other(0)),
     "helper's default": lambda w: put_default(helper, (7,)),
     "closure": lambda w: put_cell(w.program, random.choice([1, -0.5])),
     "flag": lambda w: put(w, "flag", False),

@@ -1,0 +1,150 @@
+"""explain(): one call compiled, and everything that was made of it.
+
+In: a function and a call of it. Out: a Report: graphs, guards, kernels,
+breaks, bytes. It prints itself for a terminal and saves itself as a page.
+PyTorch's is torch/_dynamo/backends/debugging.py (explain).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import fx
+
+from .. import fusion
+from ..core.errors import Unsupported
+from ..core.guard import Guard
+from ..core.options import Options, make_options
+from ..driver import Cache, Entry, compile
+from ..pipeline import BACKENDS
+from .kernels import Kernel, described
+from .page import page
+from .stages import View, views
+
+
+@dataclass(frozen=True)
+class GraphBreak:
+    """Where and why a function could not be one graph."""
+
+    kind: str
+    reason: str
+    file: str
+    line: int
+    source: str
+    hint: str
+
+    @staticmethod
+    def of(refusal: Unsupported) -> GraphBreak:
+        """What the trace said when it gave up."""
+        where = refusal.where
+        return GraphBreak(
+            refusal.kind, refusal.reason, where.file if where else "",
+            where.line if where else 0, where.text if where else "",
+            refusal.hint)
+
+    def __str__(self) -> str:
+        place = f" at {self.file}:{self.line}  {self.source}"
+        hint = f"\n  {self.hint}" if self.hint else ""
+        return f"{self.reason}{place if self.file else ''}{hint}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of one function: `str()` is for a terminal.
+
+    `elements_moved` counts what kernels and operators read and write in
+    one forward and backward; `saved_bytes` what is kept in between, the
+    inputs aside.
+    """
+
+    name: str
+    graphs: tuple[fx.GraphModule, ...]
+    graph_breaks: tuple[GraphBreak, ...]
+    guards: tuple[Guard, ...]
+    recompiles: tuple[str, ...]
+    kernels: tuple[Kernel, ...]
+    externs: tuple[str, ...]
+    elements_moved: int
+    saved_bytes: int
+    stages: tuple[tuple[View, ...], ...] = field(repr=False)
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {count(self.graphs, 'graph')}, "
+                 f"{count(self.graph_breaks, 'graph break')}, "
+                 f"{count(self.recompiles, 'recompile')}"]
+        lines += [f"  {line}" for reason in (*self.graph_breaks,
+                                             *self.recompiles)
+                  for line in str(reason).splitlines()]
+        for number, made in enumerate(self.stages):
+            lines.append(f"graph {number}")
+            lines += [f"  {view.name:<8}{view.summary}" for view in made]
+        return "\n".join(lines)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the report as one HTML page that needs nothing else."""
+        path = Path(path)
+        path.write_text(page(self.name, str(self), self.stages),
+                        encoding="utf-8")
+        return path
+
+
+def count(things: tuple, name: str) -> str:
+    """`1 graph`, `2 graphs`."""
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
+def explain(function: Callable, **options: object) -> Callable[..., Report]:
+    """`explain(f)(*args)` calls `f` compiled and returns its Report.
+
+    `options` are those of compile(). A function that is compiled already
+    is reported with every entry it has. Where the trace gives up, the
+    call runs as eager and the report has the graph break.
+    """
+    def explained(*args, **kwargs) -> Report:
+        ready = hasattr(function, "cache")
+        compiled = function if ready else compile(
+            function, fullgraph=True, **options)
+        breaks = ()
+        try:
+            compiled(*args, **kwargs)
+        except Unsupported as refusal:
+            if ready:
+                raise
+            breaks = (GraphBreak.of(refusal),)
+            function(*args, **kwargs)
+        return report_of(compiled.cache, function, breaks)
+    return explained
+
+
+def report_of(cache: Cache, function: Callable,
+              breaks: tuple[GraphBreak, ...] = ()) -> Report:
+    """What a compiled function's cache holds, oldest entry first."""
+    entries, options = cache.entries[::-1], options_of(cache)
+    schedules = [schedule for entry in entries
+                 for schedule in entry.lowered.schedules.values()]
+    return Report(
+        cache.name, tuple(entry.trace.graph for entry in entries), breaks,
+        tuple(guard for entry in entries for guard in entry.check.guards),
+        tuple(cache.stats().reasons),
+        tuple(described(schedule, nest, options)
+              for schedule in schedules for nest in schedule.kernels),
+        tuple(str(call.target) for schedule in schedules
+              for call in schedule.externs),
+        sum(map(fusion.moved, schedules)), sum(map(saved_bytes, entries)),
+        tuple(views(entry, options, function) for entry in entries))
+
+
+def options_of(cache: Cache) -> Options:
+    """The options a function was compiled with; ours have some."""
+    settings = cache.settings
+    if settings.backend in tuple(BACKENDS):
+        return make_options(settings.mode, settings.options)
+    return Options()
+
+
+def saved_bytes(entry: Entry) -> int:
+    """Bytes that one forward keeps for its backward."""
+    pair = entry.lowered.pair
+    return pair.saved_bytes if pair and pair.backward else 0

@@ -1,0 +1,213 @@
+"""Each stage in a line, in a few lines, and in full.
+
+In: a compiled entry. Out: one View a stage: what went in and what came
+out, with the text that the stage itself prints. The tour shows excerpts,
+`--stage NAME` and a saved page the whole.
+"""
+
+from __future__ import annotations
+
+import dis
+import io
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from textwrap import dedent
+
+from torch import fx, nn
+
+from .. import fusion
+from ..core.graph import nbytes, placeholders, render, value
+from ..core.loops import Extern, Schedule
+from ..core.options import Options
+from ..driver import Entry
+from ..fusion.lower import lower
+from .kernels import origins, printed, unfused_traffic
+
+#: So many buffers a kernel may have to be shown as an example.
+FEW = 7
+
+
+@dataclass(frozen=True)
+class View:
+    """One stage: `summary` in a line, `excerpt` in ten, `full` in all."""
+
+    name: str
+    summary: str
+    excerpt: str = ""
+    full: str = ""
+    language: str = "python"
+
+
+def views(entry: Entry, options: Options, function: Callable
+          ) -> tuple[View, ...]:
+    """What each stage made of one call, in the order of the pipeline."""
+    made, lowered = [trace_view(entry, function), guards_view(entry)], (
+        entry.lowered)
+    if lowered.pair is None:
+        why = lowered.fallback or "another backend runs the graph"
+        return (*made, View("split", why))
+    made.append(split_view(entry))
+    if lowered.programs:
+        made += [fusion_view(entry), emit_view(entry, options),
+                 replay_view(entry, options)]
+    else:
+        why = lowered.fallback or "the halves run as ATen operators"
+        made.append(View("fusion", why))
+    return (*made, budget_view(entry, options))
+
+
+def calls(graph: fx.GraphModule) -> list[fx.Node]:
+    """The operators of a graph."""
+    return [node for node in graph.graph.nodes
+            if node.op.startswith("call_")]
+
+
+def python_function(function: Callable) -> types.FunctionType | None:
+    """The Python function that a call of `function` runs, if one does."""
+    function = getattr(function, "_orig_mod", function)
+    function = getattr(function, "__wrapped__", function)
+    if isinstance(function, nn.Module):
+        function = type(function).forward
+    function = getattr(function, "__func__", function)
+    return function if isinstance(function, types.FunctionType) else None
+
+
+def bytecode(function: Callable) -> str:
+    """The function's instructions as dis prints them."""
+    found, text = python_function(function), io.StringIO()
+    if found is not None:
+        dis.dis(found, file=text, depth=0)
+    return text.getvalue().strip("\n")
+
+
+def trace_view(entry: Entry, function: Callable) -> View:
+    """Bytecode to graph."""
+    graph, code = entry.trace.graph, bytecode(function)
+    text, inputs = render(graph), placeholders(graph.graph)
+    body = dedent("\n".join(text.splitlines()[1:]))
+    size = sum(bool(line.strip()) for line in code.splitlines())
+    start = f"{size} bytecodes and all they call -> " if size else ""
+    return View("trace", f"{start}{len(calls(graph))} operators on "
+                f"{len(inputs)} tensors",
+                f"{cut(code, 5)}\n\n{cut(body, 6)}".strip("\n"),
+                f"{code}\n\n\n{text}\n\n\n{entry.trace.finish}")
+
+
+def guards_view(entry: Entry) -> View:
+    """Guards to one check."""
+    check = entry.check
+    lines = dedent(check.source).splitlines()
+    first = next((n - 2 for n, line in enumerate(lines)
+                  if ".dtype is" in line), 0)
+    block = cut(dedent("\n".join(lines[first:])), 11)
+    return View("guards", f"{len(check.guards)} guards -> one check of "
+                f"{len(lines)} lines", block, check.source)
+
+
+def split_view(entry: Entry) -> View:
+    """The joint graph, its halves, and what is kept between them."""
+    joint, pair = entry.lowered.joint, entry.lowered.pair
+    if pair.backward is None:
+        size = len(calls(pair.forward))
+        return View("split", f"no gradient wanted: {size} ATen operators",
+                    cut(str(joint), 12), str(joint))
+    kept = kept_values(entry)
+    lines = [f"{nbytes(value(node)) / 2**10:9.1f} KiB  {node.name}"
+             for node in sorted(kept, key=lambda n: -nbytes(value(n)))]
+    table = "\n".join([f"{len(kept)} values saved for the backward:",
+                       *lines])
+    return View(
+        "split", f"{len(calls(joint.graph))} ATen operators -> "
+        f"{len(calls(pair.forward))} forward, {len(calls(pair.backward))} "
+        f"backward, saving {pair.saved_bytes / 2**20:.2f} MiB",
+        cut(table, 7), f"{table}\n\n\n{joint}\n\n\n{pair}", "text")
+
+
+def kept_values(entry: Entry) -> list[fx.Node]:
+    """The backward's inputs that the forward computes and saves."""
+    pair = entry.lowered.pair
+    saved = {kept.name for kept in pair.saved if kept.place != "input"}
+    return [node for node in placeholders(pair.backward.graph)
+            if node.name in saved]
+
+
+def budget_view(entry: Entry, options: Options) -> View:
+    """What is computed again rather than saved."""
+    pair = entry.lowered.pair
+    share = options.activation_memory_budget
+    if pair.backward is None:
+        return View("budget", "nothing to save")
+    first = {node.name for node in calls(pair.forward)}
+    again = [n.name for n in calls(pair.backward) if n.name in first]
+    return View("budget", f"activation_memory_budget={share:g}: "
+                f"{len(again)} operators run again in the backward",
+                "", "computed again: " + ", ".join(again), "text")
+
+
+def fusion_view(entry: Entry) -> View:
+    """Loops before and after they are merged."""
+    halves, schedules = entry.lowered.pair.halves(), entry.lowered.schedules
+    steps = {name: lower(half).steps for name, half in halves.items()}
+    everything = [step for made in steps.values() for step in made]
+    loops = [s for s in everything if not isinstance(s, Extern)]
+    before = unfused_traffic(tuple(everything))
+    after = sum(map(fusion.moved, schedules.values()))
+    kernels = sum(len(s.kernels) for s in schedules.values())
+    externs = sum(len(s.externs) for s in schedules.values())
+    _, nest = telling(schedules)
+    text = f"# {among(origins(nest))}\n{nest}" if nest else ""
+    full = [f"# {name}, before\n\n" + "\n\n".join(map(str, made))
+            + f"\n\n\n# {name}, after\n\n{schedules[name]}"
+            for name, made in steps.items()]
+    return View("fusion", f"{len(loops)} loops -> {kernels} kernels + "
+                f"{externs} operators, {before / 1e6:.2f}M -> "
+                f"{after / 1e6:.2f}M elements", cut(text, 12),
+                "\n\n\n".join(full))
+
+
+def among(names: tuple[str, ...]) -> str:
+    """The first few of many names."""
+    more = len(names) - 7
+    return ", ".join(names[:7]) + (f" and {more} more" if more > 0 else "")
+
+
+def telling(schedules: dict[str, Schedule]):
+    """The kernel that tells most: few buffers, forward, many operators."""
+    found = [(schedule, nest) for schedule in schedules.values()
+             for nest in schedule.kernels]
+    return max(found, default=(None, None), key=lambda each: (
+        len(each[1].read) + len(each[1].written) <= FEW,
+        each[0] is schedules["forward"],
+        bool(each[1].reduced and each[1].ranges), len(origins(each[1]))))
+
+
+def emit_view(entry: Entry, options: Options) -> View:
+    """One kernel as it is printed, and the programs."""
+    schedules, programs = entry.lowered.schedules, entry.lowered.programs
+    schedule, nest = telling(schedules)
+    text = printed(schedule, nest, options) if nest else ""
+    language = "cpp" if text.startswith('extern "C"') else "python"
+    printer = "C++" if language == "cpp" else "Triton"
+    lines = sum(p.source.count("\n") for p in programs.values())
+    return View("emit", f"{printer} kernels in {len(programs)} programs of "
+                f"{lines} lines", cut(text, 14), "\n\n\n".join(
+                    f"# {program.path}\n{program.source}"
+                    for program in programs.values()), language)
+
+
+def replay_view(entry: Entry, options: Options) -> View:
+    """Whether launches are recorded."""
+    if not options.cudagraphs:
+        return View("replay", 'off (mode="reduce-overhead" turns it on)')
+    steps = sum(len(s.steps) for s in entry.lowered.schedules.values())
+    return View("replay", f"{steps} steps recorded as CUDA graphs")
+
+
+def cut(text: str, lines: int) -> str:
+    """The first lines of a text, and how many are left out."""
+    every = [line for line in text.splitlines() if line.strip()]
+    left = len(every) - lines
+    if left <= 1:
+        return text
+    return "\n".join([*every[:lines], f"… {left} more lines"])

@@ -1,0 +1,100 @@
+"""explain() counts what was made, and its page stands alone."""
+
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import minicompile
+from minicompile.report import explain
+
+
+def bend(x, w):
+    return torch.relu(F.layer_norm(x @ w, (w.shape[1],))) * 2
+
+
+def talk(x):
+    print("hello")
+    return x + 1
+
+
+def inputs():
+    return (torch.randn(4, 8, requires_grad=True),
+            torch.randn(8, 16, requires_grad=True))
+
+
+def test_a_report_counts_what_there_is():
+    report = explain(bend)(*inputs())
+    assert report.name == "bend"
+    assert len(report.graphs) == 1 and not report.graph_breaks
+    assert {g.kind for g in report.guards} >= {"tensor", "state"}
+    assert [e for e in report.externs if "mm" in e] == ["aten.mm.default"] * 3
+    assert len(report.kernels) == 2
+    #: h, its mean and its deviation: 64 + 4 + 4 floats.
+    assert report.saved_bytes == (64 + 4 + 4) * 4
+    forward = report.kernels[0]
+    assert forward.reads == ("mm",) and forward.name in forward.source
+    assert "relu" in forward.ops and forward.writes
+
+
+def test_elements_moved_can_be_counted_by_hand():
+    report = explain(lambda x: x.cos() + 1)(torch.randn(10))
+    assert report.elements_moved == 20
+    assert [kernel.reads for kernel in report.kernels] == [("primals_1",)]
+
+
+def test_the_text_names_every_stage():
+    text = str(explain(bend)(*inputs()))
+    assert text.splitlines()[0] == (
+        "bend: 1 graph, 0 graph breaks, 0 recompiles")
+    stages = [line.split()[0] for line in text.splitlines()[2:]]
+    assert stages == ["trace", "guards", "split", "fusion", "emit",
+                      "replay", "budget"]
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_graph_break_says_where_and_what_to_do(capsys):
+    report = explain(talk)(torch.zeros(2))
+    assert capsys.readouterr().out == "hello\n"
+    assert report.graphs == () and report.kernels == ()
+    [found] = report.graph_breaks
+    assert "print" in found.reason and found.source == 'print("hello")'
+    assert found.file == __file__
+    assert found.line == talk.__code__.co_firstlineno + 1
+    assert found.hint in str(report)
+
+
+def test_recompiles_are_reported_with_their_reasons():
+    compiled = minicompile.compile(bend)
+    x, w = inputs()
+    compiled(x, w)
+    report = explain(compiled)(torch.randn(6, 8, requires_grad=True), w)
+    assert len(report.graphs) == 2
+    assert any("size of dimension 0 of `x` was 4, is 6" in reason
+               for reason in report.recompiles)
+
+
+@pytest.mark.parametrize("backend", ["eager", "split"])
+def test_a_shallower_backend_has_fewer_stages(backend):
+    report = explain(bend, backend=backend)(*inputs())
+    assert report.kernels == () and len(report.graphs) == 1
+    assert str(report)
+
+
+def test_modules_and_inference():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    with torch.no_grad():
+        report = explain(model)(torch.zeros(2, 4))
+    assert report.saved_bytes == 0
+    assert "no gradient wanted" in str(report)
+
+
+def test_the_page_needs_nothing_else(tmp_path):
+    path = explain(bend)(*inputs()).save(tmp_path / "page.html")
+    page = path.read_text()
+    assert not re.search(r'(src|href|url)\s*[=(]|https?://', page)
+    assert page.count("<details>") == 7
+    assert "&lt;" in page or "&quot;" in page
+    assert "aten.mm.default" in page
