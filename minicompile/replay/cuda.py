@@ -21,15 +21,17 @@ _recording = threading.Lock()
 
 
 class Cuda:
-    """Recordings on one CUDA device, which share temporary memory.
+    """Recordings on one CUDA device, which run one after the other.
 
-    They may share it because they never run at the same time: a call on
-    another stream than the last one's first waits for that stream.
+    A call on another stream than the last one's first waits for that
+    stream. So a backward may take its temporary memory from the pool of
+    its forward; two forwards may not share one, for what the second
+    lends would lie where the first keeps temporaries.
     """
 
     def __init__(self, index: int):
         self.index = index
-        self.pool = self.stream = self.last = None
+        self.stream = self.last = None
         self.address = 0  # of the stream of the last replay
 
     def refusal(self) -> str | None:
@@ -48,15 +50,17 @@ class Cuda:
             current.wait_stream(self.last)
         self.last, self.address = current, address
 
-    def record(self, run: Run, inputs: list
+    def pool(self) -> object:
+        """Memory for one forward and the backward that goes with it."""
+        return torch.cuda.graph_pool_handle()
+
+    def record(self, run: Run, inputs: list, pool: object
                ) -> tuple[Callable[[], None], tuple]:
         """(replay, outputs): the launches of `run(inputs)`, not run."""
         graph = torch.cuda.CUDAGraph()
-        if self.pool is None:
-            self.pool = torch.cuda.graph_pool_handle()
-            self.stream = torch.cuda.Stream(self.index)
+        self.stream = self.stream or torch.cuda.Stream(self.index)
         with _recording, _undisturbed(), torch.cuda.stream(self.stream):
-            graph.capture_begin(self.pool, "thread_local")
+            graph.capture_begin(pool, "thread_local")
             try:
                 outputs = run(inputs)
             finally:

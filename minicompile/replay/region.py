@@ -32,6 +32,7 @@ class Recording:
     replay: Callable[[], None]
     outputs: Outputs
     lends: frozenset[int]  # the addresses of what it lends
+    pool: object  # the memory it works in
 
     def run(self, inputs: list) -> tuple:
         """What the program would give for these inputs."""
@@ -58,19 +59,22 @@ class Recorder:
         self.made = 0
 
     def record(self, device: Cuda, inputs: list,
-               lent: frozenset[int] = frozenset()) -> Recording:
-        """A new recording; what lies at an address in `lent` stays."""
+               lender: Recording | None) -> Recording:
+        """A new recording; what `lender` lends stays where it is."""
         self.made += 1
+        lent = lender.lends if lender else frozenset()
+        pool = lender.pool if lender else device.pool()
         now, before = addresses(inputs), self.last or [0] * len(inputs)
         bound = {k for k, address in enumerate(now)
                  if k in self.static or address in lent
                  or k not in self.moving and address == before[k]}
         with torch.inference_mode(False), torch.no_grad():
             ways, read = bind(inputs, bound)
-            replay, outputs = device.record(self.run, list(read))
+            replay, outputs = device.record(self.run, list(read), pool)
         visible = len(outputs) if self.visible is None else self.visible
         lends = frozenset(addresses(outputs[visible:])) - {0}
-        return Recording(ways, replay, share(outputs, visible, read), lends)
+        return Recording(ways, replay, share(outputs, visible, read),
+                         lends, pool)
 
     def moved(self, inputs: list, strangers: list[int]) -> None:
         """Have these inputs copied in recordings made from now on."""
@@ -158,26 +162,25 @@ class Region:
         lends = any(recording.lends for recording in self.forwards)
         if lender is None and (lends or not self.forwards):
             return "the forward was not replayed"
-        lent = lender.lends if lender else frozenset()
-        if lender and not lent <= here:
+        if lender and not lender.lends <= here:
             return "a saved value was replaced"
         found = self.backwards.get(lender)
         strange = found.inputs.strangers(inputs) if found else []
         if found and not strange:
             return found
         self.back.moved(inputs, strange)
-        found = self._record(self.back, inputs, lent)
+        found = self._record(self.back, inputs, lender)
         if isinstance(found, Recording):
             self.backwards[lender] = found
         return found
 
     def _record(self, recorder: Recorder, inputs: list,
-                lent: frozenset[int] = frozenset()) -> Recording | str:
+                lender: Recording | None = None) -> Recording | str:
         """A new recording, or why there will be none."""
         if recorder.made >= EVER:
             return f"recorded {EVER} times already"
         try:
-            made = recorder.record(self.device, inputs, lent)
+            made = recorder.record(self.device, inputs, lender)
         except Exception as error:
             self.blocked = f"cannot be recorded: {error}".split("\n")[0]
             log.show("perf_hints", f"no replay: {self.blocked}")

@@ -2,7 +2,9 @@
 
 As a CUDA graph does, a recording reads where its inputs lay when it was
 made, writes where its outputs lay then, and computes nothing until it is
-replayed. What it will write is garbage before.
+replayed. What it will write is garbage before. Temporaries lie in its
+pool, where a later recording's outputs may come to lie as well: a replay
+overwrites those.
 """
 
 import ctypes
@@ -11,11 +13,14 @@ import torch
 
 
 class FakeDevice:
-    """Records a call; a replay overwrites the outputs of all before."""
+    """Records a call; a replay overwrites what later ones put out."""
 
     def __init__(self):
         self.reason = None
         self.recorded = self.replayed = 0
+
+    def pool(self):
+        return []
 
     def refusal(self):
         return self.reason
@@ -23,7 +28,7 @@ class FakeDevice:
     def order(self):
         pass
 
-    def record(self, run, inputs):
+    def record(self, run, inputs, pool):
         outputs = run(list(inputs))
         self.recorded += 1
         mine = [out for out in outputs if isinstance(out, torch.Tensor)
@@ -31,12 +36,14 @@ class FakeDevice:
                         for i in inputs if isinstance(i, torch.Tensor))]
         for out in mine:
             garbage(out)
+        place = len(pool) + 1
+        pool.append(mine)
         inputs = [borrowed(given) for given in inputs]
 
         def replay():
             self.replayed += 1
             again = run(list(inputs))
-            for out in mine:
+            for out in [*mine, *sum(pool[place:], [])]:
                 garbage(out)
             for out, new in zip(outputs, again, strict=True):
                 if any(out is m for m in mine):

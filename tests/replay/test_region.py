@@ -5,8 +5,8 @@ import gc
 import pytest
 import torch
 
-from minicompile.replay import Region, region as region_module
-
+from minicompile.replay import Region
+from minicompile.replay import region as region_module
 from tests.replay.fake import FakeDevice
 
 

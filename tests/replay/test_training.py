@@ -149,7 +149,7 @@ def test_a_pending_forward_keeps_its_recording_from_the_next(weights):
 def test_gradients_accumulate(weights):
     w, w2 = weights
     f = apply(make_region())
-    for step in range(5):
+    for _round in range(5):
         for _ in range(3):
             x, x2 = pair_of_leaves(w)
             f(x, w).sum().backward()
