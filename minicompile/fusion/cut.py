@@ -11,7 +11,7 @@ from math import ceil
 
 import torch
 
-from ..core.index import Index, flatten, index, product, row_major, unflatten
+from ..core.index import index, product, unflatten
 from ..core.loops import REDUCTIONS, Const, Expression, Load, Op, walk
 from .nests import coefficients
 from .values import Point, Value, axes, compare, elements, masked
@@ -34,7 +34,7 @@ class Share:
 
 
 SHARES = {"cpu": Share(8, 64, 4096, 1 << 17, 16),
-          "cuda": Share(512, 1024, 1024, 1 << 15, 64)}
+          "cuda": Share(128, 1024, 1024, 1 << 15, 64)}
 
 
 def parts_of(kind: str, value: Value, reduced: tuple[int, ...]) -> int:

@@ -11,15 +11,15 @@ torch/_inductor/scheduler.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
-from ..core.index import Index, atoms_of
-from ..core.loops import Buffer, Extern, Loop
-from .space import Space, over, space_of, unite
-from .uses import reads_of
-from .values import elements
+from ..core.index import Index, Variable, product
+from ..core.loops import Extern, Loop
+from .space import Space, seen_from, space_of, unite
+from .uses import made_by, reads_of
+from .values import elements, touched
 
 #: A kernel with more buffers than this is slow to launch and to compile.
 MOST_BUFFERS = 48
@@ -33,30 +33,42 @@ NEAREST = 8
 
 @dataclass(frozen=True)
 class Body:
-    """Loops over one space, with where each buffer is stored and read."""
+    """Loops, a space for all of them, and where in terms of that space
+    each buffer is stored and read."""
 
     space: Space
     loops: tuple[Loop, ...]
-    stores: dict[str, Index] = field(default_factory=dict)
-    reads: dict[str, set[Index]] = field(default_factory=dict)
-
-    def __post_init__(self):
-        for loop in self.loops:
-            self.stores[loop.buffer.name] = loop.index
-            for load in loop.loads:
-                self.reads.setdefault(load.buffer, set()).add(load.index)
+    stores: dict[str, Index]
+    reads: dict[str, frozenset[Index]]
 
     def within(self, space: Space) -> Body:
-        """The same loops over a refined space."""
+        """The same loops with a refined space."""
         if space == self.space:
             return self
-        return Body(space, tuple(over(loop, space) for loop in self.loops))
+        return Body(space, self.loops, {
+            name: seen_from(index, self.space, space)
+            for name, index in self.stores.items()}, {
+            name: frozenset(seen_from(index, self.space, space)
+                            for index in indices)
+            for name, indices in self.reads.items()})
+
+    def joined(self, other: Body) -> Body:
+        """The loops of both; their spaces are one already."""
+        reads = {name: self.reads.get(name, frozenset())
+                 | other.reads.get(name, frozenset())
+                 for name in self.reads | other.reads}
+        return Body(self.space, self.loops + other.loops,
+                    self.stores | other.stores, reads)
 
 
-def made_by(step: Loop | Extern) -> list[Buffer]:
-    """The buffers a step fills."""
-    made = [step.buffer] if isinstance(step, Loop) else step.outputs
-    return [buffer for buffer in made if buffer is not None]
+def body_of(loop: Loop) -> Body:
+    """One loop by itself."""
+    reads: dict[str, frozenset[Index]] = {}
+    for load in loop.loads:
+        reads[load.buffer] = reads.get(
+            load.buffer, frozenset()) | {load.index}
+    return Body(space_of(loop), (loop,), {loop.buffer.name: loop.index},
+                reads)
 
 
 def is_random(step: Loop | Extern) -> bool:
@@ -91,14 +103,21 @@ def shares(first: Body, second: Body) -> bool:
         touched(index) >= enough for _, index in common))
 
 
+def resemble(first: Body, second: Body) -> bool:
+    """Whether the loops of both run over the same points."""
+    kinds = [{(size_of_all(loop.ranges), size_of_all(loop.reduced))
+              for loop in body.loops} for body in (first, second)]
+    return kinds[0] == kinds[1]
+
+
+def size_of_all(variables: Iterable[Variable]) -> Index:
+    """How many points the variables count."""
+    return product(variable.size for variable in variables)
+
+
 def points_in(body: Body) -> int:
     """How many points the loops' space has."""
     return elements(body.space.all)
-
-
-def touched(index: Index) -> int:
-    """At most how many elements an index reaches."""
-    return elements(variable.size for variable in atoms_of(index))
 
 
 class Group:
@@ -109,8 +128,11 @@ class Group:
         self.level = 0
         self.deps: set[Group] = set()
         self.users: set[Group] = set()
-        self.body = None if isinstance(step, Extern) else Body(
-            space_of(step), (step,))
+        self.body = None if isinstance(step, Extern) else body_of(step)
+
+    def __hash__(self) -> int:
+        """Sets of groups have the same order in every run."""
+        return self.steps[0][0]
 
     @property
     def device(self):
@@ -152,12 +174,12 @@ class Group:
         rising = [(self, level)]
         while rising:
             group, level = rising.pop()
-            group.level = level
+            group.level = max(group.level, level)
             rising += [(user, level + 1) for user in group.users
                        if user.level <= level]
 
 
-def separable(a: Group, b: Group) -> bool:
+def kept_apart(a: Group, b: Group) -> bool:
     """Whether something must run after one of them and before the other.
 
     It would lie on a path from one to the other, and so between their
@@ -181,16 +203,15 @@ def united(a: Group, b: Group, wanted) -> Body | None:
     if a.device != b.device:
         return None
     space = unite(a.body.space, b.body.space)
-    if space is None:
+    if space is None or kept_apart(a, b):
         return None
     first, second = a.body.within(space), b.body.within(space)
     legal = fits(first, second) and fits(second, first)
     if not (legal and wanted(first, second)):
         return None
-    names = (first.stores | first.reads | second.stores | second.reads)
-    if len(names) > MOST_BUFFERS:
-        return None
-    return Body(space, first.loops + second.loops)
+    both = first.joined(second)
+    few = len(both.stores | both.reads) <= MOST_BUFFERS
+    return both if few else None
 
 
 class Grouping:
@@ -231,12 +252,17 @@ class Grouping:
             self.join(dep, group, passes)
 
     def join_neighbours(self, group: Group) -> None:
-        """Merge with groups that read the same elements."""
+        """Merge with groups that read the same elements, and with those
+        that read other results of the same step over the same space."""
         if group in self.merged or group.body is None:
             return
         for name in list(group.body.reads):
             for other in self.readers[name][-NEAREST:]:
                 self.join(self.find(other), self.find(group), shares)
+        for dep in list(self.find(group).deps):
+            if len(dep.users) <= NEAREST:
+                for other in list(dep.users):
+                    self.join(other, self.find(group), resemble)
 
     def join(self, first: Group, second: Group, wanted) -> None:
         """Make two groups one, if that is legal and wanted."""
@@ -244,7 +270,7 @@ class Grouping:
         if first is second or first.body is None or second.body is None:
             return
         body = united(first, second, wanted)
-        if body is not None and not separable(first, second):
+        if body is not None:
             first.absorb(second, body)
             self.merged[second] = first
             del self.groups[second]

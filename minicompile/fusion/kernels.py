@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from ..core.loops import Const, Expression, Kernel, Load, Loop, Op, rewrite
 from .group import Group
+from .space import over
 
 
 def kernel_of(group: Group, number: int, needed: set[str]) -> Kernel:
@@ -15,7 +16,8 @@ def kernel_of(group: Group, number: int, needed: set[str]) -> Kernel:
     body = group.body
     at = {step.buffer.name: position for position, step in group.steps}
     order = sorted(body.loops, key=lambda loop: at[loop.buffer.name])
-    loops = without_relays(order, needed)
+    loops = without_relays([over(loop, body.space) for loop in order],
+                           needed)
     internal = frozenset(loop.buffer.name for loop in loops
                          if loop.buffer.name not in needed)
     return Kernel(name_of(number, loops), body.space.ranges,

@@ -20,16 +20,26 @@ from torch import fx
 from ..core.errors import BackendError
 from ..core.graph import placeholders, results
 from ..core.graph import value as fake_of
-from ..core.index import atoms_of, index, row_major
-from ..core.loops import OPS, Buffer, Const, Extern, Load, Loop, View
+from ..core.index import Index, index, row_major
+from ..core.loops import (
+    OPS,
+    Buffer,
+    Const,
+    Expression,
+    Extern,
+    Load,
+    Loop,
+    Op,
+    View,
+    walk,
+)
 from ..core.where import where_of
 from .cut import cut, parts_of
 from .nests import coefficients, pointwise_loop, reduction_loop
 from .rules import rule_of, tensors_of
 from .site import Site
-from .uses import Uses, reads_of
-from .values import (Effort, Value, axes, effort, elements, load, moved_to,
-                     sizes_of)
+from .uses import Uses, made_by, reads_of
+from .values import DEAR, Value, axes, load, moved_to, sizes_of, touched
 from .views import reshaped
 
 #: A value longer than this is stored, however it is used.
@@ -120,7 +130,8 @@ class Lowering:
         found = self.apply_rule(node) if node in self.uses.loops else None
         if found is None:
             return self.extern(node)
-        new = {step.buffer.name for step in self.steps[before:]}
+        new = {buffer.name for step in self.steps[before:]
+               for buffer in made_by(step)}
         names = (node.name,) if new else self.origins(node)
         if isinstance(found, tuple):
             return tuple(replace(part, origins=names) for part in found)
@@ -133,13 +144,14 @@ class Lowering:
         lazy = isinstance(value, Value) and source not in self.uses.views
         if lazy and node in self.uses.stored:
             self.values[node] = value
-            self.view(node, value, fake_of(node))
+            self.view(node, value, sizes_of(fake_of(node).stride()))
             return self.values[node]
         return value
 
     def apply_rule(self, node: fx.Node):
         """What the rule of the node's operator makes of its operands."""
-        site = Site(fake_of(node), partial(self.reduce, node))
+        site = Site(fake_of(node), partial(self.reduce, node),
+                    partial(self.require, node))
         args, kwargs = fx.node.map_arg(
             (node.args, node.kwargs), self.values.__getitem__)
         return rule_of(node)(site, *args, **kwargs)
@@ -159,38 +171,38 @@ class Lowering:
         element = value.element
         if isinstance(element, Load) and element.buffer in new:
             return value
-        if node in self.uses.stored or self.is_dear(node, effort(element)):
-            return self.store(node, value, fake_of(node))
+        if node in self.uses.stored or self.is_dear(node, element):
+            return self.store(node, value,
+                              sizes_of(fake_of(node).stride()))
         return value
 
-    def is_dear(self, node: fx.Node, work: Effort) -> bool:
+    def is_dear(self, node: fx.Node, element: Expression) -> bool:
         """Whether to store a value rather than compute it again.
 
         Storing moves it once and then once per reader; not storing moves
         all that it reads once per reader.
         """
-        if work.operations > LONGEST or len(work.loads) > MOST_LOADS:
-            return True
+        work = [part for part in walk(element) if isinstance(part, Op)]
+        loads = {part for part in walk(element) if isinstance(part, Load)}
         readers = len(self.uses.readers[node])
-        if work.dear and (readers > 1 or node in self.uses.wide):
+        if len(work) > LONGEST or len(loads) > MOST_LOADS:
             return True
-        fake = fake_of(node)
-        own = fake.numel() * fake.element_size()
-        read = sum(min(own, self.span(at)) for at in work.loads)
-        return readers > 1 and own * (1 + readers) < read * readers
+        if readers < 2 and node not in self.uses.wide:
+            return False
+        if any(part.name in DEAR for part in work):
+            return True
+        own = fake_of(node).numel() * fake_of(node).element_size()
+        read = sum(min(own, touched(load.index) * load.dtype.itemsize)
+                   for load in loads)
+        return own * (1 + readers) < read * readers
 
-    def span(self, at: Load) -> int:
-        """Bytes that a load moves while its variables run."""
-        moved = elements(v.size for v in atoms_of(at.index))
-        return moved * at.dtype.itemsize
-
-    def store(self, node: fx.Node, value: Value,
-              fake: torch.Tensor) -> Value:
-        """The value written to a buffer with the fake tensor's strides."""
-        buffer = self.buffer(node, fake)
-        repeated = [step == 0 for step in buffer.stride]
-        shape = tuple(index(1) if same else size for size, same in
-                      zip(buffer.shape, repeated, strict=True))
+    def store(self, node: fx.Node, value: Value, stride: tuple[Index, ...],
+              suffix: str = "") -> Value:
+        """The value written to a buffer with these strides."""
+        buffer = Buffer(self.fresh(node, suffix), value.shape, stride,
+                        value.dtype, value.device)
+        shape = tuple(index(1) if step == 0 else size for size, step in
+                      zip(value.shape, stride, strict=True))
         once = moved_to(value, shape, lambda point: point)
         self.steps.append(pointwise_loop(
             replace(buffer, shape=shape), once, where=where_of(node),
@@ -206,13 +218,26 @@ class Lowering:
         if all(value.shape[axis] == 1 for axis in reduced):
             return self.alone(kind, value, shape)
         parts = parts_of(kind, value, reduced)
-        if parts > 1:
-            last = (len(value.shape) - len(reduced) + 1,)
-            partial_ = self.reduce(
-                node, kind, cut(kind, value, reduced, parts), last, False)
-            return reshaped(self.reduce(
-                node, kind, partial_, (0,), False), shape)
-        buffer = self.result(node, kind, value, shape)
+        if parts == 1:
+            return self.reduction(node, kind, value, reduced, shape)
+        value = cut(kind, value, reduced, parts)
+        some = self.reduction(node, kind, value, (len(value.shape) - 1,),
+                              value.shape[:-1], "part")
+        whole = self.reduction(node, kind, some, (0,), some.shape[1:])
+        return reshaped(whole, shape)
+
+    def reduction(self, node: fx.Node, kind: str, value: Value,
+                  reduced: tuple[int, ...], shape: tuple[Index, ...],
+                  suffix: str = "") -> Value:
+        """A reduction as one loop, its result having this shape."""
+        stride = next((sizes_of(fake.stride())
+                       for fake in tensors_of(fake_of(node))
+                       if sizes_of(fake.shape) == shape), row_major(shape))
+        if kind not in str(node.target):
+            suffix = f"{kind}_{suffix}".rstrip("_")
+        dtype = torch.int64 if kind.startswith("arg") else value.dtype
+        buffer = Buffer(self.fresh(node, suffix), shape, stride, dtype,
+                        value.device)
         origin = dict.fromkeys((*value.origins, node.name))
         self.steps.append(reduction_loop(
             buffer, kind, value, reduced, where=where_of(node),
@@ -226,18 +251,6 @@ class Lowering:
             return one
         return Value(shape, torch.int64, value.device,
                      lambda point: Const(0, torch.int64))
-
-    def result(self, node: fx.Node, kind: str, value: Value,
-               shape) -> Buffer:
-        """The buffer of a reduction, strided as the node if it can be."""
-        stride = row_major(shape)
-        for fake in tensors_of(fake_of(node)):
-            if sizes_of(fake.shape) == shape:
-                stride = sizes_of(fake.stride())
-        dtype = torch.int64 if kind.startswith("arg") else value.dtype
-        suffix = "" if kind in str(node.target) else f"_{kind}"
-        return Buffer(self.fresh(node, suffix), shape, stride, dtype,
-                      value.device)
 
     def extern(self, node: fx.Node):
         """The ATen operator, called on whole tensors."""
@@ -264,36 +277,48 @@ class Lowering:
 
     def argument(self, node: fx.Node):
         """What an operator gets for a node: Views where tensors are."""
-        value = self.values[node]
+        value, fake = self.values[node], fake_of(node)
         if isinstance(value, tuple):
-            return [self.view(node, part, fake) for part, fake in
-                    zip(value, fake_of(node), strict=True)]
+            return [self.view(node, part, sizes_of(one.stride()))
+                    for part, one in zip(value, fake, strict=True)]
         if not isinstance(value, Value):
             return value
-        return self.view(node, value, fake_of(node))
+        return self.view(node, value, sizes_of(fake.stride()))
 
     def view(self, node: fx.Node, value: Value,
-             fake: torch.Tensor) -> View:
-        """A value in memory, as the fake tensor says it lies there."""
-        found = strided(value, fake)
+             stride: tuple[Index, ...]) -> View:
+        """The value in memory with these strides, stored if need be;
+        who reads the node later reads what was stored."""
+        found = strided(value, stride)
         if found is None:
-            value = self.store(node, value, fake)
-            if value.shape == sizes_of(fake_of(node).shape):
+            value = self.store(node, value, stride)
+            if isinstance(self.values[node], Value):
                 self.values[node] = value
-            found = strided(value, fake)
+            found = strided(value, stride)
         return found
 
     def output(self, result: object):
         """A result: a View of memory that is not an input's, or itself."""
         if not isinstance(result, fx.Node):
             return result
-        value, fake = self.values[result], fake_of(result)
+        value = self.values[result]
         if not isinstance(value, Value):
             return value
-        found = self.view(result, value, fake)
+        stride = sizes_of(fake_of(result).stride())
+        found = self.view(result, value, stride)
         if found.buffer in self.shared and result.op != "placeholder":
-            found = strided(self.store(result, value, fake), fake)
+            found = strided(self.store(result, value, stride), stride)
         return found
+
+    def require(self, node: fx.Node, holds: Value, message: str) -> None:
+        """Fail when the graph runs unless `holds` is true everywhere."""
+        whole = self.reduce(node, "all", holds,
+                            tuple(range(len(holds.shape))), False)
+        view = strided(whole, ()) or strided(
+            self.store(node, whole, (), "all"), ())
+        self.steps.append(Extern(torch.ops.aten._assert_async.msg,
+                                 (view, message), {}, (None,),
+                                 where_of(node)))
 
     def buffer(self, node: fx.Node, fake: torch.Tensor) -> Buffer:
         """A new buffer, shaped and strided as a fake tensor."""
@@ -304,7 +329,7 @@ class Lowering:
 
     def fresh(self, node: fx.Node, suffix: str = "") -> str:
         """A new name for a buffer: the node's, or with a number."""
-        name = new = node.name + suffix
+        name = new = f"{node.name}_{suffix}".rstrip("_")
         numbers = count()
         while new in self.taken or (
                 new in self.names and new != node.name):
@@ -313,18 +338,15 @@ class Lowering:
         return new
 
 
-def strided(value: Value, fake: torch.Tensor) -> View | None:
-    """The value as memory with the fake tensor's strides, if it is that."""
+def strided(value: Value, stride: tuple[Index, ...]) -> View | None:
+    """The value as memory with these strides, if that is what it is."""
     element = value.element
     if not isinstance(element, Load) or element.mask is not None:
         return None
     steps = coefficients(element.index)
-    if steps is None:
+    if steps is None or any(
+            size != 1 and step != steps.get(axis, 0) for size, axis, step
+            in zip(value.shape, axes(value.shape), stride, strict=True)):
         return None
-    stride = sizes_of(fake.stride())
-    for size, axis, step in zip(value.shape, axes(value.shape), stride,
-                                strict=True):
-        if size != 1 and step != steps.get(axis, 0):
-            return None
     return View(element.buffer, value.shape, stride,
                 index(steps.get(None, 0)), value.dtype)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from ..core.index import (Index, Variable, flatten, index, substitute)
-from ..core.loops import (Buffer, Expression, Load, Loop, Position,
-                          rewrite, walk)
-from .values import Point, Value, axes, points
+from ..core.index import Index, Variable, flatten, index, substitute
+from ..core.loops import Buffer, Expression, Load, Loop, Position, rewrite, walk
+from .values import Value, axes, points
 
 Change = Mapping[Variable, Index]
 

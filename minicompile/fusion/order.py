@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
 
-from .group import Group, made_by
-from .uses import reads_of
+from .group import Group
+from .uses import made_by, reads_of
 from .values import elements
 
 

@@ -9,14 +9,13 @@ is torch/_inductor/lowering.py.
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
 import torch
 
-from ..core.index import index
 from ..core.loops import Const, Expression, Op, Position
 from .site import Site
-from .values import Point, Value, broadcast, cast, compare, size_of, sizes_of
+from .values import Point, Value, broadcast, cast
 
 Operand = Value | bool | int | float
 
@@ -40,17 +39,49 @@ def number(value: bool | int | float) -> Const:
 
 def standing(node: Expression, dtype: torch.dtype) -> Expression:
     """An operand of dtype `dtype`; a Python number stays what it is."""
-    if isinstance(node, Const) and node.dtype in (
-            torch.float64, torch.int64, torch.bool):
-        return Const(node.value, dtype)
-    return cast(node, dtype)
+    number = isinstance(node, Const) and dtype != torch.bool and (
+        node.dtype in (torch.float64, torch.int64, torch.bool))
+    return Const(node.value, dtype) if number else cast(node, dtype)
 
 
-def plain(name: str):
-    """The rule of an operation in the result's dtype."""
+def elementwise(name: str, dtype_of=None):
+    """The rule of an operation whose operands are converted to the dtype
+    that `dtype_of` says: by default the result's."""
     def rule(site: Site, *operands: Operand) -> Value:
-        return combine(site, partial(apply, name, site.dtype), *operands)
+        dtype = dtype_of(*operands) if dtype_of else site.dtype
+
+        def build(*given: Expression) -> Op:
+            return Op(name, tuple(standing(g, dtype) for g in given),
+                      site.dtype)
+        return combine(site, build, *operands)
     return rule
+
+
+def promoted(*operands: Operand) -> torch.dtype:
+    """The dtype in which a comparison compares."""
+    return common(*(
+        (o.dtype, bool(o.shape)) if isinstance(o, Value) else type(o)
+        for o in operands))
+
+
+@cache
+def common(*kinds: object) -> torch.dtype:
+    """What kinds of operands promote to: a kind is the type of a number,
+    or a tensor's dtype with whether it has dimensions."""
+    return torch.result_type(*(
+        kind(1) if isinstance(kind, type) else torch.empty(
+            (1,) * kind[1], dtype=kind[0], device="meta")
+        for kind in kinds))
+
+
+def own(a: Value) -> torch.dtype:
+    """The dtype of the only operand."""
+    return a.dtype
+
+
+def truth(*operands: Operand) -> torch.dtype:
+    """The dtype of what is true or false."""
+    return torch.bool
 
 
 def apply(name: str, dtype: torch.dtype, *operands: Expression) -> Op:
@@ -66,54 +97,12 @@ def accurate(dtype: torch.dtype) -> torch.dtype:
 
 def formula(function):
     """The rule of `function(dtype, *operands)`, rounded once at the end."""
-    def rule(site: Site, *operands: Operand, **rest) -> Value:
-        def build(*given: Expression) -> Expression:
-            inner = function(accurate(site.dtype), *given, **rest)
-            return cast(inner, site.dtype)
-        return combine(site, build, *operands)
-    return rule
-
-
-def comparison(name: str):
-    """The rule of a comparison: in the dtype that both promote to."""
-    def rule(site: Site, a: Operand, b: Operand) -> Value:
-        dtype = common(*map(_kind, (a, b)))
-
-        def build(*given: Expression) -> Op:
-            return Op(name, tuple(standing(g, dtype) for g in given),
-                      torch.bool)
-        return combine(site, build, a, b)
-    return rule
-
-
-def _kind(operand: Operand) -> object:
-    """What decides promotion: a number's type; a dtype, and if 0-dim."""
-    if isinstance(operand, Value):
-        return operand.dtype, bool(operand.shape)
-    return type(operand)
-
-
-@cache
-def common(*kinds: object) -> torch.dtype:
-    """The dtype that operands of these kinds promote to."""
-    samples = [kind(1) if isinstance(kind, type) else torch.empty(
-        (1,) * kind[1], dtype=kind[0], device="meta") for kind in kinds]
-    return torch.result_type(*samples)
-
-
-def question(name: str):
-    """The rule of a yes-or-no question about one element."""
-    def rule(site: Site, a: Value) -> Value:
-        return combine(site, lambda x: Op(name, (x,), torch.bool), a)
-    return rule
-
-
-def logical(name: str):
-    """The rule of an operation on truth values."""
     def rule(site: Site, *operands: Operand) -> Value:
-        def build(*given: Expression) -> Op:
-            return Op(name, tuple(cast(g, torch.bool) for g in given),
-                      torch.bool)
+        dtype = accurate(site.dtype)
+
+        def build(*given: Expression) -> Expression:
+            return cast(function(dtype, *(standing(g, dtype)
+                                          for g in given)), site.dtype)
         return combine(site, build, *operands)
     return rule
 
@@ -121,19 +110,17 @@ def logical(name: str):
 def bitwise(name: str):
     """The rule of an operation on bits; a bool is a single one."""
     def rule(site: Site, *operands: Operand) -> Value:
-        if site.dtype == torch.bool:
-            return logical(name.replace("bitwise", "logical"))(
-                site, *operands)
-        return plain(name)(site, *operands)
+        bits = site.dtype != torch.bool
+        return elementwise(name if bits else name.replace(
+            "bitwise", "logical"))(site, *operands)
     return rule
 
 
 def rounding(name: str):
     """The rule of a rounding: whole numbers are round already."""
     def rule(site: Site, a: Value) -> Value:
-        if not site.dtype.is_floating_point:
-            return combine(site, lambda x: x, a)
-        return plain(name)(site, a)
+        return elementwise(name)(site, a) if (
+            site.dtype.is_floating_point) else a
     return rule
 
 
@@ -146,7 +133,7 @@ def dividing(name: str):
         safe = isinstance(b, (int, float)) and b != 0
         if not (site.dtype.is_floating_point or safe):
             return None
-        return plain(name)(site, a, b)
+        return elementwise(name)(site, a, b)
     return rule
 
 
@@ -154,7 +141,7 @@ def divide(site: Site, a: Operand, b: Operand, *,
            rounding_mode: str | None = None) -> Value | None:
     """a / b, rounded or not."""
     if rounding_mode is None:
-        return plain("div")(site, a, b)
+        return elementwise("div")(site, a, b)
     return dividing(f"div_{rounding_mode}")(site, a, b)
 
 
@@ -162,7 +149,7 @@ def scaled(name: str):
     """The rule of a + alpha * b and a - alpha * b."""
     def rule(site: Site, a: Operand, b: Operand, alpha=1) -> Value:
         if alpha == 1:
-            return plain(name)(site, a, b)
+            return elementwise(name)(site, a, b)
 
         def build(dtype, x, y):
             return apply(name, dtype, x, apply(
@@ -175,7 +162,7 @@ def power(site: Site, a: Operand, b: Operand) -> Value | None:
     """a ** b; small constant powers are multiplications."""
     if isinstance(b, Value) or b not in POWERS:
         floating = site.dtype.is_floating_point
-        return plain("pow")(site, a, b) if floating else None
+        return elementwise("pow")(site, a, b) if floating else None
     if b in (0.5, -0.5, -1) and not site.dtype.is_floating_point:
         return None
     return formula(POWERS[b])(site, a)
@@ -183,7 +170,7 @@ def power(site: Site, a: Operand, b: Operand) -> Value | None:
 
 #: x ** n as eager computes it.
 POWERS = {
-    1: lambda dtype, x: cast(x, dtype),
+    1: lambda dtype, x: x,
     2: lambda dtype, x: apply("mul", dtype, x, x),
     3: lambda dtype, x: apply(
         "mul", dtype, apply("mul", dtype, x, x), x),
@@ -208,7 +195,7 @@ def clamp(site: Site, a: Value, least: Operand | None = None,
               "minimum": names.get("max", most)}
     for name, bound in bounds.items():
         if bound is not None:
-            a = plain(name)(site, a, bound)
+            a = elementwise(name)(site, a, bound)
     return a
 
 
@@ -234,9 +221,9 @@ def constant(fill: bool | int | float):
 
 def arange(site: Site, *bounds, step: int = 1, **_) -> Value | None:
     """arange(end), arange(start, end) and arange(start, end, step)."""
-    start, _, by = (0, *bounds, step) if len(bounds) == 1 else (
-        *bounds, step)[:3]
-    return iota(site, None, start=start, step=by)
+    start = bounds[0] if len(bounds) > 1 else 0
+    return iota(site, None, start=start, step=(*bounds, step)[2]
+                if len(bounds) > 1 else step)
 
 
 def iota(site: Site, _: object, *, start, step, **__) -> Value | None:
@@ -249,19 +236,19 @@ def iota(site: Site, _: object, *, start, step, **__) -> Value | None:
 
 
 POINTWISE = {
-    **{name: plain(name) for name in
+    **{name: elementwise(name) for name in
        """neg abs sign exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin
        cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc
        lgamma sigmoid reciprocal relu mul atan2 hypot copysign maximum
-       minimum fmax fmin""".split()},
-    **{name: comparison(name) for name in "eq ne lt le gt ge".split()},
-    **{name: question(name) for name in "isnan isinf signbit".split()},
-    **{name: logical(name) for name in
+       minimum fmax fmin bitwise_left_shift bitwise_right_shift""".split()},
+    **{name: elementwise(name, promoted)
+       for name in "eq ne lt le gt ge".split()},
+    **{name: elementwise(name, own)
+       for name in "isnan isinf signbit".split()},
+    **{name: elementwise(name, truth) for name in
        "logical_not logical_and logical_or logical_xor".split()},
     **{name: bitwise(name) for name in
-       """bitwise_not bitwise_and bitwise_or bitwise_xor""".split()},
-    **{name: plain(name) for name in
-       "bitwise_left_shift bitwise_right_shift".split()},
+       "bitwise_not bitwise_and bitwise_or bitwise_xor".split()},
     **{name: rounding(name) for name in "floor ceil trunc".split()},
     "round.default": rounding("round"),
     **{name: dividing(name) for name in "remainder fmod".split()},
@@ -270,7 +257,8 @@ POINTWISE = {
     "pow": power, "square": lambda site, a: power(site, a, 2),
     "where.self": choose, "where.ScalarSelf": choose,
     "where.ScalarOther": choose, "where.Scalar": choose, "clamp": clamp,
-    "max.other": plain("maximum"), "min.other": plain("minimum"),
+    "max.other": elementwise("maximum"),
+    "min.other": elementwise("minimum"),
     "positive": converted, "clone": converted, "contiguous": converted,
     "lift_fresh_copy": converted, "_to_copy": converted,
     "copy": copied, "prims.convert_element_type": converted,

@@ -9,12 +9,13 @@ import torch
 from torch import fx
 
 from ..core.graph import value as fake_of
+from .picks import PICKS, WHEN
 from .pointwise import POINTWISE
 from .reductions import REDUCTIONS
 from .views import GATHERING, VIEWS
 
 RULES: dict[str, Callable] = {**POINTWISE, **GATHERING, **VIEWS,
-                              **REDUCTIONS}
+                              **REDUCTIONS, **PICKS}
 
 #: What loops compute with; anything else (complex, float8) is an Extern.
 DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16,
@@ -35,7 +36,8 @@ def has_loops(node: fx.Node) -> bool:
     dtypes that loops know, and all its tensors are on one device."""
     if node.target is operator.getitem:
         return has_loops(node.args[0])
-    if rule_of(node) is None:
+    rule = rule_of(node)
+    if rule is None or not WHEN.get(rule, bool)(node):
         return False
     made = tensors_of(fake_of(node))
     read = [t for n in node.all_input_nodes

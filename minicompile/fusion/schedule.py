@@ -11,12 +11,12 @@ from collections.abc import Iterable
 
 from torch import fx
 
-from ..core.loops import Extern, Kernel, Schedule, Step
-from .group import Group, Grouping, made_by
+from ..core.loops import Buffer, Extern, Kernel, Schedule, Step
+from .group import Group, Grouping
 from .kernels import kernel_of
 from .lower import Lowered, lower
 from .order import Order
-from .uses import reads_of
+from .uses import made_by, reads_of
 
 
 def fuse(module: fx.GraphModule) -> Schedule:
@@ -70,7 +70,7 @@ def last_uses(steps: tuple[Step, ...],
     under: dict[str, set[str]] = {}
     for number, step in enumerate(steps):
         read = reads_of(step)
-        made = written_by(step)
+        made = [buffer.name for buffer in written_by(step)]
         if isinstance(step, Extern) and is_shared(step):
             for name in made:
                 under[name] = set(read).union(
@@ -85,10 +85,10 @@ def last_uses(steps: tuple[Step, ...],
     return tuple(map(tuple, freed))
 
 
-def written_by(step: Step) -> list[str]:
+def written_by(step: Step) -> list[Buffer]:
     """The buffers that exist after a step and did not before."""
-    return list(step.written) if isinstance(step, Kernel) else [
-        buffer.name for buffer in made_by(step)]
+    return list(step.written.values()) if isinstance(
+        step, Kernel) else made_by(step)
 
 
 def is_shared(step: Extern) -> bool:

@@ -14,11 +14,16 @@ from .values import Value, sizes_of
 
 @dataclass(frozen=True)
 class Site:
-    """One node being lowered; `reduce` stores a reduction, and is
-    called with its kind, a value, the dimensions and keepdim."""
+    """One node being lowered.
+
+    `reduce(kind, value, dimensions, keepdim)` stores a reduction;
+    `require(value, message)` raises when the graph runs unless the value
+    is true everywhere.
+    """
 
     result: object  # the node's fake tensor, or a tuple of them
     reduce: Callable[..., Value]
+    require: Callable[[Value, str], None]
 
     @cached_property
     def fake(self) -> torch.Tensor:

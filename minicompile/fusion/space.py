@@ -11,8 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from ..core.index import Index, Variable, flatten, index, product, row_major
-from ..core.index import substitute
+from ..core.index import (
+    Index,
+    Variable,
+    flatten,
+    index,
+    product,
+    row_major,
+    substitute,
+)
 from ..core.loops import Loop
 from .nests import replace_indices
 from .values import axes
@@ -107,19 +114,33 @@ def coordinates(old: tuple[Variable, ...],
     return found
 
 
+@lru_cache(maxsize=10_000)
+def change(old: Space, new: Space) -> dict[Variable, Index]:
+    """What the variables of a space become in a space that it fits in."""
+    if old.row or not new.row:
+        return coordinates(old.ranges, new.ranges) | coordinates(
+            old.reduced, new.reduced)
+    if product(old.rows) == product(new.rows):
+        return coordinates(old.ranges, new.ranges)
+    return coordinates(old.ranges, new.ranges + new.reduced)
+
+
+@lru_cache(maxsize=100_000)
+def seen_from(where: Index, old: Space, new: Space) -> Index:
+    """An index of one space in terms of another's variables."""
+    return substitute(where, change(old, new))
+
+
 def over(loop: Loop, space: Space) -> Loop:
     """The loop rewritten over a space that its own fits in."""
-    if loop.reduction is None:
-        whole = product(v.size for v in loop.ranges)
-        rows = whole == product(space.rows)
-        ranges = space.ranges + (() if rows else space.reduced)
-        reduced = ()
-    else:
-        ranges, reduced = space.ranges, space.reduced
-    if (loop.ranges, loop.reduced) == (ranges, reduced):
+    own = space_of(loop)
+    if own == space:
         return loop
-    change = coordinates(loop.ranges, ranges) | coordinates(
-        loop.reduced, reduced)
-    return Loop(loop.buffer, substitute(loop.index, change), ranges,
-                replace_indices(loop.value, change), reduced,
-                loop.reduction, loop.where, loop.origin)
+    rows = product(own.rows) == product(space.rows)
+    ranges = space.ranges if own.row or rows else (
+        space.ranges + space.reduced)
+    values = change(own, space)
+    return Loop(loop.buffer, substitute(loop.index, values), ranges,
+                replace_indices(loop.value, values),
+                space.reduced if own.row else (), loop.reduction,
+                loop.where, loop.origin)

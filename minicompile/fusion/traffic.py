@@ -2,35 +2,53 @@
 
 A kernel reads each element of its inputs once, however many loops ask
 for it, and writes its results; an operator reads its arguments and
-writes its results.
+writes its results. PyTorch counts so in its test_perf.py.
 """
 
 from __future__ import annotations
 
-from ..core.index import Index
-from ..core.loops import Extern, Kernel, Schedule, View
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from torch.utils._pytree import tree_leaves
 
-from .group import touched
-from .values import elements
+from ..core.index import Index
+from ..core.loops import Buffer, Extern, Kernel, Schedule, View
+from .schedule import written_by
+from .values import elements, touched
+
+NO_SIZES = MappingProxyType({})
 
 
 def moved(schedule: Schedule) -> int:
     """Elements read and written by all steps together."""
-    return sum(kernel_traffic(step) if isinstance(step, Kernel)
+    sizes = {name: tensor.numel()
+             for name, tensor in schedule.constants.items()}
+    buffers = [buffer for buffer in schedule.inputs if buffer]
+    for step in schedule.steps:
+        buffers += written_by(step)
+    sizes |= {buffer.name: memory(buffer) for buffer in buffers}
+    return sum(kernel_traffic(step, sizes) if isinstance(step, Kernel)
                else call_traffic(step) for step in schedule.steps)
 
 
-def kernel_traffic(kernel: Kernel) -> int:
-    """Elements a kernel reads from outside and writes for others."""
+def memory(view: Buffer | View) -> int:
+    """How many elements lie there, repeated ones counted once."""
+    return elements(size for size, step in zip(
+        view.shape, view.stride, strict=True) if step != 0)
+
+
+def kernel_traffic(kernel: Kernel, sizes: Mapping[str, int] = NO_SIZES
+                   ) -> int:
+    """Elements that a kernel reads from outside, and writes for others;
+    of a buffer no more than its size, if that is given."""
     places: dict[str, set[Index]] = {}
     for loop in kernel.loops:
         for load in loop.loads:
-            if load.buffer in kernel.read:
-                places.setdefault(load.buffer, set()).add(load.index)
-    read = sum(touched(where) for at in places.values() for where in at)
-    return read + sum(elements(buffer.shape)
-                      for buffer in kernel.written.values())
+            places.setdefault(load.buffer, set()).add(load.index)
+    read = {name: sum(map(touched, places[name])) for name in kernel.read}
+    return sum(min(n, sizes.get(name, n)) for name, n in read.items()
+               ) + sum(map(memory, written_by(kernel)))
 
 
 def call_traffic(call: Extern) -> int:
@@ -38,6 +56,4 @@ def call_traffic(call: Extern) -> int:
     leaves = tree_leaves((call.args, call.kwargs),
                          is_leaf=lambda leaf: isinstance(leaf, View))
     views = [leaf for leaf in leaves if isinstance(leaf, View)]
-    return sum(elements(size for size, step in zip(view.shape, view.stride)
-                        if step != 0) for view in views) + sum(
-        elements(buffer.shape) for buffer in call.outputs if buffer)
+    return sum(map(memory, [*views, *written_by(call)]))

@@ -9,9 +9,10 @@ from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from ..core.graph import value as fake_of
-from ..core.loops import Extern, Kernel, Loop, View
-from .rules import has_loops, is_view, tensors_of
+from ..core.loops import Buffer, Extern, Kernel, Loop, View
+from .rules import has_loops, is_view, rule_of, tensors_of
 from .values import elements, sizes_of
+from .views import GATHERING
 
 
 class Uses:
@@ -50,7 +51,8 @@ class Uses:
                 self.returned.add(node)
             if user not in self.loops:
                 self.stored.add(node)
-            elif larger:
+            elif larger and (rule_of(user, GATHERING) is None
+                             or self.counts[user] > 4 * self.counts[node]):
                 self.wide.add(node)
             return
         self.readers[node] |= self.readers[user]
@@ -87,6 +89,12 @@ def reads_of(step: object) -> dict[str, None]:
     leaves = tree_leaves(step, is_leaf=lambda leaf: isinstance(leaf, View))
     return dict.fromkeys(leaf.buffer for leaf in leaves
                          if isinstance(leaf, View))
+
+
+def made_by(step: Loop | Extern) -> list[Buffer]:
+    """The buffers a step fills."""
+    made = [step.buffer] if isinstance(step, Loop) else step.outputs
+    return [buffer for buffer in made if buffer is not None]
 
 
 def lasting(node: fx.Node) -> bool:

@@ -16,9 +16,16 @@ from functools import cache
 import torch
 
 from ..core.errors import BackendError
-from ..core.index import Index, Variable, flatten, index, product
-from ..core.loops import (Buffer, Const, Expression, Load, Op, Position,
-                          rewrite, walk)
+from ..core.index import Index, Variable, atoms_of, flatten, index, product
+from ..core.loops import (
+    Buffer,
+    Const,
+    Expression,
+    Load,
+    Op,
+    Position,
+    rewrite,
+)
 
 Point = tuple[Index, ...]
 
@@ -144,23 +151,11 @@ DEAR = frozenset("""exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos
     sigmoid pow atan2 hypot remainder fmod div_floor div_trunc""".split())
 
 
-@dataclass(frozen=True)
-class Effort:
-    """What one element of a value costs to compute."""
-
-    operations: int
-    loads: tuple[Load, ...]
-    dear: bool
-
-
-def effort(node: Expression) -> Effort:
-    """The effort of an expression, shared parts counted once."""
-    operations = [part for part in walk(node) if isinstance(part, Op)]
-    loads = dict.fromkeys(p for p in walk(node) if isinstance(p, Load))
-    return Effort(len(operations), tuple(loads),
-                  any(part.name in DEAR for part in operations))
-
-
 def elements(shape: Iterable[Index]) -> int:
     """How many elements a shape has (a guess, for a symbolic one)."""
     return int(product(shape))
+
+
+def touched(where: Index) -> int:
+    """At most how many elements an index reaches."""
+    return elements(variable.size for variable in atoms_of(where))

@@ -10,13 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.index import (Index, flatten, in_range, index, product,
-                          row_major, unflatten)
+from ..core.index import (
+    Index,
+    flatten,
+    in_range,
+    index,
+    product,
+    row_major,
+    unflatten,
+)
 from ..core.loops import Expression, Op
 from .pointwise import number
 from .site import Site
-from .values import (Point, Value, both, broadcast, cast, compare, masked,
-                     moved_to, size_of)
+from .values import (
+    Point,
+    Value,
+    both,
+    broadcast,
+    cast,
+    compare,
+    masked,
+    moved_to,
+    size_of,
+)
 
 
 def reshape(site: Site, a: Value, *_) -> Value:
@@ -42,7 +58,8 @@ def reshaped(a: Value, shape: tuple[Index, ...]) -> Value:
 
 
 def common_blocks(new: tuple[Index, ...], old: tuple[Index, ...]):
-    """Both shapes cut into the smallest blocks of equal size, last first."""
+    """Both shapes cut into the smallest blocks of equal size, last one
+    first."""
     while new or old:
         same = new and old and new[-1] == old[-1]
         m, n = (1, 1) if same else _block(new, old)
@@ -186,6 +203,13 @@ def cat(site: Site, sources: Sequence[Value], axis: int = 0) -> Value:
     return site.value(body)
 
 
+def stack(site: Site, sources: Sequence[Value], axis: int = 0) -> Value:
+    """Sources side by side along a new dimension."""
+    axis %= len(site.shape)
+    thin = (*site.shape[:axis], index(1), *site.shape[axis + 1:])
+    return cat(site, [reshaped(source, thin) for source in sources], axis)
+
+
 def between(where: Index, start: Index, end: Index,
             size: Index) -> Expression | bool:
     """Whether start <= where < end, `where` being in 0 … size - 1."""
@@ -260,7 +284,8 @@ VIEWS = {
 }
 
 GATHERING = {
-    "cat": cat, "constant_pad_nd": pad, "flip": flip, "repeat": repeat,
+    "cat": cat, "stack": stack, "constant_pad_nd": pad, "flip": flip,
+    "repeat": repeat,
     "slice_scatter": slice_scatter, "select_scatter": select_scatter,
     "split_copy": split, "split_with_sizes_copy": split,
 }

@@ -4,9 +4,12 @@ import operator
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map_only
 
-from minicompile import split
+from minicompile import budget, split
 from minicompile.core.evaluate import evaluate_schedule
+from minicompile.core.graph import results, value
 from minicompile.core.loops import Extern, Kernel, View
 from minicompile.fusion import fuse
 
@@ -26,28 +29,44 @@ def aten(function, *args):
 
 def joint(function, *args):
     """The joint graph of a function of tensors, forward and backward."""
+    return recorded(function, args).graph
+
+
+def recorded(function, args):
+    """What chapter 3 records of a function with one result."""
     graph = fx.Graph()
     inputs = tuple(graph.placeholder(f"x{k}") for k in range(len(args)))
     graph.output((graph.call_function(function, inputs),))
-    return split.record(fx.GraphModule({}, graph), args).graph
+    return split.record(fx.GraphModule({}, graph), args)
+
+
+def halves(function, *args):
+    """The forward and the backward graph of a function of tensors."""
+    whole = recorded(function, args)
+    saved = budget.choose(whole, 1.0, cut=split.cut)
+    return split.partition(whole, saved).halves()
 
 
 def assert_right(graph, args, schedule=None, **tolerance):
     """The schedule means what the graph means; returns the schedule.
 
-    Values, dtypes, strides; and no result in the memory of an input or
-    of another result, unless the graph says so.
+    Values and dtypes are those of the graph run by PyTorch, strides
+    those of its fake values; no result lies in the memory of an input.
     """
     schedule = schedule or fuse(graph)
     assert_sound(schedule)
     expected = graph(*(a.clone() for a in args))
     found = evaluate_schedule(schedule, list(args))
-    for a, b in zip(found, expected, strict=True):
-        if isinstance(b, torch.Tensor):
-            torch.testing.assert_close(a, b, equal_nan=True, **tolerance)
-            assert steps(a) == steps(b)
-        else:
+    memory = {a.untyped_storage().data_ptr() for a in args}
+    for a, b, node in zip(found, expected, results(graph.graph),
+                          strict=True):
+        if not isinstance(b, torch.Tensor):
             assert a == b
+            continue
+        torch.testing.assert_close(a, b, equal_nan=True, **tolerance)
+        assert steps(a) == steps(value(node))
+        assert (node.op == "placeholder" or not a.numel()
+                or a.untyped_storage().data_ptr() not in memory)
     return schedule
 
 
@@ -89,3 +108,25 @@ def made_by(step):
     if isinstance(step, Extern):
         return [buffer.name for buffer in step.outputs if buffer]
     return list(step.written)
+
+
+def as_cuda(graph):
+    """The same graph, its fake values on a GPU; fuse() asks no others."""
+    mode = FakeTensorMode()
+
+    def moved(tensor):
+        with mode:
+            return torch.empty_strided(
+                tensor.shape, tensor.stride(), dtype=tensor.dtype,
+                device="cuda")
+    for node in graph.graph.nodes:
+        node.meta["val"] = tree_map_only(
+            torch.Tensor, moved, node.meta.get("val"))
+    return graph
+
+
+def fake_inputs(*shapes, dtype=torch.float32, grad=False):
+    """Fake tensors: shapes without memory, for graphs of any size."""
+    with FakeTensorMode():
+        return [torch.empty(shape, dtype=dtype, requires_grad=grad)
+                for shape in shapes]

@@ -1,0 +1,91 @@
+"""Lowering rules for choosing one element of each row by its position.
+
+In: values, one of them holding positions. Out: loops, where PyTorch reads
+or writes at a computed address: an element is compared with every
+position of its row. That costs nothing where the row is read anyway, as
+in a cross entropy, and writes no row that is there only to be picked from.
+A position that is none raises as in eager, by an operator that checks.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from ..core.graph import value as fake_of
+from ..core.index import Index, index
+from ..core.loops import Const, Expression, Op, Position
+from .cut import neutral
+from .pointwise import POINTWISE, Operand, number, standing
+from .site import Site
+from .values import Point, Value, both
+
+
+def is_picked(axis: int, places: Value, point: Point) -> Expression:
+    """Whether `places` names the position that the point has."""
+    named = places.at((*point[:axis], index(0), *point[axis + 1:]))
+    return Op("eq", (named, Position(point[axis], torch.int64)), torch.bool)
+
+
+def require_range(site: Site, places: Value, size: Index) -> None:
+    """Raise, as eager does, if a position is outside of 0 … size - 1."""
+    def inside(point: Point) -> Expression:
+        place = places.at(point)
+        return both(Op("ge", (place, Const(0, place.dtype)), torch.bool),
+                    Op("lt", (place, Position(size, place.dtype)),
+                       torch.bool))
+    site.require(Value(places.shape, torch.bool, places.device, inside,
+                       places.origins),
+                 f"index out of bounds for a dimension of size {size}")
+
+
+def gather(site: Site, a: Value, axis: int, places: Value, **_) -> Value:
+    """The element of each row that `places` names."""
+    axis %= len(a.shape)
+    require_range(site, places, a.shape[axis])
+    rest = Const(neutral("max", a.dtype), a.dtype)
+
+    def body(point: Point) -> Expression:
+        return Op("where", (is_picked(axis, places, point), a.at(point),
+                            rest), a.dtype)
+    chosen = Value(a.shape, a.dtype, a.device, body, a.origins)
+    return site.reduce("max", chosen, (axis,), True)
+
+
+def scatter(site: Site, a: Value, axis: int, places: Value,
+            new: Operand) -> Value:
+    """`a` with one element of each row replaced."""
+    axis %= len(a.shape)
+    require_range(site, places, a.shape[axis])
+
+    def body(point: Point) -> Expression:
+        at = (*point[:axis], index(0), *point[axis + 1:])
+        one = standing(number(new) if not isinstance(new, Value)
+                       else new.at(at), site.dtype)
+        return Op("where", (is_picked(axis, places, point), one,
+                            a.at(point)), site.dtype)
+    return site.value(body)
+
+
+def picks_one(node: fx.Node) -> bool:
+    """Whether one element of each row is meant, and of which rows all."""
+    source, axis, places = node.args[:3]
+    rows, chosen = (list(fake_of(n).shape) for n in (source, places))
+    if not rows:
+        return False
+    rows[axis] = 1
+    return rows == chosen
+
+
+def picks_from_lazy(node: fx.Node) -> bool:
+    """Whether, moreover, the rows are in memory for nobody else."""
+    name = str(node.args[0].target).removeprefix("aten.")
+    return picks_one(node) and (
+        name in POINTWISE or name.rpartition(".")[0] in POINTWISE)
+
+
+PICKS = {"gather": gather, "scatter.value": scatter,
+         "scatter.src": scatter}
+
+#: What these rules ask of a node before they are used.
+WHEN = {gather: picks_from_lazy, scatter: picks_one}

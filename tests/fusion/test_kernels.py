@@ -1,0 +1,227 @@
+"""How many kernels, what they move, and what they look like."""
+
+import time
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from minicompile.core.loops import Op, walk
+from minicompile.fusion import fuse, moved
+from tests.fusion.graphs import as_cuda, assert_right, aten, fake_inputs, halves
+
+T = torch.Tensor
+
+
+def counts(function, *shapes, device="cpu", dtype=torch.float32):
+    """(kernels, operators) forward, and backward if there is one."""
+    found = []
+    for graph in halves(function, *fake_inputs(
+            *shapes, dtype=dtype, grad=True)).values():
+        schedule = fuse(as_cuda(graph) if device == "cuda" else graph)
+        found.append((len(schedule.kernels), len(schedule.externs)))
+    return found
+
+
+def layer_norm(x, weight, bias):
+    return F.layer_norm(x, weight.shape, weight, bias)
+
+
+#: What PyTorch's own test_perf.py pins for Inductor.
+MOVED = {
+    "cos": (lambda a: a.cos(), [(10,)], 20),
+    "softmax": (lambda a: a.softmax(-1), [(10, 10)], 200),
+    "layer_norm": (layer_norm, [(10, 10), (10,), (10,)], 220),
+    "sum and cos": (lambda a: (a.sum(1), a.cos()), [(10, 10)], 210),
+    "four sums": (lambda a, b, c, d: (a + b + c + d).cos().cos(),
+                  [(10,)] * 4, 50),
+    "transpose": (lambda a: a.t().cos(), [(10, 20)], 400),
+    "broadcast": (lambda a, b: a + b, [(10, 10), (10,)], 210),
+    "cat": (lambda a, b: torch.cat([a.cos(), b.cos()]), [(10,)] * 2, 40),
+    "stored once": (lambda a: (a.exp().sum(0), a.exp().sum(1)),
+                    [(10, 10)], 320),
+    "matmul": (lambda a, b: F.relu(a @ b), [(10, 10)] * 2, 500),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_elements_moved(name):
+    function, shapes, expected = MOVED[name]
+    args = [torch.randn(shape) for shape in shapes]
+    schedule = assert_right(aten(function, *args), args)
+    assert moved(schedule) == expected
+
+
+def test_softmax_is_one_kernel(golden):
+    schedule = fuse(aten(lambda x: x.softmax(-1), torch.randn(4, 8)))
+    golden("softmax.py", str(schedule))
+
+
+def test_layer_norm_forward_and_backward(golden):
+    forward, backward = halves(layer_norm, *fake_inputs(
+        (4, 8), (8,), (8,), grad=True)).values()
+    golden("layer_norm_forward.py", str(fuse(forward)))
+    golden("layer_norm_backward.py", str(fuse(backward)))
+
+
+@pytest.mark.parametrize("device, expected", [
+    ("cpu", [(1, 0), (2, 0)]), ("cuda", [(1, 0), (3, 0)])])
+def test_layer_norm_counts(device, expected):
+    shapes = [(16384, 4096), (4096,), (4096,)]
+    assert counts(layer_norm, *shapes, device=device) == expected
+
+
+def test_softmax_of_long_rows_stays_one_kernel_if_there_are_many():
+    softmax = [lambda x: x.softmax(-1)]
+    assert counts(*softmax, (256, 131072), device="cuda") == [(1, 0)] * 2
+    assert counts(*softmax, (4096, 1024)) == [(1, 0)] * 2
+
+
+def test_a_full_sum_is_two_stages(golden):
+    def total(x):
+        return x.sum()
+    small, large = (fuse(aten(total, torch.randn(n))) for n in (99, 1 << 20))
+    assert len(small.kernels) == 1
+    golden("sum.py", str(large))
+    assert [int(k.rows) for k in large.kernels] == [64, 1]
+    cuda = fuse(as_cuda(aten(total, *fake_inputs((1 << 20,)))))
+    assert [int(k.rows) for k in cuda.kernels] == [1024, 1]
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x.sum(), lambda x: x.amax(), lambda x: x.mean(0),
+    lambda x: x.prod(), lambda x: (x > 3.3).any(), lambda x: x.var(),
+    lambda x: x.sum((0, 2)), lambda x: (x.sum(1, keepdim=True) + x).amin()])
+@pytest.mark.parametrize("shape", [(1, 3, 50021), (7, 2, 10000),
+                                   (2, 400, 300), (9000, 4, 5)])
+def test_two_stages_mean_the_same(function, shape):
+    x = torch.randn(shape)
+    assert_right(aten(function, x), (x,), rtol=1e-4, atol=1e-3)
+
+
+def test_columns_are_reduced_together():
+    def function(x, y):
+        return (x * y).sum(0), x.sum(0), x.amax(0)
+    schedule = fuse(aten(function, *fake_inputs((512, 64), (512, 64))))
+    kernel, = schedule.kernels
+    assert [str(v.size) for v in kernel.ranges + kernel.reduced] == [
+        "64", "512"]
+
+
+def test_rows_and_columns_are_not_reduced_together():
+    x = torch.randn(6, 6)
+    schedule = assert_right(aten(lambda x: (x.sum(0), x.sum(1)), x), (x,))
+    assert len(schedule.kernels) == 2
+
+
+def test_flat_and_shaped_work_shares_a_space():
+    def function(x, b):
+        y = (x.flatten().exp() + 1).view(4, 2, 8)
+        return y.sum(-1), y.view(8, 8) * b, y.view(2, 32).tanh()
+    x, b = torch.randn(64), torch.randn(8)
+    schedule = assert_right(aten(function, x, b), (x, b))
+    assert len(schedule.kernels) == 1
+
+
+def test_shared_work_stays_linear():
+    def squares(x):
+        for _ in range(12):
+            x = x + x * x
+        return x
+    x = torch.rand(10) / 10
+    kernel, = assert_right(aten(squares, x), (x,)).kernels
+    assert sum(isinstance(node, Op) for loop in kernel.loops
+               for node in walk(loop.value)) == 24
+
+
+def test_long_chains_stay_linear():
+    def chain(x, y):
+        for k in range(300):
+            x = torch.sin(x + y) if k % 3 else x.flip(0) * y + x
+        return x
+    x, y = torch.rand(16), torch.rand(16)
+    schedule = assert_right(aten(chain, x, y), (x, y))
+    work = sum(1 for kernel in schedule.kernels for loop in kernel.loops
+               for _ in walk(loop.value))
+    assert work < 6000
+
+
+def test_dear_work_is_done_once():
+    def function(x, y):
+        e = x.exp()
+        return e * y, e.t() + y, (e + 1).sum(0), e.sum(1)
+    x, y = torch.randn(8, 8), torch.randn(8, 8)
+    schedule = assert_right(aten(function, x, y), (x, y))
+    assert str(schedule).count("exp(") == 1
+
+
+def test_cheap_work_is_repeated_rather_than_stored():
+    def function(x):
+        y = x.bfloat16()
+        return y.float().sum(0), y.float().sum(1)
+    x = torch.randn(32, 16)
+    schedule = assert_right(aten(function, x), (x,))
+    assert moved(schedule) == 2 * 32 * 16 + 32 + 16
+
+
+def test_a_matmul_stands_between_kernels():
+    def function(x, w, v):
+        return F.gelu(x @ w) @ v + 1
+    args = torch.randn(4, 8), torch.randn(8, 6), torch.randn(6, 4)
+    schedule = assert_right(aten(function, *args), args)
+    assert [type(step).__name__ for step in schedule.steps] == [
+        "Extern", "Kernel", "Extern", "Kernel"]
+
+
+def test_no_cycle_through_an_operator():
+    def function(x, w):
+        a = x.exp()
+        return a.sum(0) + (a @ w).sum(0) + a[0], a * 2, (a @ w) * a
+    args = torch.randn(6, 6), torch.randn(6, 6)
+    assert_right(aten(function, *args), args)
+
+
+def test_an_operator_gets_its_argument_without_a_copy():
+    def function(x, y):
+        return (x + 1).t() @ y[:, 2:5].expand(4, 3)
+    args = torch.randn(4, 6), torch.randn(1, 8)
+    schedule = assert_right(aten(function, *args), args)
+    assert moved(schedule) == 2 * 24 + 24 + 3 + 18
+    assert len(schedule.kernels) == 1
+
+
+def test_memory_order_follows_the_result():
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    graph = aten(lambda x: (x * 2).relu() + 1, x)
+    kernel, = assert_right(graph, (x,)).kernels
+    assert [str(v.size) for v in kernel.ranges] == ["120"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_transformer_block_counts(dtype):
+    def block(x, w, v, a, b, c, d, wq, wo):
+        n = F.layer_norm(x, (64,), a, b)
+        q, k, u = ((n @ wq).view(2, 32, 3, 4, 16).permute(2, 0, 3, 1, 4))
+        y = F.scaled_dot_product_attention(q, k, u, is_causal=True)
+        x = x + y.transpose(1, 2).reshape(2, 32, 64) @ wo
+        n = F.layer_norm(x, (64,), c, d)
+        return x + F.gelu(n @ w) @ v
+    shapes = [(2, 32, 64), (64, 256), (256, 64), *[(64,)] * 4,
+              (64, 192), (64, 64)]
+    forward, backward = counts(block, *shapes, dtype=dtype)
+    assert forward == (4, 5)
+    assert backward == (6, 9)
+
+
+def test_a_thousand_nodes_take_well_under_a_second():
+    def deep(x, w, b):
+        for _ in range(60):
+            x = x + F.gelu(F.layer_norm(x, b.shape, b, b) @ w)
+        return x.sum()
+    forward, backward = halves(deep, *fake_inputs(
+        (32, 64), (64, 64), (64,), grad=True)).values()
+    assert len(backward.graph.nodes) > 1000
+    fuse(forward)
+    start = time.process_time()
+    fuse(backward)
+    assert time.process_time() - start < 1.5

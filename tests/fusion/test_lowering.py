@@ -1,0 +1,342 @@
+"""Every lowering rule, against PyTorch."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from minicompile.core.errors import BackendError
+from minicompile.core.evaluate import evaluate_schedule
+from minicompile.core.loops import Extern
+from minicompile.fusion import fuse
+from minicompile.fusion.rules import RULES
+from tests.fusion.graphs import assert_right, aten
+
+X, Y, V = torch.Size((4, 6)), torch.Size((4, 6)), torch.Size((6,))
+
+
+def numbers(shape, dtype=torch.float32):
+    """A tensor of this shape and dtype, positive and negative."""
+    values = torch.randn(shape) * 3
+    return values > 0 if dtype == torch.bool else values.to(dtype)
+
+
+UNARY = """neg abs sign exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin
+    cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma
+    floor ceil trunc round sigmoid reciprocal relu isnan isinf signbit
+    logical_not square positive isfinite""".split()
+
+BINARY = """add sub mul div maximum minimum fmax fmin atan2 hypot copysign
+    eq ne lt le gt ge logical_and logical_or logical_xor pow fmod
+    remainder""".split()
+
+VIEWS = {
+    "transpose": lambda x: x.transpose(0, 1) + 1,
+    "t": lambda x: x.t().exp(),
+    "permute": lambda x: x.reshape(2, 2, 6).permute(2, 0, 1) * 2,
+    "reshape": lambda x: x.reshape(3, 8) + 1,
+    "reshape of a transpose": lambda x: x.t().reshape(8, 3) + 1,
+    "flatten": lambda x: x.flatten() + 1,
+    "unsqueeze and squeeze": lambda x: x.unsqueeze(1).squeeze(1) + 1,
+    "expand": lambda x: x[:1].expand(5, 6) + 1,
+    "expand new": lambda x: x.expand(3, 4, 6) + 1,
+    "slice": lambda x: x[1:3, ::2] + 1,
+    "negative slice": lambda x: x[-3:, :-1] + 1,
+    "select": lambda x: x[2] + x[-1],
+    "split": lambda x: torch.stack([s.sum(1) for s in x.split(2)]),
+    "split unevenly": lambda x: tuple(s + 1 for s in x.split(4, 1)),
+    "split by sizes": lambda x: tuple(s + 1 for s in x.split([1, 5], 1)),
+    "chunk": lambda x: tuple(s * 2 for s in x.chunk(2, -1)),
+    "unbind": lambda x: sum(x.unbind(1)),
+    "flip": lambda x: x.flip(0, 1) + 1,
+    "diagonal": lambda x: x.diagonal() + 1,
+    "diagonal below": lambda x: x.diagonal(-1) + 1,
+    "repeat": lambda x: x.repeat(2, 3) + 1,
+    "cat": lambda x: torch.cat([x, x + 1, x[:1]]),
+    "cat along the last": lambda x: torch.cat([x, x.sin()], -1),
+    "slice of cat": lambda x: torch.cat([x, x.exp()], 1)[:, 6:] + 1,
+    "stack": lambda x: torch.stack([x, x + 1], 1),
+    "pad": lambda x: F.pad(x, (1, 2, 3, 0), value=0.5),
+    "crop": lambda x: F.pad(x, (-1, -2, 1, 1)),
+    "slice assigned": lambda x: slice_assigned(x),
+    "row assigned": lambda x: row_assigned(x),
+    "every other row assigned": lambda x: every_other_assigned(x),
+    "roll": lambda x: x.roll(1, 0) + 1,
+    "tril": lambda x: x.tril() + x.triu(1),
+    "as_strided": lambda x: x.as_strided((2, 3), (6, 2)) + 1,
+    "movedim": lambda x: x.reshape(2, 2, 6).movedim(0, -1) + 1,
+    "unfold": lambda x: x.unfold(1, 2, 2) + 1,
+}
+
+
+def slice_assigned(x):
+    x = x.clone()
+    x[1:3] = x[0] * 2
+    return x
+
+
+def row_assigned(x):
+    x = x.clone()
+    x[:, 2] = 7
+    return x
+
+
+def every_other_assigned(x):
+    x = x.clone()
+    x[::2] += 1
+    return x
+
+
+REDUCTIONS = {
+    "sum": lambda x: x.sum(), "sum rows": lambda x: x.sum(1),
+    "sum columns": lambda x: x.sum(0),
+    "sum keeping": lambda x: x.sum(-1, keepdim=True),
+    "mean": lambda x: x.mean(), "mean rows": lambda x: x.mean(1),
+    "amax": lambda x: x.amax(1), "amin": lambda x: x.amin((0, 1)),
+    "max": lambda x: x.max(), "min": lambda x: x.min(),
+    "prod": lambda x: x.prod(0), "prod of all": lambda x: x.prod(),
+    "any": lambda x: (x > 2).any(1), "all": lambda x: (x > -2).all(),
+    "any of floats": lambda x: x.any(0),
+    "argmax": lambda x: x.argmax(1), "argmin": lambda x: x.argmin(),
+    "argmax keeping": lambda x: x.argmax(0, keepdim=True),
+    "max with place": lambda x: tuple(x.max(1)),
+    "min with place": lambda x: tuple(x.min(0, keepdim=True)),
+    "var": lambda x: x.var(1), "var of all": lambda x: x.var(),
+    "std": lambda x: x.std(0, correction=0),
+    "var_mean": lambda x: torch.var_mean(x, 1, keepdim=True),
+    "softmax": lambda x: x.softmax(1),
+    "softmax of columns": lambda x: x.softmax(0),
+    "log_softmax": lambda x: x.log_softmax(-1),
+    "logsumexp": lambda x: x.logsumexp(1),
+    "norm": lambda x: x.norm(dim=1),
+    "layer_norm": lambda x: F.layer_norm(x, (6,)),
+    "group_norm": lambda x: F.group_norm(x.reshape(2, 4, 3), 2),
+    "of one element": lambda x: x[:, :1].sum(1) + x[:, :1].amax(1),
+    "place of one element": lambda x: x[:, :1].argmax(1),
+    "of a view": lambda x: x.reshape(2, 2, 6).sum((0, 2)),
+}
+
+OTHER = {
+    "gelu": lambda x: F.gelu(x), "silu": lambda x: F.silu(x),
+    "alpha": lambda x: torch.add(x, x.exp(), alpha=0.3),
+    "subtract from": lambda x: 1 - x, "divide into": lambda x: 2 / x,
+    "where": lambda x: torch.where(x > 0, x, -x),
+    "where numbers": lambda x: torch.where(x > 0, 1.0, 0.5),
+    "masked_fill": lambda x: x.masked_fill(x > 0, float("-inf")),
+    "clamp": lambda x: x.clamp(-0.5, 0.7), "floor": lambda x: x.clamp(0.1),
+    "ceiling": lambda x: x.clamp(max=x.mean()),
+    "powers": lambda x: x ** 2 + x ** 3 + x.abs() ** 0.5 + x ** -1,
+    "power of a number": lambda x: 2 ** x,
+    "rounded division": lambda x: torch.div(x, 0.7, rounding_mode="trunc"),
+    "floored division": lambda x: x // 0.7,
+    "remainders": lambda x: x % 0.7 + torch.fmod(x, 0.3),
+    "to half": lambda x: x.half() + 1, "to int": lambda x: x.int() + 1,
+    "to bool": lambda x: x.bool(), "to double": lambda x: x.double() + 1,
+    "full": lambda x: torch.full((2, 3), 0.1) + x[:2, :3],
+    "zeros and ones": lambda x: torch.zeros_like(x) + torch.ones(6),
+    "arange": lambda x: torch.arange(6) * 2,
+    "arange by steps": lambda x: torch.arange(1, 12, 2) + x,
+    "arange of floats": lambda x: torch.arange(0, 3, 0.5) + x,
+    "eye": lambda x: torch.eye(4, 6) * x,
+    "causal mask": lambda x: torch.ones(4, 4).tril().bool(),
+    "broadcast": lambda x: x + x[0] + x[:, :1] + x.sum(),
+    "lerp": lambda x: torch.lerp(x, x.exp(), 0.3),
+    "addcmul": lambda x: torch.addcmul(x, x, x, value=0.5),
+    "one hot": lambda x: (torch.arange(6) == x.argmax(1, True)).float(),
+}
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name):
+    function = getattr(torch, name)
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        check(function, numbers(X, dtype))
+
+
+@pytest.mark.parametrize("name", "neg abs sign logical_not square".split())
+def test_unary_on_whole_numbers(name):
+    check(getattr(torch, name), numbers(X, torch.int64))
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary(name):
+    function = getattr(torch, name)
+    for a, b in [(X, Y), (X, V), (X, (4, 1)), ((), X)]:
+        check(function, numbers(a), numbers(b))
+    if name not in ("copysign", "atan2", "hypot", "div"):
+        check(function, numbers(X, torch.bfloat16),
+              numbers(V, torch.bfloat16))
+
+
+@pytest.mark.parametrize("name", [n for n in BINARY if n not in (
+    "maximum minimum fmax fmin atan2 hypot copysign logical_and logical_or "
+    "logical_xor").split()])
+def test_binary_with_a_number(name):
+    for number in (2, 0.3):
+        check(lambda x, by=number: getattr(torch, name)(x, by), numbers(X))
+
+
+@pytest.mark.parametrize("dtypes", [
+    (torch.int64, torch.float32), (torch.float32, torch.bfloat16),
+    (torch.int32, torch.int64), (torch.bool, torch.float32),
+    (torch.float16, torch.bfloat16), (torch.bool, torch.int64)])
+@pytest.mark.parametrize("name", "add mul div eq lt where maximum".split())
+def test_types_are_promoted_as_eager_does(name, dtypes):
+    def function(a, b):
+        if name == "where":
+            return torch.where(a > 0, a, b)
+        return getattr(torch, name)(a, b)
+    for shapes in [(X, V), (X, ()), ((), X)]:
+        check(function, *map(numbers, shapes, dtypes))
+
+
+@pytest.mark.parametrize("name", """bitwise_and bitwise_or bitwise_xor
+    bitwise_left_shift bitwise_right_shift add mul maximum""".split())
+def test_whole_numbers(name):
+    a = torch.randint(0, 100, X)
+    check(getattr(torch, name), a, torch.randint(0, 6, V))
+    if "shift" not in name:
+        check(getattr(torch, name), a > 50, torch.rand(V) > 0.5)
+
+
+@pytest.mark.parametrize("table, name", [
+    (table, name) for table in (VIEWS, REDUCTIONS, OTHER)
+    for name in table])
+def test_rules(table, name):
+    check(table[name], numbers(X))
+    check(table[name], numbers((6, 4)).t())
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_of_halves(name):
+    check(REDUCTIONS[name], numbers(X, torch.bfloat16), rtol=2e-2,
+          atol=1e-2)
+
+
+@pytest.mark.parametrize("name", "sum amax argmax prod any mean".split())
+def test_reductions_of_whole_numbers(name):
+    if name != "mean":
+        check(lambda x: getattr(x, name)(1), numbers(X, torch.int64))
+    if name in ("sum", "any"):
+        check(lambda x: getattr(x, name)(0), numbers(X, torch.bool))
+
+
+def check(function, *args, **tolerance):
+    assert_right(aten(function, *args), args, **tolerance)
+
+
+def test_pointwise_chains_in_half_precision_are_bitwise_eager():
+    def chain(x, y):
+        return torch.where(x > 0.1, (x * 0.1 + y).exp() / 3, x - y) * y
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        x, y = numbers((50,), dtype), numbers((50,), dtype)
+        check(chain, x, y, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x.sum(1), lambda x: x + 1, lambda x: x.t() * 2,
+    lambda x: torch.cat([x, torch.ones(2, x.shape[1])]),
+    lambda x: x[:, :0].sum(1)])
+def test_nothing_and_single_elements(function):
+    for shape in ((0, 3), (3, 0), (1, 1), (1, 5)):
+        check(function, torch.randn(shape))
+
+
+def test_tensors_without_dimensions():
+    check(lambda x, y: (x + y, x.sum(), x.exp() * y), torch.randn(()),
+          torch.randn(()))
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: torch.sort(x, 1)[0] + 1, lambda x: x.cumsum(0) * 2,
+    lambda x: x[torch.tensor([0, 2])].exp(),
+    lambda x: torch.view_as_real(x + 0j) + 1,
+    lambda x: F.max_pool1d(x, 2) + 1,
+    lambda x: torch.linalg.svdvals(x) + 1])
+def test_what_no_rule_knows_runs_as_it_is(function):
+    x = numbers(X)
+    schedule = fuse(aten(function, x))
+    assert schedule.externs and schedule.kernels
+    check(function, x)
+
+
+def test_a_whole_number_divided_by_nothing_raises_as_in_eager():
+    a, b = torch.tensor([4, 2]), torch.tensor([2, 0])
+    graph = aten(lambda a, b: a // (b + 1), a, b)
+    assert any(isinstance(step, Extern) for step in fuse(graph).steps)
+    assert not fuse(aten(lambda a: a // 3 + a % 3, a)).externs
+    with pytest.raises(RuntimeError, match="ZeroDivision"):
+        assert_right(aten(lambda a, b: a // b, a, b + 1), (a, b))
+
+
+def test_devices_are_not_mixed_in_a_loop():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    graph = aten(lambda x, y: x * y + 1, torch.randn(3), torch.randn(()))
+    with FakeTensorMode():
+        for node in graph.graph.nodes:
+            if "val" in node.meta and node.name != "primals_2":
+                node.meta["val"] = torch.empty(3, device="cuda")
+    schedule = fuse(graph)
+    assert [str(e.target) for e in schedule.externs] == ["aten.mul.Tensor"]
+    assert [k.loops[0].buffer.device.type
+            for k in schedule.kernels] == ["cuda"]
+
+
+def test_a_graph_that_writes_to_its_input_is_refused():
+    graph = torch.fx.experimental.proxy_tensor.make_fx(
+        lambda x: x.add_(1))(torch.randn(3))
+    with pytest.raises(BackendError, match="writes to its input"):
+        fuse(graph)
+
+
+def test_a_sparse_result_is_refused():
+    with pytest.raises(BackendError, match="layout"):
+        fuse(aten(lambda x: x.to_sparse(), torch.eye(3)))
+
+
+def test_every_rule_is_an_operator_of_pytorch():
+    for name in RULES:
+        space, _, rest = name.rpartition("prims.")
+        packet, _, overload = rest.partition(".")
+        found = getattr(torch.ops.prims if "prims." in name
+                        else torch.ops.aten, packet)
+        assert not overload or overload in found.overloads(), name
+
+
+def test_picking_one_element_of_each_row():
+    def picked(x, places):
+        logits = x.log_softmax(-1)
+        return (logits.gather(1, places),
+                torch.zeros_like(x).scatter(1, places, 2.5),
+                (x + 1).scatter(1, places, places.float()))
+    x, places = numbers(X), torch.tensor([[3], [0], [5], [2]])
+    schedule = assert_right(aten(picked, x, places), (x, places))
+    assert {str(call.target) for call in schedule.externs} == {
+        "aten._assert_async.msg"}
+    assert len(schedule.kernels) == 2
+
+
+@pytest.mark.parametrize("wrong", [-1, 6])
+def test_picking_what_is_not_there_raises(wrong):
+    x, places = numbers(X), torch.tensor([[3], [wrong], [5], [2]])
+    graph = aten(lambda x, p: x.exp().gather(1, p), x, places.clamp(0, 5))
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        evaluate_schedule(fuse(graph), [x, places])
+
+
+def test_picking_from_memory_is_left_to_the_operator():
+    x, places = numbers(X), torch.tensor([[3], [0], [5], [2]])
+    for function in (lambda x, p: x.gather(1, p) + 1,
+                     lambda x, p: (x + 1).gather(1, p[:2]) + 1,
+                     lambda x, p: x.scatter(1, p[:3], 1.0) + 1):
+        schedule = assert_right(aten(function, x, places), (x, places))
+        assert len(schedule.externs) == 1
+
+
+def test_cross_entropy_writes_no_row(golden):
+    def loss(x, target):
+        return F.cross_entropy(x, target)
+    x, target = torch.randn(6, 10), torch.tensor([0, 9, 3, -100, 1, 2])
+    schedule = assert_right(aten(loss, x, target), (x, target))
+    golden("cross_entropy.py", str(schedule))
+    assert [str(e.target) for e in schedule.externs] == [
+        "aten._assert_async.msg"]

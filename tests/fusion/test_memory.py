@@ -1,0 +1,148 @@
+"""Who owns memory, how long it is needed, and in which order steps run."""
+
+import pytest
+import torch
+from torch import fx
+from torch.nn import functional as F
+
+from minicompile.core.evaluate import evaluate_schedule
+from minicompile.core.loops import Extern, View
+from minicompile.fusion import fuse
+from tests.fusion.graphs import (
+    assert_right,
+    assert_sound,
+    aten,
+    fake_inputs,
+    halves,
+    made_by,
+)
+
+
+def peak(schedule):
+    """Most elements alive at a time, inputs left out."""
+    live, most = {}, 0
+    for step, freed in zip(schedule.steps, schedule.last_use, strict=True):
+        buffers = step.outputs if isinstance(step, Extern) else (
+            step.written.values())
+        live |= {b.name: int(b.elements) for b in buffers if b}
+        most = max(most, sum(live.values()))
+        for name in freed:
+            live.pop(name)
+    return most
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: (x, x + 1), lambda x: (x.clone(), x.clone() * 2),
+    lambda x: (x + 1, (x + 1).clone(), (x + 1).clone()[0]),
+    lambda x: (x.contiguous() * 1).t(), lambda x: torch.cat([x]),
+    lambda x: (x + 0, x * 1, x.sum(1, keepdim=True)),
+    lambda x: F.pad(x, (0, 0)), lambda x: x[:1].sum(0)])
+def test_results_have_memory_of_their_own(function):
+    x = torch.randn(4, 6)
+    schedule = assert_right(aten(function, x), (x,))
+    owned = [view.buffer for view in schedule.outputs
+             if isinstance(view, View) and view.buffer != "primals_1"]
+    assert len(owned) == len(set(owned))
+
+
+def test_a_result_that_is_a_view_of_an_input_is_copied():
+    from torch.fx.experimental.proxy_tensor import make_fx
+    x = torch.randn(4, 6)
+    for function in (lambda x: x.t(), lambda x: x[1:], lambda x: x.clone(),
+                     lambda x: x.as_strided((2, 2), (1, 1), 3)):
+        graph = make_fx(function, tracing_mode="fake")(x)
+        schedule = fuse(graph)
+        found, = evaluate_schedule(schedule, [x])
+        assert torch.equal(found, function(x))
+        assert found.untyped_storage().data_ptr() != (
+            x.untyped_storage().data_ptr())
+
+
+def test_memory_under_a_view_that_an_operator_makes_stays():
+    def function(x):
+        y = x.exp()
+        windows = y.unfold(0, 2, 1)  # an operator: its result is y's memory
+        return torch.sort(windows, 1)[0], y.sum()
+    x = torch.randn(6)
+    schedule = assert_right(aten(function, x), (x,))
+    names = [str(getattr(s, "target", "kernel")) for s in schedule.steps]
+    freed = schedule.last_use[names.index("aten.sort.default")]
+    assert {"exp_0", "unfold"} <= set(freed)
+
+
+def test_a_gradient_runs_as_soon_as_it_frees_memory():
+    def mlp(x, *weights):
+        for w in weights:
+            x = torch.tanh(x @ w)
+        return x.sum()
+    shapes = [(512, 32)] + [(32, 32)] * 8
+    backward = halves(mlp, *fake_inputs(*shapes, grad=True))["backward"]
+    schedule = fuse(backward)
+    assert_sound(schedule)
+    assert peak(schedule) < 6 * 512 * 32
+    order = [name for step in schedule.steps for name in made_by(step)]
+    products = [name for name in order if name.startswith("mm")]
+    assert len(products) == 16  # two for each weight, side by side
+    last = int(schedule.outputs[-1].buffer in order[:8])
+    assert last == 1
+
+
+def test_random_operators_keep_their_order():
+    def function(x):
+        late = torch.rand(100) * x.sum()
+        early = torch.rand(4)
+        unused = torch.rand(3)
+        return early, late, torch.rand(2) + unused.shape[0]
+    x = torch.randn(50)
+    schedule = fuse(aten(function, x))
+    drawn = [step.outputs[0] and int(step.outputs[0].elements)
+             for step in schedule.externs]
+    assert [n or 3 for n in drawn] == [100, 4, 3, 2]
+
+
+def test_what_nobody_needs_is_not_computed():
+    def function(x):
+        values, places = x.max(1)
+        x.exp().sum()
+        return values, torch.sort(x, 1)[0]
+    x = torch.randn(4, 6)
+    schedule = assert_right(aten(function, x), (x,))
+    text = str(schedule)
+    assert "argmax" not in text and "exp" not in text
+    call, = schedule.externs
+    assert call.outputs[1] is None
+
+
+def test_inputs_that_nobody_reads_are_none():
+    x, y = torch.randn(3), torch.randn(4)
+    schedule = assert_right(aten(lambda x, y: x + 1, x, y), (x, y))
+    assert schedule.inputs[1] is None
+
+
+def test_constants_of_the_graph_are_kept_by_name():
+    root = torch.nn.Module()
+    root.table = torch.arange(12.).view(3, 4).t()
+    root.scalar = torch.tensor(2.0)
+    graph, x = fx.Graph(), torch.randn(4, 3)
+    nodes = [graph.placeholder("x"), graph.get_attr("table"),
+             graph.get_attr("scalar")]
+    nodes.append(graph.call_function(
+        torch.ops.aten.mul.Tensor, (nodes[0], nodes[1])))
+    nodes.append(graph.call_function(
+        torch.ops.aten.add.Tensor, (nodes[3], nodes[2])))
+    for node, held in zip(nodes, [x, root.table, root.scalar, x, x]):
+        node.meta["val"] = held
+    graph.output((nodes[-1],))
+    schedule = assert_right(fx.GraphModule(root, graph), (x,))
+    assert list(schedule.constants) == ["table", "scalar"]
+    assert len(schedule.kernels) == 1
+
+
+def test_every_origin_is_a_node_and_has_the_users_line():
+    def function(x, w):
+        return F.gelu(F.layer_norm(x @ w, (8,))) * 2
+    graph = aten(function, torch.randn(4, 8), torch.randn(8, 8))
+    nodes = {node.name for node in graph.graph.nodes}
+    for kernel in fuse(graph).kernels:
+        for loop in kernel.loops:
+            assert set(loop.origin.split()) <= nodes and loop.origin
