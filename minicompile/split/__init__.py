@@ -2,14 +2,16 @@
 
 In: the torch-level graph and its fake inputs. Out: a callable that
 autograd can differentiate. Read joint.py, decompose.py, recorder.py,
-record.py, simplify.py, flow.py, saving.py, partition.py and runtime.py,
-in that order.
+inputs.py, watch.py, results.py, record.py, simplify.py, partition.py,
+flow.py, saving.py, runtime.py and seam.py, in that order.
 """
 
 from .joint import Joint
 from .partition import Pair, partition
 from .record import record
 from .runtime import make_runtime
-from .saving import cut
+from .saving import Plan, cut
+from .seam import partition_joint_module
 
-__all__ = ["Joint", "Pair", "cut", "make_runtime", "partition", "record"]
+__all__ = ["Joint", "Pair", "Plan", "cut", "make_runtime", "partition",
+           "partition_joint_module", "record"]

@@ -47,9 +47,9 @@ REASONS: dict[str, str] = {
         binary_cross_entropy binary_cross_entropy_backward
         binary_cross_entropy_with_logits huber_loss
         huber_loss_backward mse_loss mse_loss_backward
-        nll_loss2d_backward nll_loss2d_forward nll_loss_backward
-        nll_loss_forward smooth_l1_loss smooth_l1_loss_backward
-        soft_margin_loss soft_margin_loss_backward""",
+        nll_loss2d_forward nll_loss_forward smooth_l1_loss
+        smooth_l1_loss_backward soft_margin_loss
+        soft_margin_loss_backward""",
     "gradients of views: zeros with a part filled in": """
         diagonal_backward select_backward slice_backward""",
     "other names of views, so that later stages know only a few": """
@@ -71,9 +71,34 @@ def overloads(names: str) -> Iterator[torch._ops.OpOverload]:
                 yield op
 
 
+def nll_loss_backward(grad_output, self, target, weight, reduction,
+                      ignore_index, total_weight):
+    """The gradient of nll_loss, each element on its own.
+
+    PyTorch's formula scatters; this one compares, and so it fuses.
+    """
+    dim = min(1, self.dim() - 1)
+    shape = [1] * self.dim()
+    shape[dim] = self.size(dim)
+    classes = torch.arange(self.size(dim), device=self.device).view(shape)
+    if self.dim() > 1 or target.dim() == 0:
+        target = target.unsqueeze(dim)
+    if reduction == 1:  # the mean
+        grad_output = grad_output / total_weight
+    elif self.dim() > 1 and grad_output.dim():
+        grad_output = grad_output.unsqueeze(dim)
+    if weight is not None:
+        grad_output = grad_output * weight.view(shape)
+    chosen = (classes == target) & (target != ignore_index)
+    return torch.where(chosen, -grad_output, 0).to(self.dtype)
+
+
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
-    op: decomposition_table[op]
-    for names in REASONS.values() for op in overloads(names)}
+    **{op: decomposition_table[op]
+       for names in REASONS.values() for op in overloads(names)},
+    torch.ops.aten.nll_loss_backward.default: nll_loss_backward,
+    torch.ops.aten.nll_loss2d_backward.default: nll_loss_backward,
+}
 
 
 @cache
@@ -82,4 +107,5 @@ def rule_of(op: torch._ops.OpOverload) -> Callable | None:
     if op in DECOMPOSITIONS:
         return DECOMPOSITIONS[op]
     implicit = torch._C.DispatchKey.CompositeImplicitAutograd
-    return op.decompose if op.has_kernel_for_dispatch_key(implicit) else None
+    composite = op.has_kernel_for_dispatch_key(implicit)
+    return op.decompose if composite else None

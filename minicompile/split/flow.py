@@ -14,13 +14,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-INFINITE = 1 << 60
+NEVER = float("inf")
+INFINITE = 1 << 100
 UNIT = 1e-15  # seconds in one unit of flow
 
 
 @dataclass(frozen=True)
 class Price:
-    """What a value costs, in seconds; `float("inf")` forbids it."""
+    """What a value costs, in seconds; NEVER forbids it."""
 
     recompute: float
     save: float
@@ -101,11 +102,12 @@ def cheapest(values: Iterable, users: Callable[[object], Iterable],
              needed: set, prices: Mapping[object, Price]) -> set:
     """The values to save so that all of `needed` can be had, cheapest.
 
-    `values` in any order, `users(v)` those computed from v, `needed` what
-    the backward reads. Each value is two vertices, "in" and "out":
+    `users(v)` are computed from v, `needed` is what the backward reads;
+    other things than values may be among both. Each value is two
+    vertices, "in" and "out":
 
-        source -> in   recompute   in -> out   save
-        out -> user's in   infinite        out -> sink   if needed
+        source -> in   recompute        in -> out    save
+        out -> a user's in   infinite   out -> sink  infinite if needed
     """
     vertex = {v: 2 + 2 * k for k, v in enumerate(values)}
     network = Network(2 + 2 * len(vertex))
@@ -124,4 +126,4 @@ def cheapest(values: Iterable, users: Callable[[object], Iterable],
 
 def _flow(seconds: float) -> int:
     """Seconds as an integer capacity."""
-    return INFINITE if seconds == float("inf") else round(seconds / UNIT)
+    return INFINITE if seconds == NEVER else round(seconds / UNIT)

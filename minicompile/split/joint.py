@@ -10,6 +10,7 @@ ViewAndMutationMeta is in torch/_functorch/_aot_autograd/schemas.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import fx
@@ -79,39 +80,57 @@ class Joint:
     mutations: tuple[Mutation, ...]
     tangents: tuple[int, ...]  # forward outputs with a gradient
     gradients: tuple[int, ...]  # inputs that want one
-    cut_off: bool  # inputs require grad, but no result does
+    cut_off: bool = False  # inputs require grad, but no result does
+    autocast: bool = False  # recorded in an autocast region
 
     @property
     def training(self) -> bool:
         """Whether there is a backward half at all."""
         return bool(self.tangents)
 
-    @property
+    @cached_property
     def primals(self) -> list[fx.Node]:
         """The placeholders that are the function's inputs."""
         return [node for node in placeholders(self.graph.graph)
                 if not node.name.startswith("tangents_")]
 
-    @property
+    @cached_property
     def tangent_nodes(self) -> list[fx.Node]:
         """The placeholders that are gradients of the outputs."""
         return [node for node in placeholders(self.graph.graph)
                 if node.name.startswith("tangents_")]
 
-    @property
+    @cached_property
     def written(self) -> list[fx.Node]:
         """The primals that hold other values by the backward."""
         return [self.primals[each.input] for each in self.mutations]
 
-    @property
+    @cached_property
     def outputs(self) -> tuple:
         """What the forward half returns: nodes, in order."""
         return results(self.graph.graph)[:self.forward_outputs]
 
-    @property
+    @cached_property
     def grads(self) -> tuple:
         """The gradients: a node, or None where there is none."""
         return results(self.graph.graph)[self.forward_outputs:]
+
+    @cached_property
+    def early(self) -> list[fx.Node]:
+        """The forward nodes, in order: those that need no tangent."""
+        late: set[fx.Node] = set(self.tangent_nodes)
+        for node in self.graph.graph.nodes:
+            if not late.isdisjoint(node.all_input_nodes):
+                late.add(node)
+        return [node for node in self.graph.graph.nodes
+                if node not in late and node.op != "output"]
+
+    @cached_property
+    def late(self) -> list[fx.Node]:
+        """The backward nodes, in order, the tangents not among them."""
+        other = {*self.early, *self.tangent_nodes}
+        return [node for node in self.graph.graph.nodes
+                if node not in other and node.op != "output"]
 
     def __str__(self) -> str:
         return render(self.graph, "joint")
@@ -122,9 +141,17 @@ def is_view(node: fx.Node) -> bool:
     return node.op == "call_function" and aliases_first(node.target)
 
 
-def is_random(op: object) -> bool:
-    """Whether the ATen op draws random numbers."""
-    return torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
+def is_random(node: fx.Node) -> bool:
+    """Whether the node draws random numbers.
+
+    Attention says that it may; with a dropout of zero it does not.
+    """
+    tags = getattr(node.target, "tags", ())
+    if torch.Tag.nondeterministic_seeded not in tags:
+        return False
+    names = [each.name for each in node.target._schema.arguments]
+    given = {**dict(zip(names, node.args)), **node.kwargs}
+    return "dropout_p" not in names or given.get("dropout_p", 0) != 0
 
 
 def root(node: fx.Node) -> fx.Node:

@@ -63,16 +63,6 @@ class Pair:
                            for name, half in self.halves().items())
 
 
-def forward_nodes(joint: Joint) -> list[fx.Node]:
-    """The nodes that depend on no tangent."""
-    late: set[fx.Node] = set(joint.tangent_nodes)
-    for node in joint.graph.graph.nodes:
-        if not late.isdisjoint(node.all_input_nodes):
-            late.add(node)
-    return [node for node in joint.graph.graph.nodes
-            if node not in late and node.op != "output"]
-
-
 def partition(joint: Joint, saved: set[str]) -> Pair:
     """The joint graph cut at the values named in `saved`."""
     if not joint.training:
@@ -87,26 +77,24 @@ def partition(joint: Joint, saved: set[str]) -> Pair:
 
 
 def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:
-    """What the backward starts from, besides tangents; unused names drop.
+    """What the backward starts from, besides tangents.
 
-    An error if it needs a value that is neither saved nor to be had.
+    An input it needs is kept in any case, a name it does not need is not.
     """
-    early = forward_nodes(joint)
-    stop = {node for node in early if node.name in saved}
+    stop = {node for node in joint.early
+            if node.name in saved or node.op == "placeholder"}
     needed = set(backward_nodes(joint, stop))
-    for node in early:
+    for node in joint.early:
         if node in needed and node not in stop and must_stay(node):
             raise BackendError(f"the backward needs {node.name}, which is "
                                "neither saved nor can be recomputed")
-    return [node for node in early if node in needed and node in stop]
+    return [node for node in joint.early
+            if node in needed and node in stop]
 
 
 def backward_nodes(joint: Joint, kept: set[fx.Node]) -> list[fx.Node]:
     """The backward in the order it runs, what it recomputes included."""
-    early = set(forward_nodes(joint))
-    effects = [node for node in joint.graph.graph.nodes
-               if node not in early and must_stay(node)
-               and node.op == "call_function"]
+    effects = [node for node in joint.late if must_stay(node)]
     grads = [node for node in joint.grads if isinstance(node, fx.Node)]
     return ancestors([*effects, *grads], kept | set(joint.tangent_nodes))
 
@@ -114,13 +102,13 @@ def backward_nodes(joint: Joint, kept: set[fx.Node]) -> list[fx.Node]:
 def halves(joint: Joint, kept: list[fx.Node],
            outputs: list) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward to `outputs`, and the backward from `kept`."""
-    early = forward_nodes(joint)
-    effects = [node for node in early if must_stay(node)]
+    effects = [node for node in joint.early if must_stay(node)]
     needed = set(ancestors(
         [node for node in [*outputs, *effects]
          if isinstance(node, fx.Node)], set()))
-    forward = extract(joint, [node for node in early if node in needed],
-                      joint.primals, outputs)
+    forward = extract(
+        joint, [node for node in joint.early if node in needed],
+        joint.primals, outputs)
     return forward, extract(joint, backward_nodes(joint, set(kept)),
                             [*kept, *joint.tangent_nodes], joint.grads)
 

@@ -53,6 +53,9 @@ def record(graph: fx.GraphModule, example_inputs) -> Joint:
     tangents = [k for k, end in enumerate(ends)
                 if leaves and end.grad_fn is not None]
     gradients = differentiate(recorder, [ends[k] for k in tangents], leaves)
+    if tangents and not any(g is not None for g in gradients):
+        raise BackendError("results require grad, but no gradient reaches "
+                           "an input")
     recorder.graph.output(tuple(recorder.argument([*values, *gradients])))
     small = simplify(recorder.graph, len(ends))
     return Joint(
@@ -62,7 +65,8 @@ def record(graph: fx.GraphModule, example_inputs) -> Joint:
               for k, each in enumerate(written)),
         tuple(tangents),
         tuple(each.position for each in leaves) if tangents else (),
-        cut_off=bool(leaves) and not tangents)
+        cut_off=bool(leaves) and not tangents,
+        autocast=torch._C._is_any_autocast_enabled())
 
 
 def differentiate(recorder: Recorder, ends: list, leaves: list) -> list:
@@ -71,8 +75,8 @@ def differentiate(recorder: Recorder, ends: list, leaves: list) -> list:
         return []
     tangents = [recorder.tangent(current(end), position)
                 for position, end in enumerate(ends)]
-    with (unchanged_state(), recording(recorder), no_autocast(),
-          refusing("the backward")):
+    with (unchanged_state(), recording(recorder),
+          torch._C._DisableAutocast(), refusing("the backward")):
         found = torch.autograd.grad(
             ends, [each.leaf for each in leaves],
             [torch._to_functional_tensor(t) for t in tangents],
@@ -95,10 +99,12 @@ def play(graph: fx.GraphModule, recorder: Recorder, given: list) -> tuple:
             case "get_attr":
                 values[node] = held(graph, recorder, node.target)
             case "output":
-                return tuple(args[0])
+                returned = args[0]
             case _:
                 with refusing(f"{node.format_node()}", line):
                     values[node] = call(graph, node, args, kwargs)
+    many = isinstance(returned, (tuple, list))
+    return tuple(returned) if many else (returned,)
 
 
 def call(graph: fx.GraphModule, node: fx.Node, args, kwargs):
@@ -147,10 +153,3 @@ def unchanged_state():
             yield
     finally:
         torch.set_autocast_cache_enabled(cached)
-
-
-@contextmanager
-def no_autocast():
-    """Eager's backward runs outside of the user's autocast region."""
-    with torch._C._DisableAutocast():
-        yield

@@ -158,10 +158,11 @@ class Recorder(TorchDispatchMode):
         """`tensor`, or a copy of it that has the strides."""
         if tensor.numel() < 2 or tensor.stride() == stride:
             return tensor
+        aten = torch.ops.aten
         empty = self.perform(
-            torch.ops.aten.empty_strided.default, (tensor.size(), stride),
+            aten.empty_strided.default, (tensor.size(), stride),
             {"dtype": tensor.dtype, "device": tensor.device})
-        return self.perform(torch.ops.aten.copy.default, (empty, tensor), {})
+        return self.perform(aten.copy.default, (empty, tensor), {})
 
 
 def tensors(value: object):

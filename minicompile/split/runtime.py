@@ -31,8 +31,10 @@ def make_runtime(joint: Joint, pair: Pair, forward: Run,
     `forward` and `backward` run the two halves of `pair`. A call in which
     a written input shares memory with another runs the original graph.
     """
+    if joint.autocast:  # the graph's casts are in it already
+        forward = no_autocast(forward)
     if backward is not None:
-        run = trainable(joint, pair, forward, backward)
+        run = trainable(joint, pair, forward, no_autocast(backward))
     else:
         run = torch.no_grad()(forward) if joint.cut_off else forward
     plain = (not joint.mutations and all(
@@ -42,8 +44,16 @@ def make_runtime(joint: Joint, pair: Pair, forward: Run,
     return run if plain else finished(joint, run)
 
 
+def no_autocast(run: Run) -> Run:
+    """`run`, outside of whatever autocast region it is called in."""
+    def call(inputs: list) -> tuple:
+        with torch._C._DisableAutocast():
+            return run(inputs)
+    return call
+
+
 def trainable(joint: Joint, pair: Pair, run_forward: Run,
-                   run_backward: Run) -> Run:
+              run_backward: Run) -> Run:
     """`run_forward` for autograd, with `run_backward` as its backward."""
     count, tangents_of = joint.forward_outputs, tangent_makers(joint)
     blind = [k for k in range(count) if k not in joint.tangents]
@@ -62,7 +72,8 @@ def trainable(joint: Joint, pair: Pair, run_forward: Run,
             ctx.save_for_backward(*[inputs[k] for k in from_inputs],
                                   *[outputs[k] for k in from_outputs])
             results = tuple([own(part) for part in outputs[:count]])
-            ctx.mark_non_differentiable(*[results[k] for k in blind])
+            if blind:
+                ctx.mark_non_differentiable(*[results[k] for k in blind])
             ctx.set_materialize_grads(False)
             return results
 
@@ -80,10 +91,15 @@ def trainable(joint: Joint, pair: Pair, run_forward: Run,
                 gradients[position] = gradient
             return tuple(gradients)
 
+    # Function.apply looks for transforms and defaults, which we have not.
+    apply = super(torch.autograd.Function, Compiled).apply
+
     def run(inputs: list) -> tuple:
+        if torch._C._are_functorch_transforms_active():
+            return joint.source(*inputs)
         for position in unreached:  # else autograd would visit what it
             inputs[position] = inputs[position].detach()  # comes from
-        return Compiled.apply(*inputs)
+        return apply(*inputs)
 
     return run
 
@@ -131,7 +147,8 @@ def without_second_derivative(gradients) -> list:
     found = [None if g is None else g.detach().requires_grad_()
              for g in gradients]
     error = torch._C._functions.DelayedError(DOUBLE_BACKWARD, len(found))
-    return list(error(*found))
+    marked = error(*found)
+    return list(marked) if len(found) > 1 else [marked]
 
 
 def finished(joint: Joint, run: Run) -> Run:
@@ -157,19 +174,20 @@ def overlap(inputs: list, written: list[int]) -> bool:
     """Whether a written input shares its memory with another input."""
     owners = [torch._C._storage_id(part) for part in inputs
               if isinstance(part, torch.Tensor)]
-    return any(owners.count(torch._C._storage_id(inputs[k])) > 1
-               for k in written)
+    return len(set(owners)) < len(owners) and any(
+        owners.count(torch._C._storage_id(inputs[k])) > 1 for k in written)
 
 
 def write(joint: Joint, inputs: list, outputs: tuple) -> None:
     """Copy new values into the inputs that the function wrote to."""
+    unseen = [m for m in joint.mutations if not m.differentiable]
+    if unseen:
+        with torch.no_grad():
+            torch._foreach_copy_([inputs[m.input] for m in unseen],
+                                 [outputs[m.output] for m in unseen])
     for mutation in joint.mutations:
-        target, new = inputs[mutation.input], outputs[mutation.output]
         if mutation.differentiable:
-            target.copy_(new)
-        else:
-            with torch.no_grad():
-                target.copy_(new)
+            inputs[mutation.input].copy_(outputs[mutation.output])
 
 
 def maker(result: Result) -> Callable:

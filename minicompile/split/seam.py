@@ -20,9 +20,14 @@ from .partition import halves, kept_nodes
 from .saving import cut
 
 
+def fastest(joint: Joint) -> frozenset[str]:
+    """The names of the values that the default plan saves."""
+    return cut(joint).saved
+
+
 def partition_joint_module(
         joint_module: fx.GraphModule, joint_inputs: Sequence, *,
-        num_fwd_outputs: int, choose: Callable[[Joint], set[str]] = cut,
+        num_fwd_outputs: int, choose: Callable[[Joint], set[str]] = fastest,
         **ignored) -> tuple[fx.GraphModule, fx.GraphModule]:
     """(forward, backward) of a joint graph of AOTAutograd.
 
@@ -53,7 +58,7 @@ def joint_of(module: fx.GraphModule, forward_outputs: int) -> Joint:
         Mutation(inputs.index(node), -1, False)
         for node in written if node in inputs),
         tuple(range(len(placeholders(module.graph)) - len(inputs))),
-        tuple(range(len(inputs))), cut_off=False)
+        tuple(range(len(inputs))))
 
 
 def is_size(node: fx.Node) -> bool:

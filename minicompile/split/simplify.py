@@ -57,7 +57,7 @@ def must_stay(node: fx.Node) -> bool:
     if node.op in ("placeholder", "output"):
         return True
     schema = getattr(node.target, "_schema", None)
-    return is_random(node.target) or (schema is not None and (
+    return is_random(node) or (schema is not None and (
         schema.is_mutable or not schema.returns))
 
 
@@ -81,7 +81,7 @@ def _first(node: fx.Node) -> fx.Node:
 
 
 def _read_back(node: fx.Node) -> fx.Node | None:
-    """What was just written: `select(select_scatter(a, b, …), …)` is b."""
+    """What was just written there, as in `select(select_scatter(a, b))`."""
     written = node.args[0]
     scatter = SCATTER.get(node.target)
     same = (written.op == "call_function" and written.target == scatter
@@ -102,7 +102,7 @@ SCATTER = {
 IDLE = {
     aten.clone.default: _first, aten._to_copy.default: _first,
     aten.view.default: _first, aten.expand.default: _first,
-    aten.permute.default: _first, aten.as_strided.default: _first,
+    aten.permute.default: _first,
     aten.copy.default: lambda node: node.args[1],
     aten.slice_scatter.default: lambda node: node.args[1],
     **dict.fromkeys(SCATTER, _read_back),
@@ -129,8 +129,9 @@ def _key(argument: object) -> object:
                          for name, part in sorted(argument.items()))
         case slice():
             return ("slice", argument.start, argument.stop, argument.step)
-    return type(argument), repr(argument) if isinstance(
-        argument, float) else argument
+    if isinstance(argument, (float, complex)):
+        return repr(argument)  # 0.0 and -0.0 are not the same
+    return type(argument), argument
 
 
 def drop_dead(graph: fx.Graph) -> None:

@@ -1,8 +1,8 @@
 """Writes in place, watched above autograd, so that strides stay eager's.
 
 In: every torch-level call while recording. Out: the same call. The idea:
-functionalisation turns `x.scatter_(…)` into `scatter`, whose result may be
-laid out in another way than `x` is, or reads an expanded `x` as if its
+functionalisation turns `x.scatter_(…)` into `scatter`, whose result may
+be laid out in another way than `x`, and takes an expanded `x` as if its
 elements were apart. So the layout is put back, or the write refused.
 """
 
@@ -58,8 +58,12 @@ class Watch(TorchFunctionMode):
         if overlaps(target):
             raise BackendError(f"{name} writes to a tensor with several "
                                "elements in one place")
+        memory = target if target._base is None else target._base
+        if not dense(memory):
+            raise BackendError(f"{name} writes to an input whose memory "
+                               "has gaps")
         watched = [(each, each.size(), each.stride())
-                   for each in (target, target._base) if each is not None]
+                   for each in dict.fromkeys((target, memory))]
         result = function(*args, **kwargs)
         for each, size, stride in watched:
             self.keep(each, size, stride)
@@ -85,6 +89,17 @@ def writes(name: str) -> bool:
     if name.endswith("__"):
         return name == "__setitem__" or name in IN_PLACE_OPERATORS
     return name.endswith("_") and name not in METADATA | AUTOGRAD
+
+
+def dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements fill their memory, in whatever order."""
+    reach = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.size())):
+        if size > 1:
+            if stride != reach:
+                return False
+            reach *= size
+    return True
 
 
 def overlaps(tensor: torch.Tensor) -> bool:

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_flatten
 
 from minicompile import split
 
+
 def fresh(args, leaves: bool = True) -> tuple[list, list]:
     """Copies of the arguments with their strides, and the leaf of each.
 
@@ -67,7 +68,7 @@ def boxed(graph: fx.GraphModule):
 def compiled(fn, args, saved=None):
     """(run, joint, pair): `fn` through the split, halves run by FX."""
     joint = split.record(graph_of(fn, args), args)
-    saved = split.cut(joint) if saved is None else saved(joint)
+    saved = split.cut(joint).saved if saved is None else saved(joint)
     pair = split.partition(joint, saved)
     halves = {name: boxed(half) for name, half in pair.halves().items()}
     return split.make_runtime(joint, pair, **halves), joint, pair

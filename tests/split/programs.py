@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import torch
 
 from minicompile.core.errors import BackendError
-from minicompile.split.partition import forward_nodes
 from tests.split.judge import assert_same, observe
 
 VIEWS = """{a}.t() | {a}.transpose(0, -1) | {a}.view(-1) | {a}[0]
@@ -23,40 +22,42 @@ VIEWS = """{a}.t() | {a}.transpose(0, -1) | {a}.view(-1) | {a}[0]
     | {a}.squeeze() | {a}.reshape(-1) | {a}.diagonal() | {a}.detach()
     | {a}.expand(2, *{a}.shape) | {a}.narrow(0, 0, 1) | {a}.view_as({a})
     | {a}.unfold(0, 2, 1) | {a}.chunk(2)[0] | {a}.split(1)[-1]
-    | {a}.unbind(0)[1] | {a}.flatten() | {a}.permute(
-    *reversed(range({a}.dim()))) | {a}.swapaxes(0, -1) | {a}.contiguous()
-    | {a}.T | {a}.movedim(0, -1) | {a}.contiguous().clone().as_strided((2,), (1,))
-    | {a}.expand_as({a}) | {a}.view(2, -1)"""
+    | {a}.unbind(0)[1] | {a}.flatten()
+    | {a}.permute( *reversed(range({a}.dim()))) | {a}.swapaxes(0, -1)
+    | {a}.contiguous() | {a}.T | {a}.movedim(0, -1)
+    | {a}.contiguous().clone().as_strided((2,), (1,)) | {a}.expand_as({a})
+    | {a}.view(2, -1)"""
 VALUES = """{a}.sin() | {a} * 2 | {a} + {b} | {a} * {b} | {a} - {b}
-    | torch.where({a} > 0, {a}, {b}) | {a}.relu() | {a}.tanh()
-    | {a}.clone() | {a}.sum(0) | {a}.sum() | {a}.mean(-1, keepdim=True)
-    | {a}.softmax(-1) | {a}.amax(0) | {a}.cumsum(0) | {a}.var(-1)
-    | {a}.abs() | {a}.sigmoid() | torch.maximum({a}, {b})
-    | {a}.logsumexp(-1) | torch.cat([{a}, {a}]) | torch.stack([{a}, {b}])
-    | {a} @ {b} | {a}.flip(0) | {a}.roll(1) | F.gelu({a}) | F.pad({a}, (1, 1))
-    | F.layer_norm({a}, {a}.shape[-1:]) | {a}.clamp(-1, 1) | -{a}
-    | {a}.repeat(2, *[1] * ({a}.dim() - 1)) | {a}.gather(0, ({a} > 0).long())
-    | {a}[torch.tensor([0, 1, 0])] | {a}.masked_fill({a} > 0.5, 0.25)
+    | torch.where({a} > 0, {a}, {b}) | {a}.relu() | {a}.tanh() | {a}.clone()
+    | {a}.sum(0) | {a}.sum() | {a}.mean(-1, keepdim=True) | {a}.softmax(-1)
+    | {a}.amax(0) | {a}.cumsum(0) | {a}.var(-1) | {a}.abs() | {a}.sigmoid()
+    | torch.maximum({a}, {b}) | {a}.logsumexp(-1) | torch.cat([{a}, {a}])
+    | torch.stack([{a}, {b}]) | {a} @ {b} | {a}.flip(0) | {a}.roll(1)
+    | F.gelu({a}) | F.pad({a}, (1, 1)) | F.layer_norm({a}, {a}.shape[-1:])
+    | {a}.clamp(-1, 1) | -{a} | {a}.repeat(2, *[1] * ({a}.dim() - 1))
+    | {a}.gather(0, ({a} > 0).long()) | {a}[torch.tensor([0, 1, 0])]
+    | {a}.masked_fill({a} > 0.5, 0.25)
     | {a}.index_select(0, torch.tensor([1, 0])) | {a}.exp().log1p()
     | torch.zeros_like({a}) | torch.addcmul({a}, {b}, {a}) | {a}.prod(0)
     | F.dropout({a}.contiguous(), 0.5) | {a}.median(0)[0] | {a}.sort(-1)[0]
     | torch.tensor([1.0, 2.0], dtype=torch.float64) | {a}.lerp({b}, 0.3)
     | ({a} > {b}).to({a}.dtype) | {a}.tril() | {a}.norm() | {a}.max(0)[0]"""
-WRITES = """{a}.add_(1) | {a}.mul_({b}.clone()) | {a}.copy_({b}.clone()) | {a}.sin_()
-    | {a}.relu_() | {a}.zero_() | {a}.fill_(0.5) | {a}.sub_({b}.clone(), alpha=2)
+WRITES = """{a}.add_(1) | {a}.mul_({c}) | {a}.copy_({c}) | {a}.sin_()
+    | {a}.relu_() | {a}.zero_() | {a}.fill_(0.5) | {a}.sub_({c}, alpha=2)
     | {a}.masked_fill_({a} > 0, 0.25) | {a}.clamp_(min=0) | {a}.t_()
     | {a}.transpose_(0, -1) | {a}.unsqueeze_(0) | {a}.squeeze_()
-    | {a}.index_add_(0, torch.tensor([0]), {b}.clone()[:1]) | {a}.exp_()
-    | {a}.scatter_(0, torch.zeros_like({a}, dtype=torch.long), {b}.clone())
-    | {a}.lerp_({b}.clone(), 0.5) | {a}.addcmul_({a}.clone(), {b}.clone()) | {a}.neg_()
-    | {a}.index_copy_(0, torch.tensor([1]), {b}.clone()[:1])
-    | {a}.__setitem__(0, {b}.clone()[0]) | {a}.__setitem__((..., 0), 2.0)
-    | {a}.__setitem__(slice(1, None), {b}.clone()[1:]) | {a}.detach_()
-    | {a}.__setitem__({a} > 0, 0.0) | {a}[0].mul_(2) | {a}[:, 1].add_({b}.clone())
-    | {a}.diagonal().add_(1) | {a}.view(-1)[1:].mul_(3) | {a}.t().add_({b}.clone())
+    | {a}.index_add_(0, torch.tensor([0]), {c}[:1]) | {a}.exp_()
+    | {a}.scatter_(0, torch.zeros_like({a}, dtype=torch.long), {c})
+    | {a}.lerp_({c}, 0.5) | {a}.addcmul_({a}.clone(), {c}) | {a}.neg_()
+    | {a}.index_copy_(0, torch.tensor([1]), {c}[:1])
+    | {a}.__setitem__(0, {c}[0]) | {a}.__setitem__((..., 0), 2.0)
+    | {a}.__setitem__(slice(1, None), {c}[1:]) | {a}.detach_()
+    | {a}.__setitem__({a} > 0, 0.0) | {a}[0].mul_(2) | {a}[:, 1].add_({c})
+    | {a}.diagonal().add_(1) | {a}.view(-1)[1:].mul_(3) | {a}.t().add_({c})
     | {a}.detach().add_(1) | {a}.detach().mul_(2) | {a}.swapaxes_(0, 1)
-    | torch.add({a}, {b}.clone(), out={a}) | {a}.index_put_((torch.tensor([0, 0]),),
-    {b}.clone()[:1], accumulate=True) | {a}.resize_(2) | {a}.expand_as({a}).add_(1)"""
+    | torch.add({a}, {c}, out={a})
+    | {a}.index_put_((torch.tensor([0, 0]),), {c}[:1], accumulate=True)
+    | {a}.resize_(2) | {a}.expand_as({a}).add_(1)"""
 
 
 def table(text: str) -> list[str]:
@@ -136,7 +137,8 @@ def statement(choose: random.Random, made: list[str], leaves: set[str],
         KINDS, [weight for _, weight, _ in KINDS])[0]
     targets = made if defines else [n for n in made if n not in leaves]
     a = choose.choice(targets or made)
-    line = choose.choice(forms).format(a=a, b=choose.choice(made))
+    b = choose.choice(made)
+    line = choose.choice(forms).format(a=a, b=b, c=f"{b}.clone()")
     result = f"v{number}" if defines else None
     if result:
         line = f"{result} = {line}"
@@ -147,7 +149,7 @@ def statement(choose: random.Random, made: list[str], leaves: set[str],
 
 def everything(joint) -> set[str]:
     """Save all that the forward computes."""
-    return {node.name for node in forward_nodes(joint)}
+    return {node.name for node in joint.early}
 
 
 def judge(program: Program, saved=None) -> str:

@@ -1,0 +1,247 @@
+"""The autograd Function around the two halves, in the corners."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from minicompile import split
+from minicompile.core.errors import BackendError
+from minicompile.models import build
+from tests.split.judge import boxed, compiled, graph_of
+
+
+def grad(*shape):
+    return torch.randn(*shape, requires_grad=True)
+
+
+def run_of(function, *args):
+    return compiled(function, args)[0]
+
+
+def test_inference_is_the_compiled_graph_itself():
+    joint = split.record(graph_of(torch.sin, (torch.ones(3),)),
+                         (torch.ones(3),))
+    pair = split.partition(joint, set())
+    forward = boxed(pair.forward)
+    assert split.make_runtime(joint, pair, forward) is forward
+
+
+def test_retain_graph_and_backward_twice():
+    x = grad(3)
+    y, = run_of(torch.sin, x)([x])
+    y.sum().backward(retain_graph=True)
+    first = x.grad.clone()
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, 2 * first)
+    with pytest.raises(RuntimeError, match="second time"):
+        y.sum().backward()
+
+
+def test_double_backward_says_what_to_do():
+    x = grad(3)
+    y, = run_of(lambda x: x.sin() * x, x)([x])
+    first, = torch.autograd.grad(y.sum(), x, create_graph=True)
+    torch.testing.assert_close(first, x.cos() * x + x.sin())
+    with pytest.raises(RuntimeError, match="first derivative"):
+        first.sum().backward()
+
+
+def test_a_saved_tensor_changed_before_the_backward():
+    x = grad(3)
+    middle = x * 1
+    y, = run_of(torch.sin, middle)([middle])
+    with torch.no_grad():
+        middle.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace"):
+        y.sum().backward()
+
+
+def test_outputs_without_a_gradient():
+    def function(x):
+        return x.sin(), x.argmax(), x.detach() * 2
+
+    x = grad(3)
+    a, b, c = run_of(function, x)([x])
+    assert a.requires_grad and not b.requires_grad and not c.requires_grad
+    assert torch.autograd.grad(a.sum(), x)[0].shape == x.shape
+
+
+def test_a_missing_tangent_is_zeros():
+    x, y = grad(3), grad(3)
+    a, b = run_of(lambda x, y: (x.sin() * y, y.exp()), x, y)([x, y])
+    got = torch.autograd.grad(b.sum(), [x, y])
+    torch.testing.assert_close(got[0], torch.zeros(3))
+    torch.testing.assert_close(got[1], y.exp())
+
+
+@pytest.mark.parametrize("tangent", [
+    torch.ones(()).expand(4, 3), torch.randn(3, 4).t(),
+    torch.randn(4, 6)[:, ::2]])
+def test_tangents_of_any_layout(tangent):
+    x = grad(4, 3)
+    y, = run_of(lambda x: x.sin() * x, x)([x])
+    got, = torch.autograd.grad(y, x, tangent)
+    torch.testing.assert_close(got, tangent * (x.cos() * x + x.sin()))
+
+
+def test_no_gradient_is_none():
+    x, y = grad(3), grad(3)
+    z, = run_of(lambda x, y: x.sin(), x, y)([x, y])
+    got = torch.autograd.grad(z.sum(), [x, y], allow_unused=True)
+    assert got[1] is None
+
+
+def test_what_an_unused_input_came_from_is_not_visited():
+    x, y = grad(3), grad(3)
+    hidden = y.exp()
+    hidden.sum().backward()  # frees what y.exp() saved
+    z, = run_of(lambda x, y: x.sin() + y.detach(), x, hidden)([x, hidden])
+    z.sum().backward()
+
+
+def test_accumulation_over_two_calls():
+    x = grad(3)
+    run = run_of(torch.sin, x)
+    (run([x])[0] + run([x])[0]).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.cos())
+
+
+def test_hooks_on_inputs_and_results():
+    x, seen = grad(3), []
+    x.register_hook(lambda g: seen.append("input"))
+    y, = run_of(torch.sin, x)([x])
+    y.register_hook(lambda g: seen.append("result") or g * 2)
+    y.sum().backward()
+    assert seen == ["result", "input"]
+    torch.testing.assert_close(x.grad, 2 * x.cos())
+
+
+def test_saved_tensors_die_with_the_result():
+    x, made = grad(300), []
+    joint = split.record(graph_of(lambda x: (x @ x).sin(), (grad(3, 3),)),
+                         (grad(3, 3),))
+    pair = split.partition(joint, split.cut(joint).saved)
+
+    def forward(inputs):
+        outputs = pair.forward(*inputs)
+        made.extend(map(weakref.ref, outputs[1:]))
+        return outputs
+
+    x = grad(3, 3)
+    run = split.make_runtime(joint, pair, forward, boxed(pair.backward))
+    result = run([x])
+    assert made and all(ref() is not None for ref in made)
+    del result
+    gc.collect()
+    assert all(ref() is None for ref in made)
+
+
+def test_saved_tensors_are_freed_while_the_backward_runs():
+    seen = []
+    args = (grad(3, 3),)
+    joint = split.record(graph_of(lambda x: (x @ x).sin(), args), args)
+    pair = split.partition(joint, split.cut(joint).saved)
+
+    def backward(inputs):
+        alive = weakref.ref(inputs[len(pair.saved) - 1])
+        outputs = pair.backward(*inputs)
+        inputs.clear()
+        seen.append(alive() is None)
+        return outputs
+
+    run = split.make_runtime(joint, pair, boxed(pair.forward), backward)
+    run(list(args))[0].sum().backward()
+    assert seen == [True]
+
+
+def test_saved_tensor_hooks_see_what_is_saved():
+    packed = []
+    x = grad(3, 3)
+    run = run_of(lambda x: (x @ x).sin(), x)
+    with torch.autograd.graph.saved_tensors_hooks(
+            lambda t: packed.append(t.shape) or t, lambda t: t):
+        y, = run([x])
+    y.sum().backward()
+    assert packed
+
+
+def test_every_node_knows_the_users_line():
+    def function(x, w):
+        h = x @ w
+        return h.relu().sum()
+
+    graph = fx_lines(function)
+    args = (grad(2, 3), grad(3, 4))
+    joint = split.record(graph, args)
+    lines = {node.name: node.meta["where"].line
+             for node in joint.graph.graph.nodes
+             if node.op == "call_function"}
+    first = function.__code__.co_firstlineno + 1
+    assert lines["mm"] == first and lines["mm_1"] == first
+    assert lines["relu"] == first + 1 and lines["le"] == first + 1
+
+
+def fx_lines(function):
+    """The function traced by FX, each node with its line."""
+    from torch import fx
+
+    from minicompile.core.where import Where
+
+    with fx.traceback.preserve_node_meta():
+        graph = fx.symbolic_trace(function)
+    start = function.__code__.co_firstlineno
+    for node in graph.graph.nodes:
+        line = start + (1 if node.name == "matmul" else 2)
+        node.meta["where"] = Where(__file__, line, function.__name__)
+    return graph
+
+
+REFUSED = {
+    "resize": (lambda x: x.clone().resize_(2), "other memory"),
+    "metadata": (lambda x: x.unsqueeze_(0), "shape or strides"),
+    "overlap": (lambda x: x.expand(3, 4).add_(1), "several elements"),
+    "requires_grad": (lambda x: x.requires_grad_().sin(), "requires_grad"),
+    "item": (lambda x: x * x.sum().item(), "DataDependent"),
+    "eager's own error": (lambda x: x @ x[:2], "size"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_a_reason(name):
+    function, reason = REFUSED[name]
+    from torch import fx
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output((graph.call_function(function, (x,)),))
+    with pytest.raises(BackendError, match=reason):
+        split.record(fx.GraphModule({}, graph), (torch.ones(4),))
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt", "resnet"])
+def test_models_train_as_in_eager(name):
+    model, batch = build(name)
+    twin, _ = build(name)
+    held = {**dict(twin.named_parameters()), **dict(twin.named_buffers())}
+
+    def function(*tensors):
+        return torch.func.functional_call(
+            twin, dict(zip(held, tensors[2:])), tensors[:2])
+
+    run = run_of(function, *batch, *held.values())
+    ours = torch.optim.AdamW(twin.parameters(), 1e-3)
+    theirs = torch.optim.AdamW(model.parameters(), 1e-3)
+    for _ in range(3):
+        want, got = model(*batch), run([*batch, *held.values()])[0]
+        torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5)
+        for loss, optimizer in ((got, ours), (want, theirs)):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert isinstance(model, nn.Module)
+    for mine, other in zip(twin.buffers(), model.buffers()):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,70 @@
+"""Our partition inside PyTorch's own compilers."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from minicompile import split
+from minicompile.models import build
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def partition_fn(module, inputs, **keywords):
+    partition_fn.calls += 1
+    return split.partition_joint_module(module, inputs, **keywords)
+
+
+def aot(dynamic):
+    """AOTAutograd with our partition, the halves run by FX."""
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    def compiler(graph, inputs):
+        return make_boxed_func(graph.forward)
+
+    return {"backend": aot_autograd(fw_compiler=compiler,
+                                    bw_compiler=compiler,
+                                    partition_fn=partition_fn),
+            "dynamic": dynamic}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ["mlp", "resnet"])
+def test_partition_fn_of_aot_autograd(name, dynamic):
+    torch._dynamo.reset()
+    partition_fn.calls = 0
+    model, batch = build(name)
+    check(model, torch.compile(copy.deepcopy(model), **aot(dynamic)), batch)
+    assert partition_fn.calls == 1
+
+
+def test_custom_partitioner_of_inductor():
+    from torch._inductor import config
+    from torch._inductor.custom_graph_pass import CustomPartitionerFn
+
+    class Ours(CustomPartitionerFn):
+        def __call__(self, module, inputs, **keywords):
+            return partition_fn(module, inputs, **keywords)
+
+        def uuid(self):
+            return None
+
+    torch._dynamo.reset()
+    partition_fn.calls = 0
+    model, batch = build("mlp")
+    with config.patch(custom_partitioner_fn=Ours()):
+        check(model, torch.compile(copy.deepcopy(model)), batch)
+    assert partition_fn.calls == 1
+
+
+def check(eager, compiled, batch):
+    want, got = eager(*batch), compiled(*batch)
+    want.backward()
+    got.backward()
+    torch.testing.assert_close(got, want)
+    for ours, theirs in zip(compiled.parameters(), eager.parameters()):
+        torch.testing.assert_close(ours.grad, theirs.grad)
