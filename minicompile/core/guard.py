@@ -71,4 +71,10 @@ class Guard:
 
     def __str__(self) -> str:
         place = "torch" if self.source is None else str(self.source)
-        return f"{place}: {self.kind} {self.expected!r}"
+        return f"{place}: {self.kind} {named(self.expected)}"
+
+
+def named(expected: object) -> str:
+    """A class, function, module or code by its name; else the repr."""
+    name = getattr(expected, "__name__", None)
+    return name or getattr(expected, "co_name", None) or repr(expected)

@@ -97,7 +97,7 @@ class Attribute(Source):
 
 @dataclass(frozen=True)
 class Item(Source):
-    """`base[key]`, the key being a constant that prints as itself.
+    """`base[key]`: a constant that prints as itself, or a Constant.
 
     `label` is how a person would write the place, where that differs:
     a parameter is read from `m._parameters["weight"]` and called
@@ -109,17 +109,22 @@ class Item(Source):
     label: str | None = None
 
     def code(self) -> str:
-        return f"{self.owner.code()}[{self.key!r}]"
+        return f"{self.owner.code()}[{self._key()}]"
+
+    def _key(self) -> str:
+        """The key as text."""
+        named = isinstance(self.key, Constant)
+        return str(self.key) if named else repr(self.key)
 
     @property
     def base(self) -> Source:
         return self.owner
 
     def __str__(self) -> str:
-        return self.label or f"{self.owner}[{self.key!r}]"
+        return self.label or f"{self.owner}[{self._key()}]"
 
     def __hash__(self) -> int:
-        return hash((self.owner, repr(self.key)))
+        return hash((self.owner, str(self.key)))
 
     def __eq__(self, other: object) -> bool:
         return (isinstance(other, Item) and self.owner == other.owner

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from ..core.errors import BackendError, CompilerMissing
-from .cache import key_of, made, store
+from ..core.cache import key_of, made, store
 from .header import HEADER
 
 #: No -ffast-math: NaN, infinity and -0.0 are what they are in eager, and

@@ -162,6 +162,22 @@ class Writer:
             for local, store in stage.again.items() if store is None))
 
     @cached_property
+    def homes(self) -> dict[Local, Store]:
+        """Where memory that a later pass overwrites can keep a value."""
+        last = {local: number for number, stage in enumerate(self.stages)
+                for local in stage.again}
+        free = [store for stage in self.stages for store in stage.stores]
+        found = {}
+        for local in self.kept:
+            for store in free:
+                if (store.stage >= last[local]
+                        and store.local.dtype == held(local.dtype)):
+                    found[local] = store
+                    free.remove(store)
+                    break
+        return found
+
+    @cached_property
     def width(self) -> int:
         """How many rows run side by side."""
         if not self.shape.lanes:
@@ -197,6 +213,8 @@ class Writer:
         heap = []
         size = int(self.kernel.row_length) * self.width
         for local in self.kept:
+            if local in self.homes:
+                continue
             kind, name = TYPES[held(local.dtype)], f"k{local.number}"
             if size <= ON_STACK:
                 self.add(f"{kind} {name}[{size}];")
@@ -379,6 +397,9 @@ class Writer:
 
     def scratch(self, local: Local) -> str:
         """Where a row keeps a value of this element."""
+        if local in self.homes:
+            home = self.homes[local]
+            return f"{self.names[home.buffer]}[{place(home.index)}]"
         around = (*self.shape.reduced, *(
             () if self.shape.lanes else (self.shape.inner,)))
         where = place(flatten(map(index, around), row_major(

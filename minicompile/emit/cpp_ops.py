@@ -1,9 +1,8 @@
 """What every operation of the loop language is in C++: one table.
 
-A row gives the text for floats and, where it differs, for integers; `f`
-is the suffix of the float functions of the C library. 16-bit floats are
-computed as float and rounded after each operation, as eager does, so that
-results are eager's. Inductor's table is CppOverrides in
+A row gives the text for floats and, where it differs, for integers.
+16-bit floats are computed as float and rounded after each operation, as
+eager does, so that results are eager's. Inductor's table is CppOverrides in
 torch/_inductor/codegen/cpp.py.
 """
 
@@ -30,9 +29,11 @@ HALVES = (torch.float16, torch.bfloat16)
 class Form:
     """How an operation is written; `{0}`, `{1}`, … are its operands.
 
-    They are first converted to `given`: their "common" type, the same
-    but a "float" at least, or "bool". That is also the type of the text,
-    unless it `asks`: then bool. `exact`: no rounding can be needed.
+    They are first converted to `given`: their "common" type, the same but
+    a "float" at least, or "bool". That is also the type of the text,
+    unless it `asks`: then bool. `exact`: no rounding can be needed. Also
+    filled in: `{f}`, the suffix of functions of floats; `{type}`, C++'s
+    name for what is given; `{round}`, a rounding to 16 bits, or nothing.
     """
 
     text: str
@@ -55,8 +56,8 @@ def _infix(given: str, asks: bool, **signs: str) -> dict[str, Form]:
 
 
 FORMS: dict[str, Form] = {
-    **_functions("""exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan
-        asin acos atan sinh cosh tanh asinh acosh atanh erf erfc
+    **_functions("""exp2 expm1 log log2 log10 log1p sqrt sin cos tan
+        asin acos atan sinh cosh tanh asinh acosh atanh erfc
         lgamma"""),
     **_infix("common", False, add="+", sub="-", mul="*",
              bitwise_and="&", bitwise_or="|", bitwise_xor="^"),
@@ -64,6 +65,8 @@ FORMS: dict[str, Form] = {
              ge=">="),
     **_infix("bool", True, logical_and="&", logical_or="|",
              logical_xor="^"),
+    "exp": Form("vector_exp({0})", given="float"),
+    "erf": Form("vector_erf({0})", given="float"),
     "div": Form("{0} / {1}", given="float"),
     "neg": Form("-{0}", exact=True),
     "abs": Form("fabs{f}({0})", "{0} < 0 ? -{0} : {0}", exact=True),
@@ -71,7 +74,7 @@ FORMS: dict[str, Form] = {
     "relu": Form("{0} < 0 ? 0 : {0}", exact=True),
     "rsqrt": Form("1 / sqrt{f}({0})", given="float"),
     "reciprocal": Form("1 / {0}", given="float"),
-    "sigmoid": Form("1 / (1 + exp{f}(-{0}))", given="float"),
+    "sigmoid": Form("1 / (1 + vector_exp(-{0}))", given="float"),
     "floor": Form("floor{f}({0})", "{0}", exact=True),
     "ceil": Form("ceil{f}({0})", "{0}", exact=True),
     "trunc": Form("trunc{f}({0})", "{0}", exact=True),
@@ -80,7 +83,7 @@ FORMS: dict[str, Form] = {
     "isinf": Form("fabs{f}({0}) == infinity", "false", asks=True),
     "signbit": Form("sign_bit({0})", "{0} < 0", asks=True),
     "div_floor": Form("divide_floor<{type}>({0}, {1})"),
-    "div_trunc": Form("trunc{f}({0} / {1})",
+    "div_trunc": Form("trunc{f}({round}({0} / {1}))",
                       "divide_whole<{type}>({0}, {1})"),
     "remainder": Form("modulo<{type}>({0}, {1})"),
     "fmod": Form("fmod{f}({0}, {1})", "rest<{type}>({0}, {1})"),
@@ -138,7 +141,9 @@ def operation(op: Op, operands: list[str]) -> str:
     texts = [part if _is_argument(text, number) else enclosed(part)
              for number, part in enumerate(texts)]
     text = text.format(*texts, type=kind,
-                       f="" if given == torch.float64 else "f")
+                       f="" if given == torch.float64 else "f",
+                       round=f"round_{TYPES[given]}"
+                       if given in HALVES else "")
     if form.asks:
         return convert(text, torch.bool, op.dtype)
     if given in _NARROW:

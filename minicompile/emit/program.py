@@ -22,7 +22,7 @@ from ..core.graph import SHORT
 from ..core.index import Index, index
 from ..core.loops import Buffer, Extern, Kernel, Schedule, Step, View
 from ..core.options import Options
-from .cache import store
+from ..core.cache import store
 from .cpp_program import CppPrinter
 from .printer import Printer, failure
 from .same import merge

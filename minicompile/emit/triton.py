@@ -37,7 +37,8 @@ class TritonPrinter:
             "import triton.language as tl",
             "",
             "from minicompile.emit import triton_math as device",
-            "from minicompile.emit.triton_launch import launched, stream_of",
+            "from minicompile.emit.triton_launch import "
+            "launched, stream_of",
             "from minicompile.emit.triton_math import libdevice"])
 
     def define(self, kernels: tuple[Kernel, ...]) -> str:

@@ -23,13 +23,18 @@ from .triton_tiles import Axis, Tiling, body, wide
 
 @dataclass
 class Body:
-    """A kernel's lines as they are written."""
+    """A kernel's lines as they are written.
+
+    `summed` are values made of a sum: eager adds up in another order, so
+    their last bits are not eager's.
+    """
 
     kernel: Kernel
     tiling: Tiling
     lines: list[str] = field(default_factory=list)
     names: dict[Local, str] = field(default_factory=dict)
     along: dict[Local, frozenset[str]] = field(default_factory=dict)
+    summed: set[Local] = field(default_factory=set)
     indent: str = "    "
     count: int = 0
 
@@ -84,11 +89,12 @@ class Body:
             if local in self.names:
                 continue
             text = self.value(local)
-            if not isinstance(local.node, Const) and not text.isidentifier():
-                name, self.count = f"t{self.count}", self.count + 1
-                self.line(f"{name} = {text}")
-                text = name
-            self.names[local] = text
+            if isinstance(local.node, Const) or text.isidentifier():
+                self.names[local] = text
+                continue
+            self.names[local] = f"t{self.count}"
+            self.line(f"t{self.count} = {text}")
+            self.count += 1
 
     def value(self, local: Local) -> str:
         """The text of a value whose operands are written."""
@@ -106,8 +112,11 @@ class Body:
                 along |= self.tiling.along(local.node.index)
                 text = self.load(local, along)
             case Op():
+                summed = not self.summed.isdisjoint(local.operands)
                 text = operation(local.node, [
-                    self.text(operand) for operand in local.operands])
+                    self.text(operand) for operand in local.operands],
+                    exact=not summed)
+                self.summed |= {local} if summed else set()
         self.along[local] = along
         return text
 
@@ -124,19 +133,23 @@ class Body:
     def load(self, local: Local, along: frozenset[str]) -> str:
         """The text of a load, masked where points do not exist."""
         node: Load = local.node
-        if local.stage > 0 and node.buffer not in self.kernel.read:
+        if node.buffer not in self.kernel.read:
             raise failure(self.kernel, f"it reads {node.buffer} at a place"
                           " that another thread writes")
-        masks = [f"{axis.name}_inside" for axis in self.tiling.axes
-                 if axis.name in along and not axis.even]
-        other = ""
+        mask, other = self.mask(along), ""
         if node.mask is not None:
-            masks.append(self.text(local.operands[0]))
+            mask = self.mask(along, self.text(local.operands[0]))
             other = f", other={literal(node.other, node.dtype)}"
-        mask = f", mask={' & '.join(masks)}" if masks else ""
         pointer = self.pointer(node.buffer, node.index, along)
         text = f"tl.load({pointer}{mask}{other})"
         return f"{text}.to(tl.float32)" if node.dtype in HALVES else text
+
+    def mask(self, along: frozenset[str], *more: str) -> str:
+        """The argument that leaves out points that do not exist."""
+        masks = [f"{axis.name}_inside" for axis in self.tiling.axes
+                 if axis.name in along and not axis.even]
+        return f", mask={' & '.join([*masks, *more])}" if (
+            masks or more) else ""
 
     def pointer(self, buffer: str, where: Index,
                 along: frozenset[str]) -> str:
@@ -150,13 +163,11 @@ class Body:
     def store(self, stores: Iterable[Store]) -> None:
         """Write the stores, masked where points do not exist."""
         for store in stores:
-            axes = [axis for axis in self.tiling.axes
-                    if axis in self.tiling.outer or store.element]
-            masks = [f"{axis.name}_inside" for axis in axes if not axis.even]
-            mask = f", mask={' & '.join(masks)}" if masks else ""
-            pointer = self.pointer(store.buffer, store.index,
-                                   frozenset(axis.name for axis in axes))
-            self.line(f"tl.store({pointer}, {self.text(store.local)}{mask})")
+            axes = self.tiling.axes if store.element else self.tiling.outer
+            along = frozenset(axis.name for axis in axes)
+            pointer = self.pointer(store.buffer, store.index, along)
+            value, mask = self.text(store.local), self.mask(along)
+            self.line(f"tl.store({pointer}, {value}{mask})")
 
     def walk(self, stage: Stage) -> None:
         """Write a pass along rows that are longer than the block."""
@@ -196,3 +207,5 @@ class Body:
         self.line(*folds.finish(fold, text, self.tiling.looped))
         self.names[fold] = folds.block(fold)
         self.along[fold] = self.reach(fold.operands[0]) - {"r"}
+        if fold.node.reduction in ("sum", "prod"):
+            self.summed.add(fold)

@@ -110,7 +110,8 @@ def finish(fold: Local, text: str, looped: bool) -> list[str]:
     across = _of(rule, fold, "across").format(name)
     place = places(fold) if looped else "r"
     return [*([] if looped else [f"{name} = {text}"]),
-            f"best = ({name} == {across}) | ({name} != {name})",
+            f"top = {across}",
+            f"best = ({name} == top) | ({name} != {name})",
             f"{name} = tl.min(tl.where(best, {place}, 2147483647), 1, "
             "keep_dims=True).to(tl.int64)"]
 

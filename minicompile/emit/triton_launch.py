@@ -79,18 +79,18 @@ class Launch:
 
 def _bound(launch: Launch, compiled, count: int) -> Callable:
     """`run` that calls the compiled kernel's launcher directly."""
-    names = [f"a{k}" for k in range(count)]
-    pointers = ", ".join(f"p{k}" for k in range(count))
-    lines = [f"def run(stream, {', '.join(names)}):",
-             *(f"    p{k} = a{k}.data_ptr()" for k in range(count)),
-             f"    if ({pointers.replace(', ', ' | ')}) & 15 or "
-             "stream is None:",
-             f"        plainly(stream, {', '.join(names)})",
-             "    else:",
-             f"        launch({launch.grid}, 1, 1, stream, function, packed,",
-             f"               None, None, None, {pointers})"]
+    tensors = ", ".join(f"t{k}" for k in range(count))
+    pointers = [f"p{k}" for k in range(count)]
+    text = "\n    ".join([
+        f"def run(stream, {tensors}):",
+        *(f"p{k} = t{k}.data_ptr()" for k in range(count)),
+        f"if stream is None or ({' | '.join(pointers)}) % 16:",
+        f"    plainly(stream, {tensors})",
+        "else:",
+        f"    launch({launch.grid}, 1, 1, stream, function, packed,",
+        f"           None, None, None, {', '.join(pointers)})"])
     namespace = {"launch": compiled.run, "function": compiled.function,
                  "packed": compiled.packed_metadata,
                  "plainly": launch.plainly}
-    exec("\n".join(lines), namespace)
+    exec(text, namespace)
     return namespace["run"]

@@ -80,18 +80,6 @@ def multiply(a, b):
 
 
 @triton.jit
-def either(a, b):
-    """Whether one holds, for reductions."""
-    return a | b
-
-
-@triton.jit
-def both(a, b):
-    """Whether both hold, for reductions."""
-    return a & b
-
-
-@triton.jit
 def above(a, b):
     """Whether a beats b as a maximum: NaN beats every number."""
     return (a > b) | ((a != a) & (b == b))

@@ -119,22 +119,27 @@ FORMS: dict[str, Form] = {
     "where": Form("tl.where({0}, {1}, {2})", exact=True),
 }
 
-#: Powers that eager, too, computes without calling pow.
-POWERS = {2.0: "{0} * {0}", 0.5: "tl.sqrt_rn({0})", -1.0: "1.0 / {0}"}
 #: Where eager rounds a number to the other operand's 16-bit type first.
 ROUNDS_NUMBERS = {"pow", "fmod", "remainder", "lt", "le", "gt", "ge"}
 
 
-def operation(node: Op, texts: list[str]) -> str:
+def operation(node: Op, texts: list[str], exact: bool = True) -> str:
     """The Op on operands of these texts, rounded to its dtype.
 
-    The texts are names of values, each held as `held` says.
+    The texts are names of values, each held as `held` says. Unless
+    `exact`, a quotient may be off by two units in the last place.
     """
     form, work = FORMS[node.name], working_type(FORMS[node.name], node)
-    text = form.written(work)
-    parts = node.operands
-    if node.name == "div" and _is_number(parts, 1) and work.is_floating_point:
-        text, parts = "{0} * {1}", (parts[0], _inverse(parts[1], work))
+    text, parts = form.written(work), node.operands
+    if node.name == "div" and not exact:
+        text = form.double
+    if work.is_floating_point and not isinstance(parts[0], Const):
+        match node:
+            case Op("div", (value, Const(number, _))):
+                text = "{0} * {1}"
+                parts = value, Const(_inverse(number, work), work)
+            case Op("pow", (value, Const(2 | 3 as power, _))):
+                return _power(value, power, node.dtype, texts[0])
     alone = all(isinstance(part, Const) for part in parts)
     operands = [
         _number(node, part, work, alone or "device." in text)
@@ -149,16 +154,18 @@ def operation(node: Op, texts: list[str]) -> str:
     return convert(text, made, node.dtype)
 
 
-def _is_number(parts: tuple[Expression, ...], place: int) -> bool:
-    """Whether this operand, and no other, is a number."""
-    return [isinstance(part, Const) for part in parts] == [
-        k == place for k in range(len(parts))]
+def _inverse(number: float, work: torch.dtype) -> float:
+    """What eager multiplies by, on a GPU, instead of dividing."""
+    return (1 / torch.tensor(number, dtype=work)).item()
 
 
-def _inverse(number: Const, work: torch.dtype) -> Const:
-    """1 / number: on a GPU, eager multiplies by it instead of dividing."""
-    inverse = 1 / torch.tensor(number.value, dtype=work)
-    return Const(inverse.item(), work)
+def _power(value: Expression, power: int, dtype: torch.dtype,
+           text: str) -> str:
+    """A square or cube as eager computes it: rounded at every step."""
+    square = Op("mul", (value, value), dtype)
+    squared = operation(square, [text, text])
+    return squared if power == 2 else operation(
+        Op("mul", (square, value), dtype), [_whole(squared), text])
 
 
 def _number(node: Op, number: Const, work: torch.dtype, block: bool) -> str:

@@ -24,6 +24,8 @@ ENOUGH = 2 * 132
 A_THREAD = 16
 #: The elements of a row that one block can keep in registers.
 IN_REGISTERS = 40_000
+#: The elements of a block that walks along rows.
+WALKING = 4096
 
 
 @dataclass(frozen=True)
@@ -140,9 +142,11 @@ def _rows(kernel: Kernel) -> Tiling:
     rows, length = int(kernel.rows), int(kernel.row_length)
     whole = _power(length)
     if whole * kept(stages(kernel, frozenset())) > IN_REGISTERS:
-        return _reduction(kernel, kernel.ranges, 1, 4096, 8, looped=True)
+        return _reduction(kernel, kernel.ranges, 1, WALKING,
+                          max(1, WALKING // 512), looped=True)
     block = max(1, min(2048 // whole, _power(rows // ENOUGH)))
-    warps = max(1, min(16, block * whole // (32 * A_THREAD)))
+    warps = block * whole // (32 * A_THREAD)
+    warps = max(1, min(warps, 16), warps // 2)
     return _reduction(kernel, kernel.ranges, block, whole, warps)
 
 
@@ -151,8 +155,8 @@ def _columns(kernel: Kernel, first: Variable) -> Tiling:
     columns, length = int(kernel.rows), int(kernel.row_length)
     block = _fitted(columns, 64, 16)
     whole = _power(length)
-    looped = whole > 4096 // block
-    rows = 4096 // block if looped else whole
+    looped = whole > WALKING // block
+    rows = max(1, WALKING // block) if looped else whole
     warps = max(1, min(8, block * rows // (32 * A_THREAD)))
     return _reduction(kernel, _last(kernel.ranges, first), block, rows,
                       warps, looped)
@@ -166,7 +170,7 @@ def _reduction(kernel: Kernel, ranges: tuple[Variable, ...], block: int,
 
 
 def kept(work: Iterable[Stage]) -> int:
-    """How many values an element needs in registers from pass to pass."""
+    """How many registers an element needs from one pass to the next."""
     ready: dict[Local, int] = {}
     last: dict[Local, int] = {}
     most = 1
@@ -179,8 +183,8 @@ def kept(work: Iterable[Stage]) -> int:
             last[local] = number
     for boundary in range(max(ready.values(), default=0)):
         most = max(most, sum(
-            ready[local] <= boundary < last.get(local, -1)
-            for local in ready))
+            max(4, local.dtype.itemsize) // 4 for local in ready
+            if ready[local] <= boundary < last.get(local, -1)))
     return most
 
 

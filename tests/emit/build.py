@@ -46,14 +46,18 @@ def pointwise(value, out: Buffer, ranges) -> Kernel:
 def run(kernel: Kernel, given: dict[str, torch.Tensor]
         ) -> dict[str, torch.Tensor]:
     """What the compiled kernel writes, flat, by buffer."""
-    library = build.load(cpp.function(kernel))
-    count = len(kernel.read) + len(kernel.written)
-    called = build.function(library, kernel.name, count)
+    return run_loaded(build.load(cpp.function(kernel)), kernel, given)
+
+
+def run_loaded(library, kernel: Kernel, given: dict[str, torch.Tensor]
+               ) -> dict[str, torch.Tensor]:
+    """The same, of a library that holds the kernel."""
     made = {name: torch.zeros(int(of.elements), dtype=of.dtype)
             for name, of in kernel.written.items()}
     tensors = {**given, **made}
-    called(*(tensors[name].data_ptr()
-             for name in (*kernel.read, *kernel.written)))
+    names = (*kernel.read, *kernel.written)
+    build.function(library, kernel.name, len(names))(
+        *(tensors[name].data_ptr() for name in names))
     return made
 
 

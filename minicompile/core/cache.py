@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from ..core.log import warn_once
+from .log import warn_once
 
 
 def directory() -> Path:

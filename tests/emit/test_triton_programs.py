@@ -1,0 +1,192 @@
+"""Graphs as programs of Triton kernels give what eager gives.
+
+Runs on a GPU, or with TRITON_INTERPRET=1 in Triton's interpreter.
+"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from minicompile import emit, fusion
+from minicompile.core.options import Options
+from minicompile.emit import triton_tiles
+from tests.emit.triton_kernels import DEVICE, RUNS
+from tests.fusion.graphs import aten
+
+pytestmark = pytest.mark.skipif(
+    not RUNS, reason="needs a GPU, or TRITON_INTERPRET=1")
+OPTIONS = Options(cpu_backend="triton")
+
+
+def check(function, *args, kernels=None, **tolerance):
+    """The program's results are eager's, strides included."""
+    args = [arg.to(DEVICE) if isinstance(arg, torch.Tensor) else arg
+            for arg in args]
+    program = emit.emit(fusion.fuse(aten(function, *args)), OPTIONS)
+    if kernels is not None:
+        assert len(program.kernels) == kernels, program.source
+    expected = function(*args)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for _ in range(2):  # the second call is launched another way
+        found = program.run(list(args))
+        for got, want in zip(found, expected, strict=True):
+            torch.testing.assert_close(got, want, equal_nan=True,
+                                       **tolerance)
+            assert got.stride() == want.stride()
+    return program
+
+
+@pytest.fixture(params=["whole rows", "walked rows"])
+def rows(request, monkeypatch):
+    """Rows that fit a block, and rows that do not."""
+    if request.param == "walked rows":
+        monkeypatch.setattr(triton_tiles, "IN_REGISTERS", 4)
+        monkeypatch.setattr(triton_tiles, "WALKING", 16)
+
+
+SHAPES = [(7, 13), (3, 4, 8), (5, 64), (2, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16],
+                         ids=str)
+@pytest.mark.parametrize("function", [
+    lambda x: F.softmax(x, -1), lambda x: F.layer_norm(x, x.shape[-1:]),
+    lambda x: x.sum(-1), lambda x: x.sum(0), lambda x: x.sum(),
+    lambda x: x.amax(-1), lambda x: x.mean(0, keepdim=True) + x,
+    lambda x: x - x.exp().sum(-1, keepdim=True).log(),
+    lambda x: x.var(-1, correction=0) + x.mean(-1),
+], ids=["softmax", "layer_norm", "sum rows", "sum columns", "sum all",
+        "amax", "mean columns", "log_softmax", "var"])
+def test_reductions(function, shape, dtype, rows):
+    tolerance = {"rtol": 2e-2, "atol": 2e-2} if (
+        dtype == torch.bfloat16) else {"rtol": 1e-5, "atol": 1e-5}
+    check(function, torch.randn(shape).to(dtype), **tolerance)
+
+
+@pytest.mark.parametrize("dtype", [
+    torch.float32, torch.float64, torch.int64, torch.int32, torch.int8,
+    torch.uint8, torch.bool, torch.float16], ids=str)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_reductions_of_every_type(dtype, dim, rows):
+    x = torch.randint(0, 3, (6, 21)).to(dtype)
+    check(lambda x: x.sum(dim), x)
+    check(lambda x: x.amax(dim), x)
+    check(lambda x: x.amin(dim), x)
+    check(lambda x: ((x != 0).any(dim), (x != 0).all(dim)), x)
+    if dtype != torch.bool:
+        check(lambda x: (x.argmax(dim), x.argmin(dim)), x)
+    if dtype.is_floating_point:
+        check(lambda x: x.prod(dim), x / 2 + 0.5, rtol=2e-3, atol=0)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_nan_and_infinity_in_reductions(dim, rows):
+    x = torch.randn(20, 20)
+    x[3, 4] = x[3, 9] = float("nan")
+    x[5] = float("-inf")
+    x[7, 7] = float("inf")
+    check(lambda x: (x.amax(dim), x.amin(dim), x.sum(dim), x.argmax(dim),
+                     x.argmin(dim), F.softmax(x, dim)), x)
+
+
+def test_the_first_of_equal_values_wins(rows):
+    x = torch.tensor([[1, 3, 3, 0, 0] * 9, [2] * 45]).float()
+    check(lambda x: (x.argmax(-1), x.argmin(-1)), x)
+
+
+def test_an_empty_row(rows):
+    check(lambda x: (x.sum(1), x.prod(1), x.any(1)), torch.empty(3, 0))
+
+
+def test_a_scalar():
+    check(lambda x: x * 2 + 1, torch.tensor(3.0))
+    check(lambda x: x.sum(), torch.tensor(3.0))
+
+
+def test_transposes():
+    check(lambda x, y: x.t() + y, torch.randn(40, 70), torch.randn(70, 40),
+          kernels=1)
+    check(lambda x: x.permute(2, 0, 1).contiguous(), torch.randn(20, 7, 33))
+    check(lambda x: (x + 1).permute(0, 2, 1, 3).reshape(2, 17, 60),
+          torch.randn(2, 3, 17, 20))
+
+
+def test_a_transposed_tile_is_used():
+    program = check(lambda x, y: x.t() + y, torch.randn(64, 64),
+                    torch.randn(64, 64))
+    assert "YBLOCK" in program.source
+
+
+def test_a_bias_of_the_row_needs_no_tile():
+    program = check(lambda x, y: x + y[:, None], torch.randn(64, 64),
+                    torch.randn(64))
+    assert "YBLOCK" not in program.source
+
+
+def test_masked_loads():
+    check(lambda x, y: torch.cat([x * 2, y], 1), torch.randn(5, 3),
+          torch.randn(5, 9))
+    check(lambda x: F.pad(x, (2, 3, 1, 0), value=7.0), torch.randn(4, 6))
+    check(lambda x: F.pad(x, (2, -3)).sum(1), torch.randn(4, 6))
+    check(lambda x, y: torch.cat([x, y]).sum(0), torch.randn(3, 9),
+          torch.randn(5, 9))
+
+
+def test_positions_as_values():
+    check(lambda x: x + torch.arange(x.shape[1], device=x.device),
+          torch.randn(3, 37))
+    check(lambda x: torch.tril(x), torch.randn(17, 17))
+    check(lambda x: torch.ones_like(x), torch.randn(5))
+
+
+@pytest.mark.parametrize("make", [
+    lambda: torch.randn(6, 10)[:, 1:], lambda: torch.randn(6, 10)[1:, ::2],
+    lambda: torch.randn(10).expand(6, 10), lambda: torch.randn(9, 5).t(),
+    lambda: torch.randn(64)[3:35], lambda: torch.randn(0, 4)])
+def test_layouts(make):
+    check(lambda x: (x * 2 + 1, x.sum(-1)), make())
+
+
+def test_several_outputs_and_rows_used_twice(rows):
+    def function(x, w):
+        y = F.layer_norm(x, x.shape[-1:]) * w
+        return y, y.sum(-1), (y * y).sum(0), F.softmax(y, -1)
+    check(function, torch.randn(9, 30), torch.randn(30),
+          rtol=1e-4, atol=1e-5)
+
+
+def test_a_chain_in_bfloat16_is_eagers_bit_for_bit():
+    def chain(x, y):
+        z = x * y + 1
+        z = torch.relu(z) * 0.1 - x
+        z = torch.maximum(z.abs(), y)
+        return (z + x).sigmoid() * y
+    for dtype in (torch.bfloat16, torch.float16):
+        check(chain, torch.randn(100, 7).to(dtype),
+              torch.randn(100, 7).to(dtype), kernels=1, rtol=0, atol=0)
+
+
+def test_backward_of_a_block():
+    def block(x, w):
+        h = F.gelu(F.layer_norm(x @ w, (w.shape[1],))) * 2
+        return torch.autograd.grad(h.sum(), (x, w))
+
+    from minicompile import budget, split
+    from tests.fusion.graphs import recorded
+    x = torch.randn(4, 8, device=DEVICE, requires_grad=True)
+    w = torch.randn(8, 16, device=DEVICE, requires_grad=True)
+
+    def forward(x, w):
+        return F.gelu(F.layer_norm(x @ w, (16,))) * 2
+
+    joint = recorded(forward, (x, w))
+    pair = split.partition(joint, budget.choose(joint, 1.0, cut=split.cut))
+    runs = {name: emit.emit(fusion.fuse(half), OPTIONS).run
+            for name, half in pair.halves().items()}
+    out, = split.make_runtime(joint, pair, **runs)([x, w])
+    torch.testing.assert_close(out, forward(x, w), rtol=1e-5, atol=1e-5)
+    gradient = torch.randn_like(out)
+    found = torch.autograd.grad(out, (x, w), gradient)
+    wanted = torch.autograd.grad(forward(x, w), (x, w), gradient)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)

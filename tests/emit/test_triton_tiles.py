@@ -1,0 +1,153 @@
+"""Block sizes, index widths, and the text of a kernel: no kernel is run."""
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from minicompile import fusion
+from minicompile.core.evaluate import evaluate_index
+from minicompile.core.index import Variable, index
+from minicompile.core.loops import Kernel, Load, Loop
+from minicompile.emit import triton_tiles
+from minicompile.emit.nest import indices, simplify
+from minicompile.emit.triton import print_kernel
+from minicompile.emit.triton_tiles import Axis, Tiling, tile, wide
+from tests.emit.triton_kernels import buffer
+from tests.fusion.graphs import aten
+
+
+def tilings(function, *args) -> list[Tiling]:
+    schedule = fusion.fuse(aten(function, *args))
+    return [tile(simplify(kernel)) for kernel in schedule.kernels]
+
+
+def blocks(tiling: Tiling) -> list[tuple[str, int]]:
+    return [(axis.name, axis.block) for axis in tiling.axes]
+
+
+def test_a_row_that_fits_is_held_whole():
+    tiling, = tilings(lambda x: F.softmax(x, -1), torch.empty(64, 1000))
+    assert not tiling.looped
+    assert blocks(tiling) == [("x", 1), ("r", 1024)]
+
+
+def test_short_rows_share_a_block():
+    tiling, = tilings(lambda x: x.sum(-1), torch.empty(100_000, 32))
+    assert blocks(tiling) == [("x", 64), ("r", 32)]
+
+
+def test_a_row_too_long_for_registers_is_walked_along():
+    tiling, = tilings(lambda x: F.softmax(x, -1), torch.empty(200, 100_000))
+    assert tiling.looped
+    assert tiling.grid == 200
+
+
+def test_columns_lie_side_by_side_in_a_block():
+    tiling, = tilings(lambda x: x.sum(0), torch.empty(64, 100_000))
+    assert blocks(tiling) == [("x", 64), ("r", 64)]
+
+
+def test_small_tensors_get_small_blocks():
+    tiling, = tilings(lambda x: x + 1, torch.empty(16))
+    assert blocks(tiling) == [("x", 16)]
+    tiling, = tilings(lambda x: x + 1, torch.empty(300_000))
+    assert tiling.grid >= triton_tiles.ENOUGH
+
+
+@pytest.mark.parametrize("shape", [(7,), (16384,), (33, 65), (3, 5, 129),
+                                   (70_000, 3), (2, 4096, 130)])
+def test_the_blocks_cover_every_point(shape):
+    for function in (lambda x: x + 1, lambda x: x.sum(-1),
+                     lambda x: x.t() + 1 if x.dim() == 2 else x * 2):
+        for tiling in tilings(function, torch.empty(shape)):
+            for axis in tiling.axes:
+                assert axis.block & (axis.block - 1) == 0
+                if not tiling.looped or axis in tiling.outer:
+                    assert axis.blocks * axis.block >= axis.size
+            assert tiling.warps & (tiling.warps - 1) == 0
+            assert 1 <= tiling.warps <= 32
+
+
+def copy(sizes, strides, offset=0) -> Kernel:
+    """A kernel that copies from memory with these strides."""
+    ranges = tuple(Variable(f"i{k}", index(size))
+                   for k, size in enumerate(sizes))
+    where = sum((index(v) * step for v, step in zip(ranges, strides)),
+                index(offset))
+    out = buffer("out", sizes)
+    at = sum((index(v) * step for v, step in zip(ranges, out.stride)),
+             index(0))
+    return Kernel("kernel", ranges, (), (
+        Loop(out, at, ranges, Load("a", where, torch.float32)),))
+
+
+def needs_wide(kernel: Kernel) -> bool:
+    return wide(kernel, tile(kernel))
+
+
+def test_an_offset_alone_can_need_64_bits():
+    assert not needs_wide(copy((4, 4), (4, 1)))
+    assert needs_wide(copy((4, 4), (4, 1), offset=2 ** 31))
+    assert needs_wide(copy((4, 4), (2 ** 30, 1)))
+    assert needs_wide(copy((2 ** 16, 2 ** 15), (2 ** 15, 1)))
+
+
+def test_a_difference_of_large_numbers_needs_64_bits():
+    flipped = copy((2 ** 16, 2 ** 10), (-2 ** 15, 1), 2 ** 15 * (2**16 - 1))
+    assert needs_wide(flipped)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_32_bits_are_never_too_few(seed):
+    """Corners of random kernels near 2**31, computed in whole numbers."""
+    chance = random.Random(seed)
+    for _ in range(30):
+        sizes = [chance.choice([1, 2, 3, 1000, 2 ** 12, 2 ** 15 + 1])
+                 for _ in range(3)]
+        strides = [chance.choice([0, 1, 7, 2 ** 10, 2 ** 16, 2 ** 19])
+                   for _ in range(3)]
+        kernel = copy(sizes, strides, chance.choice([0, 2 ** 30, 2 ** 31]))
+        tiling = tile(kernel)
+        if wide(kernel, tiling):
+            continue
+        corner = {axis: index(Variable(axis.name, index(axis.size)))
+                  for axis in tiling.axes}
+        values = {next(iter(number.terms))[0][0]: axis.size - 1
+                  for axis, number in corner.items()}
+        for where in indices(kernel):
+            reached = evaluate_index(tiling.place(where), values)
+            assert abs(int(reached)) < 2 ** 31
+
+
+def test_64_bits_reach_the_text():
+    text = print_kernel(copy((2 ** 16, 2 ** 16), (2 ** 16, 1)))
+    assert "tl.program_id(0).to(tl.int64)" in text
+    text = print_kernel(copy((2 ** 10, 2 ** 10), (2 ** 10, 1)))
+    assert "int64" not in text
+
+
+def test_coordinates_give_the_variables_back():
+    variables = tuple(Variable(f"i{k}", index(size))
+                      for k, size in enumerate((3, 4, 5)))
+    axis = Axis("x", variables, 16)
+    x = Variable("x", index(60))
+    for number in range(60):
+        found = [int(evaluate_index(where, {x: number}))
+                 for where in axis.coordinates().values()]
+        assert found == [number // 20, number // 5 % 4, number % 5]
+
+
+@pytest.mark.parametrize("name, function, shape", [
+    ("layer_norm", lambda x: F.layer_norm(x, (1000,)), (64, 1000)),
+    ("long_softmax", lambda x: F.softmax(x, -1), (8, 100_000)),
+    ("transpose", lambda x: x.t() + x, (512, 512)),
+    ("column_sum", lambda x: x.sum(0), (40, 512)),
+    ("argmax", lambda x: x.argmax(-1), (64, 100)),
+])
+def test_the_text_of_a_kernel(name, function, shape, golden):
+    x = torch.empty(shape, dtype=torch.bfloat16)
+    schedule = fusion.fuse(aten(function, x))
+    golden(f"triton_{name}.py", "\n\n".join(
+        map(print_kernel, schedule.kernels)))
