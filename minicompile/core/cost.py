@@ -163,6 +163,9 @@ LIKE_POINTWISE = {
     aten.diagonal_scatter.default, aten.flip.default, aten.roll.default,
     aten.repeat.default, aten.tril.default, aten.triu.default,
 }
+#: Ops that fold elements, where an older torch does not tag them so.
+FOLDS = {aten.sum, aten.mean, aten.amax, aten.amin, aten.prod, aten.any,
+         aten.all, aten.argmax, aten.argmin, aten.var, aten.var_mean}
 CREATION = {
     aten.full.default, aten.full_like.default, aten.arange.default,
     aten.arange.start, aten.arange.start_step, aten.scalar_tensor.default,
@@ -186,7 +189,9 @@ def is_pointwise(op: object) -> bool:
 
 def is_reduction(op: object) -> bool:
     """Whether the op folds elements into fewer."""
-    return torch.Tag.reduction in getattr(op, "tags", ())
+    tag = getattr(torch.Tag, "reduction", None)
+    return tag in getattr(op, "tags", ()) or (
+        getattr(op, "overloadpacket", None) in FOLDS)
 
 
 def aliases_first(op: object) -> bool:

@@ -1,0 +1,57 @@
+"""What a budget asks for and what it gets: ours beside PyTorch's.
+
+The joint graph of the book's GPT goes to both with the same shares.
+Shares are of what each saves by default. Counts, not times.
+Writes chapters/results/budget.json.
+Run: python -m chapters.measure.budget
+"""
+
+from __future__ import annotations
+
+import time
+
+from functorch.compile import min_cut_rematerialization_partition
+from torch._functorch import config
+
+from chapters.measure.split import captured, kept
+from chapters.measure.timing import save
+from minicompile import budget, models, split
+
+SHARES = [1.0, 0.99, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]
+
+
+def ours(joint, share: float) -> tuple[float, float]:
+    """MiB saved and GFLOP computed once more within the budget."""
+    saved = budget.choose(joint, share, cut=split.cut)
+    return kept(joint, split.partition(joint, saved).backward)
+
+
+def theirs(joint, share: float) -> tuple[float, float]:
+    """The same by PyTorch's partitioner."""
+    with config.patch(activation_memory_budget=share):
+        _, backward = min_cut_rematerialization_partition(
+            joint.graph, None, num_fwd_outputs=joint.forward_outputs)
+    return kept(joint, backward)
+
+
+def main() -> None:
+    """Count and save."""
+    model, batch = models.build("gpt")
+    graph, inputs = captured(lambda: model(*batch))
+    joint = split.record(graph, inputs)
+    rows = []
+    for share in SHARES:
+        start = time.perf_counter()
+        saved, again = ours(joint, share)
+        seconds = time.perf_counter() - start
+        saved_torch, again_torch = theirs(
+            split.record(graph, inputs), share)
+        rows.append({"share": share, "saved_mib": saved,
+                     "again_gflop": again, "seconds": seconds,
+                     "saved_mib_torch": saved_torch,
+                     "again_gflop_torch": again_torch})
+    save("budget", rows)
+
+
+if __name__ == "__main__":
+    main()
