@@ -43,7 +43,8 @@ from .values import DEAR, Value, axes, load, moved_to, sizes_of, touched
 from .views import reshaped
 
 #: A value longer than this is stored, however it is used.
-LONGEST, MOST_LOADS = 64, 24
+LONGEST = 64  # operations
+MOST_LOADS = 24
 
 
 @dataclass(frozen=True)

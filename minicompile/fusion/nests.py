@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from ..core.index import Index, Variable, flatten, index, substitute
-from ..core.loops import Buffer, Expression, Load, Loop, Position, rewrite, walk
+from ..core.loops import (
+    Buffer,
+    Expression,
+    Load,
+    Loop,
+    Position,
+    rewrite,
+    walk,
+)
 from .values import Value, axes, points
 
 Change = Mapping[Variable, Index]

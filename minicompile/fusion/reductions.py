@@ -46,11 +46,15 @@ def reduced(site: Site, kind: str, a: Value, axes: Axes = None,
 
 
 def keeping(kind: str):
-    """The rule of a reduction that stays in one dtype (amax, any, …)."""
+    """The rule of a reduction that stays in one dtype (amax, any, …).
+
+    `any` and `all` give bool, but uint8 of uint8, as eager does.
+    """
     def rule(site: Site, a: Value, axes: Axes = None,
              keepdim: bool = False, **_) -> Value:
         kept = torch.bool if kind in ("any", "all") else a.dtype
-        return reduced(site, kind, as_dtype(a, kept), axes, keepdim)
+        made = reduced(site, kind, as_dtype(a, kept), axes, keepdim)
+        return as_dtype(made, site.dtype)
     return rule
 
 

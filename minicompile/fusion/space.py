@@ -83,7 +83,7 @@ def unite(a: Space, b: Space) -> Space | None:
     """
     if not a.row and not b.row:
         rows = refine(a.rows, b.rows)
-        return rows and Space(rows) if rows != () else Space(())
+        return None if rows is None else Space(rows)
     if a.row and b.row:
         rows, row = refine(a.rows, b.rows), refine(a.row, b.row)
         return None if rows is None or row is None else Space(rows, row)

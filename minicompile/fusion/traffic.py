@@ -7,17 +7,12 @@ writes its results. PyTorch counts so in its test_perf.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from torch.utils._pytree import tree_leaves
 
 from ..core.index import Index
 from ..core.loops import Buffer, Extern, Kernel, Schedule, View
 from .schedule import written_by
 from .values import elements, touched
-
-NO_SIZES = MappingProxyType({})
 
 
 def moved(schedule: Schedule) -> int:
@@ -38,8 +33,8 @@ def memory(view: Buffer | View) -> int:
         view.shape, view.stride, strict=True) if step != 0)
 
 
-def kernel_traffic(kernel: Kernel, sizes: Mapping[str, int] = NO_SIZES
-                   ) -> int:
+def kernel_traffic(kernel: Kernel,
+                   sizes: dict[str, int] | None = None) -> int:
     """Elements that a kernel reads from outside, and writes for others;
     of a buffer no more than its size, if that is given."""
     places: dict[str, set[Index]] = {}
@@ -47,7 +42,7 @@ def kernel_traffic(kernel: Kernel, sizes: Mapping[str, int] = NO_SIZES
         for load in loop.loads:
             places.setdefault(load.buffer, set()).add(load.index)
     read = {name: sum(map(touched, places[name])) for name in kernel.read}
-    return sum(min(n, sizes.get(name, n)) for name, n in read.items()
+    return sum(min(n, (sizes or {}).get(name, n)) for name, n in read.items()
                ) + sum(map(memory, written_by(kernel)))
 
 

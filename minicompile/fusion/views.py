@@ -164,21 +164,6 @@ def repeat(site: Site, a: Value, *_) -> Value:
         i % size for i, size in zip(point[skip:], a.shape)))
 
 
-def diagonal(site: Site, a: Value, offset: int = 0, first: int = 0,
-             second: int = 1) -> Value:
-    """The elements whose indices along two dimensions differ by offset."""
-    first, second = first % len(a.shape), second % len(a.shape)
-
-    def where(point: Point) -> Point:
-        found = list(point[:-1])
-        places = {first: point[-1] + max(-offset, 0),
-                  second: point[-1] + max(offset, 0)}
-        for axis in sorted(places):
-            found.insert(axis, places[axis])
-        return tuple(found)
-    return moved_to(a, site.shape, where)
-
-
 def cat(site: Site, sources: Sequence[Value], axis: int = 0) -> Value:
     """Sources one after the other along a dimension."""
     axis %= len(site.shape)
@@ -279,7 +264,6 @@ VIEWS = {
     "permute": permute, "transpose": transpose, "t": transpose,
     "expand": expand, "slice": slice_, "select": select,
     "split": split, "split_with_sizes": split, "unbind": unbind,
-    "diagonal": diagonal,
     "alias": expand, "detach": expand, "lift_fresh": expand,
 }
 
