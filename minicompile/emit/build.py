@@ -16,8 +16,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from ..core.errors import BackendError, CompilerMissing
 from ..core.cache import key_of, made, store
+from ..core.errors import BackendError, CompilerMissing
 from .header import HEADER
 
 #: No -ffast-math: NaN, infinity and -0.0 are what they are in eager, and

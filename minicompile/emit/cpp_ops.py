@@ -121,7 +121,7 @@ def repeated(node: Expression, place: int) -> int:
     """How often the text of a node repeats its operand at `place`."""
     if not isinstance(node, Op):
         return 1
-    form, mark = FORMS[node.name], "{%d}" % place
+    form, mark = FORMS[node.name], f"{{{place}}}"
     return max(form.text.count(mark), (form.integer or "").count(mark))
 
 
@@ -154,7 +154,7 @@ def operation(op: Op, operands: list[str]) -> str:
 
 def _is_argument(text: str, number: int) -> bool:
     """Whether commas and brackets enclose this operand already."""
-    mark = re.escape("{%d}" % number)
+    mark = re.escape(f"{{{number}}}")
     return bool(re.search(rf"(\(|, ){mark}[,)]", text))
 
 

@@ -8,19 +8,20 @@ from collections.abc import Iterable, Mapping
 import torch
 
 from ..core.index import Atom, Index, Quotient, Remainder, not_negative
-from ..core.loops import Const, Load, Op, Position
+from ..core.loops import OPS, Const, Load, Op, Position
 from .cpp_ops import HALVES, convert, enclosed, literal, operation
 from .header import HEADER
 from .stages import Local, Store
 
-#: What a buffer must not be called in C++.
-WORDS = frozenset(re.findall(r"[A-Za-z_]\w*", HEADER)) | frozenset("""
-    alignas and asm auto break case catch class const continue default
-    delete do double else enum extern float for friend goto if int long
-    namespace new not or part private protected public register return
-    short signed sizeof static struct switch template this throw try
-    typename union unsigned using virtual void volatile while
-    xor""".split())
+#: What a buffer must not be called in C++: functions, types, macros.
+WORDS = frozenset(re.findall(r"\w+(?=[(<;]| value)", HEADER)) | frozenset(
+    name + suffix for name in OPS for suffix in ("", "f")) | frozenset(
+    """alignas and asm auto bool break case catch char class const
+    continue default delete do double else enum extern float for friend
+    goto if infinity int long namespace new not not_a_number or part
+    private protected public register return short signed sizeof static
+    struct switch template this throw true false try typedef typename
+    union unsigned using virtual void volatile while xor""".split())
 #: The names that values and loop variables have.
 TAKEN = re.compile(r"([tkasp]i?|nan|better|[a-z])\d+[hl]*_*")
 

@@ -104,6 +104,12 @@ inline_ float round_half(float value) {
     return load(result);
 }
 
+// Have memory brought near, while something else is computed.
+template <class T> inline_ void fetch(const T* start, int64 count) {
+    for (int64 k = 0; k < count * (int64)sizeof(T); k += 64)
+        __builtin_prefetch((const char*)start + k, 0, 2);
+}
+
 // exp and erf of floats, within a unit in the last place. Where x is so
 // small that exp(x) loses digits, its exponent takes a detour.
 inline_ float fused(float a, float b, float c) {

@@ -9,17 +9,26 @@ torch/_inductor/sizevars.py and torch/_inductor/codegen/cpp.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise, permutations
 from math import gcd
 
-from ..core.index import (Atom, Index, Quotient, Remainder, Symbol,
-                          Variable, atoms_of, index, substitute)
+from ..core.index import (
+    Index,
+    Quotient,
+    Remainder,
+    Symbol,
+    Variable,
+    atoms_of,
+    index,
+    substitute,
+)
 from ..core.loops import Kernel, Load, Loop, Position, rewrite, walk
 
-Pieces = Callable[[Variable], tuple[Variable, ...]]
+#: What a variable becomes: other variables, and its value from them.
+Pieces = dict[Variable, tuple[tuple[Variable, ...], Index]]
 
 
 def simplify(kernel: Kernel) -> Kernel:
@@ -27,9 +36,8 @@ def simplify(kernel: Kernel) -> Kernel:
 
     Reduced variables keep their order: argmax counts positions in it.
     """
-    ones = {v: index(0) for v in variables(kernel) if v.size == 1}
-    return _merge(_split(_replace(
-        kernel, ones, lambda v: () if v in ones else (v,))))
+    ones = {v: ((), index(0)) for v in variables(kernel) if v.size == 1}
+    return _merge(_split(_replace(kernel, ones)))
 
 
 def variables(kernel: Kernel) -> tuple[Variable, ...]:
@@ -61,11 +69,11 @@ def coefficient(where: Index, variable: Variable) -> Index | None:
     return total
 
 
-def _replace(kernel: Kernel, values: dict[Atom, Index],
-             pieces: Pieces) -> Kernel:
-    """The kernel with variables given values made of others."""
-    if not values:
+def _replace(kernel: Kernel, pieces: Pieces) -> Kernel:
+    """The kernel with some of its variables replaced."""
+    if not pieces:
         return kernel
+    values = {variable: value for variable, (_, value) in pieces.items()}
 
     def moved(node):
         if isinstance(node, (Load, Position)):
@@ -73,7 +81,8 @@ def _replace(kernel: Kernel, values: dict[Atom, Index],
         return node
 
     def over(old: tuple[Variable, ...]) -> tuple[Variable, ...]:
-        return tuple(new for v in old for new in pieces(v))
+        return tuple(new for v in old
+                     for new in pieces.get(v, ((v,), None))[0])
 
     def changed(loop: Loop) -> Loop:
         return replace(
@@ -91,17 +100,16 @@ def _split(kernel: Kernel) -> Kernel:
     for variable, inner in _cuts(kernel):
         high = Variable(f"{variable}h", variable.size // inner)
         low = Variable(f"{variable}l", index(inner))
-        new = _replace(
-            kernel, {variable: index(high) * inner + index(low)},
-            lambda v: (high, low) if v == variable else (v,))
-        if _divisions(new) < _divisions(kernel):
+        value = index(high) * inner + index(low)
+        new = _replace(kernel, {variable: ((high, low), value)})
+        if len(_divisions(new)) < len(_divisions(kernel)):
             return _split(new)
     return kernel
 
 
 def _cuts(kernel: Kernel) -> Iterator[tuple[Variable, int]]:
     """Where a variable could be cut, so that a division comes out."""
-    for atom in _atoms(kernel):
+    for atom in _divisions(kernel):
         divisor = atom.divisor.constant
         for variable in atoms_of(atom.dividend) & set(variables(kernel)):
             step = coefficient(atom.dividend, variable)
@@ -113,8 +121,8 @@ def _cuts(kernel: Kernel) -> Iterator[tuple[Variable, int]]:
                 yield variable, inner
 
 
-def _atoms(kernel: Kernel) -> list[Quotient | Remainder]:
-    """Every division in the kernel's indices, in a fixed order."""
+def _divisions(kernel: Kernel) -> list[Quotient | Remainder]:
+    """Every different division in the kernel's indices."""
     found: dict[Quotient | Remainder, None] = {}
     waiting = indices(kernel)
     while waiting:
@@ -126,21 +134,14 @@ def _atoms(kernel: Kernel) -> list[Quotient | Remainder]:
     return list(found)
 
 
-def _divisions(kernel: Kernel) -> int:
-    """How many different divisions the indices need."""
-    return len(_atoms(kernel))
-
-
 def _merge(kernel: Kernel) -> Kernel:
     """The kernel with variables merged that always move as one."""
     pairs = [*permutations(kernel.ranges, 2), *pairwise(kernel.reduced)]
     for outer, inner in pairs:
         if _move_as_one(kernel, outer, inner):
             both = Variable(inner.name, outer.size * inner.size)
-            return _merge(_replace(
-                kernel, {outer: index(0), inner: index(both)},
-                lambda v: (both,) if v is inner
-                else () if v is outer else (v,)))
+            return _merge(_replace(kernel, {
+                outer: ((), index(0)), inner: ((both,), index(both))}))
     return kernel
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,12 +18,12 @@ from pathlib import Path
 
 import torch
 
+from ..core.cache import store
 from ..core.errors import BackendError
 from ..core.graph import SHORT
 from ..core.index import Index, index
 from ..core.loops import Buffer, Extern, Kernel, Schedule, Step, View
 from ..core.options import Options
-from ..core.cache import store
 from .cpp_program import CppPrinter
 from .printer import Printer, failure
 from .same import merge
@@ -79,8 +80,9 @@ def printer_for(device: torch.device, options: Options) -> Printer:
 
 
 #: Names that the program uses for itself.
-OURS = frozenset("""torch empty_strided in_layout random_tensor time_alone
-    call inputs function load library stream stream_of""".split()) | set(keyword.kwlist)
+OURS = frozenset("""aten torch empty_strided in_layout random_tensor call
+    time_alone inputs function load library stream stream_of
+    """.split()) | set(keyword.kwlist)
 
 #: Operators that `torch` has under the same name: called half as dear.
 #: The results of the first line are always laid out row by row.
@@ -108,13 +110,16 @@ class Text:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """What every buffer is called in `call`."""
-        buffers = [b for b in self.schedule.inputs if b]
-        for step in self.schedule.steps:
-            buffers += made_by(step)
-        taken = OURS | set(self.merged) | set(self.schedule.constants)
-        return {b.name: b.name + "_" * (b.name in taken) for b in buffers
-                } | {name: name for name in self.schedule.constants}
+        """What every buffer and constant is called in the program."""
+        taken = OURS | set(self.merged)
+        found: dict[str, str] = {}
+        for name in self.buffers:
+            free = name
+            while free in taken:
+                free += "_"
+            found[name] = free
+            taken |= {free}
+        return found
 
     def program(self) -> str:
         """The whole file."""
@@ -127,11 +132,11 @@ class Text:
         kernels, externs = self.schedule.kernels, self.schedule.externs
         given = ", ".join(describe(b) for b in self.schedule.inputs if b)
         constants = [
-            f"{name} = None  # {describe(value)}, given when it is loaded"
+            f"# {self.names[name]}: {describe(value)}, given by who loads it"
             for name, value in self.schedule.constants.items()]
         return "\n".join([
-            f'"""{len(kernels)} kernels and {len(externs)} operators.',
-            "", f'Inputs: {given or "none"}.', '"""', "",
+            f'"""{len(kernels)} of our kernels, {len(externs)} operators.',
+            "", *fill(f"Inputs: {given or 'none'}.", 79), '"""', "",
             "import torch", "from torch import empty_strided", "",
             "from minicompile.emit.tensors import (",
             "    in_layout, random_tensor, time_alone)",
@@ -147,8 +152,8 @@ class Text:
 
     def call(self) -> str:
         """The function `call`: unpack, run the steps, return."""
-        unpacked = "".join(f"{self.names[b.name] if b else '_'}, "
-                           for b in self.schedule.inputs).strip()
+        unpacked = listed(self.names[b.name] if b else "_"
+                          for b in self.schedule.inputs)
         lines = [line for printer in self.printers.values()
                  for line in printer.begin().splitlines()]
         lines += [f"{unpacked} = inputs"] if unpacked else []
@@ -159,10 +164,10 @@ class Text:
             if dead:
                 lines.append("del " + ", ".join(
                     self.names[name] for name in dead))
-        results = "".join(f"{self.value(output)}, "
-                          for output in self.schedule.outputs).strip()
-        lines.append(f"return ({results})" if results else "return ()")
-        return "\n    ".join(["def call(inputs):", *lines])
+        results = listed(map(self.value, self.schedule.outputs))
+        lines.append(f"return ({results})")
+        return "\n    ".join(["def call(inputs):", *(
+            part for line in lines for part in folded(line))])
 
     def step(self, step: Step) -> list[str]:
         """The lines that run one step."""
@@ -186,9 +191,8 @@ class Text:
         text = f"{called(step.target)}({', '.join(arguments)})"
         names = [self.names[b.name] if b else "_" for b in step.outputs]
         if any(step.outputs):
-            joined = ", ".join(names)
-            comma = "," * (len(names) == 1 and not returns_one(step.target))
-            text = f"{joined}{comma} = {text}"
+            one = returns_one(step.target)
+            text = f"{names[0] if one else listed(names)} = {text}"
         lines = [text]
         if operator_name(step.target) in ROW_MAJOR:
             return comment(step) + lines
@@ -240,10 +244,31 @@ class Text:
         """What the file does when it is run by itself."""
         made = [f"        {random(b)}," for b in self.schedule.inputs]
         constants = [
-            f"    {name} = {random(constant_buffer(name, value))}"
-            for name, value in self.schedule.constants.items()]
+            f"    {self.names[name]} = {random(self.buffers[name])}"
+            for name in self.schedule.constants]
         return "\n".join(['if __name__ == "__main__":', *constants,
                           "    time_alone(call, (", *made, "    ))"])
+
+
+def listed(texts: Iterable[str]) -> str:
+    """`a, b`, or `a,` for only one."""
+    texts = list(texts)
+    return ", ".join(texts) + "," * (len(texts) == 1)
+
+
+def folded(line: str) -> list[str]:
+    """A line of `call`, broken after its first bracket if it is long."""
+    if len(line) <= 75 or line.startswith("#") or "(" not in line:
+        return [line]
+    start = line.index("(") + 1
+    return [line[:start], *fill(line[start:], 71, "    ")]
+
+
+def fill(text: str, width: int, indent: str = "") -> list[str]:
+    """The text broken at its spaces."""
+    return textwrap.wrap(text, width, initial_indent=indent,
+                         subsequent_indent=indent, break_long_words=False,
+                         break_on_hyphens=False)
 
 
 def made_by(step: Step) -> list[Buffer]:

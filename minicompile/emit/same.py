@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from ..core.loops import (Const, Expression, Kernel, Load, Op, Position,
-                          parts, walk)
+from ..core.loops import (
+    Const,
+    Expression,
+    Kernel,
+    Load,
+    Op,
+    Position,
+    parts,
+    walk,
+)
 
 
 def merge(kernels: tuple[Kernel, ...]) -> dict[str, Kernel]:

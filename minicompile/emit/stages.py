@@ -16,9 +16,17 @@ from dataclasses import dataclass, field
 import torch
 
 from ..core.errors import BackendError
-from ..core.index import Index, Variable, atoms_of
-from ..core.loops import (Const, Expression, Kernel, Load, Loop, Op,
-                          Position, parts, walk)
+from ..core.index import Index, atoms_of
+from ..core.loops import (
+    Const,
+    Expression,
+    Kernel,
+    Load,
+    Loop,
+    Op,
+    parts,
+    walk,
+)
 
 
 @dataclass(frozen=True)
@@ -234,3 +242,39 @@ def _stage(number: int, live: list[Local], stores: list[Store],
         tuple(row), tuple(s for s in now if not s.element),
         tuple(sorted(body, key=lambda local: local.number)),
         again, tuple(writes), tuple(folds))
+
+
+def kept(work: tuple[Stage, ...]) -> tuple[Local, ...]:
+    """The values of an element that scratch must hold for later passes."""
+    return tuple(dict.fromkeys(
+        local for stage in work
+        for local, store in stage.again.items() if store is None))
+
+
+def homes(work: tuple[Stage, ...]) -> dict[Local, Store]:
+    """Memory that is only written later, and can hold a value till then."""
+    last = {local: number for number, stage in enumerate(work)
+            for local in stage.again}
+    free = [store for stage in work for store in stage.stores]
+    found: dict[Local, Store] = {}
+    for local in kept(work):
+        home = next((store for store in free if store.stage >= last[local]
+                     and store.local.dtype == local.dtype), None)
+        if home is not None:
+            found[local] = home
+            free.remove(home)
+    return found
+
+
+def shared(work: tuple[Stage, ...]) -> tuple[Local, ...]:
+    """The values of the row that are read outside the stage's row part."""
+    found: dict[Local, None] = {}
+    for stage in work:
+        for made, roots in (
+                (stage.row, [store.local for store in stage.row_stores]),
+                (stage.body, [store.local for store in stage.stores]
+                 + [fold.operands[0] for fold in stage.folds])):
+            read = [o for local in made for o in local.operands] + roots
+            found |= dict.fromkeys(local for local in read if not
+                                   local.element and local not in made)
+    return tuple(sorted(found, key=lambda local: local.number))

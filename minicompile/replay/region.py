@@ -119,11 +119,12 @@ class Region:
 
     def _call(self, recorder: Recorder, inputs: list,
               find: Callable) -> tuple:
-        """What the program gives, by replay if `find` gives a Recording.
-        """
+        """What the program gives; by replay, if `find` finds one."""
+        if self.blocked:
+            self.stats[self.blocked] += 1
+            return recorder.run(inputs)
         with self.lock:
-            reason = self.blocked or self.device.refusal()
-            found = reason or find(inputs)
+            found = self.device.refusal() or find(inputs)
             if isinstance(found, Recording):
                 self.stats["replayed"] += 1
                 self.device.order()

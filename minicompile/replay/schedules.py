@@ -1,28 +1,33 @@
-"""Which programs can be recorded at all, told from their schedules."""
+"""Which programs to record, told from their schedules."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 import torch
+from torch.utils._pytree import tree_leaves
 
-from ..core.loops import Buffer, Extern, Schedule
+from ..core.loops import Buffer, Extern, Schedule, View
 from .cuda import Cuda, Run
 from .region import Region
 
-#: Operators that wait for the device before they can go on.
-WAITING = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+#: Fewer steps are launched one by one faster than a replay's outputs are
+#: cloned.
+WORTH = 4
 
 
 def record(runs: Mapping[str, Run], schedules: Mapping[str, Schedule],
            visible: int, static: Iterable[int] = ()) -> Region:
     """A Region for the programs of one graph, named as its halves are."""
-    reasons = filter(None, map(refusal, schedules.values()))
-    indices = [buffer.device.index for schedule in schedules.values()
+    reasons = [*filter(None, map(refusal, schedules.values()))]
+    if sum(len(schedule.steps) for schedule in schedules.values()) < WORTH:
+        reasons.append(f"fewer than {WORTH} launches")
+    devices = [buffer.device for schedule in schedules.values()
                for buffer in _buffers(schedule)]
-    return Region(runs["forward"], runs.get("backward"),
-                  Cuda((indices or [0])[0] or 0), visible=visible,
-                  static=static, blocked=next(reasons, None))
+    index = devices[0].index if devices else 0
+    return Region(runs["forward"], runs.get("backward"), Cuda(index or 0),
+                  visible=visible, static=static,
+                  blocked=reasons[0] if reasons else None)
 
 
 def refusal(schedule: Schedule) -> str | None:
@@ -32,10 +37,18 @@ def refusal(schedule: Schedule) -> str | None:
         return "not all tensors are on a CUDA device"
     if len(devices) > 1:
         return "tensors are on several devices"
-    for step in schedule.externs:
-        if set(getattr(step.target, "tags", ())) & set(WAITING):
-            return f"{step.target} waits for its result's size"
-    return None if schedule.steps else "there is nothing to run"
+    waiting = (step.target for step in schedule.externs if _waits(step))
+    first = next(waiting, None)
+    return f"{first} waits for the device" if first else None
+
+
+def _waits(step: Extern) -> bool:
+    """Whether the operator needs a value from the device to go on."""
+    tags = getattr(step.target, "tags", ())
+    masks = [leaf for leaf in tree_leaves((step.args, step.kwargs))
+             if isinstance(leaf, View) and leaf.dtype == torch.bool]
+    return torch.Tag.data_dependent_output in tags or (
+        "index" in str(step.target) and bool(masks))
 
 
 def _buffers(schedule: Schedule) -> Iterable[Buffer]:

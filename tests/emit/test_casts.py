@@ -8,8 +8,15 @@ import torch
 from minicompile.core.loops import Kernel, Loop, Op
 from minicompile.emit import build, cpp
 from minicompile.emit.cpp_ops import TYPES
-from tests.emit.build import (at, buffer, check, load, reference,
-                              run_loaded, variables)
+from tests.emit.build import (
+    at,
+    buffer,
+    check,
+    load,
+    reference,
+    run_loaded,
+    variables,
+)
 
 VALUES = [0.0, -0.0, 0.4, 0.5, 1.5, -1.0, -1.5, 2.5, 100.7, -100.7, 127.0]
 

@@ -14,8 +14,7 @@ import torch
 from minicompile.core.loops import OPS, Kernel, Loop, Op
 from minicompile.emit import build, cpp
 from minicompile.emit.cpp_ops import FORMS, TYPES
-from tests.emit.build import (at, buffer, load, reference, run_loaded,
-                              variables)
+from tests.emit.build import at, buffer, load, reference, run_loaded, variables
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from minicompile.core.errors import OptionError
+from minicompile.core.errors import BackendError, OptionError
 from minicompile.core.options import Options
+from minicompile.emit import triton_launch
 from minicompile.emit.triton import TritonPrinter
 from minicompile.emit.triton_math import INTERPRETED
 
@@ -35,3 +36,54 @@ def test_the_suite_in_the_interpreter():
 def test_the_interpreter_cannot_be_chosen_too_late():
     with pytest.raises(OptionError, match="TRITON_INTERPRET=1"):
         TritonPrinter(Options(cpu_backend="triton"), torch.device("cpu"))
+
+
+class Launcher:
+    """Stands in for a kernel that Triton has compiled."""
+
+    function, packed_metadata = "function", "packed"
+
+    def __init__(self):
+        self.run, self.calls = self.launched, []
+
+    def launched(self, *args):
+        self.calls.append(("direct", args))
+
+    def plainly(self, stream, *tensors):
+        self.calls.append(("plainly", tensors))
+
+
+def test_a_bound_kernel_is_launched_directly_if_that_is_safe():
+    fake = Launcher()
+    launch = triton_launch.Launch(None, 7, 4, ())
+    launch.plainly = fake.plainly
+    run = triton_launch._bound(launch, fake, 2)
+    memory = torch.zeros(64)
+    a, b, odd = memory[:16], memory[16:32], memory[1:17]
+    assert memory.data_ptr() % 16 == 0
+    run(5, a, b)
+    run(5, a, odd)
+    run(5, odd, b)
+    run(None, a, b)
+    assert [how for how, _ in fake.calls] == [
+        "direct", "plainly", "plainly", "plainly"]
+    assert fake.calls[0][1] == (
+        7, 1, 1, 5, "function", "packed", None, None, None,
+        a.data_ptr(), b.data_ptr())
+
+
+def test_a_kernel_that_does_not_compile_says_what_it_is_for(monkeypatch):
+    def kernel_3():
+        pass
+
+    def refuse(stream, *tensors):
+        raise ValueError("no such register")
+
+    fake = type("Kernel", (), {"fn": staticmethod(kernel_3)})
+    launch = triton_launch.Launch(fake, 1, 4, ("gelu, from m.py:3: f(x)",))
+    monkeypatch.setattr(launch, "plainly", refuse)
+    with pytest.raises(BackendError) as caught:
+        launch.first(0, torch.zeros(4))
+    for part in ("kernel_3", "no such register", "gelu, from m.py:3: f(x)",
+                 "test_triton.py:"):
+        assert part in str(caught.value)

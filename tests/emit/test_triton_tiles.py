@@ -56,18 +56,31 @@ def test_small_tensors_get_small_blocks():
     assert tiling.grid >= triton_tiles.ENOUGH
 
 
-@pytest.mark.parametrize("shape", [(7,), (16384,), (33, 65), (3, 5, 129),
-                                   (70_000, 3), (2, 4096, 130)])
-def test_the_blocks_cover_every_point(shape):
+COVERED = [(7,), (16384,), (33, 65), (3, 5, 129), (70_000, 3),
+           (2, 4096, 130)]
+
+
+@pytest.mark.parametrize("shape", COVERED)
+def test_the_blocks_cover_every_point(shape, impl):
+    check_cover(tile if impl == "minicompile" else impl, shape)
+
+
+def check_cover(tile, shape) -> None:
+    """Blocks are powers of two and leave out no point of the kernel."""
     for function in (lambda x: x + 1, lambda x: x.sum(-1),
                      lambda x: x.t() + 1 if x.dim() == 2 else x * 2):
-        for tiling in tilings(function, torch.empty(shape)):
+        schedule = fusion.fuse(aten(function, torch.empty(shape)))
+        for kernel in map(simplify, schedule.kernels):
+            tiling = tile(kernel)
+            seen = [v for axis in tiling.axes for v in axis.variables]
+            assert sorted(map(str, seen)) == sorted(
+                map(str, kernel.ranges + kernel.reduced))
             for axis in tiling.axes:
                 assert axis.block & (axis.block - 1) == 0
                 if not tiling.looped or axis in tiling.outer:
                     assert axis.blocks * axis.block >= axis.size
-            assert tiling.warps & (tiling.warps - 1) == 0
             assert 1 <= tiling.warps <= 32
+            assert tiling.warps & (tiling.warps - 1) == 0
 
 
 def copy(sizes, strides, offset=0) -> Kernel:

@@ -29,8 +29,8 @@ def backward(inputs):
     return inner @ w.t(), x.t() @ inner, None
 
 
-def make_region():
-    return Region(forward, backward, FakeDevice(), visible=1, static={1})
+def make_region(kind=Region):
+    return kind(forward, backward, FakeDevice(), visible=1, static={1})
 
 
 def apply(region):
@@ -245,11 +245,16 @@ def test_a_parameter_that_is_replaced(weights):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_programs(seed):
+def test_random_programs(seed, impl):
     """Whatever order things come in: bit for bit as without replay."""
+    random_program(seed, Region if impl == "minicompile" else impl)
+
+
+def random_program(seed, kind) -> None:
+    """Calls, backwards, writes and deaths, in an order by chance."""
     chance = random.Random(seed)
     torch.manual_seed(seed)
-    region = make_region()
+    region = make_region(kind)
     plain = Region(forward, backward, FakeDevice(), visible=1,
                    blocked="for comparison")
     f, g = apply(region), apply(plain)

@@ -1,0 +1,74 @@
+"""Which programs are recorded, and what is said of the others."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from minicompile.core.index import index
+from minicompile.core.loops import Buffer, Extern, Schedule, View
+from minicompile.replay.schedules import WORTH, record, refusal
+
+aten = torch.ops.aten
+GPU, OTHER = torch.device("cuda", 0), torch.device("cuda", 1)
+
+
+def buffer(name, device=GPU, dtype=torch.float32):
+    return Buffer(name, (index(4),), (index(1),), dtype, device)
+
+
+def view(of):
+    return View(of.name, of.shape, of.stride, index(0), of.dtype)
+
+
+def schedule(steps=WORTH, target=aten.relu.default, device=GPU,
+             output=GPU, dtype=torch.float32):
+    x = buffer("x", device, dtype)
+    made = [buffer(f"y{k}", output) for k in range(steps)]
+    return Schedule((x,), tuple(
+        Extern(target, (view(x), [view(x)]), {}, (y,)) for y in made),
+        (), ((),) * steps, {})
+
+
+@pytest.mark.parametrize("given, reason", [
+    (schedule(), None),
+    (schedule(device=torch.device("cpu")), "not all tensors are on a CUDA"),
+    (schedule(output=torch.device("cpu")), "not all tensors are on a CUDA"),
+    (schedule(output=OTHER), "tensors are on several devices"),
+    (schedule(target=aten._local_scalar_dense.default),
+     "waits for the device"),
+    (schedule(target=aten.index.Tensor, dtype=torch.bool),
+     "waits for the device"),
+    (schedule(target=aten.index.Tensor, dtype=torch.int64), None),
+    (schedule(target=aten.bernoulli.default), None),
+])
+def test_refusal(given, reason):
+    found = refusal(given)
+    assert found is None if reason is None else reason in found
+
+
+def test_an_input_that_no_step_reads_does_not_matter():
+    assert refusal(replace(schedule(), inputs=(None, buffer("x")))) is None
+
+
+def test_the_forward_and_the_backward_are_both_asked():
+    runs = {"forward": tuple, "backward": tuple}
+    bad = schedule(output=torch.device("cpu"))
+    region = record(runs, {"forward": schedule(), "backward": bad}, 1)
+    assert region.blocked == "not all tensors are on a CUDA device"
+    region = record(runs, {"forward": schedule(), "backward": schedule()}, 1)
+    assert region.blocked is None
+
+
+def test_few_launches_are_not_worth_a_recording():
+    region = record({"forward": tuple}, {"forward": schedule(WORTH - 1)}, 1)
+    assert region.blocked == f"fewer than {WORTH} launches"
+    half = {"forward": schedule(2), "backward": schedule(2)}
+    assert record({"forward": tuple, "backward": tuple}, half, 1
+                  ).blocked is None
+
+
+def test_the_recordings_are_made_on_the_tensors_device():
+    given = schedule(device=OTHER, output=OTHER)
+    assert record({"forward": tuple}, {"forward": given}, 1
+                  ).device.index == 1
