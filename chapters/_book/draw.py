@@ -21,7 +21,7 @@ from minicompile.core.graph import describe, value
 COLOURS = [f"var(--book-{letter})" for letter in "abcde"]
 INK, FAINT = "var(--md-default-fg-color)", "var(--md-default-fg-color--lighter)"
 RULE = "var(--book-rule)"
-WIDTH, CHARACTER = 680, 6.7  # the column; one character of an 11 px label
+WIDTH, CHARACTER = 520, 6.7  # a chart; one character of an 11 px label
 
 
 def results(name: str) -> dict:
@@ -33,9 +33,11 @@ def results(name: str) -> dict:
 
 def figure(parts: Iterable[str], width: float, height: float,
            title: str) -> str:
-    """The parts as one captioned picture."""
+    """The parts as one captioned picture; a wide one scrolls on a phone."""
     caption = escape(title)
-    return (f'<figure class="picture-box"><svg class="picture" role="img" '
+    wide = " wide" if width > WIDTH else ""
+    return (f'<figure class="picture-box"><svg class="picture{wide}" '
+            f'role="img" '
             f'aria-label="{caption}" width="{width:.0f}" '
             f'viewBox="0 0 {width:.0f} {height:.0f}">'
             f'{"".join(parts)}</svg><figcaption>{caption}</figcaption>'

@@ -25,6 +25,13 @@ def tail(h, scale=2):
     return F.gelu(h) * scale
 
 
+def stubborn(x):
+    """A function that tracing cannot follow: it asks for a value."""
+    if x.sum().item() > 0:
+        return x.sin()
+    return x.cos()
+
+
 def inputs(rows=4, inner=8, columns=16, *, grad=True, device="cpu"):
     """`x` and `w` for block, the same numbers every time."""
     torch.manual_seed(0)
