@@ -7,9 +7,11 @@ from .driver import compile, reset
 from .pipeline import backend, list_backends, register_backend
 from .report import GraphBreak, Kernel, Report, explain
 from .split import partition_joint_module as partition
+from .trace import disable, graph_break
 
 __all__ = ["BackendError", "GraphBreak", "Kernel", "MinicompileError",
            "OptionError", "RecompileLimit", "Report", "Unsupported",
-           "backend", "compile", "explain", "list_backends",
+           "backend", "compile", "disable", "explain", "graph_break",
+           "list_backends",
            "list_mode_options", "list_options", "partition",
            "register_backend", "reset"]

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from .core import log
 from .core.errors import (BackendError, OptionError, RecompileLimit,
@@ -27,7 +27,7 @@ from .core.errors import (BackendError, OptionError, RecompileLimit,
 from .core.options import make_options
 from .guards import Check, build_check
 from .pipeline import BACKENDS, Lowered, list_backends, lower
-from .trace import Trace, trace
+from .trace import Continuation, Trace, trace
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,17 @@ class Stats:
 
 
 class Cache:
-    """The compiled entries of one function, most recent first."""
+    """The compiled entries of one function, most recent first.
+
+    What goes on after a graph break is a function with a cache of its
+    own; `root` is the cache of the function that was called, which
+    counts for all and knows every continuation.
+    """
 
     def __init__(self, function: types.FunctionType, settings: Settings,
-                 name: str):
+                 name: str, root: Cache | None = None):
         self.function, self.settings = function, settings
-        self.name = name
+        self.name, self.root = name, root or self
         self.lock = threading.RLock()
         self.clear()
 
@@ -89,13 +94,31 @@ class Cache:
         self.entries: tuple[Entry, ...] = ()
         self.lookup: tuple[tuple[Callable, Callable], ...] = ()
         self.refused: set[tuple[type, ...]] = set()
-        self._stats = Stats()
+        self.continuations: dict[types.FunctionType, Callable] = {}
+        if self.root is self:
+            self._stats = Stats()
+
+    def goes_on(self, continuation: Continuation) -> Callable:
+        """What compiles a continuation: the same one for the same place."""
+        known = self.root.continuations
+        function = continuation.function
+        if function not in known:
+            known[function] = wrap(function, self.settings, self.name,
+                                   self.root)
+        return known[function]
+
+    def family(self) -> list[Cache]:
+        """This cache, then those of its continuations."""
+        return [self, *(compiled.cache for compiled
+                        in self.continuations.values())]
 
     def stats(self) -> Stats:
         """What has happened so far, as a copy."""
-        replays = sum((entry.lowered.region.stats for entry in self.entries
+        replays = sum((entry.lowered.region.stats
+                       for cache in self.root.family()
+                       for entry in cache.entries
                        if entry.lowered.region), Counter())
-        return replace(self._stats, replays=replays)
+        return replace(self.root._stats, replays=replays)
 
     def miss(self, locals: tuple) -> Callable | None:
         """What runs this call, compiled if need be; None means eager."""
@@ -121,21 +144,31 @@ class Cache:
     def _compile(self, locals: tuple) -> Entry:
         """The entry for this call: traced, lowered, guarded and kept."""
         self._say_why(locals)
-        traced = trace(self.function, locals)
-        log.show("graph_code", str(traced))
         settings = self.settings
+        traced = trace(self.function, locals,
+                       breaks=not settings.fullgraph)
+        log.show("graph_code", str(traced))
         lowered = lower(traced.graph, traced.example_inputs,
                         settings.backend, settings.mode, settings.options)
-        entry = link(traced, lowered)
+        entry = link(traced, lowered, self.goes_on)
         self.entries = (entry, *self.entries)
         self.lookup = tuple((e.check.function, e.run)
                             for e in self.entries)
-        self._stats.graphs += 1
-        if lowered.fallback:
-            self._stats.fallbacks[lowered.fallback] += 1
-        self._stats.kernels += sum(len(program.kernels) for program
-                                  in lowered.programs.values())
+        self._count(traced, lowered)
         return entry
+
+    def _count(self, traced: Trace, lowered: Lowered) -> None:
+        """Add what one trace became to the stats."""
+        stats = self.root._stats
+        stats.graphs += bool(operations(traced.graph) or self.root is self
+                             and not traced.breaks)
+        stats.graph_breaks += len(traced.breaks)
+        for found in traced.breaks:
+            log.show("graph_breaks", str(found))
+        if lowered.fallback:
+            stats.fallbacks[lowered.fallback] += 1
+        stats.kernels += sum(len(program.kernels) for program
+                             in lowered.programs.values())
 
     def _say_why(self, locals: tuple) -> None:
         """Log why the entries do not fit; refuse one more at the limit."""
@@ -152,13 +185,13 @@ class Cache:
             if self.settings.fullgraph:
                 raise RecompileLimit(text)
             raise Unsupported("recompile limit", text)
-        self._stats.recompiles += 1
-        self._stats.reasons += reasons
+        self.root._stats.recompiles += 1
+        self.root._stats.reasons += reasons
 
     def _run_eager(self, kinds: tuple, kind: str, why: str) -> None:
         """Let calls with arguments of these types run eager; warn."""
         self.refused.add(kinds)
-        self._stats.fallbacks[kind] += 1
+        self.root._stats.fallbacks[kind] += 1
         log.warn_once(f"minicompile runs {self.name} as eager: {why}")
 
     def _options(self):
@@ -167,15 +200,24 @@ class Cache:
                             self.settings.options if ours else None)
 
 
-def link(traced: Trace, lowered: Lowered) -> Entry:
+def link(traced: Trace, lowered: Lowered, goes_on: Callable) -> Entry:
     """The entry: fetch the graph's inputs, run it, rebuild the result."""
     fetch = ", ".join(source.code() for source in traced.sources)
+    outputs = f"graph([{fetch}])" if operations(traced.graph) else "()"
     text = (f"{traced.finish}\n\n\ndef run(L, F):\n"
-            f"    return finish(L, F, graph([{fetch}]))\n")
-    names = {**traced.constants, "graph": lowered.call}
+            f"    return finish(L, F, {outputs})\n")
+    names = {name: goes_on(value) if isinstance(value, Continuation)
+             else value for name, value in traced.constants.items()}
+    names["graph"] = lowered.call
     exec(text, names)
     check = build_check(traced.guards, traced.constants)
     return Entry(check, names["run"], replace(traced, guards=()), lowered)
+
+
+def operations(graph: fx.GraphModule) -> list[fx.Node]:
+    """The nodes of a graph that do something."""
+    return [node for node in graph.graph.nodes
+            if node.op not in ("placeholder", "output")]
 
 
 def _someone_else_records() -> bool:
@@ -186,10 +228,11 @@ def _someone_else_records() -> bool:
 
 
 def wrap(function: types.FunctionType, settings: Settings,
-         name: str | None = None) -> Callable:
+         name: str | None = None, root: Cache | None = None) -> Callable:
     """The compiled form of a Python function, of the same signature."""
-    cache = Cache(function, settings, name or function.__qualname__)
-    bind, count = make_bind(function), positional_count(function)
+    cache = Cache(function, settings, name or function.__qualname__, root)
+    bind = root or make_bind(function)  # continuations take all they list
+    count = positional_count(function)
 
     @functools.wraps(function)
     def compiled(*args, **kwargs):
@@ -209,6 +252,7 @@ def wrap(function: types.FunctionType, settings: Settings,
         return run(locals, function)
 
     compiled.cache, compiled.stats = cache, cache.stats
+    compiled._torchdynamo_orig_callable = function  # what a trace enters
     _caches.add(cache)
     return compiled
 

@@ -98,8 +98,8 @@ def guards_view(entry: Entry) -> View:
     """Guards to one check."""
     check = entry.check
     lines = dedent(check.source).splitlines()
-    first = next((n - 2 for n, line in enumerate(lines)
-                  if ".dtype is" in line), 0)
+    first = next((n for n, line in enumerate(lines)
+                  if "strides" in line), 0)
     block = cut(dedent("\n".join(lines[first:])), 11)
     return View("guards", f"{len(check.guards)} guards -> one check of "
                 f"{len(lines)} lines", block, check.source)

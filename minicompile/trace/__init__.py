@@ -9,6 +9,7 @@ torch/_dynamo/convert_frame.py.
 
 from __future__ import annotations
 
+import inspect
 import types
 from dataclasses import dataclass
 
@@ -19,14 +20,22 @@ from ..core.errors import Unsupported
 from ..core.graph import render
 from ..core.guard import Guard
 from ..core.source import Local, Source
+from . import revive  # noqa: F401  (rows for MAKERS)
+from .breaks import Break, Continuation, End
+from .calls import rely_on_code
+from .chain import stops, waiting
 from .control import RETURN
 from .frame import Frame
-from .reasons import Raised, unsupported
-from .rebuild import Rebuild
-from .switches import current_state, kept
+from .marks import disable, graph_break
+from .reasons import GraphBreak, Raised, Stopped, unsupported
+from .switches import kept
 from .tracer import Tracer
 
-__all__ = ["Trace", "trace"]
+__all__ = ["Continuation", "GraphBreak", "Trace", "disable",
+           "graph_break", "trace"]
+
+_WAITING = (inspect.CO_GENERATOR | inspect.CO_COROUTINE
+            | inspect.CO_ASYNC_GENERATOR)
 
 
 @dataclass(frozen=True)
@@ -42,43 +51,74 @@ class Trace:
     guards: tuple[Guard, ...]
     finish: str
     constants: dict[str, object]
+    breaks: tuple[GraphBreak, ...] = ()
 
     def __str__(self) -> str:
         return f"{render(self.graph)}\n\n{self.finish}"
 
 
 def trace(function: types.FunctionType, locals: tuple, *,
-          fake_mode=None) -> Trace:
+          fake_mode=None, breaks: bool = False) -> Trace:
     """Trace one call of `function`, its arguments being `locals`.
 
     `locals` holds the values of `co_varnames` up to the last parameter,
-    `*args` as a tuple and `**kwargs` as a dict. Raises Unsupported,
-    placed at the user's line, if the call cannot become one graph.
+    `*args` as a tuple and `**kwargs` as a dict. With `breaks`, a trace
+    that cannot go on is cut there. Raises Unsupported, placed at the
+    user's line, if the call cannot become one graph, or begin with one.
     """
-    if not isinstance(function, types.FunctionType):
+    if not isinstance(function, types.FunctionType) or (
+            function.__code__.co_flags & _WAITING):
         raise unsupported("code", repr(function))
-    tracer = Tracer(function, fake_mode)
+    try:
+        return _attempt(Tracer(function, fake_mode), locals)
+    except Unsupported as refusal:
+        if not breaks or refusal.kind == "recursion":
+            raise
+        moments = list(getattr(refusal, "stops", ()))
+        for moment in moments:
+            try:
+                return _attempt(Tracer(function, fake_mode, moment),
+                                locals, refusal)
+            except Unsupported as error:
+                moments += [each for each in getattr(error, "instead", ())
+                            if each not in moments]
+        raise
+
+
+def _attempt(tracer: Tracer, locals: tuple,
+             why: Unsupported | None = None) -> Trace:
+    """The trace, up to where the tracer is to stop; `why` it is."""
     with kept(), tracer.recorder.fake_mode:
         try:
-            result = _run(tracer, locals)
-            return _finished(tracer, result)
-        except Unsupported as error:
-            place = getattr(error, "place", None)
-            raise (error.at(place) if place else error) from None
-        except Raised as raised:
-            error = raised.exception
-            what = f"{type(error).__name__}: {error}"
-            raise unsupported("exception", what).at(raised.place) from error
-        except RecursionError as error:
-            raise unsupported("recursion", "Python allows").at(
-                error.place) from None
+            return _finished(tracer, _run(tracer, locals))
+        except Stopped as stopped:
+            if len(waiting(stopped, Frame.run.__code__)) < len(
+                    stopped.frames):
+                raise unsupported("code", "something in between") from None
+            return _traced(tracer, Break(tracer, stopped.frames),
+                           (GraphBreak.of(why),))
+        except (Unsupported, Raised, RecursionError) as error:
+            refusal = _refusal(error)
+            refusal.stops = stops(error, Frame.run.__code__)
+            raise refusal from getattr(error, "exception", None)
+
+
+def _refusal(error: Exception) -> Unsupported:
+    """Why the trace could not go on, at the user's line."""
+    place = getattr(error, "place", None)
+    if isinstance(error, Raised):
+        kind = type(error.exception).__name__
+        error = unsupported("exception", f"{kind}: {error.exception}")
+    elif isinstance(error, RecursionError):
+        error = unsupported("recursion", "Python allows")
+    return error.at(place) if place else error
 
 
 def _run(tracer: Tracer, locals: tuple):
     """Run the function on stand-ins of its arguments: what it returns."""
     if torch._C._len_torch_function_stack():
         raise unsupported("mode", "a torch function mode")
-    tracer.outside.guard(None, "state", current_state())
+    rely_on_code(tracer, tracer.function)
     code = tracer.function.__code__
     names = {name: tracer.outside.admit(value, Local(name, position))
              for position, (name, value) in enumerate(
@@ -90,15 +130,20 @@ def _run(tracer: Tracer, locals: tuple):
 
 def _finished(tracer: Tracer, result) -> Trace:
     """The trace of a call that has come to its end."""
+    return _traced(tracer, End(tracer, result))
+
+
+def _traced(tracer: Tracer, end: End | Break, breaks=()) -> Trace:
+    """The graph and all that belongs to it, with what comes after it."""
     recorder, outside = tracer.recorder, tracer.outside
-    rebuild = Rebuild(tracer)
-    finish = rebuild.text(result)
-    recorder.graph.output(tuple(map(recorder.node, rebuild.outputs)))
+    finish = end.text()
+    recorder.graph.output(tuple(map(recorder.node, end.rebuild.outputs)))
     _keep_apart(tracer)
     graph = fx.GraphModule(torch.nn.Module(), recorder.graph)
     return Trace(graph, tuple(i.fake for i in recorder.inputs),
                  tuple(i.source for i in recorder.inputs),
-                 tuple(outside.guards.values()), finish, outside.constants)
+                 tuple(outside.guards.values()), finish, outside.constants,
+                 breaks)
 
 
 def _keep_apart(tracer: Tracer) -> None:

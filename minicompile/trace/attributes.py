@@ -101,6 +101,8 @@ def _of_instance(tracer, owner, name: str):
 def generic(tracer, owner, name: str):
     """`object.__getattribute__(owner, name)`, then `__getattr__`."""
     kind = type(owner)
+    if not tracer.is_made(kind):
+        tracer.outside.rely_on_class(kind)
     found, where = lookup(kind, name)
     if name == "__dict__":
         return _namespace(tracer, owner)
@@ -267,14 +269,20 @@ def _of_super(tracer, owner: super, name: str):
 
 def _of_function(tracer, owner: types.FunctionType, name: str):
     """An attribute of a function: its own, or one set on it."""
+    if tracer.is_made(owner):
+        return tracer.native(getattr, (owner, name))
     if name in ("__defaults__", "__kwdefaults__", "__closure__",
-                "__globals__", "__dict__"):
+                "__globals__") or (name == "__dict__" and vars(owner)):
         raise unsupported("attribute", f"a function's {name}")
-    if name in owner.__dict__ and not tracer.is_made(owner):
-        source = Attribute(tracer.outside.constant(
-            owner, owner.__name__), name)
-        return tracer.outside.admit(owner.__dict__[name], source)
-    return tracer.native(getattr, (owner, name))
+    source = tracer.outside.constant(owner, owner.__name__)
+    if name in owner.__dict__:
+        return tracer.outside.admit(owner.__dict__[name],
+                                    Attribute(source, name))
+    if not trusted(owner.__module__):
+        tracer.outside.guard(Attribute(source, "__dict__"), "contains",
+                             (name, False))
+    value = tracer.native(getattr, (owner, name))
+    return {} if name == "__dict__" else value
 
 
 def tensor_type(tensor: torch.Tensor) -> type:
@@ -334,26 +342,32 @@ def store(tracer, owner, name: str, value) -> None:
 def store_plain(tracer, owner, name: str, value) -> None:
     """`object.__setattr__(owner, name, value)`."""
     if isinstance(owner, (torch.Tensor, types.ModuleType, type,
-                          types.FunctionType)):
+                          types.FunctionType)) and not (
+            tracer.is_made(owner)):
         raise unsupported("effect", f"setting {name} of a "
                           f"{type(owner).__name__}")
     found, _ = lookup(type(owner), name)
-    if isinstance(found, property):
+    setter, _ = lookup(type(found), "__set__")
+    if isinstance(found, property) and found.fset:
         tracer.call(found.fset, (owner, value))
+        return
+    if type(setter) is types.FunctionType:
+        tracer.call(setter, (found, owner, value))
         return
     if tracer.outside.is_outside(owner):
         outside = tracer.outside
         outside.write(outside.attributes(owner), name, value)
         return
-    tracer.native(object.__setattr__, (owner, name, value))
+    tracer.native(setattr if isinstance(owner, (type, types.FunctionType))
+                  else object.__setattr__, (owner, name, value))
 
 
 def _store_part(tracer, owner, name: str, value) -> bool:
     """Set a module's attribute where `Module.__setattr__` would."""
-    if isinstance(value, (nn.Module, nn.Parameter)):
-        raise unsupported("effect", f"setting the module part {name}")
     if not tracer.outside.is_outside(owner):
         return False
+    if isinstance(value, (nn.Module, nn.Parameter)):
+        raise unsupported("effect", f"setting the module part {name}")
     for part in MODULE_PARTS:
         names = own(tracer, owner, part)
         if not tracer.outside.is_dict(names):

@@ -10,6 +10,7 @@ bytecode_analysis.py.
 from __future__ import annotations
 
 import dis
+import functools
 import operator
 import sys
 from bisect import bisect_left
@@ -50,6 +51,9 @@ FUSED = {"LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
 INTRINSIC = {3: "STOPITERATION_ERROR", 5: "UNARY_POSITIVE",
              6: "LIST_TO_TUPLE"}
 
+#: Opcodes that prepare the one after them, and run with it.
+PREPARING = {"EXTENDED_ARG", "KW_NAMES", "PRECALL"}
+
 #: Opcodes that do nothing a symbolic run can see.
 SILENT = {"CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "NOP"}
 
@@ -70,6 +74,7 @@ class Handler:
 
     start: int
     end: int
+    entry: int
     target: int
     depth: int
     lasti: bool
@@ -89,6 +94,32 @@ class Program:
             if row.start <= offset < row.end:
                 return row
         return None
+
+    def at(self, offset: int) -> int:
+        """The position of the first instruction at or after `offset`."""
+        return bisect_left(self.instructions, offset,
+                           key=lambda step: step.offset)
+
+    def line(self, offset: int) -> int:
+        """The user's line of the instruction at `offset`."""
+        return self.instructions[
+            min(self.at(offset), len(self.instructions) - 1)].line
+
+    def bounds(self, offset: int) -> tuple[int, int]:
+        """The bytes of an instruction, with what prepares it."""
+        units = list(_unpack(self.code.co_code))
+        at = last = [unit[0] for unit in units].index(offset)
+        while at and dis.opname[units[at - 1][1]] in PREPARING:
+            at -= 1
+        return units[at][0], units[last][3]
+
+    def effect(self, offset: int) -> int:
+        """By how much the instruction, not jumping, grows the stack."""
+        start, end = self.bounds(offset)
+        return sum(dis.stack_effect(
+            op, argument if op >= dis.HAVE_ARGUMENT else None, jump=False)
+            for at, op, argument, _ in _unpack(self.code.co_code)
+            if start <= at < end)
 
     def __str__(self) -> str:
         return "\n".join(
@@ -129,12 +160,44 @@ def _decode(code: CodeType) -> Program:
         return argument
 
     handlers = tuple(
-        Handler(start, end, bisect_left(offsets, target), depth, lasti)
+        Handler(start, end, target, bisect_left(offsets, target), depth,
+                lasti)
         for start, end, target, depth, lasti in _table(code))
     return Program(code, tuple(
         Instruction(name, resolve(argument), offset,
                     lines.get(offset, code.co_firstlineno))
         for name, argument, offset in steps), handlers)
+
+
+#: Opcodes that do not go on with the next instruction.
+_LEAVING = {"JUMP", "RETURN_VALUE", "RAISE_VARARGS", "RERAISE"}
+
+
+@functools.cache
+def live(code: CodeType) -> tuple[frozenset[str], ...]:
+    """For each position, the names whose values may still be read."""
+    program = decode(code)
+    steps = program.instructions
+    alive = [frozenset()] * (len(steps) + 1)
+    before = None
+    while before != alive:
+        before = list(alive)
+        for at in reversed(range(len(steps))):
+            alive[at] = _live(program, steps[at], alive, alive[at + 1])
+    return tuple(alive)
+
+
+def _live(program: Program, step: Instruction, alive, below):
+    """The names alive before one step, given those alive after it."""
+    names = frozenset() if step.name in _LEAVING else below
+    if "JUMP" in step.name or step.name in ("FOR_ITER", "SEND"):
+        names |= alive[step.argument]
+    if step.name == "STORE_FAST":
+        names -= {step.argument}
+    elif "_FAST" in step.name or "DEREF" in step.name:
+        names |= {step.argument}
+    handler = program.handler(step.offset)
+    return names | alive[handler.target] if handler else names
 
 
 @dataclass(frozen=True)

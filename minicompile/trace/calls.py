@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import types
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ..core.source import Attribute, Item
 from . import attributes
+from .chain import passes_on
 from .frame import Frame
-from .outside import ABSENT
+from .marks import refuse_disabled, uncompiled
+from .outside import ABSENT, CONSTANTS, IDENTITIES, trusted
 from .reasons import Raised, unsupported
-from .rules import HARMLESS, SAFE_OWNERS, method_rule, registered
+from .recorder import storage
+from .rules import HARMLESS, SAFE_OWNERS, ask, method_rule, registered
 from .stand_ins import Callback
 
 #: Builtins that are operators when given a tensor.
@@ -32,8 +37,8 @@ OPERATORS = {"torch.nn.functional", "torch.functional", "torch._C._nn",
              "torch._C._sparse", "torch._C._nested"}
 
 #: Libraries whose insides are never followed.
-OPAQUE = {"logging", "warnings", "inspect", "importlib", "threading",
-          "random", "time", "os", "io", "subprocess", "socket", "pickle",
+OPAQUE = {"warnings", "importlib", "threading",
+          "random", "time", "io", "subprocess", "socket", "pickle",
           "numpy", "torch._dynamo", "torch._inductor", "torch._functorch",
           "torch.utils.checkpoint", "torch.autograd.function",
           "torch.autograd", "torch.jit", "torch.optim", "torch.library"}
@@ -47,6 +52,7 @@ GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks",
                 "_global_backward_hooks", "_global_backward_pre_hooks")
 
 
+@passes_on
 def call(tracer, function, args: tuple, kwargs: dict):
     """The result of `function(*args, **kwargs)`."""
     if (rule := registered(function)) is not None:
@@ -62,8 +68,7 @@ def call(tracer, function, args: tuple, kwargs: dict):
         case types.BuiltinFunctionType() | types.MethodWrapperType():
             return _native_bound(tracer, function, args, kwargs)
         case types.MethodDescriptorType() | types.WrapperDescriptorType():
-            return method(tracer, function.__objclass__,
-                          function.__name__, args, kwargs, function)
+            return method(tracer, function, args, kwargs)
         case torch._ops.OpOverload() | torch._ops.OpOverloadPacket():
             return tracer.recorder.function(function, args, kwargs)
         case nn.Module():
@@ -75,11 +80,31 @@ def call(tracer, function, args: tuple, kwargs: dict):
                         {**before, **kwargs})
         case Callback():
             return call(tracer, function.function, args, kwargs)
+        case functools._lru_cache_wrapper():
+            return _cached(tracer, function, args, kwargs)
     target, _ = attributes.lookup(type(function), "__call__")
     if target is ABSENT:
         raise Raised(TypeError(
             f"{type(function).__name__!r} object is not callable"))
     return call(tracer, target, (function, *args), kwargs)
+
+
+def _cached(tracer, function, args: tuple, kwargs: dict):
+    """A function with a cache, called for good, as eager would once."""
+    result = ABSENT
+    if _is_constant((args, *kwargs.values())):
+        with unset_fake_temporarily():
+            result = tracer.native(function, args, kwargs)
+    if not _is_constant(result):
+        raise unsupported("builtin", f"{function.__qualname__}, cached,")
+    return result
+
+
+def _is_constant(value) -> bool:
+    """Whether a value never changes, at any depth."""
+    if isinstance(value, tuple):
+        return all(map(_is_constant, tuple.__iter__(value)))
+    return type(value) in CONSTANTS or isinstance(value, IDENTITIES)
 
 
 def apply(tracer, rule, args: tuple, kwargs: dict):
@@ -97,8 +122,12 @@ def apply(tracer, rule, args: tuple, kwargs: dict):
 # Python functions
 
 
+@passes_on
 def _python(tracer, function: types.FunctionType, args, kwargs):
     """A Python function: one node if it is torch's operator, else run."""
+    refuse_disabled(function)
+    if (original := uncompiled(function)) is not None:
+        return call(tracer, original, args, kwargs)
     module = function.__module__ or ""
     if module in OPERATORS:
         return tracer.recorder.function(function, args, kwargs)
@@ -119,6 +148,7 @@ def _is_opaque(module: str) -> bool:
         module == name or module.startswith(name + ".") for name in OPAQUE)
 
 
+@passes_on
 def inline(tracer, function: types.FunctionType, args, kwargs):
     """Run a Python function in a frame of its own."""
     if len(tracer.frames) > DEEPEST:
@@ -126,8 +156,17 @@ def inline(tracer, function: types.FunctionType, args, kwargs):
     if function.__code__.co_flags & (
             inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         raise unsupported("code", f"{function.__qualname__}, async,")
+    rely_on_code(tracer, function)
     names = bind(tracer, function, args, kwargs)
     return Frame(tracer, function, names).run()[1]
+
+
+def rely_on_code(tracer, function: types.FunctionType) -> None:
+    """Guard a user's function against being given other code."""
+    if not (tracer.is_made(function) or trusted(function.__module__)):
+        tracer.outside.guard(
+            Attribute(tracer.function_source(function), "__code__"), "is",
+            function.__code__)
 
 
 def bind(tracer, function: types.FunctionType, args, kwargs) -> dict:
@@ -173,19 +212,23 @@ def _defaults(tracer, function: types.FunctionType, names: dict) -> None:
             code.co_varnames[first:code.co_argcount], defaults))]
     found += [(name, value, ("__kwdefaults__", name)) for name, value in (
         function.__kwdefaults__ or {}).items()]
+    library = trusted(function.__module__)
     for name, value, (place, key) in found:
         if name in names:
             continue
-        if not tracer.is_made(function):
-            source = Item(Attribute(tracer.function_source(function),
-                                    place), key)
-            value = tracer.outside.admit(value, source, trusted=True)
+        if not tracer.is_made(function) and not (
+                library and _is_constant(value)):
+            source = Attribute(tracer.function_source(function), place)
+            if place == "__defaults__":
+                tracer.outside.guard(source, "length", len(defaults))
+            value = tracer.outside.admit(value, Item(source, key), library)
         names[name] = value
 
 
 # Modules and classes
 
 
+@passes_on
 def _module(tracer, module: nn.Module, args, kwargs):
     """A module's call: its forward, if no hook is set."""
     target, _ = attributes.lookup(type(module), "__call__")
@@ -215,13 +258,13 @@ def _make(tracer, kind: type, args, kwargs):
     meta, _ = attributes.lookup(type(kind), "__call__")
     if type(meta) is types.FunctionType and type(kind).__module__ != "enum":
         return call(tracer, meta, (kind, *args), kwargs)
-    if kind is functools.partial:
+    if kind is functools.partial or issubclass(
+            kind, BaseException) and _is_native(kind, "__init__"):
         return tracer.own(tracer.native(kind, args, kwargs))
     if issubclass(kind, torch.Tensor) or issubclass(
             kind, torch.autograd.Function):
         raise unsupported("builtin", kind.__qualname__)
-    if kind in HARMLESS or kind.__module__ in SAFE_OWNERS or issubclass(
-            kind, BaseException) and _is_native(kind, "__init__"):
+    if kind in HARMLESS or kind.__module__ in SAFE_OWNERS:
         return natively(tracer, kind, args, kwargs)
     if type(kind).__module__ == "enum":
         return tracer.native(kind, args, kwargs)
@@ -268,7 +311,8 @@ def _native_bound(tracer, function, args, kwargs):
     if function in HARMLESS or (isinstance(owner, types.ModuleType)
                                 and owner.__name__ in SAFE_OWNERS):
         return natively(tracer, function, args, kwargs)
-    if isinstance(owner, type) and owner in HARMLESS:
+    if isinstance(owner, type) and (
+            owner in HARMLESS or owner.__module__ in SAFE_OWNERS):
         return natively(tracer, function, args, kwargs)
     raise unsupported("builtin", f"{module}.{function.__qualname__}")
 
@@ -276,36 +320,43 @@ def _native_bound(tracer, function, args, kwargs):
 def _bound(tracer, function, args, kwargs):
     """A method written in C, as its class and its object."""
     owner, name = function.__self__, function.__name__
+    if id(function) in tracer.outside.given and (
+            type(owner) not in CONSTANTS) and (
+            not isinstance(owner, IDENTITIES)):
+        raise unsupported("builtin", function.__qualname__)
     for kind in type(owner).__mro__:
         unbound = kind.__dict__.get(name)
         if hasattr(unbound, "__objclass__") and (
                 unbound.__get__(owner, type(owner)) == function):
-            return method(tracer, kind, name, (owner, *args), kwargs,
-                          unbound)
+            return method(tracer, unbound, (owner, *args), kwargs)
     raise unsupported("builtin", function.__qualname__)
 
 
-def method(tracer, kind: type, name: str, args, kwargs, unbound):
+def method(tracer, unbound, args, kwargs):
     """A method written in C, `args[0]` being its object."""
+    name = unbound.__name__
     if not args:
         raise Raised(TypeError(f"{name} needs an argument"))
     owner = args[0]
     if isinstance(owner, torch.Tensor):
         return tensor_method(tracer, name, args, kwargs)
-    if (rule := method_rule(tracer, owner, kind, name)) is not None:
+    if (rule := method_rule(tracer, owner, unbound)) is not None:
         return apply(tracer, rule, args, kwargs)
-    if isinstance(owner, str) and tracer.holds_tensor((args, kwargs)):
-        raise unsupported("data-dependent", "a tensor as text")
+    if name in ("format", "format_map", "__mod__"):
+        tracer.as_text([*args, *kwargs.values()])
     if not tracer.outside.is_outside(owner):
         return natively(tracer, unbound, args, kwargs)
-    raise unsupported("builtin", f"{kind.__name__}.{name}")
+    raise unsupported("builtin", unbound.__qualname__)
 
+
+#: Callables that read what they are given.
+GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 #: Tensor methods that leave the graph, or that need values.
 VALUES = {"item", "tolist", "numpy", "data_ptr", "__bool__", "__int__",
           "__float__", "__index__", "__complex__", "is_nonzero", "cpu_",
           "__contains__", "__format__", "__repr__", "__str__", "__array__",
-          "storage_offset", "is_shared", "is_pinned", "is_set_to",
+          "is_shared", "is_pinned", "is_set_to", "is_inference",
           "_is_view"}
 GRADIENTS = {"backward", "register_hook", "retain_grad",
              "register_post_accumulate_grad_hook", "requires_grad_",
@@ -330,12 +381,40 @@ def tensor_method(tracer, name: str, args, kwargs):
         return args[0].shape[0]
     if name == "__iter__":
         return tracer.iterate(args[0])
+    if name == "storage_offset":
+        return _offset(tracer, args[0])
     return tracer.recorder.method(name, args, kwargs)
+
+
+def _offset(tracer, tensor: torch.Tensor) -> int:
+    """Where a tensor starts in its memory, guarded if that is an input's."""
+    question = torch.Tensor.storage_offset
+    for each in tracer.recorder.inputs:
+        if each.storage == storage(tensor):
+            ask(tracer, each.fake, "storage_offset", question)
+    return question(tensor)
 
 
 #: C functions that compare what they are given.
 COMPARING = {"sorted", "min", "max", "sort", "index", "remove", "count",
              "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}
+
+#: C functions that hash what is in their later arguments.
+HASHING = {"fromkeys", "update", "union", "difference", "issubset",
+           "issuperset", "isdisjoint", "intersection",
+           "intersection_update",
+           "symmetric_difference", "difference_update", "_count_elements",
+           "symmetric_difference_update"}
+
+#: C methods of dicts and sets that look up their first argument.
+KEYED = {"add", "discard", "setdefault", "get", "pop", "__getitem__",
+         "__setitem__", "__delitem__", "__contains__"}
+
+#: What C functions may call on an argument.
+PROTOCOL = ("__hash__", "__eq__", "__lt__", "__index__", "__int__",
+            "__float__", "__complex__", "__bool__", "__len__", "__str__",
+            "__getitem__", "__next__", "__fspath__", "__round__",
+            "__floor__", "__ceil__", "__trunc__", "__abs__")
 
 #: C methods that keep an argument, or look it up, without reading it.
 HOLDING = {"append", "insert", "appendleft", "add", "setdefault", "get",
@@ -349,9 +428,17 @@ def natively(tracer, function, args, kwargs):
     if function in ARITHMETIC and tracer.holds_tensor(args):
         return tracer.recorder.function(function, args, kwargs)
     if name in COMPARING:
-        tracer.comparable(list(args))
+        tracer.comparable(list(args[:0 if "key" in kwargs else None]))
+    if name in HASHING:
+        tracer.comparable([a for a in args if not isinstance(
+            a, (dict, set, frozenset))])
+    if name in KEYED and len(args) > 1:
+        tracer.key(args[1])
     if name not in HOLDING:
-        args = [adapt(tracer, a) for a in args]
+        owners = isinstance(function, (types.MethodDescriptorType,
+                                       types.WrapperDescriptorType))
+        args = [*args[:owners],
+                *(adapt(tracer, a) for a in args[owners:])]
         kwargs = {k: adapt(tracer, a) if k in ("key", "default_factory")
                   else a for k, a in kwargs.items()}
     return tracer.native(function, args, kwargs)
@@ -360,13 +447,17 @@ def natively(tracer, function, args, kwargs):
 def adapt(tracer, value):
     """An argument as C code may read it."""
     if isinstance(value, (types.FunctionType, types.MethodType,
-                          functools.partial)):
+                          functools.partial, *GETTERS)):
         return Callback(tracer, value)
     if isinstance(value, torch.Tensor) or tracer.python_method(
             value, "__iter__"):
         return tracer.iterate(value)
     if tracer.outside.is_dict(value):
         return tracer.outside.resolve(value)
-    if tracer.outside.is_outside(value):
-        raise unsupported("builtin", f"reading a {type(value).__name__}")
+    kind = type(value)
+    if tracer.outside.is_outside(value) or (
+            not isinstance(value, IDENTITIES)
+            and not trusted(kind.__module__)
+            and any(tracer.python_method(value, n) for n in PROTOCOL)):
+        raise unsupported("builtin", f"reading a {kind.__name__}")
     return value

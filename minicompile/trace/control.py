@@ -12,8 +12,9 @@ import types
 
 from . import attributes
 from .bytecode import SEND_KEEPS
+from .chain import passes_on
 from .reasons import Raised
-from .stand_ins import NULL, Generator
+from .stand_ins import NULL, Generator, Handled
 
 #: What an opcode returns to leave the frame: (how, value).
 RETURN, YIELD = "return", "yield"
@@ -65,6 +66,7 @@ def GET_ITER(frame, _):
 
 
 def FOR_ITER(frame, target):
+    frame.tracer.inside(frame.stack[-1])
     try:
         value = frame.tracer.native(next, (frame.stack[-1],))
     except Raised as raised:
@@ -114,17 +116,20 @@ def KW_NAMES(frame, names):
     frame.keywords = names
 
 
+@passes_on
 def CALL(frame, count):
     values, names = frame.pop(count), frame.keywords
     frame.keywords = ()
     _call(frame, values, names)
 
 
+@passes_on
 def CALL_KW(frame, count):
     names = frame.stack.pop()
     _call(frame, frame.pop(count), names)
 
 
+@passes_on
 def _call(frame, values: list, names: tuple[str, ...]) -> None:
     """Call what lies below the arguments, with its self if any."""
     lower, upper = frame.pop(2)
@@ -139,6 +144,7 @@ def _call(frame, values: list, names: tuple[str, ...]) -> None:
         function, values[:plain], dict(zip(names, values[plain:]))))
 
 
+@passes_on
 def CALL_FUNCTION_EX(frame, flags):
     kwargs = frame.tracer.mapping(frame.stack.pop()) if flags & 1 else {}
     args = frame.tracer.unpacked(frame.stack.pop())
@@ -154,6 +160,7 @@ def RETURN_VALUE(frame, _):
 # With and exceptions
 
 
+@passes_on
 def BEFORE_WITH(frame, _):
     manager = frame.stack.pop()
     load = attributes.load
@@ -171,12 +178,12 @@ def WITH_EXCEPT_START(frame, _):
 
 def PUSH_EXC_INFO(frame, _):
     error = frame.stack.pop()
-    frame.stack += (frame.tracer.handling, error)
+    frame.stack += (Handled(frame.tracer.handling, error), error)
     frame.tracer.handling = error
 
 
 def POP_EXCEPT(frame, _):
-    frame.tracer.handling = frame.stack.pop()
+    frame.tracer.handling = frame.stack.pop().before
 
 
 def CHECK_EXC_MATCH(frame, _):
@@ -219,6 +226,7 @@ def GET_YIELD_FROM_ITER(frame, _):
 def SEND(frame, target):
     value = frame.stack.pop()
     source = frame.stack[-1]
+    frame.tracer.inside(source)
     send = (getattr(source, "send", None) if value is not None
             else source.__next__)
     try:

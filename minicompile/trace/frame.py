@@ -15,7 +15,8 @@ from ..core.errors import Unsupported
 from ..core.where import Where
 from . import control, opcodes
 from .bytecode import NULL_ABOVE, Instruction, decode
-from .reasons import Raised, unsupported
+from .chain import passes_on
+from .reasons import Raised, internal, unsupported
 from .stand_ins import NULL
 
 #: The function of every opcode, by the opcode's name.
@@ -35,8 +36,9 @@ class Frame:
         self.globals = function.__globals__
         self.library = tracer.is_library(self.globals)
         self.stack: list = []
-        self.next = 0
+        self.next = self.moment = 0
         self.keywords: tuple[str, ...] = ()
+        self.space: dict = {}  # the names of a class body
 
     def where(self) -> Where:
         """The user's line of the instruction being run."""
@@ -52,6 +54,7 @@ class Frame:
             while True:
                 step = steps[self.next]
                 self.next += 1
+                self.moment = tracer.tick()
                 try:
                     left = self.step(step)
                 except Raised as raised:
@@ -62,9 +65,12 @@ class Frame:
         except (Raised, Unsupported, RecursionError) as error:
             error.place = getattr(error, "place", None) or tracer.where()
             raise
+        except Exception as error:
+            raise internal(error).at(tracer.where()) from error
         finally:
             tracer.frames.pop()
 
+    @passes_on
     def step(self, step: Instruction):
         """Run one instruction: None, or how it leaves the frame."""
         opcode = OPCODES.get(step.name)
@@ -83,7 +89,7 @@ class Frame:
             raise raised
         del self.stack[handler.depth:]
         if handler.lasti:
-            self.stack.append(offset)
+            self.stack.append(offset // 2)
         self.stack.append(raised.exception)
         self.next = handler.target
 

@@ -8,6 +8,7 @@ torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase for them.
 
 from __future__ import annotations
 
+import builtins
 import operator
 import types
 from collections.abc import Mapping, Sequence
@@ -84,6 +85,45 @@ def LOAD_GLOBAL(frame, argument):
         frame.push_callable(value)
     else:
         frame.stack.append(value)
+
+
+def LOAD_BUILD_CLASS(frame, _):
+    frame.stack.append(builtins.__build_class__)
+
+
+def LOAD_NAME(frame, name):
+    frame.stack.append(
+        frame.space[name] if name in frame.space else
+        frame.tracer.load_global(frame.globals, name))
+
+
+def STORE_NAME(frame, name):
+    frame.space[name] = frame.stack.pop()
+
+
+def LOAD_CLASSDEREF(frame, name):
+    if name in frame.space:
+        frame.stack.append(frame.space[name])
+    else:
+        LOAD_DEREF(frame, name)
+
+
+def LOAD_LOCALS(frame, _):
+    frame.stack.append(frame.space)
+
+
+def LOAD_FROM_DICT_OR_DEREF(frame, name):
+    frame.stack.pop()
+    LOAD_CLASSDEREF(frame, name)
+
+
+def LOAD_FROM_DICT_OR_GLOBALS(frame, name):
+    frame.stack.pop()
+    LOAD_NAME(frame, name)
+
+
+def SETUP_ANNOTATIONS(frame, _):
+    frame.space["__annotations__"] = {}
 
 
 def STORE_GLOBAL(frame, name):
@@ -240,14 +280,15 @@ def BUILD_LIST(frame, count):
 
 
 def BUILD_SET(frame, count):
-    values = frame.pop(count)
+    values = map(frame.tracer.key, frame.pop(count))
     frame.stack.append(frame.tracer.native(set, (values,)))
 
 
 def BUILD_MAP(frame, count):
     values = frame.pop(2 * count)
+    keys = map(frame.tracer.key, values[::2])
     frame.stack.append(frame.tracer.native(
-        dict, (zip(values[::2], values[1::2]),)))
+        dict, (zip(keys, values[1::2]),)))
 
 
 def BUILD_CONST_KEY_MAP(frame, count):
@@ -273,13 +314,13 @@ def LIST_APPEND(frame, depth):
 
 
 def SET_ADD(frame, depth):
-    value = frame.stack.pop()
+    value = frame.tracer.key(frame.stack.pop())
     frame.tracer.native(frame.stack[-depth].add, (value,))
 
 
 def MAP_ADD(frame, depth):
     key, value = frame.pop(2)
-    frame.stack[-depth][key] = value
+    frame.tracer.set_item(frame.stack[-depth], key, value)
 
 
 def LIST_EXTEND(frame, depth):

@@ -42,6 +42,9 @@ IDENTITIES = (type, types.ModuleType, types.FunctionType,
               torch._ops.OpOverloadPacket,
               types.GenericAlias, types.UnionType, frozenset)
 
+#: Methods written in C, bound to an object.
+BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
+
 #: Dicts whose items are read one by one.
 DICTS = (dict, OrderedDict, defaultdict)
 
@@ -92,8 +95,10 @@ class Outside:
         self.kept: list[object] = []  # ids stay valid while objects live
         self.copies: list[Copy] = []
         self.overlays: dict[tuple[int, str], Overlay] = {}
+        self.given: dict[int, object] = {}  # by identity
         self.constants: dict[str, object] = {}
         self.named: dict[int, Constant] = {}
+        self.relied: set[int] = set()  # classes relied on
 
     # Guards and sources
 
@@ -108,12 +113,30 @@ class Outside:
         """A source for an object that the generated code holds by name."""
         known = self.named.get(id(value))
         if known is None:
-            name = re.sub(r"\W+", "_", name).strip("_") or "constant"
+            name = re.sub(r"\W+", "_", name).strip("_")
+            if not name or re.match(r"v?\d", name):
+                name = f"the_{name}"
             while name in self.constants or _taken(name, value):
                 name += "_"
             self.constants[name] = value
             known = self.named[id(value)] = Constant(name, value)
         return known
+
+    def rely_on_class(self, kind: type) -> None:
+        """Guard that no name is added to a user's class or its bases."""
+        for each in kind.__mro__:
+            if id(each) not in self.relied:
+                self.relied.add(id(each))
+                if not trusted(each.__module__):
+                    self.guard(Attribute(self.constant(
+                        each, each.__name__), "__dict__"), "length",
+                        len(each.__dict__))
+
+    def is_bound_here(self, value: object) -> bool:
+        """Whether the trace bound this C method to an object."""
+        owner = getattr(value, "__self__", None)
+        return isinstance(value, BOUND) and id(value) not in self.given and (
+            not isinstance(owner, (types.ModuleType, type, type(None))))
 
     def source(self, value: object) -> Source | None:
         """Where a value was read from; None if the trace made it."""
@@ -130,6 +153,7 @@ class Outside:
         if isinstance(real, IDENTITIES):
             if not trusted:
                 self.guard(source, "is", real)
+            self.given[id(real)] = real
             return real
         if id(real) in self.values:
             value = self.values[id(real)]
@@ -150,7 +174,7 @@ class Outside:
             return first(self, real, source)
         if issubclass(kind, tuple):
             value = tuple.__new__(kind, self._elements(real, source))
-            return self._remember(real, value, source)
+            return value and self._remember(real, value, source)
         return self._remember(real, real, source)
 
     def _elements(self, real, source: Source) -> list:
@@ -169,7 +193,8 @@ class Outside:
 
     def _set(self, real: set, source: Source) -> set:
         """A set of constants, copied."""
-        if not all(type(item) in CONSTANTS for item in real):
+        if not all(type(item) in CONSTANTS or isinstance(item, IDENTITIES)
+                   for item in real):
             raise unsupported("attribute", f"a set of objects, {source},")
         self.guard(source, "length", len(real))
         for item in real:
@@ -213,7 +238,7 @@ class Outside:
             return overlay
         source = self.source(owner)
         names = Attribute(source, "__dict__")
-        real = (_contents(owner) if isinstance(owner, types.CellType)
+        real = (contents(owner) if isinstance(owner, types.CellType)
                 else getattr(owner, "__dict__", {}))
         return self._watch(Overlay(
             "attributes", owner, real, names,
@@ -227,7 +252,15 @@ class Outside:
         source = self.source(mapping)
         return self._watch(Overlay(
             "items", mapping, mapping, source,
-            lambda key: _item(source, key)))
+            lambda key: self.item(source, key)))
+
+    def item(self, source: Source, key) -> Source:
+        """`source[key]`, called as a person would a module's parts."""
+        if not printable(key):
+            key = self.constant(key, getattr(key, "__name__", "key"))
+        parts = isinstance(source, Attribute) and source.name in (
+            "_parameters", "_buffers", "_modules")
+        return Item(source, key, f"{source.base}.{key}" if parts else None)
 
     def namespace(self, owner) -> dict:
         """`owner.__dict__`: a dict whose items are the attributes."""
@@ -322,18 +355,10 @@ class Outside:
         return overlay
 
 
-def _item(source: Source, key) -> Source:
-    """`source[key]`, called as a person would a module's parts."""
-    if not printable(key):
-        raise unsupported("attribute", f"the key {key!r}")
-    parts = isinstance(source, Attribute) and source.name in (
-        "_parameters", "_buffers", "_modules")
-    return Item(source, key, f"{source.base}.{key}" if parts else None)
-
 
 def _taken(name: str, value: object) -> bool:
     """Whether a name means something else in generated text."""
-    return (keyword.iskeyword(name) or re.fullmatch(r"v?\d+.*", name)
+    return (keyword.iskeyword(name)
             or name in ("L", "F", "outputs", "finish", "graph", "run")
             or getattr(builtins, name, value) is not value)
 
@@ -360,11 +385,11 @@ def trusted(name: str | None) -> bool:
     True of torch and the standard library: patching them is not noticed.
     """
     root = (name or "").partition(".")[0]
-    return root == "torch" or root in sys.stdlib_module_names - {
-        "__main__"}
+    return root == "torch" or name == "minicompile" or (
+        root in sys.stdlib_module_names - {"__main__"})
 
 
-def _contents(cell: types.CellType) -> dict:
+def contents(cell: types.CellType) -> dict:
     """A cell as a namespace of one name, or of none if it is empty."""
     try:
         return {"cell_contents": cell.cell_contents}

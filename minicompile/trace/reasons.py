@@ -8,6 +8,8 @@ sentences are in torch/_dynamo/exc.py and graph_break_registry.json.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..core.errors import Unsupported
 
 #: kind -> (sentence with the case's details, what to write instead)
@@ -22,6 +24,12 @@ REASONS = {
     "library": (
         "{what} belongs to a library that is not traced",
         "move the call out of the compiled function"),
+    "asked": (
+        "the program asks for a graph break: {what}",
+        "remove the call of graph_break()"),
+    "disabled": (
+        "{what} is marked to be left alone",
+        "remove disable() if the function can be compiled"),
     "opcode": (
         "the bytecode instruction {what} is not supported",
         "write the line another way, or move it out of the function"),
@@ -63,6 +71,9 @@ REASONS = {
     "code": (
         "{what} is not a plain Python function",
         "compile a function, a method or an nn.Module"),
+    "internal": (
+        "minicompile itself failed: {what}",
+        "please report it; the function runs as it is"),
 }
 
 
@@ -72,9 +83,48 @@ def unsupported(kind: str, what: object) -> Unsupported:
     return Unsupported(kind, sentence.format(what=what), None, hint)
 
 
+def internal(error: Exception) -> Unsupported:
+    """The error for a failure of our own, never the program's."""
+    return unsupported("internal", f"{type(error).__name__}: {error}")
+
+
 class Raised(Exception):
     """The traced program raised `exception` (a real exception object)."""
 
     def __init__(self, exception: BaseException):
         self.exception = exception
         super().__init__(exception)
+
+
+class Stopped(BaseException):
+    """The trace reached the instruction that it was told to stop at."""
+
+    def __init__(self, frames: tuple):
+        self.frames = frames
+        super().__init__(frames)
+
+
+@dataclass(frozen=True)
+class GraphBreak:
+    """Where and why a function could not be one graph."""
+
+    kind: str
+    reason: str
+    file: str
+    line: int
+    source: str
+    hint: str
+
+    @staticmethod
+    def of(refusal: Unsupported) -> GraphBreak:
+        """What the trace said when it could not go on."""
+        where = refusal.where
+        return GraphBreak(
+            refusal.kind, refusal.reason, where.file if where else "",
+            where.line if where else 0, where.text if where else "",
+            refusal.hint)
+
+    def __str__(self) -> str:
+        place = f" at {self.file}:{self.line}  {self.source}"
+        hint = f"\n  {self.hint}" if self.hint else ""
+        return f"{self.reason}{place if self.file else ''}{hint}"

@@ -14,7 +14,16 @@ from collections import OrderedDict, defaultdict, deque
 
 import torch
 
-from .outside import ABSENT, CONSTANTS, IDENTITIES, Copy, Overlay, printable
+from ..core.source import Local
+from .outside import (
+    ABSENT,
+    CONSTANTS,
+    IDENTITIES,
+    Copy,
+    Overlay,
+    contents,
+    printable,
+)
 from .reasons import unsupported
 
 #: Classes whose `__new__` makes the bare instance of a subclass.
@@ -29,22 +38,38 @@ class Rebuild:
         self.outputs: list[torch.Tensor] = []
         self.lines: list[str] = []
         self.names: dict[int, str | None] = {}
+        self.cells: list[tuple[str, types.CellType]] = []
         self.count = 0
 
-    def text(self, result) -> str:
-        """The source of finish(L, F, outputs)."""
-        returned = self.value(result)
-        writes = self.writes()
-        if writes:
-            returned = self.hold(returned)
-        body = [*self.lines, *writes, f"return {returned}"]
-        return "\n    ".join(["def finish(L, F, outputs):", *body]) + "\n"
+    def function(self, body: list[str]) -> str:
+        """The text of a function: what was held, then `body`."""
+        for name, cell in self.cells:
+            content = contents(cell).get("cell_contents", ABSENT)
+            if content is not ABSENT:
+                self.lines.append(
+                    f"{name}.cell_contents = {self.value(content)}")
+        return "\n    ".join(["def finish(L, F, outputs):", *self.lines,
+                              *body]) + "\n"
+
+    def fresh(self) -> str:
+        """A name that nothing has yet."""
+        self.count += 1
+        return f"v{self.count - 1}"
 
     def hold(self, text: str) -> str:
         """Compute `text` now, before anything is written: its name."""
-        self.lines.append(f"v{self.count} = {text}")
-        self.count += 1
-        return f"v{self.count - 1}"
+        name = self.fresh()
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def local(self, value) -> str:
+        """An expression that means `value` whatever is written later."""
+        source = self.outside.source(value)
+        if source is None or isinstance(source, Local):
+            return self.value(value)
+        if id(value) not in self.names:
+            self.names[id(value)] = self.hold(source.code())
+        return self.names[id(value)]
 
     def known(self, value) -> str:
         """The name of an object that existed before and never changes."""
@@ -66,7 +91,8 @@ class Rebuild:
         if isinstance(value, torch.Tensor):
             return self._output(value)
         if isinstance(value, IDENTITIES) and not (
-                self.tracer.is_made(value) or kind is frozenset):
+                self.tracer.is_made(value) or kind is frozenset
+                or self.outside.is_bound_here(value)):
             return self.known(value)
         if id(value) not in self.names:
             self.names[id(value)] = None
@@ -97,6 +123,8 @@ class Rebuild:
         """The name of an object that the traced program made."""
         if kind in MAKERS:
             return self.hold(MAKERS[kind](self, value))
+        if isinstance(value, BaseException):
+            return _error(self, value)
         if isinstance(value, tuple):
             return self.hold(f"tuple.__new__({self.known(kind)}, "
                              f"({self.values(value)},))")
@@ -106,8 +134,7 @@ class Rebuild:
 
     def _instance(self, value, kind: type) -> str:
         """An object of a user's class, made without its `__init__`."""
-        if any("__slots__" in k.__dict__ for k in kind.__mro__
-               if k.__module__ != "builtins"):
+        if any(k.__dict__.get("__slots__") for k in kind.__mro__):
             raise unsupported("result", f"a {kind.__name__} with slots")
         base = next(k for k in BASES if issubclass(kind, k))
         maker = self.known(base) if base is OrderedDict else base.__name__
@@ -178,8 +205,35 @@ def _function(rebuild: Rebuild, made: types.FunctionType) -> str:
 
 
 def _cell(rebuild: Rebuild, cell: types.CellType) -> str:
-    content = rebuild.tracer.load_cell(cell, "cell")
-    return f"{rebuild.known(types.CellType)}({rebuild.value(content)})"
+    """A cell, filled once all else is made: a function may be in it."""
+    name = rebuild.hold(f"{rebuild.known(types.CellType)}()")
+    rebuild.cells.append((name, cell))
+    return name
+
+
+def thrown(error: BaseException) -> BaseException:
+    """The exception with a traceback, which CPython counts on."""
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+def _error(rebuild: Rebuild, error: BaseException) -> str:
+    """An exception that the program made or caught."""
+    kind = type(error)
+    make, args = rebuild.known(kind), error.args
+    if isinstance(kind.__init__, types.FunctionType):
+        make, args = f"{make}.__new__", (kind, *args)
+    name = rebuild.hold(f"{rebuild.known(thrown)}("
+                        f"{make}({rebuild.values(args)}))")
+    if vars(error):
+        rebuild.lines.append(
+            f"{name}.__dict__.update({{{rebuild.pairs(vars(error))}}})")
+    if error.__cause__ is not None:
+        rebuild.lines.append(
+            f"{name}.__cause__ = {rebuild.value(error.__cause__)}")
+    return name
 
 
 def _sized(opening: str, closing: str):

@@ -8,16 +8,27 @@ are torch/_dynamo/trace_rules.py.
 
 from __future__ import annotations
 
+import abc
 import builtins
+import collections
+import copyreg
+import dataclasses
+import inspect
+import logging
 import operator
+import os
+import re
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 
 import torch
 from torch import nn
 
+from ..core.source import Call
 from . import attributes
-from .outside import ABSENT
+from .chain import Moment
+from .outside import ABSENT, CONSTANTS
 from .reasons import Raised, unsupported
 
 #: Builtins with an effect, or that look at more than their arguments.
@@ -30,7 +41,8 @@ _IMPURE = {"print", "input", "open", "exec", "eval", "compile", "globals",
 
 #: Modules whose C functions only compute.
 SAFE_OWNERS = {"math", "cmath", "_operator", "itertools", "_collections",
-               "_functools", "_bisect", "_heapq", "_string"}
+               "_functools", "_bisect", "_heapq", "_string", "operator",
+               "binascii", "_struct", "zlib", "unicodedata"}
 
 #: C functions and classes that may run natively.
 HARMLESS: set = {
@@ -38,8 +50,9 @@ HARMLESS: set = {
     if name not in _IMPURE and isinstance(value, (
         type, types.BuiltinFunctionType))
     and not (isinstance(value, type) and issubclass(value, BaseException))
-} | {deque, OrderedDict, defaultdict, torch.Size, torch.device, torch.finfo,
-     torch.iinfo, torch.is_grad_enabled, torch.is_inference_mode_enabled,
+} | {os.fspath, deque, OrderedDict, defaultdict, types.MappingProxyType, torch.Size,
+     torch.device, torch.finfo, torch.iinfo, torch.is_grad_enabled,
+     torch.is_inference_mode_enabled,
      torch.get_default_dtype, torch.is_autocast_enabled,
      torch.get_autocast_dtype, torch.is_autocast_cache_enabled,
      torch._C._has_torch_function, torch._C._has_torch_function_unary,
@@ -134,14 +147,32 @@ def _bool(tracer, value=False):
 
 
 def _number(kind: type):
-    def number(tracer, value=0, *rest):
+    def number(tracer, value=0, *rest, **more):
         if isinstance(value, torch.Tensor):
             raise unsupported("data-dependent", f"{kind.__name__}(tensor)")
         method = tracer.python_method(value, f"__{kind.__name__}__")
         if method is not None:
             return tracer.call(method, (value,))
-        return tracer.native(kind, (value, *rest))
+        return tracer.native(kind, (value, *rest), more)
     return number
+
+
+def _collection(kind: type):
+    def collection(tracer, values=(), **more):
+        if kind is not dict:
+            values = map(tracer.key, tracer.unpacked(values))
+        elif isinstance(values, dict) or tracer.python_method(
+                values, "keys"):
+            values = tracer.mapping(values)
+        else:
+            values = [(tracer.key(key), value) for key, value in map(
+                tracer.unpacked, tracer.unpacked(values))]
+        return tracer.native(kind, (values,), more)
+    return collection
+
+
+for _kind in (set, frozenset, dict):
+    rule(_kind)(_collection(_kind))
 
 
 for _kind in (int, float, complex):
@@ -198,6 +229,7 @@ def _next(tracer, iterator, *default):
     try:
         if method is not None:
             return tracer.call(method, (iterator,))
+        tracer.inside(iterator)
         return tracer.native(next, (iterator,))
     except Raised as raised:
         if default and isinstance(raised.exception, StopIteration):
@@ -212,15 +244,17 @@ def _sum(tracer, values, start=0):
     return start
 
 
-def _text(kind, name: str):
+def _text(kind, *names: str):
     def text(tracer, value="", *rest):
-        if tracer.holds_tensor(value):
+        if isinstance(value, torch.Tensor):
             raise unsupported("data-dependent", "a tensor as text")
-        method = tracer.python_method(value, name)
-        if method is not None:
-            return tracer.call(method, (value, *rest))
-        if tracer.outside.is_outside(value):
-            raise unsupported("builtin", f"{name} of an object")
+        for name in names:
+            method = tracer.python_method(value, name)
+            if method is not None:
+                return tracer.call(method, (value, *rest))
+        if kind is format and type(value).__format__ is object.__format__:
+            return tracer.call(str, (value,))
+        tracer.as_text(value)
         return tracer.native(kind, (value, *rest))
     return text
 
@@ -228,6 +262,93 @@ def _text(kind, name: str):
 for _kind, _name in ((str, "__str__"), (repr, "__repr__"),
                      (format, "__format__"), (ascii, "__repr__")):
     rule(_kind)(_text(_kind, _name))
+
+
+@rule(hash)
+def _hash(tracer, value):
+    method = tracer.python_method(value, "__hash__")
+    if method is not None:
+        return tracer.call(method, (value,))
+    if type(value) is not tuple and type(value) not in CONSTANTS:
+        raise unsupported("builtin", f"hash of a {type(value).__name__}")
+    return hash(tuple(_hash(tracer, item) for item in value) if type(
+        value) is tuple else value)
+
+
+@rule(id)
+def _id(tracer, value):
+    if tracer.frames[-1].globals.get("__name__") != "copy":
+        raise unsupported("builtin", "id")
+    return id(value)
+
+
+def ask(tracer, owner, name: str, question):
+    """The constant answer to a question about an object, guarded."""
+    answer, source = question(owner), tracer.outside.source(owner)
+    if source is not None:
+        tracer.outside.guard(Call(tracer.outside.constant(
+            question, name).code(), source), "equal", answer)
+    return answer
+
+
+@rule(logging.Logger.isEnabledFor)
+def _is_enabled(tracer, logger, level):
+    return ask(tracer, logger, f"is_enabled_{level}",
+               operator.methodcaller("isEnabledFor", level))
+
+
+@rule(logging.Logger._log)
+def _log(tracer, *args, **kwargs):
+    raise unsupported("library", "logging")
+
+
+@rule(weakref.ref.__call__)
+def _referent(tracer, reference):
+    value, source = reference(), tracer.outside.source(reference)
+    if source is None or value is None:
+        raise unsupported("builtin", "weakref.ref")
+    call = tracer.outside.constant(operator.call, "call").code()
+    return tracer.outside.admit(value, Call(call, source))
+
+
+@rule(re._compile)
+def _pattern(tracer, *args):
+    return tracer.native(re._compile, args)
+
+
+# Classes made while tracing
+
+
+@rule(builtins.__build_class__)
+def _build_class(tracer, body, name, *bases, **more):
+    names = tracer.namespace(body)
+    hooks = [k for k in bases if tracer.python_method(
+        k, "__init_subclass__") or type(k) not in (type, abc.ABCMeta)]
+    if more or hooks or any(tracer.python_method(value, "__set_name__")
+                            for value in names.values()):
+        raise unsupported("builtin", f"the class {name}, being made,")
+    return tracer.own(tracer.native(types.new_class, (
+        name, bases, {}, lambda space: space.update(names))))
+
+
+@rule(dataclasses._process_class)
+def _dataclass(tracer, kind, *args):
+    if not tracer.is_made(kind):
+        raise unsupported("effect", f"dataclass of {kind.__qualname__}")
+    return tracer.native(dataclasses._process_class, (kind, *args))
+
+
+@rule(collections.namedtuple)
+def _namedtuple(tracer, *args, **kwargs):
+    return tracer.own(tracer.native(collections.namedtuple, args, kwargs))
+
+
+@rule(inspect.signature)
+def _signature(tracer, function):
+    plain = getattr(function, "__func__", function)
+    if type(plain) is not types.FunctionType:
+        raise unsupported("library", "inspect.signature of an object")
+    return tracer.native(inspect.signature, (function,))
 
 
 def _operator(op):
@@ -288,14 +409,17 @@ def _enter_autocast(tracer, manager):
     settings = [attributes.load(tracer, manager, name) for name in (
         "device", "fast_dtype", "_enabled", "_cache_enabled")]
     node = tracer.recorder.effect(enter, *settings)
-    tracer.autocasts.append((enter(*settings), node))
+    tracer.autocasts.append((enter(*settings), node,
+                             Moment.of(tracer.frames[-1])))
     return manager
 
 
 @rule(torch.autocast.__exit__)
 def _exit_autocast(tracer, manager, *error):
     leave = torch.amp.autocast_mode._exit_autocast
-    mode, node = tracer.autocasts.pop()
+    if not tracer.autocasts:
+        raise unsupported("mode", "an autocast that was entered before")
+    mode, node, _ = tracer.autocasts.pop()
     tracer.recorder.effect(leave, node)
     leave(mode)
     return False
@@ -327,6 +451,16 @@ def _nothing(tracer, *args):
 @rule(object.__init__)
 def _object_init(tracer, owner, *args, **kwargs):
     return None
+
+
+@rule(object.__reduce_ex__)
+def _reduce(tracer, owner, protocol):
+    parts = [owner, "__getstate__"], [owner, "__reduce__"], [
+        owner, "__getnewargs__"], [owner, "__getnewargs_ex__"]
+    if any(tracer.python_method(*part) for part in parts):
+        raise unsupported("builtin", "__reduce_ex__")
+    return (copyreg.__newobj__, (type(owner),),
+            dict(tracer.mapping(attributes.load(tracer, owner, "__dict__"))))
 
 
 @rule(object.__setattr__)
@@ -391,17 +525,9 @@ DICT_METHODS = {
     "__delitem__": lambda tracer, d, key: tracer.delete_item(d, key),
 }
 
-OBJECT_METHODS = {
-    "__init__": _object_init, "__setattr__": _object_setattr,
-    "__getattribute__": _object_getattribute,
-}
-
-
-def method_rule(tracer, owner, kind: type, name: str):
+def method_rule(tracer, owner, unbound):
     """The rule for a C method of `owner`, or None."""
-    if tracer.outside.is_dict(owner) and name in DICT_METHODS:
-        return DICT_METHODS[name]
-    if name in OBJECT_METHODS and getattr(
-            kind, name) is getattr(object, name):
-        return OBJECT_METHODS[name]
-    return None
+    if tracer.outside.is_dict(owner) and (
+            unbound.__name__ in DICT_METHODS):
+        return DICT_METHODS[unbound.__name__]
+    return registered(unbound)

@@ -9,8 +9,10 @@ PyTorch re-implements the C functions instead: torch/_dynamo/polyfills/.
 from __future__ import annotations
 
 import types
+from dataclasses import dataclass
 
-from .reasons import Raised
+from ..core.errors import Unsupported
+from .reasons import Raised, internal
 
 
 class Null:
@@ -21,6 +23,14 @@ class Null:
 
 
 NULL = Null()
+
+
+@dataclass(frozen=True)
+class Handled:
+    """What PUSH_EXC_INFO leaves: the exception handled before this one."""
+
+    before: BaseException | None
+    error: BaseException
 
 
 class Callback:
@@ -34,6 +44,10 @@ class Callback:
             return self.tracer.call(self.function, args, kwargs)
         except Raised as raised:
             raise raised.exception from None
+        except (Unsupported, RecursionError):
+            raise
+        except Exception as error:
+            raise internal(error) from error
 
 
 class Iteration:

@@ -45,4 +45,7 @@ def kept():
         stack.callback(torch.set_autocast_cache_enabled,
                        torch.is_autocast_cache_enabled())
         stack.callback(torch._C._set_grad_enabled, grad)
+        if torch.is_inference_mode_enabled():  # it hides what is written
+            stack.enter_context(torch.inference_mode(False))
+            torch._C._set_grad_enabled(False)
         yield

@@ -18,24 +18,41 @@ from ..core.errors import Unsupported
 from ..core.source import Attribute, Function, Item, Source
 from ..core.where import Where
 from . import attributes, calls
-from .outside import ABSENT, CONSTANTS, Outside, trusted
-from .reasons import Raised, unsupported
+from .chain import Moment, passes_on
+from .outside import ABSENT, CONSTANTS, IDENTITIES, Outside, trusted
+from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
 from .rules import COMPARISONS, DUNDERS, INPLACE
 from .stand_ins import STAND_INS, Iteration
+from .switches import current_state
 
 
 class Tracer:
     """What one trace knows; opcodes and rules act through it."""
 
-    def __init__(self, function: types.FunctionType, fake_mode=None):
+    def __init__(self, function: types.FunctionType, fake_mode=None,
+                 stop: Moment | None = None):
         self.function = function
+        self.clock, self.stop = 0, stop
+        self.state = current_state()
         self.frames: list = []
         self.recorder = Recorder(fake_mode, self.where)
         self.outside = Outside(self.recorder, self.where)
         self.made: dict[int, object] = {}
         self.handling: BaseException | None = None
         self.autocasts: list[tuple] = []
+        self.outside.guard(None, "state", self.state)
+
+    def tick(self) -> int:
+        """The number of the next instruction; Stopped at the last."""
+        self.clock += 1
+        if self.stop is not None and self.clock == self.stop.clock:
+            frame = self.frames[-1]
+            frame.moment = self.clock
+            if Moment.of(frame) != self.stop:
+                raise unsupported("internal", "a trace went another way")
+            raise Stopped(tuple(self.frames))
+        return self.clock
 
     def where(self) -> Where | None:
         """The line being run, in code that is not a library's."""
@@ -71,9 +88,16 @@ class Tracer:
 
     # Calls
 
+    @passes_on
     def call(self, function, args=(), kwargs=None):
         """The result of a call, whatever kind of callable it is."""
         return calls.call(self, function, tuple(args), kwargs or {})
+
+    def namespace(self, body: types.FunctionType) -> dict:
+        """The names that a class body sets."""
+        frame = calls.Frame(self, body, {})
+        frame.run()
+        return frame.space
 
     def native(self, function, args=(), kwargs=None):
         """Run a harmless C function; its exception is the program's."""
@@ -96,12 +120,14 @@ class Tracer:
 
     def binary(self, op, left, right):
         """`left op right`: recorded, run natively, or a user's method."""
-        if type(left) is str and self.holds_tensor(right):
-            raise unsupported("data-dependent", "a tensor as text")
-        if isinstance(left, torch.Tensor) or isinstance(
-                right, torch.Tensor):
+        if type(left) is str and op is operator.mod:
+            self.as_text(right)
+        plain = INPLACE.get(op, op)
+        if isinstance(left, torch.Tensor):
             return self.recorder.function(op, (left, right), {})
-        if (plain := INPLACE.get(op, op)) is not op:
+        if isinstance(right, torch.Tensor):
+            return self.recorder.function(plain, (left, right), {})
+        if plain is not op:
             method = self.python_method(left, f"__{op.__name__}__")
             if method is not None:
                 return self.call(method, (left, right))
@@ -112,26 +138,56 @@ class Tracer:
                 result = self.call(method, (a, b))
                 if result is not NotImplemented:
                     return result
-        if type(left) not in CONSTANTS or type(right) not in CONSTANTS:
+        if type(left) not in CONSTANTS and type(right) not in CONSTANTS:
             left, right = map(self.outside.resolve, (left, right))
             if plain in COMPARISONS:
                 self.comparable([left, right])
         return self.native(op, (left, right))
 
     def comparable(self, value) -> None:
-        """Refuse what C code must not compare, at any depth."""
+        """Let C code compare or hash a value, guarded by which it is."""
+        if type(value) in CONSTANTS or isinstance(
+                value, (*IDENTITIES, torch.Tensor)):
+            return
         if self.outside.is_dict(value):
             raise unsupported("builtin", "comparing dicts from outside")
         if isinstance(value, dict):
             value = list(value.values())
-        if isinstance(value, (tuple, list)):
-            for item in value:
-                self.comparable(item)
-            return
-        for name in ("__eq__", "__lt__"):
+        for base in (tuple, list):
+            if isinstance(value, base):
+                for item in base.__iter__(value):
+                    self.comparable(item)
+        for name in ("__eq__", "__lt__", "__hash__"):
             if self.python_method(value, name) is not None:
                 raise unsupported("builtin", "comparing objects of "
                                   f"{type(value).__name__} in C")
+        if self.outside.is_outside(value):
+            self.outside.guard(self.outside.source(value), "is", value)
+
+    def as_text(self, value) -> None:
+        """Refuse what C code must not turn into text, at any depth."""
+        if type(value) in CONSTANTS or isinstance(value, IDENTITIES):
+            return
+        if isinstance(value, torch.Tensor):
+            raise unsupported("data-dependent", "a tensor as text")
+        parts = list(dict.values(value)) if isinstance(
+            value, dict) else value
+        if self.outside.is_outside(value) or any(
+                self.python_method(value, name) for name in (
+                    "__repr__", "__str__", "__format__", "__iter__")):
+            raise unsupported("builtin", "the text of a "
+                              f"{type(value).__name__}")
+        if isinstance(parts, (tuple, list, set, frozenset, deque)):
+            for part in parts:
+                self.as_text(part)
+
+    def key(self, key):
+        """A key as C code may look it up."""
+        source = self.outside.source(key)
+        if isinstance(key, torch.Tensor) and source is not None:
+            self.outside.guard(source, "is", self.recorder.real(key))
+        self.comparable(key)
+        return key
 
     def same(self, left, right) -> bool:
         """`left is right`, guarded if both are from outside."""
@@ -173,6 +229,8 @@ class Tracer:
         method = self.python_method(container, "__contains__")
         if method is not None:
             return self.truth(self.call(method, (container, key)))
+        if isinstance(container, (dict, set, frozenset)):
+            self.key(key)
         if outside.is_dict(container):
             return self.has_item(container, key)
         if not hasattr(type(container), "__contains__"):
@@ -194,6 +252,7 @@ class Tracer:
             return self.call(method, (container, key))
         if isinstance(key, torch.Tensor):
             raise unsupported("data-dependent", "an index")
+        self.key(key)
         if self.outside.is_dict(container):
             if self.has_item(container, key):
                 return self.outside.read(self.outside.items(container), key)
@@ -207,7 +266,9 @@ class Tracer:
     def has_item(self, mapping: dict, key) -> bool:
         """Whether a dict from outside has `key` now."""
         overlay = self.outside.items(mapping)
-        if key in overlay.known:
+        if isinstance(key, torch.Tensor):
+            raise unsupported("attribute", "a tensor, a key from outside,")
+        if self.key(key) in overlay.known:
             return overlay.known[key] is not ABSENT
         if key in overlay.real:
             if not overlay.trusted:
@@ -225,10 +286,12 @@ class Tracer:
         if method is not None:
             self.call(method, (container, key, value))
         elif self.outside.is_dict(container):
+            self.key(key)
             self.outside.write(self.outside.items(container), key, value)
         else:
             self.inside(container)
-            self.native(operator.setitem, (container, key, value))
+            self.native(operator.setitem, (
+                container, self.key(key), value))
 
     def delete_item(self, container, key) -> None:
         """`del container[key]`."""

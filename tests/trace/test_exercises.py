@@ -59,3 +59,19 @@ def test_1_4_your_own_trace():
     wanted = {g.key() for g in theirs.guards if g.kind in (
         "tensor", "equal")}
     assert wanted <= {g.key() for g in ours.guards}
+
+
+def test_1_5_where_does_it_break():
+    places = answer("1.5", "places")
+    compiled = minicompile.compile(breaking.in_a_with, backend="eager")
+    compiled(torch.ones(3))
+    found = places(compiled)
+    assert found['print("turn", torch.is_grad_enabled())'] == 2
+    assert found["for _ in range(3):"] == 1 and len(found) == 2
+
+
+def test_1_6_stop_anywhere():
+    begin_at = answer("1.6", "begin_at")
+    first = breaking.third.__code__.co_firstlineno
+    rest = begin_at(breaking.third, first + 3)
+    assert rest(None, 21) == 42

@@ -115,21 +115,38 @@ def test_the_limit_of_recompiles(monkeypatch):
 
 
 def printing(x):
+    y = x + 1
     print("seen", end="")
-    return x + 1
+    return y * 2
 
 
-def test_what_cannot_be_followed_runs_eager_once_and_says_so(capsys):
-    minicompile.reset()
+def test_a_print_breaks_the_graph_and_the_rest_stays_compiled(capsys):
     compiled = minicompile.compile(printing)
+    for _ in range(2):
+        assert compiled(torch.zeros(2)).tolist() == [2, 2]
+    assert capsys.readouterr().out == "seenseen"
+    assert compiled.stats().graph_breaks == 1
+    assert compiled.stats().graphs == 2
+    assert not compiled.stats().fallbacks
+    with pytest.raises(minicompile.Unsupported, match="print"):
+        minicompile.compile(printing, fullgraph=True)(torch.zeros(2))
+
+
+def reads_its_frame(x):
+    return x + len(locals())
+
+
+def test_what_cannot_be_resumed_runs_eager_once_and_says_so():
+    minicompile.reset()
+    compiled = minicompile.compile(reads_its_frame)
     with pytest.warns(UserWarning, match=r"test_compile.py:\d+") as warned:
         assert compiled(torch.zeros(2)).tolist() == [1, 1]
         assert compiled(torch.zeros(2)).tolist() == [1, 1]
     assert len(warned) == 1
-    assert capsys.readouterr().out == "seenseen"
     assert sum(compiled.stats().fallbacks.values()) == 1
-    with pytest.raises(minicompile.Unsupported, match="print"):
-        minicompile.compile(printing, fullgraph=True)(torch.zeros(2))
+    with pytest.raises(minicompile.Unsupported, match="locals"):
+        minicompile.compile(reads_its_frame,
+                            fullgraph=True)(torch.zeros(2))
 
 
 def test_wrong_names_list_what_is_allowed():
@@ -200,6 +217,15 @@ def no_tensors(a, b=2):
 def test_no_tensors_at_all():
     assert minicompile.compile(no_tensors)(1) == 3
     assert minicompile.compile(nothing_to_do)() == 3
+
+
+def whether(x):
+    return x.any(), x.all(-1), x.any(0, keepdim=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.bool])
+def test_any_and_all_keep_uint8(dtype):
+    assert_same(whether, torch.randint(0, 2, (3, 4)).to(dtype))
 
 
 def writes(x, y):

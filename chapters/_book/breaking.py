@@ -1,0 +1,130 @@
+"""One function for every reason a trace may end early."""
+
+import time
+
+import numpy
+import torch
+
+import minicompile
+
+
+def ask_a_value(x):
+    y = x * 2
+    if y.sum() > 0:
+        return y + 1
+    return y - 1
+
+
+def take_a_number(x):
+    return x * x.max().item()
+
+
+def count_by_values(x):
+    return x[x > 1] * 2
+
+
+def print_a_line(x):
+    y = x * 2
+    print("half way")
+    return y + 1
+
+
+def leave_for_numpy(x):
+    return x + numpy.ones(3, dtype=numpy.float32).sum()
+
+
+def read_the_clock(x):
+    return x + time.time() * 0
+
+
+def seed_again(x):
+    torch.manual_seed(0)
+    return x + torch.rand(3)
+
+
+def ask_for_a_break(x):
+    y = x * 2
+    minicompile.graph_break()
+    return y + 1
+
+
+@minicompile.disable(reason="for the book")
+def left_alone(x):
+    return x + 1
+
+
+def call_left_alone(x):
+    return left_alone(x * 2)
+
+
+def make_a_class(x):
+    class Pair:
+        scale = 2
+    return x * Pair.scale
+
+
+def fail_midway(x):
+    y = x * 2
+    if y.dim() != 2:
+        raise ValueError("a matrix, please")
+    return y
+
+
+def take_a_sparse(x):
+    return (SPARSE @ x).sum()
+
+
+SPARSE = torch.eye(3).to_sparse()
+
+
+def set_a_global_tensor(x):
+    x.mine = 3
+    return x + x.mine
+
+
+def read_a_version(x):
+    return x * x._version
+
+
+def differentiate(x):
+    y = x.detach().requires_grad_()
+    (y * y).sum().backward()
+    return y.grad
+
+
+def look_at_locals(x):
+    y = 3
+    return x + len(locals())
+
+
+def without_end(x, depth=0):
+    return x if depth > 500 else without_end(x + 1, depth + 1)
+
+
+def in_a_with(x):
+    with torch.no_grad():
+        for _ in range(3):
+            x = x * 2
+            print("turn", torch.is_grad_enabled())
+    return x + 1
+
+
+def third(x):
+    y = x + 1
+    print("three levels down")
+    return y * 2
+
+
+def second(x):
+    return third(x + 1) - 1
+
+
+def first(x):
+    return second(x * 3) * 4
+
+
+EXAMPLES = (ask_a_value, take_a_number, count_by_values, print_a_line,
+            leave_for_numpy, read_the_clock, seed_again, ask_for_a_break,
+            call_left_alone, make_a_class, fail_midway, take_a_sparse,
+            set_a_global_tensor, read_a_version, differentiate,
+            look_at_locals, without_end)

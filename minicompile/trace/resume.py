@@ -1,0 +1,306 @@
+"""A function that begins in the middle: original bytecode, a jump before.
+
+In: a code object, an offset, what lies on the stack there. Out: ordinary
+functions whose arguments are the frame: one goes on at the offset, one
+raises there, one performs a single instruction, one is a generator that
+waits. All jumps are relative since 3.11, so the original bytes stay as
+they are. PyTorch's is torch/_dynamo/resume_execution.py.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+
+from .bytecode import decode
+from .reasons import unsupported
+from .stand_ins import NULL, Handled
+
+#: What may lie on the stack: an argument, CPython's NULL, or what
+#: PUSH_EXC_INFO leaves when an exception, an argument, is being handled.
+VALUE, EMPTY, HANDLED = "value", "null", "handled"
+
+_STARS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a frame stands: the names of its slots, stack and offset.
+
+    `stack` has the kind of every stack entry, `unbound` the names that
+    hold nothing.
+    """
+
+    code: CodeType
+    offset: int
+    stack: tuple[str, ...]
+    unbound: tuple[str, ...] = ()
+
+    def slots(self) -> tuple[str, ...]:
+        """Names of the slots: variables, cells, free variables."""
+        return slots(self.code)
+
+    def arguments(self) -> int:
+        """How many arguments rebuild the frame."""
+        return len(self.slots()) + len(self.stack) - self.stack.count(EMPTY)
+
+
+def slots(code: CodeType) -> tuple[str, ...]:
+    """The names of a frame's slots in CPython's order."""
+    cells = [n for n in code.co_cellvars if n not in code.co_varnames]
+    return (*code.co_varnames, *cells, *code.co_freevars)
+
+
+# Putting code together
+
+
+def going_on(place: Place) -> tuple[CodeType, int]:
+    """Code that rebuilds the frame and goes on; and how far it moved."""
+    code = place.code
+    head = _prefix(place) + _op("JUMP_FORWARD", place.offset // 2)
+    return _made(place, head + code.co_code, _lines(place, head)
+                 + code.co_linetable, _moved(code, len(head))), len(head)
+
+
+def raising(place: Place) -> tuple[CodeType, int]:
+    """Code that rebuilds the frame and raises its last argument.
+
+    The stack must have the depth of the handler at the offset, which is
+    the instruction that fails; that handler gets the exception.
+    """
+    code, error = place.code, place.arguments()
+    head = _prefix(place) + _op("LOAD_FAST", error)
+    at = len(head)
+    head += _op("RAISE_VARARGS", 1) + _op("JUMP_FORWARD", 0)
+    row = decode(code).handler(place.offset)
+    return _made(place, head + code.co_code, _lines(place, head)
+                 + code.co_linetable,
+                 _row(at, at + 2, row.entry + len(head), row.depth,
+                      row.lasti) + _moved(code, len(head)),
+                 extra=1), len(head)
+
+
+def single(place: Place, pushed: int) -> tuple[CodeType, int]:
+    """Code that performs one instruction: what it pushes is returned.
+
+    An exception that was being handled is so for this one instruction.
+    """
+    start, end = decode(place.code).bounds(place.offset)
+    head = _prefix(place)
+    body = head + place.code.co_code[start:end]
+    tail, table = b"", b""
+    if HANDLED in place.stack:
+        below = place.stack.index(HANDLED)
+        top = len(place.stack) + decode(place.code).effect(place.offset)
+        tail = _op("COPY", top - below) + _op("POP_EXCEPT")
+    if pushed == 0:
+        tail += _op("LOAD_CONST", len(place.code.co_consts))
+    elif pushed > 1:
+        tail += _op("BUILD_TUPLE", pushed)
+    tail += _op("RETURN_VALUE")
+    if HANDLED in place.stack:
+        table = _row(len(head), len(body), len(body + tail), below + 1,
+                     False)
+        tail += _op("COPY", 2) + _op("POP_EXCEPT") + _op("RERAISE", 0)
+    return _made(place, body + tail, _lines(place, body + tail, False),
+                 table), 0
+
+
+def waiting(place: Place) -> tuple[CodeType, int]:
+    """A generator that waits at a yield, once it was stepped to there."""
+    code = place.code
+    head = _prefix(place)
+    at = len(head)
+    head += (_op("LOAD_CONST", len(code.co_consts)) + _op("YIELD_VALUE", 0)
+             + _op("RESUME", 1))
+    end = len(head)
+    head += _op("JUMP_FORWARD", place.offset // 2)
+    row, table = decode(code).handler(place.offset - 2), b""
+    if row is not None:
+        table = _row(at, end, row.entry + len(head), row.depth, row.lasti)
+    return _made(place, head + code.co_code, _lines(place, head)
+                 + code.co_linetable,
+                 table + _moved(code, len(head))), len(head)
+
+
+def _prefix(place: Place) -> bytes:
+    """Instructions that rebuild the frame from its arguments."""
+    names = place.slots()
+    head = _op("COPY_FREE_VARS", 1) if "__class__" in names else b""
+    if place.code.co_flags & inspect.CO_GENERATOR:
+        head += _op("RETURN_GENERATOR") + _op("POP_TOP")
+    head += _op("RESUME", 0)
+    for name in place.unbound:
+        head += _op("DELETE_FAST", names.index(name))
+    argument = len(names)
+    for kind in place.stack:
+        if kind == EMPTY:
+            head += _op("PUSH_NULL")
+            continue
+        head += _op("LOAD_FAST", argument)
+        argument += 1
+        if kind == HANDLED:
+            head += _op("PUSH_EXC_INFO") + _op("POP_TOP")
+    return head
+
+
+def _made(place: Place, code: bytes, lines: bytes, table: bytes,
+          extra: int = 0) -> CodeType:
+    """The code object; only `__class__` stays free, for super().
+
+    Cells and free variables are arguments that hold the cells.
+    """
+    names = place.slots()
+    names += tuple(f".stack{i}" for i in range(
+        place.arguments() + extra - len(names)))
+    return place.code.replace(
+        co_code=code, co_linetable=lines, co_exceptiontable=table,
+        co_varnames=tuple(".class" if n == "__class__" else n
+                          for n in names),
+        co_nlocals=len(names), co_argcount=len(names),
+        co_posonlyargcount=0, co_kwonlyargcount=0, co_cellvars=(),
+        co_freevars=("__class__",) if "__class__" in names else (),
+        co_consts=(*place.code.co_consts, None),
+        co_flags=place.code.co_flags & ~_STARS,
+        co_stacksize=max(place.code.co_stacksize, len(place.stack)) + 3)
+
+
+def _op(name: str, argument: int = 0) -> bytes:
+    """One instruction, with as many EXTENDED_ARG as it needs."""
+    low, high = argument & 255, argument >> 8
+    return (_op("EXTENDED_ARG", high) if high else b"") + bytes(
+        (dis.opmap[name], low))
+
+
+# Tables
+
+
+def _lines(place: Place, head: bytes, returns: bool = True) -> bytes:
+    """A line table for `head`: the user's line at the offset.
+
+    Lines are kept as differences: the last instruction takes it back.
+    """
+    delta = decode(place.code).line(place.offset) - (
+        place.code.co_firstlineno)
+    units = len(head) // 2 - returns
+    table = b""
+    while units:
+        count = min(units, 8)
+        table += _line(count, delta)
+        units, delta = units - count, 0
+    return table + (_line(1, place.code.co_firstlineno - decode(
+        place.code).line(place.offset)) if returns else b"")
+
+
+def _line(units: int, delta: int) -> bytes:
+    """An entry without columns, for up to eight units of two bytes."""
+    value = -delta << 1 | 1 if delta < 0 else delta << 1
+    entry = [0x80 | 13 << 3 | units - 1]
+    while value > 63:
+        entry.append(64 | value & 63)
+        value >>= 6
+    return bytes((*entry, value))
+
+
+def _moved(code: CodeType, shift: int) -> bytes:
+    """The exception table, every offset `shift` bytes later."""
+    return b"".join(
+        _row(row.start + shift, row.end + shift, row.entry + shift,
+             row.depth, row.lasti) for row in decode(code).handlers)
+
+
+def _row(start: int, end: int, entry: int, depth: int,
+         lasti: bool) -> bytes:
+    """One row of an exception table, from byte offsets."""
+    numbers = (start // 2, (end - start) // 2, entry // 2,
+               depth << 1 | lasti)
+    first, *rest = map(_number, numbers)
+    return bytes((first[0] | 128, *first[1:])) + b"".join(rest)
+
+
+def _number(value: int) -> bytes:
+    """A number in six-bit digits, the highest first."""
+    digits = [value & 63]
+    while value := value >> 6:
+        digits.append(64 | value & 63)
+    return bytes(reversed(digits))
+
+
+# Frames as places
+
+#: Functions that look at the frame that calls them.
+LOOKING = {"locals", "vars", "dir", "eval", "exec"}
+
+_functions: dict[tuple, FunctionType] = {}
+_origins: dict[CodeType, tuple[CodeType, int]] = {}
+
+
+def origin(code: CodeType) -> tuple[CodeType, int]:
+    """The code that a continuation's comes from, and how far it moved."""
+    return _origins.get(code, (code, 0))
+
+
+def placed(rebuild, frame, offset: int, stack, alive):
+    """Where `frame` stands, in its original code, and its values' text."""
+    _check(rebuild.tracer, frame)
+    code, shift = origin(frame.code)
+    names = slots(code)
+    if "__class__" in names:
+        alive |= {"__class__", code.co_varnames[0]}
+    values = [rebuild.local(frame.names[name])
+              if name in alive and name in frame.names else "None"
+              for name in names]
+    kinds = []
+    for value in stack:
+        if value is NULL:
+            kinds.append(EMPTY)
+            continue
+        handled = isinstance(value, Handled)
+        kinds.append(HANDLED if handled else VALUE)
+        values.append(rebuild.local(value.error if handled else value))
+    unbound = tuple(name for name in names
+                    if name in alive and name not in frame.names)
+    return Place(code, offset - shift, tuple(kinds), unbound), values
+
+
+def _check(tracer, frame) -> None:
+    """Refuse what would not be the same in another function."""
+    for step in frame.program.instructions:
+        if step.name == "LOAD_GLOBAL" and step.argument[0] in LOOKING:
+            raise unsupported("code", f"a caller of {step.argument[0]}")
+    cell = _class_cell(frame.function)
+    if cell is not None and tracer.is_made(cell):
+        raise unsupported("code", "a method made in the function")
+
+
+def made_once(how: str, place: Place, like: FunctionType,
+              *more) -> FunctionType:
+    """The function that goes on, raises, waits or acts at a place."""
+    key = (how, place, id(like.__globals__), id(_class_cell(like)), *more)
+    if key not in _functions:
+        code, shift = WAYS[how](place, *more)
+        _origins[code] = place.code, shift
+        _functions[key] = function_of(code, like)
+    return _functions[key]
+
+
+def _class_cell(function: FunctionType):
+    """The cell of a method's `__class__`, or None."""
+    return dict(zip(function.__code__.co_freevars,
+                    function.__closure__ or ())).get("__class__")
+
+
+def function_of(code: CodeType, like: FunctionType) -> FunctionType:
+    """A function of `code` in the world of the function it comes from."""
+    made = FunctionType(
+        code, like.__globals__, like.__name__, None,
+        (_class_cell(like),) if code.co_freevars else None)
+    made.__qualname__ = like.__qualname__
+    made.__module__ = like.__module__
+    return made
+
+
+WAYS = {"going_on": going_on, "raising": raising, "single": single,
+        "waiting": waiting}

@@ -1,0 +1,570 @@
+"""Graph breaks: what runs, in which order, how many graphs it takes."""
+
+# ruff: noqa: T201
+
+import contextlib
+import copy
+import io
+import random
+import sys
+import time
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+import minicompile
+from tests.same import close
+
+CASES = []
+
+
+def case(graphs=None, breaks=None):
+    """Register a function of one tensor and what it should cost."""
+    def register(function):
+        CASES.append((function, graphs, breaks))
+        return function
+    return register
+
+
+def run(function, *args):
+    """The result or exception, the arguments after, and what it printed."""
+    args, text = copy.deepcopy(args), io.StringIO()
+    random.seed(0)
+    torch.manual_seed(0)
+    with contextlib.redirect_stdout(text):
+        try:
+            result = function(*args)
+        except Exception as error:
+            result = error
+    return result, args, text.getvalue()
+
+
+def same(function, *args, calls=2, **options):
+    """Compiled is eager, printing included, each time: the stats."""
+    compiled = minicompile.compile(function, backend="eager", **options)
+    for _ in range(calls):
+        want, got = run(function, *args), run(compiled, *args)
+        close(got[0], want[0])
+        close(got[1], want[1])
+        assert got[2] == want[2]
+    assert torch.is_grad_enabled()
+    return compiled.stats()
+
+
+
+
+@case(2, 1)
+def a_print_between(x):
+    y = x * 2
+    print("hello", y.shape)
+    return y + 1
+
+
+@case(2, 1)
+def with_values_on_the_stack(x):
+    return x + 1, [x * 2, print("here"), {"k": x * 3}], x + 4
+
+
+@case(2, 1)
+def three_levels_down(x):
+    def third(x):
+        y = x + 1
+        print("deep")
+        return y * 2
+
+    def second(x):
+        return third(x + 1) - 1
+
+    def first(x):
+        return second(x * 3) * 4
+
+    return first(x - 1) + 5
+
+
+@case(3, 2)
+def the_same_callee_twice(x):
+    return printing(x) + printing(x * 2)
+
+
+def printing(x):
+    y = x + 1
+    print("callee")
+    return y * 2
+
+
+@case(4, 3)
+def in_a_loop(x):
+    for _ in range(50):
+        x = x + 1
+        print("step")
+        x = x / 2
+    return x * 3
+
+
+@case(3, 2)
+def under_no_grad(x):
+    with torch.no_grad():
+        y = x * 2
+        print(torch.is_grad_enabled())
+        z = y + 1
+    print(torch.is_grad_enabled())
+    return z * 2
+
+
+@case(4, 4)
+def under_autocast(x):
+    y = x[None] * 2
+    with torch.autocast("cpu", torch.bfloat16):
+        z = y @ y.T
+        print(z.dtype)
+        z = z @ z
+    print(torch.is_autocast_enabled("cpu"))
+    return z + 1
+
+
+@case(None, None)
+def in_a_try(x):
+    y = x + 1
+    try:
+        y = y * 2
+        print("in")
+        if y.sum() > 0:
+            raise ValueError("positive")
+    except ValueError as error:
+        print("caught", error)
+        y = y - 1
+    finally:
+        print("at last")
+        y = y * 3
+    return y
+
+
+@case(None, None)
+def the_operation_raises_into_a_try(x):
+    y = x + 1
+    try:
+        y.numpy().resize(7, 7, 7, 1.5)
+    except TypeError:
+        return y * 2
+    return y
+
+
+@case(None, None)
+def a_callee_raises_into_a_try(x):
+    def inner(x):
+        y = x + 1
+        print("inner")
+        raise ValueError("from inside")
+
+    try:
+        inner(x)
+    except ValueError as error:
+        return str(error), x * 2
+
+
+@case(None, None)
+def a_disabled_callee_raises(x):
+    y = x * 2
+    try:
+        fails(y)
+    except KeyError as error:
+        y = y + 1
+        print(error, sys.exc_info()[0])
+    print(sys.exc_info()[0])
+    return y
+
+
+@minicompile.disable
+def fails(x):
+    raise KeyError("gone")
+
+
+@case(None, None)
+def bare_raise_in_except(x):
+    try:
+        {}["q"]
+    except KeyError:
+        y = x + 1
+        print(sys.exc_info()[0])
+        try:
+            raise
+        except KeyError as error:
+            print("again", repr(error))
+    return y * 2
+
+
+@case(2, None)
+def inside_a_users_with(x):
+    with Talking() as talking:
+        x = x + 1
+        print("body", talking.name)
+        x = x * 2
+        raise ValueError("left")
+    return x
+
+
+class Talking:
+    name = "it"
+
+    def __enter__(self):
+        print("enter")
+        return self
+
+    def __exit__(self, kind, error, trace):
+        print("exit", kind, error)
+        return True
+
+
+@case(None, None)
+def an_if_on_a_tensor(x):
+    if x.sum() > 0:
+        return x + 1
+    return x - 1
+
+
+@case(None, None)
+def and_or_on_tensors(x):
+    a = x + 1 if x.sum() > 0 else x - 1
+    return a * (x.max() > 0 and x.min() > 0) + (x[0] or x[1])
+
+
+@case(None, None)
+def a_while_on_a_tensor(x):
+    steps = 0
+    while x.sum() < 50:
+        x = x * 2 + 1
+        steps += 1
+    return x, steps
+
+
+@case(None, None)
+def a_branch_in_a_callee(x):
+    def branch(v):
+        if v.sum() > 10:
+            return v
+        return v * 2
+
+    return branch(x) + branch(x + 5)
+
+
+@case(None, None)
+def numbers_out_of_tensors(x):
+    return x * x.sum().item() + x.tolist()[1] + int(x[0]) + bool(x[2])
+
+
+@case(None, None)
+def numpy_in_the_middle(x):
+    return torch.from_numpy(numpy.exp((x * 2).numpy())) + x
+
+
+@case(2, 1)
+def deep_copies(x):
+    y = x + 1
+    z = copy.deepcopy(y)
+    z += 1
+    return y, z
+
+
+@case(None, None)
+def random_numbers(x):
+    return x * random.random() + random.randint(1, 3)
+
+
+@case(None, None)
+def the_clock(x):
+    started = time.time()
+    y = x * 2
+    return y + 1, time.time() >= started
+
+
+@case(None, None)
+def text_of_tensors(x):
+    return f"{x} and {x.sum():.2f}", x + 1
+
+
+@case(2, 2)
+def asked_for(x):
+    y = x + 1
+    minicompile.graph_break()
+    torch._dynamo.graph_break()
+    return y * 2
+
+
+@case(2, 2)
+def disabled_functions(x):
+    return ours(x + 1) + theirs(x) + 1
+
+
+@minicompile.disable(reason="a test")
+def ours(x):
+    return x * 5
+
+
+@torch.compiler.disable
+def theirs(x):
+    return x * 7
+
+
+@case(1, 1)
+def identity_holds(x):
+    one = [x]
+    two = {"l": one}
+    print(len(one))
+    one.append(x + 1)
+    return one, two, two["l"] is one
+
+
+@case(None, None)
+def cells_are_shared(x):
+    count = 0
+
+    def add(v):
+        nonlocal count
+        count += 1
+        print("add", count)
+        return v + count
+
+    y = add(add(x))
+    print(count)
+    return y, count
+
+
+@case(None, None)
+def a_function_that_calls_itself(x):
+    def again(n, v):
+        return v if not n else again(n - 1, v + n)
+
+    y = again(2, x)
+    print("between")
+    return again(3, y)
+
+
+@case(None, None)
+def generators_left_half_run(x):
+    def parts(count):
+        for index in range(count):
+            print("part", index)
+            yield x * index
+
+    half = parts(3)
+    y = next(half)
+    print("half")
+    for part in parts(2):
+        y = y + part
+    return y + sum(half, x)
+
+
+@case(None, None)
+def zips_and_dicts(x):
+    d, y = {"a": x, "b": x + 1}, 0
+    for key, value in d.items():
+        print(key)
+        y = y + value
+    for a, b in zip([1, 2], reversed([x, x * 2])):
+        print("zip")
+        y = y + a * b
+    return y
+
+
+@case(None, None)
+def a_key_function_that_prints(x):
+    def key(value):
+        print("key", value)
+        return -value
+
+    return [x * value for value in sorted([1, 3, 2], key=key)]
+
+
+@case(None, None)
+def an_exception_after_a_print(x):
+    y = x + 1
+    print("before", y.shape)
+    raise KeyError("boom")
+
+
+@case(1, 1)
+def a_failing_check(x):
+    y = x + 1
+    if y.dim() != 3:
+        raise ValueError(y)
+    return y
+
+
+@case(0, 0)
+def one_that_looks_at_its_frame(x):
+    y = 3
+    print(sorted(locals()))
+    return x + y
+
+
+@case(None, None)
+def an_iterator_over_a_tensor(x):
+    out = []
+    for value in x:
+        out.append(value * 2 if value > 1 else value)
+    return torch.stack(out)
+
+
+@case(None, None)
+def comprehensions_and_unbound_names(x):
+    if x.dim() == 7:
+        never = 1
+    del_me = [printing(x * i) for i in range(2)]
+    try:
+        return never, del_me
+    except UnboundLocalError:
+        print("unbound")
+    return del_me
+
+
+@case(None, None)
+def star_arguments(x):
+    def inner(a, *rest, scale=2, **more):
+        print(len(rest), sorted(more))
+        return a * scale + sum(rest) + more["z"]
+
+    return inner(x, x + 1, 3, z=x * 4)
+
+
+@pytest.mark.parametrize("function, graphs, breaks", CASES,
+                         ids=[f.__name__ for f, *_ in CASES])
+def test_as_eager(function, graphs, breaks):
+    stats = same(function, torch.tensor([1.0, 2.0, 3.0]))
+    if graphs is not None:
+        assert stats.graphs == graphs
+    if breaks is not None:
+        assert stats.graph_breaks == breaks
+    if function is not one_that_looks_at_its_frame:
+        assert stats.graph_breaks and not stats.fallbacks
+
+
+def test_both_branches_are_compiled():
+    compiled = minicompile.compile(an_if_on_a_tensor, backend="eager")
+    x = torch.ones(3)
+    for value in (x, -x, x, -x):
+        close(compiled(value), an_if_on_a_tensor(value))
+    stats = compiled.stats()
+    assert (stats.graphs, stats.graph_breaks, stats.recompiles) == (3, 1, 0)
+
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(12))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+            print("layer")
+        return x
+
+
+def test_layers_of_one_kind_share_a_graph():
+    ours, theirs = Layers(), None
+    theirs = copy.deepcopy(ours)
+    compiled = minicompile.compile(ours, backend="eager")
+    x = torch.ones(3)
+    for _ in range(2):
+        want, got = run(theirs, x), run(compiled, x)
+        close(got[0], want[0])
+        assert got[2] == want[2]
+    assert compiled.stats().graphs == 2
+    got[0].sum().backward()
+    want[0].sum().backward()
+    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+        close(p.grad, q.grad)
+
+
+class Log:
+    def __init__(self):
+        self.lines, self.count = [], 0
+
+    def write(self, text):
+        self.count += 1
+        self.lines.append(text)
+
+
+def test_effects_happen_once_and_in_order():
+    def function(x, log):
+        log.write("one")
+        y = x * 2
+        print(log.count, log.lines)
+        log.write("two")
+        y += 1
+        x.add_(1)
+        print(log.count, log.lines, float(x[0]))
+        log.write("three")
+        return y, log.count
+
+    logs = Log(), Log()
+    x = torch.ones(2), torch.ones(2)
+    compiled = minicompile.compile(function, backend="eager")
+    out = io.StringIO(), io.StringIO()
+    for run_, log, value, text in zip((function, compiled), logs, x, out,
+                                      strict=True):
+        with contextlib.redirect_stdout(text):
+            results = [run_(value, log) for _ in range(3)]
+        log.results = results
+    close(logs[1].results, logs[0].results)
+    assert logs[0].lines == logs[1].lines and logs[1].count == 9
+    assert out[0].getvalue() == out[1].getvalue()
+    close(x[1], x[0])
+
+
+def test_an_exception_leaves_what_eager_leaves():
+    def function(log):
+        log.write("one")
+        print("between")
+        log.write("two")
+        raise RuntimeError(len(log.lines))
+
+    for run_ in (function, minicompile.compile(function, backend="eager")):
+        log = Log()
+        with pytest.raises(RuntimeError, match="2"):
+            run_(log)
+        assert log.lines == ["one", "two"]
+
+
+def test_a_break_is_told():
+    made = minicompile.trace.trace(a_print_between, (torch.ones(2),),
+                                   breaks=True)
+    found, = made.breaks
+    assert found.kind == "builtin" and "print" in found.reason
+    assert found.file == __file__ and "print(" in found.source
+    assert found.hint and str(found.line) in str(found)
+    with pytest.raises(minicompile.Unsupported) as error:
+        minicompile.compile(a_print_between, fullgraph=True)(torch.ones(2))
+    assert error.value.reason == found.reason
+
+
+def test_a_traceback_shows_the_users_lines():
+    def function(x):
+        print("first")
+        y = x + 1
+        fails(y)
+        return y
+
+    compiled = minicompile.compile(function, backend="eager")
+    with pytest.raises(KeyError) as error:
+        compiled(torch.ones(2))
+    lines = [entry.lineno + 1 for entry in error.traceback
+             if entry.name == "function"]
+    first = function.__code__.co_firstlineno
+    assert first + 3 in lines
+
+
+def test_the_number_of_continuations_does_not_grow():
+    compiled = minicompile.compile(in_a_loop, backend="eager")
+    for _ in range(3):
+        run(compiled, torch.ones(2))
+    assert len(compiled.cache.continuations) == 3
+    assert compiled.stats().recompiles == 0
+
+
+def test_gradients_flow_through_breaks():
+    x = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    minicompile.compile(three_levels_down)(x[0]).sum().backward()
+    three_levels_down(x[1]).sum().backward()
+    close(x[0].grad, x[1].grad)
