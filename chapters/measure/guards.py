@@ -8,7 +8,7 @@ chapters/results/guards.json. Run: python -m chapters.measure.guards
 from __future__ import annotations
 
 import timeit
-from operator import getitem, is_
+from unittest import mock
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from torch import nn
 from chapters.measure.timing import compare, save
 from minicompile.core.guard import Guard, TensorFacts
 from minicompile.core.source import Item, Local
-from minicompile.guards import build_check
+from minicompile.guards import build_check, bulk, conditions, native
 from minicompile.trace import trace
 
 #: One question each, on a tensor `x` and lists of 100 objects.
@@ -25,8 +25,13 @@ QUESTIONS = {
     "x.shape == (4, 8)": 1, "x.stride() == (8, 1)": 1,
     "x.is_contiguous()": 1, "x.device == cpu": 1, "x.is_cpu": 1,
     "x.requires_grad": 1, "is_grad_enabled()": 1,
-    "d['a'] is value": 1, "id(x) == address": 1,
-    "all(map(is_, map(getitem, dicts, keys), values))": 100}
+    "d['a'] is value": 1, "id(x) == address": 1}
+
+#: Questions on lists of 100 modules, or of what they have.
+IN_BULK = ("field(layers, '_parameters')", "item(dicts, '_parameters')",
+           "exact(layers, Linear)", "sized(hooks, 0)",
+           "holding(dicts, 'forward', False)",
+           "tensors(weights, Parameter, facts)")
 
 
 def facts(x: torch.Tensor) -> TensorFacts:
@@ -44,16 +49,32 @@ def call(target, *args, **kwargs):
 
 def questions() -> list[dict]:
     """Nanoseconds of each question, the best of many tries."""
-    x, values = torch.zeros(4, 8), [object() for _ in range(100)]
+    x, value = torch.zeros(4, 8), object()
     names = {"x": x, "Tensor": torch.Tensor, "float32": torch.float32,
-             "cpu": torch.device("cpu"), "address": id(x), "is_": is_,
-             "is_grad_enabled": torch.is_grad_enabled, "getitem": getitem,
-             "values": values, "value": values[0], "d": {"a": values[0]},
-             "dicts": [{"a": value} for value in values],
-             "keys": ["a"] * 100}
+             "cpu": torch.device("cpu"), "address": id(x),
+             "is_grad_enabled": torch.is_grad_enabled,
+             "value": value, "d": {"a": value}}
     empty = _best("pass", names)
     return [{"question": text, "ns": (_best(text, names) - empty) / items}
             for text, items in QUESTIONS.items()]
+
+
+def in_bulk() -> list[dict]:
+    """Nanoseconds for each object of a question about a hundred."""
+    layers = [nn.Linear(4, 4) for _ in range(100)]
+    weights, rows = [layer.weight for layer in layers], []
+    for text in IN_BULK:
+        row = {"question": text}
+        for way in (native.questions(), bulk):
+            names = {**vars(way), "layers": layers, "weights": weights,
+                     "dicts": [vars(layer) for layer in layers],
+                     "hooks": [layer._forward_hooks for layer in layers],
+                     "Linear": nn.Linear, "Parameter": nn.Parameter,
+                     "facts": [way.described(facts(w)) for w in weights]}
+            name = "python" if way is bulk else "compiled"
+            row[name] = _best(text, names) / 100
+        rows.append(row)
+    return rows
 
 
 def _best(text: str, names: dict) -> float:
@@ -73,11 +94,15 @@ def checks() -> list[dict]:
     for name, function, locals, target in cases:
         traced = trace(function, locals)
         check = build_check(traced.guards, traced.constants)
-        assert check(locals, function)
+        with mock.patch.object(conditions, "questions", lambda: bulk):
+            slower = build_check(traced.guards, traced.constants)
+        assert check(locals, function) and slower(locals, function)
         torch._dynamo.reset()
         theirs = torch.compile(target, backend=_ready)
         median = compare({
             "check": lambda f=check.function, L=locals, F=function: f(L, F),
+            "in Python": lambda f=slower.function, L=locals, F=function:
+                f(L, F),
             "torch.compile": lambda theirs=theirs: theirs(x)})
         rows.append({"case": name, "guards": len(check.guards),
                      "lines": check.source.count("\n"),
@@ -112,7 +137,7 @@ def _ready(gm, example_inputs):
 
 
 def main() -> None:
-    save("guards", checks(), questions=questions(),
+    save("guards", checks(), questions=questions(), bulk=in_bulk(),
          tensor_ns=tensor_checks())
 
 

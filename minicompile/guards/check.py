@@ -19,7 +19,8 @@ from .held import Names, kept
 from .write import others, write
 
 #: Names that generated code uses for something else.
-RESERVED = ("L", "F", "check", "type", "id", "len", "map", "str", "hasattr")
+RESERVED = ("L", "F", "check", "type", "id", "len", "map", "str", "all",
+            "hasattr")
 
 
 @dataclass(frozen=True)

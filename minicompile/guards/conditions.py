@@ -8,16 +8,19 @@ PyTorch's counterpart is GuardBuilder in torch/_dynamo/guards.py.
 
 from __future__ import annotations
 
+import enum
 import itertools
-import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
-from ..core.guard import GlobalState, Guard, TensorFacts
+from ..core.errors import Unsupported
+from ..core.guard import GlobalState, Guard
+from . import bulk
 from .constants import fingerprint, plain, single
 from .held import Names, held_weakly
-from .state import NEVER_ACTIVE, SWITCHES, any_autocast, autocast
+from .native import KINDS, questions
+from .state import NEVER_ACTIVE, SWITCHES, any_autocast, autocast, modes
 
 
 def on_type(names: Names, guard: Guard, x: str) -> list[str]:
@@ -54,37 +57,18 @@ def on_constant(names: Names, guard: Guard, x: str) -> list[str]:
 
 def on_tensor(names: Names, guard: Guard, x: str) -> list[str]:
     """x has the metadata the graph was made for, and no lazy bits."""
-    facts: TensorFacts = guard.expected
-    kind = names.constant(facts.type.__name__, facts.type)
-    conditions = [
-        f"type({x}) is {kind}",
-        f"{x}.dtype is {names.literal('dtype', facts.dtype)}",
-        f"{x}.shape == {names.literal('shape', tuple(facts.shape))}",
-        on_device(names, facts, x),
-        f"{x}.requires_grad" if facts.requires_grad else
-        f"not {x}.requires_grad",
-        f"{x}.layout is {names.literal('layout', torch.strided)}",
-        on_stride(names, facts, x),
-        f"not {x}.is_neg()"]
-    if facts.dtype.is_complex:
-        conditions.append(f"not {x}.is_conj()")
-    return conditions
+    return [on_tensors(names, [guard], f"[{x}]")]
 
 
-def on_device(names: Names, facts: TensorFacts, x: str) -> str:
-    """x is on the device; the CPU has a quicker question."""
-    if facts.device.type == "cpu":
-        return f"{x}.is_cpu"
-    return f"{x}.device == {names.literal('device', facts.device)}"
-
-
-def on_stride(names: Names, facts: TensorFacts, x: str) -> str:
-    """x has these strides; is_contiguous() tells if no size is 0 or 1."""
-    row_major = tuple(itertools.accumulate(
-        facts.shape[:0:-1], operator.mul, initial=1))[::-1]
-    if facts.shape and min(facts.shape) > 1 and facts.stride == row_major:
-        return f"{x}.is_contiguous()"
-    return f"{x}.stride() == {names.literal('stride', tuple(facts.stride))}"
+def on_tensors(names: Names, guards: Sequence[Guard], each: str) -> str:
+    """Each has its guard's metadata; all are of one class."""
+    facts = [guard.expected for guard in guards]
+    kind = facts[0].type
+    way = questions() if kind in KINDS else bulk
+    described = [way.described(each) for each in facts]
+    return (f"{names.constant('tensors', way.tensors)}({each}, "
+            f"{names.constant(kind.__name__, kind)}, "
+            f"{names.listed('facts', described)})")
 
 
 def on_length(names: Names, guard: Guard, x: str) -> list[str]:
@@ -98,7 +82,7 @@ def on_keys(names: Names, guard: Guard, x: str) -> list[str]:
     if not keys:
         return [f"(*{x},) == ()"]
     if all(type(key) is str for key in keys):
-        return [f"{{*map(type, {x})}} == {{str}}",
+        return [ask(names, "exact", f"[*{x}]", "str"),
                 f"(*{x},) == {names.literal('keys', keys)}"]
     like = names.constant("fingerprint", fingerprint)
     expected = names.constant("keys_of_" + str(guard.source),
@@ -142,17 +126,18 @@ def apart(*tensors: torch.Tensor) -> bool:
 def on_state(names: Names, guard: Guard) -> list[str]:
     """Torch's switches stand as they did, and no mode is active."""
     state: GlobalState = guard.expected
-    conditions = [
-        f"{names.constant(read.__name__, read)}() is "
-        f"{names.literal(switch, getattr(state, switch))}"
-        for switch, read in SWITCHES.items()]
-    conditions += [f"not {names.constant(read.__name__, read)}()"
-                   for read in NEVER_ACTIVE.values()]
-    current = names.constant("autocast", autocast)
-    anywhere = names.constant("any_autocast", any_autocast)
-    return conditions + (
-        [f"{current}() == {names.literal('autocast', state.autocast)}"]
-        if state.autocast else [f"not {anywhere}()"])
+    wanted = {**{read: getattr(state, switch)
+                 for switch, read in SWITCHES.items()},
+              **dict.fromkeys(NEVER_ACTIVE.values(), False),
+              modes: 0, any_autocast: bool(state.autocast)}
+    conditions = [ask(names, "answers",
+                      names.listed("switches", list(wanted)),
+                      names.listed("settings", list(wanted.values())))]
+    if state.autocast:
+        current = names.constant("autocast", autocast)
+        wanted = names.literal("autocast", state.autocast)
+        conditions.append(f"{current}() == {wanted}")
+    return conditions
 
 
 #: How each kind of guard is written, on the value x of its source.
@@ -172,3 +157,59 @@ def conditions_of(names: Names, guard: Guard, x: str, ys: tuple
             return on_alias(names, guard, x, ys)
         case kind:
             return CONDITIONS[kind](names, guard, x)
+
+
+def likeness(guard: Guard) -> tuple:
+    """Equal for guards that can be asked about in one go."""
+    expected = guard.expected
+    match guard.kind:
+        case "tensor":
+            return "tensor", id(expected.type)
+        case "equal" | "is" if comparable(guard):
+            return ("equal",)
+        case "is" if held_weakly(expected):
+            return ("is",)
+    try:
+        return guard.kind, fingerprint(expected)
+    except Unsupported:
+        return guard.kind, id(expected)
+
+
+def comparable(guard: Guard) -> bool:
+    """Whether `type(x) is type(y) and x == y` says what the guard says."""
+    value = guard.expected
+    return (single(value) and not isinstance(value, enum.Enum)
+            or guard.kind == "equal" and plain(value))
+
+
+def in_bulk(names: Names, guards: Sequence[Guard], each: str) -> str:
+    """The condition that guards which are alike hold on a list."""
+    guard, expected = guards[0], [guard.expected for guard in guards]
+    match likeness(guard):
+        case ("tensor", _):
+            return on_tensors(names, guards, each)
+        case ("equal",):
+            values = names.listed(f"values_of_{each}", expected)
+            return ask(names, "equal", each, values)
+        case ("is",):
+            addresses = names.listed(f"ids_of_{each}",
+                                     [names.hold(x) for x in expected])
+            return f"[*map(id, {each})] == {addresses}"
+        case ("type", _):
+            kind = names.constant(expected[0].__name__, expected[0])
+            return ask(names, "exact", each, kind)
+        case ("length", _):
+            return ask(names, "sized", each, repr(expected[0]))
+        case ("contains", _):
+            key, there = expected[0]
+            key = names.literal("key", key)
+            return ask(names, "holding", each, key, repr(there))
+    x = names.fresh("x")
+    conditions = " and ".join(conditions_of(names, guard, x, ()))
+    return f"all([{conditions} for {x} in {each}])"
+
+
+def ask(names: Names, question: str, *arguments: str) -> str:
+    """The call of one of the questions about lists."""
+    function = getattr(questions(), question)
+    return f"{names.constant(question, function)}({', '.join(arguments)})"

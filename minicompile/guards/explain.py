@@ -157,7 +157,8 @@ def in_words(guard: Guard, x: object) -> Iterator[Failure]:
             names = ", ".join(f"`{source}`" for source in expected)
             yield Failure(guard, f"memory of {names}", "separate", "shared")
         case _:
-            yield Failure(guard, name, brief(expected), renewed(expected, x))
+            yield Failure(guard, name, brief(expected),
+                          renewed(expected, x))
 
 
 def presence(there: bool) -> tuple[str, str]:

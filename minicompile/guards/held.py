@@ -23,6 +23,9 @@ from ..core.graph import describe
 #: Classes and modules live as long as the program; hold them as they are.
 LASTING = (type, types.ModuleType, types.BuiltinFunctionType)
 
+#: What is longer as text gets a name.
+LONG = 300
+
 #: What is written by its name in torch.
 TORCH_NAMES = (torch.dtype, torch.device, torch.layout)
 
@@ -59,11 +62,16 @@ class Names:
 
     def literal(self, wish: str, value: object) -> str:
         """The value as Python text, or a name for it."""
-        if printable(value):
+        if printable(value) and len(repr(value)) <= LONG:
             return repr(value)
         if isinstance(value, TORCH_NAMES):
             wish = str(value).removeprefix("torch.")
         return self.constant(wish, value)
+
+    def listed(self, wish: str, values: list) -> str:
+        """A name for a list of values."""
+        self.values[name := self.fresh(wish)] = values
+        return name
 
     def hold(self, value: object) -> int:
         """id(value); the namespace is cleared when `value` dies."""

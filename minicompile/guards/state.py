@@ -23,6 +23,7 @@ SWITCHES: dict[str, Callable[[], object]] = {
     "deterministic": torch._C._get_deterministic_algorithms}
 
 any_autocast = torch._C._is_any_autocast_enabled
+modes = torch._C._len_torch_dispatch_stack
 
 
 def dual_level() -> bool:
@@ -34,7 +35,7 @@ def dual_level() -> bool:
 NEVER_ACTIVE: dict[str, Callable[[], object]] = {
     "a torch.func transform": torch._C._are_functorch_transforms_active,
     "a torch function mode": torch._C._is_torch_function_mode_enabled,
-    "a torch dispatch mode": torch._C._len_torch_dispatch_stack,
+    "a torch dispatch mode": modes,
     "forward-mode AD": dual_level}
 
 

@@ -1,23 +1,30 @@
 """The text of a check function.
 
 In: guards. Out: the function's source. Arguments are asked about first,
-then torch's switches, then what the arguments lead to, each place once
-and after what it is read through; siblings that look alike are asked
-about in one loop. Above a question stands the user's line it is for.
+then torch's switches, then level by level what the arguments lead to,
+each place once and after what it is read through. Places that look alike
+become one list, and are asked about together. Above a question stands the
+user's line it is for.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from operator import itemgetter
+from textwrap import wrap
 
-from ..core.guard import Guard
-from ..core.source import Constant, Item, Source
-from ..core.where import Where
-from .alike import Slots, fill, slot
-from .conditions import conditions_of
+from ..core.guard import GlobalState, Guard
+from ..core.source import Attribute, Constant, Item, Source
+from .conditions import (
+    ask,
+    conditions_of,
+    in_bulk,
+    likeness,
+    on_tensors,
+)
 from .held import Names
 
 #: Which kinds are asked first: cheap ones that often differ.
@@ -29,19 +36,19 @@ WIDTH = 76
 HEAD = "def check(L, F):\n    try:\n"
 TAIL = "        return True\n    except Exception:\n        return False\n"
 
-#: So many siblings that look alike are worth a loop.
+#: So many places that look alike are worth a list.
 MANY = 4
 
 
 def write(names: Names, guards: list[Guard]) -> str:
     """The source of `check(L, F)` that asks these guards."""
     places = Places(guards)
-    text = Text(names, places)
-    text.ask(sorted((guard for root in places.below[None]
-                     for guard in places.at[root]), key=rank))
+    text, roots = Text(names, places), places.below[None]
+    text.ask(sorted((guard for root in roots for guard in places.at[root]),
+                    key=rank))
+    text.settle()
     text.ask(guard for guard in guards if guard.kind == "state")
-    for root in places.below[None]:
-        text.reach(root)
+    text.descend(roots)
     text.ask(guard for guard in guards if others(guard))
     text.write()
     lines = [f"        {line}\n" for line in text.lines]
@@ -66,8 +73,8 @@ def others(guard: Guard) -> tuple[Source, ...]:
 class Places:
     """The sources as a tree.
 
-    `at` has a source's own guards, `below` what is read through it,
-    `mentions` how often the function will mention it.
+    `at` has a source's own guards, in asking order, `below` what is read
+    through it, `mentions` how often the function will mention it.
     """
 
     def __init__(self, guards: list[Guard]):
@@ -75,7 +82,7 @@ class Places:
         self.below: dict[Source | None, list[Source]] = defaultdict(list)
         self.mentions: Counter[Source] = Counter()
         self.known: set[Source] = set()
-        for guard in guards:
+        for guard in sorted(guards, key=rank):
             for source in (guard.source, *others(guard)):
                 if source is not None:
                     self.add(source)
@@ -83,7 +90,7 @@ class Places:
             if guard.source is not None and not others(guard):
                 self.at[guard.source].append(guard)
                 self.mentions[guard.source] += len(
-                    conditions_of(Slots(""), guard, "", ())) - 1
+                    conditions_of(Names({}), guard, "", ())) - 1
 
     def add(self, source: Source) -> None:
         """Make room for a source, below what it is read through."""
@@ -95,19 +102,40 @@ class Places:
             self.mentions[source.base] += 1
         self.below[source.base].append(source)
 
+    def families(self, sources: list[Source]) -> Iterable[list[Source]]:
+        """The sources, grouped by looking alike."""
+        families: dict[tuple, list[Source]] = defaultdict(list)
+        for source in sources:
+            families[self.looks(source)].append(source)
+        return families.values()
+
+    def looks(self, source: Source) -> tuple:
+        """All that will be asked there and below, but for the values."""
+        return (tuple(map(likeness, self.at[source])),
+                tuple((step(child), self.looks(child))
+                      for child in self.below[source]))
+
+
+def step(source: Source) -> Source:
+    """How the source is read from its base, whatever that is."""
+    return source if source.base is None else (
+        replace(source, owner=Constant("x", None)))
+
 
 @dataclass
 class Text:
     """The lines written so far, and the variable that holds each place.
 
     Conditions wait until something else is to be written, so that one
-    `if` asks all it can.
+    `if` asks all it can. Tensors wait for each other, to be asked about
+    in one go.
     """
 
-    names: Names | Slots
+    names: Names
     places: Places
     lines: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
+    tensors: dict[Source, Guard] = field(default_factory=dict)
     comment: str = ""
     variables: dict[Source, str] = field(default_factory=dict)
 
@@ -120,81 +148,148 @@ class Text:
     def ask(self, guards: Iterable[Guard]) -> None:
         """Return False unless all of these guards hold."""
         for guard in guards:
-            self.remark(guard.where)
+            if guard.kind == "tensor" and guard.source not in self.tensors:
+                self.tensors[guard.source] = guard
+                continue
+            self.remark(guard)
+            if guard.kind == "state":
+                self.write(*state_in_words(guard.expected))
             x = self.read(guard.source) if guard.source is not None else ""
             ys = tuple(map(self.read, others(guard)))
             self.waiting += conditions_of(self.names, guard, x, ys)
 
-    def remark(self, where: Where | None) -> None:
+    def settle(self) -> None:
+        """Ask about the tensors that wait, class by class."""
+        kinds: dict[type, list[Guard]] = defaultdict(list)
+        for guard in self.tensors.values():
+            kinds[guard.expected.type].append(guard)
+        self.tensors = {}
+        for guards in kinds.values():
+            values = [self.read(guard.source) for guard in guards]
+            self.write(*facts_in_words(guards))
+            each = f"[{', '.join(values)}]"
+            if len(each) > WIDTH // 2:
+                each = self.listing(self.names.fresh("these"), values)
+            self.waiting.append(on_tensors(self.names, guards, each))
+
+    def remark(self, guard: Guard) -> None:
         """Write down the user's line, unless it is the last one's."""
-        if where is None or isinstance(self.names, Slots):
+        where = guard.where
+        if where is None:
             return
-        comment = f"# {os.path.basename(where.file)}:{where.line}  "
-        comment = f"{comment}{where.text}"[:WIDTH - 8].rstrip()
-        if comment != self.comment:
-            self.write(comment)
-            self.comment = comment
+        line = comment(f"{os.path.basename(where.file)}:{where.line}  "
+                       f"{where.text}")
+        if line != self.comment:
+            self.write(line)
+            self.comment = line
 
-    def reach(self, source: Source) -> None:
-        """Ask about all that is read through `source`."""
-        for siblings in self.families(source):
-            if len(siblings) >= MANY:
-                self.loop(source, siblings)
-                continue
-            for child in siblings:
-                self.ask(sorted(self.places.at[child], key=rank))
-                self.reach(child)
+    def descend(self, level: list[Source]) -> None:
+        """Ask about all that is read through these places."""
+        while level:
+            families = self.places.families([
+                child for place in level
+                for child in self.places.below[place]])
+            level = [child for alike in families if len(alike) < MANY
+                     for child in alike]
+            for child in level:
+                self.ask(self.places.at[child])
+            self.settle()
+            for alike in families:
+                if len(alike) >= MANY:
+                    each = self.gather(alike)
+                    self.column(each, each, alike)
 
-    def families(self, source: Source) -> Iterable[dict[Source, Text]]:
-        """What is read through `source`, grouped by looking alike."""
-        below = self.places.below[source]
-        if len(below) < MANY or not isinstance(self.names, Names):
-            return [{child: self} for child in below]
-        families: dict[object, dict[Source, Text]] = defaultdict(dict)
-        for child in below:
-            text = self.of_one(child)
-            looks = "\n".join(text.lines) if type(child) is Item else child
-            families[looks][child] = text
-        return families.values()
+    def gather(self, alike: list[Source]) -> str:
+        """The variable of a list of the values at these places."""
+        first, bases = alike[0], {source.base for source in alike}
+        kind = next((guard.expected.__name__.lower() for guard
+                     in self.places.at[first] if guard.kind == "type"), "")
+        name = self.names.fresh(f"{kind}s" if kind else "these")
+        if len(bases) > 1 or {*map(type, alike)} != {Item}:
+            return self.listing(name, list(map(self.code, alike)))
+        base, keys = self.read(first.base), tuple(s.key for s in alike)
+        settled = {g.kind: g.expected for g in self.places.at[first.base]}
+        if settled.get("type") is dict and settled.get("keys") == keys:
+            self.write(f"{name} = [*{base}.values()]")
+            return name
+        get = self.names.listed(f"{name}_of", itemgetter(*keys))
+        self.write(f"{name} = [*{get}({base})]")
+        return name
 
-    def of_one(self, child: Source) -> Text:
-        """The text about `child` alone, with slots for every value."""
-        slots = Slots(str(child))
-        text = Text(slots, self.places)
-        text.variables[child] = slots.fresh(str(child))
-        text.ask(sorted(self.places.at[child], key=rank))
-        text.reach(child)
-        text.write()
-        return text
+    def listing(self, name: str, values: list[str]) -> str:
+        """The variable `name`, which holds a list of these values."""
+        self.write(f"{name} = [", *(f"    {each}," for each in values), "]")
+        return name
 
-    def loop(self, source: Source, siblings: dict[Source, Text]) -> None:
-        """Ask about siblings row by row."""
-        first = next(iter(siblings.values()))
-        key = self.names.fresh("key")
-        each = f"{slot(0)} = {self.read(source)}[{key}]"
-        body, columns = fill(self.names, "\n".join([each, *first.lines]),
-                             [text.names for text in siblings.values()])
-        columns = {key: [child.key for child in siblings], **columns}
-        table = self.names.fresh(f"rows_of_{source}")
-        self.names.values[table] = columns[key] if len(columns) == 1 else (
-            list(zip(*columns.values())))
-        self.write(f"for {', '.join(columns)} in {table}:",
-                   *(f"    {line}" for line in body.split("\n")))
+    def column(self, each: str, root: str, rows: Sequence[Source]) -> None:
+        """Ask about places that look alike; `each` lists their values."""
+        asked = list(zip(*map(self.places.at.__getitem__, rows)))
+        below = list(zip(*map(self.places.below.__getitem__, rows)))
+        if len(asked) + len(below) > 1 and each != root:
+            last = str(rows[0]).rsplit(".", 1)[-1]
+            each, value = self.names.fresh(f"{root}_{last}"), each
+            self.write(f"{each} = {value}")
+        for guards in asked:
+            self.remark(guards[0])
+            if guards[0].kind == "tensor":
+                self.write(*facts_in_words(guards))
+            self.waiting.append(in_bulk(self.names, guards, each))
+        for children in below:
+            self.column(self.read_all(children[0], each), root, children)
+
+    def read_all(self, child: Source, each: str) -> str:
+        """The list of what is read as `child` is, from each in a list."""
+        match child:
+            case Attribute():
+                return ask(self.names, "field", each, repr(child.name))
+            case Item():
+                return ask(self.names, "item", each, repr(child.key))
+        x = self.names.fresh("x")
+        code = replace(child, owner=Constant(x, None)).code()
+        return f"[{code} for {x} in {each}]"
 
     def read(self, source: Source) -> str:
         """The variable or expression for the value at `source`."""
-        if source in self.variables:
-            return self.variables[source]
-        code = source.code()
-        if source.base is not None:
-            base = Constant(self.read(source.base), None)
-            code = replace(source, owner=base).code()
-        if self.places.mentions[source] < 2:
-            return code
-        name = self.names.fresh(str(source))
-        self.write(f"{name} = {code}")
-        self.variables[source] = name
-        return name
+        if source not in self.variables:
+            code = self.code(source)
+            if self.places.mentions[source] < 2:
+                return code
+            self.variables[source] = self.names.fresh(str(source))
+            self.write(f"{self.variables[source]} = {code}")
+        return self.variables[source]
+
+    def code(self, source: Source) -> str:
+        """The expression that reads `source` from its base's variable."""
+        if source.base is None:
+            return source.code()
+        base = Constant(self.read(source.base), None)
+        return replace(source, owner=base).code()
+
+
+def facts_in_words(guards: Sequence[Guard]) -> list[str]:
+    """Comments that say what is expected of tensors."""
+    words = [f"{str(facts.dtype).removeprefix('torch.')} "
+             f"{tuple(facts.shape)}, strides {tuple(facts.stride)}, "
+             f"{facts.device}{', requires grad' * facts.requires_grad}"
+             for facts in (guard.expected for guard in guards)]
+    if len(guards) < MANY:
+        return [comment(f"{guard.source}: {each}")
+                for guard, each in zip(guards, words)]
+    return [comment(f"{count} of {each}") for each, count
+            in Counter(words).most_common(MANY)]
+
+
+def state_in_words(state: GlobalState) -> list[str]:
+    """A comment that says how the switches must stand."""
+    switches = (f"{switch.name} is {getattr(state, switch.name)}"
+                for switch in fields(state))
+    return [*map(comment, wrap(", ".join(switches), WIDTH - 10))]
+
+
+def comment(text: str) -> str:
+    """The text as one line of comment, whatever is in it."""
+    line = "".join(filter(str.isprintable, text))
+    return f"# {line[:WIDTH - 10].rstrip()}"
 
 
 def unless(conditions: list[str]) -> list[str]:

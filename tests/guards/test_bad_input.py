@@ -167,13 +167,17 @@ def test_names_that_python_or_the_text_uses(build):
 
 
 def test_strings_that_look_like_program_text(build):
-    texts = ["'", '"', "\\", "\n", "{x}", "\0 1\0", "%s", "', x) or True #"]
+    texts = ["a\nraise SystemExit", "a\r\fb", "'", '"', "\\", "\n", "{x}",
+             "\0 1\0", "%s", "', x) or True #"]
     check = build([Guard(Item(X, text), "equal", text) for text in texts],
                   {})
     table = {text: text for text in texts}
     assert check((table,), None)
     for text in texts:
         assert not check(({**table, text: "x"},), None)
+    named = build([tensor(Item(X, text, text), torch.zeros(2))
+                   for text in texts], {})
+    assert named((dict.fromkeys(texts, torch.zeros(2)),), None)
 
 
 def test_a_module_changed_by_another_thread(build):

@@ -47,22 +47,28 @@ def eager(world):
 
 
 @functools.cache
-def made():
-    """A world and its trace; every test undoes what it changes."""
+def world_with(questions):
+    """A world and its trace, the check asking in one way or the other."""
     world = World()
     return world, Reusable(world.call())
 
 
-def test_the_world_is_reusable_as_it_is():
-    world, kept = made()
+@pytest.fixture
+def made(questions):
+    """The world is made once; every test undoes what it changes."""
+    return world_with(questions)
+
+
+def test_the_world_is_reusable_as_it_is(made):
+    world, kept = made
     assert kept.check(*world.call())
     assert outcome(lambda: kept.run(world.call())) == eager(world)
 
 
 @pytest.mark.parametrize("name", ALTERING)
-def test_each_altering_change_is_noticed_and_named(name):
+def test_each_altering_change_is_noticed_and_named(made, name):
     random.seed(name)
-    world, kept = made()
+    world, kept = made
     before = eager(world)
     for _ in range(3):
         undo = ALTERING[name](world)
@@ -76,9 +82,9 @@ def test_each_altering_change_is_noticed_and_named(name):
 
 
 @pytest.mark.parametrize("name", UNRELATED)
-def test_each_unrelated_change_goes_unnoticed(name):
+def test_each_unrelated_change_goes_unnoticed(made, name):
     random.seed(name)
-    world, kept = made()
+    world, kept = made
     undo = UNRELATED[name](world)
     try:
         assert not kept.check.explain(*world.call())
@@ -89,10 +95,10 @@ def test_each_unrelated_change_goes_unnoticed(name):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_random_changes(seed):
+def test_random_changes(made, seed):
     """100 rounds of up to four changes, against what eager gives."""
     random.seed(seed)
-    world, kept = made()
+    world, kept = made
     changes = {**ALTERING, **UNRELATED}
     for number in range(100):
         names = random.sample(list(changes), random.randint(1, 4))

@@ -1,5 +1,6 @@
 """A small program with much to rely on, and ways to change it."""
 
+import collections
 import copy
 import random
 import types
@@ -102,6 +103,31 @@ def put_part(module, name, part):
     old = getattr(module, name)
     setattr(module, name, part)
     return lambda: setattr(module, name, old)
+
+
+def transpose(tensor):
+    """Other strides over the same memory."""
+    return put_data(tensor, tensor.data.t())
+
+
+def put_class(thing, kind):
+    old, thing.__class__ = type(thing), kind
+    return lambda: setattr(thing, "__class__", old)
+
+
+def put_dict(thing):
+    old, thing.__dict__ = thing.__dict__, dict(thing.__dict__)
+    return lambda: setattr(thing, "__dict__", old)
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+class Swapped(dict):
+    def __getitem__(self, key):
+        return super().__getitem__(key) * 2
 
 
 def flip_grad(parameter):
@@ -207,6 +233,18 @@ ALTERING = {
         w.net.head.weight, torch.randn(random.choice([1, 3, 5]), 4)),
     "weight strides": lambda w: put_data(
         block(w).linear.weight, torch.randn(4, 4).t()),
+    "weight transposed where it is": lambda w: transpose(
+        block(w).linear.weight),
+    "weight as integers": lambda w: put(
+        block(w).linear._parameters, "weight", nn.Parameter(
+            block(w).linear.weight.data.view(torch.int32), False)),
+    "a tensor for a weight": lambda w: put(
+        block(w).linear._parameters, "weight",
+        torch.randn(4, 4, requires_grad=True)),
+    "another class": lambda w: put_class(block(w).linear, Doubled),
+    "parameters in a subclass of dict": lambda w: put(
+        block(w).linear, "_parameters", Swapped(
+            block(w).linear._parameters)),
     "bias to none": lambda w: put(block(w).linear._parameters, "bias", None),
     "new bias": lambda w: put(w.net.head._parameters, "bias",
                               nn.Parameter(torch.ones(2))),
@@ -248,6 +286,11 @@ UNRELATED = {
     "another weight": lambda w: put(
         block(w).linear._parameters, "weight",
         nn.Parameter(torch.randn(4, 4))),
+    "fresh dict of parameters": lambda w: put(
+        block(w).linear, "_parameters", dict(block(w).linear._parameters)),
+    "fresh dict of hooks": lambda w: put(
+        block(w), "_forward_hooks", collections.OrderedDict()),
+    "fresh __dict__": lambda w: put_dict(block(w)),
     "gradients": lambda w: (w.net(w.x).sum().backward(),
                             lambda: w.net.zero_grad())[1],
     "a copy of the model": lambda w: put(w, "net", copy.deepcopy(w.net)),

@@ -1,0 +1,75 @@
+"""Questions about many objects at once, in Python.
+
+In: a list of objects, one for each place that looks alike. Out: the
+values found in all of them, or whether all are as expected. This is what
+the questions mean; native.py has the same ones compiled, and they are
+used where there is a C++ compiler. `x`, `y` is one object, and what it is
+expected to be.
+PyTorch's are the LeafGuards in torch/csrc/dynamo/guards.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from ..core.guard import TensorFacts
+
+#: Each object with what is expected of it.
+pairs = partial(zip, strict=True)
+
+
+def field(objects: list, name: str) -> list:
+    """That attribute of every object."""
+    return [getattr(x, name) for x in objects]
+
+
+def item(containers: list, key: object) -> list:
+    """What every container has at the key."""
+    return [x[key] for x in containers]
+
+
+def exact(objects: list, kind: type) -> bool:
+    """Whether each is of that class, and of no subclass."""
+    return all(type(x) is kind for x in objects)
+
+
+def sized(containers: list, length: int) -> bool:
+    """Whether each has that many items."""
+    return all(len(x) == length for x in containers)
+
+
+def holding(containers: list, key: object, there: bool) -> bool:
+    """Whether the key is in all of them, or in none."""
+    return all((key in x) is there for x in containers)
+
+
+def equal(objects: list, expected: list) -> bool:
+    """Whether each is of the type and value of a plain constant."""
+    return all(type(x) is type(y) and x == y
+               for x, y in pairs(objects, expected))
+
+
+def answers(questions: list[Callable], expected: list) -> bool:
+    """Whether each function returns the very object expected."""
+    return all(ask() is y for ask, y in pairs(questions, expected))
+
+
+def tensors(objects: list, kind: type, expected: list) -> bool:
+    """Whether each is a tensor of that class with metadata as expected."""
+    return exact(objects, kind) and all(
+        metadata(x) == y for x, y in pairs(objects, expected))
+
+
+def metadata(x: torch.Tensor) -> tuple:
+    """What decides how a kernel reads the tensor, with its lazy bits."""
+    return (x.dtype, x.device, x.layout, x.is_neg(), x.is_conj(),
+            x.requires_grad, x.shape, x.stride())
+
+
+def described(facts: TensorFacts) -> tuple:
+    """The metadata of a tensor of which these are the facts."""
+    return (facts.dtype, facts.device, torch.strided, False, False,
+            facts.requires_grad, tuple(facts.shape), tuple(facts.stride))

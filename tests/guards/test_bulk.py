@@ -1,0 +1,188 @@
+"""Questions about lists: compiled or in Python, the answers agree."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from minicompile.core.guard import Guard
+from minicompile.core.source import Attribute, Item
+from minicompile.guards import bulk, native
+from tests.guards.say import STATE, X, facts, tensor
+from tests.guards.test_bad_input import BAD, Liar
+from tests.guards.test_check import OTHER_TENSORS, base
+
+
+class Plain:
+    shared = "of the class"
+
+    def __init__(self):
+        self.own = self.hidden = 1
+
+
+class Hidden(Plain):
+    hidden = property(lambda self: 2, lambda self, value: None)
+
+
+class Late(Plain):
+    def __getattr__(self, name):
+        return f"no {name}"
+
+
+class First(Plain):
+    def __getattribute__(self, name):
+        return f"always {name}"
+
+
+class Meta(type):
+    def __eq__(cls, other):
+        return True
+
+    def __hash__(cls):
+        return hash(Plain)
+
+
+class Posing(Plain, metaclass=Meta):
+    pass
+
+
+class Slots:
+    __slots__ = ("own",)
+
+
+class Broken:
+    @property
+    def own(self):
+        raise AttributeError("mine")
+
+
+def outcome(ask, *arguments):
+    """What a question gives; an error means no, whatever its kind."""
+    try:
+        return ask(*arguments)
+    except Exception:
+        return Exception
+
+
+THINGS = [Plain(), Hidden(), Late(), First(), Posing(), Slots(), Broken(),
+          Plain, torch, nn.Linear(1, 1), 3, "ab", None,
+          {"a": 1}, {}, [1], (1, 2), *(make() for make in BAD)]
+
+
+@pytest.mark.parametrize("question, arguments", [
+    *(("field", (name,)) for name in (
+        "own", "hidden", "shared", "__dict__", "missing", "training")),
+    *(("item", (key,)) for key in ("a", 0, 7)), ("exact", (Plain,)),
+    ("sized", (2,)), ("holding", ("a", True)), ("holding", ("a", False))])
+def test_both_ways_agree_about_every_thing(questions, question, arguments):
+    for some in ([one] for one in THINGS):
+        found, meant = (outcome(getattr(way, question), some, *arguments)
+                        for way in (questions, bulk))
+        assert type(found) is type(meant)
+        if type(meant) is not list or type(meant[0]) is not Liar:
+            assert found == meant
+    mixed = [THINGS[0], THINGS[1], THINGS[0], THINGS[2]]
+    assert outcome(getattr(questions, question), mixed, *arguments) == (
+        outcome(getattr(bulk, question), mixed, *arguments))
+
+
+def test_equal_wants_the_type_too(questions):
+    values = [0, 1, True, False, 1.0, "1", b"1", None, torch.float32]
+    for x, y in itertools.product(values, values):
+        assert questions.equal([x], [y]) == (x is y)
+    assert not questions.equal([Liar()], [1])
+    assert questions.equal([], [])
+
+
+def test_answers_are_compared_as_objects(questions):
+    ask = [torch.is_grad_enabled, torch.get_default_dtype]
+    assert questions.answers(ask, [True, torch.float32])
+    assert not questions.answers(ask, [True, torch.float64])
+    with torch.no_grad():
+        assert not questions.answers(ask, [True, torch.float32])
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("change", OTHER_TENSORS)
+@pytest.mark.parametrize("at", [0, 3, 9])
+def test_one_other_tensor_among_many_is_noticed(build, change, at):
+    xs = [base() for _ in range(10)]
+    check = build([tensor(Item(X, n), x) for n, x in enumerate(xs)], {})
+    assert check((xs,), None)
+    xs[at] = OTHER_TENSORS[change]()
+    assert not check((xs,), None)
+
+
+@pytest.mark.parametrize("dtype", [
+    torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.bool,
+    torch.complex64, torch.float8_e4m3fn, torch.float8_e5m2, torch.int64])
+def test_dtypes_are_told_apart(questions, dtype):
+    x = torch.zeros(3, 2, dtype=dtype)
+    assert questions.metadata(x) == questions.described(facts(x))
+    for other in (torch.float32, torch.uint8, torch.bfloat16, torch.int64):
+        same = questions.tensors([torch.zeros(3, 2, dtype=other)], torch.Tensor,
+                                 [questions.described(facts(x))])
+        assert same == (other is dtype)
+
+
+class Lying(torch.Tensor):
+    """Answers every question about itself with the number 64."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return 64
+
+
+class LyingMode(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return 64
+
+
+def test_a_tensor_class_or_mode_that_lies(build):
+    check = build([STATE, *(tensor(Item(X, n), base()) for n in range(5))],
+                  {})
+    xs = [base() for _ in range(5)]
+    assert check((xs,), None)
+    with LyingMode():
+        assert not check((xs,), None)
+    xs[2] = base().as_subclass(Lying)
+    assert not check((xs,), None)
+
+
+def test_a_class_that_takes_over_an_attribute_is_noticed(build):
+    class Layer(nn.Module):
+        pass
+
+    layers = [Layer() for _ in range(6)]
+    check = build([guard for n in range(6) for guard in (
+        Guard(Item(X, n), "type", Layer),
+        Guard(Attribute(Item(X, n), "training"), "equal", True))], {})
+    assert check((layers,), None)
+    Layer.training = property(lambda self: False)
+    assert not check((layers,), None)
+    del Layer.training
+    Layer.__getattribute__ = lambda self, name: 1
+    assert not check((layers,), None)
+    del Layer.__getattribute__
+    assert check((layers,), None)
+
+
+def test_without_a_compiler_they_are_asked_in_python(monkeypatch, tmp_path):
+    monkeypatch.setenv("MINICOMPILE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert native.questions.__wrapped__() is bulk
+    monkeypatch.setenv("CXX", "false")
+    assert native.questions.__wrapped__() is bulk
+
+
+class NoTensor:
+    """Does not begin as a tensor does."""
+
+    def __init__(self, x):
+        self._cdata = x._cdata
+
+
+def test_another_layout_of_tensors_is_noticed(monkeypatch):
+    monkeypatch.setattr(native, "KINDS", (torch.Tensor, NoTensor))
+    assert native.questions.__wrapped__() is bulk
