@@ -12,8 +12,9 @@ import keyword
 import re
 import textwrap
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
 
 import torch
@@ -52,14 +53,17 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
     Raises CompilerMissing without a compiler, and BackendError for a
     kernel that does not compile, naming its graph nodes and line.
     """
-    source = Text(schedule, options).program()
+    text = Text(schedule, options)
+    source = text.program()
     path = store(source, ".py")
     names = {"__name__": f"minicompile_{path.stem}", "__file__": str(path)}
     try:
         exec(compile(source, str(path), "exec"), names)
     except BackendError as error:
         raise _blamed(schedule, error) from error
-    names.update(schedule.constants)
+    names.update(text.given)
+    names.update({text.names[name]: value
+                  for name, value in schedule.constants.items()})
     return Program(source, path, names["call"], schedule.kernels)
 
 
@@ -79,10 +83,11 @@ def printer_for(device: torch.device, options: Options) -> Printer:
     return TritonPrinter(options, device)
 
 
-#: Names that the program uses for itself.
-OURS = frozenset("""aten torch empty_strided in_layout random_tensor call
-    time_alone inputs function load library stream stream_of
-    """.split()) | set(keyword.kwlist)
+#: What a program uses of tensors.py.
+HELPERS = ("as_tuple", "in_layout", "random_tensor", "time_alone")
+#: Names that a buffer must not have.
+OURS = frozenset("""aten torch empty_strided call inputs function load
+    library stream stream_of""".split()).union(HELPERS, keyword.kwlist)
 
 #: Operators that `torch` has under the same name: called half as dear.
 #: The results of the first line are always laid out row by row.
@@ -92,10 +97,15 @@ DIRECT = (*ROW_MAJOR, "convolution", "embedding")
 
 @dataclass(frozen=True)
 class Text:
-    """A schedule being written as a program."""
+    """A schedule being written as a program.
+
+    `given` collects what no text can name, such as a subgraph that an
+    operator takes; the program gets it, by name, when it is loaded.
+    """
 
     schedule: Schedule
     options: Options
+    given: dict[str, object] = field(default_factory=dict)
 
     @cached_property
     def merged(self) -> dict[str, Kernel]:
@@ -123,24 +133,23 @@ class Text:
 
     def program(self) -> str:
         """The whole file."""
-        return "\n\n\n".join(filter(None, (
-            self.head(), *self.definitions(), self.call(), self.alone()
-        ))) + "\n"
+        body = [*self.definitions(), self.call(), self.alone()]
+        return "\n\n\n".join([self.head("".join(body)), *body]) + "\n"
 
-    def head(self) -> str:
-        """What the program does, and its imports."""
+    def head(self, body: str) -> str:
+        """What the program does, and what the body needs."""
         kernels, externs = self.schedule.kernels, self.schedule.externs
-        given = ", ".join(describe(b) for b in self.schedule.inputs if b)
+        inputs = ", ".join(describe(b) for b in self.schedule.inputs if b)
+        used = [name for name in HELPERS if f"{name}(" in body]
         constants = [
             f"# {self.names[name]}: {describe(value)}, given by who loads it"
             for name, value in self.schedule.constants.items()]
         return "\n".join([
             f'"""{len(kernels)} of our kernels, {len(externs)} operators.',
-            "", *fill(f"Inputs: {given or 'none'}.", 79), '"""', "",
+            "", *fill(f"Inputs: {inputs or 'none'}.", 79), '"""', "",
             "import torch", "from torch import empty_strided", "",
-            "from minicompile.emit.tensors import (",
-            "    in_layout, random_tensor, time_alone)",
-            *filter(None, (p.prelude() for p in self.printers.values())),
+            *(p.prelude() for p in self.printers.values()),
+            f"from minicompile.emit.tensors import {', '.join(used)}",
             "", "aten = torch.ops.aten", *constants])
 
     def definitions(self) -> list[str]:
@@ -188,11 +197,11 @@ class Text:
         """The call of an operator, its results in the right layout."""
         arguments = [self.value(a) for a in step.args] + [
             f"{key}={self.value(a)}" for key, a in step.kwargs.items()]
-        text = f"{called(step.target)}({', '.join(arguments)})"
+        text = f"{self.called(step.target)}({', '.join(arguments)})"
         names = [self.names[b.name] if b else "_" for b in step.outputs]
         if any(step.outputs):
-            one = returns_one(step.target)
-            text = f"{names[0] if one else listed(names)} = {text}"
+            text = (f"{names[0]} = {text}" if returns_one(step.target)
+                    else f"{listed(names)} = as_tuple({text})")
         lines = [text]
         if operator_name(step.target) in ROW_MAJOR:
             return comment(step) + lines
@@ -203,6 +212,15 @@ class Text:
                          f"{numbers(buffer.stride)})")
         return comment(step) + lines
 
+    def called(self, target: Callable) -> str:
+        """How the program names an operator."""
+        if not isinstance(target, torch._ops.OpOverload):
+            return self.name_of(target)
+        name = operator_name(target)
+        if name in DIRECT:
+            return f"torch.{name}"
+        return str(target) if name else f"torch.ops.{target}"
+
     def value(self, argument: object) -> str:
         """An argument or a result as Python."""
         match argument:
@@ -212,9 +230,19 @@ class Text:
                 return f"[{', '.join(map(self.value, argument))}]"
             case torch.device():
                 return f'torch.device("{argument}")'
-            case float():
+            case float() if not isfinite(argument):
                 return f'float("{argument}")'
-        return repr(argument)
+            case None | bool() | int() | float() | complex() | str():
+                return repr(argument)
+            case torch.dtype() | torch.layout() | torch.memory_format():
+                return repr(argument)
+        return self.name_of(argument)
+
+    def name_of(self, thing: object) -> str:
+        """The name under which the program is given an object."""
+        name = f"given_{len(self.given)}"
+        self.given[name] = thing
+        return name
 
     def view(self, view: View) -> str:
         """A buffer's tensor, seen through a View unless it is as such."""
@@ -323,18 +351,10 @@ def operator_name(target: Callable) -> str:
     return parts[1] if parts[0] == "aten" and len(parts) > 1 else ""
 
 
-def called(target: Callable) -> str:
-    """How the program names an operator."""
+def returns_one(target: Callable) -> bool:
+    """Whether the operator is known to return a tensor, no tuple."""
     if not isinstance(target, torch._ops.OpOverload):
-        raise BackendError(f"{target} is no operator of PyTorch")
-    name = operator_name(target)
-    if name in DIRECT:
-        return f"torch.{name}"
-    return str(target) if name else f"torch.ops.{target}"
-
-
-def returns_one(target: torch._ops.OpOverload) -> bool:
-    """Whether the operator returns a tensor, and no tuple or list."""
+        return False
     results = target._schema.returns
     return len(results) == 1 and "List" not in str(results[0].type)
 

@@ -23,6 +23,11 @@ def in_layout(tensor: torch.Tensor, shape: tuple[int, ...],
     return fresh.copy_(tensor)
 
 
+def as_tuple(result: object) -> tuple:
+    """What an operator returns, as a tuple of its results."""
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
 def random_tensor(shape: tuple[int, ...], stride: tuple[int, ...],
                   dtype: torch.dtype, device: str) -> torch.Tensor:
     """Random numbers in this layout; 0 and 1 if they are whole."""

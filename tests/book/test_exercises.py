@@ -1,9 +1,11 @@
-"""Chapter 0's exercises: `ANSWERS=mine.py pytest tests/book -k 0_1`."""
+"""Exercises of chapters 0 and 8: `ANSWERS=mine.py pytest … -k 0_1`."""
+
+import time
 
 import torch
 from torch import fx
 
-import minicompile
+import minicompile.report
 from chapters._book.running import block, inputs
 from tests.book.answers import answer
 
@@ -52,3 +54,28 @@ def test_0_3_a_backend_of_your_own():
     assert backend.counts["matmul"] == 1
     assert backend.counts["layer_norm"] == 1
     assert sum(backend.counts.values()) == 4
+
+
+def test_8_1_a_fair_watch():
+    compare = answer("8.1", "compare")
+    order = []
+
+    def call(name, first, later):
+        def run():
+            time.sleep(later if name in order else first)
+            order.append(name)
+        return run
+
+    found = compare({"a": call("a", 0.05, 0.004),
+                     "b": call("b", 0.05, 0.012)}, 5)
+    assert 0.003 < found["a"] < found["b"] < 0.05
+    assert order[-4:] in (["a", "b"] * 2, ["b", "a"] * 2)
+
+
+def test_8_2_who_made_this_kernel():
+    kernel_of = answer("8.2", "kernel_of")
+    report = minicompile.report.explain(block)(*inputs())
+    forward, backward = report.kernels
+    assert kernel_of(report, "erf") == forward.name
+    assert kernel_of(report, "mul_12") == backward.name
+    assert kernel_of(report, "mm") is None

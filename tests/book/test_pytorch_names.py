@@ -13,7 +13,7 @@ from chapters._book import pages
 TORCH = Path(find_spec("torch").origin).parents[1]
 PAGES = sorted((pages.ROOT / "chapters").rglob("*.md"))
 SOURCES = sorted((pages.ROOT / "minicompile").rglob("*.py"))
-_CITED = re.compile(r"\btorch/[\w/]+\.py(?::[A-Za-z_][\w.]*)?")
+_CITED = re.compile(r"\btorch/[\w/]+\.pyi?\b(?::[A-Za-z_]\w*(?:\.\w+)*)?")
 _ROW = re.compile(r"^\| *`(?P<ours>minicompile[\w./]*)` *\|"
                   r" *`(?P<theirs>torch/[^`]+)` *\|", re.M)
 

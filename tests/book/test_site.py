@@ -45,14 +45,18 @@ def test_links_to_nowhere_are_found(tmp_path):
 
 @pytest.mark.slow
 def test_the_book_builds_strictly_and_asks_nothing(tmp_path):
-    pytest.importorskip("mkdocs")
-    pytest.importorskip("material")
-    built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict",
-         "--site-dir", str(tmp_path / "site")],
-        cwd=pages.ROOT, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": ".", "NO_MKDOCS_2_WARNING": "1"})
-    assert built.returncode == 0, built.stderr
-    wrong = [*site.requests(tmp_path / "site"), *site.broken(
-        tmp_path / "site")]
-    assert wrong == []
+    """CI has just built it and says where: BUILT_SITE."""
+    folder = os.environ.get("BUILT_SITE")
+    if folder is None:
+        pytest.importorskip("mkdocs")
+        pytest.importorskip("material")
+        folder = tmp_path / "site"
+        built = subprocess.run(
+            [sys.executable, "-m", "mkdocs", "build", "--strict",
+             "--site-dir", str(folder)],
+            cwd=pages.ROOT, capture_output=True, text=True, env={
+                **os.environ, "PYTHONPATH": ".", "NO_MKDOCS_2_WARNING": "1"})
+        assert built.returncode == 0, built.stderr
+    folder = pages.ROOT / folder
+    assert (folder / "index.html").exists()
+    assert [*site.requests(folder), *site.broken(folder)] == []

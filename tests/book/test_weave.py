@@ -141,6 +141,21 @@ def test_mentions_link_to_the_one_place_that_shows_them(book):
     assert f'<a href="one.html#{part}.first">first</a>' in html
 
 
+def test_links_in_code_follow_imports_and_leave_locals_alone(book):
+    root = book(one="@show minicompile.part.things.first\n",
+                two="@show minicompile.use\n")
+    (root / "minicompile" / "part" / "__init__.py").write_text(
+        "from .things import first\n")
+    (root / "minicompile" / "use.py").write_text(
+        "from . import part\nfrom .part import things\n"
+        "def use(things):\n    return part.first(things)\n"
+        "value = things.first\n")
+    html = convert(root, "two.md")
+    link = '<a href="one.html#minicompile.part.things.first">first</a>'
+    assert html.count(link) == 2
+    assert html.count("<a href") == 2
+
+
 def test_show_inside_a_fence_stays_text(book):
     root = book(one="```text\n@show minicompile.part.things.first\n```\n")
     assert "@show" in convert(root, "one.md")

@@ -242,11 +242,19 @@ def test_without_a_compiler_it_says_how_to_get_one(monkeypatch):
         build.compiler.cache_clear()
 
 
-def test_an_operator_that_is_none_is_refused():
+def test_what_no_text_can_name_is_given_to_the_program():
     x, y = buffer("x", 4), buffer("y", 4)
-    steps = [Extern(torch.nn.functional.relu, (view(x),), {}, (y,))]
-    with pytest.raises(BackendError, match="relu"):
-        emit.emit(schedule([x], steps, [view(y)]))
+    thing, called = object(), []
+
+    def operator(tensor, what):
+        called.append(what)
+        return tensor + 1
+
+    steps = [Extern(operator, (view(x), thing), {}, (y,))]
+    given = torch.randn(4)
+    (got,) = emit.emit(schedule([x], steps, [view(y)])).run([given])
+    torch.testing.assert_close(got, given + 1)
+    assert called == [thing]
 
 
 def test_the_options_choose_the_printer():
