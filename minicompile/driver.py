@@ -178,10 +178,11 @@ class Cache:
                    self.entries[0].check.explain(locals, self.function)]
         for reason in reasons:
             log.show("recompiles", reason)
-        if len(self.entries) >= self._options().recompile_limit:
-            text = "\n".join([f"{self.name} was compiled {len(self.entries)} "
-                              "times, which is the recompile_limit; last:",
-                              *reasons])
+        count = len(self.entries)
+        if count >= self._options().recompile_limit:
+            text = "\n".join([
+                f"{self.name} was compiled {count} times, which is the "
+                "recompile_limit; last:", *reasons])
             if self.settings.fullgraph:
                 raise RecompileLimit(text)
             raise Unsupported("recompile limit", text)
@@ -272,7 +273,8 @@ def make_bind(function: types.FunctionType) -> Callable:
     """
     code, flags = function.__code__, function.__code__.co_flags
     names = code.co_varnames
-    first, last = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    first = code.co_argcount
+    last = first + code.co_kwonlyargcount
     rest = names[last:last + bool(flags & inspect.CO_VARARGS)]
     others = names[last + len(rest):][:bool(flags & inspect.CO_VARKEYWORDS)]
     parameters = list(names[:first])

@@ -57,12 +57,6 @@ def call_left_alone(x):
     return left_alone(x * 2)
 
 
-def make_a_class(x):
-    class Pair:
-        scale = 2
-    return x * Pair.scale
-
-
 def fail_midway(x):
     y = x * 2
     if y.dim() != 2:
@@ -125,6 +119,6 @@ def first(x):
 
 EXAMPLES = (ask_a_value, take_a_number, count_by_values, print_a_line,
             leave_for_numpy, read_the_clock, seed_again, ask_for_a_break,
-            call_left_alone, make_a_class, fail_midway, take_a_sparse,
+            call_left_alone, fail_midway, take_a_sparse,
             set_a_global_tensor, read_a_version, differentiate,
             look_at_locals, without_end)

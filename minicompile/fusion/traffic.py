@@ -42,8 +42,9 @@ def kernel_traffic(kernel: Kernel,
         for load in loop.loads:
             places.setdefault(load.buffer, set()).add(load.index)
     read = {name: sum(map(touched, places[name])) for name in kernel.read}
-    return sum(min(n, (sizes or {}).get(name, n)) for name, n in read.items()
-               ) + sum(map(memory, written_by(kernel)))
+    most = sizes or {}
+    return (sum(min(n, most.get(name, n)) for name, n in read.items())
+            + sum(map(memory, written_by(kernel))))
 
 
 def call_traffic(call: Extern) -> int:

@@ -13,7 +13,6 @@ import dataclasses
 import difflib
 import enum
 import fnmatch
-import fractions
 import functools
 import graphlib
 import heapq

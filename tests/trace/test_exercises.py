@@ -2,6 +2,8 @@
 
 import torch
 
+import minicompile
+from chapters._book import breaking
 from minicompile.core.errors import Unsupported
 from minicompile.trace import rules, trace
 from tests.book.answers import answer

@@ -8,7 +8,7 @@ import torch
 
 import minicompile
 from minicompile.core.errors import Unsupported
-from minicompile.trace import calls, trace
+from minicompile.trace import native, trace
 
 from .conftest import entry
 
@@ -86,7 +86,7 @@ def test_a_users_hash_is_not_run_unseen(look):
 
 
 @pytest.mark.parametrize("show", [
-    repr, str, "{}".format, lambda a: f"{a}", lambda a: "%s" % (a,)])
+    repr, str, "{}".format, lambda a: f"{a}", lambda a: "%s" % (a,)])  # noqa: UP031
 def test_what_is_printed_was_read(show):
     def f(x, a):
         return x, show([a])
@@ -155,7 +155,7 @@ def test_our_own_failure_is_not_the_programs(monkeypatch):
         except KeyError:
             return x * 0
 
-    monkeypatch.setattr(calls, "_native_bound", broken)
+    monkeypatch.setattr(native, "run", broken)
     with pytest.raises(Unsupported) as error:
         trace(f, (X,))
     assert error.value.kind == "internal"
