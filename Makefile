@@ -4,6 +4,7 @@
 #   make book    the book, in site/index.html
 #   make serve   the book, rebuilt while you edit
 #   make check   what CI runs: lint, tests, the book's own checks
+#   make matrix  the tests on another Python: make matrix PYTHON=python3.13
 # ARGS goes to the command: make tour ARGS="--model mlp --stage fusion"
 #                           make test ARGS="tests/guards -x"
 
@@ -15,7 +16,7 @@ TORCH  ?= torch==2.13.0
 RUN    := $(VENV)/bin/python
 MKDOCS := NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(RUN) -m mkdocs
 
-.PHONY: tour test book serve check clean
+.PHONY: tour test book serve check matrix clean
 
 tour: $(VENV)/.stamp-tour
 	$(RUN) -m minicompile $(ARGS)
@@ -33,8 +34,13 @@ serve: $(VENV)/.stamp-book
 check:
 	bash .ci/run
 
+# An environment for each version, beside the usual one.
+VERSION = import sys; print("%d.%d" % sys.version_info[:2])
+matrix:
+	$(MAKE) test VENV=.venv-$$($(PYTHON) -c '$(VERSION)')
+
 clean:
-	rm -rf $(VENV) site build *.egg-info
+	rm -rf $(VENV) .venv-* site build *.egg-info
 
 # An environment with torch: the one that Python has already, or TORCH.
 $(VENV)/.stamp-torch:

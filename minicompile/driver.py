@@ -27,7 +27,7 @@ from .core.errors import (BackendError, OptionError, RecompileLimit,
 from .core.options import make_options
 from .guards import Check, build_check
 from .pipeline import BACKENDS, Lowered, list_backends, lower
-from .trace import Continuation, Trace, trace
+from .trace import Continuation, GraphBreak, Trace, trace
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Cache:
         self.refused: set[tuple[type, ...]] = set()
         self.continuations: dict[types.FunctionType, Callable] = {}
         if self.root is self:
-            self._stats = Stats()
+            self._stats, self.breaks = Stats(), []
 
     def goes_on(self, continuation: Continuation) -> Callable:
         """What compiles a continuation: the same one for the same place."""
@@ -134,6 +134,7 @@ class Cache:
             except Unsupported as refusal:
                 if self.settings.fullgraph:
                     raise
+                self.root.breaks.append(GraphBreak.of(refusal))
                 self._run_eager(kinds, refusal.kind, refusal.text())
             except BackendError as failure:
                 if not self._options().suppress_errors:
@@ -163,6 +164,7 @@ class Cache:
         stats.graphs += bool(operations(traced.graph) or self.root is self
                              and not traced.breaks)
         stats.graph_breaks += len(traced.breaks)
+        self.root.breaks += traced.breaks
         for found in traced.breaks:
             log.show("graph_breaks", str(found))
         if lowered.fallback:

@@ -12,6 +12,7 @@ import statistics
 import time
 
 import torch
+import transformers
 
 from chapters._book.running import block, inputs
 from chapters.measure.timing import save
@@ -30,6 +31,17 @@ def cases():
     yield "block", block, inputs()
     for name in ("mlp", "gpt", "resnet"):
         yield name, *models.build(name)
+    yield "llama", *llama()
+
+
+def llama():
+    """transformers' Llama of 16 layers and tiny width, (model, inputs)."""
+    config = transformers.LlamaConfig(
+        vocab_size=100, hidden_size=16, intermediate_size=32,
+        num_hidden_layers=16, num_attention_heads=4, num_key_value_heads=2,
+        use_cache=False)
+    return transformers.LlamaForCausalLM(config).eval(), (
+        torch.arange(14).view(2, 7),)
 
 
 def count(target, args) -> dict:

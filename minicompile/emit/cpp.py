@@ -30,15 +30,13 @@ from .cpp_ops import DEAR, TYPES, enclosed, held, repeated
 from .cpp_text import element, expression, names, place, read, stored
 from .nest import coefficient, simplify
 from .printer import failure
-from .shape import BLOCK, PARTS, Shape, shape
+from .shape import PARTS, Shape, shape
 from .stages import Fold, Local, Stage, Store, homes, kept, shared, stages
 
 #: How many elements of scratch the stack holds.
 ON_STACK = 1 << 13
 #: How long a row can be for the next one to be fetched beside it.
 FETCHED = 1 << 12
-#: How many rows of lanes are summed as float before doubles take over.
-LANE_BLOCK = 256
 
 
 def function(kernel: Kernel) -> str:
@@ -85,7 +83,8 @@ class Writer:
                      for name in self.kernel.written]
         joined = ",\n        ".join(pointers)
         loops = [(variable, 1) for variable in self.shape.rows]
-        loops += [(variable, self.shape.block) for variable in self.blocked]
+        loops += [(variable, self.shape.block)
+                  for variable in self.shape.blocked]
         with ExitStack() as opened:
             opened.enter_context(self.out.block(
                 f'extern "C" void {self.kernel.name}(\n        {joined})'))
@@ -101,14 +100,6 @@ class Writer:
     def names(self) -> dict[str, str]:
         """What each buffer is called in C++."""
         return names((*self.kernel.read, *self.kernel.written))
-
-    @cached_property
-    def blocked(self) -> tuple[Variable, ...]:
-        """The variables of the row that run in blocks."""
-        given = (self.shape.tile, self.shape.inner
-                 if self.shape.lanes else None)
-        return tuple(v for v in given
-                     if v and int(v.size) > self.shape.block)
 
     def row(self) -> None:
         """A row, or a block of rows: its stages, one after the other."""
@@ -135,7 +126,7 @@ class Writer:
         inner = self.shape.inner
         if not self.shape.lanes:
             return ""
-        return f"[{inner} - {inner}_]" if inner in self.blocked else (
+        return f"[{inner} - {inner}_]" if inner in self.shape.blocked else (
             f"[{inner}]")
 
     @contextmanager
@@ -220,27 +211,14 @@ class Writer:
             self.out.add(stored(store, value, self.names))
         return texts
 
-    @cached_property
-    def groups(self) -> list[tuple[Variable, int]]:
-        """The loops around those that one accumulator sees, with steps.
-
-        Long loops are cut in blocks, so that no long sum is a chain of
-        small additions to a large number.
-        """
-        *outer, last = (self.shape.reduced if self.shape.lanes else
-                        (*self.shape.reduced, self.shape.inner))
-        step = LANE_BLOCK if self.shape.lanes else BLOCK
-        found = [(variable, 1) for variable in outer]
-        return found + [(last, step)] * (int(last.size) > step)
-
     def elements(self, stage: Stage) -> None:
         """A pass over the elements of a row, by all threads or by one."""
-        level = "s" if self.groups else "a"
-        if self.shape.parallel == "elements" and self.groups:
+        level = "s" if self.shape.groups else "a"
+        if self.shape.parallel == "elements" and self.shape.groups:
             self.parts(stage)
         else:
             self.declare(stage.folds, level)
-            self.work(stage, self.groups)
+            self.work(stage, self.shape.groups)
         self.finish(stage.folds, level)
 
     def declare(self, folds: tuple[Local, ...], level: str) -> None:
@@ -262,7 +240,7 @@ class Writer:
         with ExitStack() as opened:
             for variable, step in loops:
                 opened.enter_context(self.out.blocks(variable, step))
-            if not self.groups:
+            if not self.shape.groups:
                 self.innermost(stage)
                 return
             self.declare(stage.folds, "a")
@@ -285,7 +263,7 @@ class Writer:
 
         Each part has totals of its own, joined in order at the end.
         """
-        (first, step), *rest = self.groups
+        (first, step), *rest = self.shape.groups
         steps = -(-int(first.size) // step)
         count = min(PARTS, steps)
         share = -(-steps // count) * step
@@ -303,8 +281,9 @@ class Writer:
                     f"{first.size})", f"part * {share}", step):
                 self.work(stage, rest)
             with self.lanes() if totals else ExitStack():
-                self.out.add(*(f"p{name}[part]{self.lane} = "
-                               f"s{name}{self.lane};" for _, name in totals))
+                self.out.add(*(
+                    f"p{name}[part]{self.lane} = s{name}{self.lane};"
+                    for _, name in totals))
         self.declare(stage.folds, "s")
         with self.out.loop("part", count) if totals else ExitStack():
             self.join(stage.folds, "p", "[part]")
@@ -314,14 +293,14 @@ class Writer:
         with ExitStack() as opened:
             if self.shape.lanes:
                 opened.enter_context(self.out.within(
-                    self.shape.reduced[-1], LANE_BLOCK))
+                    self.shape.reduced[-1], self.shape.step))
                 opened.enter_context(self.lanes())
             else:
                 if not any(map(folding.places, stage.folds)):
                     self.out.add("#pragma omp simd"
                                  + folding.clauses(stage.folds))
                 opened.enter_context(self.out.within(
-                    self.shape.inner, BLOCK))
+                    self.shape.inner, self.shape.step))
             self.element(stage)
 
     def element(self, stage: Stage) -> None:

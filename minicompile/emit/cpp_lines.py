@@ -22,8 +22,8 @@ class Lines:
     def add(self, *lines: str) -> None:
         """Write lines; a pragma starts at the margin."""
         for line in lines:
-            margin = line.startswith("#")
-            self.lines.append(line if margin else "    " * self.depth + line)
+            depth = 0 if line.startswith("#") else self.depth
+            self.lines.append("    " * depth + line)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:

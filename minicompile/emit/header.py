@@ -68,10 +68,11 @@ inline_ float load(bfloat value) {
 }
 inline_ float load(half value) {
     const uint32 low = (uint32)(value.bits & 0x7fff) << 13;
-    const uint32 scaled = same_bits<uint32>(same_bits<float>(low) * 0x1p112f);
+    const float large = same_bits<float>(low) * 0x1p112f;
     const bool special = (value.bits & 0x7c00) == 0x7c00;
-    return same_bits<float>((special ? low | 0x7f800000 : scaled)
-                            | (uint32)(value.bits & 0x8000) << 16);
+    return same_bits<float>(
+        (special ? low | 0x7f800000 : same_bits<uint32>(large))
+        | (uint32)(value.bits & 0x8000) << 16);
 }
 template <class T> inline_ T load(T value) { return value; }
 
@@ -84,7 +85,8 @@ inline_ void store(half& place, float value) {
     const uint32 u = same_bits<uint32>(value), low = u & 0x7fffffff;
     const float size = same_bits<float>(low);
     const uint32 tiny = same_bits<uint32>(size + 0.5f) - 0x3f000000;
-    const uint32 normal = (low - 0x38000000 + 0xfff + (low >> 13 & 1)) >> 13;
+    const uint32 even = 0xfff + (low >> 13 & 1);
+    const uint32 normal = (low - 0x38000000 + even) >> 13;
     uint32 result = size < 0x1p-14f ? tiny : normal;
     result = size >= 65520.0f ? 0x7c00 : result;
     result = size != size ? 0x7e00 : result;
@@ -162,11 +164,14 @@ template <class T> inline_ T minimum(T a, T b) {
     return a < b | a != a ? a : b;
 }
 // Whether a, found at place i, beats b, found at j: the first best wins.
+template <class T> inline_ bool equal(T a, T b) {
+    return a == b | (a != a & b != b);
+}
 template <class T> inline_ bool above(T a, int64 i, T b, int64 j) {
-    return a > b | (a != a & b == b) | ((a == b | (a != a & b != b)) & i < j);
+    return a > b | (a != a & b == b) | (equal(a, b) & i < j);
 }
 template <class T> inline_ bool below(T a, int64 i, T b, int64 j) {
-    return a < b | (a != a & b == b) | ((a == b | (a != a & b != b)) & i < j);
+    return a < b | (a != a & b == b) | (equal(a, b) & i < j);
 }
 
 // Integers: nothing traps; remainders have the divisor's sign.

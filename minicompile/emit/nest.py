@@ -1,10 +1,9 @@
 """A kernel's loop nest, made simple before it is printed.
 
 In: a Kernel. Out: an equal Kernel whose indices hold as few divisions as
-its loops can spare: a variable that is divided is split in two, and two
-variables that always move as one are merged. `fastest` says which one to
-run innermost, where the vectors are. Inductor has this in
-torch/_inductor/sizevars.py and torch/_inductor/codegen/cpp.py.
+its loops can spare: a variable that is divided is split in two. `fastest`
+says which variable to run innermost, where the vectors are. Inductor has
+this in torch/_inductor/sizevars.py and torch/_inductor/codegen/cpp.py.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise, permutations
 from math import gcd
 
 from ..core.index import (
@@ -32,12 +30,12 @@ Pieces = dict[Variable, tuple[tuple[Variable, ...], Index]]
 
 
 def simplify(kernel: Kernel) -> Kernel:
-    """The same kernel with fewer divisions, then fewer variables.
+    """The same kernel with fewer divisions, and no loops of one step.
 
     Reduced variables keep their order: argmax counts positions in it.
     """
     ones = {v: ((), index(0)) for v in variables(kernel) if v.size == 1}
-    return _merge(_split(_replace(kernel, ones)))
+    return _split(_replace(kernel, ones))
 
 
 def variables(kernel: Kernel) -> tuple[Variable, ...]:
@@ -111,10 +109,10 @@ def _cuts(kernel: Kernel) -> Iterator[tuple[Variable, int]]:
     """Where a variable could be cut, so that a division comes out."""
     for atom in _divisions(kernel):
         divisor = atom.divisor.constant
-        for variable in atoms_of(atom.dividend) & set(variables(kernel)):
+        for variable in variables(kernel):
             step = coefficient(atom.dividend, variable)
             size = variable.size.constant
-            if None in (divisor, step, size) or step.constant is None:
+            if None in (divisor, step, size) or not step.constant:
                 continue
             inner = divisor // gcd(divisor, step.constant)
             if 1 < inner < size and size % inner == 0:
@@ -132,26 +130,6 @@ def _divisions(kernel: Kernel) -> list[Quotient | Remainder]:
                     found[atom] = None
                     waiting += [atom.dividend, atom.divisor]
     return list(found)
-
-
-def _merge(kernel: Kernel) -> Kernel:
-    """The kernel with variables merged that always move as one."""
-    pairs = [*permutations(kernel.ranges, 2), *pairwise(kernel.reduced)]
-    for outer, inner in pairs:
-        if _move_as_one(kernel, outer, inner):
-            both = Variable(inner.name, outer.size * inner.size)
-            return _merge(_replace(kernel, {
-                outer: ((), index(0)), inner: ((both,), index(both))}))
-    return kernel
-
-
-def _move_as_one(kernel: Kernel, outer: Variable, inner: Variable) -> bool:
-    """Whether a step of `outer` is always `inner.size` steps of `inner`."""
-    for where in indices(kernel):
-        far, near = coefficient(where, outer), coefficient(where, inner)
-        if far is None or near is None or far != near * inner.size:
-            return False
-    return True
 
 
 def fastest(kernel: Kernel) -> Variable | None:

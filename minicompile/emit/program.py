@@ -142,7 +142,7 @@ class Text:
         inputs = ", ".join(describe(b) for b in self.schedule.inputs if b)
         used = [name for name in HELPERS if f"{name}(" in body]
         constants = [
-            f"# {self.names[name]}: {describe(value)}, given by who loads it"
+            f"# {self.names[name]}: {describe(value)}, given by its loader"
             for name, value in self.schedule.constants.items()]
         return "\n".join([
             f'"""{len(kernels)} of our kernels, {len(externs)} operators.',
@@ -360,9 +360,9 @@ def returns_one(target: Callable) -> bool:
 
 
 def comment(step: Step) -> list[str]:
-    """The user's line that a step comes from, as a comment."""
+    """The user's lines that a step comes from, as comments."""
     places = [step.where] if isinstance(step, Extern) else [
         loop.where for loop in step.loops]
     found = dict.fromkeys(f"# {Path(place.file).name}:{place.line}: "
                           f"{place.text}" for place in places if place)
-    return list(found)[-1:]
+    return list(found)

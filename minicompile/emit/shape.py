@@ -8,9 +8,9 @@ in torch/_inductor/codegen/cpp.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..core.index import Variable, product
+from ..core.index import Index, Variable, product
 from ..core.loops import Kernel
 from .nest import accesses, coefficient, fastest
 from .stages import Stage
@@ -19,7 +19,9 @@ from .stages import Stage
 GRAIN = 1 << 15
 #: How many elements are summed as float before a double takes over.
 BLOCK = 2048
-#: Into how many parts a row is cut where rows are too few for threads.
+#: The same where rows run side by side, each lane with its own sum.
+LANE_BLOCK = 256
+#: Into how many parts work is cut, at least, so that all threads have some.
 PARTS = 32
 
 
@@ -29,18 +31,47 @@ class Shape:
 
     `rows` run one by one; `inner` is the vector loop. With `lanes` it is
     a variable of the row, and `block` rows run side by side; else it is
-    one of the elements, `block` of which are reduced together. `tile` is
-    a second variable run in blocks, for transposed accesses. `parallel`
-    is what threads share: "rows", the "elements" of a row, or nothing.
+    one of the elements. `tile` is a second variable run in blocks, for
+    transposed accesses. `parallel` is what threads share: "rows", the
+    "elements" of a row, or nothing.
     """
 
     rows: tuple[Variable, ...]
-    reduced: tuple[Variable, ...]
+    reduced: tuple[Variable, ...]  # without `inner`
     inner: Variable | None
     lanes: bool
     block: int
     tile: Variable | None
-    parallel: str
+    parallel: str = ""
+
+    @property
+    def step(self) -> int:
+        """How many elements one accumulator of the inner loop sees."""
+        return LANE_BLOCK if self.lanes else BLOCK
+
+    @property
+    def groups(self) -> list[tuple[Variable, int]]:
+        """The loops around those that one accumulator sees, with steps.
+
+        Long loops are cut in blocks, so that no long sum is a chain of
+        small additions to a large number.
+        """
+        inside = () if self.lanes or self.inner is None else (self.inner,)
+        *outer, last = self.reduced + inside
+        found = [(variable, 1) for variable in outer]
+        return found + [(last, self.step)] * (int(last.size) > self.step)
+
+    @property
+    def blocked(self) -> tuple[Variable, ...]:
+        """The variables of the row that run in blocks."""
+        given = (self.tile, self.inner if self.lanes else None)
+        return tuple(v for v in given if v and int(v.size) > self.block)
+
+    @property
+    def units(self) -> int:
+        """How many pieces of work the loops over rows make."""
+        return int(product(v.size for v in self.rows)) * int(product(
+            -(-int(v.size) // self.block) for v in self.blocked))
 
 
 def shape(kernel: Kernel, stages: tuple[Stage, ...], dear: int) -> Shape:
@@ -51,10 +82,10 @@ def shape(kernel: Kernel, stages: tuple[Stage, ...], dear: int) -> Shape:
     rows = tuple(v for v in kernel.ranges if v not in (inner, tile))
     reduced = tuple(v for v in kernel.reduced if v is not inner)
     passes = sum(stage.pass_needed for stage in stages)
-    block = 32 if tile else _block(kernel, inner, lanes, rows, passes)
-    units = _units(rows, inner, tile, block, lanes)
-    return Shape(rows, reduced, inner, lanes, block, tile,
-                 _parallel(kernel, dear, units))
+    block = 32 if tile else (_lanes(kernel, inner, rows, passes)
+                             if lanes else 1)
+    found = Shape(rows, reduced, inner, lanes, block, tile)
+    return replace(found, parallel=_parallel(kernel, found, dear))
 
 
 def _tile(kernel: Kernel, inner: Variable) -> Variable | None:
@@ -68,41 +99,33 @@ def _tile(kernel: Kernel, inner: Variable) -> Variable | None:
     return None
 
 
-def _near(step) -> bool:
+def _near(step: Index | None) -> bool:
     """Whether neighbours read the same element or the next."""
     return step is not None and step.constant in (0, 1)
 
 
-def _block(kernel: Kernel, inner: Variable | None, lanes: bool,
-           rows: tuple[Variable, ...], passes: int) -> int:
-    """How many steps of the inner loop make a block."""
-    if inner is None:
-        return 1
-    size, others = int(inner.size), int(product(v.size for v in rows))
-    if not lanes:
-        return BLOCK
-    if not kernel.reduced:
-        return size if others >= PARTS else min(size, max(
-            1024, size * others // (4 * PARTS) // 64 * 64))
+def _lanes(kernel: Kernel, inner: Variable, rows: tuple[Variable, ...],
+           passes: int) -> int:
+    """How many rows run side by side: what the cache holds of them, yet
+    few enough for all threads to have some."""
+    size, length = int(inner.size), max(1, int(kernel.row_length))
     if passes > 1:
-        fitting = (1 << 16) // max(1, int(kernel.row_length))
-        return min(size, max(16, fitting // 16 * 16))
-    return min(size, 1024)
+        return min(size, max(16, (1 << 16) // length // 16 * 16))
+    if length > LANE_BLOCK:
+        return min(size, 1024)
+    others = int(product(v.size for v in rows))
+    if not kernel.reduced and others >= PARTS:
+        return size
+    share = size * others // (4 * PARTS) // 64 * 64
+    return min(size, max(1024 // length, share, 64))
 
 
-def _units(rows: tuple[Variable, ...], inner: Variable | None,
-           tile: Variable | None, block: int, lanes: bool) -> int:
-    """How many pieces of work the loops over rows make."""
-    blocked = [v for v in (inner if lanes else None, tile) if v]
-    return int(product(v.size for v in rows)) * int(product(
-        -(-int(v.size) // block) for v in blocked))
-
-
-def _parallel(kernel: Kernel, dear: int, units: int) -> str:
+def _parallel(kernel: Kernel, found: Shape, dear: int) -> str:
     """What the threads share."""
     work = int(kernel.rows) * int(kernel.row_length)
     if work * (1 + 8 * dear + len(kernel.loops)) < GRAIN:
         return ""
-    if units < PARTS and kernel.reduced and work > GRAIN * units:
+    if (kernel.reduced and found.groups and found.units < PARTS
+            and work > GRAIN * found.units):
         return "elements"
-    return "rows" if units > 1 else ""
+    return "rows" if found.units > 1 else ""

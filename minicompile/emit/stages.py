@@ -183,7 +183,8 @@ def stages(kernel: Kernel, dear: frozenset[str]) -> tuple[Stage, ...]:
     worth = _worth_keeping(live, dear)
     done: dict[Local, Store | None] = {}
     found = []
-    for number in range(1 + max((local.stage for local in live), default=0)):
+    last = max((local.stage for local in live), default=0)
+    for number in range(last + 1):
         stage = _stage(number, live, stores, {
             local: store for local, store in done.items()
             if store or local in worth})

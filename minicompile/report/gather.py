@@ -14,40 +14,14 @@ from pathlib import Path
 from torch import fx
 
 from .. import fusion
-from ..core.errors import Unsupported
 from ..core.guard import Guard
 from ..core.options import Options, make_options
-from ..driver import Cache, Entry, compile
+from ..driver import Cache, Entry, compile, operations
 from ..pipeline import BACKENDS
+from ..trace import GraphBreak
 from .kernels import Kernel, described
 from .page import page
 from .stages import View, views
-
-
-@dataclass(frozen=True)
-class GraphBreak:
-    """Where and why a function could not be one graph."""
-
-    kind: str
-    reason: str
-    file: str
-    line: int
-    source: str
-    hint: str
-
-    @staticmethod
-    def of(refusal: Unsupported) -> GraphBreak:
-        """What the trace said when it gave up."""
-        where = refusal.where
-        return GraphBreak(
-            refusal.kind, refusal.reason, where.file if where else "",
-            where.line if where else 0, where.text if where else "",
-            refusal.hint)
-
-    def __str__(self) -> str:
-        place = f" at {self.file}:{self.line}  {self.source}"
-        hint = f"\n  {self.hint}" if self.hint else ""
-        return f"{self.reason}{place if self.file else ''}{hint}"
 
 
 @dataclass(frozen=True)
@@ -99,33 +73,29 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
     """`explain(f)(*args)` calls `f` compiled and returns its Report.
 
     `options` are those of compile(). A function that is compiled already
-    is reported with every entry it has. Where the trace gives up, the
-    call runs as eager and the report has the graph break.
+    is reported with every entry it has. Where a trace ends early, the
+    report has the graph break.
     """
     def explained(*args, **kwargs) -> Report:
         ready = hasattr(function, "cache")
-        compiled = function if ready else compile(
-            function, fullgraph=True, **options)
-        breaks = ()
-        try:
-            compiled(*args, **kwargs)
-        except Unsupported as refusal:
-            if ready:
-                raise
-            breaks = (GraphBreak.of(refusal),)
-            function(*args, **kwargs)
-        return report_of(compiled.cache, function, breaks)
+        compiled = function if ready else compile(function, **options)
+        compiled(*args, **kwargs)
+        return report_of(compiled.cache, function)
     return explained
 
 
-def report_of(cache: Cache, function: Callable,
-              breaks: tuple[GraphBreak, ...] = ()) -> Report:
-    """What a compiled function's cache holds, oldest entry first."""
-    entries, options = cache.entries[::-1], options_of(cache)
+def report_of(cache: Cache, function: Callable) -> Report:
+    """What a compiled function's caches hold, oldest entry first."""
+    entries = [entry for each in cache.family()
+               for entry in each.entries[::-1]
+               if operations(entry.trace.graph)
+               or each is cache and not entry.trace.breaks]
+    options = options_of(cache)
     schedules = [schedule for entry in entries
                  for schedule in entry.lowered.schedules.values()]
     return Report(
-        cache.name, tuple(entry.trace.graph for entry in entries), breaks,
+        cache.name, tuple(entry.trace.graph for entry in entries),
+        tuple(cache.breaks),
         tuple(guard for entry in entries for guard in entry.check.guards),
         tuple(cache.stats().reasons),
         tuple(described(schedule, nest, options)

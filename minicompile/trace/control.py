@@ -8,11 +8,13 @@ torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase for them.
 
 from __future__ import annotations
 
+import builtins
 import types
 
 from . import attributes
 from .bytecode import SEND_KEEPS
 from .chain import passes_on
+from .opcodes import LOAD_DEREF
 from .reasons import Raised
 from .stand_ins import NULL, Generator, Handled
 
@@ -157,6 +159,48 @@ def RETURN_VALUE(frame, _):
     return RETURN, frame.stack.pop()
 
 
+# Class bodies
+
+
+def LOAD_BUILD_CLASS(frame, _):
+    frame.stack.append(builtins.__build_class__)
+
+
+def LOAD_NAME(frame, name):
+    frame.stack.append(
+        frame.space[name] if name in frame.space else
+        frame.tracer.load_global(frame.globals, name))
+
+
+def STORE_NAME(frame, name):
+    frame.space[name] = frame.stack.pop()
+
+
+def LOAD_CLASSDEREF(frame, name):
+    if name in frame.space:
+        frame.stack.append(frame.space[name])
+    else:
+        LOAD_DEREF(frame, name)
+
+
+def LOAD_LOCALS(frame, _):
+    frame.stack.append(frame.space)
+
+
+def LOAD_FROM_DICT_OR_DEREF(frame, name):
+    frame.stack.pop()
+    LOAD_CLASSDEREF(frame, name)
+
+
+def LOAD_FROM_DICT_OR_GLOBALS(frame, name):
+    frame.stack.pop()
+    LOAD_NAME(frame, name)
+
+
+def SETUP_ANNOTATIONS(frame, _):
+    frame.space["__annotations__"] = {}
+
+
 # With and exceptions
 
 
@@ -245,6 +289,13 @@ def SEND(frame, target):
 
 def END_SEND(frame, _):
     del frame.stack[-2]
+
+
+def CLEANUP_THROW(frame, _):
+    error = frame.stack.pop()
+    if not isinstance(error, StopIteration):
+        raise Raised(error)
+    frame.stack[-2:] = (None, error.value)
 
 
 def STOPITERATION_ERROR(frame, _):

@@ -8,7 +8,6 @@ torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase for them.
 
 from __future__ import annotations
 
-import builtins
 import operator
 import types
 from collections.abc import Mapping, Sequence
@@ -85,45 +84,6 @@ def LOAD_GLOBAL(frame, argument):
         frame.push_callable(value)
     else:
         frame.stack.append(value)
-
-
-def LOAD_BUILD_CLASS(frame, _):
-    frame.stack.append(builtins.__build_class__)
-
-
-def LOAD_NAME(frame, name):
-    frame.stack.append(
-        frame.space[name] if name in frame.space else
-        frame.tracer.load_global(frame.globals, name))
-
-
-def STORE_NAME(frame, name):
-    frame.space[name] = frame.stack.pop()
-
-
-def LOAD_CLASSDEREF(frame, name):
-    if name in frame.space:
-        frame.stack.append(frame.space[name])
-    else:
-        LOAD_DEREF(frame, name)
-
-
-def LOAD_LOCALS(frame, _):
-    frame.stack.append(frame.space)
-
-
-def LOAD_FROM_DICT_OR_DEREF(frame, name):
-    frame.stack.pop()
-    LOAD_CLASSDEREF(frame, name)
-
-
-def LOAD_FROM_DICT_OR_GLOBALS(frame, name):
-    frame.stack.pop()
-    LOAD_NAME(frame, name)
-
-
-def SETUP_ANNOTATIONS(frame, _):
-    frame.space["__annotations__"] = {}
 
 
 def STORE_GLOBAL(frame, name):

@@ -18,7 +18,7 @@ import math
 import re
 import sys
 import types
-from collections import OrderedDict, defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -44,9 +44,6 @@ IDENTITIES = (type, types.ModuleType, types.FunctionType,
 
 #: Methods written in C, bound to an object.
 BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
-
-#: Dicts whose items are read one by one.
-DICTS = (dict, OrderedDict, defaultdict)
 
 ABSENT = object()
 
@@ -135,8 +132,9 @@ class Outside:
     def is_bound_here(self, value: object) -> bool:
         """Whether the trace bound this C method to an object."""
         owner = getattr(value, "__self__", None)
-        return isinstance(value, BOUND) and id(value) not in self.given and (
-            not isinstance(owner, (types.ModuleType, type, type(None))))
+        return isinstance(value, BOUND) and not (
+            id(value) in self.given or isinstance(
+                owner, (types.ModuleType, type, type(None))))
 
     def source(self, value: object) -> Source | None:
         """Where a value was read from; None if the trace made it."""

@@ -77,15 +77,6 @@ class Tracer:
         method, _ = attributes.lookup(type(value), name)
         return method if type(method) is types.FunctionType else None
 
-    def holds_tensor(self, value) -> bool:
-        """Whether a value is a tensor or a container with one in it."""
-        if isinstance(value, torch.Tensor):
-            return True
-        if isinstance(value, dict):
-            return any(map(self.holds_tensor, value.values()))
-        return isinstance(value, (tuple, list)) and any(
-            map(self.holds_tensor, value))
-
     # Calls
 
     @passes_on
@@ -112,6 +103,8 @@ class Tracer:
         """An exception out of native code, as the tracer's own."""
         if isinstance(error, Unsupported):
             return error
+        if isinstance(error, RecursionError):
+            return unsupported("recursion", "Python allows")
         if isinstance(error, DATA_DEPENDENT):
             return unsupported("data-dependent", "a C function")
         return Raised(error)

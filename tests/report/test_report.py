@@ -58,7 +58,7 @@ def test_the_text_names_every_stage():
 def test_a_graph_break_says_where_and_what_to_do(capsys):
     report = explain(talk)(torch.zeros(2))
     assert capsys.readouterr().out == "hello\n"
-    assert report.graphs == () and report.kernels == ()
+    assert len(report.graphs) == 1
     [found] = report.graph_breaks
     assert "print" in found.reason and found.source == 'print("hello")'
     assert found.file == __file__

@@ -155,7 +155,7 @@ def the_operation_raises_into_a_try(x):
 def a_callee_raises_into_a_try(x):
     def inner(x):
         y = x + 1
-        print("inner")
+        print("inner", y.dim())
         raise ValueError("from inside")
 
     try:
@@ -428,6 +428,177 @@ def star_arguments(x):
     return inner(x, x + 1, 3, z=x * 4)
 
 
+@contextlib.contextmanager
+def managed(tag):
+    print("enter", tag)
+    try:
+        yield tag * 2
+    except ValueError as error:
+        print("swallowed", error)
+    finally:
+        print("leave", tag)
+
+
+@case(2, None)
+def a_manager_made_of_a_generator(x):
+    with managed(3) as scale:
+        x = x * scale
+        print("body")
+        x = x + 1
+        raise ValueError("big")
+    return x
+
+
+@case(1, None)
+def generators_that_are_thrown_into(x):
+    def parts():
+        try:
+            yield x
+            print("middle")
+            yield x * 2
+        finally:
+            print("cleaned up")
+
+    one, two = parts(), parts()
+    y = next(one)
+    print("got one")
+    y = y + next(one)
+    try:
+        one.throw(KeyError("k"))
+    except KeyError:
+        print("came back")
+    next(two)
+    print("half")
+    two.close()
+    return y
+
+
+@case(1, None)
+def generators_that_are_sent_to(x):
+    def running():
+        total = x
+        while True:
+            value = yield total
+            if value is None:
+                return total
+            total = total + value
+
+    one = running()
+    next(one)
+    one.send(2)
+    print("half")
+    y = one.send(3)
+    try:
+        one.send(None)
+    except StopIteration as stop:
+        return y, stop.value
+
+
+class Loud:
+    def __init__(self, value):
+        print("init")
+        self.value = value
+
+    def __add__(self, other):
+        print("add")
+        return Loud(self.value + other)
+
+    def __len__(self):
+        print("len")
+        return 2
+
+    def __iter__(self):
+        print("iter")
+        yield self.value
+        print("more")
+        yield self.value
+
+    def __eq__(self, other):
+        print("eq")
+        return True
+
+    def __call__(self, y):
+        print("call")
+        return self.value + y
+
+
+@case(None, None)
+def an_object_whose_methods_print(x):
+    loud, total = Loud(x) + 1, 0
+    for value in loud:
+        total = total + value
+    if loud == 3:
+        total = total * 2
+    return loud(total) + len(loud)
+
+
+@case(None, None)
+def finally_with_continue_and_break(x):
+    for i in range(3):
+        try:
+            print("try", i)
+            if i == 1:
+                continue
+            if i == 2:
+                break
+            x = x * 2
+        finally:
+            print("finally", i)
+            x = x + 1
+    else:
+        x = x * 100
+    return x
+
+
+@case(4, 4)
+def recursion_that_prints(x, n=3):
+    print("level", n)
+    return x if n == 0 else recursion_that_prints(x + n, n - 1) * 2
+
+
+@case(None, None)
+def comprehensions_that_print(x):
+    def show(value):
+        print("show", value)
+        return value
+
+    return ([x * show(i) for i in range(3)], {k: show(k) for k in "ab"},
+            sum(show(v) for v in (1, 2)),
+            [[show(j) for j in range(i)] for i in range(3)])
+
+
+class Base(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        print("base")
+        return y + 1
+
+
+class Derived(Base):
+    def forward(self, x):
+        z = super().forward(x + 1)
+        print("derived", __class__.__name__)
+        return super().forward(z) - 1
+
+
+@case(4, 3)
+def super_twice(x):
+    return DERIVED(x) * 2
+
+
+DERIVED = Derived()
+
+
+@case(None, None)
+def views_written_after_a_break(x):
+    y = x.view(-1)
+    print("view")
+    y.add_(1)
+    z = x * 2
+    y.mul_(3)
+    return x, y, z
+
+
 @pytest.mark.parametrize("function, graphs, breaks", CASES,
                          ids=[f.__name__ for f, *_ in CASES])
 def test_as_eager(function, graphs, breaks):
@@ -437,7 +608,8 @@ def test_as_eager(function, graphs, breaks):
     if breaks is not None:
         assert stats.graph_breaks == breaks
     if function is not one_that_looks_at_its_frame:
-        assert stats.graph_breaks and not stats.fallbacks
+        assert stats.graph_breaks
+        assert set(stats.fallbacks) <= {"aliasing"}
 
 
 def test_both_branches_are_compiled():

@@ -107,7 +107,7 @@ def clock(x):
     return x + time.time()  # here
 
 
-@refused("library")
+@refused("disabled")
 def seed(x):
     torch.manual_seed(3)  # here
     return x

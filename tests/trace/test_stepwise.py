@@ -5,7 +5,7 @@ CPython performs that one, and the continuations, made of bytecode, run
 the rest. What a version of Python does differently shows here first.
 """
 
-# ruff: noqa: B018, B904, E731
+# ruff: noqa: B018, B904, E731, UP028
 
 import collections
 import contextlib

@@ -1,0 +1,172 @@
+"""What functions of libraries mean in a trace: more rules.
+
+In: a function of torch or of the standard library. Out: its rule: how it
+is asked, guarded, recorded, refused or run. A switch of torch's is
+turned, and a node says so. Classes are made here: the interpreter runs
+their bodies. PyTorch's are torch/_dynamo/variables/torch.py and others.
+"""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import collections
+import copyreg
+import dataclasses
+import inspect
+import logging
+import operator
+import re
+import types
+import weakref
+
+import torch
+
+from ..core.source import Call
+from . import attributes
+from .chain import Moment
+from .reasons import unsupported
+from .rules import rule
+
+
+@rule(id)
+def _id(tracer, value):
+    if tracer.frames[-1].globals.get("__name__") != "copy":
+        raise unsupported("builtin", "id")
+    return id(value)
+
+
+def ask(tracer, owner, name: str, question):
+    """The constant answer to a question about an object, guarded."""
+    answer, source = question(owner), tracer.outside.source(owner)
+    if source is not None:
+        tracer.outside.guard(Call(tracer.outside.constant(
+            question, name).code(), source), "equal", answer)
+    return answer
+
+
+@rule(logging.Logger.isEnabledFor)
+def _is_enabled(tracer, logger, level):
+    return ask(tracer, logger, f"is_enabled_{level}",
+               operator.methodcaller("isEnabledFor", level))
+
+
+@rule(logging.Logger._log)
+def _log(tracer, *args, **kwargs):
+    raise unsupported("library", "logging")
+
+
+@rule(weakref.ref.__call__)
+def _referent(tracer, reference):
+    value, source = reference(), tracer.outside.source(reference)
+    if source is None or value is None:
+        raise unsupported("builtin", "weakref.ref")
+    call = tracer.outside.constant(operator.call, "call").code()
+    return tracer.outside.admit(value, Call(call, source))
+
+
+@rule(re._compile)
+def _pattern(tracer, *args):
+    return tracer.native(re._compile, args)
+
+
+@rule(inspect.signature)
+def _signature(tracer, function):
+    plain = getattr(function, "__func__", function)
+    if type(plain) is not types.FunctionType:
+        raise unsupported("library", "inspect.signature of an object")
+    return tracer.native(inspect.signature, (function,))
+
+
+@rule(object.__reduce_ex__)
+def _reduce(tracer, owner, protocol):
+    parts = [owner, "__getstate__"], [owner, "__reduce__"], [
+        owner, "__getnewargs__"], [owner, "__getnewargs_ex__"]
+    if any(tracer.python_method(*part) for part in parts):
+        raise unsupported("builtin", "__reduce_ex__")
+    return (copyreg.__newobj__, (type(owner),),
+            dict(tracer.mapping(attributes.load(
+                tracer, owner, "__dict__"))))
+
+
+# torch's switches
+
+
+@rule(torch._C._set_grad_enabled)
+def _set_grad_enabled(tracer, mode):
+    tracer.recorder.effect(torch._C._set_grad_enabled, mode)
+    torch._C._set_grad_enabled(mode)
+
+
+@rule(torch.autocast)
+def _autocast(tracer, *args, **kwargs):
+    return tracer.own(tracer.native(torch.autocast, args, kwargs))
+
+
+@rule(torch.autocast.__enter__)
+def _enter_autocast(tracer, manager):
+    enter = torch.amp.autocast_mode._enter_autocast
+    settings = [attributes.load(tracer, manager, name) for name in (
+        "device", "fast_dtype", "_enabled", "_cache_enabled")]
+    node = tracer.recorder.effect(enter, *settings)
+    tracer.autocasts.append((enter(*settings), node,
+                             Moment.of(tracer.frames[-1])))
+    return manager
+
+
+@rule(torch.autocast.__exit__)
+def _exit_autocast(tracer, manager, *error):
+    leave = torch.amp.autocast_mode._exit_autocast
+    if not tracer.autocasts:
+        raise unsupported("mode", "an autocast that was entered before")
+    mode, node, _ = tracer.autocasts.pop()
+    tracer.recorder.effect(leave, node)
+    leave(mode)
+    return False
+
+
+@rule(torch.is_tensor)
+def _is_tensor(tracer, value):
+    return isinstance(value, torch.Tensor)
+
+
+@rule(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+def _is_compiling(tracer):
+    return True
+
+
+@rule(torch.jit.is_scripting, torch.jit.is_tracing, torch._C._is_tracing)
+def _is_scripting(tracer):
+    return False
+
+
+@rule(torch._C._log_api_usage_once, torch._C._get_tracing_state)
+def _nothing(tracer, *args):
+    return None
+
+
+# Classes made while tracing
+
+
+@rule(builtins.__build_class__)
+def _build_class(tracer, body, name, *bases, **more):
+    names = tracer.namespace(body)
+    hooks = [k for k in bases if tracer.python_method(
+        k, "__init_subclass__") or type(k) not in (type, abc.ABCMeta)]
+    if more or hooks or any(tracer.python_method(value, "__set_name__")
+                            for value in names.values()):
+        raise unsupported("builtin", f"the class {name}, being made,")
+    return tracer.own(tracer.native(types.new_class, (
+        name, bases, {}, lambda space: space.update(names))))
+
+
+@rule(dataclasses._process_class)
+def _dataclass(tracer, kind, *args):
+    if not tracer.is_made(kind):
+        raise unsupported("effect", f"dataclass of {kind.__qualname__}")
+    return tracer.native(dataclasses._process_class, (kind, *args))
+
+
+@rule(collections.namedtuple)
+def _namedtuple(tracer, *args, **kwargs):
+    return tracer.own(tracer.native(collections.namedtuple, args, kwargs))

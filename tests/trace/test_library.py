@@ -1,0 +1,263 @@
+"""What libraries offer, used while tracing: followed, or refused."""
+
+import collections
+import copy
+import dataclasses
+import enum
+import functools
+import logging
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import minicompile
+from minicompile.core.errors import Unsupported
+from minicompile.trace import trace
+
+from .conftest import entry
+
+LOGGER = logging.getLogger("tests.trace")
+LSTM = nn.LSTM(4, 5, num_layers=2, batch_first=True)
+LINEAR = nn.Linear(4, 4)
+
+
+class Kind(enum.Enum):
+    ONE = 1
+    TWO = 2
+
+
+Pair = collections.namedtuple("Pair", "left right")
+
+
+def twice(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs) * 2
+    return wrapper
+
+
+class Positive:
+    """A descriptor with a __set__ of its own."""
+
+    def __set_name__(self, owner, name):
+        self.name = "_" + name
+
+    def __get__(self, owner, kind=None):
+        return getattr(owner, self.name)
+
+    def __set__(self, owner, value):
+        setattr(owner, self.name, abs(value))
+
+
+class Sized:
+    size = Positive()
+
+
+@torch.library.custom_op("minicompile_tests::triple", mutates_args=())
+def triple(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+@triple.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.compiler.allow_in_graph
+def allowed(x):
+    return x * 2
+
+
+CASES = []
+
+
+def case(function):
+    CASES.append(function)
+    return function
+
+
+@case
+def lstm(x):
+    return LSTM(x[None])
+
+
+@case
+def class_made_inside(x):
+    class Base:
+        factor = 3
+
+        def __init__(self, n):
+            self.n = n
+
+        def times(self, y):
+            return y * self.n * self.factor
+
+    class Child(Base):
+        def times(self, y):
+            return super().times(y) + x
+
+    return Child(2).times(x)
+
+
+@case
+def dataclass_made_inside(x):
+    @dataclasses.dataclass
+    class Settings:
+        n: int
+        k: int = 2
+
+    return x * Settings(4).k * Settings(5).n, repr(Settings(1) == Settings(1))
+
+
+@case
+def namedtuples(x):
+    inside = collections.namedtuple("Inside", "a b")
+    return Pair(x * 2, right=inside(x, 2).b)
+
+
+@case
+def enums(x):
+    table = {Kind.ONE: 2, Kind.TWO: 3}
+    return x * table[Kind(2)] + Kind.ONE.value + len(Kind)
+
+
+@case
+def decorated_inside(x):
+    @twice
+    def plus(y):
+        return y + 1
+
+    return plus(x), plus.__name__
+
+
+@case
+def descriptor(x):
+    box = Sized()
+    box.size = -3
+    return x * box.size
+
+
+@case
+def logging_that_is_off(x):
+    LOGGER.debug("never seen %s", x)
+    if LOGGER.isEnabledFor(logging.DEBUG):
+        x = x + 1
+    return x * 2
+
+
+@case
+def custom_operator(x):
+    return triple(x) + torch.ops.minicompile_tests.triple(x)
+
+
+@case
+def allow_in_graph(x):
+    return allowed(x) + 1
+
+
+@case
+def deep_copies(x):
+    box = Sized()
+    box.items = [1, {"k": (2, 3)}]
+    made = copy.deepcopy({"a": [1, (2, 3)], "box": copy.copy(box)})
+    return made["a"], made["box"].items[0], made["box"].items is box.items
+
+
+@case
+def module_made_inside(x):
+    holder = nn.Module()
+    holder.layer = LINEAR
+    return holder.layer(x) + len(list(holder.named_parameters()))
+
+
+@pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
+def test_follows(function, follow):
+    follow(function, torch.randn(3, 4))
+
+
+def test_questions_about_the_compiler():
+    def f(x):
+        scripting = torch.jit.is_scripting() or torch.jit.is_tracing()
+        return x * 2 if torch.compiler.is_compiling() else x, scripting
+
+    got, scripting = minicompile.compile(f, backend="eager")(torch.ones(2))
+    assert torch.equal(got, torch.full((2,), 2.0)) and not scripting
+
+
+def test_what_is_asked_is_guarded():
+    compiled = minicompile.compile(logging_that_is_off, backend="eager",
+                                   fullgraph=True)
+    x = torch.ones(3, 4)
+    assert torch.equal(compiled(x), x * 2)
+    LOGGER.setLevel(logging.DEBUG)
+    try:
+        with pytest.raises(Unsupported):
+            compiled(x)
+    finally:
+        LOGGER.setLevel(logging.NOTSET)
+    assert torch.equal(compiled(x), x * 2)
+
+
+def test_in_inference_mode_writes_are_seen():
+    def f(x):
+        y = x + 1
+        y[1:].mul_(3)
+        return y, y.sum()
+
+    for backend in ("eager", "fused"):
+        with torch.inference_mode():
+            compiled = minicompile.compile(f, backend=backend)
+            for got, want in zip(compiled(torch.ones(3)),
+                                 f(torch.ones(3)), strict=True):
+                assert torch.equal(got, want)
+                assert got.is_inference()
+        assert compiled.stats().graphs == 1
+
+
+def test_after_dynamo_has_run():
+    torch.compile(lambda x: nn.Identity()(x), backend="eager")(torch.ones(2))
+    assert "patched_init" in nn.Module.__init__.__qualname__
+    compiled = minicompile.compile(lambda x: nn.ReLU()(x), fullgraph=True,
+                                   backend="eager")
+    assert torch.equal(compiled(-torch.ones(2)), torch.zeros(2))
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+class Odd(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("kind, function", [
+    ("library", lambda x: Square.apply(x)),
+    ("gradient", lambda x: LINEAR(x).sum().backward()),
+    ("library", lambda x: torch.utils.checkpoint.checkpoint(
+        LINEAR, x, use_reentrant=False)),
+    ("library", lambda x: torch.optim.SGD(LINEAR.parameters()).step()),
+    ("builtin", lambda x: x.as_subclass(Odd)),
+    ("builtin", lambda x: warnings.warn("seen", stacklevel=1)),
+    ("effect", lambda x: setattr(LINEAR, "weight", LSTM.weight_ih_l0)),
+    ("builtin", lambda x: nn.Parameter(torch.ones(4, 4)) * x),
+    ("builtin", lambda x: torch.cond(
+        x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)))])
+def test_refuses(kind, function):
+    with pytest.raises(Unsupported) as error:
+        trace(entry, (function, (torch.ones(3, 4),), {}))
+    assert error.value.kind == kind and error.value.hint
+
+
+def test_refuses_a_tensor_subclass():
+    with pytest.raises(Unsupported) as error:
+        trace(entry, (lambda x: x * 2, (torch.ones(2).as_subclass(Odd),),
+                      {}))
+    assert error.value.kind == "input"
