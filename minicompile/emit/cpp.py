@@ -150,7 +150,8 @@ class Writer:
     @cached_property
     def homes(self) -> dict[Local, Store]:
         """Those that memory can hold which is written later anyway."""
-        return homes(self.stages)
+        return {local: store for local, store in homes(self.stages).items()
+                if held(local.dtype) == local.dtype}
 
     @cached_property
     def shared(self) -> tuple[Local, ...]:

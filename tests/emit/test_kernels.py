@@ -328,3 +328,24 @@ def test_what_no_memory_holds_cannot_be_read_elsewhere():
         frozenset({"inner"}))
     with pytest.raises(BackendError, match="inner"):
         cpp.function(kernel)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("along", [0, 1])
+def test_what_a_later_pass_needs_is_kept(dtype, along):
+    shape = (40, 50)
+    i, r = variables("i", *shape)
+    ranges, reduced = ((i,), (r,)) if along else ((r,), (i,))
+    exps, total, out = (buffer("exps", *shape, dtype=dtype), buffer(
+        "total", int(ranges[0].size), dtype=dtype), buffer(
+        "out", *shape, dtype=dtype))
+    value = Op("exp", (load(buffer("x", *shape, dtype=dtype), i, r),), dtype)
+    quotient = Op("div", (load(exps, i, r), load(total, ranges[0])), dtype)
+    kernel = Kernel("kernel", ranges, reduced, (
+        Loop(exps, at(exps, i, r), ranges + reduced, value),
+        Loop(total, at(total, ranges[0]), ranges, load(exps, i, r), reduced,
+             "sum"),
+        Loop(out, at(out, i, r), ranges + reduced, quotient)),
+        frozenset({"exps", "total"}))
+    assert cpp.function(kernel).count("vector_exp(") == 1
+    check(kernel, {"x": torch.randn(shape).to(dtype).reshape(-1)})
