@@ -9,6 +9,9 @@ compiling the kernels.
 
 HEADER = r"""
 #include <features.h>
+#ifndef __GLIBC_PREREQ
+#define __GLIBC_PREREQ(major, minor) 0
+#endif
 typedef signed char int8;
 typedef unsigned char uint8;
 typedef short int16;

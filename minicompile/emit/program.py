@@ -119,9 +119,15 @@ class Text:
                 dict.fromkeys(map(device_of, self.schedule.kernels))}
 
     @cached_property
+    def devices(self) -> tuple[torch.device, ...]:
+        """The devices of all buffers."""
+        return tuple(dict.fromkeys(
+            buffer.device for buffer in self.buffers.values()))
+
+    @cached_property
     def names(self) -> dict[str, str]:
         """What every buffer and constant is called in the program."""
-        taken = OURS | set(self.merged)
+        taken = OURS.union(self.merged, map(device_name, self.devices))
         found: dict[str, str] = {}
         for name in self.buffers:
             free = name
@@ -150,7 +156,9 @@ class Text:
             "import torch", "from torch import empty_strided", "",
             *(p.prelude() for p in self.printers.values()),
             f"from minicompile.emit.tensors import {', '.join(used)}",
-            "", "aten = torch.ops.aten", *constants])
+            "", "aten = torch.ops.aten", *(
+                f'{device_name(device)} = torch.device("{device}")'
+                for device in self.devices), *constants])
 
     def definitions(self) -> list[str]:
         """The kernels, each that is unlike the others once."""
@@ -311,6 +319,11 @@ def device_of(kernel: Kernel) -> torch.device:
     return kernel.loops[0].buffer.device
 
 
+def device_name(device: torch.device) -> str:
+    """What the program calls a device: `cpu`, `cuda_0`."""
+    return str(device).replace(":", "_")
+
+
 def describe(tensor: Buffer | torch.Tensor) -> str:
     """`f32[4, 8]`."""
     sizes = ", ".join(map(str, tensor.shape))
@@ -324,10 +337,9 @@ def numbers(sizes: Iterable[Index]) -> str:
 
 def empty(buffer: Buffer) -> str:
     """The call that allocates a buffer."""
-    device = "" if buffer.device.type == "cpu" else (
-        f', device="{buffer.device}"')
     return (f"empty_strided({numbers(buffer.shape)}, "
-            f"{numbers(buffer.stride)}, dtype={buffer.dtype}{device})")
+            f"{numbers(buffer.stride)}, dtype={buffer.dtype}, "
+            f"device={device_name(buffer.device)})")
 
 
 def random(buffer: Buffer | None) -> str:
@@ -336,7 +348,7 @@ def random(buffer: Buffer | None) -> str:
         return "None"
     return (f"random_tensor({numbers(buffer.shape)}, "
             f"{numbers(buffer.stride)}, {buffer.dtype}, "
-            f'"{buffer.device}")')
+            f"{device_name(buffer.device)})")
 
 
 def constant_buffer(name: str, value: torch.Tensor) -> Buffer:

@@ -29,7 +29,8 @@ def as_tuple(result: object) -> tuple:
 
 
 def random_tensor(shape: tuple[int, ...], stride: tuple[int, ...],
-                  dtype: torch.dtype, device: str) -> torch.Tensor:
+                  dtype: torch.dtype, device: torch.device
+                  ) -> torch.Tensor:
     """Random numbers in this layout; 0 and 1 if they are whole."""
     made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
     if dtype.is_floating_point or dtype.is_complex:

@@ -12,9 +12,10 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.fixture(autouse=True)
-def exact_convolutions(monkeypatch):
+def exact_convolutions():
     """Without TF32, whose error would hide ours."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
 
 
 def relative(got, want):
