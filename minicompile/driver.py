@@ -53,7 +53,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Entry:
-    """One compiled graph: `run(L, F)` may be used where `check` holds."""
+    """One compiled graph: `run(L, F, inputs)`, with what `check` gives."""
 
     check: Check
     run: Callable
@@ -74,6 +74,13 @@ class Stats:
     replays: Counter = field(default_factory=Counter)
 
 
+#: What runs a call, and the graph's inputs in it.
+Found = tuple[Callable, list] | None
+
+#: The check of no entry, and how to run none.
+NOTHING = (lambda L, F: None), None
+
+
 class Cache:
     """The compiled entries of one function, most recent first.
 
@@ -92,7 +99,7 @@ class Cache:
     def clear(self) -> None:
         """Forget every entry and what was learnt."""
         self.entries: tuple[Entry, ...] = ()
-        self.lookup: tuple[tuple[Callable, Callable], ...] = ()
+        self.first = NOTHING
         self.refused: set[tuple[type, ...]] = set()
         self.continuations: dict[types.FunctionType, Callable] = {}
         if self.root is self:
@@ -120,17 +127,36 @@ class Cache:
                        if entry.lowered.region), Counter())
         return replace(self.root._stats, replays=replays)
 
-    def miss(self, locals: tuple) -> Callable | None:
+    def find(self, locals: tuple) -> Found:
+        """The entry that holds in this call, put first, and its inputs."""
+        for entry in self.entries:
+            inputs = entry.check.function(locals, self.function)
+            if inputs is not None:
+                if self.lock.acquire(blocking=False):
+                    self._keep(entry)
+                    self.lock.release()
+                return entry.run, inputs
+        return None
+
+    def _keep(self, entry: Entry) -> None:
+        """Put the entry first, and forget those that can never hold."""
+        self.entries = (entry, *(other for other in self.entries if
+                                 other is not entry and other.check.alive))
+        self.first = entry.check.function, entry.run
+
+    def miss(self, locals: tuple) -> Found:
         """What runs this call, compiled if need be; None means eager."""
+        found = self.find(locals)
         kinds = tuple(map(type, locals))
-        if kinds in self.refused or _someone_else_records():
-            return None
+        if found or kinds in self.refused or _someone_else_records():
+            return found
         with self.lock:
-            for check, run in self.lookup:  # made by another thread
-                if check(locals, self.function):
-                    return run
+            found = self.find(locals)  # made by another thread
+            if found:
+                return found
             try:
-                return self._compile(locals).run
+                entry = self._compile(locals)
+                return self.find(locals) or self._unsteady(entry, locals)
             except Unsupported as refusal:
                 if self.settings.fullgraph:
                     raise
@@ -152,9 +178,7 @@ class Cache:
         lowered = lower(traced.graph, traced.example_inputs,
                         settings.backend, settings.mode, settings.options)
         entry = link(traced, lowered, self.goes_on)
-        self.entries = (entry, *self.entries)
-        self.lookup = tuple((e.check.function, e.run)
-                            for e in self.entries)
+        self._keep(entry)
         self._count(traced, lowered)
         return entry
 
@@ -191,6 +215,12 @@ class Cache:
         self.root._stats.recompiles += 1
         self.root._stats.reasons += reasons
 
+    def _unsteady(self, entry: Entry, locals: tuple) -> None:
+        """Say that what the trace saw has changed since; run eager once."""
+        self.root._stats.fallbacks["changed while compiling"] += 1
+        for failure in entry.check.explain(locals, self.function):
+            log.show("recompiles", f"{self.name}: {failure}")
+
     def _run_eager(self, kinds: tuple, kind: str, why: str) -> None:
         """Let calls with arguments of these types run eager; warn."""
         self.refused.add(kinds)
@@ -204,16 +234,17 @@ class Cache:
 
 
 def link(traced: Trace, lowered: Lowered, goes_on: Callable) -> Entry:
-    """The entry: fetch the graph's inputs, run it, rebuild the result."""
-    fetch = ", ".join(source.code() for source in traced.sources)
-    outputs = f"graph([{fetch}])" if operations(traced.graph) else "()"
-    text = (f"{traced.finish}\n\n\ndef run(L, F):\n"
+    """The entry: check and fetch inputs, run the graph, rebuild results."""
+    inputs, outputs = traced.sources, "graph(inputs)"
+    if not operations(traced.graph):
+        inputs, outputs = (), "()"
+    text = (f"{traced.finish}\n\n\ndef run(L, F, inputs):\n"
             f"    return finish(L, F, {outputs})\n")
     names = {name: goes_on(value) if isinstance(value, Continuation)
              else value for name, value in traced.constants.items()}
     names["graph"] = lowered.call
     exec(text, names)
-    check = build_check(traced.guards, traced.constants)
+    check = build_check(traced.guards, traced.constants, inputs)
     return Entry(check, names["run"], replace(traced, guards=()), lowered)
 
 
@@ -246,13 +277,14 @@ def wrap(function: types.FunctionType, settings: Settings,
                 return function(*args, **kwargs)
         else:
             locals = args
-        for check, run in cache.lookup:
-            if check(locals, function):
-                return run(locals, function)
-        run = cache.miss(locals)
-        if run is None:
-            return function(*args, **kwargs)
-        return run(locals, function)
+        check, run = cache.first
+        inputs = check(locals, function)
+        if inputs is None:
+            found = cache.miss(locals)
+            if found is None:
+                return function(*args, **kwargs)
+            run, inputs = found
+        return run(locals, function, inputs)
 
     compiled.cache, compiled.stats = cache, cache.stats
     compiled._torchdynamo_orig_callable = function  # what a trace enters

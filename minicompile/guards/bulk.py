@@ -31,6 +31,11 @@ def item(containers: list, key: object) -> list:
     return [x[key] for x in containers]
 
 
+def pick(objects: list, order: list[int]) -> list:
+    """The objects at these positions."""
+    return [objects[at] for at in order]
+
+
 def exact(objects: list, kind: type) -> bool:
     """Whether each is of that class, and of no subclass."""
     return all(type(x) is kind for x in objects)

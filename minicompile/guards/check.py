@@ -1,18 +1,20 @@
 """All guards of a graph as one generated function.
 
-In: guards, and the named constants their sources mention. Out: a Check,
-whose function says whether the graph may be reused. Each place is read
-once, after what it is read through has been settled; what differs most
-often between calls is asked first; an exception means no.
+In: guards, the named constants their sources mention, and the sources of
+the graph's inputs. Out: a Check, whose function gives those inputs if the
+graph may be reused. Each place is read once, after what it is read through
+has been settled; what differs most often between calls is asked first; an
+exception means no.
 PyTorch builds a tree in C++ instead: torch/csrc/dynamo/guards.cpp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..core.guard import Guard
+from ..core.source import Source
 from .conditions import conditions_of
 from .explain import Failure, Question, failures, losses
 from .held import Names, kept
@@ -27,17 +29,17 @@ RESERVED = ("L", "F", "check", "type", "id", "len", "map", "str", "all",
 class Check:
     """Whether a graph may be reused, as a function of a call.
 
-    `function(L, F)` and `check(L, F)` are the same test, `explain` says
-    what fails. `source` is the text of the function.
+    `function(L, F)` lists the graph's inputs in this call, or gives None
+    if a guard fails; `explain` says which. `source` is its text.
     """
 
     source: str
-    function: Callable[[tuple, object], bool] = field(repr=False)
+    function: Callable[[tuple, object], list | None] = field(repr=False)
     questions: tuple[Question, ...] = field(repr=False)
     names: Names = field(repr=False)
 
     def __call__(self, L: tuple, F: object) -> bool:
-        return self.function(L, F)
+        return self.function(L, F) is not None
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -59,12 +61,12 @@ class Check:
         return self.source
 
 
-def build_check(guards: Iterable[Guard], constants: dict[str, object]
-                ) -> Check:
+def build_check(guards: Iterable[Guard], constants: dict[str, object],
+                inputs: Sequence[Source] = ()) -> Check:
     """The check of `guards`, whose sources may read `constants`."""
     names = Names(dict(constants), set(RESERVED))
     guards = unique(guards)
-    source = write(names, guards)
+    source = write(names, guards, inputs)
     exec(compile(source, "<guards>", "exec"), names.values)
     function = names.values.pop("check")
     questions = tuple(question(names, guard) for guard in guards)

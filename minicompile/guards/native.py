@@ -118,6 +118,10 @@ ASK(item) {
             PyErr_SetObject(PyExc_KeyError, given[1]);
         return Py_XNewRef(value); });
 }
+ASK(pick) {
+    return each(given[1], [&](auto at) {
+        return Py_XNewRef(PyList_GetItem(given[0], PyLong_AsLong(at))); });
+}
 ASK(exact) {
     return all(given[0], given[0], [&](auto x, auto) {
         return (PyObject *)Py_TYPE(x) == given[1]; });
@@ -161,9 +165,9 @@ ASK(address) {
 
 #define ENTRY(name) {#name, (PyCFunction)(void *)name, METH_FASTCALL}
 static PyMethodDef entries[] = {
-    ENTRY(field), ENTRY(item), ENTRY(exact), ENTRY(sized), ENTRY(holding),
-    ENTRY(equal), ENTRY(answers), ENTRY(tensors), ENTRY(metadata),
-    ENTRY(address), {}};
+    ENTRY(field), ENTRY(item), ENTRY(pick), ENTRY(exact), ENTRY(sized),
+    ENTRY(holding), ENTRY(equal), ENTRY(answers), ENTRY(tensors),
+    ENTRY(metadata), ENTRY(address), {}};
 static PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "questions", nullptr, -1, entries};
 PyMODINIT_FUNC PyInit_questions() { return PyModule_Create(&module); }

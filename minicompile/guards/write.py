@@ -1,14 +1,15 @@
 """The text of a check function.
 
-In: guards. Out: the function's source. Arguments are asked about first,
-then torch's switches, then level by level what the arguments lead to,
-each place once and after what it is read through. Places that look alike
-become one list, and are asked about together. Above a question stands the
-user's line it is for.
+In: guards, and the sources of the graph's inputs. Out: the function's
+source. Arguments are asked about first, then torch's switches, then level
+by level what the arguments lead to, each place once and after what it is
+read through. Places that look alike become one list, and are asked about
+together. Above a question stands the user's line it is for.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -34,15 +35,16 @@ RANK = {kind: rank for rank, kind in enumerate(
 
 WIDTH = 76
 HEAD = "def check(L, F):\n    try:\n"
-TAIL = "        return True\n    except Exception:\n        return False\n"
+TAIL = "    except Exception:\n        return None\n"
 
 #: So many places that look alike are worth a list.
 MANY = 4
 
 
-def write(names: Names, guards: list[Guard]) -> str:
-    """The source of `check(L, F)` that asks these guards."""
-    places = Places(guards)
+def write(names: Names, guards: list[Guard], inputs: Sequence[Source]
+          ) -> str:
+    """The source of `check(L, F)`: asks, then hands over the inputs."""
+    places = Places(guards, inputs)
     text, roots = Text(names, places), places.below[None]
     text.ask(sorted((guard for root in roots for guard in places.at[root]),
                     key=rank))
@@ -50,7 +52,7 @@ def write(names: Names, guards: list[Guard]) -> str:
     text.ask(guard for guard in guards if guard.kind == "state")
     text.descend(roots)
     text.ask(guard for guard in guards if others(guard))
-    text.write()
+    text.write(f"return {text.listed(inputs)}")
     lines = [f"        {line}\n" for line in text.lines]
     return HEAD + "".join(lines) + TAIL
 
@@ -74,23 +76,31 @@ class Places:
     """The sources as a tree.
 
     `at` has a source's own guards, in asking order, `below` what is read
-    through it, `mentions` how often the function will mention it.
+    through it, `mentions` how often the function will mention it. `inputs`
+    are those whose values are the result.
     """
 
-    def __init__(self, guards: list[Guard]):
+    def __init__(self, guards: list[Guard], inputs: Sequence[Source]):
+        self.inputs = set(inputs)
         self.at: dict[Source, list[Guard]] = defaultdict(list)
         self.below: dict[Source | None, list[Source]] = defaultdict(list)
         self.mentions: Counter[Source] = Counter()
         self.known: set[Source] = set()
+        for source in inputs:
+            self.mention(source)
         for guard in sorted(guards, key=rank):
             for source in (guard.source, *others(guard)):
                 if source is not None:
-                    self.add(source)
-                    self.mentions[source] += 1
+                    self.mention(source)
             if guard.source is not None and not others(guard):
                 self.at[guard.source].append(guard)
                 self.mentions[guard.source] += len(
                     conditions_of(Names({}), guard, "", ())) - 1
+
+    def mention(self, source: Source) -> None:
+        """Count one mention of the source, and make room for it."""
+        self.add(source)
+        self.mentions[source] += 1
 
     def add(self, source: Source) -> None:
         """Make room for a source, below what it is read through."""
@@ -138,6 +148,7 @@ class Text:
     tensors: dict[Source, Guard] = field(default_factory=dict)
     comment: str = ""
     variables: dict[Source, str] = field(default_factory=dict)
+    lists: dict[str, Sequence[Source]] = field(default_factory=dict)
 
     def write(self, *lines: str) -> None:
         """Add lines, after the conditions that wait."""
@@ -146,7 +157,7 @@ class Text:
         self.lines += lines
 
     def ask(self, guards: Iterable[Guard]) -> None:
-        """Return False unless all of these guards hold."""
+        """Return None unless all of these guards hold."""
         for guard in guards:
             if guard.kind == "tensor" and guard.source not in self.tensors:
                 self.tensors[guard.source] = guard
@@ -225,10 +236,13 @@ class Text:
         """Ask about places that look alike; `each` lists their values."""
         asked = list(zip(*map(self.places.at.__getitem__, rows)))
         below = list(zip(*map(self.places.below.__getitem__, rows)))
-        if len(asked) + len(below) > 1 and each != root:
+        handed = not self.places.inputs.isdisjoint(rows)
+        if len(asked) + len(below) + handed > 1 and each != root:
             last = str(rows[0]).rsplit(".", 1)[-1]
             each, value = self.names.fresh(f"{root}_{last}"), each
             self.write(f"{each} = {value}")
+        if handed:
+            self.lists[each] = rows
         for guards in asked:
             self.remark(guards[0])
             if guards[0].kind == "tensor":
@@ -236,6 +250,21 @@ class Text:
             self.waiting.append(in_bulk(self.names, guards, each))
         for children in below:
             self.column(self.read_all(children[0], each), root, children)
+
+    def listed(self, inputs: Sequence[Source]) -> str:
+        """The expression for a list of the values at these places."""
+        known = dict.fromkeys(itertools.chain(*self.lists.values()))
+        alone = [s for s in dict.fromkeys(inputs) if s not in known]
+        values = [*map(self.read, alone), *(f"*{n}" for n in self.lists)]
+        each = f"[{', '.join(values)}]"
+        if len(each) > WIDTH // 2:
+            each = self.listing(self.names.fresh("inputs"), values)
+        places = {s: at for at, s in enumerate([*alone, *known])}
+        order = [places[source] for source in inputs]
+        if order == [*places.values()]:
+            return each
+        return ask(self.names, "pick", each,
+                   self.names.listed("order", order))
 
     def read_all(self, child: Source, each: str) -> str:
         """The list of what is read as `child` is, from each in a list."""
@@ -293,12 +322,12 @@ def comment(text: str) -> str:
 
 
 def unless(conditions: list[str]) -> list[str]:
-    """Lines that return False unless every condition holds."""
+    """Lines that return None unless every condition holds."""
     if not conditions:
         return []
     together = f"if not ({' and '.join(conditions)}):"
     if len(together) + 8 <= WIDTH:
-        return [together, "    return False"]
+        return [together, "    return None"]
     first, *rest = conditions
     lines = [f"if not ({first}", *(f"        and {line}" for line in rest)]
-    return [*lines[:-1], f"{lines[-1]}):", "    return False"]
+    return [*lines[:-1], f"{lines[-1]}):", "    return None"]

@@ -127,6 +127,26 @@ def test_each_kind_holds_exactly_where_it_says(build, kind):
     assert not any(check((value,), None) for value in bad)
 
 
+def test_the_inputs_are_handed_over_in_their_order():
+    from minicompile.guards import build_check
+    model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(9)), nn.ReLU())
+    layers, key = Attribute(X, "_modules"), Item(Y, "a")
+    places = [Item(Attribute(Item(layers, str(at)), "_parameters"), name)
+              for at in (3, 0, 8, 1) for name in ("weight", "bias")]
+    for inputs in ([], [Y], [Z, Y, Z], places, [Z, *places[::-1], Z],
+                   [places[0]], [key, places[5], places[2], key]):
+        guards = module_guards(model, X)
+        check = build_check(guards, {}, inputs)
+        call = model, {"a": torch.zeros(2)}, 7
+        found = check.function(call, None)
+        wanted = [eval(place.code(), {"L": call}) for place in inputs]
+        assert len(found) == len(wanted)
+        assert all(a is b for a, b in zip(found, wanted))
+        model[4].bias.requires_grad_(False)
+        assert check.function(call, None) is None
+        model[4].bias.requires_grad_(True)
+
+
 def test_same_and_different_objects(build):
     a, b = torch.zeros(2), torch.zeros(2)
     same = build([Guard(Y, "same", X)], {})

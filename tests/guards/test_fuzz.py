@@ -21,14 +21,14 @@ class Reusable:
     def __init__(self, call):
         locals, function = call
         self.trace = trace(function, locals)
-        self.check = build_check(self.trace.guards, self.trace.constants)
-        fetch = ", ".join(s.code() for s in self.trace.sources)
-        self.names = {**self.trace.constants, "graph": self.trace.graph}
-        exec(f"{self.trace.finish}\n\ndef run(L, F):\n"
-             f"    return finish(L, F, graph({fetch}))\n", self.names)
+        self.check = build_check(self.trace.guards, self.trace.constants,
+                                 self.trace.sources)
+        self.names = dict(self.trace.constants)
+        exec(self.trace.finish, self.names)
 
     def run(self, call):
-        return self.names["run"](*call)
+        inputs = self.check.function(*call)
+        return self.names["finish"](*call, self.trace.graph(*inputs))
 
 
 def outcome(run):
