@@ -60,8 +60,14 @@ def results(graph: fx.Graph) -> tuple:
 
 
 def render(graph: fx.GraphModule, name: str = "forward") -> str:
-    """The graph as a Python function: types, and the user's lines."""
+    """The graph as a Python function: types, and the user's lines.
+
+    The graphs it holds come first.
+    """
     lines, last = [], None
+    inner = [render(getattr(graph, node.target), node.target) + "\n\n"
+             for node in graph.graph.find_nodes(op="get_attr")
+             if isinstance(getattr(graph, node.target), fx.GraphModule)]
     for node in graph.graph.nodes:
         if node.op in ("placeholder", "output"):
             continue
@@ -73,7 +79,7 @@ def render(graph: fx.GraphModule, name: str = "forward") -> str:
     inputs = ", ".join(f"{node.name}: {describe(value(node))}"
                        for node in placeholders(graph.graph))
     returned = fx.node.map_arg(output(graph.graph).args[0], lambda n: n)
-    return "\n".join([f"def {name}({inputs}):", *lines,
+    return "".join(inner) + "\n".join([f"def {name}({inputs}):", *lines,
                       f"    return {returned}"])
 
 

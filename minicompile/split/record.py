@@ -118,8 +118,10 @@ def call(graph: fx.GraphModule, node: fx.Node, args, kwargs):
 
 
 def held(graph: fx.GraphModule, recorder: Recorder, target: str):
-    """A tensor that the torch-level graph holds, as a constant of ours."""
+    """A tensor that the graph holds, as our constant; or a graph in it."""
     tensor = operator.attrgetter(target)(graph)
+    if isinstance(tensor, fx.GraphModule):
+        return tensor
     if not isinstance(tensor, torch.Tensor):
         raise BackendError(f"the graph holds {target}, not a tensor")
     if tensor.requires_grad:

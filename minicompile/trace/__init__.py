@@ -20,7 +20,7 @@ from ..core.errors import Unsupported
 from ..core.graph import render
 from ..core.guard import Guard
 from ..core.source import Local, Source
-from . import revive  # noqa: F401  (rows for MAKERS)
+from . import functions, revive  # noqa: F401  (rows of tables)
 from .breaks import Break, Continuation, End
 from .calls import rely_on_code
 from .chain import stops, waiting
@@ -139,7 +139,7 @@ def _traced(tracer: Tracer, end: End | Break, breaks=()) -> Trace:
     finish = end.text()
     recorder.graph.output(tuple(map(recorder.node, end.rebuild.outputs)))
     _keep_apart(tracer)
-    graph = fx.GraphModule(torch.nn.Module(), recorder.graph)
+    graph = fx.GraphModule(recorder.modules, recorder.graph)
     return Trace(graph, tuple(i.fake for i in recorder.inputs),
                  tuple(i.source for i in recorder.inputs),
                  tuple(outside.guards.values()), finish, outside.constants,

@@ -40,7 +40,8 @@ IDENTITIES = (type, types.ModuleType, types.FunctionType,
               types.GetSetDescriptorType, types.ClassMethodDescriptorType,
               enum.Enum, re.Pattern, torch._ops.OpOverload,
               torch._ops.OpOverloadPacket,
-              types.GenericAlias, types.UnionType, frozenset)
+              types.GenericAlias, types.UnionType, frozenset,
+              staticmethod, classmethod, property)
 
 #: Methods written in C, bound to an object.
 BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)

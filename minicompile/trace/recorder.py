@@ -62,6 +62,7 @@ class Recorder:
         self.where = where
         self.graph = fx.Graph()
         self.nodes: dict[int, fx.Node | Part] = {}
+        self.modules: dict[str, fx.GraphModule] = {}  # graphs inside it
         self.inputs: list[Input] = []
         self.written: set[int] = set()  # storages written to
         self.kept: list[object] = []  # ids stay valid while objects live
@@ -137,6 +138,10 @@ class Recorder:
                            (value.start, value.stop, value.step)])
         if kind is dict:
             return {k: self.argument(a, tensors) for k, a in value.items()}
+        if isinstance(value, fx.GraphModule):
+            name = f"graph_{len(self.modules)}"
+            self.modules[name] = value
+            return self.graph.get_attr(name)
         raise unsupported("argument", kind.__name__)
 
     def node(self, fake: torch.Tensor) -> fx.Node:
@@ -198,6 +203,43 @@ class Recorder:
     def written_inputs(self) -> list[Input]:
         """The inputs that the graph writes to."""
         return [i for i in self.inputs if i.storage in self.written]
+
+
+class Inner(Recorder):
+    """A graph inside a graph: what it reads of that one is an input."""
+
+    def __init__(self, outer: Recorder, tensors=()):
+        self.outer, self.fake_mode = outer, outer.fake_mode
+        self.where, self.graph = outer.where, fx.Graph()
+        self.nodes, self.modules = {}, {}
+        self.inputs, self.written = outer.inputs, outer.written
+        self.kept, self.captured = outer.kept, []
+        self.last, self.count = self.graph._root, 0
+        for tensor in tensors:
+            self.placeholder(tensor)
+
+    def placeholder(self, tensor: torch.Tensor) -> None:
+        """One more input, which stands for `tensor` in here."""
+        with self.graph.inserting_after(self.last):
+            self.last = self.graph.placeholder(f"given_{self.count}")
+        self.count += 1
+        self.last.meta["val"], self.last.meta["where"] = tensor, None
+        self.nodes.setdefault(id(tensor), self.last)
+        self.kept.append(tensor)
+
+    def node(self, fake: torch.Tensor) -> fx.Node:
+        """The node of a tensor in here; one from outside is captured."""
+        if id(fake) not in self.nodes:
+            self.outer.node(fake)
+            self.captured.append(fake)
+            self.placeholder(fake)
+        return super().node(fake)
+
+    def finish(self, outputs) -> fx.GraphModule:
+        """The graph, returning the nodes of some tensors."""
+        self.graph.output(tuple(None if each is None else self.node(each)
+                                for each in outputs))
+        return fx.GraphModule(self.modules, self.graph)
 
 
 def version(tensor: torch.Tensor) -> int:

@@ -224,22 +224,11 @@ def test_after_dynamo_has_run():
     assert torch.equal(compiled(-torch.ones(2)), torch.zeros(2))
 
 
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * x
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad
-
-
 class Odd(torch.Tensor):
     pass
 
 
 @pytest.mark.parametrize("kind, function", [
-    ("library", lambda x: Square.apply(x)),
     ("gradient", lambda x: LINEAR(x).sum().backward()),
     ("library", lambda x: torch.utils.checkpoint.checkpoint(
         LINEAR, x, use_reentrant=False)),

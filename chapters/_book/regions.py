@@ -1,0 +1,21 @@
+"""Functions whose graphs hold graphs: they must stand in a file."""
+
+import torch
+
+
+class Straight(torch.autograd.Function):
+    """Rounds; its gradient passes where the value was small."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(x)
+        return (x * levels).round() / levels
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, = ctx.saved_tensors
+        return torch.where(x.abs() <= 1, gradient, 0), None
+
+
+def quantised(x):
+    return Straight.apply(x.tanh() * 2, 4).sum()
