@@ -78,7 +78,7 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
     schedules, programs = {}, {}
     try:
         for name, half in lowered.pair.halves().items():
-            schedules[name] = fusion.fuse(half)
+            schedules[name] = fusion.fuse(half, lowered.pair.dying)
             log.show("fusion", str(schedules[name]))
             programs[name] = emit.emit(schedules[name], options)
             log.show("output_code", programs[name].source)

@@ -1,7 +1,7 @@
 """In which order the groups run: the graph's, but memory freed early.
 
 A group that frees at least as much as it takes runs as soon as it can:
-a weight's gradient, say, right after the activations it is made of.
+a weight's gradient, say, which is the last to need an activation.
 Inductor's is torch/_inductor/memory.py.
 """
 
@@ -10,18 +10,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
 
+from ..core.loops import Buffer
 from .group import Group
 from .uses import made_by, reads_of
 from .values import elements
 
 
 class Order:
-    """Groups taken one by one; `readers` are those still to run."""
+    """Groups taken one by one; `readers` are those still to run.
 
-    def __init__(self, groups: Iterable[Group], kept: Collection[str]):
+    `kept` are buffers that are never freed, `dying` inputs that are.
+    """
+
+    def __init__(self, groups: Iterable[Group], kept: Collection[str],
+                 dying: Iterable[Buffer] = ()):
         groups = list(groups)
-        self.kept = kept  # buffers that are never freed
-        self.sizes: dict[str, int] = {}
+        self.kept = kept
+        self.sizes = {buffer.name: size_of(buffer) for buffer in dying}
         self.readers: dict[str, set[Group]] = {}
         self.reads = {group: buffers_read(group) for group in groups}
         for group in groups:
@@ -29,8 +34,7 @@ class Order:
                 self.readers.setdefault(name, set()).add(group)
             for _, step in group.steps:
                 for buffer in made_by(step):
-                    self.sizes[buffer.name] = elements(
-                        buffer.shape) * buffer.dtype.itemsize
+                    self.sizes[buffer.name] = size_of(buffer)
         self.waiting = {group: len(group.deps) for group in groups}
         self.ready = [(group.last, group) for group in groups
                       if not group.deps]
@@ -74,6 +78,11 @@ class Order:
                  and self.readers[name] == {group}]
         return sum(map(self.sizes.get, lasting)) - sum(
             map(self.sizes.get, freed))
+
+
+def size_of(buffer: Buffer) -> int:
+    """The buffer's bytes (a guess, for a symbolic shape)."""
+    return elements(buffer.shape) * buffer.dtype.itemsize
 
 
 def buffers_read(group: Group) -> set[str]:

@@ -7,7 +7,7 @@ PyTorch's is torch/_inductor/scheduler.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from torch import fx
 
@@ -19,15 +19,17 @@ from .order import Order
 from .uses import made_by, reads_of
 
 
-def fuse(module: fx.GraphModule) -> Schedule:
+def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     """The graph as fused kernels and operator calls.
 
     `module` holds functional ATen ops; every node has its fake value in
     `meta["val"]`. Strides of the results are those of the fake values.
+    `dying` names the inputs that nobody else holds during the call.
     """
     lowered = lower(module)
     returned = reads_of(lowered.outputs)
-    groups = Order(Grouping(lowered.steps).groups, returned).run()
+    inputs = [b for b in lowered.inputs if b and b.name in dying]
+    groups = Order(Grouping(lowered.steps).groups, returned, inputs).run()
     steps = steps_of(groups, returned)
     used = returned.keys() | {
         name for step in steps for name in reads_of(step)}
@@ -64,8 +66,7 @@ def last_uses(steps: tuple[Step, ...],
 
     Memory that a call's result shares is needed as long as the result.
     """
-    kept = reads_of(lowered.outputs).keys() | lowered.constants.keys() | {
-        buffer.name for buffer in lowered.inputs if buffer is not None}
+    kept = reads_of(lowered.outputs).keys() | lowered.constants.keys()
     last: dict[str, int] = {}
     under: dict[str, set[str]] = {}
     for number, step in enumerate(steps):

@@ -47,11 +47,17 @@ class Pair:
     @property
     def saved_bytes(self) -> int:
         """Bytes kept for the backward that are not inputs."""
-        inputs = {s.name for s in self.saved if s.place == "input"}
         return sum(nbytes(value(node)) for node
                    in placeholders(self.backward.graph)
-                   if node.name not in inputs
+                   if node.name in self.dying
                    and not node.name.startswith("tangents_"))
+
+    @property
+    def dying(self) -> set[str]:
+        """The backward's inputs that nobody else holds."""
+        inputs = {s.name for s in self.saved if s.place == "input"}
+        return {node.name for node in placeholders(self.backward.graph)
+                if node.name not in inputs} if self.backward else set()
 
     def halves(self) -> dict[str, fx.GraphModule]:
         """The graphs there are, by name."""

@@ -79,17 +79,16 @@ def steps(tensor):
 def assert_sound(schedule):
     """Everything is read after it is made and before it is freed."""
     there = {b.name for b in schedule.inputs if b} | set(schedule.constants)
-    inputs = set(there)
     for step, freed in zip(schedule.steps, schedule.last_use, strict=True):
         assert set(reads(step)) <= there
         made = made_by(step)
         assert not there & set(made)
         there |= set(made)
-        assert set(freed) <= there - inputs
+        assert set(freed) <= there
         there -= set(freed)
     views = [view for view in schedule.outputs if isinstance(view, View)]
     assert {view.buffer for view in views} <= there
-    left = there - inputs - {view.buffer for view in views}
+    left = there - set(schedule.constants) - {view.buffer for view in views}
     assert not left, f"never freed: {left}"
 
 

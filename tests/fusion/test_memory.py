@@ -18,16 +18,18 @@ from tests.fusion.graphs import (
 )
 
 
-def peak(schedule):
-    """Most elements alive at a time, inputs left out."""
-    live, most = {}, 0
+def peak(schedule, dying=()):
+    """Most elements alive at a time, of inputs those that are dying."""
+    live = {b.name: int(b.elements) for b in schedule.inputs
+            if b and b.name in dying}
+    most = sum(live.values())
     for step, freed in zip(schedule.steps, schedule.last_use, strict=True):
         buffers = step.outputs if isinstance(step, Extern) else (
             step.written.values())
         live |= {b.name: int(b.elements) for b in buffers if b}
         most = max(most, sum(live.values()))
         for name in freed:
-            live.pop(name)
+            live.pop(name, None)
     return most
 
 
@@ -85,6 +87,24 @@ def test_a_gradient_runs_as_soon_as_it_frees_memory():
     assert len(products) == 16  # two for each weight, side by side
     last = int(schedule.outputs[-1].buffer in order[:8])
     assert last == 1
+
+
+def test_a_gradient_runs_early_if_it_is_the_last_to_need_an_activation():
+    def mlp(x, *weights):
+        for w, bias in zip(weights[::2], weights[1::2]):
+            x = torch.tanh(torch.addmm(bias, x, w))
+        return x.sum()
+    layer = [(32, 32), (32,)]
+    backward = halves(mlp, *fake_inputs(
+        (512, 32), *layer * 8, grad=True))["backward"]
+    dying = {b.name for b in fuse(backward).inputs
+             if int(b.elements) == 512 * 32}
+    assert len(dying) == 9  # the saved values, x among them
+    start = 9 * 512 * 32
+    assert peak(fuse(backward), dying) > start + 5 * 512 * 32
+    schedule = fuse(backward, dying)
+    assert_sound(schedule)
+    assert peak(schedule, dying) <= start + 2 * 512 * 32
 
 
 def test_random_operators_keep_their_order():
