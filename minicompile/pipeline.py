@@ -47,13 +47,13 @@ def lower_eager(graph: fx.GraphModule, inputs: Sequence,
 
 
 def lower_split(graph: fx.GraphModule, inputs: Sequence,
-                options: Options) -> Lowered:
+                options: Options, seeded: bool = False) -> Lowered:
     """Forward and backward graphs, run operator by operator.
 
     What the split cannot express runs as it was traced, and says so.
     """
     try:
-        joint = split.record(graph, inputs)
+        joint = split.record(graph, inputs, seeded)
     except BackendError as refusal:
         log.warn_once(f"minicompile runs a graph as traced: {refusal}")
         return replace(lower_eager(graph, inputs, options),
@@ -72,7 +72,8 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
 
     Where there is no compiler, the split graphs run, with a warning.
     """
-    lowered = lower_split(graph, inputs, options)
+    lowered = lower_split(graph, inputs, options,
+                          not options.fallback_random)
     if lowered.pair is None:
         return lowered
     schedules, programs = {}, {}

@@ -32,6 +32,11 @@ def stubborn(x):
     return x.cos()
 
 
+def drops(x):
+    """A layer that drops a tenth of what comes in."""
+    return F.dropout(x, 0.1).relu()
+
+
 def inputs(rows=4, inner=8, columns=16, *, grad=True, device="cpu"):
     """`x` and `w` for block, the same numbers every time."""
     torch.manual_seed(0)

@@ -17,6 +17,7 @@ from functools import cached_property
 import torch
 
 from .index import Index, Variable, flatten, product
+from .random import philox
 from .where import Where
 
 
@@ -91,6 +92,7 @@ OPS: dict[str, Callable] = {
     "div_floor": torch.floor_divide,
     "div_trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     "cast": lambda a: a,
+    "uniform": philox,
 }
 
 #: How two partial results combine: (what an empty range gives, the rule).

@@ -21,6 +21,7 @@ class Options:
     cudagraphs: bool = False  # record CUDA programs, replay them
     cpu_backend: str = "cpp"  # or "triton" (its interpreter)
     recompile_limit: int = 8  # entries for one code object
+    fallback_random: bool = False  # random numbers are eager's
     suppress_errors: bool = False  # a failed stage runs as eager, warned
 
     def __post_init__(self):

@@ -101,6 +101,7 @@ FORMS: dict[str, Form] = {
     "bitwise_right_shift": Form("shift_right<{type}>({0}, {1})"),
     "where": Form("{0} ? {1} : {2}", exact=True),
     "cast": Form("{0}", exact=True),
+    "uniform": Form("uniform({0}, {1}, {2}, {3})", exact=True),
 }
 
 #: What is different for bools.
@@ -109,7 +110,7 @@ BOOLEAN = {"bitwise_not": "!{0}", "add": "{0} | {1}", "abs": "{0}"}
 #: Operations that cost far more than an access to the cache.
 DEAR = frozenset("""exp exp2 expm1 log log2 log10 log1p sin cos tan asin
     acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid pow
-    atan2 hypot remainder fmod div_floor""".split())
+    atan2 hypot remainder fmod div_floor uniform""".split())
 
 
 def held(dtype: torch.dtype) -> torch.dtype:
@@ -198,6 +199,8 @@ def convert(text: str, given: torch.dtype, wanted: torch.dtype) -> str:
         return text
     if wanted == torch.bool:
         return f"{enclosed(text)} != 0"
+    if given == torch.bool and wanted.is_floating_point:
+        return f"{enclosed(text)} ? 1.0f : 0.0f"
     if wanted in HALVES:
         return f"round_{TYPES[wanted]}({text})"
     if given.is_floating_point and wanted in _NARROW:

@@ -19,6 +19,7 @@ typedef unsigned short uint16;
 typedef int int32;
 typedef unsigned int uint32;
 typedef long long int64;
+typedef unsigned long long uint64;
 
 #if defined(__x86_64__) && __GLIBC_PREREQ(2, 35)
 #define SIMD __attribute__((const, simd("notinbranch")))
@@ -222,5 +223,20 @@ template <class T> inline_ T shift_left(T a, T b) {
 template <class T> inline_ T shift_right(T a, T b) {
     const int sign = last_bit<T> + !is_signed<T>;
     return a >> (b >= 0 & b < (T)sign ? (int)b : sign);
+}
+
+// 24 random bits of a position: Philox, as core/random.py has it.
+inline_ float uniform(int64 seed, int64 offset, int64 position,
+                      bool word) {
+    uint32 a = position, b = position >> 32, c = offset, d = offset >> 32;
+    uint32 key = seed, more = seed >> 32;
+    for (int round = 0; round < 10; round++) {
+        const uint64 first = a * (uint64)0xD2511F53;
+        const uint64 second = c * (uint64)0xCD9E8D57;
+        a = (uint32)(second >> 32) ^ b ^ key, b = second;
+        c = (uint32)(first >> 32) ^ d ^ more, d = first;
+        key += 0x9E3779B9, more += 0xBB67AE85;
+    }
+    return (int32)((word ? b : a) & 0xffffff) * 0x1p-24f;
 }
 """

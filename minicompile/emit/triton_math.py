@@ -172,3 +172,13 @@ def shift_right(a, b):
     last: tl.constexpr = a.dtype.primitive_bitwidth - 1
     inside = (b >= 0) & (b <= last)
     return a >> tl.where(inside, b, last)
+
+
+@triton.jit
+def uniform(seed, offset, position, word):
+    """24 random bits of a position as a float in [0, 1)."""
+    first, second, _, _ = tl.philox(
+        seed, position.to(tl.uint32), (position >> 32).to(tl.uint32),
+        offset.to(tl.uint32), (offset >> 32).to(tl.uint32))
+    bits = tl.where(word == 0, first, second)
+    return (bits & 0xFFFFFF).to(tl.float32) * 5.9604644775390625e-08

@@ -11,11 +11,12 @@ from torch import fx
 from ..core.graph import value as fake_of
 from .picks import PICKS, WHEN
 from .pointwise import POINTWISE
+from .random import RANDOM
 from .reductions import REDUCTIONS
 from .views import GATHERING, VIEWS
 
 RULES: dict[str, Callable] = {**POINTWISE, **GATHERING, **VIEWS,
-                              **REDUCTIONS, **PICKS}
+                              **REDUCTIONS, **PICKS, **RANDOM}
 
 #: What loops compute with; anything else (complex, float8) is an Extern.
 DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16,

@@ -148,7 +148,8 @@ def masked(node: Expression, mask: Expression) -> Expression:
 #: Operations that cost far more than moving an element.
 DEAR = frozenset("""exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos
     tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma
-    sigmoid pow atan2 hypot remainder fmod div_floor div_trunc""".split())
+    sigmoid pow atan2 hypot remainder fmod div_floor div_trunc
+    uniform""".split())
 
 
 def elements(shape: Iterable[Index]) -> int:

@@ -29,15 +29,16 @@ from .simplify import simplify
 from .watch import Watch
 
 
-def record(graph: fx.GraphModule, example_inputs) -> Joint:
+def record(graph: fx.GraphModule, example_inputs,
+           seeded: bool = False) -> Joint:
     """The joint forward and backward graph of a torch-level graph.
 
     `example_inputs`: fake or real tensors, or plain numbers, one for each
-    placeholder. Raises BackendError with a reason if the graph cannot be
-    expressed so.
+    placeholder. `seeded`: random numbers are computed from a seed. Raises
+    BackendError with a reason if the graph cannot be expressed so.
     """
     recorder = Recorder(detect_fake_mode(example_inputs)
-                        or FakeTensorMode())
+                        or FakeTensorMode(), seeded)
     with torch.enable_grad():
         inputs = [Input(recorder, example, position)
                   for position, example in enumerate(example_inputs)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from bisect import bisect_right
 from contextlib import contextmanager
+from keyword import iskeyword
 
 import torch
 from torch import fx
@@ -20,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..core.errors import BackendError
 from ..core.where import Where
 from .decompose import rule_of
+from .random import Draws
 
 DEVICE = torch.ops.prim.device.default
 TRANSPARENT = {torch.ops.aten.detach.default, torch.ops.aten.alias.default,
@@ -29,9 +31,10 @@ TRANSPARENT = {torch.ops.aten.detach.default, torch.ops.aten.alias.default,
 class Recorder(TorchDispatchMode):
     """Writes every op on fake tensors into `graph`, smaller ones first."""
 
-    def __init__(self, fake_mode: FakeTensorMode):
+    def __init__(self, fake_mode: FakeTensorMode, seeded: bool = False):
         super().__init__()
         self.fake_mode = fake_mode
+        self.draws = Draws(self) if seeded else None
         self.graph = fx.Graph()
         self.constants: dict[str, torch.Tensor] = {}
         self.nodes: dict[int, fx.Node] = {}  # by id of the fake tensor
@@ -44,7 +47,8 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if op is DEVICE:
             return args[0].fake_device
-        rule = rule_of(op)
+        rule = (self.draws and self.draws.rule_of(op, args, kwargs)
+                or rule_of(op))
         if rule is not None:
             with self:
                 result = rule(*args, **kwargs)
@@ -57,6 +61,8 @@ class Recorder(TorchDispatchMode):
         if op._schema.is_mutable:
             raise BackendError(f"{op} writes to its input under the "
                                "functionalisation; it runs as eager")
+        if iskeyword(op._overloadname):
+            raise BackendError(f"{op} has a name that no program can say")
         arguments, keywords = self.argument(args), self.argument(kwargs)
         result = self.fake_mode.dispatch(op, (), args, kwargs)
         if op in TRANSPARENT:

@@ -11,7 +11,7 @@ from itertools import product
 import pytest
 import torch
 
-from minicompile.core.loops import OPS, Kernel, Loop, Op
+from minicompile.core.loops import OPS, Const, Kernel, Loop, Op
 from minicompile.emit import build, cpp
 from minicompile.emit.cpp_ops import FORMS, TYPES
 from tests.emit.build import at, buffer, load, reference, run_loaded, variables
@@ -64,7 +64,7 @@ def pairs(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
 
 def takes(name: str, dtype: torch.dtype) -> bool:
     """Whether PyTorch has the operation for this dtype."""
-    if name == "cast":
+    if name in ("cast", "uniform"):
         return False
     if dtype == torch.bool:
         return name in ASKING | BITS - {
@@ -144,3 +144,24 @@ def differences(name: str, given: dict, got: torch.Tensor,
     return [f"{name}({given['left'][k].item()!r}, "
             f"{given['right'][k].item()!r}) = {got[k].item()!r}, not "
             f"{want[k].item()!r}" for k in (~same).nonzero().flatten()]
+
+
+def test_uniform_numbers_are_the_references():
+    """Seeds, offsets and positions around what 32 bits hold."""
+    far = torch.tensor([0, 1, -1, 2 ** 31, 2 ** 32 - 1, 2 ** 32 + 5,
+                        -2 ** 63, 2 ** 63 - 1])
+    given = dict(zip("abc", torch.cartesian_prod(far, far, far).T))
+    count = len(given["a"])
+    (i,) = variables("i", count)
+    out = [buffer(f"out{word}", count) for word in (0, 1)]
+    operands = [load(buffer(name, count, dtype=torch.int64), i)
+                for name in given]
+    made = Kernel("kernel", (i,), (), tuple(
+        Loop(out, at(out, i), (i,), Op("uniform", (
+            *operands, Const(word, torch.int64)), torch.float32))
+        for word, out in enumerate(out)))
+    given = {name: column.contiguous() for name, column in given.items()}
+    got = run_loaded(build.load(cpp.function(made)), made, given)
+    want = reference(made, given)
+    assert all(torch.equal(got[name], want[name]) for name in got)
+    assert len(got["out0"].unique()) > count * 0.9

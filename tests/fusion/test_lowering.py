@@ -295,10 +295,10 @@ def test_a_sparse_result_is_refused():
 
 def test_every_rule_is_an_operator_of_pytorch():
     for name in RULES:
-        space, _, rest = name.rpartition("prims.")
-        packet, _, overload = rest.partition(".")
-        found = getattr(torch.ops.prims if "prims." in name
-                        else torch.ops.aten, packet)
+        space = next((space for space in ("prims", "minicompile")
+                      if name.startswith(f"{space}.")), "aten")
+        packet, _, overload = name.removeprefix(f"{space}.").partition(".")
+        found = getattr(getattr(torch.ops, space), packet)
         assert not overload or overload in found.overloads(), name
 
 

@@ -108,3 +108,29 @@ def test_3_8_your_own_runtime(monkeypatch):
     monkeypatch.setattr(split, "make_runtime", answer("3.8", "make_runtime"))
     assert_same(lambda x, w: (F.gelu(x @ w), (x * w).sum()),
                 grad(4, 4), grad(4, 4))
+
+
+def test_3_9_another_distribution():
+    laplace = answer("3.9", "laplace")
+    torch.manual_seed(0)
+    got = laplace(lambda: torch.rand(100_000), 1.0, 2.0).double()
+    at = (got.sort()[0] - 1) / 2
+    below = torch.where(at < 0, at.exp() / 2, 1 - (-at).exp() / 2)
+    want = torch.linspace(0, 1, len(got), dtype=torch.float64)
+    assert got.isfinite().all() and (below - want).abs().max() < 0.008
+
+
+def test_3_10_fewer_rounds():
+    from minicompile.core import random
+    philox = answer("3.10", "philox")
+    given = torch.tensor(1234567), torch.tensor(7), torch.arange(10_000)
+    for word in (0, 1):
+        assert torch.equal(philox(*given, word, 10),
+                           random.philox(*given, word))
+
+    def correlation(rounds):
+        row = philox(*given, 0, rounds).double()
+        return torch.corrcoef(torch.stack([row[1:], row[:-1]])).nan_to_num(
+            1.0)[0, 1].abs()
+
+    assert correlation(1) > 0.5 and correlation(10) < 0.05

@@ -1,0 +1,57 @@
+"""Random numbers as a function: of a seed and of where they stand.
+
+In: a seed, the number of the draw, a position. Out: a float32 of
+[0, 1). The idea: a generator that only counts (Philox, 4x32, 10 rounds)
+gives a number the same value whenever it is asked, in the forward and in
+the backward, so that sixteen bytes stand for a mask. This is the meaning
+of the operator and of the loop language's `uniform`; kernels have forms
+of their own. PyTorch's is torch/include/ATen/core/PhiloxRNGEngine.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+LOW = 0xFFFFFFFF
+#: What a round multiplies by, and adds to the key.
+FACTORS, STEPS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
+
+
+def philox(seed: torch.Tensor, offset: torch.Tensor,
+           position: torch.Tensor, word: int) -> torch.Tensor:
+    """24 random bits of each position as a float32 in [0, 1).
+
+    A position has two such numbers, `word` 0 and 1.
+    """
+    keys = [seed & LOW, seed >> 32 & LOW]
+    a, b, c, d = (position & LOW, position >> 32 & LOW,
+                  offset & LOW, offset >> 32 & LOW)
+    for _ in range(10):
+        first, second = a * FACTORS[0], c * FACTORS[1]
+        a, b = second >> 32 & LOW ^ b ^ keys[0], second & LOW
+        c, d = first >> 32 & LOW ^ d ^ keys[1], first & LOW
+        keys = [key + step & LOW for key, step in zip(keys, STEPS)]
+    return ([a, b][word] & 0xFFFFFF).to(torch.float32) * 2.0 ** -24
+
+
+@torch.library.custom_op("minicompile::uniform", mutates_args=(),
+                         tags=(torch.Tag.pointwise,))
+def uniform(seed: torch.Tensor, draw: int,
+            size: Sequence[int]) -> torch.Tensor:
+    """The numbers of one draw, laid out row by row."""
+    shape = torch.Size(size)
+    position = torch.arange(shape.numel(), device=seed.device)
+    return philox(seed[0], seed[1] + draw // 2, position,
+                  draw % 2).view(shape)
+
+
+@uniform.register_fake
+def _like_uniform(seed, draw, size):
+    """The operator on fake tensors."""
+    return seed.new_empty(size, dtype=torch.float32)
+
+
+#: The operator: a seed of two int64, which draw, a size -> float32.
+UNIFORM = torch.ops.minicompile.uniform.default

@@ -1,0 +1,31 @@
+"""The lowering rule of random numbers, which are arithmetic as well.
+
+In: a seed in memory, the number of a draw. Out: a Value whose element is
+computed from the seed and from where the element stands, wherever and
+however often it is asked for. Inductor's is `inductor_random` in
+torch/_inductor/inductor_prims.py.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..core.index import flatten, index, row_major
+from ..core.loops import Const, Expression, Op, Position
+from .site import Site
+from .values import Point, Value
+
+
+def uniform(site: Site, seed: Value, draw: int, _) -> Value:
+    """uniform(seed, draw, size): each step of the offset is two draws."""
+    def body(point: Point) -> Expression:
+        key, offset = (seed.at((index(k),)) for k in (0, 1))
+        step, word = (Const(n, torch.int64) for n in divmod(draw, 2))
+        if step.value:
+            offset = Op("add", (offset, step), torch.int64)
+        place = Position(flatten(point, row_major(site.shape)), torch.int64)
+        return Op("uniform", (key, offset, place, word), torch.float32)
+    return site.value(body)
+
+
+RANDOM = {"minicompile.uniform": uniform}

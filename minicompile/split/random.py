@@ -1,0 +1,142 @@
+"""Random operators as arithmetic on numbers drawn from one seed a call.
+
+In: an operator that asks torch's generator for every element. Out: the
+same distribution, computed from uniform numbers that are a function of a
+seed. Only the seed is drawn, once a call and device; the backward saves
+it instead of masks. Inductor's is replace_random_passes in
+torch/_inductor/fx_passes/replace_random.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from math import log1p, pi
+
+import torch
+
+from ..core.random import UNIFORM
+
+aten = torch.ops.aten
+#: Binary digits of a float in [0, 1); the numbers drawn have 24.
+DIGITS = {torch.float16: 11, torch.bfloat16: 8}
+SINGLE = {torch.float32, *DIGITS}
+
+
+class Draws:
+    """The draws of one graph: a seed for each device, and a count."""
+
+    def __init__(self, recorder):
+        self.recorder, self.count = recorder, count()
+        self.seeds: dict[torch.device, torch.Tensor] = {}
+
+    def rule_of(self, op, args: tuple, kwargs: dict) -> Callable | None:
+        """How a random operator is computed; None for any other."""
+        if op not in FORMULAS or kwargs.get("generator"):
+            return None
+        like = self.recorder.fake_mode.dispatch(op, (), args, kwargs)
+        return partial(self.compute, FORMULAS[op], like)
+
+    def compute(self, formula: Callable, like, *args, generator=None,
+                **kwargs):
+        """What `formula` gives, in the layout of `like`."""
+        first = like[0] if isinstance(like, tuple) else like
+        if first.is_complex():
+            return NotImplemented
+        made = formula(partial(self.unit, first), *args, **kwargs)
+        if isinstance(made, torch.Tensor):
+            return self.recorder.restride(made.to(like.dtype),
+                                          like.stride())
+        return made
+
+    def unit(self, like: torch.Tensor, short: bool = False):
+        """One number of [0, 1) for each element of `like`.
+
+        A float32, or a float64 of 48 digits; `short`: of so many digits
+        that rounding to the dtype of `like` cannot give 1.
+        """
+        one, digits = self.draw(like), DIGITS.get(like.dtype)
+        if like.dtype not in SINGLE:
+            return one.double() + self.draw(like).double() * 2 ** -24
+        if short and digits:
+            return torch.floor(one * 2 ** digits) * 2 ** -digits
+        return one
+
+    def draw(self, like: torch.Tensor) -> torch.Tensor:
+        """The next draw, in float32, of the shape of `like`."""
+        if like.device not in self.seeds:
+            self.seeds[like.device] = self.recorder.perform(
+                aten.randint.low, (-2 ** 63, 2 ** 63 - 1, [2]),
+                {"device": like.device})
+        return UNIFORM(self.seeds[like.device], next(self.count),
+                       like.shape)
+
+
+def uniform(unit, *_, low=0, high=1, **__):
+    """Between `low` and `high`."""
+    return unit(short=True) * (high - low) + low
+
+
+def normal(unit, mean=0, deviation=1):
+    """The bell curve, by Box and Muller from two uniform numbers."""
+    length = torch.sqrt(-2 * torch.log(1 - unit()))
+    return length * torch.cos(2 * pi * unit()) * deviation + mean
+
+
+def exponential(unit, _, rate=1.0):
+    """Never quite 0, so that its logarithm is a number."""
+    return torch.log1p(-unit()).clamp(max=-2 ** -25) / -rate
+
+
+def whole(unit, low: int, high: int | None):
+    """Whole numbers from `low` to below `high`."""
+    if high is None or high - low > 2 ** 32:
+        return NotImplemented
+    return torch.floor(unit() * (high - low)) + low
+
+
+def dropout(unit, x, p: float, train: bool | None):
+    """`x` with a share of `p` set to 0 and the rest scaled, the mask."""
+    if train is False or p in (0, 1):
+        return NotImplemented
+    kept = unit() >= p
+    return (x * kept * (1 / (1 - p))).to(x.dtype), kept
+
+
+#: What each operator is, given `unit`, which draws, and its arguments.
+FORMULAS: dict[torch._ops.OpOverload, Callable] = {
+    aten.rand.default: uniform, aten.rand_like.default: uniform,
+    aten.uniform.default: lambda unit, x, low=0, high=1: uniform(
+        unit, low=low, high=high),
+    aten.randn.default: lambda unit, *_, **__: normal(unit),
+    aten.randn_like.default: lambda unit, *_, **__: normal(unit),
+    aten.normal_functional.default: lambda unit, x, *rest: normal(
+        unit, *rest),
+    aten.normal.Tensor_float: normal, aten.normal.float_Tensor: normal,
+    aten.normal.Tensor_Tensor: normal,
+    aten.normal.float_float: lambda unit, mean, std, *_, **__: normal(
+        unit, mean, std),
+    aten.log_normal.default: lambda unit, x, mean=1, std=2: torch.exp(
+        normal(unit, mean, std)),
+    aten.bernoulli.default: lambda unit, p: unit() < p,
+    aten.bernoulli.p: lambda unit, x, p: unit() < p,
+    aten.bernoulli.Tensor: lambda unit, x, p: unit() < p,
+    aten.exponential.default: exponential,
+    aten.geometric.default: lambda unit, x, p: torch.floor(
+        torch.log1p(-unit()) / log1p(-p)) + 1,
+    aten.cauchy.default: lambda unit, x, median=0, sigma=1: torch.tan(
+        pi * (unit() - 0.5)) * sigma + median,
+    aten.randint.default: lambda unit, high, *_, **__: whole(
+        unit, 0, high),
+    aten.randint.low: lambda unit, low, high, *_, **__: whole(
+        unit, low, high),
+    aten.randint_like.default: lambda unit, x, high, **_: whole(
+        unit, 0, high),
+    aten.randint_like.low_dtype: lambda unit, x, low, high, **_: whole(
+        unit, low, high),
+    aten.random.to: lambda unit, x, high: whole(unit, 0, high),
+    getattr(aten.random, "from"): lambda unit, x, low, high: whole(
+        unit, low, high),
+    aten.native_dropout.default: dropout,
+}

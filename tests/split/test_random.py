@@ -1,0 +1,245 @@
+"""Random numbers in kernels: distributions, seeds, masks, the ladder."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import minicompile
+from minicompile.core.random import UNIFORM, philox
+
+MANY = (500, 400)
+#: The operator, and its distribution function.
+DRAWN = {
+    "rand": (lambda x: torch.rand_like(x), lambda x: x),
+    "uniform": (lambda x: torch.empty_like(x).uniform_(-1, 3),
+                lambda x: (x + 1) / 4),
+    "randn": (lambda x: torch.randn_like(x),
+              lambda x: (1 + torch.erf(x / math.sqrt(2))) / 2),
+    "normal": (lambda x: torch.empty_like(x).normal_(2, 3),
+               lambda x: (1 + torch.erf((x - 2) / 3 / math.sqrt(2))) / 2),
+    "exponential": (lambda x: torch.empty_like(x).exponential_(2),
+                    lambda x: 1 - torch.exp(-2 * x)),
+    "cauchy": (lambda x: torch.empty_like(x).cauchy_(1, 2),
+               lambda x: torch.atan((x - 1) / 2) / math.pi + 0.5),
+    "log_normal": (lambda x: torch.empty_like(x).log_normal_(0, 1),
+                   lambda x: (1 + torch.erf(x.log() / math.sqrt(2))) / 2),
+}
+#: The operator, and what each of its few values weighs.
+COUNTED = {
+    "bernoulli": (lambda x: torch.bernoulli(torch.full_like(x, 0.3)),
+                  {0: 0.7, 1: 0.3}),
+    "bernoulli_": (lambda x: torch.empty_like(x).bernoulli_(0.9),
+                   {0: 0.1, 1: 0.9}),
+    "randint": (lambda x: torch.randint(-1, 3, x.shape),
+                dict.fromkeys((-1, 0, 1, 2), 0.25)),
+    "randint_like": (lambda x: torch.randint_like(x, 5),
+                     dict.fromkeys(range(5), 0.2)),
+    "random_": (lambda x: torch.empty_like(x).random_(2, 4),
+                {2: 0.5, 3: 0.5}),
+    "geometric": (lambda x: torch.empty_like(x).geometric_(0.5),
+                  {1: 0.5, 2: 0.25, 3: 0.125}),
+    "dropout": (lambda x: F.dropout(torch.ones_like(x), 0.25),
+                {0: 0.25, 4 / 3: 0.75}),
+}
+
+
+def compiled(function, **options):
+    return minicompile.compile(function, fullgraph=True, options=options)
+
+
+def in_kernels(run) -> bool:
+    """Whether the only draw outside of kernels is that of the seed."""
+    drawn = [step.target for entry in run.cache.entries
+             for schedule in entry.lowered.schedules.values()
+             for step in schedule.externs
+             if torch.Tag.nondeterministic_seeded in step.target.tags]
+    return drawn == [torch.ops.aten.randint.low]
+
+
+def test_philox_gives_the_numbers_its_authors_publish():
+    """Counter and key all 0, all 1, and digits of pi, as 24 bits."""
+    known = {
+        (0, 0, 0): (0x6627E8D5, 0xE169C58D),
+        (-1, -1, -1): (0x408F276D, 0x41C83B0E),
+        (0x299F31D0A4093822, 0x0370734413198A2E,
+         0x85A308D3243F6A88 - 2 ** 64): (0xD16CFE09, 0x94FDCCEB)}
+    for given, words in known.items():
+        for word, bits in enumerate(words):
+            got = philox(*map(torch.tensor, given), word)
+            assert got.item() == (bits & 0xFFFFFF) / 2 ** 24
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64,
+                                   torch.bfloat16])
+@pytest.mark.parametrize("name", DRAWN)
+def test_distribution(name, dtype):
+    """Kolmogorov and Smirnov's distance, whose 99.999 % point is 2.4."""
+    function, below = DRAWN[name]
+    run = compiled(function)
+    torch.manual_seed(3)
+    got = run(torch.ones(MANY, dtype=dtype))
+    assert in_kernels(run) and got.dtype == dtype
+    want = torch.linspace(0, 1, got.numel(), dtype=torch.float64)
+    distance = below(got.double().flatten().sort()[0]) - want
+    rounding = torch.finfo(dtype).eps
+    assert distance.abs().max() < 2.4 / math.sqrt(got.numel()) + rounding
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_weights_of_few_values(name):
+    function, weights = COUNTED[name]
+    run = compiled(function)
+    torch.manual_seed(4)
+    got = run(torch.ones(MANY))
+    assert in_kernels(run)
+    assert got.dtype == function(torch.ones(2)).dtype
+    for value, weight in weights.items():
+        share = torch.isclose(got.double(), torch.tensor(value).double(
+            )).double().mean().item()
+        assert abs(share - weight) < 5 * math.sqrt(
+            weight * (1 - weight) / got.numel()), (value, share)
+
+
+def test_neighbours_draws_and_calls_are_independent():
+    run = compiled(lambda x: (torch.rand_like(x), torch.rand_like(x)))
+    torch.manual_seed(5)
+    a, b = run(torch.ones(MANY))
+    c, _ = run(torch.ones(MANY))
+    for one, other in ((a, b), (a, c), (a[:, 1:], a[:, :-1]),
+                       (a[1:], a[:-1])):
+        pair = torch.stack([one.flatten(), other.flatten()])
+        assert torch.corrcoef(pair)[0, 1].abs() < 5 / math.sqrt(a.numel())
+
+
+def test_numbers_stay_below_one_in_every_dtype():
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        got = compiled(lambda x: torch.rand_like(x))(
+            torch.ones(MANY, dtype=dtype))
+        assert 0 <= got.min() and got.max() < 1
+
+
+def test_the_logarithm_of_an_exponential_is_finite():
+    run = compiled(lambda x: torch.empty_like(x).exponential_().log())
+    assert run(torch.ones(4000, 400)).isfinite().all()
+
+
+def masked(x):
+    return F.dropout(x, 0.4) * 3
+
+
+def test_forward_and_backward_see_one_mask_saved_as_sixteen_bytes():
+    run, x = compiled(masked), torch.randn(MANY, requires_grad=True)
+    y = run(x)
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, torch.where(y == 0, 0, 3 / 0.6))
+    pair = run.cache.entries[0].lowered.pair
+    assert pair.saved_bytes == 16
+
+
+def test_an_attention_with_dropout_saves_no_mask():
+    def attention(q, k, v):
+        weights = F.dropout((q @ k.mT).softmax(-1), 0.5)
+        return weights @ v, weights
+
+    given = [torch.randn(4, 32, 8, requires_grad=True) for _ in range(3)]
+    run = compiled(attention)
+    torch.manual_seed(0)
+    out, weights = run(*given)
+    found = torch.autograd.grad(out.sum(), given)
+    mask = (weights != 0).double() * 2
+
+    def same(q, k, v):
+        return ((q @ k.mT).softmax(-1) * mask) @ v
+
+    want = [each.detach().double().requires_grad_() for each in given]
+    for mine, other in zip(found, torch.autograd.grad(
+            same(*want).sum(), want)):
+        torch.testing.assert_close(mine, other.float())
+    assert in_kernels(run)
+
+
+def test_seeds_repeat_and_move_on():
+    run, x = compiled(masked), torch.ones(MANY)
+    torch.manual_seed(1)
+    first, second = run(x), run(x)
+    torch.manual_seed(1)
+    assert torch.equal(run(x), first)
+    assert torch.equal(run(x), second)
+    assert not torch.equal(first, second)
+    state = torch.random.get_rng_state()
+    run(x)
+    assert not torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_two_draws_of_one_call_differ():
+    run = compiled(lambda x: torch.stack([F.dropout(x), F.dropout(x)]))
+    first, second = run(torch.ones(MANY))
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("function", [
+    masked, *(function for function, _ in DRAWN.values()),
+    *(function for function, _ in COUNTED.values())])
+def test_fallback_random_gives_eagers_numbers(function):
+    run = compiled(function, fallback_random=True)
+    x = torch.ones(6, 10)
+    for seed in range(2):
+        torch.manual_seed(seed)
+        want = function(x)
+        state = torch.random.get_rng_state()
+        torch.manual_seed(seed)
+        torch.testing.assert_close(run(x), want)
+        assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_generator_of_the_users_own_is_used():
+    def function(x, generator):
+        return x + torch.rand(x.shape, generator=generator)
+
+    run, x = minicompile.compile(function), torch.ones(5)
+    want = function(x, torch.Generator().manual_seed(7))
+    got = run(x, torch.Generator().manual_seed(7))
+    torch.testing.assert_close(got, want)
+
+
+def test_strides_are_eagers():
+    x = torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    for function in (torch.rand_like, lambda x: torch.dropout(x, .5, True),
+                     lambda x: x.mT.bernoulli(0.5)):
+        assert compiled(function)(x).stride() == function(x).stride()
+
+
+def test_printed_kernels_draw_the_operators_numbers():
+    """C++, through views and reshapes, against core/random.py."""
+    run = compiled(lambda x: (torch.rand(6, 10).t().reshape(5, 12), x))
+    torch.manual_seed(2)
+    got, _ = run(torch.ones(3))
+    torch.manual_seed(2)
+    seed = torch.randint(-2 ** 63, 2 ** 63 - 1, (2,))
+    want = UNIFORM(seed, 0, (6, 10)).t().reshape(5, 12)
+    assert torch.equal(got, want)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5),
+                                   nn.Linear(64, 1))
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_training_and_evaluation_of_a_module_with_dropout():
+    model = Net()
+    run = minicompile.compile(model)
+    x = torch.randn(4, 8)
+    assert not torch.equal(run(x), run(x))
+    run.eval()
+    torch.testing.assert_close(run(x), model(x))
+    assert torch.equal(run(x), run(x))
