@@ -3,6 +3,7 @@
 from .core.errors import (BackendError, MinicompileError, OptionError,
                           RecompileLimit, Unsupported)
 from .core.options import list_mode_options, list_options
+from .core.stance import set_stance
 from .driver import compile, reset
 from .pipeline import backend, list_backends, register_backend
 from .report import GraphBreak, Kernel, Report, explain
@@ -14,4 +15,4 @@ __all__ = ["BackendError", "GraphBreak", "Kernel", "MinicompileError",
            "backend", "compile", "disable", "explain", "graph_break",
            "list_backends",
            "list_mode_options", "list_options", "partition",
-           "register_backend", "reset"]
+           "register_backend", "reset", "set_stance"]

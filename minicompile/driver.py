@@ -10,21 +10,22 @@ and convert_frame.py.
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 import types
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx, nn
 
-from .core import log
+from .core import log, stance
+from .core.bind import make_bind, positional_count
 from .core.errors import (BackendError, OptionError, RecompileLimit,
                           Unsupported)
 from .core.options import make_options
+from .core.stats import Stats
 from .guards import Check, build_check
 from .pipeline import BACKENDS, Lowered, list_backends, lower
 from .trace import Continuation, GraphBreak, Trace, trace
@@ -61,19 +62,6 @@ class Entry:
     lowered: Lowered
 
 
-@dataclass
-class Stats:
-    """What has happened to a compiled function."""
-
-    graphs: int = 0
-    recompiles: int = 0
-    reasons: list[str] = field(default_factory=list)  # of recompiles
-    graph_breaks: int = 0
-    kernels: int = 0
-    fallbacks: Counter = field(default_factory=Counter)
-    replays: Counter = field(default_factory=Counter)
-
-
 #: What runs a call, and the graph's inputs in it.
 Found = tuple[Callable, list] | None
 
@@ -93,13 +81,14 @@ class Cache:
                  name: str, root: Cache | None = None):
         self.function, self.settings = function, settings
         self.name, self.root = name, root or self
+        self.code = function.__code__
         self.lock = threading.RLock()
         self.clear()
 
     def clear(self) -> None:
         """Forget every entry and what was learnt."""
         self.entries: tuple[Entry, ...] = ()
-        self.first = NOTHING
+        self.first, self.made, self.is_full = NOTHING, 0, False
         self.refused: set[tuple[type, ...]] = set()
         self.continuations: dict[types.FunctionType, Callable] = {}
         if self.root is self:
@@ -139,16 +128,24 @@ class Cache:
         return None
 
     def _keep(self, entry: Entry) -> None:
-        """Put the entry first, and forget those that can never hold."""
-        self.entries = (entry, *(other for other in self.entries if
-                                 other is not entry and other.check.alive))
+        """Put the entry first."""
+        self.entries = (entry, *(other for other in self.entries
+                                 if other is not entry))
         self.first = entry.check.function, entry.run
+
+    def forget(self) -> None:
+        """Drop the entries that can never hold again."""
+        self.first = NOTHING
+        self.entries = tuple(entry for entry in self.entries
+                             if entry.check.alive)
 
     def miss(self, locals: tuple) -> Found:
         """What runs this call, compiled if need be; None means eager."""
         found = self.find(locals)
         kinds = tuple(map(type, locals))
-        if found or kinds in self.refused or _someone_else_records():
+        if (found or self.is_full or kinds in self.refused
+                or stance.current == "eager_on_recompile"
+                or _someone_else_records()):
             return found
         with self.lock:
             found = self.find(locals)  # made by another thread
@@ -170,7 +167,7 @@ class Cache:
 
     def _compile(self, locals: tuple) -> Entry:
         """The entry for this call: traced, lowered, guarded and kept."""
-        self._say_why(locals)
+        self._may_compile(locals)
         settings = self.settings
         traced = trace(self.function, locals,
                        breaks=not settings.fullgraph)
@@ -179,6 +176,8 @@ class Cache:
                         settings.backend, settings.mode, settings.options)
         entry = link(traced, lowered, self.goes_on)
         self._keep(entry)
+        self.made += 1
+        entry.check.when_dead(self.forget)
         self._count(traced, lowered)
         return entry
 
@@ -196,24 +195,31 @@ class Cache:
         stats.kernels += sum(len(program.kernels) for program
                              in lowered.programs.values())
 
-    def _say_why(self, locals: tuple) -> None:
-        """Log why the entries do not fit; refuse one more at the limit."""
-        if not self.entries:
-            return
-        reasons = [f"{self.name}: {failure}" for failure in
-                   self.entries[0].check.explain(locals, self.function)]
-        for reason in reasons:
-            log.show("recompiles", reason)
-        count = len(self.entries)
-        if count >= self._options().recompile_limit:
-            text = "\n".join([
-                f"{self.name} was compiled {count} times, which is the "
-                "recompile_limit; last:", *reasons])
-            if self.settings.fullgraph:
+    def _may_compile(self, locals: tuple) -> None:
+        """Tell why no entry fits; raise if there may be no further one."""
+        if self.function.__code__ is not self.code:
+            raise Unsupported("code replaced", f"{self.name} has other "
+                              "code than when compile() took it",
+                              hint="compile it again")
+        reasons = [[f"{self.name}: {failure}" for failure in
+                    entry.check.explain(locals, self.function)]
+                   for entry in self.entries]
+        for number, each in enumerate(reasons):
+            for reason in each:
+                log.show("recompiles", f"entry {number}: {reason}")
+        if stance.current == "fail_on_recompile":
+            raise RecompileLimit("\n".join([
+                f"{self.name} would be compiled, and the stance is "
+                "fail_on_recompile", *sum(reasons, [])]))
+        if self.made:
+            text = self.root._stats.too_many(
+                self.name, len(self.entries), self.made, self._options(),
+                sum(reasons[:1], []))
+            self.is_full = bool(text)
+            if text and self.settings.fullgraph:
                 raise RecompileLimit(text)
-            raise Unsupported("recompile limit", text)
-        self.root._stats.recompiles += 1
-        self.root._stats.reasons += reasons
+            if text:
+                raise Unsupported("recompile limit", text)
 
     def _unsteady(self, entry: Entry, locals: tuple) -> None:
         """Say that what the trace saw has changed since; run eager once."""
@@ -270,6 +276,8 @@ def wrap(function: types.FunctionType, settings: Settings,
 
     @functools.wraps(function)
     def compiled(*args, **kwargs):
+        if stance.current == "force_eager":
+            return function(*args, **kwargs)
         if kwargs or len(args) != count:
             try:
                 locals = bind(*args, **kwargs)
@@ -290,39 +298,6 @@ def wrap(function: types.FunctionType, settings: Settings,
     compiled._torchdynamo_orig_callable = function  # what a trace enters
     _caches.add(cache)
     return compiled
-
-
-def positional_count(function: types.FunctionType) -> int:
-    """How many arguments, all positional, are the locals as they are."""
-    code = function.__code__
-    stars = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    return -1 if stars or code.co_kwonlyargcount else code.co_argcount
-
-
-def make_bind(function: types.FunctionType) -> Callable:
-    """A function of the same signature that returns its local values.
-
-    They come in the order of `co_varnames`: positional, keyword-only,
-    then the tuple and the dict of those left over.
-    """
-    code, flags = function.__code__, function.__code__.co_flags
-    names = code.co_varnames
-    first = code.co_argcount
-    last = first + code.co_kwonlyargcount
-    rest = names[last:last + bool(flags & inspect.CO_VARARGS)]
-    others = names[last + len(rest):][:bool(flags & inspect.CO_VARKEYWORDS)]
-    parameters = list(names[:first])
-    if code.co_posonlyargcount:
-        parameters.insert(code.co_posonlyargcount, "/")
-    if rest or last > first:
-        parameters.append("*" + "".join(rest))
-    parameters += names[first:last] + tuple("**" + n for n in others)
-    values = "".join(f"{n}, " for n in (*names[:last], *rest, *others))
-    scope: dict = {}
-    exec(f"def bind({', '.join(parameters)}): return ({values})", scope)
-    scope["bind"].__defaults__ = function.__defaults__
-    scope["bind"].__kwdefaults__ = function.__kwdefaults__
-    return scope["bind"]
 
 
 class OptimizedModule(nn.Module):

@@ -20,8 +20,9 @@ class Options:
     activation_memory_budget: float = 1.0  # share of default saved bytes
     cudagraphs: bool = False  # record CUDA programs, replay them
     cpu_backend: str = "cpp"  # or "triton" (its interpreter)
-    recompile_limit: int = 8  # entries for one code object
     fallback_random: bool = False  # random numbers are eager's
+    recompile_limit: int = 8  # entries of one function
+    accumulated_recompile_limit: int = 256  # those that died included
     suppress_errors: bool = False  # a failed stage runs as eager, warned
 
     def __post_init__(self):
@@ -42,8 +43,8 @@ def _check(field, value: object) -> None:
                           f"default, 0 to 1, not {value!r}")
     if field.name == "cpu_backend":
         one_of("cpu_backend", value, ("cpp", "triton"))
-    if field.name == "recompile_limit" and value < 1:
-        raise OptionError(f"recompile_limit is at least 1, not {value}")
+    if field.name.endswith("recompile_limit") and value < 1:
+        raise OptionError(f"{field.name} is at least 1, not {value}")
 
 
 def make_options(mode: str | None, given: dict | None) -> Options:

@@ -46,6 +46,10 @@ class Check:
         """What is asked; objects are held no longer than they live."""
         return tuple(question.guard for question in self.questions)
 
+    def when_dead(self, forget: Callable[[], None]) -> None:
+        """Have `forget()` called once an object has died."""
+        self.names.mourners.append(forget)
+
     @property
     def alive(self) -> bool:
         """False once an object has died that some guard expects."""

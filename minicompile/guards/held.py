@@ -14,6 +14,7 @@ import math
 import re
 import types
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -38,6 +39,7 @@ class Names:
     taken: set[str] = field(default_factory=set)
     references: dict[int, weakref.ref] = field(default_factory=dict)
     known: dict[tuple, str] = field(default_factory=dict)
+    mourners: list[Callable[[], None]] = field(default_factory=list)
 
     def fresh(self, wish: str) -> str:
         """An identifier like `wish` that nothing else uses."""
@@ -75,11 +77,15 @@ class Names:
 
     def hold(self, value: object) -> int:
         """id(value); the namespace is cleared when `value` dies."""
-        values = self.values
         if id(value) not in self.references:
-            self.references[id(value)] = weakref.ref(
-                value, lambda _: values.clear())
+            self.references[id(value)] = weakref.ref(value, self.forget)
         return id(value)
+
+    def forget(self, _: weakref.ref) -> None:
+        """Clear the namespace, and tell who wants to know."""
+        self.values.clear()
+        for tell in self.mourners:
+            tell()
 
     def _named(self, key: tuple, wish: str, value: object) -> str:
         """The name of `key`, made at the first request."""

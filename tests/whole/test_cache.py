@@ -1,0 +1,279 @@
+"""The entries of a function: order, limits, stances, death, threads."""
+
+import gc
+import threading
+import warnings
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import minicompile
+
+
+def affine(x, scale=2, *, shift=1):
+    return x * scale + shift
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    yield
+    minicompile.set_stance("default")
+    minicompile.reset()
+
+
+def test_the_entry_that_held_is_asked_first():
+    compiled = minicompile.compile(affine)
+    made = {}
+    for size in (2, 3, 4):
+        compiled(torch.zeros(size))
+        made[size] = compiled.cache.entries[0]
+    for size in (2, 2, 4, 3, 3, 2):
+        compiled(torch.zeros(size))
+        wanted = made[size]
+        assert compiled.cache.entries[0] is wanted
+        assert compiled.cache.first == (wanted.check.function, wanted.run)
+    assert len(compiled.cache.entries) == 3
+    assert compiled.stats().graphs == 3
+
+
+def test_at_the_limit_one_warning_tells_the_history():
+    compiled = minicompile.compile(
+        affine, options={"recompile_limit": 3})
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for size in range(2, 9):
+            assert compiled(torch.ones(size)).tolist() == [3.0] * size
+            assert compiled(torch.ones(size, dtype=torch.int64)).sum()
+    text, = (str(each.message) for each in seen)
+    assert "affine was compiled 3 times" in text
+    assert "recompile_limit" in text and "hint" in text
+    assert "dtype of `x` was torch.float32, is torch.int64" in text
+    assert "size of dimension 0 of `x` was 2, is 3" in text
+    stats = compiled.stats()
+    assert (stats.graphs, stats.recompiles) == (3, 2)
+    assert stats.fallbacks == {"recompile limit": 1}
+
+
+class Thing:
+    pass
+
+
+def compared(thing, wanted, x):
+    return x + 2 if thing == wanted else x + 3
+
+
+def test_entries_that_died_count_in_the_accumulated_limit():
+    compiled = minicompile.compile(compared, options={
+        "recompile_limit": 2, "accumulated_recompile_limit": 5})
+    with pytest.warns(UserWarning, match="accumulated_recompile_limit"):
+        for _ in range(8):
+            thing = Thing()
+            assert compiled(thing, thing, torch.zeros(1)).item() == 2
+            del thing
+            gc.collect()
+            assert compiled.cache.entries == ()
+    assert compiled.stats().graphs == 5
+
+
+STANCES = ("default", "force_eager", "eager_on_recompile",
+           "fail_on_recompile")
+
+
+def counted(function):
+    """A backend that counts how often its graphs run."""
+    runs = []
+
+    def backend(graph, inputs):
+        def run(*given):
+            runs.append(1)
+            return graph(*given)
+        return run
+    return minicompile.compile(function, backend=backend), runs
+
+
+def test_force_eager_runs_nothing_compiled():
+    compiled, runs = counted(affine)
+    compiled(torch.zeros(2))
+    with minicompile.set_stance("force_eager"):
+        assert compiled(torch.zeros(2)).tolist() == [1, 1]
+        assert compiled(torch.zeros(3)).tolist() == [1] * 3
+    assert len(runs) == 1 and compiled.stats().graphs == 1
+    compiled(torch.zeros(2))
+    assert len(runs) == 2
+
+
+def test_eager_on_recompile_uses_what_is_there():
+    compiled, runs = counted(affine)
+    compiled(torch.zeros(2))
+    with minicompile.set_stance("eager_on_recompile"):
+        compiled(torch.zeros(2))
+        assert compiled(torch.zeros(3)).tolist() == [1] * 3
+        fresh, others = counted(affine)
+        assert fresh(torch.zeros(2)).tolist() == [1, 1]
+    assert len(runs) == 2 and others == []
+    assert compiled.stats().graphs == 1
+
+
+def test_fail_on_recompile_names_the_reasons():
+    compiled, runs = counted(affine)
+    compiled(torch.zeros(2))
+    compiled(torch.zeros(3))
+    with minicompile.set_stance("fail_on_recompile"):
+        compiled(torch.zeros(2))
+        with pytest.raises(minicompile.RecompileLimit) as caught:
+            compiled(torch.zeros(4))
+        assert "was 2, is 4" in str(caught.value)
+        assert "was 3, is 4" in str(caught.value)
+    assert compiled(torch.zeros(4)).tolist() == [1] * 4
+
+
+@pytest.mark.parametrize("stance", STANCES)
+def test_a_stance_as_function_block_and_decorator(stance):
+    from minicompile.core import stance as module
+
+    @minicompile.set_stance(stance)
+    def inside():
+        return module.current
+    assert module.current == "default"
+    assert inside() == stance and module.current == "default"
+    with minicompile.set_stance(stance):
+        assert module.current == stance
+        with minicompile.set_stance("force_eager"):
+            assert inside() == stance
+        assert module.current == stance
+    assert module.current == "default"
+    minicompile.set_stance(stance)
+    assert module.current == stance
+    with pytest.raises(ZeroDivisionError):
+        with minicompile.set_stance("force_eager"):
+            raise ZeroDivisionError
+    assert module.current == stance
+
+
+def test_an_unknown_stance_is_an_error_and_changes_nothing():
+    from minicompile.core import stance as module
+    with pytest.raises(minicompile.OptionError, match="eager_on_recompile"):
+        minicompile.set_stance("relaxed")
+    assert module.current == "default"
+
+
+def standing(x):
+    y = x + 1
+    with minicompile.set_stance("force_eager"):
+        y = y * 2
+    return y + 1
+
+
+def test_a_stance_taken_in_compiled_code_is_taken_as_in_eager():
+    from minicompile.core import stance as module
+    compiled = minicompile.compile(standing)
+    for _ in range(2):
+        assert compiled(torch.zeros(2)).tolist() == [3, 3]
+        assert module.current == "default"
+
+
+def apply(module, x):
+    return module(x)
+
+
+@pytest.mark.parametrize("backend", ["eager", "split", "fused"])
+@pytest.mark.parametrize("train", [True, False])
+def test_no_entry_keeps_a_model_alive(backend, train):
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).requires_grad_(train)
+    compiled = minicompile.compile(apply, backend=backend)
+    x = torch.randn(2, 3)
+    compiled(model, x).sum()
+    dead = [weakref.ref(each) for each in (model, model[0].weight, x)]
+    del model, x
+    gc.collect()
+    assert [ref() for ref in dead] == [None] * 3
+
+
+def test_an_entry_goes_with_the_object_it_was_made_for():
+    compiled = minicompile.compile(compared)
+    one, two, x = Thing(), Thing(), torch.zeros(4)
+    compiled(two, two, x)
+    compiled(one, one, x)
+    kept, entry = map(weakref.ref, compiled.cache.entries[::-1])
+    del one
+    gc.collect()
+    assert entry() is None and compiled.cache.entries == (kept(),)
+    assert compiled(two, two, x).tolist() == [2] * 4
+    assert compiled(two, Thing(), x).tolist() == [3] * 4
+    assert compiled.stats().graphs == 3
+
+
+def test_defaults_are_those_of_the_call():
+    def local(x, by=2, *, plus=0):
+        return x * by + plus
+    compiled = minicompile.compile(local)
+    x = torch.ones(1)
+    assert compiled(x).item() == 2
+    local.__defaults__ = (5,)
+    assert compiled(x).item() == 5
+    local.__kwdefaults__ = {"plus": 1}
+    assert compiled(x).item() == 6
+    local.__defaults__ = None
+    with pytest.raises(TypeError):
+        compiled(x)
+    assert compiled(x, 7).item() == 8
+
+
+def test_code_replaced_after_compile_runs_as_eager():
+    def local(x):
+        return x + 1
+
+    def other(x, more=3):
+        return x + more
+    compiled = minicompile.compile(local)
+    x = torch.zeros(1)
+    assert compiled(x).item() == 1
+    local.__code__, local.__defaults__ = other.__code__, (3,)
+    with pytest.warns(UserWarning, match="compile it again"):
+        assert compiled(x).item() == 3
+    assert compiled(x, 4).item() == 4
+    assert compiled.stats().fallbacks["code replaced"]
+
+
+def test_many_threads_many_shapes():
+    compiled = minicompile.compile(
+        affine, options={"recompile_limit": 64}, backend="eager")
+    wrong, start = [], threading.Barrier(8)
+
+    def work(seed):
+        start.wait()
+        for turn in range(60):
+            size = 2 + (seed * 7 + turn) % 12
+            found = compiled(torch.ones(size))
+            if found.tolist() != [3.0] * size:
+                wrong.append((seed, size))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    stats = compiled.stats()
+    assert (stats.graphs, stats.recompiles) == (12, 11)
+    assert len(compiled.cache.entries) == 12
+
+
+def test_reset_while_others_call():
+    compiled = minicompile.compile(affine, backend="eager")
+    stop, wrong = threading.Event(), []
+
+    def work():
+        while not stop.is_set():
+            if compiled(torch.ones(3)).tolist() != [3.0] * 3:
+                wrong.append(1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    for _ in range(20):
+        minicompile.reset()
+    stop.set()
+    thread.join()
+    assert wrong == []
