@@ -1,18 +1,19 @@
 """minicompile: a compiler for PyTorch programs that can be read whole."""
 
-from .core.errors import (BackendError, MinicompileError, OptionError,
-                          RecompileLimit, Unsupported)
+from .core.errors import (BackendError, ConstraintViolation,
+                          MinicompileError, OptionError, RecompileLimit,
+                          Unsupported)
 from .core.options import list_mode_options, list_options
 from .core.stance import set_stance
 from .driver import compile, reset
 from .pipeline import backend, list_backends, register_backend
 from .report import GraphBreak, Kernel, Report, explain
 from .split import partition_joint_module as partition
-from .trace import disable, graph_break
+from .trace import disable, graph_break, mark_dynamic, mark_static
 
-__all__ = ["BackendError", "GraphBreak", "Kernel", "MinicompileError",
-           "OptionError", "RecompileLimit", "Report", "Unsupported",
-           "backend", "compile", "disable", "explain", "graph_break",
-           "list_backends",
-           "list_mode_options", "list_options", "partition",
+__all__ = ["BackendError", "ConstraintViolation", "GraphBreak", "Kernel",
+           "MinicompileError", "OptionError", "RecompileLimit", "Report",
+           "Unsupported", "backend", "compile", "disable", "explain",
+           "graph_break", "list_backends", "list_mode_options",
+           "list_options", "mark_dynamic", "mark_static", "partition",
            "register_backend", "reset", "set_stance"]

@@ -10,6 +10,7 @@ and convert_frame.py.
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import types
 import weakref
@@ -28,7 +29,7 @@ from .core.options import make_options
 from .core.stats import Stats
 from .guards import Check, build_check
 from .pipeline import BACKENDS, Lowered, list_backends, lower
-from .trace import Continuation, GraphBreak, Trace, trace
+from .trace import Continuation, GraphBreak, History, Trace, trace
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class Cache:
         self.first, self.made, self.is_full = NOTHING, 0, False
         self.refused: set[tuple[type, ...]] = set()
         self.continuations: dict[types.FunctionType, Callable] = {}
+        static = self.settings.backend in ("split", "fused")
+        self.history = History(False if static else self.settings.dynamic)
         if self.root is self:
             self._stats, self.breaks = Stats(), []
 
@@ -168,18 +171,37 @@ class Cache:
     def _compile(self, locals: tuple) -> Entry:
         """The entry for this call: traced, lowered, guarded and kept."""
         self._may_compile(locals)
-        settings = self.settings
-        traced = trace(self.function, locals,
-                       breaks=not settings.fullgraph)
-        log.show("graph_code", str(traced))
-        lowered = lower(traced.graph, traced.example_inputs,
-                        settings.backend, settings.mode, settings.options)
+        traced, lowered = self._made(locals)
         entry = link(traced, lowered, self.goes_on)
         self._keep(entry)
         self.made += 1
         entry.check.when_dead(self.forget)
         self._count(traced, lowered)
         return entry
+
+    def _made(self, locals: tuple) -> tuple[Trace, Lowered]:
+        """The trace of a call, and what the backend makes of its graph.
+
+        If that cannot do with symbols, there are none from now on.
+        """
+        asked = self.settings
+        traced = trace(self.function, locals, history=self.history,
+                       breaks=not asked.fullgraph)
+        for what in self.history.told():
+            self.root._stats.dynamic.append(f"{self.name}: {what}")
+            log.show("dynamic", f"{self.name}: {what}")
+        log.show("graph_code", str(traced))
+        try:
+            return traced, lower(traced.graph, traced.example_inputs,
+                                 asked.backend, asked.mode, asked.options)
+        except BackendError as refusal:
+            if not traced.sizes.symbols:
+                raise
+            log.warn_once(f"minicompile compiles {self.name} for each size"
+                          f" anew: {refusal}")
+        self.root._stats.fallbacks["static shapes"] += 1
+        self.history = History(False)
+        return self._made(locals)
 
     def _count(self, traced: Trace, lowered: Lowered) -> None:
         """Add what one trace became to the stats."""
@@ -248,10 +270,12 @@ def link(traced: Trace, lowered: Lowered, goes_on: Callable) -> Entry:
             f"    return finish(L, F, {outputs})\n")
     names = {name: goes_on(value) if isinstance(value, Continuation)
              else value for name, value in traced.constants.items()}
-    names["graph"] = lowered.call
+    names |= {"graph": lowered.call, "math": math, "torch": torch}
     exec(text, names)
-    check = build_check(traced.guards, traced.constants, inputs)
-    return Entry(check, names["run"], replace(traced, guards=()), lowered)
+    check = build_check((*traced.guards, *traced.sizes.guards()),
+                        traced.constants, inputs)
+    return Entry(check, names["run"], replace(
+        traced, guards=(), sizes=None), lowered)
 
 
 def operations(graph: fx.GraphModule) -> list[fx.Node]:

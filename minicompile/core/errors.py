@@ -47,6 +47,10 @@ class BackendError(MinicompileError):
     """A stage below the trace failed on a graph that eager can run."""
 
 
+class ConstraintViolation(MinicompileError):
+    """A dimension marked dynamic has to be a constant, or out of range."""
+
+
 class CompilerMissing(BackendError):
     """There is no g++ (or Triton) here; the message says how to get it."""
 

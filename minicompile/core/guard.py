@@ -24,20 +24,35 @@ KINDS = {
     "same": "a Source: x is the object found there",
     "different": "a Source: x is not the object found there",
     "apart": "a tuple of Sources: tensors, no two of which share storage",
+    "relation": "a Relation: what must hold between sizes",
     "state": "a GlobalState: what torch's global switches must be",
 }
 
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """What a graph assumes about one input tensor."""
+    """What a graph assumes about one input tensor.
+
+    A size or stride that is symbolic is None.
+    """
 
     type: type
     dtype: object
     device: object
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
+    shape: tuple[int | None, ...]
+    stride: tuple[int | None, ...]
     requires_grad: bool
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A condition on the values at some sources, `{0}` being the first."""
+
+    text: str
+    sources: tuple[Source, ...]
+
+    def __str__(self) -> str:
+        return self.text.format(*self.sources)
 
 
 @dataclass(frozen=True)

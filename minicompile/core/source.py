@@ -10,6 +10,7 @@ PyTorch keeps the same idea in torch/_dynamo/source.py.
 from __future__ import annotations
 
 import keyword
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -25,6 +26,13 @@ class Source:
     def base(self) -> Source | None:
         """The place this one is read through, or None for a root."""
         return None
+
+
+def chain(source: Source | None) -> Iterator[Source]:
+    """The source and all that it is read through."""
+    while source is not None:
+        yield source
+        source = source.base
 
 
 @dataclass(frozen=True)
@@ -148,3 +156,23 @@ class Call(Source):
 
     def __str__(self) -> str:
         return f"{self.function}({self.owner})"
+
+
+@dataclass(frozen=True)
+class Size(Source):
+    """`tensor.shape[dim]` or `tensor.stride()[dim]`, and its symbol."""
+
+    owner: Source
+    read: str
+    dim: int
+    symbol: str
+
+    def code(self) -> str:
+        return f"{self.owner.code()}.{self.read}[{self.dim}]"
+
+    @property
+    def base(self) -> Source:
+        return self.owner
+
+    def __str__(self) -> str:
+        return f"{self.owner}.{self.read}[{self.dim}]"

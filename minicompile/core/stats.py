@@ -26,6 +26,7 @@ class Stats:
     graphs: int = 0
     recompiles: int = 0
     reasons: list[str] = field(default_factory=list)  # of recompiles
+    dynamic: list[str] = field(default_factory=list)  # what became symbols
     graph_breaks: int = 0
     kernels: int = 0
     fallbacks: Counter = field(default_factory=Counter)

@@ -76,5 +76,17 @@ def metadata(x: torch.Tensor) -> tuple:
 
 def described(facts: TensorFacts) -> tuple:
     """The metadata of a tensor of which these are the facts."""
+    sizes = (tuple(ANY if n is None else n for n in numbers)
+             for numbers in (facts.shape, facts.stride))
     return (facts.dtype, facts.device, torch.strided, False, False,
-            facts.requires_grad, tuple(facts.shape), tuple(facts.stride))
+            facts.requires_grad, *sizes)
+
+
+class Any:
+    """What a symbolic size is expected to be: it equals every number."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+ANY = Any()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -123,6 +124,13 @@ def apart(*tensors: torch.Tensor) -> bool:
                in itertools.pairwise(spans))
 
 
+def on_relation(names: Names, guard: Guard, ys: tuple) -> list[str]:
+    """The sizes are to each other as the graph needs them."""
+    for module in (math, torch):
+        names.values.setdefault(module.__name__, module)
+    return [guard.expected.text.format(*ys)]
+
+
 def on_state(names: Names, guard: Guard) -> list[str]:
     """Torch's switches stand as they did, and no mode is active."""
     state: GlobalState = guard.expected
@@ -155,6 +163,8 @@ def conditions_of(names: Names, guard: Guard, x: str, ys: tuple
             return on_state(names, guard)
         case "same" | "different" | "apart":
             return on_alias(names, guard, x, ys)
+        case "relation":
+            return on_relation(names, guard, ys)
         case kind:
             return CONDITIONS[kind](names, guard, x)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 import torch
 
 from ..core.guard import Guard, TensorFacts
-from ..core.source import Source
+from ..core.source import Source, chain
 from .held import Held, brief
 from .state import NEVER_ACTIVE, global_state
 
@@ -69,7 +69,7 @@ def failures(questions: Iterable[Question], values: dict[str, object],
         if lost is None:
             if not holds(question, values, x, ys):
                 told.add(guard.source)
-                yield from in_words(guard, x)
+                yield from in_words(guard, x, ys)
         elif told.isdisjoint(chain(lost.source)):
             told.add(lost.source)
             yield Failure(guard, f"`{lost.source}`", "there", str(lost))
@@ -82,13 +82,6 @@ def losses(questions: Iterable[Question]) -> Iterator[Failure]:
         if isinstance(held, Held) and held.reference() is None:
             yield Failure(question.guard, f"`{question.guard.source}`",
                           repr(held), "deleted")
-
-
-def chain(source: Source | None) -> Iterator[Source]:
-    """The source and all that it is read through."""
-    while source is not None:
-        yield source
-        source = source.base
 
 
 def holds(question: Question, values: dict[str, object], x: object,
@@ -124,7 +117,7 @@ class Reader:
         return self.known[source]
 
 
-def in_words(guard: Guard, x: object) -> Iterator[Failure]:
+def in_words(guard: Guard, x: object, ys: list) -> Iterator[Failure]:
     """The failing guard in words: one Failure, or one for each fact."""
     name, expected = f"`{guard.source}`", guard.expected
     match guard.kind:
@@ -153,6 +146,11 @@ def in_words(guard: Guard, x: object) -> Iterator[Failure]:
                 old, new = new, old
             yield Failure(guard, name, f"{old} `{expected}`",
                           f"{new} `{expected}`")
+        case "relation":
+            values = (f"{source} is {y}" for source, y
+                      in zip(expected.sources, ys))
+            yield Failure(guard, f"`{expected}`", "true",
+                          f"false: {', '.join(values)}")
         case "apart":
             names = ", ".join(f"`{source}`" for source in expected)
             yield Failure(guard, f"memory of {names}", "separate", "shared")
@@ -204,7 +202,8 @@ def tensor_facts(facts: TensorFacts, x: object) -> Iterator[tuple]:
     if len(old) != len(new):
         yield "shape of", old, new
     for dim, sizes in enumerate(zip(old, new)):
-        yield f"size of dimension {dim} of", *sizes
+        if sizes[0] is not None:
+            yield f"size of dimension {dim} of", *sizes
     if old == new:
         yield "strides of", facts.stride, attempt(torch.Tensor.stride, x)
 

@@ -152,8 +152,10 @@ ASK(tensors) try {
     return all(given[0], given[2], [&](auto x, auto y) {
         if ((PyObject *)Py_TYPE(x) != given[1]) return false;
         auto &row = numbers(x);
-        return (size_t)PyBytes_Size(y) == 8 * row.size()
-            && !memcmp(row.data(), PyBytes_AsString(y), 8 * row.size()); });
+        auto expected = (const int64_t *)PyBytes_AsString(y);
+        return (size_t)PyBytes_Size(y) == 8 * row.size() && std::equal(
+            row.begin(), row.end(), expected, [](auto is, auto should) {
+                return is == should || should == INT64_MIN; }); });
 } catch (...) { Py_RETURN_FALSE; }  // such as one without strides
 ASK(metadata) {
     auto &row = numbers(given[0]);
@@ -180,6 +182,10 @@ SOURCE = LOOPS + READING + QUESTIONS
 KINDS = (torch.Tensor, torch.nn.Parameter)
 
 
+#: What a symbolic size is expected to be.
+ANY = -1 << 63
+
+
 @cache
 def questions() -> ModuleType:
     """The module of questions: compiled, or in Python if that fails."""
@@ -202,7 +208,9 @@ def described(facts: TensorFacts) -> bytes:
     """What metadata() gives for a tensor of which these are the facts."""
     like = torch.empty(0, dtype=facts.dtype, device=facts.device)
     start = questions().metadata(like)[:6 * 8]
-    rest = (facts.requires_grad, *facts.shape, *facts.stride)
+    sizes = (ANY if size is None else size
+             for size in (*facts.shape, *facts.stride))
+    rest = (facts.requires_grad, *sizes)
     return start + struct.pack(f"{len(rest)}q", *rest)
 
 

@@ -18,7 +18,7 @@ from operator import itemgetter
 from textwrap import wrap
 
 from ..core.guard import GlobalState, Guard
-from ..core.source import Attribute, Constant, Item, Source
+from ..core.source import Attribute, Constant, Item, Size, Source
 from .conditions import (
     ask,
     conditions_of,
@@ -31,7 +31,7 @@ from .held import Names
 #: Which kinds are asked first: cheap ones that often differ.
 RANK = {kind: rank for rank, kind in enumerate(
     ("tensor", "equal", "length", "type", "keys", "contains", "has", "is",
-     "same", "different", "apart", "state"))}
+     "same", "different", "apart", "relation", "state"))}
 
 WIDTH = 76
 HEAD = "def check(L, F):\n    try:\n"
@@ -69,6 +69,8 @@ def others(guard: Guard) -> tuple[Source, ...]:
             return (guard.expected,)
         case "apart":
             return guard.expected
+        case "relation":
+            return guard.expected.sources
     return ()
 
 
@@ -199,7 +201,8 @@ class Text:
         while level:
             families = self.places.families([
                 child for place in level
-                for child in self.places.below[place]])
+                for child in self.places.below[place]
+                if type(child) is not Size])
             level = [child for alike in families if len(alike) < MANY
                      for child in alike]
             for child in level:
@@ -283,7 +286,8 @@ class Text:
             code = self.code(source)
             if self.places.mentions[source] < 2:
                 return code
-            self.variables[source] = self.names.fresh(str(source))
+            self.variables[source] = self.names.fresh(
+                getattr(source, "symbol", str(source)))
             self.write(f"{self.variables[source]} = {code}")
         return self.variables[source]
 

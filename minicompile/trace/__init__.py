@@ -26,13 +26,15 @@ from .calls import rely_on_code
 from .chain import stops, waiting
 from .control import RETURN
 from .frame import Frame
-from .marks import disable, graph_break
+from .history import History
+from .marks import disable, graph_break, mark_dynamic, mark_static
 from .reasons import GraphBreak, Raised, Stopped, unsupported
+from .sizes import Sizes
 from .switches import kept
 from .tracer import Tracer
 
-__all__ = ["Continuation", "GraphBreak", "Trace", "disable",
-           "graph_break", "trace"]
+__all__ = ["Continuation", "GraphBreak", "History", "Trace", "disable",
+           "graph_break", "mark_dynamic", "mark_static", "trace"]
 
 _WAITING = (inspect.CO_GENERATOR | inspect.CO_COROUTINE
             | inspect.CO_ASYNC_GENERATOR)
@@ -51,6 +53,7 @@ class Trace:
     guards: tuple[Guard, ...]
     finish: str
     constants: dict[str, object]
+    sizes: Sizes | None = None  # symbolic ones, and what is learnt of them
     breaks: tuple[GraphBreak, ...] = ()
 
     def __str__(self) -> str:
@@ -58,27 +61,31 @@ class Trace:
 
 
 def trace(function: types.FunctionType, locals: tuple, *,
-          fake_mode=None, breaks: bool = False) -> Trace:
+          fake_mode=None, breaks: bool = False,
+          history: History | None = None) -> Trace:
     """Trace one call of `function`, its arguments being `locals`.
 
     `locals` holds the values of `co_varnames` up to the last parameter,
     `*args` as a tuple and `**kwargs` as a dict. With `breaks`, a trace
-    that cannot go on is cut there. Raises Unsupported, placed at the
+    that cannot go on is cut there. `history` says which sizes are
+    symbols; without one, none is. Raises Unsupported, placed at the
     user's line, if the call cannot become one graph, or begin with one.
     """
     if not isinstance(function, types.FunctionType) or (
             function.__code__.co_flags & _WAITING):
         raise unsupported("code", repr(function))
+    history = history or History()
     try:
-        return _attempt(Tracer(function, fake_mode), locals)
+        return _attempt(Tracer(function, fake_mode, history), locals)
     except Unsupported as refusal:
         if not breaks or refusal.kind == "recursion":
             raise
         moments = list(getattr(refusal, "stops", ()))
         for moment in moments:
             try:
-                return _attempt(Tracer(function, fake_mode, moment),
-                                locals, refusal)
+                return _attempt(
+                    Tracer(function, fake_mode, history, moment), locals,
+                    refusal)
             except Unsupported as error:
                 moments += [each for each in getattr(error, "instead", ())
                             if each not in moments]
@@ -140,10 +147,10 @@ def _traced(tracer: Tracer, end: End | Break, breaks=()) -> Trace:
     recorder.graph.output(tuple(map(recorder.node, end.rebuild.outputs)))
     _keep_apart(tracer)
     graph = fx.GraphModule(recorder.modules, recorder.graph)
-    return Trace(graph, tuple(i.fake for i in recorder.inputs),
-                 tuple(i.source for i in recorder.inputs),
+    return Trace(graph, tuple(n.meta["val"] for n, _ in recorder.placed),
+                 tuple(source for _, source in recorder.placed),
                  tuple(outside.guards.values()), finish, outside.constants,
-                 breaks)
+                 recorder.sizes, breaks)
 
 
 def _keep_apart(tracer: Tracer) -> None:

@@ -17,6 +17,7 @@ from torch import nn
 from ..core.source import Attribute, Item
 from .outside import ABSENT, trusted
 from .reasons import Raised, unsupported
+from .sizes import SYMBOLIC, settled
 from .stand_ins import STAND_INS
 
 #: Attributes of tensors that a fake tensor would answer differently.
@@ -45,6 +46,7 @@ def load(tracer, owner, name: str):
     """`owner.name`; raises Raised(AttributeError) as Python would."""
     if isinstance(owner, torch.Tensor):
         return _of_tensor(tracer, owner, name)
+    owner = settled(owner) if isinstance(owner, SYMBOLIC) else owner
     if isinstance(owner, type):
         return _of_class(tracer, owner, name)
     if isinstance(owner, STAND_INS):

@@ -1,17 +1,21 @@
 """What a program says to the compiler: break here, leave this alone.
 
-In: nothing, or a function. Out: nothing, or a function that a trace does
-not enter. They do nothing when code runs as it is. PyTorch's are
-torch/_dynamo/decorators.py.
+In: nothing, a function, or a tensor. Out: nothing, a function that a
+trace does not enter, or a tensor with a mark. They do nothing when code
+runs as it is. PyTorch's are torch/_dynamo/decorators.py.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
 
 from .reasons import unsupported
 from .rules import rule
+from .sizes import settled
 
 
 def graph_break(reason: str = "") -> None:
@@ -51,3 +55,42 @@ def refuse_disabled(function: Callable) -> None:
 def uncompiled(function: Callable) -> Callable | None:
     """What was compiled, by us or by torch.compile, to make `function`."""
     return vars(function).get("_torchdynamo_orig_callable")
+
+
+class Range(NamedTuple):
+    """What a marked dimension may be; None is no limit."""
+
+    dim: int
+    min: int | None
+    max: int | None
+
+
+def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None,
+                 max: int | None = None) -> None:
+    """Let the size of a dimension be a symbol from the first trace on.
+
+    If a graph needs it to be a constant, ConstraintViolation is raised.
+    """
+    _mark(tensor, "_dynamo_dynamic_indices", dim)
+    _mark(tensor, "_dynamo_dynamic_range", Range(dim, min, max))
+
+
+def mark_static(tensor: torch.Tensor, dim: int) -> None:
+    """Let the size of a dimension be a constant in every graph."""
+    _mark(tensor, "_dynamo_static_indices", dim)
+
+
+def _mark(tensor: torch.Tensor, attribute: str, mark: object) -> None:
+    """Add to the marks of a tensor, which are those of torch.compile."""
+    setattr(tensor, attribute, getattr(tensor, attribute, set()) | {mark})
+    tensor._has_dynamo_dim_marking = True
+
+
+@rule(mark_dynamic)
+def _mark_dynamic(tracer, tensor, dim, **limits):
+    raise unsupported("effect", "a mark on a tensor that is being traced")
+
+
+@rule(mark_static)
+def _mark_static(tracer, tensor, dim):
+    settled(tensor.shape[dim])

@@ -20,6 +20,7 @@ from .outside import CONSTANTS, IDENTITIES, trusted
 from .reasons import Raised, unsupported
 from .recorder import storage
 from .rules import HARMLESS, SAFE_OWNERS, apply, method_rule
+from .sizes import FORMS, SYMBOLIC
 from .stand_ins import Callback
 
 #: Builtins that are operators when given a tensor.
@@ -169,6 +170,11 @@ HOLDING = {"append", "insert", "appendleft", "add", "setdefault", "get",
 def natively(tracer, function, args, kwargs):
     """Run a harmless C function; its callbacks are interpreted."""
     name = getattr(function, "__name__", "")
+    if function in FORMS and not kwargs and any(
+            isinstance(a, SYMBOLIC) for a in args):
+        form = functools.partial(tracer.native, FORMS[function])
+        return functools.reduce(lambda a, b: form((a, b)), args) if (
+            len(args) > 1) else form(args)
     if function in ARITHMETIC and any(
             isinstance(a, torch.Tensor) for a in args):
         return tracer.recorder.function(function, args, kwargs)

@@ -26,12 +26,13 @@ import torch
 from torch import nn
 
 from ..core.guard import Guard, TensorFacts
-from ..core.source import Attribute, Constant, Item, Source
+from ..core.source import (Attribute, Constant, Function, Item, Local,
+                           Source, chain)
 from .reasons import unsupported
 from .recorder import PLAIN, Recorder
 
 #: Immutable values, guarded by equality and then used as they are.
-CONSTANTS = PLAIN | {torch.Size, slice, range, type(NotImplemented)}
+CONSTANTS = PLAIN | {slice, range, type(NotImplemented)}
 
 #: Objects that are what they are: guarded by identity.
 IDENTITIES = (type, types.ModuleType, types.FunctionType,
@@ -97,6 +98,7 @@ class Outside:
         self.constants: dict[str, object] = {}
         self.named: dict[int, Constant] = {}
         self.relied: set[int] = set()  # classes relied on
+        self.modules: set[Source] = set()  # where nn.Modules are
 
     # Guards and sources
 
@@ -146,6 +148,9 @@ class Outside:
     def admit(self, real, source: Source, trusted: bool = False):
         """The value used for `real`, guarded by what that tells."""
         kind = type(real)
+        if kind is int and self.is_symbol(real, source):
+            self.guard(source, "type", int)
+            return self.recorder.sizes.number(real, source)
         if kind in CONSTANTS:
             self.guard(source, "equal", real)
             return real
@@ -163,6 +168,13 @@ class Outside:
         self.kept.append(real)
         return self._first(real, kind, source)
 
+    def is_symbol(self, real: int, source: Source) -> bool:
+        """Whether an int, which no module or global holds, may vary."""
+        root = next(each for each in chain(source) if each.base is None)
+        return isinstance(root, (Local, Function)) and not (
+            self.modules & {*chain(source)}) and (
+            self.recorder.sizes.history.number(real, source))
+
     def _first(self, real, kind: type, source: Source):
         """The value of a mutable object read for the first time."""
         if isinstance(real, torch.Tensor):
@@ -172,7 +184,9 @@ class Outside:
         if first is not None:
             return first(self, real, source)
         if issubclass(kind, tuple):
-            value = tuple.__new__(kind, self._elements(real, source))
+            make = torch.Size if kind is torch.Size else (
+                functools.partial(tuple.__new__, kind))
+            value = make(self._elements(real, source))
             return value and self._remember(real, value, source)
         return self._remember(real, real, source)
 
@@ -210,6 +224,8 @@ class Outside:
 
     def _remember(self, real, value, source: Source):
         """`value`, from now on what stands for `real`."""
+        if isinstance(real, nn.Module):
+            self.modules.add(source)
         self.values[id(real)], self.sources[id(value)] = value, source
         self.kept.append(value)
         return value
@@ -225,8 +241,9 @@ class Outside:
             raise unsupported("input", f"a lazily negated {source}")
         if torch._C._functorch.is_functorch_wrapped_tensor(real):
             raise unsupported("input", f"a functorch tensor, {source},")
-        self.guard(source, "tensor", facts(real))
-        return self.recorder.input(real, source)
+        fake = self.recorder.input(real, source)
+        self.guard(source, "tensor", facts(real, fake))
+        return fake
 
     # Namespaces: attributes of objects, items of dicts
 
@@ -358,7 +375,8 @@ class Outside:
 def _taken(name: str, value: object) -> bool:
     """Whether a name means something else in generated text."""
     return (keyword.iskeyword(name)
-            or name in ("L", "F", "outputs", "finish", "graph", "run")
+            or name in ("L", "F", "outputs", "finish", "graph", "run",
+                        "math", "torch")
             or getattr(builtins, name, value) is not value)
 
 
@@ -370,10 +388,12 @@ def printable(key) -> bool:
         type(key) is float and math.isfinite(key))
 
 
-def facts(real: torch.Tensor) -> TensorFacts:
-    """What a graph assumes about this tensor."""
-    return TensorFacts(type(real), real.dtype, real.device,
-                       tuple(real.shape), tuple(real.stride()),
+def facts(real: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
+    """What a graph assumes about a tensor, taken in as this fake one."""
+    shape, stride = (tuple(None if isinstance(n, torch.SymInt) else n
+                           for n in numbers)
+                     for numbers in (fake.shape, fake.stride()))
+    return TensorFacts(type(real), real.dtype, real.device, shape, stride,
                        real.requires_grad)
 
 

@@ -25,6 +25,7 @@ from .outside import (
     printable,
 )
 from .reasons import unsupported
+from .sizes import SYMBOLIC
 
 #: Classes whose `__new__` makes the bare instance of a subclass.
 BASES = (OrderedDict, dict, list, set, object)
@@ -88,6 +89,8 @@ class Rebuild:
         source = self.outside.source(value)
         if source is not None:
             return source.code()
+        if kind in SYMBOLIC:
+            return self.hold(self.tracer.recorder.sizes.text(value))
         if isinstance(value, torch.Tensor):
             return self._output(value)
         if isinstance(value, IDENTITIES) and not (
@@ -246,6 +249,7 @@ MAKERS = {
     tuple: lambda r, v: f"({r.values(v)},)" if v else "()",
     dict: lambda r, v: f"{{{r.pairs(v)}}}",
     set: _sized("set([", "])"),
+    torch.Size: lambda r, v: f"{r.known(torch.Size)}([{r.values(v)}])",
     frozenset: _sized("frozenset([", "])"),
     deque: lambda r, v: f"{r.known(deque)}([{r.values(v)}], "
                         f"{v.maxlen!r})",

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 
 import torch
+from sympy import Expr, Symbol
 from torch import fx
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -23,7 +24,9 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ..core.errors import Unsupported
 from ..core.source import Source
+from .history import History
 from .reasons import unsupported
+from .sizes import SYMBOLIC, Sizes, computed, settled
 
 #: Immutable values that may stand in a graph as they are.
 PLAIN = {type(None), bool, int, float, complex, str, bytes, type(...),
@@ -55,7 +58,8 @@ class Part:
 class Recorder:
     """An FX graph that grows, and the node of every fake tensor."""
 
-    def __init__(self, fake_mode: FakeTensorMode | None, where):
+    def __init__(self, fake_mode: FakeTensorMode | None, where,
+                 history: History):
         self.fake_mode = fake_mode or FakeTensorMode(shape_env=ShapeEnv(
             allow_scalar_outputs=False,
             allow_dynamic_output_shape_ops=False))
@@ -63,21 +67,49 @@ class Recorder:
         self.graph = fx.Graph()
         self.nodes: dict[int, fx.Node | Part] = {}
         self.modules: dict[str, fx.GraphModule] = {}  # graphs inside it
+        self.placed: list[tuple[fx.Node, Source]] = []
         self.inputs: list[Input] = []
         self.written: set[int] = set()  # storages written to
         self.kept: list[object] = []  # ids stay valid while objects live
+        self.numbers: dict[Expr, fx.Node] = {}
+        self.sizes = Sizes(self.fake_mode, history, self.size, where)
+
+    def place(self, name: str, value, source: Source) -> fx.Node:
+        """A new graph input, behind those there are."""
+        last = self.placed[-1][0] if self.placed else self.graph._root
+        with self.graph.inserting_after(last):
+            node = self.graph.placeholder(name)
+        node.meta["val"], node.meta["where"] = value, self.where()
+        self.placed.append((node, source))
+        return node
 
     def input(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         """The stand-in of a tensor that existed before the call."""
-        fake = self.fake_mode.from_tensor(real, static_shapes=True)
-        last = self.inputs[-1].node if self.inputs else self.graph._root
-        with self.graph.inserting_after(last):
-            name = re.sub(r"\W+", "_", str(source)).strip("_")
-            node = self.graph.placeholder(name)
-        node.meta["val"], node.meta["where"] = fake, self.where()
-        self.nodes[id(fake)] = node
+        fake = self.sizes.tensor(real, source)
+        name = re.sub(r"\W+", "_", str(source)).strip("_")
+        self.nodes[id(fake)] = node = self.place(name, fake, source)
         self.inputs.append(Input(real, fake, source, node, storage(fake)))
         return fake
+
+    def size(self, symbol: Symbol, value, source: Source) -> None:
+        """A new symbol, as an input."""
+        self.numbers[symbol] = self.place(str(symbol), value, source)
+
+    def number(self, value) -> fx.Node | int | float:
+        """The node that computes a symbolic number, or the number."""
+        expr = value.node.expr
+        if expr.is_number:
+            return settled(value)
+        if expr not in self.numbers:
+            symbols = {symbol: self.symbol(symbol)
+                       for symbol in expr.free_symbols}
+            self.numbers[expr] = computed(self.graph, expr, symbols,
+                                          self.where())
+        return self.numbers[expr]
+
+    def symbol(self, symbol: Symbol) -> fx.Node:
+        """The node of a symbol."""
+        return self.numbers[symbol]
 
     def function(self, target, args, kwargs):
         """The result of a torch function."""
@@ -111,7 +143,8 @@ class Recorder:
     def compute(self, target, function, args, kwargs):
         """`function` on fakes, its failure told as a reason to stop."""
         try:
-            return function(*args, **kwargs)
+            with self.sizes.dispatcher():
+                return function(*args, **kwargs)
         except DATA_DEPENDENT as error:
             name = getattr(target, "__name__", target)
             raise unsupported("data-dependent", name) from error
@@ -129,10 +162,11 @@ class Recorder:
         if isinstance(value, torch.Tensor):
             tensors.append(value)
             return self.node(value)
-        if kind is torch.Size:
-            return tuple(value)
-        if kind is tuple or kind is list:
-            return kind([self.argument(a, tensors) for a in value])
+        if kind in SYMBOLIC:
+            return self.number(value)
+        if kind in (tuple, list, torch.Size):
+            parts = [self.argument(a, tensors) for a in value]
+            return parts if kind is list else tuple(parts)
         if kind is slice:
             return slice(*[self.argument(a, tensors) for a in
                            (value.start, value.stop, value.step)])
@@ -168,7 +202,7 @@ class Recorder:
         if isinstance(result, (tuple, list)):
             for item in result:
                 self._known(item)
-        elif not isinstance(result, torch.Tensor) and type(
+        elif not isinstance(result, (torch.Tensor, *SYMBOLIC)) and type(
                 result) not in PLAIN:
             raise unsupported("untracked", f"a {type(result).__name__}")
         return result
@@ -211,14 +245,15 @@ class Inner(Recorder):
     def __init__(self, outer: Recorder, tensors=()):
         self.outer, self.fake_mode = outer, outer.fake_mode
         self.where, self.graph = outer.where, fx.Graph()
-        self.nodes, self.modules = {}, {}
+        self.sizes = outer.sizes
+        self.nodes, self.modules, self.numbers = {}, {}, {}
         self.inputs, self.written = outer.inputs, outer.written
         self.kept, self.captured = outer.kept, []
         self.last, self.count = self.graph._root, 0
         for tensor in tensors:
             self.placeholder(tensor)
 
-    def placeholder(self, tensor: torch.Tensor) -> None:
+    def placeholder(self, tensor: torch.Tensor | torch.SymInt) -> None:
         """One more input, which stands for `tensor` in here."""
         with self.graph.inserting_after(self.last):
             self.last = self.graph.placeholder(f"given_{self.count}")
@@ -234,6 +269,15 @@ class Inner(Recorder):
             self.captured.append(fake)
             self.placeholder(fake)
         return super().node(fake)
+
+    def symbol(self, symbol: Symbol) -> fx.Node:
+        """The node of a symbol in here; it is captured."""
+        if symbol not in self.numbers:
+            value = self.outer.symbol(symbol).meta["val"]
+            self.captured.append(value)
+            self.placeholder(value)
+            self.numbers[symbol] = self.last
+        return self.numbers[symbol]
 
     def finish(self, outputs) -> fx.GraphModule:
         """The graph, returning the nodes of some tensors."""

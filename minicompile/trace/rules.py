@@ -21,6 +21,7 @@ from torch import nn
 from . import attributes
 from .outside import ABSENT, CONSTANTS
 from .reasons import Raised, unsupported
+from .sizes import FORMS, SYMBOLIC, settled
 
 #: Builtins with an effect, or that look at more than their arguments.
 _IMPURE = {"print", "input", "open", "exec", "eval", "compile", "globals",
@@ -110,6 +111,8 @@ def _isinstance(tracer, value, kinds):
         return any(isinstance(value, k) if k is nn.Parameter
                    else tracer.native(issubclass, (kind, k))
                    for k in _flat(kinds))
+    if isinstance(value, SYMBOLIC):
+        return tracer.native(issubclass, (number_type(value), kinds))
     return tracer.native(isinstance, (value, kinds))
 
 
@@ -127,7 +130,16 @@ def _type(tracer, value, *more):
         raise unsupported("builtin", "type with three arguments")
     if isinstance(value, torch.Tensor):
         return attributes.tensor_type(value)
-    return type(value)
+    return number_type(value)
+
+
+def number_type(value) -> type:
+    """The class of a value, of numbers that a symbol stands for."""
+    return NUMBERS.get(type(value), type(value))
+
+
+#: Which class of numbers each symbolic one stands for.
+NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 @rule(len)
@@ -156,6 +168,8 @@ def _number(kind: type):
         method = tracer.python_method(value, f"__{kind.__name__}__")
         if method is not None:
             return tracer.call(method, (value,))
+        if isinstance(value, SYMBOLIC):
+            return tracer.native(FORMS.get(kind, kind), (value,))
         return tracer.native(kind, (value, *rest), more)
     return number
 
@@ -249,6 +263,7 @@ def _sum(tracer, values, start=0):
 
 def _text(kind, *names: str):
     def text(tracer, value="", *rest):
+        value = settled(value)
         if isinstance(value, torch.Tensor):
             raise unsupported("data-dependent", "a tensor as text")
         for name in names:
@@ -269,6 +284,7 @@ for _kind, _name in ((str, "__str__"), (repr, "__repr__"),
 
 @rule(hash)
 def _hash(tracer, value):
+    value = settled(value)
     method = tracer.python_method(value, "__hash__")
     if method is not None:
         return tracer.call(method, (value,))

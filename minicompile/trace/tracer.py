@@ -19,10 +19,12 @@ from ..core.source import Attribute, Function, Item, Source
 from ..core.where import Where
 from . import attributes, calls
 from .chain import Moment, passes_on
+from .history import History
 from .outside import ABSENT, CONSTANTS, IDENTITIES, Outside, trusted
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
 from .rules import COMPARISONS, DUNDERS, INPLACE
+from .sizes import SYMBOLIC, settled
 from .stand_ins import STAND_INS, Iteration
 from .switches import current_state
 
@@ -30,13 +32,13 @@ from .switches import current_state
 class Tracer:
     """What one trace knows; opcodes and rules act through it."""
 
-    def __init__(self, function: types.FunctionType, fake_mode=None,
-                 stop: Moment | None = None):
+    def __init__(self, function: types.FunctionType, fake_mode,
+                 history: History, stop: Moment | None = None):
         self.function = function
         self.clock, self.stop = 0, stop
         self.state = current_state()
         self.frames: list = []
-        self.recorder = Recorder(fake_mode, self.where)
+        self.recorder = Recorder(fake_mode, self.where, history)
         self.outside = Outside(self.recorder, self.where)
         self.made: dict[int, object] = {}
         self.handling: BaseException | None = None
@@ -72,7 +74,7 @@ class Tracer:
 
     def python_method(self, value, name: str):
         """A method written in Python of the value's class, or None."""
-        if isinstance(value, STAND_INS):
+        if isinstance(value, (*STAND_INS, *SYMBOLIC)):
             return None
         method, _ = attributes.lookup(type(value), name)
         return method if type(method) is types.FunctionType else None
@@ -93,10 +95,14 @@ class Tracer:
     def native(self, function, args=(), kwargs=None):
         """Run a harmless C function; its exception is the program's."""
         try:
-            return function(*args, **(kwargs or {}))
+            result = function(*args, **(kwargs or {}))
+            return bool(result) if type(result) is torch.SymBool else result
         except Raised:
             raise
         except Exception as error:
+            plain = settled(tuple(args))
+            if any(a is not b for a, b in zip(args, plain)):
+                return self.native(function, plain, kwargs)
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> Exception:
@@ -140,7 +146,7 @@ class Tracer:
     def comparable(self, value) -> None:
         """Let C code compare or hash a value, guarded by which it is."""
         if type(value) in CONSTANTS or isinstance(
-                value, (*IDENTITIES, torch.Tensor)):
+                value, (*IDENTITIES, *SYMBOLIC, torch.Tensor)):
             return
         if self.outside.is_dict(value):
             raise unsupported("builtin", "comparing dicts from outside")
@@ -159,7 +165,8 @@ class Tracer:
 
     def as_text(self, value) -> None:
         """Refuse what C code must not turn into text, at any depth."""
-        if type(value) in CONSTANTS or isinstance(value, IDENTITIES):
+        if type(settled(value)) in CONSTANTS or isinstance(
+                value, IDENTITIES):
             return
         if isinstance(value, torch.Tensor):
             raise unsupported("data-dependent", "a tensor as text")
@@ -176,7 +183,7 @@ class Tracer:
 
     def key(self, key):
         """A key as C code may look it up."""
-        source = self.outside.source(key)
+        key, source = settled(key), self.outside.source(key)
         if isinstance(key, torch.Tensor) and source is not None:
             self.outside.guard(source, "is", self.recorder.real(key))
         self.comparable(key)

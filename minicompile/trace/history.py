@@ -1,0 +1,113 @@
+"""Which sizes and numbers become symbols: what varied, what is marked.
+
+In: the tensors and numbers of a call, by source. Out: for each whether
+the graph may take it for a constant. A first trace takes all for
+constants; what a later trace finds changed is a symbol from then on.
+PyTorch's are torch/_dynamo/pgo.py and `_automatic_dynamic` in
+torch/_dynamo/variables/builder.py.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    StatelessSymbolicContext,
+    StrictMinMaxConstraint,
+)
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from ..core.errors import ConstraintViolation
+from ..core.source import Source
+
+
+class History:
+    """What one function's traces have seen; `dynamic` as in compile().
+
+    `turned` has what became a symbol and was not told yet.
+    """
+
+    def __init__(self, dynamic: bool | None = False):
+        self.dynamic = dynamic
+        self.seen: dict[tuple[str, Source], tuple] = {}
+        self.turned: list[str] = []
+
+    def varying(self, what: str, source: Source, values: tuple,
+                told: bool = True) -> list[bool]:
+        """Which values were others, or more or fewer, in other traces."""
+        before = self.seen.get((what, source), values)
+        if len(before) != len(values):
+            before = (None,) * len(values)
+        now = tuple(new if type(new) is type(old) and new == old else None
+                    for old, new in zip(before, values))
+        self.seen[what, source] = now
+        self.turned += [
+            f"{what.format(dim, source)} was {before[dim]}, is "
+            f"{values[dim]}: dynamic from now on" for dim in range(len(now))
+            if told and now[dim] is None and before[dim] is not None]
+        return [value is None for value in now]
+
+    def told(self) -> list[str]:
+        """What became a symbol since this was last asked, in words."""
+        told, self.turned = self.turned, []
+        return told
+
+    def number(self, value: int, source: Source) -> bool:
+        """Whether a number that was given is a symbol."""
+        if self.dynamic is not None:
+            return self.dynamic
+        return self.varying("`{1}`", source, (value,))[0]
+
+    def context(self, real: torch.Tensor, source: Source
+                ) -> StatelessSymbolicContext | None:
+        """Which sizes and strides of a tensor are symbols; None: none."""
+        if self.dynamic is False or isinstance(real, nn.Parameter):
+            return None
+        sizes = self.varying("dimension {0} of `{1}`", source,
+                             tuple(real.shape))
+        strides = self.varying("stride {0} of `{1}`", source,
+                               tuple(real.stride()), not any(sizes))
+        kinds = [self.kind(real, dim, varies)
+                 for dim, varies in enumerate(sizes)]
+        steps = [DimDynamic.DYNAMIC if varies and not any(sizes)
+                 else DimDynamic.INFER_STRIDE for varies in strides]
+        if {*kinds} <= {DimDynamic.STATIC} and (
+                DimDynamic.DYNAMIC not in steps):
+            return None
+        return StatelessSymbolicContext(
+            kinds, steps, [limits(real, dim, source)
+                           for dim in range(real.dim())])
+
+    def kind(self, real: torch.Tensor, dim: int, varies: bool
+             ) -> DimDynamic:
+        """How one size is taken; a mark says more than what was seen."""
+        if dim in marked(real, "dynamic") | marked(real, "weak_dynamic"):
+            return DimDynamic.DYNAMIC
+        if dim in marked(real, "static"):
+            return DimDynamic.STATIC
+        if varies:
+            return DimDynamic.DYNAMIC
+        return DimDynamic.DUCK if self.dynamic else DimDynamic.STATIC
+
+
+def marked(real: torch.Tensor, how: str) -> set[int]:
+    """The dimensions that were marked so, by us or by torch."""
+    return getattr(real, f"_dynamo_{how}_indices", set())
+
+
+def limits(real: torch.Tensor, dim: int, source: Source
+           ) -> StrictMinMaxConstraint | None:
+    """The range that a dimension was marked with."""
+    for each in getattr(real, "_dynamo_dynamic_range", ()):
+        if each.dim == dim and (each.min, each.max) != (None, None):
+            lower = max(each.min or 0, 2)
+            upper = int_oo if each.max is None else each.max
+            if not lower <= real.shape[dim] <= upper:
+                raise ConstraintViolation(
+                    f"dimension {dim} of `{source}` is marked as {lower} "
+                    f"to {upper}, and is {real.shape[dim]}")
+            return StrictMinMaxConstraint(
+                warn_only=False, vr=ValueRanges(lower, upper))
+    return None

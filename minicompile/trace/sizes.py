@@ -1,0 +1,252 @@
+"""Symbolic sizes: where each symbol is read, and what was learnt of it.
+
+In: tensors and numbers that History lets vary. Out: their stand-ins, with
+PyTorch's ShapeEnv behind them. A symbol is a graph input of its own; an
+expression of symbols becomes nodes where an operator needs it, and text
+where Python does. What ShapeEnv learnt, in any stage, becomes guards.
+PyTorch's is torch/fx/experimental/symbolic_shapes.py:ShapeEnv.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+from collections.abc import Callable
+
+import torch
+from sympy import Expr, Integer, Symbol
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._guards import Source as TorchSource
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+from ..core.errors import ConstraintViolation
+from ..core.guard import Guard, Relation
+from ..core.source import Size, Source
+from ..core.where import Where
+from .history import History, marked
+
+#: The stand-ins of numbers and truths that are not constants.
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+#: What does the same as a C function, and keeps symbols symbolic.
+FORMS = {int: torch.sym_int, float: torch.sym_float, max: torch.sym_max,
+         min: torch.sym_min, math.sqrt: torch._sym_sqrt,
+         math.log2: torch._sym_log2}
+
+
+class Place(TorchSource):
+    """A source, as ShapeEnv wants to have one."""
+
+    def __init__(self, source: Source):
+        self.text = str(source)
+
+    @property
+    def name(self) -> str:
+        return self.text
+
+
+class Learnt(list):
+    """ShapeEnv's guards, each with the user's line it was made for."""
+
+    def __init__(self, where):
+        self.where, self.lines = where, []
+
+    def append(self, guard) -> None:
+        super().append(guard)
+        self.lines.append(self.where())
+
+    def forcing(self, symbol: Symbol) -> Where | None:
+        """The line that made a constant of a symbol: the last to ask."""
+        lines = [line for guard, line in zip(self, self.lines)
+                 if symbol in guard.expr.free_symbols]
+        return lines[-1] if lines else None
+
+
+class Printer(PythonPrinter):
+    """An expression as Python, its symbols called as `names` says."""
+
+    def __init__(self, names: dict[Symbol, str]):
+        super().__init__()
+        self.names = names
+
+    def _print_Symbol(self, symbol: Symbol) -> str:
+        return self.names[symbol]
+
+
+class Sizes:
+    """The symbols of one trace.
+
+    `place(symbol, value, source)` makes a graph input.
+    """
+
+    def __init__(self, fake_mode, history: History, place, where):
+        self.fake_mode, self.where = fake_mode, where
+        self.env: ShapeEnv = fake_mode.shape_env
+        self.history, self.place = history, place
+        self.symbols: dict[Symbol, Source] = {}
+        self.numbers: dict[Source, torch.SymInt] = {}
+        self.equal: list[tuple[Source, Expr, Where | None]] = []
+        self.ranges: list[Relation] = []
+        self.marked: list[tuple[object, int, Source]] = []
+        if self.env is not None:
+            self.env.guards = self.learnt = Learnt(where)
+
+    # Stand-ins
+
+    def tensor(self, real: torch.Tensor, source: Source):
+        """The fake tensor of a tensor from outside."""
+        context = self.history.context(real, source)
+        if context is None:
+            return self.fake_mode.from_tensor(real, static_shapes=True)
+        fake = self.fake_mode.from_tensor(
+            based(real), symbolic_context=context, source=Place(source))
+        for dim in marked(real, "dynamic"):
+            self.marked.append((fake.shape[dim], dim, source))
+        for read in ("shape", "stride()"):
+            values = fake.shape if read == "shape" else fake.stride()
+            for dim, value in enumerate(values):
+                if isinstance(value, torch.SymInt):
+                    self.bind(value, Size(source, read, dim, str(value)))
+        return fake
+
+    def number(self, value: int, source: Source) -> torch.SymInt:
+        """The symbol of an int from outside."""
+        if source not in self.numbers:
+            size = self.env.create_unspecified_symint_and_symbol(
+                value, Place(source), DimDynamic.DYNAMIC)
+            self.bind(size, source)
+            self.numbers[source] = size
+        return self.numbers[source]
+
+    def bind(self, value: torch.SymInt, source: Source) -> None:
+        """Say that `value` is read at `source`: a new symbol, or known."""
+        expr = value.node.expr
+        if expr.is_Symbol and expr not in self.symbols:
+            self.symbols[expr] = source
+            self.ranges += [
+                Relation(f"{{0}} {text}", (source,))
+                for text in bounds(self.env.var_to_range[expr])]
+            self.place(expr, value, source)
+        else:
+            self.equal.append((source, expr, self.where()))
+
+    def dispatcher(self):
+        """What lets C++ operators work with symbols, if there are any."""
+        return enable_python_dispatcher() if self.symbols else (
+            contextlib.nullcontext())
+
+    # What was learnt
+
+    def text(self, value) -> str:
+        """The Python expression of a symbolic number over `L` and `F`."""
+        names = {symbol: source.code()
+                 for symbol, source in self.symbols.items()}
+        return f"({Printer(names).doprint(value.node.expr)})"
+
+    def guards(self) -> tuple[Guard, ...]:
+        """What the graph relies on, as relations between sizes."""
+        for value, dim, source in self.marked:
+            self.refuse_constant(value, dim, source)
+        if not self.symbols:
+            return ()
+        found = [(self.relation("{0} == {}", expr, source), where)
+                 for source, expr, where in self.equal]
+        found += [(relation, None) for relation in self.ranges]
+        found += [(self.relation("{}", guard.expr), where) for guard, where
+                  in zip(self.learnt, self.learnt.lines)]
+        return tuple(Guard(None, "relation", relation, where)
+                     for relation, where in found)
+
+    def relation(self, form: str, expr: Expr, *sources: Source) -> Relation:
+        """`form` with the expression in it, over sources."""
+        symbols = sorted(expr.free_symbols, key=str)
+        names = {symbol: f"{{{index}}}" for index, symbol
+                 in enumerate(symbols, len(sources))}
+        return Relation(
+            form.replace("{}", Printer(names).doprint(expr)),
+            (*sources, *map(self.symbols.__getitem__, symbols)))
+
+    def refuse_constant(self, value, dim: int, source: Source) -> None:
+        """Raise if a marked dimension has become a constant."""
+        expr = value.node.expr if isinstance(value, torch.SymInt) else value
+        if isinstance(expr, Expr) and not expr.is_number:
+            return
+        where = isinstance(value, torch.SymInt) and self.learnt.forcing(
+            value.node._expr)
+        line = f"\n  at {where}  {where.text}" if where else (
+            "\n  0 and 1 are always constants" if expr in (0, 1) else "")
+        raise ConstraintViolation(
+            f"dimension {dim} of `{source}` is marked dynamic, and the "
+            f"graph needs it to be {expr}{line}\n  hint: mark it with "
+            "torch._dynamo.maybe_mark_dynamic, or not at all")
+
+
+def called(function: Callable) -> Callable:
+    """The same as a function of proxies, which becomes a node."""
+    return staticmethod(lambda x, *rest: x.tracer.create_proxy(
+        "call_function", function, (x,), {}))
+
+
+class Nodes(PythonReferenceAnalysis):
+    """What each kind of expression is, on proxies."""
+
+    int_truediv = staticmethod(operator.truediv)
+    floor_to_int, ceil_to_int = called(math.floor), called(math.ceil)
+    trunc_to_int, round_to_int = called(math.trunc), called(round)
+
+
+def computed(graph: fx.Graph, expr: Expr, nodes: dict[Symbol, fx.Node],
+             where: Where | None) -> fx.Node:
+    """A node that computes an expression of the symbols at `nodes`."""
+    appending = fx.proxy.GraphAppendingTracer(graph)
+    names = {symbol: fx.Proxy(node, appending)
+             for symbol, node in nodes.items()}
+    last = graph._root.prev
+    node = sympy_interp(Nodes, names, expr).node
+    while last is not node:
+        last = last.next
+        last.meta["where"] = where
+        last.meta["val"] = last.target(*fx.map_arg(
+            last.args, lambda node: node.meta["val"]))
+    return node
+
+
+def bounds(reach) -> list[str]:
+    """A range of ints as comparisons, without what holds of every int."""
+    return [f"{sign} {end}" for sign, end in ((">=", reach.lower),
+                                             ("<=", reach.upper))
+            if isinstance(end, Integer)]
+
+
+def settled(value):
+    """The value with numbers for its symbols, which become constants."""
+    match value:
+        case torch.SymInt():
+            return int(value)
+        case torch.SymFloat():
+            return float(value)
+        case torch.SymBool():
+            return bool(value)
+        case slice():
+            return slice(*settled((value.start, value.stop, value.step)))
+    if type(value) in (tuple, torch.Size):
+        parts = [*map(settled, value)]
+        if any(a is not b for a, b in zip(parts, value)):
+            return type(value)(parts)
+    return value
+
+
+def based(real: torch.Tensor) -> torch.Tensor:
+    """The tensor, not as a view: its base and offset have no symbols."""
+    if not (real._is_view() or real.storage_offset()):
+        return real
+    with unset_fake_temporarily():
+        alias = torch.empty(0, dtype=real.dtype, device=real.device)
+        alias.set_(real.untyped_storage(), 0, real.shape, real.stride())
+        return alias.requires_grad_(real.requires_grad)

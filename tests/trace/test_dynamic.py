@@ -1,0 +1,462 @@
+"""Sizes and ints that vary: how often a function is compiled, and for what."""
+
+import math
+import operator
+
+import pytest
+import torch
+from torch import nn
+
+import minicompile
+from tests.same import close
+
+
+def compiles(fn, calls, backend="eager", **options):
+    """How often ours compiled `fn`; every call is compared with eager."""
+    graphs = []
+
+    def seen(graph, example_inputs):
+        graphs.append(graph)
+        return graph
+
+    ours = minicompile.compile(fn, backend=seen, **options)
+    for args in calls:
+        close(ours(*args), fn(*args))
+    assert not ours.stats().fallbacks, ours.stats()
+    return len(graphs)
+
+
+def theirs(fn, calls, **options):
+    """How often torch.compile does."""
+    graphs = []
+
+    def seen(graph, example_inputs):
+        graphs.append(graph)
+        return graph
+
+    torch._dynamo.reset()
+    compiled = torch.compile(fn, backend=seen, **options)
+    for args in calls:
+        compiled(*args)
+    return len(graphs)
+
+
+def rows(*sizes, width=3):
+    return [(torch.randn(size, width),) for size in sizes]
+
+
+def halve(x):
+    return x.view(x.shape[0] // 2, -1)
+
+
+def branch(x):
+    return x + 1 if x.shape[0] > 6 else x - 1
+
+
+def product(x):
+    return x.reshape(x.size(0) * x.size(1)) / x.size(0)
+
+
+def slices(x):
+    return x[: x.shape[0] // 2], x[-1], x[1:-1], x[::2]
+
+
+def made(x):
+    b, n = x.shape
+    return torch.zeros(b, n) + torch.arange(b)[:, None] * x.new_ones(b, 1)
+
+
+def sizes(x):
+    return (x + 1, x.shape, x.shape[0] * 2, x.numel(), len(x), x.size(),
+            x.stride())
+
+
+def floats(x):
+    return x / math.sqrt(x.shape[1]), x.shape[0] / 2, x.shape[0] ** 0.5
+
+
+def texts(x):
+    return f"{x.shape[1]}", str(x.size(1)), {x.shape[1]: x + 1}
+
+
+def extremes(x):
+    return x * max(x.shape[0], 3) + min(x.shape[0], x.shape[1])
+
+
+def kinds(x):
+    n = x.shape[0]
+    return isinstance(n, int), type(n) is int, n is None, x * int(n), float(n)
+
+
+def outer(x):
+    shape = x.shape[:-1] + (1, x.shape[-1])
+    return x.view(*shape).expand(-1, 2, -1), torch.Size((x.shape[0], 2))
+
+
+def attention(x):
+    q = x.view(x.shape[0], -1, 1)
+    return torch.softmax(q @ q.mT / math.sqrt(q.shape[-1]), -1) @ q
+
+
+def padded(x):
+    extra = 64 - x.shape[0]
+    return nn.functional.pad(x, (0, 0, 0, extra)) if extra > 0 else x
+
+
+def compared(x):
+    return x + (x.shape == (6, 3)) + (x.shape[0] in (10, 12))
+
+
+def ceiled(x):
+    return x[: math.ceil(x.shape[0] / 2)], x[: math.floor(x.shape[0] / 3)]
+
+
+PROGRAMS = [halve, branch, product, slices, made, sizes, floats, texts,
+            extremes, kinds, outer, attention, padded, ceiled]
+
+
+def formatted(x):
+    form = "{} rows"
+    return f"{x.shape[0]:3d}", form.format(x.size(0)), x + 1
+
+
+@pytest.mark.parametrize("program", [compared, formatted])
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_constants_where_they_are_needed(program, dynamic):
+    compiles(program, rows(4, 6, 8, 10, 12), dynamic=dynamic)
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_rows_as_often_as_torch(program, dynamic):
+    calls = rows(4, 6, 8, 10, 12, 6)
+    ours = compiles(program, calls, dynamic=dynamic)
+    assert ours <= theirs(program, calls, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_both_dimensions(program):
+    calls = [(torch.randn(b, n),) for b, n in
+             ((4, 6), (8, 6), (8, 12), (10, 14), (2, 2), (6, 30))]
+    assert compiles(program, calls) <= theirs(program, calls)
+
+
+@pytest.mark.parametrize("sizes", [(0, 4, 6), (1, 4, 6), (4, 1, 6, 8),
+                                   (4, 6, 1, 0, 8), (4, 6, 0, 7)])
+def test_zero_and_one(sizes):
+    calls = rows(*sizes)
+    assert compiles(torch.relu_, calls) <= theirs(torch.relu_, calls)
+    assert compiles(branch, calls) <= theirs(branch, calls)
+
+
+def scaled(x, n):
+    return x[:n] * n, n + 1, n
+
+
+def repeated(x, n):
+    for _ in range(n):
+        x = x * 2
+    return x
+
+
+def in_tuple(x, pair):
+    return x * pair[0] - pair[1]["n"]
+
+
+@pytest.mark.parametrize("program", [scaled, repeated])
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_ints(program, dynamic):
+    calls = [(torch.randn(9), n) for n in (3, 5, 7, 2, 8)]
+    ours = compiles(program, calls, dynamic=dynamic)
+    assert ours <= theirs(program, calls, dynamic=dynamic)
+
+
+def test_ints_in_containers():
+    calls = [(torch.randn(3), (n, {"n": n + 1})) for n in (3, 5, 7, 9)]
+    assert compiles(in_tuple, calls) == 2 == theirs(in_tuple, calls)
+
+
+@pytest.mark.parametrize("number", [0, 1, -1, -5, 2**31, 2**40])
+def test_odd_ints(number):
+    calls = [(torch.randn(9), n) for n in (3, number, 4, 6)]
+
+    def add(x, n):
+        return x + n, n * n
+
+    assert compiles(add, calls) <= theirs(add, calls)
+
+
+@pytest.mark.parametrize("other", [True, 3.0, "3", None])
+def test_another_type_is_another_graph(other):
+    def typed(x, n):
+        return x + 1, isinstance(n, int), type(n).__name__
+
+    calls = [(torch.randn(3), n) for n in (3, 5, other, 7)]
+    compiles(typed, calls)
+
+
+def test_ints_of_modules_and_globals_are_constants():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.by = 2
+
+        def forward(self, x):
+            return x * self.by
+
+    module = Scale()
+    compiled = minicompile.compile(module, backend="eager")
+    x = torch.randn(3)
+    for module.by in (3, 4, 5):
+        assert torch.equal(compiled(x), x * module.by)
+    assert compiled.stats().graphs == 3
+
+
+def test_parameters_are_constants():
+    def linear(x, w):
+        return x @ w
+
+    calls = [(torch.randn(2, n), nn.Parameter(torch.randn(n, 3)))
+             for n in (4, 5, 6)]
+    assert compiles(linear, calls) == 3
+
+
+def test_equal_sizes_share_a_symbol():
+    def add(x, y):
+        return x + y
+
+    graphs = []
+
+    def seen(graph, example_inputs):
+        graphs.append([n.name for n in graph.graph.nodes
+                       if n.op == "placeholder"])
+        return graph
+
+    compiled = minicompile.compile(add, backend=seen, dynamic=True)
+    compiled(torch.randn(5, 7), torch.randn(5, 7))
+    assert len(graphs[0]) == 4  # two symbols, two tensors
+    compiled(torch.randn(6, 7), torch.randn(6, 7))
+    assert len(graphs) == 1
+    close(compiled(torch.randn(5, 1), torch.ones(5, 7)).shape,
+          torch.Size((5, 7)))
+    assert len(graphs) == 2
+
+
+def test_strides_that_vary():
+    def double(x):
+        return x * 2
+
+    full = torch.randn(8, 12)
+    calls = [(full[:, :k],) for k in (6, 6)] + [
+        (torch.randn(8, 6),), (torch.randn(8, 9)[:, :6],)]
+    assert compiles(double, calls) <= theirs(double, calls)
+    calls = [(torch.randn(4, 6, 5).transpose(0, 1),),
+             (torch.randn(8, 6, 5).transpose(0, 1),),
+             (torch.randn(9, 6, 5).transpose(0, 1),)]
+    assert compiles(double, calls) == 2
+
+
+def test_views_and_offsets():
+    whole = torch.randn(40, 3)
+
+    def write(x):
+        x.mul_(2)
+        return x.sum(), x.storage_offset()
+
+    compiled = minicompile.compile(write, backend="eager")
+    for start, end in ((0, 8), (3, 14), (9, 30), (2, 11)):
+        mine, eagers = whole.clone(), whole.clone()
+        close(compiled(mine[start:end]), write(eagers[start:end]))
+        close(mine, eagers)
+
+
+def test_other_dimensions():
+    def double(x):
+        return x * 2
+
+    calls = [(torch.randn(*shape),) for shape in
+             ((3, 4), (3, 4, 5), (4, 5, 6), (7,), (8, 9), (2, 2, 2))]
+    assert compiles(double, calls) <= theirs(double, calls)
+
+
+# Marks
+
+
+@pytest.mark.parametrize("mark", [minicompile.mark_dynamic,
+                                  torch._dynamo.mark_dynamic,
+                                  torch._dynamo.maybe_mark_dynamic])
+def test_a_mark_spares_the_first_compile(mark):
+    calls = rows(4, 6, 8)
+    for x, in calls:
+        mark(x, 0)
+    assert compiles(product, calls) == 1 == theirs(product, calls)
+
+
+@pytest.mark.parametrize("mark", [minicompile.mark_static,
+                                  torch._dynamo.mark_static])
+def test_a_static_mark_keeps_the_size(mark):
+    calls = rows(4, 6, 8)
+    for x, in calls:
+        mark(x, 0)
+    assert compiles(product, calls, dynamic=True) == 3
+    assert compiles(product, calls) == 3
+
+
+@pytest.mark.parametrize("mark", [minicompile.mark_dynamic,
+                                  torch._dynamo.mark_dynamic])
+def test_a_range_is_guarded(mark):
+    compiled = minicompile.compile(product, backend="eager")
+    for size in (4, 8, 6):
+        x = torch.randn(size, 3)
+        mark(x, 0, min=3, max=8)
+        close(compiled(x), product(x))
+    assert compiled.stats().graphs == 1
+    x = torch.randn(9, 3)
+    close(compiled(x), product(x))
+    assert compiled.stats().graphs == 2
+    mark(x, 0, min=3, max=8)
+    with pytest.raises(minicompile.ConstraintViolation, match="3 to 8"):
+        minicompile.compile(product, backend="eager")(x)
+
+
+def one_by_one(x):
+    return torch.stack([row * 2 for row in x])
+
+
+def fixed(x):
+    return x + torch.ones(4, 1)
+
+
+@pytest.mark.parametrize("program, line", [
+    (one_by_one, "for row in x"), (fixed, "torch.ones"),
+    (texts, "x.shape"), (lambda x: x.view(4, 3), "view")])
+def test_a_constant_that_was_marked_names_the_line(program, line):
+    x = torch.randn(4, 4 if program is texts else 3)
+    minicompile.mark_dynamic(x, 1 if program is texts else 0)
+    compiled = minicompile.compile(program, backend="eager")
+    with pytest.raises(minicompile.ConstraintViolation) as caught:
+        compiled(x)
+    assert line in str(caught.value) and __file__ in str(caught.value)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="specialized|dynamic"):
+        torch.compile(program, backend="eager", fullgraph=True)(x)
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_mark_on_zero_or_one(size):
+    x = torch.randn(size, 3)
+    minicompile.mark_dynamic(x, 0)
+    with pytest.raises(minicompile.ConstraintViolation, match="always"):
+        minicompile.compile(branch, backend="eager")(x)
+
+
+def test_marks_inside():
+    def inside(x):
+        minicompile.mark_static(x, 0)
+        return x * x.shape[0]
+
+    assert compiles(inside, rows(4, 5, 6), dynamic=True) == 3
+
+
+# Breaks
+
+
+def test_continuations_get_ints():
+    def broken(x):
+        n = x.sum().item()
+        return torch.zeros(n) + n
+
+    compiled = minicompile.compile(broken, backend="eager")
+    for n in (3, 4, 5, 6, 7, 8):
+        x = torch.tensor([n, 0])
+        close(compiled(x), broken(x))
+    stats = compiled.stats()
+    assert stats.graphs == 3 and not stats.fallbacks, stats
+
+
+def test_sizes_over_a_break():
+    def broken(x):
+        shape, n = x.shape, x.shape[0] * 2
+        minicompile.graph_break()
+        return x.new_zeros(shape) + x.view(n, -1).sum()
+
+    compiled = minicompile.compile(broken, backend="eager")
+    for n in (3, 4, 5, 6, 7, 8):
+        x = torch.randn(n, 4)
+        close(compiled(x), broken(x))
+    stats = compiled.stats()
+    assert not stats.fallbacks and stats.recompiles <= 2, stats
+
+
+# What is said
+
+
+def test_reasons():
+    compiled = minicompile.compile(branch, backend="eager")
+    for x, in rows(4, 5, 12):
+        compiled(x)
+    turned, decided = compiled.stats().reasons
+    assert turned == "branch: size of dimension 0 of `x` was 4, is 5"
+    assert compiled.stats().dynamic == [
+        "branch: dimension 0 of `x` was 4, is 5: dynamic from now on"]
+    assert "`x.shape[0] <= 6` was true, is false: x.shape[0] is 12" in (
+        decided) and "x.shape[0] > 6 else" in decided
+
+
+def test_an_int_says_so_too():
+    compiled = minicompile.compile(scaled, backend="eager")
+    for n in (3, 4):
+        compiled(torch.randn(9), n)
+    assert compiled.stats().reasons == ["scaled: `n` was 3, is 4"]
+    assert compiled.stats().dynamic == [
+        "scaled: `n` was 3, is 4: dynamic from now on"]
+
+
+def test_a_backend_without_symbols():
+    def plain(graph, example_inputs):
+        if any(isinstance(x, torch.SymInt) for x in example_inputs):
+            raise minicompile.BackendError("no symbols here")
+        return graph
+
+    compiled = minicompile.compile(product, backend=plain)
+    with pytest.warns(UserWarning, match="no symbols here"):
+        for x, in rows(4, 5, 6, 7):
+            close(compiled(x), product(x))
+    stats = compiled.stats()
+    assert stats.graphs == 4 and stats.fallbacks["static shapes"] == 1
+
+
+def test_symbols_come_before_the_tensors_that_use_them():
+    def matmul(x, n, y):
+        return (x @ y) * n
+
+    inputs = []
+
+    def seen(graph, example_inputs):
+        inputs.append(example_inputs)
+        return graph
+
+    compiled = minicompile.compile(matmul, backend=seen, dynamic=True)
+    compiled(torch.randn(4, 5), 6, torch.randn(5, 7))
+    known = set()
+    for value in inputs[0]:
+        if isinstance(value, torch.SymInt):
+            known |= value.node.expr.free_symbols
+        else:
+            for size in (*value.shape, *value.stride()):
+                if isinstance(size, torch.SymInt):
+                    assert size.node.expr.free_symbols <= known
+
+
+@pytest.mark.parametrize("op", [operator.add, operator.mul, operator.sub,
+                                operator.floordiv, operator.mod,
+                                operator.truediv, operator.pow,
+                                operator.and_, operator.lshift])
+def test_arithmetic(op):
+    def compute(x, n):
+        return x * op(n, 2), op(n, 2), op(7, n)
+
+    compiled = minicompile.compile(compute, backend="eager")
+    for n in (3, 5, 6, 9):
+        x = torch.randn(4, dtype=torch.float64)
+        close(compiled(x, n), compute(x, n))
