@@ -1,9 +1,9 @@
 """How a kernel's points are dealt out to Triton programs and threads.
 
 In: a kernel. Out: a Tiling: one or two axes, each a run of loop variables
-seen as one number, with a block size. Nothing is timed: a thread gets 16
-bytes a load and the blocks are small enough that every processor of the
-GPU gets two. In Inductor: torch/_inductor/runtime/triton_heuristics.py.
+seen as one number, with a block size. Nothing is timed: a thread gets two
+loads of 16 bytes and the blocks are small enough that every processor of
+the GPU gets two. In Inductor: torch/_inductor/runtime/triton_heuristics.py.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ from math import prod
 
 from ..core.index import (Index, Quotient, Variable, atoms_of, index,
                           substitute, unflatten)
-from ..core.loops import Kernel
+from ..core.loops import Kernel, Op, walk
 from .nest import accesses, coefficient, fastest, indices
 from .stages import Local, Stage, stages
 
 #: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
 ENOUGH = 2 * 132
-#: A thread's elements: two loads of 16 bytes, of 16-bit floats.
-A_THREAD = 16
+#: The bytes a thread loads of one tensor: twice what one load can take.
+A_THREAD = 32
 #: The elements of a row that one block can keep in registers.
 IN_REGISTERS = 40_000
-#: The elements of a block that walks along rows.
-WALKING = 4096
+#: The elements of a block that walks along rows, or down columns.
+WALKING, DOWN = 4096, 16_384
+#: What computing one of these needs in registers, beside its operand.
+LONG = frozenset("erf erfc lgamma pow".split())
+WORKING = 2
 
 
 @dataclass(frozen=True)
@@ -108,11 +111,18 @@ def tile(kernel: Kernel) -> Tiling:
 
 
 def _line(kernel: Kernel, first: Variable | None) -> Tiling:
-    """All points in a row, 8 a thread."""
-    count = int(kernel.rows)
-    block = _fitted(count, 1024, 128)
+    """All points in a row."""
+    count, thread = int(kernel.rows), A_THREAD // _widest(kernel)
+    block = _fitted(count, 128 * thread, 128)
     return Tiling((Axis("x", _last(kernel.ranges, first), block),),
-                  max(1, block // 256))
+                  max(1, block // (32 * thread)))
+
+
+def _widest(kernel: Kernel) -> int:
+    """Bytes of the widest element that the kernel reads or writes."""
+    loads = (load for loop in kernel.loops for load in loop.loads)
+    return max(moved.dtype.itemsize
+               for moved in (*loads, *kernel.written.values()))
 
 
 def _turned(kernel: Kernel, first: Variable | None) -> Variable | None:
@@ -141,25 +151,33 @@ def _rows(kernel: Kernel) -> Tiling:
     """Whole rows in registers; a row too long is walked along."""
     rows, length = int(kernel.rows), int(kernel.row_length)
     whole = _power(length)
-    if whole * kept(stages(kernel, frozenset())) > IN_REGISTERS:
+    registers = kept(stages(kernel, frozenset())) + _working(kernel)
+    if whole * registers > IN_REGISTERS:
         return _reduction(kernel, kernel.ranges, 1, WALKING,
                           max(1, WALKING // 512), looped=True)
     block = max(1, min(2048 // whole, _power(rows // ENOUGH)))
-    warps = block * whole // (32 * A_THREAD)
-    warps = max(1, min(warps, 16), warps // 2)
+    elements = block * whole
+    warps = max(1, min(8, elements // 1024), elements // 2048)
     return _reduction(kernel, kernel.ranges, block, whole, warps)
+
+
+def _working(kernel: Kernel) -> int:
+    """The registers an element needs while it is worked on."""
+    nodes = (node for loop in kernel.loops for node in walk(loop.value))
+    return WORKING * any(isinstance(node, Op) and node.name in LONG
+                         for node in nodes)
 
 
 def _columns(kernel: Kernel, first: Variable) -> Tiling:
     """Neighbouring columns together, their rows walked along."""
     columns, length = int(kernel.rows), int(kernel.row_length)
-    block = _fitted(columns, 64, 16)
+    block = _fitted(2 * columns, 64, 16)
     whole = _power(length)
-    looped = whole > WALKING // block
-    rows = max(1, WALKING // block) if looped else whole
-    warps = max(1, min(8, block * rows // (32 * A_THREAD)))
+    sums = sum(loop.reduction is not None for loop in kernel.loops)
+    rows = min(whole, max(1, DOWN // (block * sums)))
+    warps = max(1, min(8, block * rows // 512))
     return _reduction(kernel, _last(kernel.ranges, first), block, rows,
-                      warps, looped)
+                      warps, looped=rows < whole)
 
 
 def _reduction(kernel: Kernel, ranges: tuple[Variable, ...], block: int,

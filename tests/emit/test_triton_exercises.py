@@ -11,7 +11,7 @@ from tests.emit import test_triton_tiles
 from tests.emit.triton_kernels import at, buffer, variables
 
 
-def test_5_5_twice_the_loads():
+def test_5_5_how_many_loads():
     line = answer("5.5", "line")
     for count in (1, 1000, 2 ** 18, 2 ** 20, 2 ** 28):
         block, warps = line(count)

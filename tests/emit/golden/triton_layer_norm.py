@@ -1,4 +1,4 @@
-@launched(grid=64, warps=2, computes=(
+@launched(grid=64, warps=1, computes=(
     '_to_copy var_mean',
     'var_mean',
     'var_mean add rsqrt',
