@@ -99,7 +99,8 @@ def _is_constant(value) -> bool:
     """Whether a value never changes, at any depth."""
     if isinstance(value, tuple):
         return all(map(_is_constant, tuple.__iter__(value)))
-    return type(value) in CONSTANTS or isinstance(value, IDENTITIES)
+    return type(value) in CONSTANTS or isinstance(
+        value, (*IDENTITIES, int, str))
 
 
 # Python functions

@@ -13,9 +13,10 @@ from minicompile.trace.frame import OPCODES
 
 
 def show(made) -> str:
-    """Everything a trace says, without what torch's version decides."""
+    """Everything a trace says, without what a version decides."""
     guards = "\n".join(str(guard) for guard in made.guards[1:]
-                       if guard.kind not in ("is", "tensor"))
+                       if guard.kind not in ("is", "tensor")
+                       and str(guard.source) != "Tiny.__dict__")
     inputs_ = "\n".join(source.code() for source in made.sources)
     return f"{made}\n{inputs_}\n\n{guards}"
 
