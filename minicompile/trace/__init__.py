@@ -28,7 +28,7 @@ from .control import RETURN
 from .frame import Frame
 from .history import History
 from .marks import disable, graph_break, mark_dynamic, mark_static
-from .reasons import GraphBreak, Raised, Stopped, unsupported
+from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
 from .sizes import Sizes
 from .switches import kept
 from .tracer import Tracer
@@ -104,7 +104,7 @@ def _attempt(tracer: Tracer, locals: tuple,
                 raise unsupported("code", "something in between") from None
             return _traced(tracer, Break(tracer, stopped.frames),
                            (GraphBreak.of(why),))
-        except (Unsupported, Raised, RecursionError) as error:
+        except Exception as error:
             refusal = _refusal(error)
             refusal.stops = stops(error, Frame.run.__code__)
             raise refusal from getattr(error, "exception", None)
@@ -118,6 +118,8 @@ def _refusal(error: Exception) -> Unsupported:
         error = unsupported("exception", f"{kind}: {error.exception}")
     elif isinstance(error, RecursionError):
         error = unsupported("recursion", "Python allows")
+    elif not isinstance(error, Unsupported):
+        error = internal(error)
     return error.at(place) if place else error
 
 

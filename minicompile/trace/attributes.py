@@ -343,11 +343,7 @@ def store(tracer, owner, name: str, value) -> None:
 
 def store_plain(tracer, owner, name: str, value) -> None:
     """`object.__setattr__(owner, name, value)`."""
-    if isinstance(owner, (torch.Tensor, types.ModuleType, type,
-                          types.FunctionType)) and not (
-            tracer.is_made(owner)):
-        raise unsupported("effect", f"setting {name} of a "
-                          f"{type(owner).__name__}")
+    _refuse_kinds(tracer, owner, name)
     found, _ = lookup(type(owner), name)
     setter, _ = lookup(type(found), "__set__")
     if isinstance(found, property) and found.fset:
@@ -362,6 +358,16 @@ def store_plain(tracer, owner, name: str, value) -> None:
         return
     tracer.native(setattr if isinstance(owner, (type, types.FunctionType))
                   else object.__setattr__, (owner, name, value))
+
+
+def _refuse_kinds(tracer, owner, name: str) -> None:
+    """Refuse to change tensors, modules, classes, functions from outside.
+    """
+    if isinstance(owner, (torch.Tensor, types.ModuleType, type,
+                          types.FunctionType)) and not (
+            tracer.is_made(owner)):
+        raise unsupported("effect", f"setting {name} of a "
+                          f"{type(owner).__name__}")
 
 
 def _store_part(tracer, owner, name: str, value) -> bool:
@@ -384,7 +390,23 @@ def _store_part(tracer, owner, name: str, value) -> bool:
 
 
 def delete(tracer, owner, name: str) -> None:
-    """`del owner.name`."""
-    if tracer.outside.is_outside(owner):
+    """`del owner.name`; outside, the deletion waits for the end."""
+    hook, _ = lookup(type(owner), "__delattr__")
+    if type(hook) is types.FunctionType:
+        tracer.call(hook, (owner, name))
+        return
+    delete_plain(tracer, owner, name)
+
+
+def delete_plain(tracer, owner, name: str) -> None:
+    """`object.__delattr__(owner, name)`."""
+    outside, (found, _) = tracer.outside, lookup(type(owner), name)
+    if not outside.is_outside(owner) or isinstance(owner, torch.Tensor):
+        _refuse_kinds(tracer, owner, name)
+        tracer.native(delattr, (owner, name))
+        return
+    if found is not ABSENT and _is_data(found):
         raise unsupported("effect", f"deleting {name}")
-    tracer.native(delattr, (owner, name))
+    if own(tracer, owner, name) is ABSENT:
+        raise _missing(owner, name)
+    outside.write(outside.attributes(owner), name, ABSENT)

@@ -18,7 +18,7 @@ import math
 import re
 import sys
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -56,7 +56,8 @@ class Overlay:
 
     `real` is the dict that was there, found at `names`; `place` tells the
     source of a key. `known` holds what was read or written since,
-    `written` what must be written back to `owner`, in order.
+    `written` what must be written back to `owner`, in order, and `moved`
+    the keys that were deleted first. `live` is the dict as it is now.
     """
 
     kind: str  # "attributes" or "items"
@@ -67,6 +68,8 @@ class Overlay:
     trusted: bool = False
     known: dict = field(default_factory=dict)
     written: dict = field(default_factory=dict)
+    moved: set = field(default_factory=set)
+    live: dict | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class Outside:
         self.named: dict[int, Constant] = {}
         self.relied: set[int] = set()  # classes relied on
         self.modules: set[Source] = set()  # where nn.Modules are
+        self.lives: dict[int, dict] = {}  # id(live) -> whose it is
 
     # Guards and sources
 
@@ -317,7 +321,13 @@ class Outside:
 
     def write(self, overlay: Overlay, key, value) -> None:
         """Let `key` be `value` from now on (ABSENT deletes it)."""
+        if overlay.known.get(key) is ABSENT:  # it comes last again
+            overlay.written.pop(key, None)
+            overlay.moved |= {key} & overlay.real.keys()
         overlay.known[key] = overlay.written[key] = value
+        if overlay.live is not None:
+            overlay.live.pop(key, None) if value is ABSENT else (
+                overlay.live.update({key: value}))
 
     def written(self) -> list:
         """The values of objects from outside that were written to."""
@@ -328,9 +338,11 @@ class Outside:
 
     def changes(self, overlay: Overlay) -> dict:
         """What is to be written back: keys whose value is another one."""
+        real = overlay.real
         return {key: value for key, value in overlay.written.items()
-                if key not in overlay.real or value is not
-                self.values.get(id(overlay.real[key]), overlay.real[key])}
+                if key in overlay.moved and value is not ABSENT
+                or value is not (self.values.get(id(real[key]), real[key])
+                                 if key in real else ABSENT)}
 
     def alike(self, owner):
         """Yield the sources of other objects that may be this one."""
@@ -343,17 +355,26 @@ class Outside:
     def keys(self, overlay: Overlay) -> list:
         """All keys, in order."""
         self.guard(overlay.names, "keys", tuple(overlay.real))
-        gone = {k for k, v in overlay.written.items() if v is ABSENT}
-        return ([k for k in overlay.real if k not in gone]
-                + [k for k in overlay.written
-                   if k not in overlay.real and k not in gone])
+        written, moved = overlay.written, overlay.moved
+        return ([k for k in overlay.real if k not in moved
+                 and written.get(k) is not ABSENT]
+                + [k for k, value in written.items() if value is not ABSENT
+                   and (k in moved or k not in overlay.real)])
 
     def resolve(self, value):
-        """A dict from outside as a new dict of its values now."""
+        """A dict from outside as a real one, which follows its writes.
+
+        So its views and iterators are Python's own, and notice a change.
+        """
         if not self.is_dict(value):
             return value
         overlay = self.items(value)
-        return {key: self.read(overlay, key) for key in self.keys(overlay)}
+        if overlay.live is None:
+            now = [(k, self.read(overlay, k)) for k in self.keys(overlay)]
+            overlay.live = (OrderedDict if isinstance(value, OrderedDict)
+                            else dict)(now)
+            self.lives[id(overlay.live)] = value
+        return overlay.live
 
     def is_dict(self, value) -> bool:
         """Whether `value` is a dict that existed before the call."""

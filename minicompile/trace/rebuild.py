@@ -139,9 +139,7 @@ class Rebuild:
         """An object of a user's class, made without its `__init__`."""
         if any(k.__dict__.get("__slots__") for k in kind.__mro__):
             raise unsupported("result", f"a {kind.__name__} with slots")
-        base = next(k for k in BASES if issubclass(kind, k))
-        maker = self.known(base) if base is OrderedDict else base.__name__
-        items = ""
+        maker, items = self.base(kind), ""
         if issubclass(kind, dict):
             items = self.hold(f"{{{self.pairs(value)}}}")
         elif issubclass(kind, list):
@@ -154,6 +152,11 @@ class Rebuild:
         self.lines.append(f"{name}.__dict__.update({state})")
         return name
 
+    def base(self, kind: type) -> str:
+        """The builtin class whose methods change a `kind` unseen."""
+        base = next(k for k in BASES if issubclass(kind, k))
+        return self.known(base) if base is OrderedDict else base.__name__
+
     # Writes
 
     def writes(self) -> list[str]:
@@ -162,6 +165,8 @@ class Rebuild:
         overlays = {id(o): o for o in self.outside.overlays.values()}
         for overlay in overlays.values():
             for key, value in self.outside.changes(overlay).items():
+                if key in overlay.moved and value is not ABSENT:
+                    lines.append(self._write(overlay, key, ABSENT))
                 lines.append(self._write(overlay, key, value))
         for copy in list(self.outside.copies):
             lines += self._replace(copy)
@@ -173,10 +178,13 @@ class Rebuild:
         source = self.outside.source(owner) or names
         mine = self.hold(source.code())
         if overlay.kind == "items":
-            key = self.value(key)
+            key, base = self.value(key), self.base(type(owner))
             if value is ABSENT:
-                return f"{mine}.pop({key}, None)"
-            return f"{mine}[{key}] = {self.hold(self.value(value))}"
+                return f"{base}.pop({mine}, {key}, None)"
+            value = self.hold(self.value(value))
+            if type(owner).__module__ == "builtins":
+                return f"{mine}[{key}] = {value}"
+            return f"{base}.__setitem__({mine}, {key}, {value})"
         if value is ABSENT:
             return f"object.__delattr__({mine}, {key!r})"
         return (f"object.__setattr__({mine}, {key!r}, "

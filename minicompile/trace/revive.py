@@ -16,15 +16,15 @@ import warnings
 from collections import deque
 
 from .bytecode import live
+from .reasons import unsupported
 from .rebuild import MAKERS, Rebuild
 from .resume import made_once, placed
 from .stand_ins import Callback, Generator, Iteration
 
 #: Iterators written in C, each able to say how to make it again.
 ITERATORS = (
-    *(type(iter(kind())) for kind in (list, tuple, str, dict, set, bytes,
+    *(type(iter(kind())) for kind in (list, tuple, str, set, bytes,
                                       deque)),
-    *(type(iter(view)) for view in ({}.values(), {}.items())),
     type(iter(range(0))), type(iter(range(1 << 80))), type(reversed([])),
     zip, map, filter, enumerate, reversed, itertools.count,
     itertools.chain, itertools.cycle, itertools.repeat, itertools.islice,
@@ -34,6 +34,9 @@ ITERATORS = (
 
 VIEWS = {type({}.keys()): "keys", type({}.values()): "values",
          type({}.items()): "items"}
+
+#: Iterators of dicts, which notice that their dict changed its size.
+STEPS = {type(iter(getattr({}, name)())): name for name in VIEWS.values()}
 
 
 def _iterator(rebuild: Rebuild, iterator) -> str:
@@ -50,9 +53,37 @@ def _iterator(rebuild: Rebuild, iterator) -> str:
 
 def _view(rebuild: Rebuild, view) -> str:
     """`d.keys()` and the like, of the same dict."""
-    owner = next(each for each in gc.get_referents(view)
-                 if isinstance(each, dict))
-    return f"{rebuild.value(owner)}.{VIEWS[type(view)]}()"
+    return f"{rebuild.value(_owner(rebuild, view))}.{VIEWS[type(view)]}()"
+
+
+def _owner(rebuild: Rebuild, view) -> dict:
+    """The dict that a view or an iterator is of."""
+    found = [d for d in gc.get_referents(view) if isinstance(d, dict)]
+    return rebuild.outside.lives.get(id(found[0]), found[0]) if found else {}
+
+
+def _step(rebuild: Rebuild, iterator) -> str:
+    """An iterator of a dict, as far along as this one."""
+    owner, outside = _owner(rebuild, iterator), rebuild.outside
+    try:
+        left = len(iterator.__reduce__()[1][0])
+    except RuntimeError:
+        left = None
+    if outside.is_dict(owner) and outside.keys(
+            overlay := outside.items(owner)) != list(overlay.real):
+        left = None
+    if left is None:
+        raise unsupported("result", "an iterator of a changed dict")
+    return (f"{rebuild.known(_advanced)}({rebuild.value(owner)}."
+            f"{STEPS[type(iterator)]}(), {len(owner) - left})")
+
+
+def _advanced(view, count: int):
+    """An iterator of a view, `count` steps along."""
+    iterator = iter(view)
+    for _ in range(count):
+        next(iterator)
+    return iterator
 
 
 def _generator(rebuild: Rebuild, generator: Generator) -> str:
@@ -85,6 +116,7 @@ def _partial(rebuild: Rebuild, partial: functools.partial) -> str:
 
 MAKERS.update({
     **dict.fromkeys(ITERATORS, _iterator), **dict.fromkeys(VIEWS, _view),
+    **dict.fromkeys(STEPS, _step),
     Generator: _generator, functools.partial: _partial,
     types.BuiltinFunctionType: _bound, types.MethodWrapperType: _bound,
     Callback: lambda r, v: r.value(v.function),

@@ -345,6 +345,11 @@ def _object_setattr(tracer, owner, name, value):
     attributes.store_plain(tracer, owner, name, value)
 
 
+@rule(object.__delattr__)
+def _object_delattr(tracer, owner, name):
+    attributes.delete_plain(tracer, owner, name)
+
+
 @rule(object.__getattribute__)
 def _object_getattribute(tracer, owner, name):
     return attributes.generic(tracer, owner, name)
@@ -382,6 +387,29 @@ def _update(tracer, mapping, other=(), **more):
         _dict_set(tracer, mapping, key, value)
 
 
+def _ior(tracer, mapping, other):
+    _update(tracer, mapping, other)
+    return mapping
+
+
+def _clear(tracer, mapping):
+    for key in tracer.outside.keys(tracer.outside.items(mapping)):
+        _pop(tracer, mapping, key)
+
+
+def _popitem(tracer, mapping):
+    keys = tracer.outside.keys(tracer.outside.items(mapping))
+    if not keys:
+        raise Raised(KeyError("popitem(): dictionary is empty"))
+    return keys[-1], _pop(tracer, mapping, keys[-1])
+
+
+def _copy(tracer, mapping):
+    if isinstance(mapping, defaultdict):
+        raise unsupported("builtin", "copying a defaultdict from outside")
+    return tracer.outside.resolve(mapping).copy()
+
+
 def _setdefault(tracer, mapping, key, default=None):
     if not tracer.has_item(mapping, key):
         _dict_set(tracer, mapping, key, default)
@@ -392,12 +420,12 @@ def _setdefault(tracer, mapping, key, default=None):
 DICT_METHODS = {
     "get": _get, "__getitem__": _dict_get, "__setitem__": _dict_set,
     "__contains__": lambda tracer, d, key: tracer.has_item(d, key),
-    "__len__": lambda tracer, d: len(tracer.outside.resolve(d)),
+    "__len__": lambda tracer, d: _len(tracer, d),
     "__iter__": lambda tracer, d: iter(tracer.outside.resolve(d)),
     "keys": lambda tracer, d: tracer.outside.resolve(d).keys(),
     "values": lambda tracer, d: tracer.outside.resolve(d).values(),
     "items": lambda tracer, d: tracer.outside.resolve(d).items(),
-    "copy": lambda tracer, d: tracer.outside.resolve(d),
+    "copy": _copy, "clear": _clear, "popitem": _popitem, "__ior__": _ior,
     "pop": _pop, "update": _update, "setdefault": _setdefault,
     "__delitem__": lambda tracer, d, key: tracer.delete_item(d, key),
 }

@@ -126,6 +126,8 @@ class Tracer:
             return self.recorder.function(op, (left, right), {})
         if isinstance(right, torch.Tensor):
             return self.recorder.function(plain, (left, right), {})
+        if op is operator.ior and self.outside.is_dict(left):
+            return self.call(dict.__ior__, (left, right))
         if plain is not op:
             method = self.python_method(left, f"__{op.__name__}__")
             if method is not None:

@@ -1,0 +1,129 @@
+"""Random programs with effects: what they leave behind is what eager leaves.
+
+SWEEP=1 takes five thousand programs, the suite a sample.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+import torch
+
+import minicompile
+
+from .effects import Writer, outcome
+
+COUNT = 5000 if os.environ.get("SWEEP") else 80
+PARTS = 4
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.filterwarnings("ignore")
+def test_programs(part):
+    seen = Counter()
+    for seed in range(part, COUNT, PARTS):
+        source = Writer(seed).source
+        want, _ = outcome(source, compiled=False)
+        got, stats = outcome(source, compiled=True)
+        assert got == want, f"seed {seed}:\n{source}"
+        seen.update(graphs=stats.graphs, breaks=stats.graph_breaks,
+                    eager=bool(stats.fallbacks))
+    assert seen["graphs"] > COUNT / PARTS
+    assert seen["breaks"] > COUNT / PARTS
+    assert seen["eager"] < COUNT / PARTS / 3
+
+
+def check(function, *arguments, calls=2):
+    """Eager and compiled, each in its own world, leave the same."""
+    left = []
+    for run in function, minicompile.compile(function, backend="eager"):
+        world = [make() for make in arguments]
+        for _ in range(calls):
+            try:
+                result = run(*world)
+            except Exception as error:
+                result = type(error), str(error)
+        left.append((repr(result), repr(world)))
+    assert left[0] == left[1]
+    return run.stats()
+
+
+def test_a_dict_that_changes_while_it_is_walked():
+    def grows(table, x):
+        for key in table:
+            table[key + "!"] = x
+        return table
+
+    def shrinks(table, x):
+        for key, value in table.items():
+            x = x + value
+            print(float(x))
+            table.pop(key)
+
+    def only_writes(table, x):
+        for key in table:
+            table[key] = x
+            print(key)
+        return list(table.values())
+
+    def table():
+        return {"a": 1, "b": 2}
+
+    for function in grows, shrinks, only_writes:
+        check(function, table, lambda: torch.ones(2))
+
+
+def test_views_are_alive():
+    def f(table, x):
+        keys, values = table.keys(), table.values()
+        table["new"] = x
+        print(list(keys))
+        table["newer"] = x + 1
+        return keys, list(values), "newer" in keys
+
+    stats = check(f, dict, lambda: torch.ones(2))
+    assert not stats.fallbacks
+
+
+def test_order_of_keys_is_eagers():
+    def f(table, x):
+        table["k"] = table.pop("k")
+        table["z"] = table.pop("missing", x)
+        table |= {"a": 1}
+        del table["z"]
+        table["z"] = 2
+        return list(table)
+
+    stats = check(f, lambda: {"k": 1, "m": 2}, lambda: torch.ones(2))
+    assert stats.graph_breaks == 0 and not stats.fallbacks
+
+
+def test_a_dicts_own_setitem_runs_once():
+    class Noisy(dict):
+        def __setitem__(self, key, value):
+            log.append(key)
+            super().__setitem__(key, value)
+
+    def f(table, x):
+        table["a"] = x + 1
+        return len(table)
+
+    log = []
+    check(f, Noisy, lambda: torch.ones(2), calls=1)
+    assert log == ["a", "a"]
+
+
+def test_attributes_that_go():
+    class Box:
+        def __repr__(self):
+            return repr(vars(self))
+
+    def f(box, x):
+        box.a, box.b = 1, x
+        del box.a
+        box.a = 2
+        del box.b
+        return hasattr(box, "b")
+
+    stats = check(f, Box, lambda: torch.ones(2))
+    assert stats.graph_breaks == 0 and not stats.fallbacks
