@@ -58,8 +58,9 @@ def _view(rebuild: Rebuild, view) -> str:
 
 def _owner(rebuild: Rebuild, view) -> dict:
     """The dict that a view or an iterator is of."""
-    found = [d for d in gc.get_referents(view) if isinstance(d, dict)]
-    return rebuild.outside.lives.get(id(found[0]), found[0]) if found else {}
+    owner = next((each for each in gc.get_referents(view)
+                  if isinstance(each, dict)), {})
+    return rebuild.outside.lives.get(id(owner), owner)
 
 
 def _step(rebuild: Rebuild, iterator) -> str:
