@@ -5,7 +5,7 @@ from .core.errors import (BackendError, ConstraintViolation,
                           Unsupported)
 from .core.options import list_mode_options, list_options
 from .core.stance import set_stance
-from .driver import compile, reset
+from .driver import compile, compile_module_, reset
 from .pipeline import backend, list_backends, register_backend
 from .report import GraphBreak, Kernel, Report, explain
 from .split import partition_joint_module as partition
@@ -13,7 +13,8 @@ from .trace import disable, graph_break, mark_dynamic, mark_static
 
 __all__ = ["BackendError", "ConstraintViolation", "GraphBreak", "Kernel",
            "MinicompileError", "OptionError", "RecompileLimit", "Report",
-           "Unsupported", "backend", "compile", "disable", "explain",
-           "graph_break", "list_backends", "list_mode_options",
-           "list_options", "mark_dynamic", "mark_static", "partition",
-           "register_backend", "reset", "set_stance"]
+           "Unsupported", "backend", "compile", "compile_module_",
+           "disable", "explain", "graph_break", "list_backends",
+           "list_mode_options", "list_options", "mark_dynamic",
+           "mark_static", "partition", "register_backend", "reset",
+           "set_stance"]

@@ -25,6 +25,7 @@ from .core import log, stance
 from .core.bind import make_bind, positional_count
 from .core.errors import (BackendError, OptionError, RecompileLimit,
                           Unsupported)
+from .core.module import OptimizedModule
 from .core.options import make_options
 from .core.stats import Stats
 from .guards import Check, build_check
@@ -85,6 +86,10 @@ class Cache:
         self.code = function.__code__
         self.lock = threading.RLock()
         self.clear()
+
+    def __deepcopy__(self, memo: dict) -> Cache:
+        """Itself: a copied module shares what was compiled."""
+        return self
 
     def clear(self) -> None:
         """Forget every entry and what was learnt."""
@@ -324,32 +329,6 @@ def wrap(function: types.FunctionType, settings: Settings,
     return compiled
 
 
-class OptimizedModule(nn.Module):
-    """A module whose calls are compiled; all else is `_orig_mod`'s."""
-
-    def __init__(self, module: nn.Module, settings: Settings):
-        super().__init__()
-        self._orig_mod = module
-        object.__setattr__(self, "_compiled", wrap(
-            _call, settings, type(module).__qualname__))
-        self.train(module.training)
-
-    def forward(self, *args, **kwargs):
-        return self._compiled(self._orig_mod, *args, **kwargs)
-
-    def stats(self) -> Stats:
-        """What has happened to this module's compiled calls."""
-        return self._compiled.stats()
-
-    @property
-    def cache(self) -> Cache:
-        return self._compiled.cache
-
-    def __getattr__(self, name: str):
-        if name == "_orig_mod":
-            return self._modules[name]
-        return getattr(self._orig_mod, name)
-
 
 def _call(target, *args, **kwargs):
     """Any callable, called: what is traced for a module or an object."""
@@ -379,7 +358,8 @@ def compile(model: Callable | None = None, *, fullgraph: bool = False,
         return model
     match model:
         case nn.Module():
-            return OptimizedModule(model, settings)
+            return OptimizedModule(model, functools.partial(
+                wrap, _call, settings, type(model).__qualname__))
         case types.MethodType():
             compiled = wrap(model.__func__, settings)
             bound = functools.partial(compiled, model.__self__)
@@ -391,6 +371,15 @@ def compile(model: Callable | None = None, *, fullgraph: bool = False,
             bound = functools.partial(compiled, model)
     bound.cache, bound.stats = compiled.cache, compiled.stats
     return bound
+
+
+def compile_module_(module: nn.Module, **arguments) -> None:
+    """Have `module`'s own calls compiled, with the arguments of compile().
+
+    Unlike compile(module), nothing is wrapped: state_dict() keeps its
+    keys. PyTorch's is Module.compile in torch/nn/modules/module.py.
+    """
+    module._compiled_call_impl = compile(module._call_impl, **arguments)
 
 
 #: Every live cache, for reset().

@@ -13,6 +13,7 @@ import contextlib
 import math
 import operator
 from collections.abc import Callable
+from weakref import WeakMethod
 
 import torch
 from sympy import Expr, Integer, Symbol
@@ -52,14 +53,18 @@ class Place(TorchSource):
 
 
 class Learnt(list):
-    """ShapeEnv's guards, each with the user's line it was made for."""
+    """ShapeEnv's guards, each with the user's line it was made for.
+
+    `where` is held weakly: fake tensors would keep its tracer for ever.
+    """
 
     def __init__(self, where):
-        self.where, self.lines = where, []
+        self.where, self.lines = WeakMethod(where), []
 
     def append(self, guard) -> None:
         super().append(guard)
-        self.lines.append(self.where())
+        where = self.where()
+        self.lines.append(where and where())
 
     def forcing(self, symbol: Symbol) -> Where | None:
         """The line that made a constant of a symbol: the last to ask."""
