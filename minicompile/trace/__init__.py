@@ -61,8 +61,7 @@ class Trace:
 
 
 def trace(function: types.FunctionType, locals: tuple, *,
-          fake_mode=None, breaks: bool = False,
-          history: History | None = None) -> Trace:
+          breaks: bool = False, history: History | None = None) -> Trace:
     """Trace one call of `function`, its arguments being `locals`.
 
     `locals` holds the values of `co_varnames` up to the last parameter,
@@ -76,16 +75,15 @@ def trace(function: types.FunctionType, locals: tuple, *,
         raise unsupported("code", repr(function))
     history = history or History()
     try:
-        return _attempt(Tracer(function, fake_mode, history), locals)
+        return _attempt(Tracer(function, history), locals)
     except Unsupported as refusal:
         if not breaks or refusal.kind == "recursion":
             raise
         moments = list(getattr(refusal, "stops", ()))
         for moment in moments:
             try:
-                return _attempt(
-                    Tracer(function, fake_mode, history, moment), locals,
-                    refusal)
+                return _attempt(Tracer(function, history, moment), locals,
+                                refusal)
             except Unsupported as error:
                 moments += [each for each in getattr(error, "instead", ())
                             if each not in moments]

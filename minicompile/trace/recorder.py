@@ -18,7 +18,6 @@ from torch import fx
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensorMode,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -26,7 +25,7 @@ from ..core.errors import Unsupported
 from ..core.source import Source
 from .history import History
 from .reasons import unsupported
-from .sizes import SYMBOLIC, Sizes, computed, settled
+from .sizes import SYMBOLIC, Fakes, Sizes, computed, settled
 
 #: Immutable values that may stand in a graph as they are.
 PLAIN = {type(None), bool, int, float, complex, str, bytes, type(...),
@@ -58,9 +57,8 @@ class Part:
 class Recorder:
     """An FX graph that grows, and the node of every fake tensor."""
 
-    def __init__(self, fake_mode: FakeTensorMode | None, where,
-                 history: History):
-        self.fake_mode = fake_mode or FakeTensorMode(shape_env=ShapeEnv(
+    def __init__(self, where, history: History):
+        self.fake_mode = Fakes(shape_env=ShapeEnv(
             allow_scalar_outputs=False,
             allow_dynamic_output_shape_ops=False))
         self.where = where

@@ -20,7 +20,10 @@ from sympy import Expr, Integer, Symbol
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import Source as TorchSource
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses.fake_tensor import (
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
@@ -39,6 +42,23 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 FORMS = {int: torch.sym_int, float: torch.sym_float, max: torch.sym_max,
          min: torch.sym_min, math.sqrt: torch._sym_sqrt,
          math.log2: torch._sym_log2}
+
+
+class Fakes(FakeTensorMode):
+    """Fake tensors for which no convolution asks how large a batch is.
+
+    On a CPU a batch of 16 runs another kernel; its results lie the same.
+    """
+
+    def dispatch(self, function, types, args=(), kwargs=None):
+        quiet = function in CONVOLUTIONS and args[0].device.type == "cpu"
+        with self.shape_env.suppress_guards() if quiet else (
+                contextlib.nullcontext()):
+            return super().dispatch(function, types, args, kwargs)
+
+
+CONVOLUTIONS = {torch.ops.aten.convolution.default,
+                torch.ops.aten.convolution_backward.default}
 
 
 class Place(TorchSource):
@@ -99,8 +119,7 @@ class Sizes:
         self.equal: list[tuple[Source, Expr, Where | None]] = []
         self.ranges: list[Relation] = []
         self.marked: list[tuple[object, int, Source]] = []
-        if self.env is not None:
-            self.env.guards = self.learnt = Learnt(where)
+        self.env.guards = self.learnt = Learnt(where)
 
     # Stand-ins
 

@@ -32,13 +32,13 @@ from .switches import current_state
 class Tracer:
     """What one trace knows; opcodes and rules act through it."""
 
-    def __init__(self, function: types.FunctionType, fake_mode,
-                 history: History, stop: Moment | None = None):
+    def __init__(self, function: types.FunctionType, history: History,
+                 stop: Moment | None = None):
         self.function = function
         self.clock, self.stop = 0, stop
         self.state = current_state()
         self.frames: list = []
-        self.recorder = Recorder(fake_mode, self.where, history)
+        self.recorder = Recorder(self.where, history)
         self.outside = Outside(self.recorder, self.where)
         self.made: dict[int, object] = {}
         self.handling: BaseException | None = None

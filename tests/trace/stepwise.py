@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minicompile.core.errors import Unsupported
-from minicompile.trace import _attempt
+from minicompile.trace import History, _attempt
 from minicompile.trace.breaks import Continuation
 from minicompile.trace.reasons import unsupported
 from minicompile.trace.tracer import Tracer
@@ -13,7 +13,7 @@ class Refusing(Tracer):
     """A tracer that cannot go on at one moment."""
 
     def __init__(self, function, moment):
-        super().__init__(function)
+        super().__init__(function, History())
         self.last = moment
 
     def tick(self):
@@ -39,7 +39,7 @@ def every_cut(function, arguments):
 
     `arguments()` makes fresh ones; `run()` performs the call, cut there.
     """
-    whole = Tracer(function)
+    whole = Tracer(function, History())
     try:
         _attempt(whole, arguments())
     except Unsupported:
@@ -52,7 +52,7 @@ def every_cut(function, arguments):
             stops, why = error.stops, error
         for stop in stops:
             try:
-                made = _attempt(Tracer(function, None, stop), locals, why)
+                made = _attempt(Tracer(function, History(), stop), locals, why)
             except Unsupported:
                 continue
             yield moment, lambda made=made, locals=locals: performed(

@@ -279,6 +279,16 @@ def test_other_dimensions():
     assert compiles(double, calls) <= theirs(double, calls)
 
 
+def test_a_convolution_asks_for_no_batch_size():
+    conv = nn.Conv2d(3, 4, 3)
+
+    def convolve(x):
+        return nn.functional.conv2d(x, conv.weight) + x.shape[0]
+
+    calls = [(torch.randn(n, 3, 8, 8),) for n in (2, 15, 16, 17, 40)]
+    assert compiles(convolve, calls) == 2 < theirs(convolve, calls)
+
+
 # Marks
 
 
