@@ -19,3 +19,11 @@ class Straight(torch.autograd.Function):
 
 def quantised(x):
     return Straight.apply(x.tanh() * 2, 4).sum()
+
+
+def step(model, optimizer, x):
+    optimizer.zero_grad()
+    loss = model(x).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    return loss

@@ -105,7 +105,7 @@ class Attribute(Source):
 
 @dataclass(frozen=True)
 class Item(Source):
-    """`base[key]`: a constant that prints as itself, or a Constant.
+    """`base[key]`, the key a constant that prints as itself.
 
     `label` is how a person would write the place, where that differs:
     a parameter is read from `m._parameters["weight"]` and called
@@ -117,19 +117,14 @@ class Item(Source):
     label: str | None = None
 
     def code(self) -> str:
-        return f"{self.owner.code()}[{self._key()}]"
-
-    def _key(self) -> str:
-        """The key as text."""
-        named = isinstance(self.key, Constant)
-        return str(self.key) if named else repr(self.key)
+        return f"{self.owner.code()}[{self.key!r}]"
 
     @property
     def base(self) -> Source:
         return self.owner
 
     def __str__(self) -> str:
-        return self.label or f"{self.owner}[{self._key()}]"
+        return self.label or f"{self.owner}[{self.key!r}]"
 
     def __hash__(self) -> int:
         return hash((self.owner, str(self.key)))
@@ -138,6 +133,24 @@ class Item(Source):
         return (isinstance(other, Item) and self.owner == other.owner
                 and type(self.key) is type(other.key)
                 and self.key == other.key)
+
+
+@dataclass(frozen=True)
+class Entry(Source):
+    """`base[key]`, the key an object that is read from a place too."""
+
+    owner: Source
+    key: Source
+
+    def code(self) -> str:
+        return f"{self.owner.code()}[{self.key.code()}]"
+
+    @property
+    def base(self) -> Source:
+        return self.owner
+
+    def __str__(self) -> str:
+        return f"{self.owner}[{self.key}]"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import types
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import torch
 from torch import fx
@@ -28,6 +29,7 @@ from .control import RETURN
 from .frame import Frame
 from .history import History
 from .marks import disable, graph_break, mark_dynamic, mark_static
+from .recorder import Input
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
 from .sizes import Sizes
 from .switches import kept
@@ -156,15 +158,25 @@ def _traced(tracer: Tracer, end: End | Break, breaks=()) -> Trace:
 def _keep_apart(tracer: Tracer) -> None:
     """Guard that what is written to is not something else, too."""
     recorder, outside = tracer.recorder, tracer.outside
+    groups: dict[int, list[Input]] = {}
+    for each in recorder.inputs:
+        groups.setdefault(each.storage, []).append(each)
+    alone = []
+    for memory, group in groups.items():
+        if len(group) == 1:
+            alone.append(group[0].source)
+        elif memory in recorder.written:
+            raise unsupported("aliasing",
+                              f"{group[0].source} and {group[1].source}")
+    needed = bool(recorder.written.intersection(groups))
     for owner in outside.written():
+        if outside.source(owner) in alone:
+            needed = True
+            continue
         for source in outside.alike(owner):
             outside.guard(outside.source(owner), "different", source)
-    written = recorder.written_inputs()
-    for one in written:
-        for other in recorder.inputs:
-            if one is not other and one.storage == other.storage:
-                raise unsupported("aliasing",
-                                  f"{one.source} and {other.source}")
-    if written and len(recorder.inputs) > 1:
-        outside.guard(None, "apart", tuple(
-            i.source for i in recorder.inputs))
+    if needed and len(recorder.inputs) > 1:
+        sharing = [[each.source for each in group]
+                   for group in groups.values() if len(group) > 1]
+        for others in [*zip_longest(*sharing)] or [()]:
+            outside.guard(None, "apart", (*alone, *filter(None, others)))

@@ -304,6 +304,8 @@ def _of_tensor(tracer, tensor: torch.Tensor, name: str):
         return _set_on_tensor(tracer, tensor, name)
     if isinstance(found, (types.FunctionType, *NATIVE)):
         return getattr(tensor, name)
+    if name in ("grad_fn", "is_leaf") and not tensor.requires_grad:
+        return name == "is_leaf" or None
     if name in TENSOR_SECRETS:
         raise unsupported("attribute", f"a tensor's {name}")
     return tracer.recorder.function(getattr, (tensor, name), {})
@@ -314,8 +316,11 @@ def _gradient(tracer, tensor: torch.Tensor):
     source = tracer.outside.source(tensor)
     if source is None:
         return None
-    real = tracer.recorder.real(tensor)
-    return tracer.outside.admit(real.grad, Attribute(source, "grad"))
+    known = tracer.outside.attributes(tensor).known
+    if "grad" not in known:
+        known["grad"] = tracer.outside.admit(
+            tracer.recorder.real(tensor).grad, Attribute(source, "grad"))
+    return known["grad"]
 
 
 def _set_on_tensor(tracer, tensor: torch.Tensor, name: str):
@@ -343,6 +348,11 @@ def store(tracer, owner, name: str, value) -> None:
 
 def store_plain(tracer, owner, name: str, value) -> None:
     """`object.__setattr__(owner, name, value)`."""
+    if isinstance(owner, torch.Tensor) and name == "grad" and value is None:
+        if tracer.outside.source(owner) is not None:
+            outside = tracer.outside
+            outside.write(outside.attributes(owner), name, value)
+        return
     _refuse_kinds(tracer, owner, name)
     found, _ = lookup(type(owner), name)
     setter, _ = lookup(type(found), "__set__")

@@ -31,7 +31,7 @@ OPAQUE = {"warnings", "importlib", "threading",
           "random", "time", "io", "subprocess", "socket", "pickle",
           "numpy", "torch._dynamo", "torch._inductor", "torch._functorch",
           "torch.utils.checkpoint", "torch.autograd.function",
-          "torch.autograd", "torch.jit", "torch.optim", "torch.library"}
+          "torch.autograd", "torch.jit", "torch.library"}
 
 #: What Dynamo, once it ran in this process, puts around Module.__init__.
 _TAGGED = "install_generation_tagging_init.<locals>.patched_init"

@@ -130,7 +130,8 @@ def _is_tensor(tracer, value):
     return isinstance(value, torch.Tensor)
 
 
-@rule(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+@rule(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling,
+      torch._utils.is_compiling)
 def _is_compiling(tracer):
     return True
 

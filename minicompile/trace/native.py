@@ -16,7 +16,8 @@ import types
 import torch
 
 from .library import ask
-from .outside import CONSTANTS, IDENTITIES, trusted
+from .optimizers import foreach, scaled
+from .outside import ABSENT, CONSTANTS, IDENTITIES, trusted
 from .reasons import Raised, unsupported
 from .recorder import storage
 from .rules import HARMLESS, SAFE_OWNERS, apply, method_rule
@@ -36,6 +37,9 @@ def run(tracer, function, args, kwargs):
     """The result of a C function, or of a C method bound to its object."""
     owner, name = function.__self__, function.__name__
     module = getattr(function, "__module__", None)
+    if name.startswith("_foreach_") and (
+            made := foreach(tracer, name, args, kwargs)) is not ABSENT:
+        return made
     if module in OPERATORS or (owner is None and module == "torch"):
         return tracer.recorder.function(function, args, kwargs)
     if name == "__new__" and isinstance(owner, type):
@@ -116,6 +120,9 @@ def tensor_method(tracer, name: str, args, kwargs):
     """A method of a tensor as a node."""
     if name in VALUES:
         raise unsupported("data-dependent", f"Tensor.{name}")
+    if name == "requires_grad_" and args[0].requires_grad is (
+            [*args[1:], *kwargs.values(), True][0]):
+        return args[0]
     if name in GRADIENTS:
         raise unsupported("gradient", f"Tensor.{name}")
     if name in REFUSED:
@@ -128,6 +135,8 @@ def tensor_method(tracer, name: str, args, kwargs):
         return tracer.iterate(args[0])
     if name == "storage_offset":
         return _offset(tracer, args[0])
+    if isinstance(kwargs.get("value"), torch.Tensor) and len(args) == 3:
+        return scaled(tracer, name, args, kwargs["value"])
     return tracer.recorder.method(name, args, kwargs)
 
 

@@ -12,6 +12,8 @@ import operator
 import types
 from collections.abc import Mapping, Sequence
 
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
 from . import attributes
 from .bytecode import NULL_ABOVE
 from .outside import ABSENT
@@ -118,8 +120,9 @@ def DELETE_DEREF(frame, name):
 
 def IMPORT_NAME(frame, name):
     below, level = frame.pop(2)[::-1]
-    frame.stack.append(frame.tracer.native(
-        __import__, (name, frame.globals, None, below, level)))
+    with unset_fake_temporarily():
+        frame.stack.append(frame.tracer.native(
+            __import__, (name, frame.globals, None, below, level)))
 
 
 def IMPORT_FROM(frame, name):

@@ -26,8 +26,8 @@ import torch
 from torch import nn
 
 from ..core.guard import Guard, TensorFacts
-from ..core.source import (Attribute, Constant, Function, Item, Local,
-                           Source, chain)
+from ..core.source import (Attribute, Constant, Entry, Function, Item,
+                           Local, Source, chain)
 from .reasons import unsupported
 from .recorder import PLAIN, Recorder
 
@@ -277,7 +277,9 @@ class Outside:
     def item(self, source: Source, key) -> Source:
         """`source[key]`, called as a person would a module's parts."""
         if not printable(key):
-            key = self.constant(key, getattr(key, "__name__", "key"))
+            place = self.sources.get(id(self.values.get(id(key))))
+            return Entry(source, place or self.constant(
+                key, getattr(key, "__name__", "key")))
         parts = isinstance(source, Attribute) and source.name in (
             "_parameters", "_buffers", "_modules")
         return Item(source, key, f"{source.base}.{key}" if parts else None)
@@ -306,7 +308,7 @@ class Outside:
 
     def read(self, overlay: Overlay, key):
         """What is at `key`, or ABSENT; either is guarded."""
-        known = overlay.known
+        known, key = overlay.known, self.real(key)
         if key in known:
             return known[key]
         if key in overlay.real:
@@ -314,13 +316,16 @@ class Outside:
                                overlay.trusted)
         else:
             value = ABSENT
-            if not overlay.trusted:
+            if isinstance(key, torch.Tensor) and not overlay.real:
+                self.guard(overlay.names, "length", 0)
+            elif not overlay.trusted:
                 self.guard(overlay.names, "contains", (key, False))
         known[key] = value
         return value
 
     def write(self, overlay: Overlay, key, value) -> None:
         """Let `key` be `value` from now on (ABSENT deletes it)."""
+        key = self.real(key)
         if overlay.known.get(key) is ABSENT:  # it comes last again
             overlay.written.pop(key, None)
             overlay.moved |= {key} & overlay.real.keys()
@@ -328,6 +333,12 @@ class Outside:
         if overlay.live is not None:
             overlay.live.pop(key, None) if value is ABSENT else (
                 overlay.live.update({key: value}))
+
+    def real(self, key):
+        """A key as it is outside: a tensor's stand-in is not in there."""
+        if isinstance(key, torch.Tensor) and id(key) in self.sources:
+            return self.recorder.real(key)
+        return key
 
     def written(self) -> list:
         """The values of objects from outside that were written to."""
@@ -354,6 +365,8 @@ class Outside:
 
     def keys(self, overlay: Overlay) -> list:
         """All keys, in order."""
+        if any(isinstance(key, torch.Tensor) for key in overlay.real):
+            raise unsupported("attribute", "a dict with tensors as keys")
         self.guard(overlay.names, "keys", tuple(overlay.real))
         written, moved = overlay.written, overlay.moved
         return ([k for k in overlay.real if k not in moved

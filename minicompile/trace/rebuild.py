@@ -178,7 +178,8 @@ class Rebuild:
         source = self.outside.source(owner) or names
         mine = self.hold(source.code())
         if overlay.kind == "items":
-            key, base = self.value(key), self.base(type(owner))
+            key = self.value(self.outside.values.get(id(key), key))
+            base = self.base(type(owner))
             if value is ABSENT:
                 return f"{base}.pop({mine}, {key}, None)"
             value = self.hold(self.value(value))

@@ -8,6 +8,7 @@ made it. PyTorch's is torch/_dynamo/output_graph.py (SubgraphTracer).
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ class Recorder:
         versions = [version(t) for t in tensors]
         result = self.compute(target, function, args, kwargs)
         changed = [t for t, old in zip(tensors, versions)
-                   if version(t) != old]
+                   if version(t) != old] or unseen_writes(target, args)
         self.written.update(map(storage, changed))
         if not changed and not self._new(result):
             return self._known(result)
@@ -232,10 +233,6 @@ class Recorder:
         """The tensor an input's stand-in stands for, else None."""
         return next((i.real for i in self.inputs if i.fake is fake), None)
 
-    def written_inputs(self) -> list[Input]:
-        """The inputs that the graph writes to."""
-        return [i for i in self.inputs if i.storage in self.written]
-
 
 class Inner(Recorder):
     """A graph inside a graph: what it reads of that one is an input."""
@@ -282,6 +279,24 @@ class Inner(Recorder):
         self.graph.output(tuple(None if each is None else self.node(each)
                                 for each in outputs))
         return fx.GraphModule(self.modules, self.graph)
+
+
+def unseen_writes(target, args: tuple) -> list[torch.Tensor]:
+    """What operators on lists write to, which no version tells."""
+    places = _written_lists(getattr(target, "__name__", ""))
+    return [t for k, each in enumerate(args) if k in places for t in each]
+
+
+@functools.cache
+def _written_lists(name: str) -> frozenset[int]:
+    """The arguments of such an operator that are lists it writes to."""
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is None or not re.fullmatch(r"_.*[^_]_", name):
+        return frozenset()
+    return frozenset(
+        place for overload in packet.overloads() for place, argument
+        in enumerate(getattr(packet, overload)._schema.arguments)
+        if argument.is_write and "List" in str(argument.type))
 
 
 def version(tensor: torch.Tensor) -> int:

@@ -9,6 +9,7 @@ are torch/_dynamo/trace_rules.py.
 from __future__ import annotations
 
 import builtins
+import functools
 import inspect
 import operator
 import os
@@ -47,6 +48,7 @@ HARMLESS: set = {
      torch.iinfo, torch.is_grad_enabled, torch.is_inference_mode_enabled,
      torch.get_default_dtype, torch.is_autocast_enabled,
      torch.get_autocast_dtype, torch.is_autocast_cache_enabled,
+     torch._C._get_privateuse1_backend_name,
      torch._C._has_torch_function, torch._C._has_torch_function_unary,
      torch._C._has_torch_function_variadic}
 
@@ -70,6 +72,7 @@ INPLACE = {getattr(operator, f"i{name.strip('_')}"): getattr(operator, name)
            for name in _ARITHMETIC}
 
 RULES: dict[int, object] = {}
+NAMED: dict[tuple[str, str], object] = {}
 _held: list[object] = []
 
 
@@ -83,9 +86,17 @@ def rule(*functions):
     return register
 
 
+def rule_by_name(module: str, name: str):
+    """The same for a function of a module that is not imported for it."""
+    return functools.partial(NAMED.setdefault, (module, name))
+
+
 def registered(function):
     """The rule of a callable, or None."""
-    return RULES.get(id(function))
+    found = RULES.get(id(function))
+    if found is None and type(function) is types.FunctionType:
+        found = NAMED.get((function.__module__, function.__name__))
+    return found
 
 
 def apply(tracer, rule, args: tuple, kwargs: dict):
@@ -410,6 +421,12 @@ def _copy(tracer, mapping):
     return tracer.outside.resolve(mapping).copy()
 
 
+def _missing(tracer, mapping, key):
+    make = attributes.load(tracer, mapping, "default_factory")
+    _dict_set(tracer, mapping, key, tracer.call(make))
+    return _dict_get(tracer, mapping, key)
+
+
 def _setdefault(tracer, mapping, key, default=None):
     if not tracer.has_item(mapping, key):
         _dict_set(tracer, mapping, key, default)
@@ -418,7 +435,8 @@ def _setdefault(tracer, mapping, key, default=None):
 
 #: Methods of dicts from outside.
 DICT_METHODS = {
-    "get": _get, "__getitem__": _dict_get, "__setitem__": _dict_set,
+    "get": _get, "__missing__": _missing, "__getitem__": _dict_get,
+    "__setitem__": _dict_set,
     "__contains__": lambda tracer, d, key: tracer.has_item(d, key),
     "__len__": lambda tracer, d: _len(tracer, d),
     "__iter__": lambda tracer, d: iter(tracer.outside.resolve(d)),

@@ -186,7 +186,9 @@ class Tracer:
     def key(self, key):
         """A key as C code may look it up."""
         key, source = settled(key), self.outside.source(key)
-        if isinstance(key, torch.Tensor) and source is not None:
+        if isinstance(key, torch.Tensor):
+            if source is None:
+                raise unsupported("data-dependent", "an index")
             self.outside.guard(source, "is", self.recorder.real(key))
         self.comparable(key)
         return key
@@ -252,8 +254,6 @@ class Tracer:
         method = self.python_method(container, "__getitem__")
         if method is not None:
             return self.call(method, (container, key))
-        if isinstance(key, torch.Tensor):
-            raise unsupported("data-dependent", "an index")
         self.key(key)
         if self.outside.is_dict(container):
             if self.has_item(container, key):
@@ -268,9 +268,10 @@ class Tracer:
     def has_item(self, mapping: dict, key) -> bool:
         """Whether a dict from outside has `key` now."""
         overlay = self.outside.items(mapping)
+        key = self.outside.real(self.key(key))
         if isinstance(key, torch.Tensor):
-            raise unsupported("attribute", "a tensor, a key from outside,")
-        if self.key(key) in overlay.known:
+            return self.outside.read(overlay, key) is not ABSENT
+        if key in overlay.known:
             return overlay.known[key] is not ABSENT
         if key in overlay.real:
             if not overlay.trusted:

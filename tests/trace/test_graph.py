@@ -5,11 +5,13 @@ import types
 import torch
 from torch import nn
 
+import minicompile
 from chapters._book.running import block, inputs
 from minicompile.core.graph import render
 from minicompile.trace import trace
 from minicompile.trace.bytecode import decode
 from minicompile.trace.frame import OPCODES
+from tests.same import assert_same
 
 
 def show(made) -> str:
@@ -82,3 +84,31 @@ def test_every_opcode_of_torch_nn_is_known():
         names.update(step.name for step in decode(code).instructions)
     assert len(codes) > 500
     assert names - set(OPCODES) <= REFUSED
+
+
+def test_operators_on_lists_write_what_they_are_given():
+    """Fake tensors do not count such writes; each becomes its own node."""
+    def update(p, q, g):
+        torch._foreach_mul_([p, q], 0.5)
+        torch._foreach_addcdiv_([p, q], [g, q], [q, g], torch.ones(2))
+        return torch._foreach_norm([p, q]), p + q
+
+    assert_same(update, *torch.rand(3, 4).add(1).unbind(), fullgraph=True,
+                backend="eager")
+
+
+def test_inputs_that_share_memory_and_are_only_read():
+    """They do not forbid that another one is written to."""
+    def write(a, b, c):
+        c.add_(a)
+        return a * b
+
+    both = torch.randn(2, 3)
+    compiled = minicompile.compile(write, fullgraph=True, backend="eager")
+    for _ in range(3):
+        compiled(both[0], both[1], torch.randn(3))
+    assert compiled.stats().graphs == 1
+    x = torch.randn(3)
+    want, got = x.clone(), x.clone()
+    assert torch.equal(compiled(both[0], got, got), write(
+        both[0], want, want)) and torch.equal(got, want)
