@@ -1,7 +1,8 @@
-"""What checking guards costs: each question, and whole checks.
+"""What checking guards costs: each question, whole checks, whole calls.
 
-Beside torch.compile's whole dispatch: its backend here returns a result
-made before, so that what is left is finding the entry. Writes
+Calls are pure dispatch: the backend, ours and torch.compile's, returns a
+result made before, so that what is left is finding the entry. Then the
+same small function as kernels, beside eager. Writes
 chapters/results/guards.json. Run: python -m chapters.measure.guards
 """
 
@@ -13,6 +14,7 @@ from unittest import mock
 import torch
 from torch import nn
 
+import minicompile
 from chapters.measure.timing import compare, save
 from minicompile.core.guard import Guard, TensorFacts
 from minicompile.core.source import Item, Local
@@ -85,7 +87,7 @@ def _best(text: str, names: dict) -> float:
 
 
 def checks() -> list[dict]:
-    """Microseconds of whole checks, beside torch.compile's dispatch."""
+    """Microseconds of checks and of calls, beside torch.compile's."""
     x, rows = torch.zeros(4, 4), []
     cases = [("x + 1", add_one, (x,), add_one)]
     for count in (1, 10, 50, 100):
@@ -93,20 +95,42 @@ def checks() -> list[dict]:
         cases.append((f"{count} x Linear", call, (model, (x,), {}), model))
     for name, function, locals, target in cases:
         traced = trace(function, locals)
-        check = build_check(traced.guards, traced.constants)
+        check = build_check(traced.guards, traced.constants, traced.sources)
         with mock.patch.object(conditions, "questions", lambda: bulk):
-            slower = build_check(traced.guards, traced.constants)
+            slower = build_check(traced.guards, traced.constants,
+                                 traced.sources)
         assert check(locals, function) and slower(locals, function)
         torch._dynamo.reset()
+        ours = minicompile.compile(target, backend=_ready)
         theirs = torch.compile(target, backend=_ready)
         median = compare({
             "check": lambda f=check.function, L=locals, F=function: f(L, F),
             "in Python": lambda f=slower.function, L=locals, F=function:
                 f(L, F),
+            "call": lambda ours=ours: ours(x),
             "torch.compile": lambda theirs=theirs: theirs(x)})
         rows.append({"case": name, "guards": len(check.guards),
                      "lines": check.source.count("\n"),
                      **{key: each * 1e6 for key, each in median.items()}})
+    return rows
+
+
+def kernels() -> list[dict]:
+    """Microseconds of `x + 1` as one kernel: eager, torch.compile, ours."""
+    rows = []
+    for device in ("cpu", "cuda")[:1 + torch.cuda.is_available()]:
+        for case in ("inference", "training"):
+            x = torch.zeros(4, 4, device=device,
+                            requires_grad=case == "training")
+            torch._dynamo.reset()
+            ours = minicompile.compile(add_one)
+            theirs = torch.compile(add_one)
+            median = compare({
+                "eager": lambda x=x: add_one(x),
+                "torch.compile": lambda f=theirs, x=x: f(x),
+                "minicompile": lambda f=ours, x=x: f(x)})
+            rows.append({"case": f"{case}, {device}", **{
+                key: each * 1e6 for key, each in median.items()}})
     return rows
 
 
@@ -138,7 +162,7 @@ def _ready(gm, example_inputs):
 
 def main() -> None:
     save("guards", checks(), questions=questions(), bulk=in_bulk(),
-         tensor_ns=tensor_checks())
+         tensor_ns=tensor_checks(), kernels=kernels())
 
 
 if __name__ == "__main__":

@@ -57,16 +57,19 @@ PyObject *each(PyObject *objects, Reading read) {
 READING = r"""
 // x.name for each. It is in x.__dict__ if no class defines that name, nor
 // how to read attributes; a __getattr__ is only for what is not found.
-PyObject *attributes(PyObject *objects, PyObject *name) {
+bool is_usual(PyTypeObject *kind) {
     static PyObject *word = PyUnicode_InternFromString("__getattribute__");
     static PyObject *usual = _PyType_Lookup(&PyBaseObject_Type, word);
+    return _PyType_Lookup(kind, word) == usual;
+}
+
+PyObject *attributes(PyObject *objects, PyObject *name) {
     PyTypeObject *kind = nullptr;
     bool is_own = false;
     return each(objects, [&](PyObject *x) {
         if (Py_TYPE(x) != kind) {
             kind = Py_TYPE(x);
-            is_own = _PyType_Lookup(kind, word) == usual
-                && !_PyType_Lookup(kind, name);
+            is_own = is_usual(kind) && !_PyType_Lookup(kind, name);
         }
         PyObject *all = is_own ? PyObject_GenericGetDict(x, 0) : 0;
         PyObject *value = all ? PyDict_GetItemWithError(all, name) : 0;
@@ -103,6 +106,61 @@ std::vector<int64_t> &numbers(PyObject *x) {
 }
 """
 
+CHANGES = r"""
+// When a dict was last changed, by a clock that all dicts share. From 3.13
+// on, CPython does not note everything: then nothing is settled.
+uint64_t changed(uint64_t dict) {
+#if PY_VERSION_HEX < 0x030D0000
+    return ((PyDictObject *)dict)->ma_version_tag;
+#else
+    return 0;
+#endif
+}
+
+// Another number for a class after each change to it or to its bases.
+uint64_t tag(PyTypeObject *kind) {
+    return kind->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG
+        ? kind->tp_version_tag : 0;
+}
+
+uint64_t own_dict(PyObject *x) {
+    PyObject **place = _PyObject_GetDictPtr(x);
+    return place ? (uint64_t)*place : 0;
+}
+
+// Class, tag, dict and its change; then each dict at these names, and its
+// change. False if what is there can change without a note.
+bool stamp(PyObject *x, PyObject *names, std::vector<uint64_t> &row) {
+    auto kind = Py_TYPE(x);
+    auto own = own_dict(x);
+    if (!own || !is_usual(kind) || !changed(own)) return false;
+    row.insert(row.end(), {(uint64_t)kind, tag(kind), own, changed(own)});
+    for (Py_ssize_t i = 0; i < PyTuple_Size(names); i++) {
+        PyObject *name = PyTuple_GetItem(names, i);
+        PyObject *value = PyDict_GetItemWithError((PyObject *)own, name);
+        if (!value || _PyType_Lookup(kind, name)) return false;
+        bool dict = PyDict_CheckExact(value) || PyODict_CheckExact(value);
+        if (!dict && value != Py_None && !PyBool_Check(value)
+            && !PyLong_CheckExact(value) && !PyFloat_CheckExact(value)
+            && !PyUnicode_CheckExact(value)) return false;
+        row.push_back(dict ? (uint64_t)value : 0);
+        row.push_back(dict ? changed((uint64_t)value) : 0);
+    }
+    return tag(kind);
+}
+
+// Whether all in the row is as it was. What a dict holds lives for as long
+// as the dict does not change, so each address leads somewhere.
+bool stands(PyObject *x, uint64_t *row, Py_ssize_t width) {
+    auto kind = Py_TYPE(x);
+    bool same = (uint64_t)kind == row[0] && tag(kind) == row[1]
+        && own_dict(x) == row[2] && changed(row[2]) == row[3];
+    for (Py_ssize_t i = 4; same && i < width; i += 2)
+        same = !row[i] || changed(row[i]) == row[i + 1];
+    return same;
+}
+"""
+
 QUESTIONS = r"""
 #define ASK(name) static PyObject *name( \
     PyObject *, PyObject *const *given, Py_ssize_t)
@@ -121,6 +179,26 @@ ASK(item) {
 ASK(pick) {
     return each(given[1], [&](auto at) {
         return Py_XNewRef(PyList_GetItem(given[0], PyLong_AsLong(at))); });
+}
+ASK(stamped) {
+    std::vector<uint64_t> rows;
+    for (Py_ssize_t i = 0; i < PyList_Size(given[0]); i++)
+        if (!stamp(PyList_GET_ITEM(given[0], i), given[1], rows)) {
+            rows.clear();
+            break;
+        }
+    PyErr_Clear();
+    return PyBytes_FromStringAndSize((char *)rows.data(), 8 * rows.size());
+}
+ASK(settled) {
+    Py_ssize_t count = PyList_Size(given[0]);
+    Py_ssize_t size = PyByteArray_Size(given[1]) / 8;
+    auto rows = (uint64_t *)PyByteArray_AsString(given[1]);
+    Py_ssize_t width = count > 0 && size % count == 0 ? size / count : 0;
+    bool same = width > 0;
+    for (Py_ssize_t i = 0; same && i < count; i++, rows += width)
+        same = stands(PyList_GET_ITEM(given[0], i), rows, width);
+    return PyBool_FromLong(same);
 }
 ASK(exact) {
     return all(given[0], given[0], [&](auto x, auto) {
@@ -169,13 +247,14 @@ ASK(address) {
 static PyMethodDef entries[] = {
     ENTRY(field), ENTRY(item), ENTRY(pick), ENTRY(exact), ENTRY(sized),
     ENTRY(holding), ENTRY(equal), ENTRY(answers), ENTRY(tensors),
-    ENTRY(metadata), ENTRY(address), {}};
+    ENTRY(metadata), ENTRY(address), ENTRY(stamped), ENTRY(settled),
+    {}};
 static PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "questions", nullptr, -1, entries};
 PyMODINIT_FUNC PyInit_questions() { return PyModule_Create(&module); }
 """
 
-SOURCE = LOOPS + READING + QUESTIONS
+SOURCE = LOOPS + READING + CHANGES + QUESTIONS
 
 
 #: The classes whose objects `tensors` can look into.

@@ -12,8 +12,9 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from operator import itemgetter
 from textwrap import wrap
 
@@ -27,6 +28,7 @@ from .conditions import (
     on_tensors,
 )
 from .held import Names
+from .steady import steady
 
 #: Which kinds are asked first: cheap ones that often differ.
 RANK = {kind: rank for rank, kind in enumerate(
@@ -128,6 +130,14 @@ class Places:
                       for child in self.below[source]))
 
 
+    def matter(self, source: Source, chosen: Callable[[Guard], bool],
+               wanted: set[Source]) -> bool:
+        """Whether a guard there or below is chosen, or a value wanted."""
+        return source in wanted or any(map(chosen, self.at[source])) or any(
+            self.matter(child, chosen, wanted)
+            for child in self.below[source])
+
+
 def step(source: Source) -> Source:
     """How the source is read from its base, whatever that is."""
     return source if source.base is None else (
@@ -151,6 +161,7 @@ class Text:
     comment: str = ""
     variables: dict[Source, str] = field(default_factory=dict)
     lists: dict[str, Sequence[Source]] = field(default_factory=dict)
+    steady: set[int] = field(default_factory=set)
 
     def write(self, *lines: str) -> None:
         """Add lines, after the conditions that wait."""
@@ -236,14 +247,38 @@ class Text:
         return name
 
     def column(self, each: str, root: str, rows: Sequence[Source]) -> None:
-        """Ask about places that look alike; `each` lists their values."""
-        asked = list(zip(*map(self.places.at.__getitem__, rows)))
-        below = list(zip(*map(self.places.below.__getitem__, rows)))
-        handed = not self.places.inputs.isdisjoint(rows)
-        if len(asked) + len(below) + handed > 1 and each != root:
-            last = str(rows[0]).rsplit(".", 1)[-1]
-            each, value = self.names.fresh(f"{root}_{last}"), each
-            self.write(f"{each} = {value}")
+        """Ask about places that look alike; `each` lists their values.
+
+        What only a change to a dict can change is asked after such ones.
+        """
+        names, found = steady(self.places, rows)
+        if names:
+            each = root = self.named(each, root, rows)
+            seen = self.names.listed(f"{each}_seen", bytearray())
+            self.write(f"if not {ask(self.names, 'settled', each, seen)}:")
+            start, self.steady = len(self.lines), self.steady | found
+            self.write("stamp = " + ask(self.names, "stamped", each,
+                                        self.names.listed("names", names)))
+            self.rows(each, root, rows, rest=False)
+            self.write(f"{seen}[:] = stamp")
+            self.lines[start:] = [f"    {x}" for x in self.lines[start:]]
+        self.rows(each, root, rows, rest=True)
+
+    def rows(self, each: str, root: str, rows: Sequence[Source], rest: bool
+             ) -> None:
+        """Ask what is steady, or the rest, there and below."""
+        def chosen(guard: Guard) -> bool:
+            return (id(guard) in self.steady) != rest
+
+        wanted = self.places.inputs if rest else set()
+        asked = [guards for guards in zip(*map(
+            self.places.at.__getitem__, rows)) if chosen(guards[0])]
+        below = [children for children in zip(*map(
+            self.places.below.__getitem__, rows))
+            if self.places.matter(children[0], chosen, wanted)]
+        handed = not wanted.isdisjoint(rows)
+        if len(asked) + len(below) + handed > 1:
+            each = self.named(each, root, rows)
         if handed:
             self.lists[each] = rows
         for guards in asked:
@@ -252,7 +287,17 @@ class Text:
                 self.write(*facts_in_words(guards))
             self.waiting.append(in_bulk(self.names, guards, each))
         for children in below:
-            self.column(self.read_all(children[0], each), root, children)
+            visit = self.column if rest else partial(self.rows, rest=rest)
+            visit(self.read_all(children[0], each), root, children)
+
+    def named(self, each: str, root: str, rows: Sequence[Source]) -> str:
+        """The variable of a list; `each` itself if it is one."""
+        if each.isidentifier():
+            return each
+        last = str(rows[0]).rsplit(".", 1)[-1]
+        name = self.names.fresh(f"{root}_{last}")
+        self.write(f"{name} = {each}")
+        return name
 
     def listed(self, inputs: Sequence[Source]) -> str:
         """The expression for a list of the values at these places."""
