@@ -15,6 +15,8 @@ from functools import cache
 import torch
 from torch._decomp import decomposition_table
 
+from . import aligned
+
 #: Why, and the ops it holds for. No overload named: all of them.
 REASONS: dict[str, str] = {
     "arithmetic on one element, written with simpler arithmetic": """
@@ -98,6 +100,8 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
        for names in REASONS.values() for op in overloads(names)},
     torch.ops.aten.nll_loss_backward.default: nll_loss_backward,
     torch.ops.aten.nll_loss2d_backward.default: nll_loss_backward,
+    torch.ops.aten.mm.default: aligned.mm,
+    torch.ops.aten.addmm.default: aligned.addmm,
 }
 
 
