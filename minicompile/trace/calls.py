@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from ..core.errors import Unsupported
 from ..core.source import Attribute, Item
 from . import attributes, native
 from .chain import passes_on
@@ -114,7 +115,11 @@ def _python(tracer, function: types.FunctionType, args, kwargs):
         return call(tracer, original, args, kwargs)
     module = function.__module__ or ""
     if module in native.OPERATORS:
-        return tracer.recorder.function(function, args, kwargs)
+        try:
+            return tracer.recorder.function(function, args, kwargs)
+        except Unsupported as refusal:  # a callable given as argument, say
+            if refusal.kind != "argument":
+                raise
     if module.startswith("minicompile.trace"):
         return tracer.native(function, args, kwargs)
     if module == "torch._tensor":

@@ -148,12 +148,15 @@ def _nothing(tracer, *args):
 
 # Classes made while tracing
 
+#: Metaclasses that only keep books.
+PLAIN_METACLASSES = (type, abc.ABCMeta, type(torch.autograd.Function))
+
 
 @rule(builtins.__build_class__)
 def _build_class(tracer, body, name, *bases, **more):
     names = tracer.namespace(body)
     hooks = [k for k in bases if tracer.python_method(
-        k, "__init_subclass__") or type(k) not in (type, abc.ABCMeta)]
+        k, "__init_subclass__") or type(k) not in PLAIN_METACLASSES]
     if more or hooks or any(tracer.python_method(value, "__set_name__")
                             for value in names.values()):
         raise unsupported("builtin", f"the class {name}, being made,")

@@ -30,6 +30,7 @@ from ..core.source import (Attribute, Constant, Entry, Function, Item,
                            Local, Source, chain)
 from .reasons import unsupported
 from .recorder import PLAIN, Recorder
+from .stand_ins import as_tuple
 
 #: Immutable values, guarded by equality and then used as they are.
 CONSTANTS = PLAIN | {slice, range, type(NotImplemented)}
@@ -188,9 +189,7 @@ class Outside:
         if first is not None:
             return first(self, real, source)
         if issubclass(kind, tuple):
-            make = torch.Size if kind is torch.Size else (
-                functools.partial(tuple.__new__, kind))
-            value = make(self._elements(real, source))
+            value = as_tuple(kind, self._elements(real, source))
             return value and self._remember(real, value, source)
         return self._remember(real, real, source)
 

@@ -26,6 +26,7 @@ from .outside import (
 )
 from .reasons import unsupported
 from .sizes import SYMBOLIC
+from .stand_ins import as_tuple
 
 #: Classes whose `__new__` makes the bare instance of a subclass.
 BASES = (OrderedDict, dict, list, set, object)
@@ -129,7 +130,8 @@ class Rebuild:
         if isinstance(value, BaseException):
             return _error(self, value)
         if isinstance(value, tuple):
-            return self.hold(f"tuple.__new__({self.known(kind)}, "
+            return self.hold(f"{self.known(as_tuple)}("
+                             f"{self.known(kind)}, "
                              f"({self.values(value)},))")
         if id(value) in self.tracer.made:
             return self._instance(value, kind)

@@ -28,8 +28,7 @@ from .sizes import FORMS, SYMBOLIC, settled
 _IMPURE = {"print", "input", "open", "exec", "eval", "compile", "globals",
            "locals", "vars", "dir", "id", "hash", "breakpoint", "setattr",
            "delattr", "getattr", "hasattr", "__import__", "__build_class__",
-           "memoryview", "object", "type", "super", "property",
-           "classmethod", "staticmethod", "exit", "quit", "help",
+           "memoryview", "object", "type", "super", "exit", "quit", "help",
            "copyright", "credits", "license", "aiter", "anext"}
 
 #: Modules whose C functions only compute.

@@ -11,6 +11,8 @@ from __future__ import annotations
 import types
 from dataclasses import dataclass
 
+import torch
+
 from ..core.errors import Unsupported
 from .reasons import Raised, internal
 
@@ -23,6 +25,13 @@ class Null:
 
 
 NULL = Null()
+
+
+def as_tuple(kind: type, values) -> tuple:
+    """A tuple of a class of its own, its `__new__` not run."""
+    if kind is torch.Size or hasattr(kind, "n_sequence_fields"):
+        return kind(values)  # the latter: torch.return_types.max, say
+    return tuple.__new__(kind, values)
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,23 @@ def deep_copies(x):
 
 
 @case
+def results_with_names(x):
+    found = torch.sort(x)
+    return found, torch.max(x, 0), found.values * 2
+
+
+@case
+def autograd_function_made_inside(x):
+    return torch.masked.sum(x, 0, mask=x > 0)
+
+
+@case
+def operator_given_a_callable(x):
+    return nn.functional.triplet_margin_with_distance_loss(
+        x, x + 1, x * 2, distance_function=lambda a, b: (a - b).norm(dim=-1))
+
+
+@case
 def module_made_inside(x):
     holder = nn.Module()
     holder.layer = LINEAR
