@@ -9,6 +9,7 @@ ViewAndMutationMeta is in torch/_functorch/_aot_autograd/schemas.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,15 +30,25 @@ KINDS = {
 }
 
 
+def tensor_itself(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor: its bytes are read as they are."""
+    return tensor
+
+
 @dataclass(frozen=True)
 class View:
-    """A window into a base: shape, strides, and a step from its start."""
+    """A window into a base: shape, strides, and a step from its start.
+
+    `before` reads the base's bytes in another way, `after` the window's.
+    """
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
     tracked: bool  # autograd knows that it is a view of the base
     differentiable: bool  # and a gradient flows through it
+    before: Callable = tensor_itself
+    after: Callable = tensor_itself
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,13 @@ torch/_functorch/_aot_autograd/collect_metadata_analysis.py.
 
 from __future__ import annotations
 
+from operator import methodcaller
+
 import torch
 
 from ..core.errors import BackendError
 from .inputs import Input
-from .joint import Result, View
+from .joint import Result, View, tensor_itself
 from .recorder import tensors
 
 
@@ -78,15 +80,39 @@ def of_output(output: torch.Tensor, base: torch.Tensor, at: int) -> Result:
 
 def view(output: torch.Tensor, base: torch.Tensor) -> View:
     """`output` as a window into `base`, which shares its memory."""
-    if output.dtype != base.dtype or output.is_conj() or output.is_neg():
-        raise BackendError("a result is a view that reads its base's bytes "
-                           "in another way")
     if output.grad_fn is not None and not leads_to(output, base):
         raise BackendError("a result is a view, and its gradient does not "
                            "reach what it is a view of")
-    return View(tuple(output.size()), output.stride(),
-                output.storage_offset() - base.storage_offset(),
-                output._base is base, output.grad_fn is not None)
+    size, stride = tuple(output.size()), output.stride()
+    start, offset = base.storage_offset(), output.storage_offset()
+    before, after = reading(output, base)
+    if before is torch.view_as_real:
+        start *= 2
+    elif after is torch.view_as_complex:
+        size, offset = (*size, 2), 2 * offset
+        stride = (*(2 * step for step in stride), 1)
+    return View(size, stride, offset - start, output._base is base,
+                output.grad_fn is not None, before, after)
+
+
+def reading(output: torch.Tensor, base: torch.Tensor) -> tuple:
+    """How the base's bytes, then the window's, are read (View)."""
+    same = base.dtype == output.dtype
+    match base.is_complex(), output.is_complex():
+        case True, True if same and output.is_conj() != base.is_conj():
+            return tensor_itself, torch.conj
+        case True, False if not base.is_conj() and not output.is_neg():
+            return torch.view_as_real, tensor_itself
+        case False, True if not output.is_conj():
+            return tensor_itself, torch.view_as_complex
+    if output.is_neg() == base.is_neg() and (
+            output.is_conj() == base.is_conj()):
+        if same:
+            return tensor_itself, tensor_itself
+        if output.itemsize == base.itemsize:
+            return tensor_itself, methodcaller("view", output.dtype)
+    raise BackendError("a result is a view that reads its base's bytes in "
+                       "another way")
 
 
 def leads_to(output: torch.Tensor, base: torch.Tensor) -> bool:

@@ -61,7 +61,7 @@ def trainable(joint: Joint, pair: Pair, run_forward: Run,
     from_outputs = [s.index for s in pair.saved if s.place == "output"]
     nothing = [None] * len(joint.primals)
     unreached = [k for k, gradient in zip(joint.gradients, joint.grads)
-                 if gradient is None]
+                 if gradient is None and any(joint.grads)]
 
     class Compiled(torch.autograd.Function):
         """One compiled graph, as autograd sees it."""
@@ -214,5 +214,6 @@ def window(base: torch.Tensor, view: View) -> torch.Tensor:
     grad = torch.is_grad_enabled() and (
         view.differentiable or not source.requires_grad)
     with torch.set_grad_enabled(grad):
-        return source.as_strided(view.size, view.stride,
-                                 source.storage_offset() + view.offset)
+        source = view.before(source)
+        return view.after(source.as_strided(
+            view.size, view.stride, source.storage_offset() + view.offset))

@@ -8,6 +8,8 @@ elements were apart. So the layout is put back, or the write refused.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.overrides import TorchFunctionMode
@@ -31,6 +33,12 @@ IN_PLACE_OPERATORS = {f"__i{name}__" for name in (
 HIDDEN_WRITES = {"batch_norm", "instance_norm", "native_batch_norm",
                  "cudnn_batch_norm"}
 
+#: mkldnn's form keeps nothing for the backward unless grad mode is on.
+RECURRENT = {"lstm"}
+
+#: Functions whose derivative is refused for some complex values.
+CHECKED = {"linalg_eig", "linalg_eigh", "linalg_svd"}
+
 
 class Watch(TorchFunctionMode):
     """Sees each call of a torch function or method, by its name."""
@@ -47,8 +55,14 @@ class Watch(TorchFunctionMode):
         if name in HIDDEN_WRITES:
             with enable_python_dispatcher():
                 return function(*args, **kwargs)
+        if name in RECURRENT and torch.is_grad_enabled():
+            with without_mkldnn():
+                return function(*args, **kwargs)
         if name in FORBIDDEN:
             raise BackendError(f"{name} gives a tensor other memory")
+        if name in CHECKED and args[0].requires_grad and (
+                name == "linalg_eig" or args[0].is_complex()):
+            raise BackendError(f"the gradient of {name} looks at values")
         if name in METADATA and args[0].requires_grad:
             raise BackendError(f"{name} on a tensor that requires grad")
         target = kwargs.get("out", args[0] if writes(name) else None)
@@ -82,6 +96,17 @@ class Watch(TorchFunctionMode):
         torch._functionalize_replace(tensor, kept)
         torch._functionalize_commit_update(tensor)
         torch._sync(tensor)
+
+
+@contextmanager
+def without_mkldnn():
+    """PyTorch's own kernels on a CPU, where there is a choice."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 def writes(name: str) -> bool:

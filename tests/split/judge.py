@@ -32,8 +32,12 @@ def copied(value):
     """A copy with the same strides, and its own memory."""
     if not isinstance(value, torch.Tensor):
         return value
+    if value.layout != torch.strided or value.is_conj() or value.is_neg():
+        return value.detach().clone().requires_grad_(value.requires_grad)
     if not value.numel():
-        return torch.empty_like(value, requires_grad=value.requires_grad)
+        return torch.empty_strided(
+            value.size(), value.stride(), dtype=value.dtype,
+            requires_grad=value.requires_grad)
     span = 1 + sum((size - 1) * step for size, step
                    in zip(value.size(), value.stride()))
     memory = value.detach().as_strided((span,), (1,)).clone()
@@ -95,12 +99,16 @@ def assert_same(fn, *args, calls=2, rtol=None, atol=None, saved=None,
     return joint, pair
 
 
-def observe(fn, args, leaves=True) -> dict:
-    """All that eager lets one see of a call of `fn` on copies of `args`."""
+def observe(fn, args, leaves=True, held=()) -> dict:
+    """All that eager lets one see of a call of `fn` on copies of `args`.
+
+    `held` are tensors that `fn` has by itself, such as parameters.
+    """
     args, sources = fresh(args, leaves)
-    sources = [each for each in sources if isinstance(each, torch.Tensor)
-               and each.requires_grad]
+    sources = [each for each in [*sources, *held]
+               if isinstance(each, torch.Tensor) and each.requires_grad]
     results = list(fn(*args))
+    args = [*args, *held]
     tensors = [each for each in [*args, *results]
                if isinstance(each, torch.Tensor)]
     seen = {
@@ -108,7 +116,7 @@ def observe(fn, args, leaves=True) -> dict:
         "inputs": [snapshot(each) for each in args],
         "flags": [(each.requires_grad, each.is_leaf) for each in tensors],
         "identity": pattern(map(id, tensors)),
-        "sharing": pattern(torch._C._storage_id(each) for each in tensors),
+        "sharing": pattern(map(memory, tensors)),
     }
     seen["gradients"] = gradients(results, args, sources)
     seen["written"] = written(results, tensors)
@@ -127,12 +135,13 @@ def close(got, want, rtol=None, atol=None) -> None:
         for ours, theirs in zip(got, want, strict=True):
             close(ours, theirs, rtol, atol)
     else:
+        assert type(got) is type(want), (got, want)
         assert got == want or got != got and want != want, (got, want)
 
 
 def layout(tensor: torch.Tensor) -> tuple:
     """The strides that matter: of more than one element."""
-    if tensor.numel() < 2:
+    if tensor.numel() < 2 or tensor.layout != torch.strided:
         return ()
     return tuple(step for size, step in
                  zip(tensor.shape, tensor.stride()) if size > 1)
@@ -143,6 +152,12 @@ def snapshot(value):
     if not isinstance(value, torch.Tensor):
         return value
     return copied(value.detach()).requires_grad_(value.requires_grad)
+
+
+def memory(tensor) -> int:
+    """What two tensors have in common if they share their elements."""
+    strided = tensor.layout == torch.strided
+    return torch._C._storage_id(tensor) if strided else id(tensor)
 
 
 def pattern(keys) -> list[int]:
@@ -158,12 +173,12 @@ def gradients(results, args, sources) -> list:
                and each.grad_fn is not None]
     if not outputs or not sources:
         return []
-    weights = [torch.linspace(0.5, 1.5, each.numel(), dtype=each.dtype)
+    weights = [torch.linspace(0.5, 1.5, each.numel()).to(each.dtype)
                .view(each.shape) for each in outputs]
     found = torch.autograd.grad(outputs, sources, weights,
                                 allow_unused=True)
-    return [torch.zeros_like(source) if g is None else g.contiguous()
-            for g, source in zip(found, sources)]
+    return [None if g is None else g.to_dense().contiguous()
+            for g in found]
 
 
 def written(results, tensors) -> list:

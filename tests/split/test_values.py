@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from minicompile.core.errors import BackendError
 from tests.split.judge import assert_same
 
 T = torch.randn
@@ -57,6 +58,20 @@ CASES = {
     "complex": (
         lambda x: torch.view_as_real(torch.view_as_complex(x) * 2j) * 1,
         lambda: (grad(3, 2),)),
+    "parts of a complex number": (
+        lambda x: (x.real, x.imag[0], x.conj(), x.view(-1)[1:].conj().t()),
+        lambda: (T(3, 2, dtype=torch.complex64, requires_grad=True),)),
+    "parts of a complex result": (
+        lambda x: (y := x * 2j, y.imag, torch.view_as_real(y)[1], y.conj()),
+        lambda: (grad(3, 2),)),
+    "view as complex": (
+        lambda x: (torch.view_as_complex(x)[1:].t(), x[0]),
+        lambda: (grad(3, 4, 2),)),
+    "bits": (
+        lambda x: (x.view(torch.int32)[1], x.t()), lambda: (T(3, 2),)),
+    "bytes": (lambda x: x.view(torch.int32) + 1, lambda: (T(3, 2),)),
+    "a gradient that reaches nothing": (
+        torch.linalg.householder_product, lambda: (grad(0, 0), grad(0))),
     "transposed input": (
         lambda x: F.layer_norm(x, (4,)),
         lambda: (T(4, 3).t().requires_grad_(),)),
@@ -196,6 +211,25 @@ class Tower(nn.Module):
         x = F.silu(self.norm(self.conv(x)))
         x = F.max_pool2d(F.hardswish(self.group(x)), 2)
         return F.log_softmax(self.head(F.dropout(x).flatten(1)), -1)
+
+
+def test_lstm_in_training():
+    """mkldnn's own keeps nothing for the backward in our forward."""
+    lstm = nn.LSTM(3, 4)
+    names = list(dict(lstm.named_parameters()))
+
+    def function(x, *held):
+        return torch.func.functional_call(lstm, dict(zip(names, held)),
+                                          (x,))
+
+    assert_same(function, grad(5, 2, 3), *lstm.parameters())
+
+
+@pytest.mark.parametrize("function", [
+    torch.linalg.eig, lambda x: torch.linalg.svd(x + 0j)])
+def test_a_gradient_that_looks_at_values_is_refused(function):
+    with pytest.raises(BackendError, match="looks at values"):
+        assert_same(function, grad(3, 3))
 
 
 @pytest.mark.parametrize("training", [True, False])
