@@ -15,6 +15,9 @@ def pytest_addoption(parser):
     parser.addoption("--impl", default="minicompile",
                      help="what a suite judges: minicompile, torch, or "
                           "module:function of your own")
+    parser.addoption("--seed", type=int, default=0,
+                     help="which of PyTorch's own operators and modules "
+                          "tests/split/test_sweep.py takes")
 
 
 def pytest_collection_modifyitems(items):

@@ -127,7 +127,10 @@ class Recorder:
         fx_kwargs = {k: self.argument(a, tensors)
                      for k, a in kwargs.items()}
         versions = [version(t) for t in tensors]
+        shapes = [t.shape for t in tensors]
         result = self.compute(target, function, args, kwargs)
+        if "out" in kwargs and shapes != [t.shape for t in tensors]:
+            raise unsupported("effect", "out= of another shape")
         changed = [t for t, old in zip(tensors, versions)
                    if version(t) != old] or unseen_writes(target, args)
         self.written.update(map(storage, changed))
