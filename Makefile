@@ -4,9 +4,11 @@
 #   make book    the book, in site/index.html
 #   make serve   the book, rebuilt while you edit
 #   make check   what CI runs: lint, tests, the book's own checks
+#   make sweep   all of PyTorch's operators and modules, eager beside ours
 #   make matrix  the tests on another Python: make matrix PYTHON=python3.13
 # ARGS goes to the command: make tour ARGS="--model mlp --stage fusion"
 #                           make test ARGS="tests/guards -x"
+#                           make sweep ARGS="--only sort --samples 4"
 
 FITS   := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11 python; \
@@ -16,7 +18,7 @@ TORCH  ?= torch==2.13.0
 RUN    := $(VENV)/bin/python
 MKDOCS := NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(RUN) -m mkdocs
 
-.PHONY: tour test book serve check matrix clean
+.PHONY: tour test book serve check sweep matrix clean
 
 tour: $(VENV)/.stamp-tour
 	$(RUN) -m minicompile $(ARGS)
@@ -33,6 +35,10 @@ serve: $(VENV)/.stamp-book
 
 check:
 	bash .ci/run
+
+# Goes on where the last one stopped; its findings are in build/sweep.
+sweep: $(VENV)/.stamp-sweep
+	$(RUN) -m chapters.measure.sweep $(ARGS)
 
 # An environment for each version, beside the usual one.
 VERSION = import sys; print("%d.%d" % sys.version_info[:2])
@@ -61,6 +67,10 @@ $(VENV)/.stamp-tour: $(VENV)/.stamp-torch pyproject.toml
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-torch pyproject.toml
 	@$(RUN) -m pip install -qq -e '.[test]'
+	@touch $@
+
+$(VENV)/.stamp-sweep: $(VENV)/.stamp-test
+	@$(RUN) -m pip install -qq -e '.[measure]'
 	@touch $@
 
 $(VENV)/.stamp-book: $(VENV)/.stamp-torch pyproject.toml
