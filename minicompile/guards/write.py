@@ -347,7 +347,7 @@ class Text:
 def facts_in_words(guards: Sequence[Guard]) -> list[str]:
     """Comments that say what is expected of tensors."""
     words = [f"{str(facts.dtype).removeprefix('torch.')} "
-             f"{tuple(facts.shape)}, strides {tuple(facts.stride)}, "
+             f"{known(facts.shape)}, strides {known(facts.stride)}, "
              f"{facts.device}{', requires grad' * facts.requires_grad}"
              for facts in (guard.expected for guard in guards)]
     if len(guards) < MANY:
@@ -355,6 +355,11 @@ def facts_in_words(guards: Sequence[Guard]) -> list[str]:
                 for guard, each in zip(guards, words)]
     return [comment(f"{count} of {each}") for each, count
             in Counter(words).most_common(MANY)]
+
+
+def known(sizes: tuple) -> str:
+    """The sizes as a tuple prints, with ? for those that may vary."""
+    return str(tuple(sizes)).replace("None", "?")
 
 
 def state_in_words(state: GlobalState) -> list[str]:

@@ -19,7 +19,6 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from ..core.errors import ConstraintViolation
 from ..core.source import Source
 
 
@@ -77,7 +76,7 @@ class History:
                 DimDynamic.DYNAMIC not in steps):
             return None
         return StatelessSymbolicContext(
-            kinds, steps, [limits(real, dim, source)
+            kinds, steps, [constraint(real, dim)
                            for dim in range(real.dim())])
 
     def kind(self, real: torch.Tensor, dim: int, varies: bool
@@ -97,17 +96,19 @@ def marked(real: torch.Tensor, how: str) -> set[int]:
     return getattr(real, f"_dynamo_{how}_indices", set())
 
 
-def limits(real: torch.Tensor, dim: int, source: Source
-           ) -> StrictMinMaxConstraint | None:
-    """The range that a dimension was marked with."""
+def limits(real: torch.Tensor, dim: int) -> ValueRanges | None:
+    """The range that a dimension was marked with, if it was."""
     for each in getattr(real, "_dynamo_dynamic_range", ()):
         if each.dim == dim and (each.min, each.max) != (None, None):
-            lower = max(each.min or 0, 2)
             upper = int_oo if each.max is None else each.max
-            if not lower <= real.shape[dim] <= upper:
-                raise ConstraintViolation(
-                    f"dimension {dim} of `{source}` is marked as {lower} "
-                    f"to {upper}, and is {real.shape[dim]}")
-            return StrictMinMaxConstraint(
-                warn_only=False, vr=ValueRanges(lower, upper))
+            return ValueRanges(max(each.min or 0, 2), upper)
     return None
+
+
+def constraint(real: torch.Tensor, dim: int
+               ) -> StrictMinMaxConstraint | None:
+    """The same for ShapeEnv, which wants a size to be within."""
+    reach = limits(real, dim)
+    if reach is None or real.shape[dim] not in reach:
+        return None
+    return StrictMinMaxConstraint(warn_only=False, vr=reach)

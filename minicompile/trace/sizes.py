@@ -33,7 +33,7 @@ from ..core.errors import ConstraintViolation
 from ..core.guard import Guard, Relation
 from ..core.source import Size, Source
 from ..core.where import Where
-from .history import History, marked
+from .history import History, limits, marked
 
 #: The stand-ins of numbers and truths that are not constants.
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -119,6 +119,7 @@ class Sizes:
         self.equal: list[tuple[Source, Expr, Where | None]] = []
         self.ranges: list[Relation] = []
         self.marked: list[tuple[object, int, Source]] = []
+        self.wrong: list[str] = []  # marks that do not hold
         self.env.guards = self.learnt = Learnt(where)
 
     # Stand-ins
@@ -131,6 +132,12 @@ class Sizes:
         fake = self.fake_mode.from_tensor(
             based(real), symbolic_context=context, source=Place(source))
         for dim in marked(real, "dynamic"):
+            reach = limits(real, dim)
+            if reach is not None and real.shape[dim] not in reach:
+                self.wrong.append(
+                    f"dimension {dim} of `{source}` is marked as "
+                    f"{reach.lower} to {reach.upper}, and is "
+                    f"{real.shape[dim]}")
             self.marked.append((fake.shape[dim], dim, source))
         for read in ("shape", "stride()"):
             values = fake.shape if read == "shape" else fake.stride()
@@ -175,6 +182,8 @@ class Sizes:
 
     def guards(self) -> tuple[Guard, ...]:
         """What the graph relies on, as relations between sizes."""
+        if self.wrong:
+            raise ConstraintViolation("\n".join(self.wrong))
         for value, dim, source in self.marked:
             self.refuse_constant(value, dim, source)
         if not self.symbols:
