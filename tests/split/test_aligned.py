@@ -96,13 +96,16 @@ def test_other_types_stay_whole():
 @pytest.mark.gpu
 def test_an_odd_vocabulary_on_a_gpu():
     def function(x, w):
-        return (x @ w.t()).float().logsumexp(-1).sum()
+        logits = (x @ w.t()).to(torch.promote_types(x.dtype, torch.float))
+        return logits.logsumexp(-1).sum()
     x, w = (torch.randn(size, 768, device="cuda", dtype=torch.bfloat16,
                         requires_grad=True) for size in (2048, 50257))
     assert len(products(function, x, w)) == 3
     assert all(max(t.stride()) % 8 == 0
                for found in products(function, x, w) for t in found)
     found = torch.autograd.grad(compile(function)(x, w), (x, w))
-    expected = torch.autograd.grad(function(x, w), (x, w))
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=1e-3)
+    eager = torch.autograd.grad(function(x, w), (x, w))
+    x, w = x.double().detach(), w.double().detach()
+    exact = torch.func.grad(function, argnums=(0, 1))(x, w)
+    for ours, theirs, right in zip(found, eager, exact, strict=True):
+        assert (ours - right).norm() <= 2 * (theirs - right).norm()
