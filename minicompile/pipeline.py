@@ -54,6 +54,8 @@ def lower_split(graph: fx.GraphModule, inputs: Sequence,
     """
     try:
         joint = split.record(graph, inputs, seeded)
+        if options.double_backward:
+            split.require_twice(joint)
     except BackendError as refusal:
         log.warn_once(f"minicompile runs a graph as traced: {refusal}")
         return replace(lower_eager(graph, inputs, options),
@@ -63,7 +65,9 @@ def lower_split(graph: fx.GraphModule, inputs: Sequence,
                           cut=split.cut)
     pair = split.partition(joint, saved)
     runs = {name: interpret(half) for name, half in pair.halves().items()}
-    return Lowered(split.make_runtime(joint, pair, **runs), joint, pair)
+    call = split.make_runtime(joint, pair, **runs,
+                              twice=options.double_backward)
+    return Lowered(call, joint, pair)
 
 
 def lower_fused(graph: fx.GraphModule, inputs: Sequence,
@@ -93,7 +97,8 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
         region = replay.record(runs, schedules,
                                lowered.joint.forward_outputs, static)
         runs = {name: getattr(region, name) for name in runs}
-    call = split.make_runtime(lowered.joint, lowered.pair, **runs)
+    call = split.make_runtime(lowered.joint, lowered.pair, **runs,
+                              twice=options.double_backward)
     return replace(lowered, call=call, schedules=schedules,
                    programs=programs, region=region)
 

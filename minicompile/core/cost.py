@@ -16,7 +16,7 @@ from math import prod
 import torch
 from torch import fx
 
-from .graph import nbytes, value
+from .graph import nbytes, tensors_of, value
 
 aten = torch.ops.aten
 
@@ -46,7 +46,7 @@ UNKNOWN = 8.0
 
 def machine_of(node: fx.Node) -> Machine:
     """The machine a node runs on."""
-    for tensor in _tensors(value(node)):
+    for tensor in tensors_of(value(node)):
         return MACHINES.get(tensor.device.type, MACHINES["cpu"])
     return MACHINES["cpu"]
 
@@ -64,15 +64,15 @@ def seconds(node: fx.Node) -> float:
 
 def one_pass(node: fx.Node) -> float:
     """The time to read or write the node's value once."""
-    return sum(map(nbytes, _tensors(value(node)))) / (
+    return sum(map(nbytes, tensors_of(value(node)))) / (
         machine_of(node).bandwidth)
 
 
 def moved(node: fx.Node) -> int:
     """Bytes the node reads and writes."""
     read = sum(nbytes(tensor) for source in node.all_input_nodes
-               for tensor in _tensors(value(source)))
-    return read + sum(map(nbytes, _tensors(value(node))))
+               for tensor in tensors_of(value(source)))
+    return read + sum(map(nbytes, tensors_of(value(node))))
 
 
 def flops(node: fx.Node) -> float:
@@ -86,18 +86,9 @@ def _arithmetic(node: fx.Node, machine: Machine) -> float:
     work = flops(node)
     if not work:
         return 0.0
-    dtype = next(_tensors(value(node))).dtype
+    dtype = tensors_of(value(node))[0].dtype
     return work / machine.arithmetic.get(
         dtype, min(machine.arithmetic.values()))
-
-
-def _tensors(held: object):
-    """The tensors in a node's value."""
-    if isinstance(held, torch.Tensor):
-        yield held
-    elif isinstance(held, (tuple, list)):
-        for part in held:
-            yield from _tensors(part)
 
 
 def _shape(node: fx.Node, position: int) -> tuple[int, ...]:

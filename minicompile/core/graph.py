@@ -41,6 +41,15 @@ def describe(tensor: object) -> str:
     return f"{name}{list(tensor.shape)}"
 
 
+def tensors_of(value: object) -> list[torch.Tensor]:
+    """Every tensor in nested tuples, lists and dicts."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return [t for part in value for t in tensors_of(part)]
+    return [value] if isinstance(value, torch.Tensor) else []
+
+
 def placeholders(graph: fx.Graph) -> list[fx.Node]:
     """The graph's inputs, in order."""
     return [node for node in graph.nodes if node.op == "placeholder"]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import fx
 
+from ..core.graph import tensors_of
 from ..core.graph import value as fake_of
 from .picks import PICKS, WHEN
 from .pointwise import POINTWISE
@@ -52,10 +53,3 @@ def is_view(node: fx.Node) -> bool:
     """Whether the node only looks at its input in another way."""
     return node.target is operator.getitem or (
         rule_of(node, VIEWS) is not None and has_loops(node))
-
-
-def tensors_of(value: object) -> list[torch.Tensor]:
-    """Every tensor in a node's fake value."""
-    if isinstance(value, (tuple, list)):
-        return [t for part in value for t in tensors_of(part)]
-    return [value] if isinstance(value, torch.Tensor) else []

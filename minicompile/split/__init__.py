@@ -2,10 +2,12 @@
 
 In: the torch-level graph and its fake inputs. Out: a callable that
 autograd can differentiate. Read joint.py, decompose.py, recorder.py,
-inputs.py, watch.py, results.py, record.py, simplify.py, partition.py,
-flow.py, saving.py, runtime.py and seam.py, in that order.
+random.py, inputs.py, watch.py, results.py, record.py, simplify.py,
+partition.py, flow.py, saving.py, gradients.py, runtime.py and seam.py,
+in that order.
 """
 
+from .gradients import require_twice
 from .joint import Joint
 from .partition import Pair, partition
 from .record import record
@@ -14,4 +16,4 @@ from .saving import Plan, cut
 from .seam import partition_joint_module
 
 __all__ = ["Joint", "Pair", "Plan", "cut", "make_runtime", "partition",
-           "partition_joint_module", "record"]
+           "partition_joint_module", "record", "require_twice"]

@@ -42,13 +42,11 @@ class Draws:
                 **kwargs):
         """What `formula` gives, in the layout of `like`."""
         first = like[0] if isinstance(like, tuple) else like
-        if first.is_complex():
-            return NotImplemented
-        made = formula(partial(self.unit, first), *args, **kwargs)
-        if isinstance(made, torch.Tensor):
-            return self.recorder.restride(made.to(like.dtype),
-                                          like.stride())
-        return made
+        made = NotImplemented if first.is_complex() else formula(
+            partial(self.unit, first), *args, **kwargs)
+        return self.recorder.restride(
+            made.to(like.dtype), like.stride()) if isinstance(
+                made, torch.Tensor) else made
 
     def unit(self, like: torch.Tensor, short: bool = False):
         """One number of [0, 1) for each element of `like`.
@@ -73,12 +71,12 @@ class Draws:
                        like.shape)
 
 
-def uniform(unit, *_, low=0, high=1, **__):
+def uniform(unit, low=0, high=1):
     """Between `low` and `high`."""
     return unit(short=True) * (high - low) + low
 
 
-def normal(unit, mean=0, deviation=1):
+def normal(unit, mean=0, deviation=1, *_, **__):
     """The bell curve, by Box and Muller from two uniform numbers."""
     length = torch.sqrt(-2 * torch.log(1 - unit()))
     return length * torch.cos(2 * pi * unit()) * deviation + mean
@@ -89,7 +87,7 @@ def exponential(unit, _, rate=1.0):
     return torch.log1p(-unit()).clamp(max=-2 ** -25) / -rate
 
 
-def whole(unit, low: int, high: int | None):
+def whole(unit, low: int, high: int | None, *_, **__):
     """Whole numbers from `low` to below `high`."""
     if high is None or high - low > 2 ** 32:
         return NotImplemented
@@ -106,37 +104,31 @@ def dropout(unit, x, p: float, train: bool | None):
 
 #: What each operator is, given `unit`, which draws, and its arguments.
 FORMULAS: dict[torch._ops.OpOverload, Callable] = {
-    aten.rand.default: uniform, aten.rand_like.default: uniform,
-    aten.uniform.default: lambda unit, x, low=0, high=1: uniform(
-        unit, low=low, high=high),
-    aten.randn.default: lambda unit, *_, **__: normal(unit),
-    aten.randn_like.default: lambda unit, *_, **__: normal(unit),
-    aten.normal_functional.default: lambda unit, x, *rest: normal(
-        unit, *rest),
-    aten.normal.Tensor_float: normal, aten.normal.float_Tensor: normal,
-    aten.normal.Tensor_Tensor: normal,
-    aten.normal.float_float: lambda unit, mean, std, *_, **__: normal(
-        unit, mean, std),
+    **dict.fromkeys((aten.rand.default, aten.rand_like.default),
+                    lambda unit, *_, **__: uniform(unit)),
+    aten.uniform.default: lambda unit, x, *ends: uniform(unit, *ends),
+    **dict.fromkeys((aten.randn.default, aten.randn_like.default),
+                    lambda unit, *_, **__: normal(unit)),
+    **dict.fromkeys((aten.normal.Tensor_float, aten.normal.float_Tensor,
+                     aten.normal.Tensor_Tensor, aten.normal.float_float),
+                    normal),
+    aten.normal_functional.default: lambda unit, x, *of: normal(unit, *of),
     aten.log_normal.default: lambda unit, x, mean=1, std=2: torch.exp(
         normal(unit, mean, std)),
     aten.bernoulli.default: lambda unit, p: unit() < p,
-    aten.bernoulli.p: lambda unit, x, p: unit() < p,
-    aten.bernoulli.Tensor: lambda unit, x, p: unit() < p,
+    **dict.fromkeys((aten.bernoulli.p, aten.bernoulli.Tensor),
+                    lambda unit, x, p: unit() < p),
     aten.exponential.default: exponential,
     aten.geometric.default: lambda unit, x, p: torch.floor(
         torch.log1p(-unit()) / log1p(-p)) + 1,
     aten.cauchy.default: lambda unit, x, median=0, sigma=1: torch.tan(
         pi * (unit() - 0.5)) * sigma + median,
-    aten.randint.default: lambda unit, high, *_, **__: whole(
-        unit, 0, high),
-    aten.randint.low: lambda unit, low, high, *_, **__: whole(
-        unit, low, high),
-    aten.randint_like.default: lambda unit, x, high, **_: whole(
-        unit, 0, high),
-    aten.randint_like.low_dtype: lambda unit, x, low, high, **_: whole(
-        unit, low, high),
-    aten.random.to: lambda unit, x, high: whole(unit, 0, high),
-    getattr(aten.random, "from"): lambda unit, x, low, high: whole(
-        unit, low, high),
+    aten.randint.default: lambda unit, high, *_, **__: whole(unit, 0, high),
+    aten.randint.low: whole,
+    **dict.fromkeys((aten.randint_like.default, aten.random.to),
+                    lambda unit, x, high, **_: whole(unit, 0, high)),
+    **dict.fromkeys((aten.randint_like.low_dtype,
+                     getattr(aten.random, "from")),
+                    lambda unit, x, *ends, **_: whole(unit, *ends)),
     aten.native_dropout.default: dropout,
 }

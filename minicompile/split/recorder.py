@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..core.errors import BackendError
+from ..core.graph import tensors_of
 from ..core.where import Where
 from .decompose import rule_of
 from .random import Draws
@@ -150,7 +151,8 @@ class Recorder(TorchDispatchMode):
         The formulas give what eager gives on contiguous tensors. On
         others the op is asked, and a copy made if they differ.
         """
-        if all(part.is_contiguous() for part in tensors((args, kwargs))):
+        if all(part.is_contiguous() for part in tensors_of(
+                (args, kwargs))):
             return result
         expected = self.fake_mode.dispatch(op, (), args, kwargs)
         if isinstance(result, torch.Tensor):
@@ -169,17 +171,6 @@ class Recorder(TorchDispatchMode):
             aten.empty_strided.default, (tensor.size(), stride),
             {"dtype": tensor.dtype, "device": tensor.device})
         return self.perform(aten.copy.default, (empty, tensor), {})
-
-
-def tensors(value: object):
-    """Every tensor in nested tuples, lists and dicts."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from tensors(part)
-    elif isinstance(value, dict):
-        yield from tensors(tuple(value.values()))
 
 
 @contextmanager

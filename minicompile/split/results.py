@@ -14,9 +14,9 @@ from operator import methodcaller
 import torch
 
 from ..core.errors import BackendError
+from ..core.graph import tensors_of
 from .inputs import Input
 from .joint import Result, View, tensor_itself
-from .recorder import tensors
 
 
 def describe(outputs, inputs: list[Input]) -> tuple[list, list]:
@@ -45,7 +45,7 @@ def describe(outputs, inputs: list[Input]) -> tuple[list, list]:
 def by_memory(outputs) -> dict[int, list[torch.Tensor]]:
     """The output tensors, grouped by the storage they share."""
     sharing: dict[int, list] = {}
-    for output in tensors(outputs):
+    for output in tensors_of(outputs):
         torch._sync(output)
         sharing.setdefault(torch._C._storage_id(output), []).append(output)
     return sharing

@@ -14,27 +14,25 @@ from collections.abc import Callable
 import torch
 
 from ..core.graph import value
+from .gradients import again, as_eager, made_of
 from .joint import Joint, Result, View
 from .partition import Pair
 
 Run = Callable[[list], tuple]
 
-DOUBLE_BACKWARD = (
-    "minicompile compiled only the first derivative of this function; for "
-    "the second, call it uncompiled (compile(..., disable=True))")
-
 
 def make_runtime(joint: Joint, pair: Pair, forward: Run,
-                 backward: Run | None = None) -> Run:
+                 backward: Run | None = None, twice: bool = False) -> Run:
     """The callable that gives the user's results from the inputs.
 
     `forward` and `backward` run the two halves of `pair`. A call in which
     a written input shares memory with another runs the original graph.
+    `twice`: gradients can be differentiated, by keeping the inputs.
     """
     if joint.autocast:  # the graph's casts are in it already
         forward = no_autocast(forward)
     if backward is not None:
-        run = trainable(joint, pair, forward, no_autocast(backward))
+        run = trainable(joint, pair, forward, no_autocast(backward), twice)
     else:
         run = torch.no_grad()(forward) if joint.cut_off else forward
     plain = (not joint.mutations and all(
@@ -53,9 +51,12 @@ def no_autocast(run: Run) -> Run:
 
 
 def trainable(joint: Joint, pair: Pair, run_forward: Run,
-              run_backward: Run) -> Run:
+              run_backward: Run, twice: bool) -> Run:
     """`run_forward` for autograd, with `run_backward` as its backward."""
     count, tangents_of = joint.forward_outputs, tangent_makers(joint)
+    parts, saves = made_of(joint), len(pair.saved)
+    kept = [k for k, node in enumerate(joint.primals) if twice
+            and isinstance(value(node), torch.Tensor)]
     blind = [k for k in range(count) if k not in joint.tangents]
     from_inputs = [s.index for s in pair.saved if s.place == "input"]
     from_outputs = [s.index for s in pair.saved if s.place == "output"]
@@ -70,7 +71,10 @@ def trainable(joint: Joint, pair: Pair, run_forward: Run,
         def forward(ctx, *inputs):
             outputs = run_forward(list(inputs))
             ctx.save_for_backward(*[inputs[k] for k in from_inputs],
-                                  *[outputs[k] for k in from_outputs])
+                                  *[outputs[k] for k in from_outputs],
+                                  *[inputs[k] for k in kept])
+            ctx.others = kept and {k: each for k, each in enumerate(inputs)
+                                   if k not in kept}
             results = tuple([own(part) for part in outputs[:count]])
             if blind:
                 ctx.mark_non_differentiable(*[results[k] for k in blind])
@@ -79,13 +83,17 @@ def trainable(joint: Joint, pair: Pair, run_forward: Run,
 
         @staticmethod
         def backward(ctx, *tangents):
-            with torch.no_grad():
-                values = list(ctx.saved_tensors)
+            values = list(ctx.saved_tensors) if saves or kept else []
+            if kept and torch.is_grad_enabled():  # create_graph=True
+                given = ctx.others | dict(zip(kept, values[saves:]))
+                found = again(joint, given, tangents)
+            else:
                 release(ctx)
-                values += [make(tangents[k]) for k, make in tangents_of]
-                found = run_backward(values)
-            if torch.is_grad_enabled():  # create_graph=True
-                found = without_second_derivative(found)
+                with torch.no_grad():
+                    values[saves:] = [make(tangents[k])
+                                      for k, make in tangents_of]
+                    found = run_backward(values)
+                found = as_eager(found, parts, tangents)
             gradients = list(nothing)
             for position, gradient in zip(joint.gradients, found):
                 gradients[position] = gradient
@@ -140,15 +148,6 @@ def tangent_maker(fake: torch.Tensor) -> Callable:
         return fitted.zero_() if gradient is None else (
             fitted.copy_(gradient))
     return fit
-
-
-def without_second_derivative(gradients) -> list:
-    """The gradients, with an error where they are differentiated."""
-    found = [None if g is None else g.detach().requires_grad_()
-             for g in gradients]
-    error = torch._C._functions.DelayedError(DOUBLE_BACKWARD, len(found))
-    marked = error(*found)
-    return list(marked) if len(found) > 1 else [marked]
 
 
 def finished(joint: Joint, run: Run) -> Run:

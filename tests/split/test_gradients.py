@@ -1,0 +1,360 @@
+"""What a user can do with gradients, in eager and compiled, side by side."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import minicompile
+
+CASES = {}
+
+
+def case(function):
+    """Registers what is done with a `compile(f)` and observed."""
+    CASES[function.__name__] = function
+    return function
+
+
+def grad(*shape, **kinds):
+    return torch.randn(*shape, requires_grad=True, **kinds)
+
+
+@case
+def parameters_nothing_reaches(compile):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Linear(3, 3), nn.Linear(3, 3)
+            self.detached = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            self.unused(x)
+            return self.used(x) + self.detached.detach()
+
+    model = Net()
+    compile(model)(torch.randn(2, 3)).sum().backward()
+    return [p.grad for p in model.parameters()]
+
+
+@case
+def one_output_of_two(compile):
+    x, w = grad(3), grad(3)
+    a, b = compile(lambda x, w: (x.sin(), w.cos() * x.detach()))(x, w)
+    a.sum().backward()
+    return x.grad, w.grad
+
+
+@case
+def outputs_without_gradient(compile):
+    x = grad(4)
+    results = compile(lambda x: (x.sin(), x.argmax(), x > 0, x.detach() * 2,
+                                 None, 3))(x)
+    results[0].sum().backward()
+    return *results, x.grad
+
+
+@case
+def hooks(compile):
+    x, seen = grad(4), []
+    x.register_hook(lambda g: seen.append(g.clone()) or g * 3)
+    x.register_post_accumulate_grad_hook(
+        lambda p: seen.append(p.grad.clone()))
+    y = compile(torch.sin)(x)
+    y.register_hook(lambda g: g * 2)
+    y.retain_grad()
+    y.sum().backward()
+    return x.grad, y.grad, *seen
+
+
+@case
+def a_hook_inside(compile):
+    def function(x):
+        y = x.sin()
+        y.register_hook(lambda g: g * 5)
+        return y.cos()
+
+    x = grad(4)
+    compile(function)(x).sum().backward()
+    return x.grad
+
+
+@case
+def retained_and_gone_through_twice(compile):
+    x = grad(4)
+    y = compile(lambda x: x.sin() * x)(x).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    return x.grad
+
+
+@case
+def gone_through_twice(compile):
+    x = grad(4)
+    y = compile(lambda x: x.sin() * x)(x).sum()
+    y.backward()
+    y.backward()
+
+
+@case
+def twice_with_nothing_saved(compile):
+    x = grad(4)
+    y = compile(lambda x: x + 1)(x)
+    y.sum().backward()
+    y.sum().backward()
+    return x.grad
+
+
+@case
+def by_some_inputs(compile):
+    x, w, v = grad(3, 3), grad(3, 3), grad(3)
+    y = compile(lambda x, w, v: (x @ w + v).sin())(x, w, v)
+    return torch.autograd.grad(y.sum(), [w])
+
+
+@case
+def by_an_unused_input(compile):
+    x, w = grad(3), grad(3)
+    y = compile(lambda x, w: x.sin())(x, w)
+    return torch.autograd.grad(y.sum(), [x, w])
+
+
+@case
+def accumulation_and_a_scaler(compile):
+    model = nn.Linear(3, 3)
+    run, scaler = compile(model), torch.amp.GradScaler("cpu", init_scale=4.)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        for _ in range(2):
+            loss = run(torch.randn(2, 3)).pow(2).mean()
+            scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    return list(model.parameters())
+
+
+@case
+def a_scaler_meets_infinity(compile):
+    model = nn.Linear(3, 1)
+    run, scaler = compile(model), torch.amp.GradScaler("cpu", init_scale=4.)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler.scale(run(torch.full((1, 3), 3e38)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return *model.parameters(), torch.tensor(scaler.get_scale())
+
+
+@case
+def a_gradient_of_the_wrong_shape(compile):
+    x = grad(3)
+    return torch.autograd.grad(compile(torch.sin)(x), x, torch.ones(4))
+
+
+@case
+def a_gradient_of_another_dtype(compile):
+    x = grad(3)
+    return torch.autograd.grad(compile(torch.sin)(x), x,
+                               torch.ones(3, dtype=torch.float64))
+
+
+@case
+def no_gradient_for_many_elements(compile):
+    compile(torch.sin)(grad(3)).backward()
+
+
+@case
+def not_numbers(compile):
+    x = torch.tensor([0., float("inf"), float("nan"), -1.],
+                     requires_grad=True)
+    compile(lambda x: x.sqrt() + x.log())(x).sum().backward()
+    return x.grad
+
+
+@case
+def outputs_written_to(compile):
+    x = grad(4)
+    y, z = compile(lambda x: (x.sin(), x.cos().view(2, 2)))(x)
+    y.mul_(2)
+    z[0].mul_(3)
+    (y.sum() + z.sum()).backward()
+    return y, z, x.grad
+
+
+@case
+def a_leaf_written_to(compile):
+    compile(lambda p: p.add_(1) * 2)(grad(3))
+
+
+@case
+def a_leaf_written_to_without_gradient(compile):
+    def function(p):
+        with torch.no_grad():
+            p.add_(1)
+        return p * 2
+
+    p = grad(3)
+    compile(function)(p).sum().backward()
+    return p, p.grad
+
+
+@case
+def flags_that_change(compile):
+    model = nn.Linear(3, 3)
+    run, x = compile(model), torch.randn(2, 3)
+    run(x).sum().backward()
+    model.weight.requires_grad_(False)
+    model.zero_grad()
+    run(x).sum().backward()
+    return [p.grad for p in model.parameters()]
+
+
+@case
+def a_linear_functions_gradient_is_constant(compile):
+    x = grad(4)
+    y = compile(lambda x: x * 2)(x)
+    return torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
+@case
+def kept_elsewhere(compile):
+    x = grad(3, 3)
+    with torch.autograd.graph.save_on_cpu():
+        y = compile(lambda x: (x @ x).sin())(x)
+    y.sum().backward()
+    return x.grad
+
+
+def observed(function, compile):
+    """What a case gives; an exception counts by its type."""
+    torch.manual_seed(0)
+    try:
+        found = function(compile)
+    except RuntimeError as error:
+        return type(error), str(error)[:45]
+    return [each.detach() if isinstance(each, torch.Tensor) else each
+            for each in found] + [getattr(each, "requires_grad", None)
+                                  for each in found]
+
+
+@pytest.mark.parametrize("backend", ["split", "fused"])
+@pytest.mark.parametrize("name", CASES)
+def test_as_eager(name, backend):
+    made = []
+
+    def compile(function):
+        made.append(minicompile.compile(function, backend=backend))
+        return made[-1]
+
+    want = observed(CASES[name], lambda function: function)
+    got = observed(CASES[name], compile)
+    assert len(got) == len(want)
+    for ours, theirs in zip(got, want):
+        if isinstance(theirs, torch.Tensor):
+            torch.testing.assert_close(ours, theirs, equal_nan=True)
+        else:
+            assert type(ours) is type(theirs) and ours == theirs
+    assert not made[0].stats().fallbacks
+
+
+@pytest.mark.parametrize("write", ["input", "parameter", "result"])
+def test_a_tensor_changed_before_the_backward(write):
+    model = nn.Linear(3, 3)
+    run = minicompile.compile(lambda x: model(x).exp())
+    x = grad(2, 3)
+    middle = x * 1
+    y = run(middle)
+    with torch.no_grad():
+        {"input": middle, "parameter": model.weight,
+         "result": y}[write].add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace"):
+        y.sum().backward()
+
+
+def twice(function):
+    return minicompile.compile(function, fullgraph=True,
+                               options={"double_backward": True})
+
+
+def test_second_derivatives_are_an_error_with_a_way_out():
+    x = grad(3)
+    y = minicompile.compile(lambda x: x.sin() * x)(x)
+    first, = torch.autograd.grad(y.sum(), x, create_graph=True)
+    torch.testing.assert_close(first, x.cos() * x + x.sin())
+    with pytest.raises(RuntimeError, match="double_backward"):
+        first.sum().backward()
+
+
+def test_a_gradient_that_is_linear_in_its_tangent_alone():
+    """`create_graph` of a tangent that requires grad is an error too."""
+    x, tangent = grad(3), grad(3)
+    y = minicompile.compile(lambda x: x * 2)(x)
+    first, = torch.autograd.grad(y, x, tangent, create_graph=True)
+    with pytest.raises(RuntimeError, match="double_backward"):
+        first.sum().backward()
+
+
+def stacked(x, w):
+    """Two results, a detached part, a part without gradient."""
+    h = torch.tanh(x @ w)
+    with torch.no_grad():
+        scale = h.abs().mean()
+    return (h * scale).sum(-1), (h * x.detach()).exp()
+
+
+@pytest.mark.parametrize("backend", ["split", "fused"])
+def test_double_backward_gives_eagers_second_derivatives(backend):
+    run = minicompile.compile(stacked, backend=backend,
+                              options={"double_backward": True})
+    given = [grad(3, 3, dtype=torch.float64) for _ in range(2)]
+
+    def derivatives(function):
+        a, b = function(*given)
+        first = torch.autograd.grad(a.sin().sum() + b.sum(), given,
+                                    create_graph=True)
+        second = torch.autograd.grad(sum(g.pow(2).sum() for g in first),
+                                     given, create_graph=True)
+        third = torch.autograd.grad(second[0].sum(), given)
+        return [*first, *second, *third]
+
+    for mine, other in zip(derivatives(run), derivatives(stacked)):
+        torch.testing.assert_close(mine, other)
+    assert not run.stats().fallbacks
+    assert torch.autograd.gradgradcheck(
+        twice(lambda x, w: torch.tanh(x @ w)), given)
+
+
+def test_double_backward_of_inputs_that_are_no_leaves():
+    run, x = twice(lambda x, n: x.sin() * n), grad(4)
+
+    def penalty(function):
+        middle = x * 3
+        y = function(middle, 2)
+        g, = torch.autograd.grad(y.sum(), middle, create_graph=True)
+        return torch.autograd.grad(g.pow(2).sum(), x)
+
+    torch.testing.assert_close(penalty(run), penalty(
+        lambda x, n: x.sin() * n))
+
+
+def test_hessians():
+    run = twice(lambda x: (x.sin() * x).sum())
+    got = torch.autograd.functional.hessian(run, torch.ones(3))
+    want = torch.autograd.functional.hessian(
+        lambda x: (x.sin() * x).sum(), torch.ones(3))
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("function, reason", [
+    (lambda x: nn.functional.dropout(x, 0.5), "random"),
+    (lambda x: (x.add_(1), x.sin())[1], "writes"),
+    (lambda x: (x * x).chunk(2), "view")])
+def test_double_backward_that_cannot_be_runs_as_traced(function, reason):
+    run = minicompile.compile(function, options={"double_backward": True})
+    x = grad(4)
+    y = run(x * 1)
+    y = y[0] if isinstance(y, tuple) else y
+    first, = torch.autograd.grad(y.sum(), x, create_graph=True)
+    assert first.shape == x.shape
+    assert any(reason in why for why in run.stats().fallbacks)
