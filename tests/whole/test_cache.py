@@ -24,7 +24,7 @@ def as_before():
 
 
 def test_the_entry_that_held_is_asked_first():
-    compiled = minicompile.compile(affine)
+    compiled = minicompile.compile(affine, dynamic=False)
     made = {}
     for size in (2, 3, 4):
         compiled(torch.zeros(size))
@@ -40,7 +40,7 @@ def test_the_entry_that_held_is_asked_first():
 
 def test_at_the_limit_one_warning_tells_the_history():
     compiled = minicompile.compile(
-        affine, options={"recompile_limit": 3})
+        affine, options={"recompile_limit": 3}, dynamic=False)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for size in range(2, 9):
@@ -90,7 +90,8 @@ def counted(function):
             runs.append(1)
             return graph(*given)
         return run
-    return minicompile.compile(function, backend=backend), runs
+    return minicompile.compile(function, backend=backend,
+                               dynamic=False), runs
 
 
 def test_force_eager_runs_nothing_compiled():
@@ -237,9 +238,11 @@ def test_code_replaced_after_compile_runs_as_eager():
     assert compiled.stats().fallbacks["code replaced"]
 
 
-def test_many_threads_many_shapes():
+@pytest.mark.parametrize("dynamic, count", [(False, 12), (None, 2)])
+def test_many_threads_many_shapes(dynamic, count):
     compiled = minicompile.compile(
-        affine, options={"recompile_limit": 64}, backend="eager")
+        affine, options={"recompile_limit": 64}, backend="eager",
+        dynamic=dynamic)
     wrong, start = [], threading.Barrier(8)
 
     def work(seed):
@@ -257,8 +260,8 @@ def test_many_threads_many_shapes():
         thread.join()
     assert wrong == []
     stats = compiled.stats()
-    assert (stats.graphs, stats.recompiles) == (12, 11)
-    assert len(compiled.cache.entries) == 12
+    assert (stats.graphs, stats.recompiles) == (count, count - 1)
+    assert len(compiled.cache.entries) == count
 
 
 def test_reset_while_others_call():
