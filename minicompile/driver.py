@@ -85,6 +85,7 @@ class Cache:
         self.name, self.root = name, root or self
         self.code = function.__code__
         self.lock = threading.RLock()
+        self.watch = None  # what explain() has called when an entry holds
         self.clear()
 
     def __deepcopy__(self, memo: dict) -> Cache:
@@ -129,6 +130,8 @@ class Cache:
         for entry in self.entries:
             inputs = entry.check.function(locals, self.function)
             if inputs is not None:
+                if self.root.watch:
+                    self.root.watch(entry, locals, self.function)
                 if self.lock.acquire(blocking=False):
                     self._keep(entry)
                     self.lock.release()
@@ -178,6 +181,7 @@ class Cache:
         self._may_compile(locals)
         traced, lowered = self._made(locals)
         entry = link(traced, lowered, self.goes_on)
+        log.show("guards", str(entry.check))
         self._keep(entry)
         self.made += 1
         entry.check.when_dead(self.forget)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from ..core.guard import Guard
 from ..core.source import Source
 from .conditions import conditions_of
-from .explain import Failure, Question, failures, losses
+from .explain import Failure, Question, costs, failures, losses
 from .held import Names, kept
 from .write import others, write
 
@@ -54,6 +54,10 @@ class Check:
     def alive(self) -> bool:
         """False once an object has died that some guard expects."""
         return bool(self.names.values)
+
+    def costs(self, L: tuple, F: object) -> tuple[float, ...]:
+        """Microseconds of each guard in this call, asked by itself."""
+        return tuple(costs(self.questions, self.names.values, L, F))
 
     def explain(self, L: tuple, F: object) -> list[Failure]:
         """Every guard that does not hold, with its old and new value."""

@@ -9,6 +9,7 @@ PyTorch's counterpart is get_guard_fail_reason in torch/_dynamo/guards.py.
 
 from __future__ import annotations
 
+import timeit
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 
@@ -92,6 +93,18 @@ def holds(question: Question, values: dict[str, object], x: object,
         return bool(eval(question.conditions, values, named))
     except Exception:
         return False
+
+
+def costs(questions: Iterable[Question], values: dict[str, object],
+          L: tuple, F: object) -> Iterator[float]:
+    """Microseconds of each question, with its place read already."""
+    reader = Reader(values, L, F)
+    for question in questions:
+        places = (question.guard.source, *question.others)
+        x, *ys = map(reader.read, places)
+        named = {"x": x} | {f"y{number}": y for number, y in enumerate(ys)}
+        timer = timeit.Timer(question.conditions, globals=values | named)
+        yield min(timer.repeat(repeat=5, number=20)) / 20 * 1e6
 
 
 class Reader:

@@ -16,7 +16,7 @@ from torch import fx
 from .. import fusion
 from ..core.guard import Guard
 from ..core.options import Options, make_options
-from ..driver import Cache, Entry, compile, operations
+from ..driver import NOTHING, Cache, Entry, compile, operations
 from ..pipeline import BACKENDS
 from ..trace import GraphBreak
 from .kernels import Kernel, described
@@ -30,13 +30,15 @@ class Report:
 
     `elements_moved` counts what kernels and operators read and write in
     one forward and backward; `saved_bytes` what is kept in between, the
-    inputs aside.
+    inputs aside. `guard_costs` are microseconds of each guard by itself,
+    None for those of other calls.
     """
 
     name: str
     graphs: tuple[fx.GraphModule, ...]
     graph_breaks: tuple[GraphBreak, ...]
     guards: tuple[Guard, ...]
+    guard_costs: tuple[float | None, ...]
     recompiles: tuple[str, ...]
     kernels: tuple[Kernel, ...]
     externs: tuple[str, ...]
@@ -79,12 +81,31 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
     def explained(*args, **kwargs) -> Report:
         ready = hasattr(function, "cache")
         compiled = function if ready else compile(function, **options)
-        compiled(*args, **kwargs)
-        return report_of(compiled.cache, function)
+        costs = measured(compiled, args, kwargs)
+        return report_of(compiled.cache, function, costs)
     return explained
 
 
-def report_of(cache: Cache, function: Callable) -> Report:
+def measured(compiled: Callable, args: tuple, kwargs: dict
+             ) -> dict[int, tuple[float, ...]]:
+    """What guards cost, by id of each entry that holds in this call."""
+    cache, costs = compiled.cache, {}
+
+    def watch(entry: Entry, L: tuple, F: object) -> None:
+        costs[id(entry)] = entry.check.costs(L, F)
+
+    for each in cache.family():
+        each.first = NOTHING
+    cache.watch = watch
+    try:
+        compiled(*args, **kwargs)
+    finally:
+        cache.watch = None
+    return costs
+
+
+def report_of(cache: Cache, function: Callable,
+              costs: dict[int, tuple[float, ...]]) -> Report:
     """What a compiled function's caches hold, oldest entry first."""
     entries = [entry for each in cache.family()
                for entry in each.entries[::-1]
@@ -97,13 +118,16 @@ def report_of(cache: Cache, function: Callable) -> Report:
         cache.name, tuple(entry.trace.graph for entry in entries),
         tuple(cache.breaks),
         tuple(guard for entry in entries for guard in entry.check.guards),
+        tuple(cost for entry in entries for cost in costs.get(
+            id(entry), [None] * len(entry.check.guards))),
         tuple(cache.stats().reasons),
         tuple(described(schedule, nest, options)
               for schedule in schedules for nest in schedule.kernels),
         tuple(str(call.target) for schedule in schedules
               for call in schedule.externs),
         sum(map(fusion.moved, schedules)), sum(map(saved_bytes, entries)),
-        tuple(views(entry, options, function) for entry in entries))
+        tuple(views(entry, options, function, costs.get(id(entry), ()))
+              for entry in entries))
 
 
 def options_of(cache: Cache) -> Options:

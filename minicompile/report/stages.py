@@ -10,7 +10,7 @@ from __future__ import annotations
 import dis
 import io
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from textwrap import dedent
 
@@ -39,11 +39,11 @@ class View:
     language: str = "python"
 
 
-def views(entry: Entry, options: Options, function: Callable
-          ) -> tuple[View, ...]:
+def views(entry: Entry, options: Options, function: Callable,
+          costs: Sequence[float] = ()) -> tuple[View, ...]:
     """What each stage made of one call, in the order of the pipeline."""
-    made, lowered = [trace_view(entry, function), guards_view(entry)], (
-        entry.lowered)
+    made = [trace_view(entry, function), guards_view(entry, costs)]
+    lowered = entry.lowered
     if lowered.pair is None:
         why = lowered.fallback or "another backend runs the graph"
         return (*made, View("split", why))
@@ -94,15 +94,18 @@ def trace_view(entry: Entry, function: Callable) -> View:
                 f"{code}\n\n\n{text}\n\n\n{entry.trace.finish}")
 
 
-def guards_view(entry: Entry) -> View:
-    """Guards to one check."""
+def guards_view(entry: Entry, costs: Sequence[float]) -> View:
+    """Guards to one check; in full, what each costs by itself."""
     check = entry.check
     lines = dedent(check.source).splitlines()
     first = next((n for n, line in enumerate(lines)
                   if "strides" in line), 0)
     block = cut(dedent("\n".join(lines[first:])), 11)
+    asked = sorted(zip(costs, map(str, check.guards)), reverse=True)
+    table = [f"# {cost:6.2f} us  {guard}" for cost, guard in asked]
     return View("guards", f"{len(check.guards)} guards -> one check of "
-                f"{len(lines)} lines", block, check.source)
+                f"{len(lines)} lines", block,
+                "\n".join([check.source, *table]))
 
 
 def split_view(entry: Entry) -> View:

@@ -98,3 +98,27 @@ def test_the_page_needs_nothing_else(tmp_path):
     assert page.count("<details>") == 7
     assert "&lt;" in page or "&quot;" in page
     assert "aten.mm.default" in page
+
+
+def test_guards_are_listed_with_their_cost():
+    report = explain(bend)(*inputs())
+    assert len(report.guard_costs) == len(report.guards)
+    assert all(0 < cost < 1000 for cost in report.guard_costs)
+    (stages,) = report.stages
+    full = stages[1].full.splitlines()
+    table = [line for line in full if " us  " in line]
+    assert len(table) == len(report.guards)
+    costs = [float(line.split()[1]) for line in table]
+    assert costs == sorted(costs, reverse=True)
+    assert any("x: tensor" in line for line in table)
+
+
+def test_costs_are_of_the_entries_that_hold_in_the_call(capsys):
+    compiled = minicompile.compile(talk, dynamic=False)
+    compiled(torch.zeros(2))
+    report = explain(compiled)(torch.zeros(3))
+    known = [cost for cost in report.guard_costs if cost is not None]
+    assert 0 < len(known) < len(report.guards)
+    assert capsys.readouterr().out == "hello\n" * 2
+    compiled(torch.zeros(2))
+    assert compiled.cache.watch is None

@@ -101,6 +101,22 @@ def test_the_reason_of_a_recompile_is_logged(monkeypatch, caplog):
         and "4" in record.message
 
 
+def test_the_check_is_logged(monkeypatch, caplog):
+    monkeypatch.setenv("MINICOMPILE_LOGS", "guards,recompiles")
+    compiled = minicompile.compile(affine, dynamic=False)
+    with caplog.at_level("INFO", logger="minicompile"):
+        compiled(torch.randn(3))
+        compiled(torch.randn(4))
+        compiled(torch.randn(5))
+    texts = [r.message for r in caplog.records if r.name == "minicompile"]
+    checks = [text for text in texts if "def check(L, F):" in text]
+    assert len(checks) == 3 and all("[guards]" in text for text in checks)
+    assert checks[0].count("strides (1,)") == 1
+    told = [text for text in texts if "[recompiles]" in text]
+    assert ["entry 0" in t for t in told] == [True, True, False]
+    assert "was 4, is 5" in told[1] and "was 3, is 5" in told[2]
+
+
 def test_the_limit_of_recompiles(monkeypatch):
     options = {"recompile_limit": 2}
     compiled = minicompile.compile(affine, options=options)
