@@ -127,10 +127,9 @@ class Recorder:
         fx_kwargs = {k: self.argument(a, tensors)
                      for k, a in kwargs.items()}
         versions = [version(t) for t in tensors]
-        shapes = [t.shape for t in tensors]
+        if kwargs.get("out") is not None:
+            self._check_out(target, function, args, **kwargs)
         result = self.compute(target, function, args, kwargs)
-        if "out" in kwargs and shapes != [t.shape for t in tensors]:
-            raise unsupported("effect", "out= of another shape")
         changed = [t for t, old in zip(tensors, versions)
                    if version(t) != old] or unseen_writes(target, args)
         self.written.update(map(storage, changed))
@@ -155,6 +154,12 @@ class Recorder:
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             raise unsupported("exception", what) from error
+
+    def _check_out(self, target, function, args, *, out, **kwargs) -> None:
+        """Refuse an `out=` that eager would resize, cast to, or refuse."""
+        found = self.compute(target, function, args, kwargs)
+        if _kinds(found) != _kinds(out):
+            raise unsupported("effect", "out= of another shape or dtype")
 
     def argument(self, value, tensors: list):
         """`value` as a node's argument; its tensors join `tensors`."""
@@ -300,6 +305,12 @@ def _written_lists(name: str) -> frozenset[int]:
         place for overload in packet.overloads() for place, argument
         in enumerate(getattr(packet, overload)._schema.arguments)
         if argument.is_write and "List" in str(argument.type))
+
+
+def _kinds(value) -> list:
+    """Shapes and dtypes of a tensor, or of several."""
+    several = value if isinstance(value, (tuple, list)) else [value]
+    return [(part.shape, part.dtype) for part in several]
 
 
 def version(tensor: torch.Tensor) -> int:

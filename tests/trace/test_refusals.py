@@ -46,6 +46,17 @@ def branch(x):
     return -x
 
 
+@refused("effect")
+def out_of_another_shape(x):
+    return torch.add(x, 1, out=x[:1].clone())  # here
+
+
+@refused("effect")
+def out_of_another_dtype(x):
+    return torch.complex(x, x, out=torch.zeros(  # here
+        3, dtype=torch.complex128))
+
+
 @refused("data-dependent")
 def item(x):
     return x * x[0].item()  # here
