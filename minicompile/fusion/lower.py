@@ -36,7 +36,7 @@ from ..core.loops import (
 from ..core.where import where_of
 from .cut import cut, parts_of
 from .nests import coefficients, pointwise_loop, reduction_loop
-from .rules import rule_of, tensors_of
+from .rules import DTYPES, rule_of, tensors_of
 from .site import Site
 from .uses import Uses, made_by, reads_of
 from .values import DEAR, Value, axes, load, moved_to, sizes_of, touched
@@ -202,12 +202,30 @@ class Lowering:
         """The value written to a buffer with these strides."""
         buffer = Buffer(self.fresh(node, suffix), value.shape, stride,
                         value.dtype, value.device)
+        if value.dtype not in DTYPES:
+            return self.copied(node, value, buffer)
         shape = tuple(index(1) if step == 0 else size for size, step in
                       zip(value.shape, stride, strict=True))
         once = moved_to(value, shape, lambda point: point)
         self.steps.append(pointwise_loop(
             replace(buffer, shape=shape), once, where=where_of(node),
             origin=" ".join(value.origins)))
+        return load(buffer)
+
+    def copied(self, node: fx.Node, value: Value, buffer: Buffer) -> Value:
+        """`buffer`, filled by ATen: loops do not know the dtype."""
+        steps = coefficients(value.element.index)
+        found = strided(value, tuple(steps.get(axis, index(0))
+                                     for axis in axes(value.shape)))
+        empty = replace(buffer, name=self.fresh(node, "empty"))
+        aten, where = torch.ops.aten, where_of(node)
+        self.steps += [
+            Extern(aten.empty_strided.default,
+                   (buffer.shape, buffer.stride),
+                   {"dtype": value.dtype, "device": value.device},
+                   (empty,), where),
+            Extern(aten.copy.default, (strided(load(empty), empty.stride),
+                                       found), {}, (buffer,), where)]
         return load(buffer)
 
     def reduce(self, node: fx.Node, kind: str, value: Value,

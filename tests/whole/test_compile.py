@@ -332,3 +332,9 @@ def test_without_a_compiler_the_graph_runs_eager(tmp_path):
              "MINICOMPILE_CACHE_DIR": str(tmp_path / "cache")}, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "install" in ran.stdout and ran.stdout.count("g++") >= 1
+
+
+def test_complex_numbers_that_loops_do_not_know():
+    """An inverse transform ends in a view of what nobody else is given."""
+    x = torch.randn(3, 4, requires_grad=True)
+    assert_same(lambda x: torch.fft.ifft(x * 2, dim=0), x)
