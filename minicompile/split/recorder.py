@@ -131,7 +131,8 @@ class Recorder(TorchDispatchMode):
         name = f"_constant{len(self.constants)}"
         self.constants[name] = tensor
         node = self.node("get_attr", name)
-        node.meta["val"] = self.fake_mode.from_tensor(tensor)
+        node.meta["val"] = self.fake_mode.from_tensor(
+            tensor, static_shapes=True)
         self.nodes[id(tensor)] = node
         return node
 

@@ -338,3 +338,8 @@ def test_complex_numbers_that_loops_do_not_know():
     """An inverse transform ends in a view of what nobody else is given."""
     x = torch.randn(3, 4, requires_grad=True)
     assert_same(lambda x: torch.fft.ifft(x * 2, dim=0), x)
+
+
+def test_indices_written_down_in_the_program():
+    x = torch.randn(5, 4, requires_grad=True)
+    assert_same(lambda x: x[:, [0, 2, 2]] * 2, x)
