@@ -99,15 +99,24 @@ def _attempt(tracer: Tracer, locals: tuple,
         try:
             return _finished(tracer, _run(tracer, locals))
         except Stopped as stopped:
-            if len(waiting(stopped, Frame.run.__code__)) < len(
-                    stopped.frames):
-                raise unsupported("code", "something in between") from None
-            return _traced(tracer, Break(tracer, stopped.frames),
-                           (GraphBreak.of(why),))
+            return _stopped(tracer, stopped, why)
         except Exception as error:
             refusal = _refusal(error)
             refusal.stops = stops(error, Frame.run.__code__)
             raise refusal from getattr(error, "exception", None)
+
+
+def _stopped(tracer: Tracer, stopped: Stopped, why: Unsupported) -> Trace:
+    """The trace up to a moment, if all its frames can be left waiting."""
+    frames = stopped.frames
+    if len(waiting(stopped, Frame.run.__code__)) < len(frames):
+        raise unsupported("code", "something in between") from None
+    try:
+        return _traced(tracer, Break(tracer, frames), (GraphBreak.of(why),))
+    except Unsupported:
+        raise
+    except Exception as error:
+        raise internal(error) from error
 
 
 def _refusal(error: Exception) -> Unsupported:
@@ -148,6 +157,7 @@ def _traced(tracer: Tracer, end: End | Break, breaks=()) -> Trace:
     finish = end.text()
     recorder.graph.output(tuple(map(recorder.node, end.rebuild.outputs)))
     _keep_apart(tracer)
+    tracer.no_generator_waits(end.rebuild.names)
     graph = fx.GraphModule(recorder.modules, recorder.graph)
     return Trace(graph, tuple(n.meta["val"] for n, _ in recorder.placed),
                  tuple(source for _, source in recorder.placed),

@@ -16,7 +16,7 @@ from .bytecode import SEND_KEEPS
 from .chain import passes_on
 from .opcodes import LOAD_DEREF
 from .reasons import Raised
-from .stand_ins import NULL, Generator, Handled
+from .stand_ins import NULL, Handled
 
 #: What an opcode returns to leave the frame: (how, value).
 RETURN, YIELD = "return", "yield"
@@ -176,6 +176,12 @@ def STORE_NAME(frame, name):
     frame.space[name] = frame.stack.pop()
 
 
+def DELETE_NAME(frame, name):
+    if name not in frame.space:
+        raise Raised(NameError(f"name {name!r} is not defined"))
+    del frame.space[name]
+
+
 def LOAD_CLASSDEREF(frame, name):
     if name in frame.space:
         frame.stack.append(frame.space[name])
@@ -256,7 +262,7 @@ def RAISE_VARARGS(frame, count):
 
 
 def RETURN_GENERATOR(frame, _):
-    return RETURN, Generator(frame)
+    return RETURN, frame.tracer.generator(frame)
 
 
 def YIELD_VALUE(frame, _):

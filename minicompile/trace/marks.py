@@ -54,7 +54,7 @@ def refuse_disabled(function: Callable) -> None:
 
 def uncompiled(function: Callable) -> Callable | None:
     """What was compiled, by us or by torch.compile, to make `function`."""
-    if function.__globals__["__name__"] == "torch._compile" and (
+    if function.__globals__.get("__name__") == "torch._compile" and (
             function.__module__.startswith("torch.optim")):
         return function.__wrapped__  # kept from Dynamo, not from us
     return vars(function).get("_torchdynamo_orig_callable")

@@ -94,6 +94,12 @@ def STORE_GLOBAL(frame, name):
                   frame.stack.pop())
 
 
+def DELETE_GLOBAL(frame, name):
+    outside = frame.tracer.outside
+    frame.tracer.load_global(frame.globals, name)
+    outside.write(outside.globals(frame.globals), name, ABSENT)
+
+
 def MAKE_CELL(frame, name):
     cell = frame.tracer.own(types.CellType())
     if name in frame.names:

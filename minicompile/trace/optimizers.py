@@ -31,7 +31,7 @@ def _group(tracer, *args):
 @rule_by_name("torch._dynamo.decorators", "graph_break")
 def _graph_break(tracer, msg: str = ""):
     """Theirs is ours; an optimizer's own keep Dynamo's graphs apart."""
-    if tracer.frames[-1].globals["__name__"] != "torch.optim.optimizer":
+    if tracer.frames[-1].globals.get("__name__") != "torch.optim.optimizer":
         raise unsupported("asked", msg or "graph_break()")
 
 

@@ -159,6 +159,9 @@ class Outside:
         if kind in CONSTANTS:
             self.guard(source, "equal", real)
             return real
+        if isinstance(real, BOUND) and not isinstance(
+                real.__self__, (types.ModuleType, type, type(None))):
+            return self._bound(real, source)
         if isinstance(real, IDENTITIES):
             if not trusted:
                 self.guard(source, "is", real)
@@ -224,6 +227,16 @@ class Outside:
         function = self.admit(real.__func__, Attribute(source, "__func__"))
         owner = self.admit(real.__self__, Attribute(source, "__self__"))
         return types.MethodType(function, owner)
+
+    def _bound(self, real, source: Source):
+        """A method written in C: its object read, and bound again."""
+        self.guard(source, "type", type(real))
+        self.guard(Attribute(source, "__name__"), "equal", real.__name__)
+        owner = self.admit(real.__self__, Attribute(source, "__self__"))
+        method = getattr(owner, real.__name__, None)
+        if not isinstance(method, BOUND):
+            raise unsupported("attribute", f"{source}, bound to an object,")
+        return method
 
     def _remember(self, real, value, source: Source):
         """`value`, from now on what stands for `real`."""

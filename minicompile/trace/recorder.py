@@ -149,7 +149,7 @@ class Recorder:
         except DATA_DEPENDENT as error:
             name = getattr(target, "__name__", target)
             raise unsupported("data-dependent", name) from error
-        except Unsupported:
+        except (Unsupported, RecursionError):
             raise
         except Exception as error:
             what = f"{type(error).__name__}: {error}"

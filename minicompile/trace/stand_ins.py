@@ -99,6 +99,13 @@ class Generator:
             raise error from None
         return self._go_on()
 
+    def in_a_try(self) -> bool:
+        """Whether its own code would see that it is closed."""
+        program = self.frame.program
+        row = program.handler(self.frame.offset())
+        return not self.done and row is not None and (
+            program.instructions[row.target].name != "STOPITERATION_ERROR")
+
     def close(self):
         """Run what is left to clean up; nothing more is yielded."""
         if not self.done:

@@ -25,7 +25,7 @@ from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
 from .rules import COMPARISONS, DUNDERS, INPLACE
 from .sizes import SYMBOLIC, settled
-from .stand_ins import STAND_INS, Iteration
+from .stand_ins import STAND_INS, Generator, Iteration
 from .switches import current_state
 
 
@@ -43,6 +43,7 @@ class Tracer:
         self.made: dict[int, object] = {}
         self.handling: BaseException | None = None
         self.autocasts: list[tuple] = []
+        self.generators: list[tuple] = []
         self.outside.guard(None, "state", self.state)
 
     def tick(self) -> int:
@@ -78,6 +79,23 @@ class Tracer:
             return None
         method, _ = attributes.lookup(type(value), name)
         return method if type(method) is types.FunctionType else None
+
+    # Generators
+
+    def generator(self, frame) -> Generator:
+        """The generator of a frame that begins to be one."""
+        self.generators.append((Generator(frame), self.where()))
+        return self.generators[-1][0]
+
+    def no_generator_waits(self, held) -> None:
+        """Refuse one that nobody holds, waiting in a `try` of its own.
+
+        Python would raise GeneratorExit there, and run its `finally`.
+        """
+        for made, where in self.generators:
+            if id(made) not in held and made.in_a_try():
+                raise unsupported(
+                    "effect", "a generator left half-run").at(where)
 
     # Calls
 
