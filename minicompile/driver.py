@@ -99,7 +99,8 @@ class Cache:
         self.refused: set[tuple[type, ...]] = set()
         self.continuations: dict[types.FunctionType, Callable] = {}
         static = self.settings.backend in ("split", "fused")
-        self.history = History(False if static else self.settings.dynamic)
+        self.history = History(False if static else self.settings.dynamic,
+                               floats=self.settings.backend == "eager")
         if self.root is self:
             self._stats, self.breaks = Stats(), []
 

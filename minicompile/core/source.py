@@ -83,6 +83,19 @@ class Constant(Source):
 
 
 @dataclass(frozen=True)
+class Computed(Source):
+    """A number that Python computes of others: an expression of them."""
+
+    text: str
+
+    def code(self) -> str:
+        return self.text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
 class Attribute(Source):
     """`base.name`."""
 

@@ -9,6 +9,8 @@ torch/_dynamo/variables/builder.py.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 from torch.fx.experimental.symbolic_shapes import (
@@ -28,8 +30,8 @@ class History:
     `turned` has what became a symbol and was not told yet.
     """
 
-    def __init__(self, dynamic: bool | None = False):
-        self.dynamic = dynamic
+    def __init__(self, dynamic: bool | None = False, floats: bool = True):
+        self.dynamic, self.floats = dynamic, floats
         self.seen: dict[tuple[str, Source], tuple] = {}
         self.turned: list[str] = []
 
@@ -53,8 +55,15 @@ class History:
         told, self.turned = self.turned, []
         return told
 
-    def number(self, value: int, source: Source) -> bool:
-        """Whether a number that was given is a symbol."""
+    def number(self, value: int | float, source: Source) -> bool:
+        """Whether a number that was given is a symbol.
+
+        Floats that are not like others are constants, and so is 0.0,
+        which is equal to -0.0.
+        """
+        if type(value) is float and not (
+                self.floats and value and math.isfinite(value)):
+            return False
         if self.dynamic is not None:
             return self.dynamic
         return self.varying("`{1}`", source, (value,))[0]

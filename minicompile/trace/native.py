@@ -20,7 +20,13 @@ from .optimizers import foreach, scaled
 from .outside import ABSENT, CONSTANTS, IDENTITIES, trusted
 from .reasons import Raised, unsupported
 from .recorder import storage
-from .rules import HARMLESS, SAFE_OWNERS, apply, method_rule
+from .rules import (
+    HARMLESS,
+    SAFE_OWNERS,
+    apply,
+    method_rule,
+    number_type,
+)
 from .sizes import FORMS, SYMBOLIC
 from .stand_ins import Callback
 
@@ -180,7 +186,8 @@ def natively(tracer, function, args, kwargs):
     """Run a harmless C function; its callbacks are interpreted."""
     name = getattr(function, "__name__", "")
     if function in FORMS and not kwargs and any(
-            isinstance(a, SYMBOLIC) for a in args):
+            isinstance(a, SYMBOLIC) for a in args) and (
+            len({*map(number_type, args)}) == 1):
         form = functools.partial(tracer.native, FORMS[function])
         return functools.reduce(lambda a, b: form((a, b)), args) if (
             len(args) > 1) else form(args)

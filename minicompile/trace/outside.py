@@ -153,8 +153,8 @@ class Outside:
     def admit(self, real, source: Source, trusted: bool = False):
         """The value used for `real`, guarded by what that tells."""
         kind = type(real)
-        if kind is int and self.is_symbol(real, source):
-            self.guard(source, "type", int)
+        if kind in (int, float) and self.is_symbol(real, source):
+            self.guard(source, "type", kind)
             return self.recorder.sizes.number(real, source)
         if kind in CONSTANTS:
             self.guard(source, "equal", real)
@@ -176,8 +176,8 @@ class Outside:
         self.kept.append(real)
         return self._first(real, kind, source)
 
-    def is_symbol(self, real: int, source: Source) -> bool:
-        """Whether an int, which no module or global holds, may vary."""
+    def is_symbol(self, real: int | float, source: Source) -> bool:
+        """Whether a number, which no module or global holds, may vary."""
         root = next(each for each in chain(source) if each.base is None)
         return isinstance(root, (Local, Function)) and not (
             self.modules & {*chain(source)}) and (

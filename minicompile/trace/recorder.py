@@ -91,14 +91,19 @@ class Recorder:
         return fake
 
     def size(self, symbol: Symbol, value, source: Source) -> None:
-        """A new symbol, as an input."""
-        self.numbers[symbol] = self.place(str(symbol), value, source)
+        """A new symbol, as an input; a float's only once it is used."""
+        def placed():
+            return self.place(str(symbol), value, source)
+        self.numbers[symbol] = placed if type(
+            value) is torch.SymFloat else placed()
 
     def number(self, value) -> fx.Node | int | float:
         """The node that computes a symbolic number, or the number."""
         expr = value.node.expr
         if expr.is_number:
             return settled(value)
+        if expr.is_Symbol:
+            return self.symbol(expr)
         if expr not in self.numbers:
             symbols = {symbol: self.symbol(symbol)
                        for symbol in expr.free_symbols}
@@ -108,6 +113,8 @@ class Recorder:
 
     def symbol(self, symbol: Symbol) -> fx.Node:
         """The node of a symbol."""
+        if callable(self.numbers[symbol]):
+            self.numbers[symbol] = self.numbers[symbol]()
         return self.numbers[symbol]
 
     def function(self, target, args, kwargs):

@@ -28,10 +28,11 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from ..core.errors import ConstraintViolation
 from ..core.guard import Guard, Relation
-from ..core.source import Size, Source
+from ..core.source import Computed, Size, Source
 from ..core.where import Where
 from .history import History, limits, marked
 
@@ -115,7 +116,7 @@ class Sizes:
         self.env: ShapeEnv = fake_mode.shape_env
         self.history, self.place = history, place
         self.symbols: dict[Symbol, Source] = {}
-        self.numbers: dict[Source, torch.SymInt] = {}
+        self.numbers: dict[Source, torch.SymInt | torch.SymFloat] = {}
         self.equal: list[tuple[Source, Expr, Where | None]] = []
         self.ranges: list[Relation] = []
         self.marked: list[tuple[object, int, Source]] = []
@@ -146,16 +147,36 @@ class Sizes:
                     self.bind(value, Size(source, read, dim, str(value)))
         return fake
 
-    def number(self, value: int, source: Source) -> torch.SymInt:
-        """The symbol of an int from outside."""
+    def number(self, value: int | float, source: Source):
+        """The symbol of a number from outside."""
         if source not in self.numbers:
-            size = self.env.create_unspecified_symint_and_symbol(
+            made = self.env.create_unspecified_symbol(
                 value, Place(source), DimDynamic.DYNAMIC)
-            self.bind(size, source)
-            self.numbers[source] = size
+            if type(value) is int:
+                made = self.env.create_symintnode(made, hint=value)
+            else:
+                made = self.env.create_symfloatnode(made, hint=value)
+                self.ranges.append(
+                    Relation("{0} and math.isfinite({0})", (source,)))
+            self.bind(made, source)
+            self.numbers[source] = made
         return self.numbers[source]
 
-    def bind(self, value: torch.SymInt, source: Source) -> None:
+    def step(self, value):
+        """A float made of floats, as a symbol: no step may be merged.
+
+        What is equal in arithmetic may differ in its last bit.
+        """
+        expr = value.node.expr
+        if expr.is_Symbol or not any(symbol_is_type(s, SymT.FLOAT)
+                                     for s in expr.free_symbols):
+            return value
+        if not value.node.hint or not math.isfinite(value.node.hint):
+            return settled(value)
+        return self.number(value.node.hint, Computed(self.text(value)))
+
+    def bind(self, value: torch.SymInt | torch.SymFloat, source: Source
+             ) -> None:
         """Say that `value` is read at `source`: a new symbol, or known."""
         expr = value.node.expr
         if expr.is_Symbol and expr not in self.symbols:

@@ -114,6 +114,8 @@ class Tracer:
         """Run a harmless C function; its exception is the program's."""
         try:
             result = function(*args, **(kwargs or {}))
+            if type(result) is torch.SymFloat:
+                return self.recorder.sizes.step(result)
             return bool(result) if type(result) is torch.SymBool else result
         except Raised:
             raise

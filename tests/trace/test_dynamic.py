@@ -195,6 +195,55 @@ def test_another_type_is_another_graph(other):
     compiles(typed, calls)
 
 
+# Floats
+
+
+def stretched(x, p):
+    y = x * p + (1 - p) * 0.5
+    return y / (p * 3), p, (p * 0.1) * 3, p - 0.1 + 0.1, -p, p ** 2
+
+
+def decided(x, p):
+    return x * 2 if p > 0.5 else x * p
+
+
+def passed_on(x, p):
+    return nn.functional.leaky_relu(x, p), torch.full((3,), p), x.add(
+        x, alpha=p)
+
+
+def mixed(x, p):
+    return x * (p * x.shape[0]), max(p, 0.25), min(p, 0.5), abs(p), round(
+        p, 2), int(p * 100), p == 0.25
+
+
+def spoken(x, p):
+    return x + 1, f"{p:.3f}", str(p), {p: x + 2}
+
+
+@pytest.mark.parametrize("program", [stretched, decided, passed_on, mixed])
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_floats(program, dynamic):
+    calls = [(torch.randn(3), p) for p in (0.3, 0.7, 0.123456789, 0.9)]
+    ours = minicompile.compile(program, backend="eager", dynamic=dynamic)
+    for args in calls:
+        close(ours(*args), program(*args))
+    assert not ours.stats().fallbacks
+    assert ours.stats().graphs <= theirs(program, calls, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("program", [stretched, decided, mixed, spoken])
+@pytest.mark.parametrize("odd", [0.0, -0.0, 1.0, -1e100, 1e-320, math.inf,
+                                 -math.inf, math.nan, 2, True])
+def test_odd_floats(program, odd):
+    if program is mixed and not math.isfinite(odd):
+        pytest.skip("int() of it raises")
+    ours = minicompile.compile(program, backend="eager")
+    for p in (0.3, odd, 0.6, odd, 0.7, -0.7):
+        x = torch.tensor([1.0, -2.0, 0.0])
+        close(ours(x, p), program(x, p))
+
+
 def test_ints_of_modules_and_globals_are_constants():
     class Scale(nn.Module):
         def __init__(self):
@@ -374,7 +423,7 @@ def test_marks_inside():
 def test_continuations_get_ints():
     def broken(x):
         n = x.sum().item()
-        return torch.zeros(n) + n
+        return torch.zeros(int(n)) + n
 
     compiled = minicompile.compile(broken, backend="eager")
     for n in (3, 4, 5, 6, 7, 8):
