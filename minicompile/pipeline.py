@@ -16,6 +16,7 @@ from torch import fx
 
 from . import budget, emit, fusion, replay, split
 from .core import log
+from .core.branches import Branches
 from .core.errors import BackendError, CompilerMissing
 from .core.loops import Schedule
 from .core.options import Options, make_options
@@ -83,6 +84,7 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
     schedules, programs = {}, {}
     try:
         for name, half in lowered.pair.halves().items():
+            compile_branches(half, options)
             schedules[name] = fusion.fuse(half, lowered.pair.dying)
             log.show("fusion", str(schedules[name]))
             programs[name] = emit.emit(schedules[name], options)
@@ -91,7 +93,8 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
         log.warn_once(f"minicompile does not fuse: {missing}")
         return replace(lowered, schedules=schedules, fallback=str(missing))
     runs, region = {n: p.run for n, p in programs.items()}, None
-    if options.cudagraphs:
+    if options.cudagraphs and not any(map(
+            choices, lowered.pair.halves().values())):
         static = [k for k, given in enumerate(inputs)
                   if isinstance(given, torch.nn.Parameter)]
         region = replay.record(runs, schedules,
@@ -101,6 +104,24 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
                               twice=options.double_backward)
     return replace(lowered, call=call, schedules=schedules,
                    programs=programs, region=region)
+
+
+def choices(graph: fx.GraphModule) -> list[fx.Node]:
+    """The nodes that choose between graphs, which no recording can."""
+    return [node for node in graph.graph.nodes
+            if isinstance(node.target, Branches)]
+
+
+def compile_branches(graph: fx.GraphModule, options: Options) -> None:
+    """Let the branches in a graph run as programs of their own."""
+    def compiled(branch: fx.GraphModule) -> Boxed:
+        compile_branches(branch, options)
+        program = emit.emit(fusion.fuse(branch), options)
+        log.show("output_code", program.source)
+        return program.run
+
+    for node in choices(graph):
+        node.target = node.target.compiled(compiled)
 
 
 def interpret(half: fx.GraphModule) -> Boxed:

@@ -117,8 +117,12 @@ def first(x):
     return second(x * 3) * 4
 
 
-EXAMPLES = (ask_a_value, take_a_number, count_by_values, print_a_line,
-            leave_for_numpy, read_the_clock, seed_again, ask_for_a_break,
-            call_left_alone, fail_midway, take_a_sparse,
-            set_a_global_tensor, read_a_version, differentiate,
-            look_at_locals, without_end)
+def choose_between_shapes(x):
+    return torch.cond(x.sum() > 0, lambda v: v[:1] * 2, torch.sum, (x,))
+
+
+EXAMPLES = (choose_between_shapes, ask_a_value, take_a_number,
+            count_by_values, print_a_line, leave_for_numpy,
+            read_the_clock, seed_again, ask_for_a_break, call_left_alone,
+            fail_midway, take_a_sparse, set_a_global_tensor,
+            read_a_version, differentiate, look_at_locals, without_end)

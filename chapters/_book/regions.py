@@ -27,3 +27,8 @@ def step(model, optimizer, x):
     loss.backward()
     optimizer.step()
     return loss
+
+
+def rise_or_fall(x):
+    y = x * 2
+    return torch.cond(x.sum() > 0, lambda v: (v * y).sin(), torch.exp, (x,))

@@ -16,6 +16,7 @@ from math import prod
 import torch
 from torch import fx
 
+from .branches import Branches
 from .graph import nbytes, tensors_of, value
 
 aten = torch.ops.aten
@@ -198,13 +199,14 @@ def aliases_first(op: object) -> bool:
 def is_free(node: fx.Node) -> bool:
     """Whether the node moves nothing: inputs, views, one of several."""
     return node.op != "call_function" or not isinstance(
-        node.target, torch._ops.OpOverload) or aliases_first(node.target)
+        node.target, (torch._ops.OpOverload, Branches)) or (
+            aliases_first(node.target))
 
 
 def known(node: fx.Node) -> bool:
     """Whether some table says what the node costs."""
     return (is_loop(node) or node.target in COPYING
-            or node.target.overloadpacket in FLOPS)
+            or getattr(node.target, "overloadpacket", None) in FLOPS)
 
 
 def is_loop(node: fx.Node) -> bool:

@@ -19,14 +19,20 @@ from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
+from ..core.branches import cond
 from ..core.errors import BackendError
 from ..core.where import Where, where_of
+from .branches import conditional
 from .inputs import Input, current
 from .joint import Joint, Mutation
 from .recorder import Recorder, recording
 from .results import describe
 from .simplify import simplify
 from .watch import Watch
+
+
+#: Ours, and what Dynamo records.
+CHOICES = {cond, torch.ops.higher_order.cond}
 
 
 def record(graph: fx.GraphModule, example_inputs,
@@ -100,7 +106,9 @@ def play(graph: fx.GraphModule, recorder: Recorder, given: list) -> tuple:
                 returned = args[0]
             case _:
                 with refusing(f"{node.format_node()}", line):
-                    values[node] = call(graph, node, args, kwargs)
+                    values[node] = conditional(recorder, record, *args) if (
+                        node.target in CHOICES) else (
+                            call(graph, node, args, kwargs))
     many = isinstance(returned, (tuple, list))
     return tuple(returned) if many else (returned,)
 

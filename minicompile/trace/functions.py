@@ -121,11 +121,11 @@ def _backward(tracer, backward, ctx: Context, args, made, saved: list):
     if not ctx.materialize_grads and len(flows) > 1:
         raise unsupported("gradient", "a backward that may be given None")
     ctx.saved_tensors = ctx.to_save
-    before = _state(tracer, ctx)
+    before = state(tracer, vars(ctx))
     with recording(tracer, [*saved, *flows]) as inner, (
             torch._C._DisableAutocast()):
         found = list(several(tracer.call(backward, (ctx, *tangents))))
-        if before != _state(tracer, ctx):
+        if before != state(tracer, vars(ctx)):
             raise unsupported("effect", "a backward")
         found += [None] * (len(args) - len(found))
         wrong = [each for each, arg in zip(found, args)
@@ -138,11 +138,11 @@ def _backward(tracer, backward, ctx: Context, args, made, saved: list):
 
 
 @contextmanager
-def recording(tracer, tensors):
-    """What is traced inside goes to a graph of its own, without grad."""
+def recording(tracer, tensors, grad_enabled: bool = False):
+    """What is traced inside goes to a graph of its own."""
     outer, grad = tracer.recorder, torch.is_grad_enabled()
     tracer.recorder = inner = Inner(outer, tensors)
-    torch._C._set_grad_enabled(False)
+    torch._C._set_grad_enabled(grad_enabled)
     try:
         yield inner
     finally:
@@ -150,10 +150,10 @@ def recording(tracer, tensors):
         torch._C._set_grad_enabled(grad)
 
 
-def _state(tracer, ctx: Context) -> list:
-    """All that a backward, run later, must not have changed by now."""
+def state(tracer, own: dict) -> list:
+    """All that code which runs later must not have changed by now."""
     outside, seen = tracer.outside, []
-    waiting = [vars(ctx), *(o.written for o in outside.overlays.values()),
+    waiting = [own, *(o.written for o in outside.overlays.values()),
                *(copy.now for copy in outside.copies)]
     for each in waiting:
         parts = each.items() if isinstance(each, dict) else enumerate(each)

@@ -62,6 +62,10 @@ REASONS = {
     "recursion": (
         "calls are nested deeper than {what}",
         "write the recursion as a loop"),
+    "branch": (
+        "a branch of torch.cond {what}, which no graph can choose between",
+        "let both branches return new tensors that look alike, and write "
+        "to nothing"),
     "gradient": (
         "{what} runs autograd inside the compiled function",
         "call it outside, on the result"),

@@ -1,0 +1,165 @@
+"""torch.cond in the joint graph: one call forward, one call backward.
+
+In: a predicate, two torch-level graphs and their operands, while the
+graph around them is recorded. Out: functional results. Each branch is
+recorded as a joint graph of its own. Its backward starts from operands
+and tangents and recomputes what it needs, so that both branches keep the
+same. PyTorch's is torch/_higher_order_ops/cond.py:CondAutogradOp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+
+import torch
+from torch import fx
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.overrides import _pop_mode_temporarily as without_watch
+from torch.utils._python_dispatch import (
+    _pop_mode_temporarily as without_recorder)
+
+from ..core.branches import Branches
+from ..core.errors import BackendError
+from ..core.graph import value
+from .inputs import current
+from .joint import Joint, Result, is_random
+from .partition import backward_nodes, halves
+from .recorder import Recorder
+
+
+def conditional(recorder: Recorder, record: Callable, pred, true, false,
+                operands) -> tuple:
+    """The results of a cond, its calls recorded; `record` as in chapter 3.
+    """
+    with paused():
+        fakes = [current(each).detach().requires_grad_(each.requires_grad)
+                 for each in operands]
+        joints = [checked(record(graph, fakes)) for graph in (true, false)]
+        call = Call(recorder, joints, [f.requires_grad for f in fakes])
+    if not torch.is_grad_enabled() or not any(call.wanted):
+        return call.forward(pred, *operands)
+    return Differentiable.apply(call, pred, *operands)
+
+
+@contextmanager
+def paused():
+    """Nothing run inside is written down."""
+    torch._disable_functionalization()
+    try:
+        with without_watch(), without_recorder():
+            yield
+    finally:
+        torch._enable_functionalization(reapply_views=True)
+
+
+def checked(joint: Joint) -> Joint:
+    """The joint graph of a branch, if it can be one side of a choice."""
+    if joint.mutations or any(result != Result("fresh", k) for k, result
+                              in enumerate(joint.results)):
+        raise BackendError("a branch of cond returns no new tensor")
+    if joint.training and any(map(is_random, joint.early)):
+        raise BackendError("a branch of cond draws random numbers, and its "
+                           "backward would draw them again")
+    return joint
+
+
+class Call:
+    """The two calls of a cond, and fake tensors like their results."""
+
+    def __init__(self, recorder: Recorder, joints: list[Joint], wanted):
+        self.recorder, self.wanted = recorder, wanted
+        self.results = [value(node) for node in joints[0].outputs]
+        self.leaves = [k for k, wants in enumerate(wanted) if wants]
+        self.flows = {k: torch.empty_like(like).stride()
+                      for k, like in enumerate(self.results)
+                      if like.is_floating_point() or like.is_complex()}
+        self.gradients = [value(joints[0].primals[k]) for k in self.leaves]
+        self.ahead = choice([halves(joint, joint.primals, joint.outputs)[0]
+                             for joint in joints])
+        self.back = choice([backward_of(joint, self.leaves, self.flows)
+                            for joint in joints])
+
+    def forward(self, pred, *operands) -> tuple:
+        """The results, from one node."""
+        return self.perform(self.ahead, self.results, list(map(
+            current, (pred, *operands))))
+
+    def backward(self, pred, operands, tangents) -> list:
+        """A gradient or None for each operand, from one node."""
+        given = list(map(current, (pred, *operands)))
+        torch._disable_functionalization()
+        try:
+            given += [self.recorder.restride(current(tangents[k]), stride)
+                      for k, stride in self.flows.items()]
+        finally:
+            torch._enable_functionalization(reapply_views=True)
+        found = iter(self.perform(self.back, self.gradients, given))
+        return [next(found) if wants else None for wants in self.wanted]
+
+    def perform(self, branches: Branches, like: list, given: list) -> tuple:
+        """Write down a call whose results look like these."""
+        node = self.recorder.node("call_function", branches, tuple(
+            self.recorder.argument(given)))
+        self.recorder.bind(node, tuple(like))
+        return tuple(map(torch._to_functional_tensor, like))
+
+
+class Differentiable(torch.autograd.Function):
+    """The forward call, with the backward call as its backward."""
+
+    @staticmethod
+    def forward(ctx, call: Call, pred, *operands):
+        ctx.call = call
+        ctx.save_for_backward(pred, *operands)
+        return call.forward(pred, *operands)
+
+    @staticmethod
+    def backward(ctx, *tangents):
+        pred, *operands = ctx.saved_tensors
+        return None, None, *ctx.call.backward(pred, operands, tangents)
+
+
+def choice(graphs: list[fx.GraphModule]) -> Branches:
+    """The choice between two graphs, run operator by operator."""
+    runs = tuple(lambda given, graph=graph: graph(*given)
+                 for graph in graphs)
+    return Branches(tuple(graphs), runs)
+
+
+def backward_of(joint: Joint, leaves: list[int],
+                flows: Iterable[int]) -> fx.GraphModule:
+    """The gradients of `leaves` from operands and tangents alone.
+
+    There is a tangent for each of the outputs `flows`, and zeros where no
+    gradient reaches: both branches look alike.
+    """
+    graph, copies = fx.Graph(), {}
+    for node in joint.primals:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta = node.meta
+    tangents = dict(zip(joint.tangents, joint.tangent_nodes))
+    for k in flows:
+        node = graph.placeholder(f"tangents_{k + 1}")
+        node.meta["val"] = torch.empty_like(value(joint.outputs[k]))
+        if k in tangents:
+            copies[tangents[k]] = node
+    for node in backward_nodes(joint, set(joint.primals)):
+        if node not in copies:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    found = dict(zip(joint.gradients, joint.grads))
+    graph.output(tuple(
+        zeros(graph, joint.primals[k]) if found.get(k) is None
+        else copies[found[k]] for k in leaves))
+    return _LazyGraphModule(joint.graph, graph)
+
+
+def zeros(graph: fx.Graph, like: fx.Node) -> fx.Node:
+    """A node that makes zeros for an operand that gets no gradient."""
+    fake = value(like)
+    node = graph.call_function(
+        torch.ops.aten.full.default, (list(fake.shape), 0),
+        {"dtype": fake.dtype, "device": fake.device})
+    with torch.no_grad():
+        node.meta["val"] = torch.empty_like(fake)
+    return node

@@ -1,0 +1,158 @@
+"""torch.cond: eager's torch.cond is the judge, values and gradients."""
+
+import pytest
+import torch
+from torch import nn
+
+import minicompile
+from minicompile.core.branches import cond
+from minicompile.trace import trace
+from tests.same import close
+
+BACKENDS = ("eager", "split", "fused")
+
+
+def rising(x, w):
+    return torch.cond(x.sum() > 0, lambda x, w: (x @ w).sin(),
+                      lambda x, w: x @ w * 2, (x, w)).cos()
+
+
+def one_sided(x, w):
+    """One branch uses an operand, or a gradient, that the other does not."""
+    a, b = torch.cond(x.mean() > 0, lambda x, w: (x * 2, x.detach() * 3),
+                      lambda x, w: (w.sigmoid().reshape(3, 4), x.exp()),
+                      (x * 1, w * 1))
+    return a.exp() * b
+
+
+def closing(x, w):
+    """Branches read what is around them."""
+    y = x.relu()
+
+    def yes(v):
+        return v * y @ w
+
+    return torch.cond(x[0, 0] > 0, yes, lambda v: v @ w, (x.sin(),))
+
+
+def nested(x, w):
+    def inner(v):
+        return torch.cond(v.sum() > 3, torch.tanh, torch.sigmoid, (v,))
+    return torch.cond(w.sum() > 0, inner, lambda v: v.clone(), (x * w.t(),))
+
+
+def python_bool(x, w):
+    return torch.cond(x.shape[0] > 2, lambda v: v + 1, lambda v: v - 1, (x,))
+
+
+def structured(x, w):
+    made = torch.cond(x.sum() > 0, lambda x: {"a": x + 0, "b": (x * 2,)},
+                      lambda x: {"a": x.cos(), "b": (x.exp(),)}, (x,))
+    return made["a"] * made["b"][0]
+
+
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, self.left, self.right, (x,)).relu()
+
+
+def pair(sign):
+    torch.manual_seed(0)
+    x = (torch.rand(3, 4) * sign).requires_grad_()
+    return x, (torch.rand(4, 3) * sign).requires_grad_()
+
+
+def both(fn, args):
+    """Results, and gradients by all arguments."""
+    made = fn(*args)
+    first = made[0] if isinstance(made, tuple) else made
+    found = torch.autograd.grad(first.sum(), args, allow_unused=True)
+    return made, [g if g is None else g.contiguous() for g in found]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("fn", [rising, one_sided, closing, nested,
+                                python_bool, structured])
+def test_as_eager(fn, backend):
+    torch._dynamo.reset()
+    compiled = minicompile.compile(fn, backend=backend, fullgraph=True)
+    for sign in (1, -1, 1):
+        close(both(compiled, pair(sign)), both(fn, pair(sign)))
+        with torch.no_grad():
+            close(compiled(*pair(sign)), fn(*pair(sign)))
+    stats = compiled.stats()
+    assert stats.graphs == 2 and not stats.fallbacks, stats
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_in_a_module(backend):
+    torch._dynamo.reset()
+    model = Gate()
+    compiled = minicompile.compile(model, backend=backend, fullgraph=True)
+    for sign in (1, -1):
+        got = both(lambda *a: compiled(a[0]),
+                   (pair(sign)[0], *model.parameters()))
+        want = both(lambda *a: model(a[0]),
+                    (pair(sign)[0], *model.parameters()))
+        close(got, want)
+    assert not compiled.stats().fallbacks
+
+
+def test_the_graph_holds_both():
+    text = str(trace(rising, pair(1)))
+    assert text.count("def graph_") == 2
+    graph = trace(closing, pair(1)).graph
+    node, = graph.graph.find_nodes(op="call_function", target=cond)
+    assert len(node.args[3]) == 3  # the operand, and what is read around
+
+
+@pytest.mark.parametrize("yes, no, what", [
+    (lambda x: x[0] + 1, lambda x: x + 1, "other shapes"),
+    (lambda x: x.double(), lambda x: x * 1, "other shapes"),
+    (lambda x: (x * 1, x * 2), lambda x: x * 1, "other shapes"),
+    (lambda x: x.view(-1), lambda x: x * 1, "one memory"),
+    (lambda x: x.mul_(2), lambda x: x, "writes"),
+    (lambda x: SEEN.append(1) or x, lambda x: x, "changes something")])
+def test_branches_that_cannot_be_chosen_between(yes, no, what):
+    compiled = minicompile.compile(
+        lambda x: torch.cond(x.sum() > 0, yes, no, (x,)), fullgraph=True)
+    with pytest.raises(minicompile.Unsupported, match=what) as error:
+        compiled(torch.ones(3))
+    assert error.value.kind == "branch" and error.value.hint
+    assert not SEEN
+
+
+SEEN: list = []
+
+
+def test_random_numbers_in_a_branch_are_left_to_eager():
+    """A backward that drew again would see another mask."""
+    def dropping(x):
+        return torch.cond(x.sum() > 0, lambda v: nn.functional.dropout(v),
+                          lambda v: v * 2, (x,))
+
+    compiled = minicompile.compile(dropping, fullgraph=True)
+    x = pair(1)[0]
+    with pytest.warns(UserWarning, match="random numbers"):
+        y = compiled(x)
+    grad, = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(grad == 0, y == 0)
+    assert compiled.stats().fallbacks
+
+
+def test_dynamos_cond_is_taken():
+    torch._dynamo.reset()
+    got = both(torch.compile(rising, backend=minicompile.backend,
+                             fullgraph=True), pair(1))
+    close(got, both(rising, pair(1)))
+
+
+def test_a_cond_is_not_recorded_as_a_cuda_graph():
+    compiled = minicompile.compile(rising, mode="reduce-overhead")
+    close(compiled(*pair(1)), rising(*pair(1)))
+    entry, = compiled.cache.entries
+    assert entry.lowered.region is None
