@@ -98,7 +98,7 @@ class Cache:
         self.first, self.made, self.is_full = NOTHING, 0, False
         self.refused: set[tuple[type, ...]] = set()
         self.continuations: dict[types.FunctionType, Callable] = {}
-        static = self.settings.backend in ("split", "fused")
+        static = self.settings.backend == "fused"
         self.history = History(False if static else self.settings.dynamic,
                                floats=self.settings.backend == "eager")
         if self.root is self:

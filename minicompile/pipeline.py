@@ -57,18 +57,18 @@ def lower_split(graph: fx.GraphModule, inputs: Sequence,
         joint = split.record(graph, inputs, seeded)
         if options.double_backward:
             split.require_twice(joint)
+        log.show("joint_graph", str(joint))
+        saved = budget.choose(joint, options.activation_memory_budget,
+                              cut=split.cut)
+        pair = split.partition(joint, saved)
+        runs = {name: interpret(h) for name, h in pair.halves().items()}
+        call = split.make_runtime(joint, pair, **runs,
+                                  twice=options.double_backward)
+        return Lowered(call, joint, pair)
     except BackendError as refusal:
         log.warn_once(f"minicompile runs a graph as traced: {refusal}")
         return replace(lower_eager(graph, inputs, options),
                        fallback=str(refusal))
-    log.show("joint_graph", str(joint))
-    saved = budget.choose(joint, options.activation_memory_budget,
-                          cut=split.cut)
-    pair = split.partition(joint, saved)
-    runs = {name: interpret(half) for name, half in pair.halves().items()}
-    call = split.make_runtime(joint, pair, **runs,
-                              twice=options.double_backward)
-    return Lowered(call, joint, pair)
 
 
 def lower_fused(graph: fx.GraphModule, inputs: Sequence,

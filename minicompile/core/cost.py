@@ -17,7 +17,8 @@ import torch
 from torch import fx
 
 from .branches import Branches
-from .graph import nbytes, tensors_of, value
+from .graph import is_number, nbytes, tensors_of, value
+from .sizes import hint
 
 aten = torch.ops.aten
 
@@ -93,8 +94,8 @@ def _arithmetic(node: fx.Node, machine: Machine) -> float:
 
 
 def _shape(node: fx.Node, position: int) -> tuple[int, ...]:
-    """The shape of an argument."""
-    return tuple(value(node.args[position]).shape)
+    """The shape of an argument, in hints if it is symbolic."""
+    return tuple(map(hint, value(node.args[position]).shape))
 
 
 def _product(at: int) -> Callable[[fx.Node], float]:
@@ -107,7 +108,7 @@ def _convolution(node: fx.Node) -> float:
     """Flops of a convolution: each output element reads one filter."""
     weight = _shape(node, 1)
     spread = _shape(node, 0) if node.args[6] else value(node).shape
-    return 2 * prod(spread) * prod(weight[1:])
+    return 2 * prod(map(hint, spread)) * prod(weight[1:])
 
 
 def _convolution_backward(node: fx.Node) -> float:
@@ -197,8 +198,8 @@ def aliases_first(op: object) -> bool:
 
 
 def is_free(node: fx.Node) -> bool:
-    """Whether the node moves nothing: inputs, views, one of several."""
-    return node.op != "call_function" or not isinstance(
+    """Whether the node moves nothing: inputs, numbers, views, parts."""
+    return node.op != "call_function" or is_number(node) or not isinstance(
         node.target, (torch._ops.OpOverload, Branches)) or (
             aliases_first(node.target))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
+from .sizes import SYMBOLIC, hint
 from .where import where_of
 
 SHORT = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
@@ -24,11 +25,28 @@ def value(node: fx.Node):
     return node.meta.get("val")
 
 
+def dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements fill their memory, each place once."""
+    if tensor.is_contiguous():
+        return True
+    reach = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size != 1 and stride != reach:
+            return False
+        reach *= size
+    return True
+
+
+def is_number(node: fx.Node) -> bool:
+    """Whether the node is a number, such as a symbolic size."""
+    return isinstance(value(node), (int, float, *SYMBOLIC))
+
+
 def nbytes(tensor: object) -> int:
     """Bytes of a (fake) tensor's elements; 0 for anything else."""
     if not isinstance(tensor, torch.Tensor):
         return 0
-    return int(tensor.numel()) * tensor.element_size()
+    return hint(tensor.numel()) * tensor.element_size()
 
 
 def describe(tensor: object) -> str:

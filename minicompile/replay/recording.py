@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ..core.graph import dense
+
 #: How many tensors hold a storage.
 _holders = torch._C._storage_Use_Count
 
@@ -26,10 +28,13 @@ class Inputs:
     plain: tuple[tuple[int, object], ...]  # (position, a non-tensor)
 
     def strangers(self, inputs: list) -> list[int]:
-        """The positions whose input is not what was recorded."""
-        return [k for k, address in self.bound
-                if inputs[k].data_ptr() != address] + [
-                    k for k, value in self.plain if inputs[k] != value]
+        """The positions whose input is not what was recorded.
+
+        Where a number is another, the addresses are not compared.
+        """
+        return [k for k, value in self.plain if inputs[k] != value] or [
+            k for k, address in self.bound
+            if inputs[k].data_ptr() != address]
 
     def copy(self, inputs: list) -> None:
         """Bring the copied inputs into their buffers."""
@@ -65,18 +70,6 @@ def _laid_out(tensor: torch.Tensor) -> torch.Tensor:
     span = 1 + sum((size - 1) * step for size, step in
                    zip(tensor.shape, tensor.stride()))
     return tensor.detach().as_strided((span,), (1,))
-
-
-def dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill their memory, each place once."""
-    if tensor.is_contiguous():
-        return True
-    expected = 1
-    for step, size in sorted(zip(tensor.stride(), tensor.shape)):
-        if size != 1 and step != expected:
-            return False
-        expected *= size
-    return True
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,8 @@ class Recorder:
     """Makes the recordings of one program; learns which inputs stay.
 
     An input that lies where it lay in the call before is bound. One that
-    was bound in vain is copied from then on, unless it is `static`.
+    was bound in vain is copied from then on, unless it is `static`. Each
+    tuple of sizes has a first call, and recordings, of its own.
     """
 
     def __init__(self, run: Run, visible: int | None,
@@ -55,7 +56,7 @@ class Recorder:
         self.run, self.visible = run, visible
         self.static = frozenset(static)
         self.moving: set[int] = set()
-        self.last: list[int] | None = None
+        self.last: dict[tuple, list[int]] = {}  # by sizes
         self.made = 0
 
     def record(self, device: Cuda, inputs: list,
@@ -64,7 +65,7 @@ class Recorder:
         self.made += 1
         lent = lender.lends if lender else frozenset()
         pool = lender.pool if lender else device.pool()
-        now, before = addresses(inputs), self.last or [0] * len(inputs)
+        now, before = addresses(inputs), self.last[numbers(inputs)]
         bound = {k for k, address in enumerate(now)
                  if k in self.static or address in lent
                  or k not in self.moving and address == before[k]}
@@ -80,6 +81,12 @@ class Recorder:
         """Have these inputs copied in recordings made from now on."""
         self.moving |= {k for k in strangers if isinstance(
             inputs[k], torch.Tensor)} - self.static
+
+
+def numbers(values: Iterable) -> tuple:
+    """Those of the values that are no tensors, such as sizes."""
+    return tuple([value for value in values
+                  if not isinstance(value, torch.Tensor)])
 
 
 def addresses(values: Iterable) -> list[int]:
@@ -107,7 +114,7 @@ class Region:
         self.lock = threading.Lock()
         self.stats: Counter[str] = Counter()
         self.forwards: list[Recording] = []
-        self.backwards: dict[Recording | None, Recording] = {}
+        self.backwards: dict[Recording | tuple, Recording] = {}
 
     def forward(self, inputs: list) -> tuple:
         """The forward's outputs for these inputs."""
@@ -130,13 +137,12 @@ class Region:
                 self.device.order()
                 return found.run(inputs)
             self.stats[found] += 1
-            recorder.last = addresses(inputs)
+            if len(recorder.last) < EVER:
+                recorder.last[numbers(inputs)] = addresses(inputs)
         return recorder.run(inputs)
 
     def _forward(self, inputs: list) -> Recording | str:
         """A free recording for these inputs, or why there is none."""
-        if self.ahead.last is None:
-            return "first call"
         busy, strangers = 0, []
         for recording in self.forwards:
             strange = recording.inputs.strangers(inputs)
@@ -144,6 +150,8 @@ class Region:
                 return recording
             busy += not strange
             strangers += strange
+        if numbers(inputs) not in self.ahead.last:
+            return "first call"
         if busy >= AT_ONCE:
             return "every recording is held by a pending backward"
         if not busy:
@@ -156,7 +164,8 @@ class Region:
 
     def _backward(self, inputs: list) -> Recording | str:
         """The recording that goes with the forward of these values."""
-        if self.back.last is None:
+        sizes = numbers(inputs)
+        if sizes not in self.back.last:
             return "first call"
         here = set(addresses(inputs))
         lender = next((r for r in self.forwards if r.lends & here), None)
@@ -165,14 +174,15 @@ class Region:
             return "the forward was not replayed"
         if lender and not lender.lends <= here:
             return "a saved value was replaced"
-        found = self.backwards.get(lender)
+        key = lender or sizes
+        found = self.backwards.get(key)
         strange = found.inputs.strangers(inputs) if found else []
         if found and not strange:
             return found
         self.back.moved(inputs, strange)
         found = self._record(self.back, inputs, lender)
         if isinstance(found, Recording):
-            self.backwards[lender] = found
+            self.backwards[key] = found
         return found
 
     def _record(self, recorder: Recorder, inputs: list,

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..core.errors import BackendError
 from ..core.graph import value
+from ..core.sizes import SYMBOLIC
 from .recorder import Recorder
 
 
@@ -27,8 +28,8 @@ class Input:
         self.history = None
         if isinstance(example, torch.Tensor):
             self.stand_in(recorder, example)
-        elif isinstance(example, (torch.SymInt, torch.SymFloat)):
-            raise BackendError("an input is a symbolic number")
+        elif isinstance(example, SYMBOLIC):
+            recorder.sizes[example.node.expr] = self.node
 
     def stand_in(self, recorder: Recorder, example: torch.Tensor) -> None:
         """Make functional tensors that act as `example` would."""

@@ -16,7 +16,8 @@ from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..core.errors import BackendError
-from ..core.graph import nbytes, output, placeholders, render, value
+from ..core.graph import (is_number, nbytes, output, placeholders, render,
+                          value)
 from .joint import Joint
 from .simplify import must_stay
 
@@ -25,7 +26,9 @@ from .simplify import must_stay
 class Saved:
     """A value kept for the backward, and where the runtime finds it.
 
-    `place` is "input", "output" (of the forward graph) with `index`.
+    `place` is "number" or "input" with the `index` of an input, or
+    "output" with that of the forward graph's. A plan saves no numbers:
+    the backward is given those inputs that are, and computes the others.
     """
 
     name: str
@@ -37,7 +40,7 @@ class Saved:
 class Pair:
     """The two halves.
 
-    The backward takes `saved` (inputs first), then the tangents.
+    The backward takes `saved` (numbers, inputs, outputs), then tangents.
     """
 
     forward: fx.GraphModule
@@ -55,7 +58,7 @@ class Pair:
     @property
     def dying(self) -> set[str]:
         """The backward's inputs that nobody else holds."""
-        inputs = {s.name for s in self.saved if s.place == "input"}
+        inputs = {s.name for s in self.saved if s.place != "output"}
         return {node.name for node in placeholders(self.backward.graph)
                 if node.name not in inputs} if self.backward else set()
 
@@ -76,7 +79,8 @@ def partition(joint: Joint, saved: set[str]) -> Pair:
     outputs = list(joint.outputs)
     places = {node: place(joint, node, outputs)
               for node in kept_nodes(joint, saved)}
-    kept = sorted(places, key=lambda node: places[node].place != "input")
+    kept = sorted(places, key=lambda node: (
+        "number", "input", "output").index(places[node].place))
     forward, backward = halves(joint, kept, outputs)
     return Pair(copy_inputs(forward), backward,
                 tuple(places[node] for node in kept))
@@ -86,9 +90,11 @@ def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:
     """What the backward starts from, besides tangents.
 
     An input it needs is kept in any case, a name it does not need is not.
+    Of numbers, only what is read off a tensor is kept.
     """
-    stop = {node for node in joint.early
-            if node.name in saved or node.op == "placeholder"}
+    stop = {node for node in joint.early if node.op == "placeholder"
+            or (isinstance(node.target, torch._ops.OpOverload)
+                if is_number(node) else node.name in saved)}
     needed = set(backward_nodes(joint, stop))
     for node in joint.early:
         if node in needed and node not in stop and must_stay(node):
@@ -155,7 +161,8 @@ def place(joint: Joint, node: fx.Node, outputs: list) -> Saved:
     An input that the graph writes to is copied out before it changes.
     """
     if node.op == "placeholder" and node not in joint.written:
-        return Saved(node.name, "input", joint.primals.index(node))
+        return Saved(node.name, "number" if is_number(node) else "input",
+                     joint.primals.index(node))
     if node not in outputs:
         outputs.append(node)
     return Saved(node.name, "output", outputs.index(node))

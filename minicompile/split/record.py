@@ -16,11 +16,12 @@ from contextlib import contextmanager
 import torch
 from torch import fx
 from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..core.branches import cond
 from ..core.errors import BackendError
+from ..core.graph import placeholders
 from ..core.where import Where, where_of
 from .branches import conditional
 from .inputs import Input, current
@@ -39,15 +40,21 @@ def record(graph: fx.GraphModule, example_inputs,
            seeded: bool = False) -> Joint:
     """The joint forward and backward graph of a torch-level graph.
 
-    `example_inputs`: fake or real tensors, or plain numbers, one for each
-    placeholder. `seeded`: random numbers are computed from a seed. Raises
-    BackendError with a reason if the graph cannot be expressed so.
+    `example_inputs`: fake or real tensors, or numbers, one for each
+    placeholder. Symbolic sizes are those of fake tensors, or of the fake
+    value that a placeholder has. `seeded`: random numbers are computed
+    from a seed. Raises BackendError with a reason if the graph cannot be
+    expressed so.
     """
-    recorder = Recorder(detect_fake_mode(example_inputs)
+    examples = [symbolic(node, example) for node, example
+                in zip(placeholders(graph.graph), example_inputs)]
+    modes = [each.fake_mode for each in examples
+             if isinstance(each, FakeTensor)]
+    recorder = Recorder(modes[0] if modes else detect_fake_mode(examples)
                         or FakeTensorMode(), seeded)
     with torch.enable_grad():
         inputs = [Input(recorder, example, position)
-                  for position, example in enumerate(example_inputs)]
+                  for position, example in enumerate(examples)]
     with unchanged_state(), recording(recorder):
         with Watch(recorder):
             outputs = play(graph, recorder,
@@ -71,6 +78,13 @@ def record(graph: fx.GraphModule, example_inputs,
         tuple(each.position for each in leaves) if tangents else (),
         cut_off=bool(leaves) and not tangents,
         autocast=torch._C._is_any_autocast_enabled())
+
+
+def symbolic(node: fx.Node, example: object) -> object:
+    """The symbolic tensor Dynamo left at a placeholder, or `example`."""
+    held = node.meta.get("example_value")
+    known = getattr(held, "_has_symbolic_sizes_strides", False)
+    return held if known else example
 
 
 def differentiate(recorder: Recorder, ends: list, leaves: list) -> list:

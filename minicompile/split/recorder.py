@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_right
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from keyword import iskeyword
 
 import torch
+from sympy import Expr
 from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -23,8 +25,12 @@ from ..core.graph import tensors_of
 from ..core.where import Where
 from .decompose import rule_of
 from .random import Draws
+from .sizes import written
 
-DEVICE = torch.ops.prim.device.default
+#: What C++ may ask of a tensor; an answer that is a size is specialised.
+QUESTIONS = {torch.ops.prim.device.default, torch.ops.aten.size.default,
+             torch.ops.aten.stride.default,
+             torch.ops.aten.storage_offset.default}
 TRANSPARENT = {torch.ops.aten.detach.default, torch.ops.aten.alias.default,
                torch.ops.aten.lift_fresh.default}
 
@@ -40,14 +46,15 @@ class Recorder(TorchDispatchMode):
         self.constants: dict[str, torch.Tensor] = {}
         self.nodes: dict[int, fx.Node] = {}  # by id of the fake tensor
         self.kept: list = []  # so that no id is used twice
+        self.sizes: dict[Expr, fx.Node] = {}  # by formula
         self.where: Where | None = None  # of the torch-level node
         self.starts: list[int] = []  # autograd's count at each such node
         self.wheres: list[Where | None] = []
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if op is DEVICE:
-            return args[0].fake_device
+        if op in QUESTIONS:
+            return self.fake_mode.dispatch(op, types, args, kwargs)
         rule = (self.draws and self.draws.rule_of(op, args, kwargs)
                 or rule_of(op))
         if rule is not None:
@@ -115,12 +122,13 @@ class Recorder(TorchDispatchMode):
                 known = self.nodes.get(id(value))
                 return self.constant(value) if known is None else known
             case tuple() | list():
-                return type(value)(self.argument(part) for part in value)
+                made = [self.argument(part) for part in value]
+                return tuple(made) if isinstance(value, tuple) else made
             case dict():
                 return {key: self.argument(part)
                         for key, part in value.items()}
             case torch.SymInt() | torch.SymFloat() | torch.SymBool():
-                raise BackendError("a symbolic size reached the split")
+                return written(self.graph, self.sizes, value)
         return value
 
     def constant(self, tensor: torch.Tensor) -> fx.Node:
@@ -176,10 +184,15 @@ class Recorder(TorchDispatchMode):
 
 @contextmanager
 def recording(recorder: Recorder):
-    """Everything run inside is made functional and written down."""
+    """Everything run inside is made functional and written down.
+
+    With symbolic sizes C++ needs Python's forms of some operators.
+    """
     torch._enable_functionalization(reapply_views=True)
+    python = enable_python_dispatcher if recorder.sizes else (
+        nullcontext)
     try:
-        with recorder:
+        with python(), recorder:
             yield
     finally:
         torch._disable_functionalization()

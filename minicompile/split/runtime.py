@@ -17,6 +17,7 @@ from ..core.graph import value
 from .gradients import again, as_eager, made_of
 from .joint import Joint, Result, View
 from .partition import Pair
+from .sizes import at_run_time
 
 Run = Callable[[list], tuple]
 
@@ -53,13 +54,15 @@ def no_autocast(run: Run) -> Run:
 def trainable(joint: Joint, pair: Pair, run_forward: Run,
               run_backward: Run, twice: bool) -> Run:
     """`run_forward` for autograd, with `run_backward` as its backward."""
-    count, tangents_of = joint.forward_outputs, tangent_makers(joint)
-    parts, saves = made_of(joint), len(pair.saved)
+    count, expected = joint.forward_outputs, tangents(joint)
+    parts = made_of(joint)
     kept = [k for k, node in enumerate(joint.primals) if twice
             and isinstance(value(node), torch.Tensor)]
     blind = [k for k in range(count) if k not in joint.tangents]
-    from_inputs = [s.index for s in pair.saved if s.place == "input"]
-    from_outputs = [s.index for s in pair.saved if s.place == "output"]
+    numbers, from_inputs, from_outputs = [
+        [s.index for s in pair.saved if s.place == place]
+        for place in ("number", "input", "output")]
+    saves = len(from_inputs) + len(from_outputs)
     nothing = [None] * len(joint.primals)
     unreached = [k for k, gradient in zip(joint.gradients, joint.grads)
                  if gradient is None and any(joint.grads)]
@@ -79,21 +82,24 @@ def trainable(joint: Joint, pair: Pair, run_forward: Run,
             if blind:
                 ctx.mark_non_differentiable(*[results[k] for k in blind])
             ctx.set_materialize_grads(False)
+            ctx.numbers = [inputs[k] for k in numbers]
+            ctx.layouts = expected(inputs)
             return results
 
         @staticmethod
-        def backward(ctx, *tangents):
+        def backward(ctx, *given):
             values = list(ctx.saved_tensors) if saves or kept else []
             if kept and torch.is_grad_enabled():  # create_graph=True
-                given = ctx.others | dict(zip(kept, values[saves:]))
-                found = again(joint, given, tangents)
+                inputs = ctx.others | dict(zip(kept, values[saves:]))
+                found = again(joint, inputs, given)
             else:
                 release(ctx)
                 with torch.no_grad():
-                    values[saves:] = [make(tangents[k])
-                                      for k, make in tangents_of]
+                    values[saves:] = [fit(given[k], *rest)
+                                      for k, *rest in ctx.layouts]
+                    values[:0] = ctx.numbers
                     found = run_backward(values)
-                found = as_eager(found, parts, tangents)
+                found = as_eager(found, parts, given)
             gradients = list(nothing)
             for position, gradient in zip(joint.gradients, found):
                 gradients[position] = gradient
@@ -126,35 +132,31 @@ def release(ctx) -> None:
     getattr(ctx, "maybe_clear_saved_tensors", tuple)()
 
 
-def tangent_makers(joint: Joint) -> list[tuple[int, Callable]]:
-    """For each tangent its output, and what makes a gradient fit it."""
-    return [(k, tangent_maker(value(node)))
-            for k, node in zip(joint.tangents, joint.tangent_nodes)]
+def tangents(joint: Joint) -> Callable[[list], tuple]:
+    """From inputs to the output, shape, strides, … of each tangent."""
+    fakes = map(value, joint.tangent_nodes)
+    return at_run_time(joint, tuple(
+        (k, tuple(fake.size()), fake.stride(), fake.dtype, fake.device)
+        for k, fake in zip(joint.tangents, fakes)))
 
 
-def tangent_maker(fake: torch.Tensor) -> Callable:
-    """A function that gives a gradient the strides the backward expects.
+def fit(gradient: torch.Tensor | None, size, stride, dtype,
+        device) -> torch.Tensor:
+    """The gradient with the strides that the backward expects.
 
     A gradient can be None (zeros), expanded, or laid out in another way.
     """
-    size, stride = tuple(fake.size()), fake.stride()
-    dtype, device = fake.dtype, fake.device
-
-    def fit(gradient: torch.Tensor | None) -> torch.Tensor:
-        if gradient is not None and gradient.stride() == stride:
-            return gradient
-        fitted = torch.empty_strided(size, stride, dtype=dtype,
-                                     device=device)
-        return fitted.zero_() if gradient is None else (
-            fitted.copy_(gradient))
-    return fit
+    if gradient is not None and gradient.stride() == stride:
+        return gradient
+    fitted = torch.empty_strided(size, stride, dtype=dtype, device=device)
+    return fitted.zero_() if gradient is None else fitted.copy_(gradient)
 
 
 def finished(joint: Joint, run: Run) -> Run:
     """`run`, then inputs written and results made, as eager does it."""
     count = joint.forward_outputs
     written = [m.input for m in joint.mutations]
-    makers = [maker(result) for result in joint.results]
+    makers = [maker(joint, result) for result in joint.results]
 
     def call(inputs: list) -> tuple:
         if written and overlap(inputs, written):
@@ -189,9 +191,11 @@ def write(joint: Joint, inputs: list, outputs: tuple) -> None:
             inputs[mutation.input].copy_(outputs[mutation.output])
 
 
-def maker(result: Result) -> Callable:
+def maker(joint: Joint, result: Result) -> Callable:
     """A function (inputs, outputs, results so far) -> this result."""
     at, view = result.index, result.view
+    known = at_run_time(joint, result.value if view is None else (
+        view.size, view.stride, view.offset))
     match result.kind:
         case "fresh":
             return lambda inputs, outputs, made: outputs[at]
@@ -200,14 +204,17 @@ def maker(result: Result) -> Callable:
         case "same":
             return lambda inputs, outputs, made: made[at]
         case "constant":
-            return lambda inputs, outputs, made: result.value
+            return lambda inputs, outputs, made: known(inputs)
         case "view of input":
-            return lambda inputs, outputs, made: window(inputs[at], view)
+            return lambda inputs, outputs, made: window(
+                inputs[at], view, *known(inputs))
         case "view of output":
-            return lambda inputs, outputs, made: window(outputs[at], view)
+            return lambda inputs, outputs, made: window(
+                outputs[at], view, *known(inputs))
 
 
-def window(base: torch.Tensor, view: View) -> torch.Tensor:
+def window(base: torch.Tensor, view: View, size, stride,
+           offset) -> torch.Tensor:
     """The view of `base`, tracked by autograd as eager's was."""
     source = base if view.tracked else base.detach()
     grad = torch.is_grad_enabled() and (
@@ -215,4 +222,4 @@ def window(base: torch.Tensor, view: View) -> torch.Tensor:
     with torch.set_grad_enabled(grad):
         source = view.before(source)
         return view.after(source.as_strided(
-            view.size, view.stride, source.storage_offset() + view.offset))
+            size, stride, source.storage_offset() + offset))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from torch import fx
 
 from ..core import cost
-from ..core.graph import nbytes, value
+from ..core.graph import is_number, nbytes, value
 from .flow import NEVER, Price, cheapest
 from .joint import Joint
 from .partition import ancestors, backward_nodes
@@ -54,7 +54,7 @@ def cut(joint: Joint, *, byte_price: float = 0.0,
               for source in node.all_input_nodes}
     needed |= set(filter(None, joint.grads))
     prices = price_all(joint, (written or written_anyway)(joint))
-    saved = cheapest(joint.early, lambda node: node.users, needed, {
+    saved = cheapest(prices, lambda node: node.users, needed, {
         node: Price(dear_price(node, price.recompute, dear),
                     price.save + byte_price * size(joint, node))
         for node, price in prices.items()})
@@ -110,11 +110,13 @@ def written_anyway(joint: Joint) -> set[fx.Node]:
 
 
 def price_all(joint: Joint, written: set) -> dict[fx.Node, Price]:
-    """The price of each forward value, dear ops in their own time."""
+    """The price of each forward value; numbers cost nothing."""
     stored = read_by(joint.late, cost.is_kernel_of_its_own)
     looped = read_by(joint.late, cost.is_loop)
     prices = {}
     for node in joint.early:
+        if is_number(node):
+            continue
         write = 0 if node in written else 1
         read = 0 if node in stored and node not in looped else 1
         prices[node] = Price(recomputing(node, node in stored),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import fx
 
-from ..core.graph import output, placeholders, results, value
+from ..core.graph import is_number, output, placeholders, results
 from .joint import Joint, Mutation
 from .partition import halves, kept_nodes
 from .saving import cut
@@ -36,9 +36,9 @@ def partition_joint_module(
     """
     joint = joint_of(joint_module, num_fwd_outputs)
     kept = kept_nodes(joint, choose(joint) | {
-        node.name for node in joint.primals if is_size(node)})
-    sizes = [node for node in kept if is_size(node)]
-    kept = [node for node in kept if not is_size(node)]
+        node.name for node in joint.primals if is_number(node)})
+    sizes = [node for node in kept if is_number(node)]
+    kept = [node for node in kept if not is_number(node)]
     forward, backward = halves(
         joint, [*sizes, *kept], [*joint.outputs, *kept, *sizes])
     for half in (forward, backward):
@@ -59,9 +59,3 @@ def joint_of(module: fx.GraphModule, forward_outputs: int) -> Joint:
         for node in written if node in inputs),
         tuple(range(len(placeholders(module.graph)) - len(inputs))),
         tuple(range(len(inputs))))
-
-
-def is_size(node: fx.Node) -> bool:
-    """Whether the node is a number, such as a symbolic size."""
-    return isinstance(value(node), (int, float, torch.SymInt,
-                                    torch.SymFloat))

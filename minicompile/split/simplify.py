@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ..core.graph import output, results, value
 from .joint import is_random, root
@@ -69,10 +70,16 @@ def idle(node: fx.Node) -> fx.Node | None:
 
 
 def _alike(node: fx.Node, source: fx.Node) -> bool:
-    """Whether two nodes hold tensors of one shape, layout and dtype."""
+    """Whether two nodes hold tensors of one shape, layout and dtype.
+
+    Symbolic sizes that merely happen to be equal do not count.
+    """
     one, two = value(node), value(source)
-    return (one.shape == two.shape and one.dtype == two.dtype
-            and one.device == two.device and one.stride() == two.stride())
+    return (one.dtype == two.dtype and one.device == two.device
+            and one.dim() == two.dim() and all(
+                a is b or statically_known_true(a == b) for a, b in
+                zip((*one.shape, *one.stride()),
+                    (*two.shape, *two.stride()))))
 
 
 def _first(node: fx.Node) -> fx.Node:

@@ -15,6 +15,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.overrides import TorchFunctionMode
 
 from ..core.errors import BackendError
+from ..core.graph import dense
 from .inputs import current
 from .recorder import Recorder
 
@@ -114,17 +115,6 @@ def writes(name: str) -> bool:
     if name.endswith("__"):
         return name == "__setitem__" or name in IN_PLACE_OPERATORS
     return name.endswith("_") and name not in METADATA | AUTOGRAD
-
-
-def dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill their memory, in whatever order."""
-    reach = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.size())):
-        if size > 1:
-            if stride != reach:
-                return False
-            reach *= size
-    return True
 
 
 def overlaps(tensor: torch.Tensor) -> bool:

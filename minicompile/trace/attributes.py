@@ -14,10 +14,11 @@ import types
 import torch
 from torch import nn
 
+from ..core.sizes import SYMBOLIC
 from ..core.source import Attribute, Item
 from .outside import ABSENT, trusted
 from .reasons import Raised, unsupported
-from .sizes import SYMBOLIC, settled
+from .sizes import settled
 from .stand_ins import STAND_INS
 
 #: Attributes of tensors that a fake tensor would answer differently.

@@ -15,6 +15,7 @@ import types
 
 import torch
 
+from ..core.sizes import SYMBOLIC
 from .library import ask
 from .optimizers import foreach, scaled
 from .outside import ABSENT, CONSTANTS, IDENTITIES, trusted
@@ -27,7 +28,7 @@ from .rules import (
     method_rule,
     number_type,
 )
-from .sizes import FORMS, SYMBOLIC
+from .sizes import FORMS
 from .stand_ins import Callback
 
 #: Builtins that are operators when given a tensor.

@@ -14,6 +14,7 @@ from collections import OrderedDict, defaultdict, deque
 
 import torch
 
+from ..core.sizes import SYMBOLIC
 from ..core.source import Local
 from .outside import (
     ABSENT,
@@ -25,7 +26,6 @@ from .outside import (
     printable,
 )
 from .reasons import unsupported
-from .sizes import SYMBOLIC
 from .stand_ins import as_tuple
 
 #: Classes whose `__new__` makes the bare instance of a subclass.

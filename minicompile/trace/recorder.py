@@ -23,10 +23,11 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ..core.errors import Unsupported
+from ..core.sizes import SYMBOLIC, computed
 from ..core.source import Source
 from .history import History
 from .reasons import unsupported
-from .sizes import SYMBOLIC, Fakes, Sizes, computed, settled
+from .sizes import Fakes, Sizes, settled
 
 #: Immutable values that may stand in a graph as they are.
 PLAIN = {type(None), bool, int, float, complex, str, bytes, type(...),

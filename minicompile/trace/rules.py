@@ -19,10 +19,11 @@ from collections import OrderedDict, defaultdict, deque
 import torch
 from torch import nn
 
+from ..core.sizes import SYMBOLIC
 from . import attributes
 from .outside import ABSENT, CONSTANTS
 from .reasons import Raised, unsupported
-from .sizes import FORMS, SYMBOLIC, settled
+from .sizes import FORMS, settled
 
 #: Builtins with an effect, or that look at more than their arguments.
 _IMPURE = {"print", "input", "open", "exec", "eval", "compile", "globals",

@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-import operator
-from collections.abc import Callable
 from weakref import WeakMethod
 
 import torch
 from sympy import Expr, Integer, Symbol
-from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import Source as TorchSource
 from torch._subclasses.fake_tensor import (
@@ -25,9 +22,7 @@ from torch._subclasses.fake_tensor import (
     unset_fake_temporarily,
 )
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
-from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from ..core.errors import ConstraintViolation
@@ -35,9 +30,6 @@ from ..core.guard import Guard, Relation
 from ..core.source import Computed, Size, Source
 from ..core.where import Where
 from .history import History, limits, marked
-
-#: The stand-ins of numbers and truths that are not constants.
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 #: What does the same as a C function, and keeps symbols symbolic.
 FORMS = {int: torch.sym_int, float: torch.sym_float, max: torch.sym_max,
@@ -239,36 +231,6 @@ class Sizes:
             f"dimension {dim} of `{source}` is marked dynamic, and the "
             f"graph needs it to be {expr}{line}\n  hint: mark it with "
             "torch._dynamo.maybe_mark_dynamic, or not at all")
-
-
-def called(function: Callable) -> Callable:
-    """The same as a function of proxies, which becomes a node."""
-    return staticmethod(lambda x, *rest: x.tracer.create_proxy(
-        "call_function", function, (x,), {}))
-
-
-class Nodes(PythonReferenceAnalysis):
-    """What each kind of expression is, on proxies."""
-
-    int_truediv = staticmethod(operator.truediv)
-    floor_to_int, ceil_to_int = called(math.floor), called(math.ceil)
-    trunc_to_int, round_to_int = called(math.trunc), called(round)
-
-
-def computed(graph: fx.Graph, expr: Expr, nodes: dict[Symbol, fx.Node],
-             where: Where | None) -> fx.Node:
-    """A node that computes an expression of the symbols at `nodes`."""
-    appending = fx.proxy.GraphAppendingTracer(graph)
-    names = {symbol: fx.Proxy(node, appending)
-             for symbol, node in nodes.items()}
-    last = graph._root.prev
-    node = sympy_interp(Nodes, names, expr).node
-    while last is not node:
-        last = last.next
-        last.meta["where"] = where
-        last.meta["val"] = last.target(*fx.map_arg(
-            last.args, lambda node: node.meta["val"]))
-    return node
 
 
 def bounds(reach) -> list[str]:

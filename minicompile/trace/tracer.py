@@ -15,6 +15,7 @@ from collections import deque
 import torch
 
 from ..core.errors import Unsupported
+from ..core.sizes import SYMBOLIC
 from ..core.source import Attribute, Function, Item, Source
 from ..core.where import Where
 from . import attributes, calls
@@ -24,7 +25,7 @@ from .outside import ABSENT, CONSTANTS, IDENTITIES, Outside, trusted
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
 from .rules import COMPARISONS, DUNDERS, INPLACE
-from .sizes import SYMBOLIC, settled
+from .sizes import settled
 from .stand_ins import STAND_INS, Generator, Iteration
 from .switches import current_state
 

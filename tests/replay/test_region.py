@@ -133,6 +133,28 @@ def test_constants_among_inputs_and_outputs():
         assert nothing is None and number == 2 * n
 
 
+def test_each_size_has_a_recording_of_its_own():
+    memory = torch.randn(32)  # so that all sizes lie at one address
+    region = inference(lambda n, x: (x.cumsum(0) * n,))
+    for n in [4, 6, 4, 6, 8, 8, 4, 6, 8]:
+        x = memory[:n]
+        torch.testing.assert_close(region.forward([n, x]),
+                                   (x.cumsum(0) * n,))
+    assert region.stats["first call"] == 3
+    assert region.stats["recorded"] == len(region.forwards) == 3
+    assert region.stats["replayed"] == 6
+
+
+def test_recordings_for_sizes_are_bounded(monkeypatch):
+    monkeypatch.setattr(region_module, "EVER", 3)
+    region = inference(lambda n, x: (x * n,))
+    for n in [*range(2, 9), *range(2, 9)]:
+        x = torch.randn(n)
+        torch.testing.assert_close(region.forward([n, x]), (x * n,))
+    assert region.stats["recorded"] == 3
+    assert len(region.ahead.last) == 3
+
+
 def test_what_cannot_be_recorded_runs_and_the_reason_is_counted():
     def function(x):
         if calls.pop():

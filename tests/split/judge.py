@@ -86,17 +86,22 @@ def assert_same(fn, *args, calls=2, rtol=None, atol=None, saved=None,
     """
     run, joint, pair = compiled(fn, fresh(args, leaves)[0], saved)
     for call in range(calls):
-        torch.manual_seed(call)
-        want = observe(flat(fn), args, leaves)
-        torch.manual_seed(call)
-        got = observe(lambda *given: run(list(given)), args, leaves)
-        for name in want:
-            try:
-                close(got[name], want[name], rtol, atol)
-            except AssertionError as error:
-                raise AssertionError(f"{name}: {error}\n\n{joint}\n\n"
-                                     f"{pair}") from error
+        same(lambda *given: run(list(given)), fn, args, leaves, rtol, atol,
+             call, f"{joint}\n\n{pair}")
     return joint, pair
+
+
+def same(run, fn, args, leaves=True, rtol=None, atol=None, seed=0, text=""):
+    """`run(*args)` does what `fn(*args)` does, to all that can be seen."""
+    torch.manual_seed(seed)
+    want = observe(flat(fn), args, leaves)
+    torch.manual_seed(seed)
+    got = observe(run, args, leaves)
+    for name in want:
+        try:
+            close(got[name], want[name], rtol, atol)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}\n\n{text}") from error
 
 
 def observe(fn, args, leaves=True, held=()) -> dict:

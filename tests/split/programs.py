@@ -1,8 +1,9 @@
 """Random programs of views, writes, aliases and gradients.
 
-    python -m tests.split.programs [first seed] [count]
+    python -m tests.split.programs [first seed] [count] [dynamic]
 
-compares that many with eager in float64 and prints what differs.
+compares that many with eager in float64 and prints what differs; dynamic:
+one recording with symbolic sizes for several sizes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from minicompile.core.errors import BackendError
+from tests.split import dynamic
 from tests.split.judge import assert_same, observe
 
 VIEWS = """{a}.t() | {a}.transpose(0, -1) | {a}.view(-1) | {a}[0]
@@ -168,12 +170,48 @@ def judge(program: Program, saved=None) -> str:
     return "same"
 
 
+def judge_dynamic(program: Program, saved=None) -> str:
+    """As `judge`, one recording with symbolic sizes at several sizes."""
+    fn = program.function()
+    calls = []
+    for more in (0, 1, 3):
+        inputs = [grown(each, more) for each in program.inputs]
+        try:
+            torch.manual_seed(0)
+            observe(fn, inputs, program.leaves)
+        except (RuntimeError, IndexError) as error:
+            if not more:
+                return f"eager: {str(error)[:60]}"
+        else:
+            calls.append(inputs)
+    try:
+        _, allowed = dynamic.assert_same(
+            fn, *calls, saved=saved, leaves=program.leaves,
+            duck=bool(program.seed % 3))
+    except BackendError as refusal:
+        return f"refused: {reason(refusal)}"
+    return "same" if allowed == 1 else "same at other sizes too"
+
+
+def grown(value: torch.Tensor, more: int) -> torch.Tensor:
+    """Another tensor laid out alike, every size but 1 larger by `more`."""
+    if not more:
+        return value
+    shape = [size + more * (size > 1) for size in value.shape]
+    made = torch.randn(shape, dtype=value.dtype)
+    if value.dim() == 2 and value.stride(0) < value.stride(1):
+        made = torch.randn(shape[::-1], dtype=value.dtype).t()
+    elif value.dim() and not value.is_contiguous():
+        made = torch.randn(*shape, 2, dtype=value.dtype)[..., 0]
+    return made.requires_grad_(value.requires_grad)
+
+
 def reason(refusal: BackendError) -> str:
     """The first line of what went wrong, the names left out."""
     return str(refusal).split("failed:")[-1].strip().split("\n")[0][:90]
 
 
-def main(first: int = 0, count: int = 1000) -> None:
+def main(first: int = 0, count: int = 1000, judge=judge) -> None:
     """Compare `count` programs; print what differs and a summary."""
     outcomes: dict[str, int] = {}
     for seed in range(first, first + count):
@@ -192,4 +230,5 @@ def main(first: int = 0, count: int = 1000) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    judges = [judge_dynamic] * ("dynamic" in sys.argv)
+    main(*map(int, sys.argv[1:3]), *judges)

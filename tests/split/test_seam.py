@@ -42,8 +42,8 @@ def test_partition_fn_of_aot_autograd(name, dynamic):
     assert partition_fn.calls == 1
 
 
-def test_custom_partitioner_of_inductor():
-    from torch._inductor import config
+def inductor(dynamic):
+    """Inductor, with our partition for its own."""
     from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
     class Ours(CustomPartitionerFn):
@@ -53,11 +53,37 @@ def test_custom_partitioner_of_inductor():
         def uuid(self):
             return None
 
+    return {"dynamic": dynamic,
+            "options": {"custom_partitioner_fn": Ours()}}
+
+
+def test_custom_partitioner_of_inductor():
     torch._dynamo.reset()
     partition_fn.calls = 0
     model, batch = build("mlp")
-    with config.patch(custom_partitioner_fn=Ours()):
-        check(model, torch.compile(copy.deepcopy(model)), batch)
+    check(model, torch.compile(copy.deepcopy(model), **inductor(None)),
+          batch)
+    assert partition_fn.calls == 1
+
+
+def sized(x, w):
+    y = (x @ w).softmax(-1) / x.shape[0]
+    return y.view(-1)[1:] * w.shape[1], y.cumsum(0).cos().cos()
+
+
+@pytest.mark.parametrize("compiler", [aot, inductor])
+def test_one_partition_for_all_sizes(compiler):
+    torch._dynamo.reset()
+    partition_fn.calls = 0
+    compiled = torch.compile(sized, **compiler(True))
+    for n in (3, 5, 8):
+        x = torch.randn(n, n + 1, requires_grad=True)
+        w = torch.randn(n + 1, 2 * n, requires_grad=True)
+        got, want = compiled(x, w), sized(x, w)
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(
+            torch.autograd.grad([y.sin().sum() for y in got], [x, w]),
+            torch.autograd.grad([y.sin().sum() for y in want], [x, w]))
     assert partition_fn.calls == 1
 
 

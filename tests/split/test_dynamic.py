@@ -1,0 +1,174 @@
+"""One recording for all sizes: values, gradients, writes, aliases."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import minicompile
+from minicompile import pipeline
+from minicompile.core.errors import BackendError
+from minicompile.core.graph import is_number
+from minicompile.models import build
+from tests.same import close
+from tests.split import programs
+from tests.split.dynamic import assert_same, compiled
+
+SIZES = (3, 4, 7, 12)
+
+
+def tensor(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def grad(*shape):
+    return tensor(*shape).requires_grad_()
+
+
+def block(x, w, scale):
+    return F.gelu(F.layer_norm(x @ w, w.shape[1:])) * scale / x.shape[0]
+
+
+def touch(x, w):
+    y = x * 2
+    x[:, 1] += 1
+    x.view(-1)[2:].mul_(3)
+    return y, y[1:], x.view(-1), x, w.sum(0) / w.shape[0], x.shape[0] + 2
+
+
+CASES = {
+    "block": (block, lambda n: [grad(n, 4), grad(4, n + 2), 2 * n]),
+    "writes and views": (touch, lambda n: [tensor(n, 4), grad(n + 1, 2)]),
+    "gradient through a written input": (
+        lambda x, y: (x.mul_(y), x[1:] * y.shape[0]),
+        lambda n: [grad(n, 3) * 1, grad(n, 1)]),
+    "views of a view": (
+        lambda x: (x * 2).view(-1).chunk(2),
+        lambda n: [grad(n, 4)]),
+    "reshapes": (
+        lambda x: x.reshape(x.shape[0] * x.shape[1], -1).sum(1).expand(
+            x.shape[2], -1) * x.numel(),
+        lambda n: [grad(2, n, 3)]),
+    "transposed": (lambda x: (x.t().contiguous().view(-1), x.softmax(0)),
+                   lambda n: [tensor(n, n + 1).t().requires_grad_()]),
+    "creation": (
+        lambda x: torch.cat([x, torch.ones(x.shape[0], x.shape[0] + 2)
+                             .double()], 1).cumsum(1),
+        lambda n: [grad(n, 4)]),
+    "slices": (lambda x: x[:, : x.shape[1] // 2] + x[:, -1:],
+               lambda n: [grad(3, 2 * n)]),
+    "only the size": (lambda x: (x.sum(), x.shape[0] * x.shape[1]),
+                      lambda n: [grad(n, 3)]),
+    "a convolution": (
+        lambda x, w: F.max_pool2d(F.conv2d(x, w, padding=1), 2).flatten(1),
+        lambda n: [grad(n, 2, 8, 6), grad(3, 2, 3, 3)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_recording_serves_all_sizes(name):
+    function, make = CASES[name]
+    calls = [make(n) for n in SIZES]
+    leaves = name != "gradient through a written input"
+    joint, allowed = assert_same(function, *calls, leaves=leaves)
+    assert allowed == len(SIZES)
+    assert any(map(is_number, joint.primals))
+
+
+def test_sizes_that_differ_by_a_guard_are_another_recording():
+    def function(x):
+        return x * 2 if x.shape[0] > 5 else x * 3
+    _, allowed = assert_same(function, *([tensor(n)] for n in SIZES))
+    assert allowed == 2  # 3 and 4
+
+
+def test_a_size_that_is_forced_is_a_specialisation():
+    def function(x):
+        return x * int(x.shape[0])
+    _, allowed = assert_same(function, *([tensor(n)] for n in SIZES))
+    assert allowed == 1
+
+
+def test_the_backward_is_given_ints_and_computes_with_them():
+    def function(x, y):
+        return x.expand(y.shape[0], -1) * (y.shape[0] * y.shape[1])
+    *_, pair, known = compiled(function, [grad(1, 4), tensor(3, 4)])
+    places = Counter(saved.place for saved in pair.saved)
+    assert places == {"number": len(pair.saved)}
+    assert pair.saved_bytes == 0
+    assert places["number"] <= len(known.places)
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_programs(first):
+    outcomes = Counter()
+    for seed in range(first, first + 20):
+        program = programs.make(seed)
+        saved = [None, programs.everything][seed % 2]
+        try:
+            outcomes[programs.judge_dynamic(program, saved)] += 1
+        except Exception as error:
+            raise AssertionError(f"seed {seed}:\n{program.source}"
+                                 ) from error
+    assert outcomes["same at other sizes too"] >= 5, outcomes
+
+
+@pytest.fixture
+def lowered():
+    """What our backend makes of each graph that Dynamo hands over."""
+    found = []
+
+    def backend(graph, inputs):
+        found.append(pipeline.lower(graph, inputs, "split"))
+        return lambda *given: found[-1].call(list(given))
+
+    torch._dynamo.reset()
+    found.append(backend)
+    yield found
+    torch._dynamo.reset()
+
+
+def test_graphs_of_dynamo(lowered):
+    def function(x, w, k):
+        y = F.gelu(x @ w) * x.shape[0]
+        return y, y.view(-1)[1:], x.shape[1] * k
+
+    compiled = torch.compile(function, dynamic=True, backend=lowered.pop())
+    for n in SIZES:
+        x, w = grad(n, n + 2), grad(n + 2, 4)
+        want, got = function(x, w, n), compiled(x, w, n)
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(
+            torch.autograd.grad([got[0].sum(), got[1].sum()], [x, w]),
+            torch.autograd.grad([want[0].sum(), want[1].sum()], [x, w]))
+    assert len(lowered) == 1 and not lowered[0].fallback
+
+
+def test_sizes_come_in_front_of_what_else_is_saved():
+    *_, pair, _ = compiled(block, [grad(3, 4), grad(4, 5), 6])
+    kinds = [saved.place for saved in pair.saved]
+    assert kinds == sorted(kinds, key=["number", "input", "output"].index)
+    assert "number" in kinds
+
+
+def test_a_size_that_no_input_decides_is_refused():
+    with pytest.raises(BackendError, match="not decided by the sizes"):
+        compiled(lambda x: torch.ones(x.nonzero().shape[0]), [tensor(4)])
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt", "resnet"])
+def test_a_model_in_training_is_compiled_once(name):
+    model, batch = build(name)
+    compiled = minicompile.compile(model, dynamic=True, backend="split")
+    for n in (2, 3, 5):
+        given = [part[:1].expand(n, *part.shape[1:]).clone()
+                 for part in batch]
+        want, got = [
+            (loss, *torch.autograd.grad(loss, [*model.parameters()]))
+            for loss in (run(*given) for run in (model, compiled))]
+        close(got, want, 1e-3, 1e-4)
+    stats = compiled.stats()
+    assert stats.graphs == 1 and not stats.fallbacks, stats
