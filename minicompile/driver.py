@@ -120,11 +120,12 @@ class Cache:
 
     def stats(self) -> Stats:
         """What has happened so far, as a copy."""
-        replays = sum((entry.lowered.region.stats
-                       for cache in self.root.family()
-                       for entry in cache.entries
-                       if entry.lowered.region), Counter())
-        return replace(self.root._stats, replays=replays)
+        made = [entry.lowered for cache in self.root.family()
+                for entry in cache.entries]
+        replays = sum((lowered.region.stats for lowered in made
+                       if lowered.region), Counter())
+        return replace(self.root._stats, replays=replays, fallbacks=sum(
+            (lowered.notes for lowered in made), self.root._stats.fallbacks))
 
     def find(self, locals: tuple) -> Found:
         """The entry that holds in this call, put first, and its inputs."""

@@ -8,6 +8,7 @@ theirs is torch/_inductor/compile_fx.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,6 +40,7 @@ class Lowered:
     programs: dict[str, emit.Program] = field(default_factory=dict)
     region: replay.Region | None = None  # mode="reduce-overhead"
     fallback: str = ""  # why a shallower backend was taken, if one was
+    notes: Counter[str] = field(default_factory=Counter)  # calls not run so
 
 
 def lower_eager(graph: fx.GraphModule, inputs: Sequence,
@@ -62,9 +64,10 @@ def lower_split(graph: fx.GraphModule, inputs: Sequence,
                               cut=split.cut)
         pair = split.partition(joint, saved)
         runs = {name: interpret(h) for name, h in pair.halves().items()}
-        call = split.make_runtime(joint, pair, **runs,
+        notes: Counter[str] = Counter()
+        call = split.make_runtime(joint, pair, **runs, notes=notes,
                                   twice=options.double_backward)
-        return Lowered(call, joint, pair)
+        return Lowered(call, joint, pair, notes=notes)
     except BackendError as refusal:
         log.warn_once(f"minicompile runs a graph as traced: {refusal}")
         return replace(lower_eager(graph, inputs, options),
@@ -101,7 +104,8 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
                                lowered.joint.forward_outputs, static)
         runs = {name: getattr(region, name) for name in runs}
     call = split.make_runtime(lowered.joint, lowered.pair, **runs,
-                              twice=options.double_backward)
+                              twice=options.double_backward,
+                              notes=lowered.notes)
     return replace(lowered, call=call, schedules=schedules,
                    programs=programs, region=region)
 

@@ -326,8 +326,17 @@ class Lowering:
         stride = sizes_of(fake_of(result).stride())
         found = self.view(result, value, stride)
         if found.buffer in self.shared and result.op != "placeholder":
+            if value.dtype not in DTYPES:
+                return self.cloned(result, found)
             found = strided(self.store(result, value, stride), stride)
         return found
+
+    def cloned(self, node: fx.Node, view: View) -> View:
+        """A copy of what no loop can read, such as complex numbers."""
+        buffer = self.buffer(node, fake_of(node))
+        self.steps.append(Extern(torch.ops.aten.clone.default, (view,), {},
+                                 (buffer,), where_of(node)))
+        return replace(view, buffer=buffer.name, offset=index(0))
 
     def require(self, node: fx.Node, holds: Value, message: str) -> None:
         """Fail when the graph runs unless `holds` is true everywhere."""

@@ -9,6 +9,7 @@ is torch/_functorch/_aot_autograd/runtime_wrappers.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import torch
@@ -23,11 +24,13 @@ Run = Callable[[list], tuple]
 
 
 def make_runtime(joint: Joint, pair: Pair, forward: Run,
-                 backward: Run | None = None, twice: bool = False) -> Run:
+                 backward: Run | None = None, twice: bool = False,
+                 notes: Counter | None = None) -> Run:
     """The callable that gives the user's results from the inputs.
 
     `forward` and `backward` run the two halves of `pair`. A call in which
-    a written input shares memory with another runs the original graph.
+    a written input shares memory with another runs the original graph,
+    which `notes` counts.
     `twice`: gradients can be differentiated, by keeping the inputs.
     """
     if joint.autocast:  # the graph's casts are in it already
@@ -40,7 +43,8 @@ def make_runtime(joint: Joint, pair: Pair, forward: Run,
         result == Result("fresh", k)
         for k, result in enumerate(joint.results))
         and len(joint.results) == joint.forward_outputs)
-    return run if plain else finished(joint, run)
+    return run if plain else finished(
+        joint, run, Counter() if notes is None else notes)
 
 
 def no_autocast(run: Run) -> Run:
@@ -152,7 +156,7 @@ def fit(gradient: torch.Tensor | None, size, stride, dtype,
     return fitted.zero_() if gradient is None else fitted.copy_(gradient)
 
 
-def finished(joint: Joint, run: Run) -> Run:
+def finished(joint: Joint, run: Run, notes: Counter) -> Run:
     """`run`, then inputs written and results made, as eager does it."""
     count = joint.forward_outputs
     written = [m.input for m in joint.mutations]
@@ -160,6 +164,7 @@ def finished(joint: Joint, run: Run) -> Run:
 
     def call(inputs: list) -> tuple:
         if written and overlap(inputs, written):
+            notes["a written input shares memory with another"] += 1
             return joint.source(*inputs)
         kept = list(inputs)
         outputs = run(inputs)[:count]
