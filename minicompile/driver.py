@@ -124,8 +124,9 @@ class Cache:
                 for entry in cache.entries]
         replays = sum((lowered.region.stats for lowered in made
                        if lowered.region), Counter())
-        return replace(self.root._stats, replays=replays, fallbacks=sum(
-            (lowered.notes for lowered in made), self.root._stats.fallbacks))
+        counted = self.root._stats
+        return replace(counted, replays=replays, fallbacks=sum(
+            (lowered.notes for lowered in made), counted.fallbacks))
 
     def find(self, locals: tuple) -> Found:
         """The entry that holds in this call, put first, and its inputs."""

@@ -48,6 +48,10 @@ IDENTITIES = (type, types.ModuleType, types.FunctionType,
 #: Methods written in C, bound to an object.
 BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 
+#: What C functions that are no methods say they are bound to.
+OWNERS = (types.ModuleType, type, type(None),
+          type(torch._C._get_tracing_state.__self__))
+
 ABSENT = object()
 
 
@@ -141,8 +145,7 @@ class Outside:
         """Whether the trace bound this C method to an object."""
         owner = getattr(value, "__self__", None)
         return isinstance(value, BOUND) and not (
-            id(value) in self.given or isinstance(
-                owner, (types.ModuleType, type, type(None))))
+            id(value) in self.given or isinstance(owner, OWNERS))
 
     def source(self, value: object) -> Source | None:
         """Where a value was read from; None if the trace made it."""
@@ -160,7 +163,7 @@ class Outside:
             self.guard(source, "equal", real)
             return real
         if isinstance(real, BOUND) and not isinstance(
-                real.__self__, (types.ModuleType, type, type(None))):
+                real.__self__, OWNERS):
             return self._bound(real, source)
         if isinstance(real, IDENTITIES):
             if not trusted:
