@@ -83,7 +83,7 @@ class Cache:
                  name: str, root: Cache | None = None):
         self.function, self.settings = function, settings
         self.name, self.root = name, root or self
-        self.code = function.__code__
+        self.rebind()
         self.lock = threading.RLock()
         self.watch = None  # what explain() has called when an entry holds
         self.clear()
@@ -91,6 +91,13 @@ class Cache:
     def __deepcopy__(self, memo: dict) -> Cache:
         """Itself: a copied module shares what was compiled."""
         return self
+
+    def rebind(self) -> None:
+        """Take the function's code as it is now."""
+        self.code = self.function.__code__
+        if self.root is self:  # else a call has all that it lists
+            self.bind = make_bind(self.function)
+        self.count = positional_count(self.function)
 
     def clear(self) -> None:
         """Forget every entry and what was learnt."""
@@ -155,6 +162,9 @@ class Cache:
 
     def miss(self, locals: tuple) -> Found:
         """What runs this call, compiled if need be; None means eager."""
+        if self.function.__code__ is not self.code:
+            self.root._stats.fallbacks["code replaced"] += 1
+            return self.rebind()  # the old code bound these locals
         found = self.find(locals)
         kinds = tuple(map(type, locals))
         if (found or self.is_full or kinds in self.refused
@@ -162,8 +172,7 @@ class Cache:
                 or _someone_else_records()):
             return found
         with self.lock:
-            found = self.find(locals)  # made by another thread
-            if found:
+            if found := self.find(locals):  # made by another thread
                 return found
             try:
                 entry = self._compile(locals)
@@ -231,10 +240,6 @@ class Cache:
 
     def _may_compile(self, locals: tuple) -> None:
         """Tell why no entry fits; raise if there may be no further one."""
-        if self.function.__code__ is not self.code:
-            raise Unsupported("code replaced", f"{self.name} has other "
-                              "code than when compile() took it",
-                              hint="compile it again")
         reasons = [[f"{self.name}: {failure}" for failure in
                     entry.check.explain(locals, self.function)]
                    for entry in self.entries]
@@ -245,15 +250,13 @@ class Cache:
             raise RecompileLimit("\n".join([
                 f"{self.name} would be compiled, and the stance is "
                 "fail_on_recompile", *sum(reasons, [])]))
-        if self.made:
-            text = self.root._stats.too_many(
+        if self.made and (text := self.root._stats.too_many(
                 self.name, len(self.entries), self.made, self._options(),
-                sum(reasons[:1], []))
-            self.is_full = bool(text)
-            if text and self.settings.fullgraph:
+                sum(reasons[:1], []))):
+            if self.settings.fullgraph:
                 raise RecompileLimit(text)
-            if text:
-                raise Unsupported("recompile limit", text)
+            self.is_full = True
+            raise Unsupported("recompile limit", text)
 
     def _unsteady(self, entry: Entry, locals: tuple) -> None:
         """Say that what the trace saw has changed since; run eager once."""
@@ -307,16 +310,14 @@ def wrap(function: types.FunctionType, settings: Settings,
          name: str | None = None, root: Cache | None = None) -> Callable:
     """The compiled form of a Python function, of the same signature."""
     cache = Cache(function, settings, name or function.__qualname__, root)
-    bind = root or make_bind(function)  # continuations take all they list
-    count = positional_count(function)
 
     @functools.wraps(function)
     def compiled(*args, **kwargs):
         if stance.current == "force_eager":
             return function(*args, **kwargs)
-        if kwargs or len(args) != count:
+        if kwargs or len(args) != cache.count:
             try:
-                locals = bind(*args, **kwargs)
+                locals = cache.bind(*args, **kwargs)
             except TypeError:
                 return function(*args, **kwargs)
         else:

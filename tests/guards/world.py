@@ -105,6 +105,11 @@ def put_part(module, name, part):
     return lambda: setattr(module, name, old)
 
 
+def put_new(kind, name, value):
+    setattr(kind, name, value)
+    return lambda: delattr(kind, name)
+
+
 def transpose(tensor):
     """Other strides over the same memory."""
     return put_data(tensor, tensor.data.t())
@@ -150,11 +155,11 @@ def retrain(module, mode):
     return lambda: [setattr(part, "training", mode) for part, mode in modes]
 
 
-def half(module):
+def half(module, dtype=torch.float16):
     tensors = [(t, t.data) for t in (*module.parameters(),
                                      *module.buffers())]
     buffers = [(part, dict(part._buffers)) for part in module.modules()]
-    module.half()
+    module.to(dtype)
 
     def undo():
         for part, saved in buffers:
@@ -201,6 +206,12 @@ def tripled(x):
 
 def block(w):
     return random.choice(w.net.blocks)
+
+
+def under(context):
+    """Enter a context; what undoes it leaves it."""
+    context.__enter__()
+    return lambda: context.__exit__(None, None, None)
 
 
 GLOBALS = globals()
@@ -271,6 +282,45 @@ ALTERING = {
     "default dtype": lambda w: put_global(
         torch.set_default_dtype, torch.float64, torch.float32),
     "no grad": lambda w: put_global(torch.set_grad_enabled, False, True),
+    "inference mode": lambda w: under(torch.inference_mode()),
+    "autocast": lambda w: under(torch.autocast("cpu", torch.bfloat16)),
+    "autocast of another dtype": lambda w: under(
+        torch.autocast("cpu", torch.float16)),
+    "deterministic": lambda w: put_global(
+        torch.use_deterministic_algorithms, True, False),
+    "default device": lambda w: under(torch.device("meta")),
+    "double": lambda w: half(w.net, torch.float64),
+    "half of one part": lambda w: half(block(w).norm),
+    "weight's data in double": lambda w: put_data(
+        w.net.head.weight, w.net.head.weight.data.double()),
+    "weight on another device": lambda w: put(
+        block(w).linear._parameters, "weight",
+        nn.Parameter(torch.empty(4, 4, device="meta"))),
+    "fewer rows in the weight": lambda w: put_data(
+        block(w).norm.weight, torch.ones(1)),
+    "no buffer": lambda w: put(block(w)._buffers, "shift", None),
+    "buffer with a gradient": lambda w: put(
+        block(w)._buffers, "shift", torch.ones(4, requires_grad=True)),
+    "backward hook": lambda w: with_handle(
+        block(w).linear.register_full_backward_hook(
+            lambda module, grads, outs: None)),
+    "pre-hook of all": lambda w: with_handle(
+        nn.modules.module.register_module_forward_pre_hook(
+            lambda module, args: (args[0] * 2,))),
+    "another norm": lambda w: put_part(block(w), "norm", nn.LayerNorm(
+        4, elementwise_affine=False)),
+    "a part twice": lambda w: put_part(
+        block(w), "linear", random.choice([w.net.head, nn.Sequential()])),
+    "one block more": lambda w: put(w.net.blocks, "_modules", {
+        **w.net.blocks._modules, "5": Block(4)}),
+    "another name for a block": lambda w: put(w.net.blocks, "_modules", {
+        "a": Block(4), **w.net.blocks._modules}),
+    "x of another class": lambda w: put(w, "x", nn.Parameter(w.x.clone())),
+    "x expanded": lambda w: put(w, "x", torch.randn(1, 4).expand(3, 4)),
+    "x conjugate": lambda w: put(w, "x", torch.randn(
+        3, 4, dtype=torch.complex64).conj().imag),
+    "a property": lambda w: put_new(
+        Block, "power", property(lambda self: 4, lambda self, v: None)),
 }
 
 #: Changes that no answer depends on.
@@ -297,6 +347,25 @@ UNRELATED = {
     "equal config": lambda w: put(w.net, "config", types.SimpleNamespace(
         cap=3.0, name="twin")),
     "equal closure": lambda w: put(w, "program", make_program(0.5)),
+    "threads": lambda w: put_global(
+        torch.set_num_threads, torch.get_num_threads() % 2 + 1,
+        torch.get_num_threads()),
+    "seed": lambda w: (torch.manual_seed(random.random()), list)[1],
+    "anomaly mode": lambda w: put_global(
+        torch.autograd.set_detect_anomaly, True, False),
+    "precision of products": lambda w: put_global(
+        torch.set_float32_matmul_precision, "high", "highest"),
+    "hook on a parameter": lambda w: with_handle(
+        w.net.head.weight.register_hook(lambda grad: grad)),
+    "weight's data copied": lambda w: put_data(
+        w.net.head.weight, w.net.head.weight.data.clone()),
+    "a frozen weight and back": lambda w: (
+        w.net.head.weight.requires_grad_(False),
+        w.net.head.weight.requires_grad_(), list)[2],
+    "eval and back": lambda w: (w.net.eval(), w.net.train(), list)[2],
+    "buffer never used": lambda w: (
+        w.net.register_buffer("unused", torch.ones(1)),
+        lambda: w.net._buffers.pop("unused"))[1],
     "swapped blocks": lambda w: swap_blocks(w.net, "1", "2"),
     "state dict": lambda w: (w.net.load_state_dict(w.net.state_dict()),
                              lambda: None)[1],
