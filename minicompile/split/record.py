@@ -34,6 +34,8 @@ from .watch import Watch
 
 #: Ours, and what Dynamo records.
 CHOICES = {cond, torch.ops.higher_order.cond}
+#: A checkpoint, as Dynamo records it: an operator around a graph.
+REGION = torch.ops.higher_order.tag_activation_checkpoint
 
 
 def record(graph: fx.GraphModule, example_inputs,
@@ -108,7 +110,8 @@ def play(graph: fx.GraphModule, recorder: Recorder, given: list) -> tuple:
     waiting = iter(given)
     for node in graph.graph.nodes:
         line = where_of(node)
-        recorder.enter(line)
+        recorder.enter(line, node.name if node.target is REGION
+                       else node.meta.get("recompute"))
         args, kwargs = fx.node.map_arg(
             (node.args, node.kwargs), values.__getitem__)
         match node.op:

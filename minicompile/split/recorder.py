@@ -48,6 +48,7 @@ class Recorder(TorchDispatchMode):
         self.kept: list = []  # so that no id is used twice
         self.sizes: dict[Expr, fx.Node] = {}  # by formula
         self.where: Where | None = None  # of the torch-level node
+        self.region: object = None  # the checkpoint that it is in
         self.starts: list[int] = []  # autograd's count at each such node
         self.wheres: list[Where | None] = []
 
@@ -87,11 +88,17 @@ class Recorder(TorchDispatchMode):
         node = self.graph.create_node(kind, target, args, kwargs or {},
                                       name)
         node.meta["where"] = self.line()
+        if self.region is not None and (
+                torch._C._current_autograd_node() is None):
+            node.meta["recompute"] = self.region
         return node
 
-    def enter(self, where: Where | None) -> None:
-        """From here on, ops belong to the user's line `where`."""
-        self.where = where
+    def enter(self, where: Where | None, region: object = None) -> None:
+        """From here on, ops belong to the user's line `where`.
+
+        `region`: the checkpoint whose inside they are, if any.
+        """
+        self.where, self.region = where, region
         self.starts.append(torch._C._autograd._get_sequence_nr())
         self.wheres.append(where)
 

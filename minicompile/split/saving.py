@@ -54,11 +54,37 @@ def cut(joint: Joint, *, byte_price: float = 0.0,
               for source in node.all_input_nodes}
     needed |= set(filter(None, joint.grads))
     prices = price_all(joint, (written or written_anyway)(joint))
+    inside = checkpointed(joint)
     saved = cheapest(prices, lambda node: node.users, needed, {
-        node: Price(dear_price(node, price.recompute, dear),
-                    price.save + byte_price * size(joint, node))
+        node: Price(0.0, NEVER) if node in inside else
+        Price(dear_price(node, price.recompute, dear),
+              price.save + byte_price * size(joint, node))
         for node, price in prices.items()})
     return plan(joint, saved, prices)
+
+
+def checkpointed(joint: Joint) -> set[fx.Node]:
+    """The values inside the user's checkpoints: never to be saved.
+
+    What the forward reads after a checkpoint is its result, and has a
+    price like any other value. What only the backward computes from the
+    inside is inside. A random draw is kept: it could not be repeated.
+    """
+    returned = [n for n in joint.outputs if isinstance(n, fx.Node)]
+    forward, inside = {*ancestors(returned, set())}, set()
+    for node in joint.early:
+        region = node.meta.get("recompute")
+        if must_stay(node) or node in returned:
+            continue
+        if node not in forward:
+            hidden = not inside.isdisjoint(node.all_input_nodes)
+        else:
+            hidden = region is not None and all(
+                user.meta.get("recompute") == region
+                for user in node.users if user in forward)
+        if hidden:
+            inside.add(node)
+    return inside
 
 
 def plan(joint: Joint, saved: set[fx.Node],

@@ -21,7 +21,8 @@ from ..core.errors import Unsupported
 from ..core.graph import render
 from ..core.guard import Guard
 from ..core.source import Local, Source
-from . import conditions, functions, revive  # noqa: F401  (rows of tables)
+from . import (  # noqa: F401  (rows of tables)
+    checkpoints, conditions, functions, revive)
 from .breaks import Break, Continuation, End
 from .calls import rely_on_code
 from .chain import stops, waiting

@@ -69,6 +69,7 @@ class Recorder:
         self.modules: dict[str, fx.GraphModule] = {}  # graphs inside it
         self.placed: list[tuple[fx.Node, Source]] = []
         self.inputs: list[Input] = []
+        self.region: int | None = None  # the checkpoint being traced
         self.written: set[int] = set()  # storages written to
         self.kept: list[object] = []  # ids stay valid while objects live
         self.numbers: dict[Expr, fx.Node] = {}
@@ -145,6 +146,8 @@ class Recorder:
             return self._known(result)
         node = self.graph.create_node(op, target, fx_args, fx_kwargs)
         node.meta["val"], node.meta["where"] = result, self.where()
+        if self.region is not None:
+            node.meta["recompute"] = self.region
         self.kept.append(args)
         self._bind(result, node, bool(changed))
         return result
@@ -260,6 +263,7 @@ class Inner(Recorder):
         self.nodes, self.modules, self.numbers = {}, {}, {}
         self.inputs, self.written = outer.inputs, outer.written
         self.kept, self.captured = outer.kept, []
+        self.region = outer.region
         self.last, self.count = self.graph._root, 0
         for tensor in tensors:
             self.placeholder(tensor)
