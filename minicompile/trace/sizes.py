@@ -30,6 +30,7 @@ from ..core.guard import Guard, Relation
 from ..core.source import Computed, Size, Source
 from ..core.where import Where
 from .history import History, limits, marked
+from .reasons import unsupported
 
 #: What does the same as a C function, and keeps symbols symbolic.
 FORMS = {int: torch.sym_int, float: torch.sym_float, max: torch.sym_max,
@@ -113,6 +114,7 @@ class Sizes:
         self.ranges: list[Relation] = []
         self.marked: list[tuple[object, int, Source]] = []
         self.wrong: list[str] = []  # marks that do not hold
+        self.shapes: list[tuple[torch.Tensor, torch.Size]] = []
         self.env.guards = self.learnt = Learnt(where)
 
     # Stand-ins
@@ -124,6 +126,7 @@ class Sizes:
             return self.fake_mode.from_tensor(real, static_shapes=True)
         fake = self.fake_mode.from_tensor(
             based(real), symbolic_context=context, source=Place(source))
+        self.shapes.append((fake, fake.shape))
         for dim in marked(real, "dynamic"):
             reach = limits(real, dim)
             if reach is not None and real.shape[dim] not in reach:
@@ -188,7 +191,13 @@ class Sizes:
     # What was learnt
 
     def text(self, value) -> str:
-        """The Python expression of a symbolic number over `L` and `F`."""
+        """The Python expression of a symbolic number over `L` and `F`.
+
+        It is read when the graph has run, so no input may have another
+        shape by then.
+        """
+        if any(str(fake.shape) != str(was) for fake, was in self.shapes):
+            raise unsupported("effect", "an input that gets another shape")
         names = {symbol: source.code()
                  for symbol, source in self.symbols.items()}
         return f"({Printer(names).doprint(value.node.expr)})"

@@ -447,6 +447,42 @@ def test_sizes_over_a_break():
     assert not stats.fallbacks and stats.recompiles <= 2, stats
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("breaks", [False, True])
+def test_sizes_of_before_a_new_shape(dynamic, breaks):
+    def turned(x):
+        n = x.shape[0]
+        x.t_()
+        if breaks:
+            minicompile.graph_break()
+        return n, n * 2, x.shape, x + n
+
+    compiled = minicompile.compile(turned, backend="eager", dynamic=dynamic)
+    for n in (4, 5, 6):
+        mine = torch.randn(n, 3)
+        eagers = mine.clone()
+        close(compiled(mine), turned(eagers))
+        close(mine, eagers)
+
+
+def test_numbers_that_are_written_back():
+    def counted(x, counts):
+        counts[0] += 1
+        before = counts[0]
+        minicompile.graph_break()
+        counts.append(before * 2)
+        return x * counts[0], before
+
+    compiled = minicompile.compile(counted, backend="eager")
+    mine, eagers = [[3]], [[3]]
+    for _ in range(6):
+        x = torch.randn(3)
+        close(compiled(x, mine[0]), counted(x, eagers[0]))
+        close(mine, eagers)
+        del mine[0][1:], eagers[0][1:]
+    assert compiled.stats().recompiles <= 2
+
+
 # What is said
 
 
