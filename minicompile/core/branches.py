@@ -25,8 +25,7 @@ def cond(pred, true: Callable, false: Callable, operands) -> tuple:
     operand gets one, as in torch.cond.
     """
     chosen = true if isinstance(pred, FakeTensor) or pred else false
-    if not torch.is_grad_enabled() or not any(
-            each.requires_grad for each in operands):
+    if not torch.is_grad_enabled() or not any(map(wanted, operands)):
         return tuple(chosen(*operands))
     return Chosen.apply(chosen, *operands)
 
@@ -37,8 +36,10 @@ class Chosen(torch.autograd.Function):
     @staticmethod
     def forward(ctx, chosen, *operands):
         with torch.enable_grad():
-            ctx.inside = [each.detach().requires_grad_(each.requires_grad)
-                          for each in operands]
+            ctx.inside = [
+                each.detach().requires_grad_(each.requires_grad)
+                if isinstance(each, torch.Tensor) else each
+                for each in operands]
             ctx.made = tuple(chosen(*ctx.inside))
         return tuple(each.detach() for each in ctx.made)
 
@@ -47,10 +48,14 @@ class Chosen(torch.autograd.Function):
     def backward(ctx, *tangents):
         flows = [(made, tangent) for made, tangent in zip(
             ctx.made, tangents) if made.requires_grad]
-        wanted = [each for each in ctx.inside if each.requires_grad]
-        found = iter(_gradients(flows, wanted))
-        return None, *(next(found) if each.requires_grad else None
+        found = iter(_gradients(flows, [*filter(wanted, ctx.inside)]))
+        return None, *(next(found) if wanted(each) else None
                        for each in ctx.inside)
+
+
+def wanted(operand: object) -> bool:
+    """Whether an operand, a tensor or a size, gets a gradient."""
+    return isinstance(operand, torch.Tensor) and operand.requires_grad
 
 
 def _gradients(flows: list, wanted: list) -> tuple:

@@ -54,7 +54,8 @@ def _branch(tracer, function, operands, given: list):
             tracer.call(function, tuple(tracer.unpacked(operands))))
         if state(tracer, {}) != before:
             raise unsupported("branch", "changes something outside")
-        inputs = {storage(t) for t in [*given, *inner.captured]}
+        inputs = {storage(t) for t in [*given, *inner.captured]
+                  if torch.is_tensor(t)}
         if inputs & (outer.written - written):
             raise unsupported("branch", "writes to its operands")
         made = [storage(t) for t in leaves if torch.is_tensor(t)]

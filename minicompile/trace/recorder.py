@@ -269,11 +269,13 @@ class Inner(Recorder):
             self.placeholder(tensor)
 
     def placeholder(self, tensor: torch.Tensor | torch.SymInt) -> None:
-        """One more input, which stands for `tensor` in here."""
+        """One more input, which stands for `tensor`, or a size, in here."""
         with self.graph.inserting_after(self.last):
             self.last = self.graph.placeholder(f"given_{self.count}")
         self.count += 1
         self.last.meta["val"], self.last.meta["where"] = tensor, None
+        if isinstance(tensor, SYMBOLIC):
+            self.numbers[tensor.node.expr] = self.last
         self.nodes.setdefault(id(tensor), self.last)
         self.kept.append(tensor)
 
@@ -291,7 +293,6 @@ class Inner(Recorder):
             value = self.outer.symbol(symbol).meta["val"]
             self.captured.append(value)
             self.placeholder(value)
-            self.numbers[symbol] = self.last
         return self.numbers[symbol]
 
     def finish(self, outputs) -> fx.GraphModule:

@@ -338,6 +338,44 @@ def test_a_convolution_asks_for_no_batch_size():
     assert compiles(convolve, calls) == 2 < theirs(convolve, calls)
 
 
+def test_sizes_in_graphs_inside():
+    def chosen(x, k):
+        return torch.cond(
+            x.sum() > 0, lambda x: x.view(x.shape[0] * 3) * x.shape[0] + k,
+            lambda x: (x - k).reshape(-1), (x,))
+
+    calls = [(sign * torch.rand(n, 3), n) for n in (4, 5, 6, 7)
+             for sign in (1, -1)]
+    assert compiles(chosen, calls, fullgraph=True) == 2
+
+
+class Stretch(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        ctx.save_for_backward(x)
+        ctx.n = n
+        return x * x * n * x.shape[0]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, = ctx.saved_tensors
+        return gradient * 2 * x * ctx.n * x.shape[0], None
+
+
+def test_sizes_in_an_autograd_function():
+    def stretch(x, n):
+        return Stretch.apply(x, n) + x.shape[0]
+
+    compiled = minicompile.compile(stretch, backend="eager")
+    for n in (4, 5, 6, 7):
+        mine = torch.randn(n, 3, requires_grad=True)
+        eagers = mine.detach().clone().requires_grad_()
+        for x, apply in ((mine, compiled), (eagers, stretch)):
+            apply(x, n).sum().backward()
+        close(mine.grad, eagers.grad)
+    assert compiled.stats().graphs == 2
+
+
 # Marks
 
 
