@@ -7,13 +7,14 @@ PyTorch call for each operation, and a scatter.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from math import inf, nan
 
 import torch
 
-from .index import Atom, evaluate_index
-from .loops import (OPS, Buffer, Const, Expression, Extern, Kernel, Load,
+from .index import Atom, Index, evaluate_index
+from .loops import (OPS, Const, Expression, Extern, Kernel, Load,
                     Loop, Op, Position, Schedule, View, walk)
 
 Storage = dict[str, torch.Tensor]
@@ -128,17 +129,35 @@ def _reduce(reduction: str, value: torch.Tensor, count: int):
 
 def evaluate_schedule(schedule: Schedule, inputs: list) -> tuple:
     """The schedule's results for these tensors, computed step by step."""
-    storage: Storage = {name: tensor.as_strided(_span(tensor), (1,))
+    storage: Storage = {name: _flat(tensor)
                         for name, tensor in schedule.constants.items()}
+    sizes = sizes_in(schedule, inputs)
     for buffer, tensor in zip(schedule.inputs, inputs, strict=True):
         if buffer is not None:
-            storage[buffer.name] = _flat(tensor, buffer)
+            storage[buffer.name] = _flat(tensor)
     for step in schedule.steps:
         if isinstance(step, Kernel):
-            evaluate_kernel(step, storage)
+            evaluate_kernel(step, storage, sizes)
         else:
-            _evaluate_extern(step, storage)
-    return tuple(_resolve(output, storage) for output in schedule.outputs)
+            _evaluate_extern(step, storage, sizes)
+    return tuple(_resolve(output, storage, sizes)
+                 for output in schedule.outputs)
+
+
+def sizes_in(schedule: Schedule, inputs: list) -> dict[Atom, int]:
+    """What each symbol stands for, given these inputs."""
+    found: dict[Atom, int] = {}
+    for symbol, given in schedule.sizes.items():
+        if given is None:
+            names = {part.name: found[part] for part in symbol.of}
+            found[symbol] = eval(
+                symbol.formula, {"math": math, "torch": torch}, names)
+        elif given.of:
+            tensor = inputs[given.input]
+            found[symbol] = getattr(tensor, given.of)(given.axis)
+        else:
+            found[symbol] = inputs[given.input]
+    return found
 
 
 def evaluate_kernel(kernel: Kernel, storage: Storage,
@@ -152,34 +171,36 @@ def evaluate_kernel(kernel: Kernel, storage: Storage,
         evaluate_loop(loop, storage, sizes)
 
 
-def _evaluate_extern(step: Extern, storage: Storage) -> None:
+def _evaluate_extern(step: Extern, storage: Storage,
+                     sizes: Sizes) -> None:
     """Call the operator and keep its tensors flat."""
     args, kwargs = torch.utils._pytree.tree_map(
-        lambda leaf: _resolve(leaf, storage), (step.args, step.kwargs),
+        lambda leaf: _resolve(leaf, storage, sizes),
+        (step.args, step.kwargs),
         is_leaf=lambda leaf: isinstance(leaf, View))
     result = step.target(*args, **kwargs)
     many = result if isinstance(result, (tuple, list)) else (result,)
     for buffer, tensor in zip(step.outputs, many, strict=True):
         if buffer is not None:
-            storage[buffer.name] = _flat(tensor, buffer)
+            storage[buffer.name] = _flat(tensor)
 
 
-def _flat(tensor: torch.Tensor, buffer: Buffer) -> torch.Tensor:
-    """The memory of a tensor as one dimension, from its first element."""
-    return tensor.detach().as_strided((int(buffer.elements),), (1,))
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory that a tensor spans as one dimension, from its first
+    element."""
+    count = 1 + sum((size - 1) * step for size, step in zip(
+        tensor.shape, tensor.stride())) if tensor.numel() else 0
+    return tensor.detach().as_strided((count,), (1,))
 
 
-def _span(tensor: torch.Tensor) -> tuple[int]:
-    """How many elements a tensor's memory spans, as a shape."""
-    return (1 + sum((size - 1) * step for size, step in zip(
-        tensor.shape, tensor.stride())) if tensor.numel() else 0,)
-
-
-def _resolve(leaf: object, storage: Storage) -> object:
-    """A View as a tensor; anything else as it is."""
+def _resolve(leaf: object, storage: Storage, sizes: Sizes) -> object:
+    """A View as a tensor, an Index as a number; else what it is."""
+    if isinstance(leaf, Index):
+        return evaluate_index(leaf, sizes)
     if not isinstance(leaf, View):
         return leaf
-    return storage[leaf.buffer].as_strided(
-        [int(size) for size in leaf.shape],
-        [int(step) for step in leaf.stride],
-        storage[leaf.buffer].storage_offset() + int(leaf.offset))
+    shape, stride = ([evaluate_index(i, sizes) for i in indices]
+                     for indices in (leaf.shape, leaf.stride))
+    memory = storage[leaf.buffer]
+    return memory.as_strided(shape, stride, memory.storage_offset()
+                             + evaluate_index(leaf.offset, sizes))

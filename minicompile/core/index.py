@@ -11,15 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import gcd
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """A size known only at run time; at least 1."""
+    """A whole number known only at run time, such as a size.
+
+    It is never below `least` nor, if that is known, above `most`; it was
+    `hint` when the graph was traced. With `formula`, Python computes it
+    from the other symbols in `of`.
+    """
 
     name: str
+    hint: int = 64
+    least: int | None = 1
+    most: int | None = None
+    formula: str = ""
+    of: tuple[Symbol, ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -254,6 +264,40 @@ def _evaluate_atom(atom: Atom, values: Mapping[Atom, object]):
             else dividend % divisor)
 
 
+def guess(where: Index) -> int:
+    """The value at the sizes that were traced: for decisions only."""
+    if where.constant is not None:
+        return where.constant
+    return evaluate_index(where, {
+        atom: atom.hint for atom in atoms_of(where)})
+
+
+def symbols_of(*indices: Index) -> set[Symbol]:
+    """Every symbol in these indices and in their variables' sizes."""
+    found: set[Symbol] = set()
+    for where in indices:
+        for atom in atoms_of(where):
+            found |= ({atom} if isinstance(atom, Symbol)
+                      else symbols_of(atom.size))
+    return found
+
+
+@cache
+def coefficient(where: Index, variable: Variable) -> Index | None:
+    """By how much `where` grows with `variable`; None if unevenly."""
+    total = index(0)
+    for atoms, number in where.terms:
+        others = tuple(atom for atom in atoms if atom != variable)
+        if len(others) < len(atoms):
+            if any(isinstance(atom, Variable)
+                   for atom in atoms_of(Index({others: 1}))):
+                return None
+            total = total + Index({others: number})
+        elif any(variable in atoms_of(index(atom)) for atom in atoms):
+            return None
+    return total
+
+
 def upper(where: Index) -> Index:
     """An upper bound that has symbols only."""
     return _bound(where, True)
@@ -290,17 +334,81 @@ def _atom_bound(atom: Atom, high: bool) -> Index:
 
 
 def not_negative(where: Index) -> bool:
-    """Whether `where` can be shown to be at least 0."""
+    """Whether `where` can be shown to be at least 0, for all sizes."""
+    least = least_of(where)
+    return least is not None and least >= 0
+
+
+def least_of(where: Index) -> int | None:
+    """A number that `where` is never below, for all sizes; None: unknown.
+
+    Each symbol is written as its least value and an excess, which is at
+    least 0: if no coefficient is below 0 then, all excesses can be 0.
+    """
     smallest = lower(where)
-    below = sum(n for _, n in smallest.terms if n < 0)
-    above = sum(n for atoms, n in smallest.terms if n > 0)
-    symbols = {atoms for atoms, n in smallest.terms if n < 0 and atoms}
-    return not symbols and above + below >= 0
+    if smallest.constant is not None:
+        return smallest.constant
+    total = index(0)
+    for atoms, coefficient in smallest.terms:
+        term = index(coefficient)
+        for atom in atoms:
+            least = _least(atom)
+            if least is None:
+                return None
+            term = term * (index(atom) + least)
+        total = total + term
+    if any(atoms and n < 0 for atoms, n in total.terms):
+        return None
+    return dict(total.terms).get((), 0)
+
+
+def _least(atom: Atom) -> int | None:
+    """A number that a symbol or a division of symbols is never below."""
+    if isinstance(atom, Symbol):
+        return atom.least
+    if isinstance(atom, Remainder):
+        return 0
+    least = least_of(atom.dividend)
+    if least is None or least < 0:
+        return None
+    most = most_of(atom.divisor)
+    return least // most if most else 0
+
+
+def most_of(where: Index) -> int | None:
+    """A number that `where` is never above, for all sizes; None: unknown.
+    """
+    total = 0
+    for atoms, term in upper(where).terms:
+        for atom in atoms:
+            least = _least(atom)
+            end = _most(atom) if term > 0 else least
+            if end is None or least is None or least < 0:
+                return None
+            term *= end
+        total += term
+    return total
+
+
+def _most(atom: Atom) -> int | None:
+    """A number that a symbol or a division of symbols is never above."""
+    if isinstance(atom, Symbol):
+        return atom.most
+    if isinstance(atom, Remainder):
+        return most_of(atom.divisor - 1)
+    most, least = most_of(atom.dividend), least_of(atom.divisor)
+    return None if most is None or least is None else most // least
 
 
 def in_range(where: Index, size: Index) -> bool:
     """Whether 0 <= `where` < `size` can be shown."""
     return not_negative(where) and not_negative(size - 1 - upper(where))
+
+
+def may_exceed(where: Index, count: int) -> bool:
+    """Whether `where` can be above `count`, as far as is known."""
+    most = most_of(where)
+    return most is None or most > count
 
 
 def _order(term: tuple[tuple[Atom, ...], int]) -> tuple:
@@ -337,11 +445,9 @@ def _lone(where: Index, kind: type):
     return None
 
 
-def _quotient(term: tuple, divisor: Index) -> Index | None:
-    """`term / divisor` if the division is exact by its form, else None."""
-    if len(divisor.terms) != 1:
-        return None
-    (atoms, coefficient), (factors, number) = term, divisor.terms[0]
+def _quotient(term: tuple, factor: tuple) -> Index | None:
+    """`term / factor` if the division is exact by its form, else None."""
+    (atoms, coefficient), (factors, number) = term, factor
     left = list(atoms)
     for factor in factors:
         if factor not in left:
@@ -354,10 +460,12 @@ def _quotient(term: tuple, divisor: Index) -> Index | None:
 
 def _split(where: Index, divisor: Index) -> tuple[Index, Index]:
     """(whole, rest): `where` = whole * divisor + rest, by its terms."""
+    if len(divisor.terms) > 1:
+        return _divide(where, divisor)
     whole, rest = index(0), index(0)
     size = divisor.constant
     for atoms, n in where.terms:
-        quotient = _quotient((atoms, n), divisor)
+        quotient = _quotient((atoms, n), divisor.terms[0])
         if quotient is not None:
             whole = whole + quotient
         elif size is not None and not atoms:
@@ -365,6 +473,19 @@ def _split(where: Index, divisor: Index) -> tuple[Index, Index]:
         else:
             rest = rest + Index({atoms: n})
     return whole, rest
+
+
+def _divide(where: Index, divisor: Index) -> tuple[Index, Index]:
+    """`_split` for a divisor of several terms: by its longest one."""
+    first = max(divisor.terms, key=lambda term: len(term[0]))
+    for term in where.terms:
+        quotient = _quotient(term, first)
+        if quotient is not None:
+            rest = where - quotient * divisor
+            if len(rest.terms) < len(where.terms):
+                more, rest = _divide(rest, divisor)
+                return quotient + more, rest
+    return index(0), where
 
 
 def _common(where: Index, divisor: Index) -> tuple[int, Index, Index]:

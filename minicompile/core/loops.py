@@ -11,12 +11,12 @@ torch/_inductor/ops_handler.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 
-from .index import Index, Variable, flatten, product
+from .index import Index, Symbol, Variable, flatten, product, symbols_of
 from .random import philox
 from .where import Where
 
@@ -195,8 +195,19 @@ class Kernel:
         names = (load.buffer for loop in self.loops for load in loop.loads)
         return tuple(dict.fromkeys(n for n in names if n not in own))
 
+    @cached_property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The sizes that its loops and indices ask for, by name."""
+        found = symbols_of(*(v.size for v in self.ranges + self.reduced))
+        for loop in self.loops:
+            found |= symbols_of(loop.index, *(
+                part.index for part in walk(loop.value)
+                if isinstance(part, (Load, Position))))
+        return tuple(sorted(found, key=str))
+
     def __str__(self) -> str:
-        arguments = ", ".join([*self.read, *self.written])
+        arguments = ", ".join(map(str, [
+            *self.read, *self.written, *self.symbols]))
         lines = [f"def {self.name}({arguments}):"]
         for name in sorted(self.internal):
             buffer = next(loop.buffer for loop in self.loops
@@ -248,12 +259,23 @@ Step = Kernel | Extern
 
 
 @dataclass(frozen=True)
+class Given:
+    """Where a symbol's value is found: in an input that is a number, or
+    as what `input.size(axis)` or `input.stride(axis)` returns."""
+
+    input: int
+    of: str = ""  # "size" or "stride" of a tensor
+    axis: int = 0
+
+
+@dataclass(frozen=True)
 class Schedule:
     """A graph as steps in order: what emit turns into a program.
 
     `inputs` are the graph's arguments (None: an argument no step reads,
     or one that is no tensor); `outputs` are Views, constants or None;
     `last_use[i]` names the buffers whose memory is free after step i.
+    `sizes` says where each symbol is found; None: by its formula.
     """
 
     inputs: tuple[Buffer | None, ...]
@@ -261,6 +283,7 @@ class Schedule:
     outputs: tuple[object, ...]
     last_use: tuple[tuple[str, ...], ...]
     constants: dict[str, torch.Tensor]
+    sizes: dict[Symbol, Given | None] = field(default_factory=dict)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -272,10 +295,27 @@ class Schedule:
         """The steps that run as ATen operators."""
         return tuple(s for s in self.steps if isinstance(s, Extern))
 
+    def unpacked(self, name: Callable[[str], str]
+                 ) -> tuple[list[str], list[str]]:
+        """The inputs' names, and the lines that find the other sizes;
+        `name` says what a buffer is called."""
+        names = [name(b.name) if b else "_" for b in self.inputs]
+        lines = []
+        for symbol, given in self.sizes.items():
+            if given is None:
+                lines.append(f"{symbol} = {symbol.formula}")
+            elif given.of:
+                lines.append(f"{symbol} = {names[given.input]}."
+                             f"{given.of}({given.axis})")
+            else:
+                names[given.input] = str(symbol)
+        return names, lines
+
     def __str__(self) -> str:
-        names = [b.name if b else "_" for b in self.inputs]
+        names, sizes = self.unpacked(lambda name: name)
         lines = [str(k) + "\n" for k in self.kernels]
         lines.append(f"def run({', '.join(names)}):")
+        lines += [f"    {line}" for line in sizes]
         for step in self.steps:
             lines.append(f"    {_step_line(step)}")
         returned = ", ".join(_show(output) for output in self.outputs)
@@ -410,12 +450,14 @@ def _show(argument: object) -> str:
     """An extern's argument as Python."""
     if isinstance(argument, (tuple, list)):
         return f"[{', '.join(map(_show, argument))}]"
-    return str(argument) if isinstance(argument, View) else repr(argument)
+    plain = isinstance(argument, (View, Index))
+    return str(argument) if plain else repr(argument)
 
 
 def _step_line(step: Step) -> str:
     """One step as a statement."""
     if isinstance(step, Extern):
         return str(step)
-    arguments = ", ".join([*step.read, *step.written])
+    arguments = ", ".join(map(str, [
+        *step.read, *step.written, *step.symbols]))
     return f"{step.name}({arguments})"

@@ -97,8 +97,10 @@ def _maps() -> str:
         return ""
 
 
-def function(library: ctypes.CDLL, name: str, count: int):
-    """A kernel of the library, called with `count` addresses."""
+def function(library: ctypes.CDLL, name: str, count: int, sizes: int = 0):
+    """A kernel of the library, called with `count` addresses, then sizes.
+    """
     found = library[name]
-    found.argtypes, found.restype = (ctypes.c_void_p,) * count, None
+    found.argtypes = (ctypes.c_void_p,) * count + (ctypes.c_int64,) * sizes
+    found.restype = None
     return found

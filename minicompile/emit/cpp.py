@@ -18,8 +18,11 @@ from functools import cached_property
 from ..core.index import (
     Index,
     Variable,
+    coefficient,
     flatten,
     index,
+    may_exceed,
+    most_of,
     row_major,
     substitute,
 )
@@ -28,7 +31,7 @@ from . import cpp_folds as folding
 from .cpp_lines import Lines
 from .cpp_ops import DEAR, TYPES, enclosed, held, repeated
 from .cpp_text import element, expression, names, place, read, stored
-from .nest import coefficient, simplify
+from .nest import simplify
 from .printer import failure
 from .shape import PARTS, Shape, shape
 from .stages import Fold, Local, Stage, Store, homes, kept, shared, stages
@@ -81,6 +84,7 @@ class Writer:
                     for name in self.kernel.read]
         pointers += [f"{kinds[name]}* __restrict {self.names[name]}"
                      for name in self.kernel.written]
+        pointers += [f"int64 {symbol}" for symbol in self.kernel.symbols]
         joined = ",\n        ".join(pointers)
         loops = [(variable, 1) for variable in self.shape.rows]
         loops += [(variable, self.shape.block)
@@ -90,7 +94,7 @@ class Writer:
                 f'extern "C" void {self.kernel.name}(\n        {joined})'))
             if self.shape.parallel == "rows":
                 several = f" collapse({len(loops)})" * (len(loops) > 1)
-                self.out.add(f"#pragma omp parallel for{several}")
+                self.parallel(several)
             for variable, step in loops:
                 opened.enter_context(self.out.blocks(variable, step))
             self.row()
@@ -100,6 +104,13 @@ class Writer:
     def names(self) -> dict[str, str]:
         """What each buffer is called in C++."""
         return names((*self.kernel.read, *self.kernel.written))
+
+    def parallel(self, clause: str = "") -> None:
+        """Let threads share the next loop, if that is worth it."""
+        work = self.kernel.rows * self.kernel.row_length
+        if work.constant is None:
+            clause += f" if({place(work)} >= {self.shape.worth})"
+        self.out.add(f"#pragma omp parallel for{clause}")
 
     def row(self) -> None:
         """A row, or a block of rows: its stages, one after the other."""
@@ -118,7 +129,8 @@ class Writer:
         """How many rows run side by side."""
         if not self.shape.lanes:
             return 1
-        return min(self.shape.block, int(self.shape.inner.size))
+        return min(self.shape.block,
+                   self.shape.inner.size.constant or self.shape.block)
 
     @cached_property
     def lane(self) -> str:
@@ -160,16 +172,17 @@ class Writer:
 
     def declare_scratch(self) -> list[str]:
         """Declare what a row keeps; the names of what must be freed."""
-        heap, size = [], int(self.kernel.row_length) * self.width
+        heap, size = [], self.kernel.row_length * self.width
         for local in self.kept:
             kind, name = type_of(local), f"k{local.number}"
             if local in self.homes:
                 continue
-            if size <= ON_STACK:
+            if not may_exceed(size, ON_STACK):
+                size = most_of(size)
                 self.out.add(f"{kind} {name}[{size}];")
                 continue
             self.out.add(f"{kind}* {name} = ({kind}*)malloc("
-                         f"{size} * sizeof({kind}));")
+                         f"{enclosed(place(size))} * sizeof({kind}));")
             heap.append(name)
         for local in self.shared if self.shape.lanes else ():
             if not isinstance(local.node, (Fold, Const)):
@@ -214,7 +227,7 @@ class Writer:
 
     def elements(self, stage: Stage) -> None:
         """A pass over the elements of a row, by all threads or by one."""
-        level = "s" if self.shape.groups else "a"
+        level = "w" if self.shape.groups else "a"
         if self.shape.parallel == "elements" and self.shape.groups:
             self.parts(stage)
         else:
@@ -256,7 +269,7 @@ class Writer:
             for fold in folds:
                 value = folding.total(fold, level, at, self.shape.lanes)
                 self.out.add(*folding.join(
-                    fold, "s", self.lane, value,
+                    fold, "w", self.lane, value,
                     f"{level}i{fold.number}{at}"))
 
     def parts(self, stage: Stage) -> None:
@@ -265,27 +278,27 @@ class Writer:
         Each part has totals of its own, joined in order at the end.
         """
         (first, step), *rest = self.shape.groups
-        steps = -(-int(first.size) // step)
-        count = min(PARTS, steps)
-        share = -(-steps // count) * step
+        steps = (first.size + step - 1) // step
+        count = min(PARTS, steps.constant or PARTS)
+        share = place((steps + count - 1) // count * step)
         totals = [(kind, name[1:]) for fold in stage.folds for kind, name, _
-                  in folding.variables(fold, "s", self.shape.lanes)]
+                  in folding.variables(fold, "w", self.shape.lanes)]
         width = f"[{self.width}]" if self.shape.lanes else ""
         self.out.add(*(f"{kind} p{name}[{count}]{width};"
                        for kind, name in totals))
-        self.out.add("#pragma omp parallel for")
+        self.parallel()
         with self.out.loop("part", count):
-            self.declare(stage.folds, "s")
+            self.declare(stage.folds, "w")
             with self.out.loop(
                     first if step == 1 else f"{first}_",
                     f"smaller<int64>(part * {share} + {share}, "
-                    f"{first.size})", f"part * {share}", step):
+                    f"{place(first.size)})", f"part * {share}", step):
                 self.work(stage, rest)
             with self.lanes() if totals else ExitStack():
                 self.out.add(*(
-                    f"p{name}[part]{self.lane} = s{name}{self.lane};"
+                    f"p{name}[part]{self.lane} = w{name}{self.lane};"
                     for _, name in totals))
-        self.declare(stage.folds, "s")
+        self.declare(stage.folds, "w")
         with self.out.loop("part", count) if totals else ExitStack():
             self.join(stage.folds, "p", "[part]")
 
@@ -352,8 +365,9 @@ class Writer:
 
     def fetch(self) -> None:
         """Ask for the next row while later passes work on this one."""
-        inner, size = self.shape.inner, int(self.kernel.row_length)
-        if (self.shape.lanes or self.shape.reduced or size > FETCHED
+        inner, size = self.shape.inner, self.kernel.row_length
+        if (self.shape.lanes or self.shape.reduced
+                or may_exceed(size, FETCHED)
                 or len(self.stages) == 1 or self.shape.parallel != "rows"):
             return
         row = self.shape.rows[-1]
@@ -365,7 +379,7 @@ class Writer:
                 next_row = {inner: index(0), row: index(row) + 1}
                 where = place(substitute(load.index, next_row))
                 self.out.add(f"fetch(&{self.names[load.buffer]}[{where}], "
-                             f"{size});")
+                             f"{place(size)});")
 
 
 def flat(variables: tuple[Variable, ...]) -> Index:

@@ -1,7 +1,7 @@
 """Reductions in C++: what accumulates, how it starts, how it goes on.
 
 A fold has an accumulator for the vector loop (its names begin with `a`),
-and where many elements are reduced a total of these (`s`): a double for
+and where many elements are reduced a total of these (`w`): a double for
 floats, so that a long sum is exact enough. Threads that share a row have
 a total each (`p`). Lanes, in brackets behind the names, are rows.
 """

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ..core.index import Variable
+from ..core.index import Variable, may_exceed
+from .cpp_text import place
 
 
 @dataclass
@@ -44,14 +45,14 @@ class Lines:
     def blocks(self, variable: Variable, step: int):
         """A loop over the starts `v_` of a variable's blocks."""
         name = variable if step == 1 else f"{variable}_"
-        return self.loop(name, variable.size, step=step)
+        return self.loop(name, place(variable.size), step=step)
 
     def within(self, variable: Variable, step: int):
         """A loop over the block that starts at `v_`, if it has blocks."""
-        size, start = int(variable.size), f"{variable}_"
-        if step >= size:
-            return self.loop(variable, size)
+        size, start = variable.size, f"{variable}_"
+        if not may_exceed(size, step):
+            return self.loop(variable, place(size))
         stop = f"{start} + {step}"
-        if size % step:
-            stop = f"smaller<int64>({stop}, {size})"
+        if size % step != 0:
+            stop = f"smaller<int64>({stop}, {place(size)})"
         return self.loop(variable, stop, start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..core.loops import Kernel
 from .cpp import function
+from .printer import sizes_of
 
 
 class CppPrinter:
@@ -19,8 +20,9 @@ class CppPrinter:
         lines = [f'library = load(r"""\n{text}\n""")']
         for kernel in kernels:
             count = len(kernel.read) + len(kernel.written)
+            sizes = f", {len(kernel.symbols)}" * bool(kernel.symbols)
             lines.append(f'{kernel.name} = function(library, '
-                         f'"{kernel.name}", {count})')
+                         f'"{kernel.name}", {count}{sizes})')
         return "\n".join(lines)
 
     def begin(self) -> str:
@@ -28,6 +30,6 @@ class CppPrinter:
         return ""
 
     def launch(self, kernel: Kernel, arguments: tuple[str, ...]) -> str:
-        """The call, with the addresses of the tensors."""
-        given = ", ".join(f"{name}.data_ptr()" for name in arguments)
-        return f"{kernel.name}({given})"
+        """The call, with the addresses of the tensors, and sizes."""
+        given = [f"{name}.data_ptr()" for name in arguments]
+        return f"{kernel.name}({', '.join(given + sizes_of(kernel))})"

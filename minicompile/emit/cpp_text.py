@@ -23,7 +23,7 @@ WORDS = frozenset(re.findall(r"\w+(?=[(<;]| value)", HEADER)) | frozenset(
     struct switch template this throw true false try typedef typename
     union unsigned using virtual void volatile while xor""".split())
 #: The names that values and loop variables have.
-TAKEN = re.compile(r"([tkasp]i?|nan|better|[a-z])\d+[hl]*_*")
+TAKEN = re.compile(r"([tkawp]i?|nan|better|[a-z])\d+[hl]*_*")
 
 
 def names(buffers: Iterable[str]) -> dict[str, str]:

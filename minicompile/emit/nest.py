@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from math import gcd
 
 from ..core.index import (
     Index,
     Quotient,
     Remainder,
-    Symbol,
     Variable,
-    atoms_of,
+    coefficient,
+    guess,
     index,
     substitute,
 )
@@ -50,21 +49,6 @@ def indices(kernel: Kernel) -> list[Index]:
         found += [part.index for part in walk(loop.value)
                   if isinstance(part, (Load, Position))]
     return list(dict.fromkeys(found))
-
-
-@cache
-def coefficient(where: Index, variable: Variable) -> Index | None:
-    """By how much `where` grows with `variable`; None if unevenly."""
-    total = index(0)
-    for atoms, number in where.terms:
-        others = tuple(atom for atom in atoms if atom != variable)
-        if len(others) < len(atoms):
-            if not all(isinstance(atom, Symbol) for atom in others):
-                return None
-            total = total + Index({others: number})
-        elif any(variable in atoms_of(index(atom)) for atom in atoms):
-            return None
-    return total
 
 
 def _replace(kernel: Kernel, pieces: Pieces) -> Kernel:
@@ -143,8 +127,8 @@ def _cost(kernel: Kernel, variable: Variable) -> float:
     steps = [coefficient(where, variable) for where in accesses(kernel)]
     cost = sum(_STEP_COST.get(step.constant, 1.0) if step is not None
                else 1.0 for step in steps)
-    size = variable.size.constant or 64
-    return (cost + 0.01) * max(1.0, 16 / size)
+    return (cost + 0.01) * max(
+        1.0, 16 / (guess(variable.size) or 64))
 
 
 #: What an access costs if neighbours read the same element, or the next.

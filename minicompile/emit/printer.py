@@ -31,6 +31,11 @@ class Printer(Protocol):
         then those it writes."""
 
 
+def sizes_of(kernel: Kernel) -> list[str]:
+    """The sizes that the kernel takes behind the tensors."""
+    return list(map(str, kernel.symbols))
+
+
 def failure(kernel: Kernel, message: str) -> BackendError:
     """The error for a kernel that did not compile, and whose it is."""
     lines = [f"kernel {kernel.name} does not compile: {message}"]

@@ -127,7 +127,8 @@ class Text:
     @cached_property
     def names(self) -> dict[str, str]:
         """What every buffer and constant is called in the program."""
-        taken = OURS.union(self.merged, map(device_name, self.devices))
+        taken = OURS.union(self.merged, map(device_name, self.devices),
+                           map(str, self.schedule.sizes))
         found: dict[str, str] = {}
         for name in self.buffers:
             free = name
@@ -169,12 +170,12 @@ class Text:
 
     def call(self) -> str:
         """The function `call`: unpack, run the steps, return."""
-        unpacked = listed(self.names[b.name] if b else "_"
-                          for b in self.schedule.inputs)
+        names, sizes = self.schedule.unpacked(self.names.__getitem__)
+        unpacked = listed(names)
         lines = [line for printer in self.printers.values()
                  for line in printer.begin().splitlines()]
         lines += [f"{unpacked} = inputs"] if unpacked else []
-        lines.append("inputs.clear()")
+        lines += ["inputs.clear()", *sizes]
         for step, dead in zip(self.schedule.steps, self.schedule.last_use,
                               strict=True):
             lines += self.step(step)
@@ -193,7 +194,7 @@ class Text:
         lines = []
         for buffer in step.written.values():
             lines.append(f"{self.names[buffer.name]} = {empty(buffer)}")
-        if int(step.rows) > 0:
+        if step.rows != 0:
             names = [*step.read, *step.written]
             launched = self.printers[device_of(step)].launch(
                 self.merged[step.name],
@@ -240,6 +241,8 @@ class Text:
                 return f'torch.device("{argument}")'
             case float() if not isfinite(argument):
                 return f'float("{argument}")'
+            case Index():
+                return str(argument)
             case None | bool() | int() | float() | complex() | str():
                 return repr(argument)
             case torch.dtype() | torch.layout() | torch.memory_format():
@@ -279,11 +282,17 @@ class Text:
     def alone(self) -> str:
         """What the file does when it is run by itself."""
         made = [f"        {random(b)}," for b in self.schedule.inputs]
+        numbers = [f"    {symbol} = {symbol.formula or symbol.hint}"
+                   for symbol in self.schedule.sizes]
+        for symbol, given in self.schedule.sizes.items():
+            if given and not given.of:
+                made[given.input] = f"        {symbol},"
         constants = [
             f"    {self.names[name]} = {random(self.buffers[name])}"
             for name in self.schedule.constants]
-        return "\n".join(['if __name__ == "__main__":', *constants,
-                          "    time_alone(call, (", *made, "    ))"])
+        return "\n".join([
+            'if __name__ == "__main__":', *numbers, *constants,
+            "    time_alone(call, (", *made, "    ))"])
 
 
 def listed(texts: Iterable[str]) -> str:
@@ -332,7 +341,7 @@ def describe(tensor: Buffer | torch.Tensor) -> str:
 
 def numbers(sizes: Iterable[Index]) -> str:
     """Sizes or strides as a Python tuple."""
-    return str(tuple(int(size) for size in sizes))
+    return f"({listed(map(str, sizes))})"
 
 
 def empty(buffer: Buffer) -> str:

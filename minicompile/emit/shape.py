@@ -10,9 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..core.index import Index, Variable, product
+from ..core.index import (
+    Index,
+    Variable,
+    coefficient,
+    guess,
+    may_exceed,
+    product,
+)
 from ..core.loops import Kernel
-from .nest import accesses, coefficient, fastest
+from .nest import accesses, fastest
 from .stages import Stage
 
 #: Work, in cheap operations, that is worth waking a second thread for.
@@ -33,7 +40,7 @@ class Shape:
     a variable of the row, and `block` rows run side by side; else it is
     one of the elements. `tile` is a second variable run in blocks, for
     transposed accesses. `parallel` is what threads share: "rows", the
-    "elements" of a row, or nothing.
+    "elements" of a row, or nothing; they do from `worth` elements on.
     """
 
     rows: tuple[Variable, ...]
@@ -42,6 +49,7 @@ class Shape:
     lanes: bool
     block: int
     tile: Variable | None
+    worth: int = 0
     parallel: str = ""
 
     @property
@@ -59,19 +67,21 @@ class Shape:
         inside = () if self.lanes or self.inner is None else (self.inner,)
         *outer, last = self.reduced + inside
         found = [(variable, 1) for variable in outer]
-        return found + [(last, self.step)] * (int(last.size) > self.step)
+        return found + [(last, self.step)] * may_exceed(
+            last.size, self.step)
 
     @property
     def blocked(self) -> tuple[Variable, ...]:
         """The variables of the row that run in blocks."""
         given = (self.tile, self.inner if self.lanes else None)
-        return tuple(v for v in given if v and int(v.size) > self.block)
+        return tuple(v for v in given
+                     if v and may_exceed(v.size, self.block))
 
     @property
     def units(self) -> int:
-        """How many pieces of work the loops over rows make."""
-        return int(product(v.size for v in self.rows)) * int(product(
-            -(-int(v.size) // self.block) for v in self.blocked))
+        """How many pieces of work the loops over rows make, about."""
+        return guess(product(v.size for v in self.rows)) * guess(product(
+            (v.size + self.block - 1) // self.block for v in self.blocked))
 
 
 def shape(kernel: Kernel, stages: tuple[Stage, ...], dear: int) -> Shape:
@@ -84,8 +94,9 @@ def shape(kernel: Kernel, stages: tuple[Stage, ...], dear: int) -> Shape:
     passes = sum(stage.pass_needed for stage in stages)
     block = 32 if tile else (_lanes(kernel, inner, rows, passes)
                              if lanes else 1)
-    found = Shape(rows, reduced, inner, lanes, block, tile)
-    return replace(found, parallel=_parallel(kernel, found, dear))
+    worth = GRAIN // (1 + 8 * dear + len(kernel.loops))
+    found = Shape(rows, reduced, inner, lanes, block, tile, worth)
+    return replace(found, parallel=_parallel(kernel, found))
 
 
 def _tile(kernel: Kernel, inner: Variable) -> Variable | None:
@@ -93,7 +104,7 @@ def _tile(kernel: Kernel, inner: Variable) -> Variable | None:
     strided = [where for where in accesses(kernel)
                if not _near(coefficient(where, inner))]
     for variable in kernel.ranges:
-        if variable is not inner and int(variable.size) >= 8 and any(
+        if variable is not inner and guess(variable.size) >= 8 and any(
                 coefficient(where, variable) == 1 for where in strided):
             return variable
     return None
@@ -108,24 +119,28 @@ def _lanes(kernel: Kernel, inner: Variable, rows: tuple[Variable, ...],
            passes: int) -> int:
     """How many rows run side by side: what the cache holds of them, yet
     few enough for all threads to have some."""
-    size, length = int(inner.size), max(1, int(kernel.row_length))
+    size, length = guess(inner.size), max(1, guess(kernel.row_length))
+    if inner.size.constant is None:
+        size = max(size, 1024)
     if passes > 1:
         return min(size, max(16, (1 << 16) // length // 16 * 16))
     if length > LANE_BLOCK:
         return min(size, 1024)
-    others = int(product(v.size for v in rows))
+    others = guess(product(v.size for v in rows))
     if not kernel.reduced and others >= PARTS:
         return size
     share = size * others // (4 * PARTS) // 64 * 64
     return min(size, max(1024 // length, share, 64))
 
 
-def _parallel(kernel: Kernel, found: Shape, dear: int) -> str:
+def _parallel(kernel: Kernel, found: Shape) -> str:
     """What the threads share."""
-    work = int(kernel.rows) * int(kernel.row_length)
-    if work * (1 + 8 * dear + len(kernel.loops)) < GRAIN:
+    work = kernel.rows * kernel.row_length
+    if not may_exceed(work, found.worth):
         return ""
     if (kernel.reduced and found.groups and found.units < PARTS
-            and work > GRAIN * found.units):
+            and guess(work) > GRAIN * found.units):
         return "elements"
-    return "rows" if found.units > 1 else ""
+    symbolic = any(v.size.constant is None
+                   for v in (*found.rows, *found.blocked))
+    return "rows" if symbolic or found.units > 1 else ""

@@ -14,9 +14,10 @@ from ..core.errors import OptionError
 from ..core.loops import Kernel
 from ..core.options import Options
 from .nest import simplify
-from .triton_body import Body
+from .printer import sizes_of
+from .triton_body import Body, counted
 from .triton_math import INTERPRETED
-from .triton_tiles import tile
+from .triton_tiles import NARROW, tile, wide
 
 
 class TritonPrinter:
@@ -51,7 +52,8 @@ class TritonPrinter:
 
     def launch(self, kernel: Kernel, arguments: tuple[str, ...]) -> str:
         """The call that launches the kernel on these tensors."""
-        return f"{kernel.name}.run(stream, {', '.join(arguments)})"
+        given = ", ".join((*arguments, *sizes_of(kernel)))
+        return f"{kernel.name}.run(stream, {given})"
 
 
 def print_kernel(kernel: Kernel) -> str:
@@ -59,9 +61,21 @@ def print_kernel(kernel: Kernel) -> str:
     simple = simplify(kernel)
     tiling = tile(simple)
     names = [f"{name}_ptr" for name in (*kernel.read, *kernel.written)]
+    names += sizes_of(kernel)
+    head = f"@launched(grid={tiling.grid}, warps={tiling.warps}, computes=("
+    if kernel.symbols:
+        given = f"lambda {', '.join(sizes_of(kernel))}:"
+        head = "\n".join([
+            "@launched(", f"    grid={given} {tiling.grid},",
+            f"    sizes={len(kernel.symbols)}, warps={tiling.warps},"])
+        if counted(simple, tiling) == "WIDE":
+            names.append("wide: tl.constexpr")
+            most = ", ".join(map(str, wide(simple, tiling)))
+            most = f"max({most})" if ", " in most else most
+            head += f"\n    wide={given} {most} > {NARROW},"
+        head += "\n    computes=("
     return "\n".join([
-        f"@launched(grid={tiling.grid}, warps={tiling.warps}, computes=(",
-        *(f"    {about!r}," for about in computes(kernel)), "))",
+        head, *(f"    {about!r}," for about in computes(kernel)), "))",
         "@triton.jit",
         f"def {kernel.name}({', '.join(names)}):",
         *Body(simple, tiling).write()])

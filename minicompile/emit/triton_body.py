@@ -12,13 +12,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..core.index import Index
+from ..core.index import Index, least_of
 from ..core.loops import Const, Kernel, Load, Op, Position
 from . import triton_folds as folds
 from .printer import failure
 from .stages import Local, Stage, Store, stages
 from .triton_ops import HALVES, TYPES, held, literal, operation
-from .triton_tiles import Axis, Tiling, body, wide
+from .triton_tiles import NARROW, Axis, Tiling, body, wide
+
+
+def counted(kernel: Kernel, tiling: Tiling) -> str:
+    """The type that counts positions: `tl.int64`, nothing for 32 bits, or
+    `WIDE`, which each launch decides."""
+    numbers = wide(kernel, tiling)
+    if any((least_of(number) or 0) > NARROW for number in numbers):
+        return "tl.int64"
+    return "WIDE" if numbers else ""
+
+
+def enclosed(where: Index) -> str:
+    """The index in parentheses, unless it is one name or number."""
+    text = str(where)
+    return text if text.isalnum() else f"({text})"
 
 
 @dataclass
@@ -55,9 +70,13 @@ class Body:
 
     def blocks(self) -> None:
         """Write where this program's block of points lies."""
-        first = "tl.program_id(0)"
-        if wide(self.kernel, self.tiling):
-            first += ".to(tl.int64)"
+        first, kind = "tl.program_id(0)", counted(self.kernel, self.tiling)
+        if kind == "WIDE":
+            self.line("WIDE: tl.constexpr = tl.int64 if wide else tl.int32")
+            self.line(*(f"{symbol} = tl.full((), {symbol}, WIDE)"
+                        for symbol in self.kernel.symbols))
+        if kind:
+            first += f".to({kind})"
         axes = self.tiling.axes
         for axis in axes:
             self.line(f"{axis.length}: tl.constexpr = {axis.block}")
@@ -68,10 +87,11 @@ class Body:
             if axis in self.tiling.outer:
                 number = first
                 if len(self.tiling.outer) == 2:
-                    number += f" {'%' if place else '//'} {axes[1].blocks}"
+                    number += (f" {'%' if place else '//'} "
+                               f"{enclosed(axes[1].blocks)}")
                 self.point(axis, f"{number} * {axis.length} + {lane}")
                 continue
-            lane += ".to(tl.int64)" if "int64" in first else ""
+            lane += f".to({kind})" if kind else ""
             if self.tiling.looped:
                 self.line(f"lane = {lane}")
             else:
@@ -106,8 +126,12 @@ class Body:
             case Position(where, dtype):
                 along |= self.tiling.along(where)
                 text = f"({self.tiling.place(where)})"
-                text = (f"{text}.to({TYPES[held(dtype)]})" if along else
-                        literal(int(where), held(dtype), True))
+                if along:
+                    text = f"{text}.to({TYPES[held(dtype)]})"
+                elif where.constant is None:
+                    text = f"tl.full((), {text}, {TYPES[held(dtype)]})"
+                else:
+                    text = literal(int(where), held(dtype), True)
             case Load():
                 along |= self.tiling.along(local.node.index)
                 text = self.load(local, along)

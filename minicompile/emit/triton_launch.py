@@ -31,42 +31,53 @@ def stream_of(index: int) -> int | None:
     return _raw_stream(index)
 
 
-def launched(grid: int, warps: int, computes: tuple[str, ...] = ()):
+def launched(grid: int | Callable, warps: int,
+             computes: tuple[str, ...] = (), sizes: int = 0,
+             wide: Callable | None = None):
     """Decorates a @triton.jit function: its `run` launches it.
 
-    `computes` says what the kernel is for, should it not compile.
+    `computes` says what the kernel is for, should it not compile. If its
+    last arguments are `sizes`, these decide how many programs `grid` has,
+    and whether positions are `wide`.
     """
-    return lambda kernel: Launch(kernel, grid, warps, computes)
+    if sizes:
+        return lambda kernel: Sized(kernel, grid, warps, computes, sizes,
+                                    wide)
+    return lambda kernel: Launch(kernel, lambda: grid, warps, computes)
 
 
 class Launch:
-    """A kernel and how it is launched; `run(stream, *tensors)` does it."""
+    """A kernel and how it is launched; `run(stream, *tensors)` does it.
 
-    def __init__(self, kernel, grid: int, warps: int,
-                 computes: tuple[str, ...]):
+    Of the arguments those in the slice `sizes` say how large the grid is.
+    """
+
+    def __init__(self, kernel, grid: Callable, warps: int,
+                 computes: tuple[str, ...], sizes: slice = slice(0, 0)):
         self.kernel, self.grid, self.warps = kernel, grid, warps
-        self.computes = computes
+        self.computes, self.sizes = computes, sizes
         self.run = self.interpret if INTERPRETED else self.first
 
-    def interpret(self, stream: None, *tensors: torch.Tensor) -> None:
+    def interpret(self, stream: None, *given: torch.Tensor | int) -> None:
         """Run the kernel in Triton's interpreter."""
-        self.kernel[(self.grid,)](*tensors)
+        self.kernel[(self.grid(*given[self.sizes]),)](*given)
 
-    def plainly(self, stream: int | None, *tensors: torch.Tensor):
+    def plainly(self, stream: int | None, *given: torch.Tensor | int):
         """Launch as Triton does; the compiled kernel is returned."""
-        with torch.cuda.device(tensors[0].device):
-            return self.kernel[(self.grid,)](
-                *tensors, num_warps=self.warps, enable_fp_fusion=False)
+        with torch.cuda.device(given[0].device):
+            return self.kernel[(self.grid(*given[self.sizes]),)](
+                *given, num_warps=self.warps, enable_fp_fusion=False)
 
-    def first(self, stream: int, *tensors: torch.Tensor) -> None:
-        """Compile for these tensors and launch; remember if aligned."""
+    def first(self, stream: int, *given: torch.Tensor | int) -> None:
+        """Compile for these arguments and launch; remember if aligned."""
         try:
-            compiled = self.plainly(stream, *tensors)
+            compiled = self.plainly(stream, *given)
         except Exception as error:
             raise self.failure(error) from error
-        aligned = all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
+        aligned = all(tensor.data_ptr() % 16 == 0 for tensor in given
+                      if isinstance(tensor, torch.Tensor))
         if aligned and stream is not None:
-            self.run = _bound(self, compiled, len(tensors))
+            self.run = _bound(self, compiled, given)
 
     def failure(self, error: Exception) -> BackendError:
         """The error, with what the kernel computes and where it is."""
@@ -77,20 +88,53 @@ class Launch:
             f"it stands in {code.co_filename}:{code.co_firstlineno}"]))
 
 
-def _bound(launch: Launch, compiled, count: int) -> Callable:
+class Sized:
+    """A kernel that serves all sizes: a Launch for each way in which
+    Triton compiles it."""
+
+    def __init__(self, kernel, grid: Callable, warps: int,
+                 computes: tuple[str, ...], sizes: int,
+                 wide: Callable | None):
+        self.count, self.wide = sizes, wide
+        after = -1 if wide else None
+        self.make = lambda: Launch(kernel, grid, warps, computes, slice(
+            -sizes + (after or 0), after))
+        self.launches: dict[tuple, Launch] = {}
+
+    def run(self, stream: int | None, *given: torch.Tensor | int) -> None:
+        """Launch for these tensors and sizes."""
+        sizes = given[-self.count:]
+        if self.wide is not None:
+            given = *given, self.wide(*sizes)
+        key = (*map(_kind, sizes), given[-1] is True)
+        if key not in self.launches:
+            self.launches[key] = self.make()
+        self.launches[key].run(stream, *given)
+
+
+def _kind(size: int) -> tuple[bool, bool, bool]:
+    """What about a size makes Triton compile anew."""
+    return size == 1, size % 16 == 0, size >= 1 << 31
+
+
+def _bound(launch: Launch, compiled, given: tuple) -> Callable:
     """`run` that calls the compiled kernel's launcher directly."""
-    tensors = ", ".join(f"t{k}" for k in range(count))
-    pointers = [f"p{k}" for k in range(count)]
+    names = [f"t{k}" for k in range(len(given))]
+    pointers = [f"p{k}" for k, value in enumerate(given)
+                if isinstance(value, torch.Tensor)]
+    passed = [*pointers, *names[len(pointers):]]
+    sizes = names[launch.sizes]
+    grid = f"grid({', '.join(sizes)})" if sizes else launch.grid()
     text = "\n    ".join([
-        f"def run(stream, {tensors}):",
-        *(f"p{k} = t{k}.data_ptr()" for k in range(count)),
+        f"def run(stream, {', '.join(names)}):",
+        *(f"{p} = {t}.data_ptr()" for p, t in zip(pointers, names)),
         f"if stream is None or ({' | '.join(pointers)}) % 16:",
-        f"    plainly(stream, {tensors})",
+        f"    plainly(stream, {', '.join(names)})",
         "else:",
-        f"    launch({launch.grid}, 1, 1, stream, function, packed,",
-        f"           None, None, None, {', '.join(pointers)})"])
+        f"    launch({grid}, 1, 1, stream, function, packed,",
+        f"           None, None, None, {', '.join(passed)})"])
     namespace = {"launch": compiled.run, "function": compiled.function,
-                 "packed": compiled.packed_metadata,
+                 "packed": compiled.packed_metadata, "grid": launch.grid,
                  "plainly": launch.plainly}
     exec(text, namespace)
     return namespace["run"]

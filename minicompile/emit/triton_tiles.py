@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import prod
 
-from ..core.index import (Index, Quotient, Variable, atoms_of, index,
-                          substitute, unflatten)
+from ..core.index import (Index, Quotient, Remainder, Symbol, Variable,
+                          atoms_of, coefficient, guess, index, may_exceed,
+                          most_of, not_negative, product, substitute,
+                          unflatten)
 from ..core.loops import Kernel, Op, walk
-from .nest import accesses, coefficient, fastest, indices
+from .nest import accesses, fastest, indices
 from .stages import Local, Stage, stages
 
 #: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
@@ -24,6 +25,8 @@ ENOUGH = 2 * 132
 A_THREAD = 32
 #: The elements of a row that one block can keep in registers.
 IN_REGISTERS = 40_000
+#: Positions up to this one are counted in 32 bits.
+NARROW = 2 ** 31 - 2 ** 20 - 1
 #: The elements of a block that walks along rows, or down columns.
 WALKING, DOWN = 4096, 16_384
 #: What computing one of these needs in registers, beside its operand.
@@ -45,14 +48,14 @@ class Axis:
         return f"{self.name.upper()}BLOCK"
 
     @property
-    def size(self) -> int:
+    def size(self) -> Index:
         """How many points the axis has."""
-        return prod(int(variable.size) for variable in self.variables)
+        return product(variable.size for variable in self.variables)
 
     @property
-    def blocks(self) -> int:
+    def blocks(self) -> Index:
         """How many blocks cover the axis."""
-        return -(-self.size // self.block)
+        return (self.size + self.block - 1) // self.block
 
     @property
     def even(self) -> bool:
@@ -61,7 +64,7 @@ class Axis:
 
     def coordinates(self) -> dict[Variable, Index]:
         """The loop variables in terms of the one number."""
-        number = index(Variable(self.name, index(self.size)))
+        number = index(Variable(self.name, self.size))
         sizes = tuple(variable.size for variable in self.variables)
         return dict(zip(self.variables, unflatten(number, sizes)))
 
@@ -76,9 +79,9 @@ class Tiling:
     looped: bool = False
 
     @property
-    def grid(self) -> int:
+    def grid(self) -> Index:
         """How many programs run."""
-        return prod(axis.blocks for axis in self.outer)
+        return product(axis.blocks for axis in self.outer)
 
     @property
     def outer(self) -> tuple[Axis, ...]:
@@ -112,7 +115,7 @@ def tile(kernel: Kernel) -> Tiling:
 
 def _line(kernel: Kernel, first: Variable | None) -> Tiling:
     """All points in a row."""
-    count, thread = int(kernel.rows), A_THREAD // _widest(kernel)
+    count, thread = _count(kernel.rows), A_THREAD // _widest(kernel)
     block = _fitted(count, 128 * thread, 128)
     return Tiling((Axis("x", _last(kernel.ranges, first), block),),
                   max(1, block // (32 * thread)))
@@ -132,7 +135,7 @@ def _turned(kernel: Kernel, first: Variable | None) -> Variable | None:
         if step != 0 and step != 1:
             for variable in kernel.ranges:
                 if coefficient(where, variable) == 1 and min(
-                        int(variable.size), int(first.size)) >= 16:
+                        _count(variable.size), _count(first.size)) >= 16:
                     return variable
     return None
 
@@ -140,21 +143,22 @@ def _turned(kernel: Kernel, first: Variable | None) -> Variable | None:
 def _plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
     """Tiles of two variables, for accesses that are transposed."""
     others = tuple(v for v in kernel.ranges if v != first)
-    count = int(kernel.rows)
+    count = _count(kernel.rows)
     edge = 64 if count >= ENOUGH * 64 * 64 else 32
     axes = (Axis("y", _last(others, second), edge),
-            Axis("x", (first,), min(edge, _power(int(first.size)))))
+            Axis("x", (first,), min(edge, _power(_count(first.size)))))
     return Tiling(axes, max(1, axes[0].block * axes[1].block // 512))
 
 
 def _rows(kernel: Kernel) -> Tiling:
     """Whole rows in registers; a row too long is walked along."""
-    rows, length = int(kernel.rows), int(kernel.row_length)
-    whole = _power(length)
+    rows, length = _count(kernel.rows), most_of(kernel.row_length)
     registers = kept(stages(kernel, frozenset())) + _working(kernel)
-    if whole * registers > IN_REGISTERS:
-        return _reduction(kernel, kernel.ranges, 1, WALKING,
-                          max(1, WALKING // 512), looped=True)
+    if length is None or _power(length) * registers > IN_REGISTERS:
+        walking = min(WALKING, max(128, _power(guess(kernel.row_length))))
+        return _reduction(kernel, kernel.ranges, 1, walking,
+                          max(1, walking // 512), looped=True)
+    whole = _power(length)
     block = max(1, min(2048 // whole, _power(rows // ENOUGH)))
     elements = block * whole
     warps = max(1, min(8, elements // 1024), elements // 2048)
@@ -170,14 +174,14 @@ def _working(kernel: Kernel) -> int:
 
 def _columns(kernel: Kernel, first: Variable) -> Tiling:
     """Neighbouring columns together, their rows walked along."""
-    columns, length = int(kernel.rows), int(kernel.row_length)
+    columns, length = _count(kernel.rows), kernel.row_length
     block = _fitted(2 * columns, 64, 16)
-    whole = _power(length)
+    whole = _power(_count(length))
     sums = sum(loop.reduction is not None for loop in kernel.loops)
     rows = min(whole, max(1, DOWN // (block * sums)))
     warps = max(1, min(8, block * rows // 512))
     return _reduction(kernel, _last(kernel.ranges, first), block, rows,
-                      warps, looped=rows < whole)
+                      warps, looped=may_exceed(length, rows))
 
 
 def _reduction(kernel: Kernel, ranges: tuple[Variable, ...], block: int,
@@ -224,27 +228,37 @@ def body(stage: Stage, ready: Iterable[Local]) -> list[Local]:
     return sorted(found, key=lambda local: local.number)
 
 
-def wide(kernel: Kernel, tiling: Tiling) -> bool:
-    """Whether positions need 64 bits, be it only on the way."""
-    return max(map(_reach, map(tiling.place, indices(kernel))),
-               default=0) >= 2 ** 31 - 2 ** 20
+def wide(kernel: Kernel, tiling: Tiling) -> tuple[Index, ...]:
+    """The numbers that may be too large for 32 bits, if any is met while
+    positions are computed; a constant one is."""
+    found: dict[Index, None] = {}
+    for where in indices(kernel):
+        found |= dict.fromkeys(_reach(tiling.place(where)))
+    large = [most for most in found if may_exceed(most, NARROW)]
+    return tuple(a for a in large if not any(
+        b is not a and not_negative(b - a) for b in large))
 
 
-def _reach(where: Index) -> int:
-    """No number met while computing `where` is further from 0."""
-    total = inside = 0
+def _reach(where: Index) -> list[Index]:
+    """No number met while computing `where` is further from 0 than the
+    largest of these; the first is for `where` itself."""
+    total, inside = index(0), []
     for atoms, number in where.terms:
-        term = abs(number)
+        term = index(abs(number))
         for atom in atoms:
-            if isinstance(atom, Variable):
-                term *= int(atom.size)
-                continue
-            reached = _reach(atom.dividend)
-            inside = max(inside, reached)
-            term *= (reached // int(atom.divisor)
-                     if isinstance(atom, Quotient) else int(atom.divisor))
-        total += term
-    return max(total, inside)
+            match atom:
+                case Symbol():
+                    term = term * atom
+                case Variable(_, size):
+                    term = term * size
+                case Quotient(dividend, divisor):
+                    inside += _reach(dividend)
+                    term = term * (_reach(dividend)[0] // divisor)
+                case Remainder(dividend, divisor):
+                    inside += _reach(dividend)
+                    term = term * divisor
+        total = total + term
+    return [total, *inside]
 
 
 def _fitted(count: int, most: int, least: int) -> int:
@@ -252,6 +266,11 @@ def _fitted(count: int, most: int, least: int) -> int:
     """
     block = min(most, max(least, _power(count // ENOUGH)))
     return min(block, _power(count))
+
+
+def _count(size: Index) -> int:
+    """How many there are; enough to keep the GPU busy, if not known."""
+    return max(guess(size), 0 if size.constant is not None else 1 << 12)
 
 
 def _power(count: int) -> int:

@@ -11,9 +11,8 @@ from math import ceil
 
 import torch
 
-from ..core.index import index, product, unflatten
+from ..core.index import coefficient, index, product, unflatten
 from ..core.loops import REDUCTIONS, Const, Expression, Load, Op, walk
-from .nests import coefficients
 from .values import Point, Value, axes, compare, elements, masked
 
 
@@ -50,7 +49,8 @@ def parts_of(kind: str, value: Value, reduced: tuple[int, ...]) -> int:
     if rows >= share.few or length < 2 * least:
         return 1
     wanted = min(ceil(share.many / rows), length // least)
-    return even(wanted, [int(value.shape[axis]) for axis in reduced])
+    sizes = [value.shape[axis].constant for axis in reduced]
+    return wanted if None in sizes else even(wanted, sizes)
 
 
 def even(wanted: int, sizes: list[int]) -> int:
@@ -73,8 +73,7 @@ def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
     names = axes(value.shape)
     for part in walk(value.element):
         if isinstance(part, Load):
-            steps = coefficients(part.index) or {}
-            near = {v for v, step in steps.items() if v and step == 1}
+            near = {v for v in names if coefficient(part.index, v) == 1}
             if near:
                 return not near & {names[axis] for axis in reduced}
     return False
@@ -86,8 +85,8 @@ def cut(kind: str, value: Value, reduced: tuple[int, ...],
     inner = tuple(value.shape[axis] for axis in reduced)
     outer = [axis for axis in range(len(value.shape))
              if axis not in reduced]
-    total = int(product(inner))
-    length = index(ceil(total / parts))
+    total = product(inner)
+    length = (total + (parts - 1)) // parts
 
     def body(point: Point) -> Expression:
         part, *others, place = point
@@ -95,9 +94,9 @@ def cut(kind: str, value: Value, reduced: tuple[int, ...],
         where = dict(zip(reduced, unflatten(flat, inner)))
         where |= dict(zip(outer, others))
         element = value.at(tuple(where[a] for a in range(len(where))))
-        if total % parts == 0:
+        if length * parts == total:
             return element
-        inside = compare("lt", flat, index(total))
+        inside = compare("lt", flat, total)
         rest = Const(neutral(kind, value.dtype), value.dtype)
         return Op("where", (inside, masked(element, inside), rest),
                   value.dtype)

@@ -20,7 +20,7 @@ from torch import fx
 from ..core.errors import BackendError
 from ..core.graph import placeholders, results
 from ..core.graph import value as fake_of
-from ..core.index import Index, index, row_major
+from ..core.index import Index, coefficient, index, row_major, substitute
 from ..core.loops import (
     OPS,
     Buffer,
@@ -35,11 +35,12 @@ from ..core.loops import (
 )
 from ..core.where import where_of
 from .cut import cut, parts_of
-from .nests import coefficients, pointwise_loop, reduction_loop
+from .nests import pointwise_loop, reduction_loop
 from .rules import DTYPES, rule_of, tensors_of
 from .site import Site
-from .uses import Uses, made_by, reads_of
-from .values import DEAR, Value, axes, load, moved_to, sizes_of, touched
+from .sizes import expression_of, number_of, sizes_of
+from .uses import Uses, is_number, made_by, reads_of
+from .values import DEAR, Value, axes, elements, load, moved_to, touched
 from .views import reshaped
 
 #: A value longer than this is stored, however it is used.
@@ -51,7 +52,7 @@ MOST_LOADS = 24
 class Lowered:
     """Buffers and what fills them, before anything is fused."""
 
-    inputs: tuple[Buffer | None, ...]
+    inputs: tuple[Buffer | Index | None, ...]
     steps: tuple[Loop | Extern, ...]
     outputs: tuple[object, ...]
     constants: dict[str, torch.Tensor]
@@ -89,7 +90,7 @@ class Lowering:
         self.uses = Uses(module.graph)
         self.values: dict[fx.Node, object] = {}
         self.steps: list[Loop | Extern] = []
-        self.inputs: dict[fx.Node, Buffer | None] = {}
+        self.inputs: dict[fx.Node, Buffer | Index | None] = {}
         self.constants: dict[str, torch.Tensor] = {}
         self.names = {node.name for node in module.graph.nodes}
         self.taken = set(OPS)  # names for buffers
@@ -102,6 +103,8 @@ class Lowering:
                 self.values[node] = self.placeholder(node)
             case "get_attr":
                 self.values[node] = self.attribute(node)
+            case "call_function" if is_number(node):
+                self.values[node] = fake_of(node)
             case "call_function" if node.target is operator.getitem:
                 self.values[node] = self.item(node)
             case "call_function":
@@ -111,6 +114,9 @@ class Lowering:
         """An input: a value in a buffer that is the caller's."""
         fake, self.inputs[node] = fake_of(node), None
         if not isinstance(fake, torch.Tensor):
+            number = number_of(fake)
+            if isinstance(number, Index):
+                self.inputs[node] = number
             return fake
         self.inputs[node] = self.buffer(node, fake)
         self.shared.add(node.name)
@@ -153,9 +159,19 @@ class Lowering:
         """What the rule of the node's operator makes of its operands."""
         site = Site(fake_of(node), partial(self.reduce, node),
                     partial(self.require, node))
-        args, kwargs = fx.node.map_arg(
-            (node.args, node.kwargs), self.values.__getitem__)
-        return rule_of(node)(site, *args, **kwargs)
+        args, kwargs = fx.node.map_aggregate(
+            (node.args, node.kwargs), self.operand)
+        unknown = None in map(self.operand, node.all_input_nodes)
+        return None if unknown else rule_of(node)(site, *args, **kwargs)
+
+    def operand(self, leaf: object):
+        """What a rule gets: Values and numbers, or expressions of them;
+        None for a number that no kernel can compute."""
+        if isinstance(leaf, fx.Node):
+            leaf = self.values[leaf]
+        if isinstance(leaf, torch.SymFloat):
+            return expression_of(leaf)
+        return number_of(leaf)
 
     def origins(self, node: fx.Node) -> tuple[str, ...]:
         """The nodes whose work the node's value repeats, and itself."""
@@ -192,7 +208,8 @@ class Lowering:
             return False
         if any(part.name in DEAR for part in work):
             return True
-        own = fake_of(node).numel() * fake_of(node).element_size()
+        own = elements(sizes_of(fake_of(node).shape))
+        own *= fake_of(node).element_size()
         read = sum(min(own, touched(load.index) * load.dtype.itemsize)
                    for load in loads)
         return own * (1 + readers) < read * readers
@@ -214,9 +231,9 @@ class Lowering:
 
     def copied(self, node: fx.Node, value: Value, buffer: Buffer) -> Value:
         """`buffer`, filled by ATen: loops do not know the dtype."""
-        steps = coefficients(value.element.index)
-        found = strided(value, tuple(steps.get(axis, index(0))
-                                     for axis in axes(value.shape)))
+        found = strided(value, tuple(
+            coefficient(value.element.index, axis)
+            for axis in axes(value.shape)))
         empty = replace(buffer, name=self.fresh(node, "empty"))
         aten, where = torch.ops.aten, where_of(node)
         self.steps += [
@@ -277,7 +294,7 @@ class Lowering:
         if schema is not None and schema.is_mutable:
             raise BackendError(f"{node.target} writes to its input; the "
                                f"graph should be functional ({node})")
-        args, kwargs = fx.node.map_arg(
+        args, kwargs = fx.node.map_aggregate(
             (node.args, node.kwargs), self.argument)
         fake = fake_of(node)
         many = fake if isinstance(fake, (tuple, list)) else (fake,)
@@ -294,14 +311,16 @@ class Lowering:
         values = tuple(b and load(b) for b in buffers)
         return values[0] if many is not fake else values
 
-    def argument(self, node: fx.Node):
+    def argument(self, node: object):
         """What an operator gets for a node: Views where tensors are."""
+        if not isinstance(node, fx.Node):
+            return number_of(node)
         value, fake = self.values[node], fake_of(node)
         if isinstance(value, tuple):
             return [self.view(node, part, sizes_of(one.stride()))
                     for part, one in zip(value, fake, strict=True)]
         if not isinstance(value, Value):
-            return value
+            return number_of(value)
         return self.view(node, value, sizes_of(fake.stride()))
 
     def view(self, node: fx.Node, value: Value,
@@ -319,10 +338,10 @@ class Lowering:
     def output(self, result: object):
         """A result: a View of memory that is not an input's, or itself."""
         if not isinstance(result, fx.Node):
-            return result
+            return number_of(result)
         value = self.values[result]
         if not isinstance(value, Value):
-            return value
+            return number_of(value)
         stride = sizes_of(fake_of(result).stride())
         found = self.view(result, value, stride)
         if found.buffer in self.shared and result.op != "placeholder":
@@ -371,10 +390,10 @@ def strided(value: Value, stride: tuple[Index, ...]) -> View | None:
     element = value.element
     if not isinstance(element, Load) or element.mask is not None:
         return None
-    steps = coefficients(element.index)
-    if steps is None or any(
-            size != 1 and step != steps.get(axis, 0) for size, axis, step
-            in zip(value.shape, axes(value.shape), stride, strict=True)):
+    names = axes(value.shape)
+    if any(size != 1 and coefficient(element.index, axis) != step
+           for size, axis, step
+           in zip(value.shape, names, stride, strict=True)):
         return None
-    return View(element.buffer, value.shape, stride,
-                index(steps.get(None, 0)), value.dtype)
+    start = substitute(element.index, dict.fromkeys(names, index(0)))
+    return View(element.buffer, value.shape, stride, start, value.dtype)

@@ -8,9 +8,16 @@ as one, so that work on a contiguous tensor is a single loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 
-from ..core.index import Index, Variable, flatten, index, substitute
+from ..core.index import (
+    Index,
+    Variable,
+    coefficient,
+    flatten,
+    guess,
+    index,
+    substitute,
+)
 from ..core.loops import (
     Buffer,
     Expression,
@@ -54,9 +61,7 @@ def in_memory_order(variables: tuple[Variable, ...],
                     stride: Iterable[Index]) -> tuple[Variable, ...]:
     """The variables, those that step furthest through memory first."""
     pairs = list(zip(variables, stride, strict=True))
-    if any(step.constant is None for _, step in pairs):
-        return variables
-    return tuple(v for v, _ in sorted(pairs, key=lambda p: -int(p[1])))
+    return tuple(v for v, _ in sorted(pairs, key=lambda p: -guess(p[1])))
 
 
 def nest(buffer: Buffer, place: Index, value: Expression,
@@ -129,19 +134,8 @@ def merge(variables: tuple[Variable, ...], used: Iterable[Index],
 
 def joins(where: Index, outer: Variable, inner: Variable) -> bool:
     """Whether `where` depends on outer * inner.size + inner only."""
-    steps = coefficients(where)
-    if steps is not None and inner.size.constant is not None:
-        return steps.get(outer, 0) == steps.get(inner, 0) * int(inner.size)
+    steps = coefficient(where, outer), coefficient(where, inner)
+    if None not in steps:
+        return steps[0] == steps[1] * inner.size
     both = {outer: index(0), inner: index(outer) * inner.size + inner}
     return substitute(where, both) == where
-
-
-@lru_cache(maxsize=100_000)
-def coefficients(where: Index) -> dict[Variable | None, int] | None:
-    """Each variable's step, None's being the constant; None if bent."""
-    found: dict[Variable | None, int] = {}
-    for atoms, step in where.terms:
-        if len(atoms) > 1 or atoms and not isinstance(atoms[0], Variable):
-            return None
-        found[atoms[0] if atoms else None] = step
-    return found

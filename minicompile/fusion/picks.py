@@ -18,6 +18,7 @@ from ..core.loops import Const, Expression, Op, Position
 from .cut import neutral
 from .pointwise import POINTWISE, Operand, number, standing
 from .site import Site
+from .sizes import sizes_of
 from .values import Point, Value, both
 
 
@@ -70,10 +71,11 @@ def scatter(site: Site, a: Value, axis: int, places: Value,
 def picks_one(node: fx.Node) -> bool:
     """Whether one element of each row is meant, and of which rows all."""
     source, axis, places = node.args[:3]
-    rows, chosen = (list(fake_of(n).shape) for n in (source, places))
+    rows, chosen = (list(sizes_of(fake_of(n).shape))
+                    for n in (source, places))
     if not rows:
         return False
-    rows[axis] = 1
+    rows[axis] = index(1)
     return rows == chosen
 
 

@@ -13,11 +13,13 @@ from functools import cache
 
 import torch
 
-from ..core.loops import Const, Expression, Op, Position
+from ..core.index import Index, Variable, atoms_of, not_negative
+from ..core.loops import Const, Expression, Load, Op, Position, walk
 from .site import Site
 from .values import Point, Value, broadcast, cast
 
-Operand = Value | bool | int | float
+#: An Index is a whole number made of sizes, an Op a float made of them.
+Operand = Value | bool | int | float | Index | Op
 
 
 def combine(site: Site, build, *operands: Operand) -> Value:
@@ -31,8 +33,12 @@ def combine(site: Site, build, *operands: Operand) -> Value:
     return site.value(body)
 
 
-def number(value: bool | int | float) -> Const:
+def number(value: bool | int | float | Index | Op) -> Expression:
     """A Python number as an operand; casting it then says what it is."""
+    if isinstance(value, Index):
+        return Position(value, torch.int64)
+    if isinstance(value, Op):
+        return value
     kinds = {bool: torch.bool, int: torch.int64, float: torch.float64}
     return Const(value, kinds[type(value)])
 
@@ -41,7 +47,19 @@ def standing(node: Expression, dtype: torch.dtype) -> Expression:
     """An operand of dtype `dtype`; a Python number stays what it is."""
     number = isinstance(node, Const) and dtype != torch.bool and (
         node.dtype in (torch.float64, torch.int64, torch.bool))
-    return Const(node.value, dtype) if number else cast(node, dtype)
+    if number:
+        return Const(node.value, dtype)
+    wide = accurate(dtype)
+    return cast(node, wide if wide != dtype and is_made_of_sizes(node)
+                else dtype)
+
+
+def is_made_of_sizes(node: Expression) -> bool:
+    """Whether the node is a number that the program will know."""
+    return all(not isinstance(part, Load) and not (
+        isinstance(part, Position) and any(
+            isinstance(atom, Variable) for atom in atoms_of(part.index)))
+        for part in walk(node))
 
 
 def elementwise(name: str, dtype_of=None):
@@ -60,7 +78,8 @@ def elementwise(name: str, dtype_of=None):
 def promoted(*operands: Operand) -> torch.dtype:
     """The dtype in which a comparison compares."""
     return common(*(
-        (o.dtype, bool(o.shape)) if isinstance(o, Value) else type(o)
+        (o.dtype, bool(o.shape)) if isinstance(o, Value)
+        else {Index: int, Op: float}.get(type(o), type(o))
         for o in operands))
 
 
@@ -130,7 +149,8 @@ def dividing(name: str):
     Eager raises on a whole number divided by 0, which no kernel can.
     """
     def rule(site: Site, a: Operand, b: Operand) -> Value | None:
-        safe = isinstance(b, (int, float)) and b != 0
+        safe = (isinstance(b, (int, float)) and b != 0 or isinstance(
+            b, Index) and not_negative(b - 1))
         if not (site.dtype.is_floating_point or safe):
             return None
         return elementwise(name)(site, a, b)
@@ -160,7 +180,7 @@ def scaled(name: str):
 
 def power(site: Site, a: Operand, b: Operand) -> Value | None:
     """a ** b; small constant powers are multiplications."""
-    if isinstance(b, Value) or b not in POWERS:
+    if isinstance(b, (Value, Index, Op)) or b not in POWERS:
         floating = site.dtype.is_floating_point
         return elementwise("pow")(site, a, b) if floating else None
     if b in (0.5, -0.5, -1) and not site.dtype.is_floating_point:
@@ -229,7 +249,7 @@ def arange(site: Site, *bounds, step: int = 1, **_) -> Value | None:
 def iota(site: Site, _: object, *, start, step, **__) -> Value | None:
     """start, start + step, start + 2 * step, …; whole numbers only."""
     if site.dtype.is_floating_point or not (
-            isinstance(start, int) and isinstance(step, int)):
+            isinstance(start, (int, Index)) and isinstance(step, int)):
         return None
     return site.value(lambda point: Position(
         point[0] * step + start, site.dtype))

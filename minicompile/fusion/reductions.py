@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..core.index import product
+from ..core.index import Index, not_negative, product
 from ..core.loops import Expression
 from .pointwise import accurate, apply, number
 from .site import Site
@@ -86,9 +86,9 @@ def best_of_two(kind: str):
     return rule
 
 
-def count(a: Value, axes: Axes) -> int:
+def count(a: Value, axes: Axes) -> Index:
     """How many elements are reduced to one."""
-    return int(product(a.shape[axis] for axis in axes_of(a, axes)))
+    return product(a.shape[axis] for axis in axes_of(a, axes))
 
 
 def mean_of(site: Site, a: Value, axes: Axes, keepdim: bool) -> Value:
@@ -97,8 +97,10 @@ def mean_of(site: Site, a: Value, axes: Axes, keepdim: bool) -> Value:
     return over(total, count(a, axes))
 
 
-def over(a: Value, divisor: int | float) -> Value:
+def over(a: Value, divisor: Index | int | float) -> Value:
     """`a` divided by a number."""
+    if isinstance(divisor, Index) and divisor.constant is not None:
+        divisor = int(divisor)
     return Value(a.shape, a.dtype, a.device, lambda point: apply(
         "div", a.dtype, a.at(point), number(divisor)), a.origins)
 
@@ -110,11 +112,24 @@ def mean(site: Site, a: Value, axes: Axes = None, keepdim: bool = False,
     return as_dtype(mean_of(site, inner, axes, keepdim), site.dtype)
 
 
+def left_of(total: Index, correction: int | float
+            ) -> Index | int | float | None:
+    """total - correction, but at least 0; None if it is not known."""
+    if total.constant is not None:
+        return max(int(total) - correction, 0)
+    left = total - int(correction)
+    return left if int(correction) == correction and (
+        not_negative(left)) else None
+
+
 def var_mean(site: Site, a: Value, axes: Axes = None, *,
              correction: int | float | None = 1,
-             keepdim: bool = False) -> tuple[Value, Value]:
+             keepdim: bool = False) -> tuple[Value, Value] | None:
     """The variance and the mean, in two passes."""
     correction = 1 if correction is None else correction
+    left = left_of(count(a, axes), correction)
+    if left is None:
+        return None
     inner = as_dtype(a, accurate(site.dtype))
     middle = mean_of(site, inner, axes, True)
     spread = broadcast(middle, inner.shape)
@@ -124,15 +139,15 @@ def var_mean(site: Site, a: Value, axes: Axes = None, *,
         return apply("mul", inner.dtype, off, off)
     squares = Value(inner.shape, inner.dtype, inner.device, square)
     total = reduced(site, "sum", squares, axes, keepdim)
-    left = max(count(a, axes) - correction, 0)
     variance = over(total, left)
     average = reshaped(middle, variance.shape)
     return (as_dtype(variance, site.dtype), as_dtype(average, site.dtype))
 
 
-def var(site: Site, a: Value, axes: Axes = None, **rest) -> Value:
+def var(site: Site, a: Value, axes: Axes = None, **rest) -> Value | None:
     """var(dim, correction)."""
-    return var_mean(site, a, axes, **rest)[0]
+    found = var_mean(site, a, axes, **rest)
+    return found and found[0]
 
 
 REDUCTIONS = {

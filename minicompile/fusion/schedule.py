@@ -10,8 +10,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from torch import fx
+from torch.utils._pytree import tree_leaves
 
-from ..core.loops import Buffer, Extern, Kernel, Schedule, Step
+from ..core.errors import BackendError
+from ..core.index import Index, Symbol, index, symbols_of
+from ..core.loops import (
+    Buffer,
+    Extern,
+    Given,
+    Kernel,
+    Schedule,
+    Step,
+    View,
+)
 from .group import Group, Grouping
 from .kernels import kernel_of
 from .lower import Lowered, lower
@@ -28,15 +39,64 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     """
     lowered = lower(module)
     returned = reads_of(lowered.outputs)
-    inputs = [b for b in lowered.inputs if b and b.name in dying]
+    given = [b if isinstance(b, Buffer) else None for b in lowered.inputs]
+    inputs = [b for b in given if b and b.name in dying]
     groups = Order(Grouping(lowered.steps).groups, returned, inputs).run()
     steps = steps_of(groups, returned)
     used = returned.keys() | {
         name for step in steps for name in reads_of(step)}
-    inputs = tuple(b if b is not None and b.name in used else None
-                   for b in lowered.inputs)
+    sizes = found_sizes(symbols_used(steps, lowered.outputs),
+                        lowered.inputs)
+    asked = {place.input for place in sizes.values() if place}
+    inputs = tuple(b if b and (b.name in used or k in asked) else None
+                   for k, b in enumerate(given))
     return Schedule(inputs, steps, lowered.outputs,
-                    last_uses(steps, lowered), lowered.constants)
+                    last_uses(steps, lowered), lowered.constants, sizes)
+
+
+def symbols_used(steps: tuple[Step, ...], outputs: tuple) -> set[Symbol]:
+    """The symbols that kernels, calls, buffers or results ask for."""
+    found: set[Symbol] = set()
+    for step in steps:
+        for buffer in written_by(step):
+            found |= symbols_of(*buffer.shape, *buffer.stride)
+        if isinstance(step, Kernel):
+            found.update(step.symbols)
+    calls = [(s.args, s.kwargs) for s in steps if isinstance(s, Extern)]
+    for leaf in tree_leaves((calls, outputs), is_leaf=lambda leaf:
+                            isinstance(leaf, View)):
+        if isinstance(leaf, View):
+            found |= symbols_of(*leaf.shape, *leaf.stride, leaf.offset)
+        elif isinstance(leaf, Index):
+            found |= symbols_of(leaf)
+    return found
+
+
+def found_sizes(wanted: Iterable[Symbol], inputs: Iterable
+                ) -> dict[Symbol, Given | None]:
+    """Where each symbol is found, its formula's symbols before it."""
+    places: dict[Index, Given] = {}
+    for number, given in enumerate(inputs):
+        if isinstance(given, Index):
+            places[given] = Given(number)
+    for number, given in enumerate(inputs):
+        if isinstance(given, Buffer):
+            for of, sizes in (("size", given.shape),
+                              ("stride", given.stride)):
+                for axis, size in enumerate(sizes):
+                    places.setdefault(size, Given(number, of, axis))
+    found: dict[Symbol, Given | None] = {}
+
+    def find(symbol: Symbol) -> None:
+        for part in symbol.of:
+            find(part)
+        if not symbol.formula and index(symbol) not in places:
+            raise BackendError(f"the size {symbol} cannot be told from "
+                               "the graph's inputs")
+        found[symbol] = places.get(index(symbol))
+    for symbol in sorted(wanted, key=str):
+        find(symbol)
+    return found
 
 
 def steps_of(groups: list[Group],

@@ -9,7 +9,8 @@ from functools import cached_property
 import torch
 
 from ..core.index import Index
-from .values import Value, sizes_of
+from .sizes import sizes_of
+from .values import Value
 
 
 @dataclass(frozen=True)

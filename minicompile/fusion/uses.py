@@ -11,7 +11,8 @@ from torch.utils._pytree import tree_leaves
 from ..core.graph import value as fake_of
 from ..core.loops import Buffer, Extern, Kernel, Loop, View
 from .rules import has_loops, is_view, rule_of, tensors_of
-from .values import elements, sizes_of
+from .sizes import sizes_of
+from .values import elements
 from .views import GATHERING
 
 
@@ -35,7 +36,8 @@ class Uses:
         self.views = {node for node in graph.nodes if is_view(node)}
         self.counts = {node: count(node) for node in graph.nodes}
         for node in reversed(graph.nodes):
-            users = [user for user in node.users if user in self.live]
+            users = [user for user in node.users
+                     if user in self.live and not is_number(user)]
             if users or node.op != "call_function" or lasting(node):
                 self.live.add(node)
                 self.readers[node] = set()
@@ -95,6 +97,13 @@ def made_by(step: Loop | Extern) -> list[Buffer]:
     """The buffers a step fills."""
     made = [step.buffer] if isinstance(step, Loop) else step.outputs
     return [buffer for buffer in made if buffer is not None]
+
+
+def is_number(node: fx.Node) -> bool:
+    """Whether the node computes a number from sizes, which its fake value
+    tells: it reads no memory."""
+    return isinstance(fake_of(node), (
+        bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def lasting(node: fx.Node) -> bool:

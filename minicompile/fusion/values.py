@@ -15,8 +15,15 @@ from functools import cache
 
 import torch
 
-from ..core.errors import BackendError
-from ..core.index import Index, Variable, atoms_of, flatten, index, product
+from ..core.index import (
+    Index,
+    Variable,
+    atoms_of,
+    flatten,
+    guess,
+    index,
+    product,
+)
 from ..core.loops import (
     Buffer,
     Const,
@@ -56,18 +63,6 @@ class Value:
     def element(self) -> Expression:
         """The element at the point that `axes` names."""
         return self.at(points(axes(self.shape)))
-
-
-def sizes_of(numbers: Iterable) -> tuple[Index, ...]:
-    """Sizes or strides of a fake tensor as Indices."""
-    return tuple(map(size_of, numbers))
-
-
-def size_of(number: int) -> Index:
-    """One size: the only place that knows what a size may be."""
-    if isinstance(number, torch.SymInt):
-        raise BackendError("a symbolic size reached the fusion")
-    return index(int(number))
 
 
 @cache
@@ -154,9 +149,10 @@ DEAR = frozenset("""exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos
 
 def elements(shape: Iterable[Index]) -> int:
     """How many elements a shape has (a guess, for a symbolic one)."""
-    return int(product(shape))
+    return guess(product(shape))
 
 
 def touched(where: Index) -> int:
     """At most how many elements an index reaches."""
-    return elements(variable.size for variable in atoms_of(where))
+    return elements(atom.size for atom in atoms_of(where)
+                    if isinstance(atom, Variable))

@@ -15,6 +15,7 @@ from ..core.index import (
     flatten,
     in_range,
     index,
+    not_negative,
     product,
     row_major,
     unflatten,
@@ -22,6 +23,7 @@ from ..core.index import (
 from ..core.loops import Expression, Op
 from .pointwise import number
 from .site import Site
+from .sizes import size_of
 from .values import (
     Point,
     Value,
@@ -31,7 +33,6 @@ from .values import (
     compare,
     masked,
     moved_to,
-    size_of,
 )
 
 
@@ -100,18 +101,30 @@ def expand(site: Site, a: Value, *_, **__) -> Value:
 
 
 def slice_(site: Site, a: Value, axis: int = 0, start=None, end=None,
-           step: int = 1) -> Value:
+           step: int = 1) -> Value | None:
     """a[start:end:step] along one dimension."""
-    size = int(a.shape[axis])
-    start = slice(start, end, step).indices(size)[0]
-    return shifted(site, a, axis, lambda i: i * step + start)
+    first = from_start(start, a.shape[axis])
+    if first is None or not isinstance(step, int):
+        return None
+    return shifted(site, a, axis, lambda i: i * step + first)
 
 
-def select(site: Site, a: Value, axis: int, at: int) -> Value:
+def from_start(place: int | Index | None, size: Index) -> Index | None:
+    """A place that may be counted from the end, from the start: if it is
+    known which it is. It is inside, as the result is not empty."""
+    place = size_of(place or 0)
+    if not_negative(place):
+        return place
+    if size.constant is not None:
+        return index(max(0, int(place) + int(size)))
+    return place + size if not_negative(place + size) else None
+
+
+def select(site: Site, a: Value, axis: int, at: int) -> Value | None:
     """a[at] along one dimension, which disappears."""
-    axis, at = axis % len(a.shape), at % int(a.shape[axis])
-    return moved_to(a, site.shape, lambda point: (
-        *point[:axis], index(at), *point[axis:]))
+    axis, first = axis % len(a.shape), from_start(at, a.shape[axis])
+    return None if first is None else moved_to(
+        a, site.shape, lambda point: (*point[:axis], first, *point[axis:]))
 
 
 def shifted(site: Site, a: Value, axis: int, change,
@@ -238,7 +251,9 @@ def slice_scatter(site: Site, a: Value, source: Value, axis: int = 0,
     """`a` with `source` in place of a[start:end:step]."""
     if step != 1:
         return None
-    start = slice(start, end).indices(int(a.shape[axis]))[0]
+    start = from_start(start, a.shape[axis])
+    if start is None:
+        return None
 
     def body(point: Point) -> Expression:
         i = point[axis]
@@ -248,10 +263,12 @@ def slice_scatter(site: Site, a: Value, source: Value, axis: int = 0,
 
 
 def select_scatter(site: Site, a: Value, source: Value, axis: int,
-                   at: int) -> Value:
+                   at: int) -> Value | None:
     """`a` with `source` in place of a[at]."""
     axis %= len(a.shape)
-    at %= int(a.shape[axis])
+    at = from_start(at, a.shape[axis])
+    if at is None:
+        return None
     shape = (*a.shape[:axis], index(1), *a.shape[axis + 1:])
     row = moved_to(source, shape, lambda p: (*p[:axis], *p[axis + 1:]))
     return slice_scatter(site, a, row, axis, at, at + 1)

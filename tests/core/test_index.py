@@ -7,8 +7,9 @@ import pytest
 
 from minicompile.core.index import (Index, Quotient, Symbol, Variable,
                                     atoms_of, evaluate_index, flatten, index,
-                                    lower, row_major, substitute, unflatten,
-                                    upper)
+                                    least_of, lower, may_exceed, most_of,
+                                    not_negative, row_major, substitute,
+                                    unflatten, upper)
 
 I, J, K = (Variable(name, index(size))
            for name, size in (("i", 6), ("j", 4), ("k", 5)))
@@ -94,6 +95,80 @@ def test_symbolic_sizes_simplify_like_numbers():
     assert flat % index(size) == index(j)
     assert atoms_of(flat) == {i, j, size}
     assert row_major((index(size), index(3))) == (index(3), index(1))
+
+
+def symbolic_pair(rng, depth, variables):
+    """An Index of symbols and variables, and the same on integers."""
+    if depth == 0:
+        atom = rng.choice(variables)
+        return index(atom), lambda p: p[atom]
+    ours, theirs = symbolic_pair(rng, depth - 1, variables)
+    other, their_other = symbolic_pair(rng, depth - 1, variables)
+    number = rng.choice([1, 2, 3, 8])
+    match rng.choice("++-**" + "//%%" * (variables != (N, M))):
+        case "+":
+            return ours + other * number, (
+                lambda p: theirs(p) + their_other(p) * number)
+        case "-":
+            return ours + other + number - other, (
+                lambda p: theirs(p) + number)
+        case "*":
+            return ours * other, lambda p: theirs(p) * their_other(p)
+        case "/" | "%" as sign:
+            size, their_size = symbolic_pair(rng, 1, (N, M))
+            if least_of(size) is None:
+                return ours, theirs
+            size, more = size + number, number
+            if sign == "/":
+                return ours // size, lambda p: theirs(p) // (
+                    their_size(p) + more)
+            return ours % size, lambda p: theirs(p) % (
+                their_size(p) + more)
+
+
+N, M = Symbol("n", least=2), Symbol("m", least=3, most=9)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_random_arithmetic_with_sizes_agrees_with_integers(seed):
+    """Whatever is simplified holds for all sizes, bounds included."""
+    rng = random.Random(seed)
+    atoms = (N, M, Variable("i", index(N)), Variable("j", index(M) * N - 1),
+             Variable("k", (index(N) + 1) // 2))
+    ours, theirs = symbolic_pair(rng, rng.randint(1, 4), atoms)
+    least, most = least_of(ours), most_of(ours)
+    for n, m in itertools.product((2, 3, 7, 16), (3, 4, 9)):
+        sizes = {N: n, M: m}
+        low = evaluate_index(lower(ours), sizes)
+        high = evaluate_index(upper(ours), sizes)
+        for _ in range(6):
+            point = sizes | {v: rng.randrange(evaluate_index(v.size, sizes))
+                             for v in atoms[2:]}
+            expected = theirs(point)
+            assert evaluate_index(ours, point) == expected
+            assert low <= expected <= high
+            assert least is None or least <= expected
+            assert most is None or expected <= most
+
+
+def test_what_holds_for_all_sizes_is_seen():
+    n, m = index(N), index(M)
+    assert not_negative(n * m - n - m) and not_negative(n * 3 - 6)
+    assert not not_negative(n - m) and not not_negative(n - 3)
+    assert least_of((n + 1) // 2) == 1 and least_of(n * m) == 6
+    assert most_of(m * 2) == 18 and most_of(n) is None
+    assert may_exceed(n, 10 ** 9) and not may_exceed(m, 9)
+
+
+@pytest.mark.parametrize("inner", [index(N) - 1, index(N) + index(M),
+                                   index(N) * M, index(N) * 2 - 2])
+def test_a_reshape_to_symbolic_rows_and_back_is_the_identity(inner):
+    i, j = Variable("i", index(M)), Variable("j", inner)
+    flat = index(i) * inner + j
+    assert unflatten(flat, (index(M), inner)) == (index(i), index(j))
+    whole = Variable("f", inner * M)
+    there = unflatten(index(whole), (index(M), inner))
+    assert flatten(there, (inner, 1)) == index(whole)
 
 
 def test_constants_behave_as_numbers():

@@ -55,11 +55,11 @@ class Launcher:
 
 def test_a_bound_kernel_is_launched_directly_if_that_is_safe():
     fake = Launcher()
-    launch = triton_launch.Launch(None, 7, 4, ())
+    launch = triton_launch.Launch(None, lambda: 7, 4, ())
     launch.plainly = fake.plainly
-    run = triton_launch._bound(launch, fake, 2)
     memory = torch.zeros(64)
     a, b, odd = memory[:16], memory[16:32], memory[1:17]
+    run = triton_launch._bound(launch, fake, (a, b))
     assert memory.data_ptr() % 16 == 0
     run(5, a, b)
     run(5, a, odd)
@@ -72,6 +72,30 @@ def test_a_bound_kernel_is_launched_directly_if_that_is_safe():
         a.data_ptr(), b.data_ptr())
 
 
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled there")
+def test_a_kernel_for_all_sizes_is_launched_for_each(monkeypatch):
+    """Compiled anew only for what Triton compiles anew; a grid each."""
+    fake, compiled = Launcher(), []
+
+    def plainly(launch, stream, *given):
+        compiled.append(given[1:])
+        return fake
+    monkeypatch.setattr(triton_launch.Launch, "plainly", plainly)
+    kernel = triton_launch.launched(
+        grid=lambda n, m: n * m, warps=4, sizes=2,
+        wide=lambda n, m: n * m > 1000)(None)
+    tensor = torch.zeros(64)[:16]
+    for sizes in [(3, 5), (7, 9), (16, 5), (48, 3), (50, 50), (1, 5)]:
+        kernel.run(5, tensor, *sizes)
+        kernel.run(5, tensor, *sizes)
+    assert compiled == [(3, 5, False), (16, 5, False), (50, 50, True),
+                        (1, 5, False)]
+    assert [(call[0], *call[-3:]) for _, call in fake.calls] == [
+        (15, 3, 5, False), (63, 7, 9, False), (63, 7, 9, False),
+        (80, 16, 5, False), (144, 48, 3, False), (144, 48, 3, False),
+        (2500, 50, 50, True), (5, 1, 5, False)]
+
+
 def test_a_kernel_that_does_not_compile_says_what_it_is_for(monkeypatch):
     def kernel_3():
         pass
@@ -80,7 +104,7 @@ def test_a_kernel_that_does_not_compile_says_what_it_is_for(monkeypatch):
         raise ValueError("no such register")
 
     fake = type("Kernel", (), {"fn": staticmethod(kernel_3)})
-    launch = triton_launch.Launch(fake, 1, 4, ("gelu, from m.py:3: f(x)",))
+    launch = triton_launch.Launch(fake, None, 4, ("gelu, from m.py:3: f(x)",))
     monkeypatch.setattr(launch, "plainly", refuse)
     with pytest.raises(BackendError) as caught:
         launch.first(0, torch.zeros(4))

@@ -12,6 +12,7 @@ from minicompile.core.options import Options
 from minicompile.emit import triton_tiles
 from tests.emit.triton_kernels import DEVICE, RUNS
 from tests.fusion.graphs import aten
+from tests.fusion.symbolic import assert_same_at, symbolic
 
 pytestmark = pytest.mark.skipif(
     not RUNS, reason="needs a GPU, or TRITON_INTERPRET=1")
@@ -34,6 +35,24 @@ def check(function, *args, kernels=None, **tolerance):
                                        **tolerance)
             assert got.stride() == want.stride()
     return program
+
+
+def scaled(x, y):
+    """Rows that add up to their length, beside rows of another size."""
+    rows = torch.cat([x, y * x.shape[0] ** -0.5])
+    return rows.sum(0), (x.softmax(-1) * x.shape[1])[1:], rows.t() + 1
+
+
+def test_one_program_serves_all_sizes():
+    args = torch.randn(5, 7, device=DEVICE), torch.randn(3, 7, device=DEVICE)
+    graph = symbolic(scaled, *args)
+    run = emit.emit(fusion.fuse(graph), OPTIONS).run
+    for n, m, k in [(5, 3, 7), (3, 9, 300), (31, 8, 16), (48, 2, 5000),
+                    (64, 16, 32), (2000, 3, 5)]:
+        args = (torch.randn(n, k, device=DEVICE),
+                torch.randn(m, k, device=DEVICE))
+        for _ in range(2):
+            assert assert_same_at(graph, run, scaled, args)
 
 
 @pytest.fixture(params=["whole rows", "walked rows"])

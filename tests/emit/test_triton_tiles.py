@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from minicompile import fusion
 from minicompile.core.evaluate import evaluate_index
-from minicompile.core.index import Variable, index
+from minicompile.core.index import Symbol, Variable, index
 from minicompile.core.loops import Kernel, Load, Loop
 from minicompile.emit import triton_tiles
 from minicompile.emit.nest import indices, simplify
@@ -53,7 +53,7 @@ def test_small_tensors_get_small_blocks():
     tiling, = tilings(lambda x: x + 1, torch.empty(16))
     assert blocks(tiling) == [("x", 16)]
     tiling, = tilings(lambda x: x + 1, torch.empty(300_000))
-    assert tiling.grid >= triton_tiles.ENOUGH
+    assert int(tiling.grid) >= triton_tiles.ENOUGH
 
 
 COVERED = [(7,), (16384,), (33, 65), (3, 5, 129), (70_000, 3),
@@ -78,7 +78,7 @@ def check_cover(tile, shape) -> None:
             for axis in tiling.axes:
                 assert axis.block & (axis.block - 1) == 0
                 if not tiling.looped or axis in tiling.outer:
-                    assert axis.blocks * axis.block >= axis.size
+                    assert int(axis.blocks) * axis.block >= int(axis.size)
             assert 1 <= tiling.warps <= 32
             assert tiling.warps & (tiling.warps - 1) == 0
 
@@ -125,9 +125,9 @@ def test_32_bits_are_never_too_few(seed):
         tiling = tile(kernel)
         if wide(kernel, tiling):
             continue
-        corner = {axis: index(Variable(axis.name, index(axis.size)))
+        corner = {axis: index(Variable(axis.name, axis.size))
                   for axis in tiling.axes}
-        values = {next(iter(number.terms))[0][0]: axis.size - 1
+        values = {next(iter(number.terms))[0][0]: int(axis.size) - 1
                   for axis, number in corner.items()}
         for where in indices(kernel):
             reached = evaluate_index(tiling.place(where), values)
@@ -150,6 +150,23 @@ def test_coordinates_give_the_variables_back():
         found = [int(evaluate_index(where, {x: number}))
                  for where in axis.coordinates().values()]
         assert found == [number // 20, number // 5 % 4, number % 5]
+
+
+def test_a_launch_decides_what_sizes_leave_open():
+    """64 bits only if a size makes them necessary; a bound decides."""
+    n, small = index(Symbol("n")), index(Symbol("m", most=1000))
+    text = print_kernel(copy((n, 8), (8, 1)))
+    assert "wide=lambda n: 8*n > 2146435071" in text
+    assert "tl.program_id(0).to(WIDE)" in text
+    assert "wide" not in print_kernel(copy((small, 8), (8, 1)))
+    text = print_kernel(copy((n, 2 ** 31), (2 ** 31, 1)))
+    assert "tl.program_id(0).to(tl.int64)" in text and "wide" not in text
+
+
+def test_no_mask_where_every_block_is_full():
+    n = index(Symbol("n"))
+    assert "inside" not in print_kernel(copy((n, 1024), (1024, 1)))
+    assert "x_inside" in print_kernel(copy((n, 1000), (1000, 1)))
 
 
 @pytest.mark.parametrize("name, function, shape", [

@@ -1,0 +1,92 @@
+"""Graphs with symbolic sizes: traced at one size, judged at others."""
+
+import random
+
+import torch
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_flatten
+
+from minicompile.core.graph import placeholders, value
+from minicompile.split.decompose import DECOMPOSITIONS
+from tests.fusion import programs
+
+
+def symbolic(function, *args):
+    """The functional ATen graph of a function, for all sizes."""
+    return make_fx(functionalize(function), tracing_mode="symbolic",
+                   decomposition_table=DECOMPOSITIONS)(*args)
+
+
+def admits(graph, args):
+    """Whether the guards that tracing and fusion left hold."""
+    given = [value(node) for node in placeholders(graph.graph)]
+    env = next(v.fake_mode.shape_env for v in given
+               if isinstance(v, torch.Tensor))
+    return env.evaluate_guards_for_args(given, args)
+
+
+def assert_same_at(graph, run, function, args, **tolerance):
+    """`run` gives what the function gives, unless a guard fails; whether
+    it has run."""
+    if not admits(graph, args):
+        return False
+    found = run(list(args))
+    expected = tree_flatten(function(*args))[0]
+    for a, b in zip(found, expected, strict=True):
+        if isinstance(b, torch.Tensor):
+            torch.testing.assert_close(a, b, equal_nan=True, **tolerance)
+            assert a.stride() == b.contiguous().stride() or (
+                a.stride() == b.stride()), (a.stride(), b.stride())
+        else:
+            assert a == b
+    return True
+
+
+class Program(programs.Program):
+    """A random program whose inputs have sizes made of n, m and k."""
+
+    def inputs(self, n=5, m=7, k=3, dtype=torch.float64):
+        torch.manual_seed(self.seed)
+        shapes = random.Random(self.seed).sample(
+            [(n, m), (m, n), (k, n, m), (n,), (m,), (1, m), (n, 1),
+             (n * m,), (k, 8), (4, m)], 4)
+        return [torch.randn(shape, dtype=dtype) for shape in shapes]
+
+    def __call__(self, *inputs):
+        choose = random.Random(self.seed)
+        pool = list(inputs)
+        for _ in range(self.steps):
+            made = choose.choice(MOVES)(choose, pool)
+            if made is not None:
+                pool.append(made)
+        new = pool[len(inputs):] or [pool[0] + 1]
+        return tuple(choose.sample(new, min(len(new), 3))) + (new[-1],)
+
+
+def reshape(choose, pool):
+    a = choose.choice(pool)
+    if not a.dim():
+        return a.reshape(1, 1)
+    axis = choose.randrange(a.dim())
+    return choose.choice([
+        lambda: a.flatten(), lambda: a.flatten(axis),
+        lambda: a.reshape(a.shape[axis], -1), lambda: a[1:] * 2
+        if a.shape[0] > 1 else a, lambda: a.reshape(-1, a.shape[0])])()
+
+
+def scaled(choose, pool):
+    a = choose.choice(pool)
+    if not a.dim():
+        return a + 1
+    size = a.shape[choose.randrange(a.dim())]
+    return choose.choice([
+        lambda: a * size, lambda: a + size ** -0.5, lambda: a / size,
+        lambda: a * torch.arange(a.shape[-1], dtype=a.dtype),
+        lambda: torch.full_like(a, 2.0) - a,
+        lambda: a + torch.arange(a.shape[-1]),
+        lambda: torch.nn.functional.pad(a, (0, size))])()
+
+
+MOVES = [move for move in programs.MOVES if move is not programs.reshape]
+MOVES += [reshape, reshape, scaled, scaled]

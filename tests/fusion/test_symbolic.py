@@ -1,0 +1,33 @@
+"""One schedule serves all sizes that its guards admit."""
+
+import os
+
+import pytest
+
+from minicompile.core.evaluate import evaluate_schedule
+from minicompile.emit import emit
+from minicompile.fusion import fuse
+from tests.fusion.symbolic import Program, assert_same_at, symbolic
+
+SWEEP = bool(os.environ.get("SWEEP"))
+SIZES = [(5, 7, 3), (9, 4, 2), (2, 13, 6), (11, 6, 5), (17, 40, 3)]
+
+
+def check(program, run_of):
+    """The program, traced at one size, agrees with eager at all."""
+    graph = symbolic(program, *program.inputs())
+    run = run_of(fuse(graph))
+    ran = [assert_same_at(graph, run, program, program.inputs(*sizes))
+           for sizes in SIZES]
+    assert ran[0]
+
+
+@pytest.mark.parametrize("seed", range(600 if SWEEP else 40))
+def test_random_programs_at_several_sizes(seed):
+    check(Program(seed, steps=8 + seed % 12), lambda schedule:
+          lambda given: evaluate_schedule(schedule, given))
+
+
+@pytest.mark.parametrize("seed", range(1000, 1200 if SWEEP else 1010))
+def test_random_programs_in_cpp_at_several_sizes(seed):
+    check(Program(seed, steps=8 + seed % 12), lambda s: emit(s).run)
