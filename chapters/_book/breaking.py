@@ -91,6 +91,59 @@ def look_at_locals(x):
     return x + len(locals())
 
 
+def catch_two_at_once(x):
+    try:
+        raise ExceptionGroup("both", [ValueError(), KeyError()])
+    except* ValueError:
+        x = x * 2
+    except* KeyError:
+        x = x + 1
+    return x
+
+
+def take_an_array(x):
+    return x + torch.from_numpy(ARRAY)
+
+
+ARRAY = numpy.ones(3, dtype=numpy.float32)
+
+
+def ask_where_it_lives(x):
+    return x * x.__dlpack_device__()[0]
+
+
+def write_to_a_part(x):
+    PART.clamp_(min=0)
+    return WHOLE + x
+
+
+WHOLE = torch.ones(3)
+PART = WHOLE[:2]
+
+
+def return_a_class(x):
+    class Inside:
+        rows = x.shape[0]
+
+    Inside.__qualname__ = "Inside"
+    return Inside
+
+
+def stay_under_autocast(x):
+    torch.autocast("cpu", torch.bfloat16).__enter__()
+    return x * 2
+
+
+def start_a_coroutine(x):
+    waiting = later(x)
+    waiting.close()
+    return x + 1
+
+
+async def later(x):
+    return x
+
+
 def without_end(x, depth=0):
     return x if depth > 500 else without_end(x + 1, depth + 1)
 
@@ -123,6 +176,9 @@ def choose_between_shapes(x):
 
 EXAMPLES = (choose_between_shapes, ask_a_value, take_a_number,
             count_by_values, print_a_line, leave_for_numpy,
-            read_the_clock, seed_again, ask_for_a_break, call_left_alone,
-            fail_midway, take_a_sparse, set_a_global_tensor,
-            read_a_version, differentiate, look_at_locals, without_end)
+            read_the_clock, seed_again, ask_for_a_break,
+            call_left_alone, fail_midway, take_a_sparse,
+            set_a_global_tensor, read_a_version, differentiate,
+            look_at_locals, catch_two_at_once, take_an_array,
+            ask_where_it_lives, write_to_a_part, return_a_class,
+            stay_under_autocast, start_a_coroutine, without_end)

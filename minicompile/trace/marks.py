@@ -46,7 +46,9 @@ def disable(function: Callable | None = None, *, reason: str = ""):
 
 def refuse_disabled(function: Callable) -> None:
     """Raise Unsupported for a function that is not to be entered."""
-    if getattr(function, "_torchdynamo_disable", False):
+    at_once = function.__globals__.get("__name__") == "torch._compile" and (
+        hasattr(function, "__wrapped__") and uncompiled(function) is None)
+    if at_once or getattr(function, "_torchdynamo_disable", False):
         why = getattr(function, "_torchdynamo_disable_msg", None)
         name = (uncompiled(function) or function).__qualname__
         raise unsupported("disabled", f"{name} ({why})" if why else name)

@@ -127,6 +127,9 @@ class Rebuild:
         """The name of an object that the traced program made."""
         if kind in MAKERS:
             return self.hold(MAKERS[kind](self, value))
+        if isinstance(value, type):
+            raise unsupported("result", f"the class {value.__name__}, "
+                              "made in the function,")
         if isinstance(value, BaseException):
             return _error(self, value)
         if isinstance(value, tuple):

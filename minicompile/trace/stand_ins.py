@@ -73,6 +73,12 @@ class Iteration:
         return self.step()
 
 
+#: Instructions that only find out who handles an exception.
+SEARCHING = {"PUSH_EXC_INFO", "LOAD_GLOBAL", "LOAD_ATTR", "BUILD_TUPLE",
+             "CHECK_EXC_MATCH", "POP_JUMP_IF_FALSE", "POP_EXCEPT", "COPY",
+             "RERAISE", "STOPITERATION_ERROR"}
+
+
 class Generator:
     """A generator of the traced program: a frame that waits."""
 
@@ -99,12 +105,25 @@ class Generator:
             raise error from None
         return self._go_on()
 
-    def in_a_try(self) -> bool:
-        """Whether its own code would see that it is closed."""
-        program = self.frame.program
-        row = program.handler(self.frame.offset())
-        return not self.done and row is not None and (
-            program.instructions[row.target].name != "STOPITERATION_ERROR")
+    def would_act(self) -> bool:
+        """Whether its code does something when it is closed now.
+
+        Looks for a handler as Python would, which ends the generator.
+        """
+        frame, error, self.done = self.frame, GeneratorExit(), True
+        while True:
+            try:
+                frame.unwind(Raised(error), frame.offset())
+            except Raised:
+                return False
+            try:
+                while (step := frame.program.instructions[
+                        frame.next]).name in SEARCHING:
+                    frame.next += 1
+                    frame.step(step)
+                return True
+            except Raised as raised:
+                error = raised.exception
 
     def close(self):
         """Run what is left to clean up; nothing more is yielded."""

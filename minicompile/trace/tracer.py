@@ -89,12 +89,10 @@ class Tracer:
         return self.generators[-1][0]
 
     def no_generator_waits(self, held) -> None:
-        """Refuse one that nobody holds, waiting in a `try` of its own.
-
-        Python would raise GeneratorExit there, and run its `finally`.
-        """
+        """Refuse one that nobody holds, and whose `finally` would run."""
         for made, where in self.generators:
-            if id(made) not in held and made.in_a_try():
+            if id(made) not in held and not made.done and (
+                    made.would_act()):
                 raise unsupported(
                     "effect", "a generator left half-run").at(where)
 

@@ -4,6 +4,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -60,6 +61,26 @@ def takes_one(x, log):
 def hands_it_out(x, log):
     walk = steps(log)
     return x + next(walk), walk
+
+
+class Parts(Sequence):
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, at):
+        return at
+
+
+def walks_a_sequence(x, log):
+    for i, j in zip([1, 2], Parts()):
+        x = x + i * j
+    log.append("after")
+    return x
+
+
+def test_a_generator_that_only_looks_for_its_own_exceptions():
+    run = compiled(walks_a_sequence, fullgraph=True)
+    assert torch.equal(run(X, []), walks_a_sequence(X, []))
 
 
 def keeps_it_in_a_list(x, log):

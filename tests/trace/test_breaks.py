@@ -15,6 +15,8 @@ import torch
 from torch import nn
 
 import minicompile
+from chapters._book import breaking
+from minicompile.trace.reasons import REASONS
 from tests.same import close
 
 CASES = []
@@ -697,6 +699,18 @@ def test_an_exception_leaves_what_eager_leaves():
         with pytest.raises(RuntimeError, match="2"):
             run_(log)
         assert log.lines == ["one", "two"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_of_breaks_has_every_kind():
+    kinds = set()
+    for example in breaking.EXAMPLES:
+        compiled = minicompile.compile(example, backend="eager")
+        with torch.autocast("cpu", enabled=False):
+            run(compiled, torch.arange(1.0, 4.0))
+        kinds |= {found.kind for found in compiled.cache.breaks}
+        kinds |= set(compiled.stats().fallbacks)
+    assert kinds == set(REASONS) - {"internal"}
 
 
 def test_a_break_is_told():
