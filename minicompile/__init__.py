@@ -1,5 +1,6 @@
 """minicompile: a compiler for PyTorch programs that can be read whole."""
 
+from . import errors
 from .core.errors import (BackendError, ConstraintViolation,
                           MinicompileError, OptionError, RecompileLimit,
                           Unsupported)
@@ -9,12 +10,14 @@ from .driver import compile, compile_module_, reset
 from .pipeline import backend, list_backends, register_backend
 from .report import GraphBreak, Kernel, Report, explain
 from .split import partition_joint_module as partition
-from .trace import disable, graph_break, mark_dynamic, mark_static
+from .trace import (allow_in_graph, disable, disallow_in_graph, graph_break,
+                    is_compiling, mark_dynamic, mark_static)
 
 __all__ = ["BackendError", "ConstraintViolation", "GraphBreak", "Kernel",
            "MinicompileError", "OptionError", "RecompileLimit", "Report",
-           "Unsupported", "backend", "compile", "compile_module_",
-           "disable", "explain", "graph_break", "list_backends",
+           "Unsupported", "allow_in_graph", "backend", "compile",
+           "compile_module_", "disable", "disallow_in_graph", "errors",
+           "explain", "graph_break", "is_compiling", "list_backends",
            "list_mode_options", "list_options", "mark_dynamic",
            "mark_static", "partition", "register_backend", "reset",
            "set_stance"]

@@ -26,7 +26,7 @@ def tail(h, scale=2):
 
 
 def stubborn(x):
-    """A function that tracing cannot follow: it asks for a value."""
+    """A function that cannot be one graph: it asks for a value."""
     if x.sum().item() > 0:
         return x.sin()
     return x.cos()

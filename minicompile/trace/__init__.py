@@ -29,15 +29,17 @@ from .chain import stops, waiting
 from .control import RETURN
 from .frame import Frame
 from .history import History
-from .marks import disable, graph_break, mark_dynamic, mark_static
+from .marks import (allow_in_graph, disable, disallow_in_graph, graph_break,
+                    is_compiling, mark_dynamic, mark_static)
 from .recorder import Input
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
 from .sizes import Sizes
 from .switches import kept
 from .tracer import Tracer
 
-__all__ = ["Continuation", "GraphBreak", "History", "Trace", "disable",
-           "graph_break", "mark_dynamic", "mark_static", "trace"]
+__all__ = ["Continuation", "GraphBreak", "History", "Trace",
+           "allow_in_graph", "disable", "disallow_in_graph", "graph_break",
+           "is_compiling", "mark_dynamic", "mark_static", "trace"]
 
 _WAITING = (inspect.CO_GENERATOR | inspect.CO_COROUTINE
             | inspect.CO_ASYNC_GENERATOR)

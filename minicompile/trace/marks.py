@@ -44,6 +44,46 @@ def disable(function: Callable | None = None, *, reason: str = ""):
     return disabled
 
 
+def is_compiling() -> bool:
+    """Whether the code that asks is being traced, by us or by Dynamo."""
+    return torch.compiler.is_compiling()
+
+
+def allow_in_graph(function: Callable) -> Callable:
+    """`function`, from now on one node of a graph, its code not followed.
+
+    It takes and returns tensors (or tuples of them) and plain values; it
+    must be pure, since nothing that it reads is guarded.
+    """
+    rule(function)(lambda tracer, *args, **kwargs:
+                   tracer.recorder.function(function, args, kwargs))
+    return function
+
+
+def disallow_in_graph(function: Callable) -> Callable:
+    """`function`, from now on a graph break wherever it is called."""
+    def refuse(tracer, *args, **kwargs):
+        name = getattr(function, "__qualname__", repr(function))
+        raise unsupported("disabled", f"{name} (disallow_in_graph)")
+    rule(function)(refuse)
+    return function
+
+
+@rule(is_compiling)
+def _is_compiling(tracer):
+    return True
+
+
+@rule(torch.compiler.is_exporting)
+def _is_exporting(tracer):
+    return False
+
+
+@rule(torch.compiler.allow_in_graph)
+def _allow_in_graph(tracer, function):
+    return allow_in_graph(function)
+
+
 def refuse_disabled(function: Callable) -> None:
     """Raise Unsupported for a function that is not to be entered."""
     at_once = function.__globals__.get("__name__") == "torch._compile" and (

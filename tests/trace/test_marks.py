@@ -1,0 +1,210 @@
+"""What programs say to the compiler, and operators of their own."""
+
+import pytest
+import torch
+from torch import nn
+
+import minicompile
+from minicompile.trace import trace
+from tests.same import assert_same
+
+BACKENDS = ("eager", "split", "fused")
+
+
+def asks(x):
+    if minicompile.is_compiling() and torch.compiler.is_compiling():
+        return x * 2
+    return x * 3
+
+
+def test_is_compiling_is_true_only_in_a_trace():
+    x = torch.ones(3)
+    assert not minicompile.is_compiling()
+    assert torch.equal(asks(x), x * 3)
+    compiled = minicompile.compile(asks, fullgraph=True)
+    assert torch.equal(compiled(x), x * 2)
+    assert not minicompile.is_compiling()
+
+
+@minicompile.allow_in_graph
+def opaque(x, power):
+    return x ** (power + 0 * id(x)), x + 1  # no trace could follow id()
+
+
+@minicompile.disallow_in_graph
+def outside(x):
+    return x - 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_allow_in_graph_is_one_node(backend):
+    def fn(x):
+        a, b = opaque(x.sin(), 2)
+        return a * b
+
+    x = torch.rand(3, requires_grad=True)
+    assert_same(fn, x, backend=backend, fullgraph=True)
+    targets = [n.target for n in trace(fn, (x,)).graph.graph.nodes]
+    assert opaque in targets
+
+
+def test_disallow_in_graph_is_a_break():
+    compiled = assert_same(lambda x: outside(x * 2) * 3, torch.rand(3))
+    assert compiled.stats().graph_breaks == 1
+    assert compiled.cache.breaks[0].kind == "disabled"
+
+
+def theirs(x):
+    y = x * 2
+    torch._dynamo.graph_break()
+    return y + 1
+
+
+def test_dynamos_marks_act_as_ours():
+    compiled = assert_same(theirs, torch.rand(3))
+    assert [b.kind for b in compiled.cache.breaks] == ["asked"]
+
+    @torch.compiler.disable
+    def left_alone(x):
+        return x + 1
+
+    compiled = assert_same(lambda x: left_alone(x * 2) * 2, torch.rand(3))
+    assert [b.kind for b in compiled.cache.breaks] == ["disabled"]
+    assert_same(lambda x: torch.compiler.allow_in_graph(
+        plain)(x * 2), torch.rand(3), fullgraph=True)
+    assert_same(lambda x: x + torch.compiler.is_exporting(),
+                           torch.rand(3), fullgraph=True)
+
+
+def plain(x):
+    return x * 5
+
+
+def inferring(x):
+    y = x * 2
+    with torch.inference_mode():
+        z = y.sin() + 1
+        w = z * 2
+    return y.cos(), z, w
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_inference_mode_entered_inside(backend):
+    x = torch.rand(3, requires_grad=True)
+    compiled = minicompile.compile(inferring, backend=backend)
+    for _ in range(2):
+        got, want = compiled(x), inferring(x)
+        for ours, theirs in zip(got, want):
+            torch.testing.assert_close(ours, theirs)
+            assert ours.requires_grad == theirs.requires_grad
+            assert ours.is_inference() == theirs.is_inference()
+        torch.testing.assert_close(
+            torch.autograd.grad(got[0].sum(), x),
+            torch.autograd.grad(want[0].sum(), x))
+        with pytest.raises(RuntimeError):
+            got[1] * x
+    assert not torch.is_inference_mode_enabled()
+    assert not compiled.stats().fallbacks
+
+
+class Hooked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+        self.inner.register_forward_pre_hook(lambda m, args: (
+            args[0] * 2,))
+        self.inner.register_forward_hook(
+            lambda m, args, kwargs, out: out + args[0], with_kwargs=True)
+
+    def forward(self, x):
+        return self.inner(x).relu()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_forward_hooks(backend):
+    model = Hooked()
+    assert_same(model, torch.rand(2, 3, requires_grad=True),
+                backend=backend, fullgraph=True)
+
+
+# Operators from torch.library
+
+
+@torch.library.custom_op("graphs_test::scale", mutates_args=())
+def scale(x: torch.Tensor, factor: float) -> torch.Tensor:
+    return torch.from_numpy(x.detach().numpy() * factor)
+
+
+@scale.register_fake
+def _(x, factor):
+    return torch.empty_like(x)
+
+
+scale.register_autograd(
+    lambda ctx, g: (g * ctx.factor * 10, None),
+    setup_context=lambda ctx, inputs, output: setattr(
+        ctx, "factor", inputs[1]))
+
+
+@torch.library.custom_op("graphs_test::bump", mutates_args=("x",))
+def bump(x: torch.Tensor) -> None:
+    x.detach().numpy()[...] += 1
+
+
+@torch.library.custom_op("graphs_test::blind", mutates_args=())
+def blind(x: torch.Tensor) -> torch.Tensor:
+    return x.clone() * 3
+
+
+@torch.library.custom_op("graphs_test::flat", mutates_args=())
+def flat(x: torch.Tensor) -> torch.Tensor:
+    return x.clone() * 3
+
+
+@flat.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_custom_operators(backend):
+    x = torch.rand(3, requires_grad=True)
+    assert_same(lambda x: scale(x.sin(), 2.0).cos(), x, backend=backend,
+                fullgraph=True)
+    assert_same(lambda x: torch.ops.graphs_test.scale(x.sin(), 2.0), x,
+                backend=backend, fullgraph=True)
+
+    def bumped(x):
+        y = x * 2
+        bump(y)
+        return y * 3
+
+    assert_same(bumped, torch.rand(3), backend=backend, fullgraph=True,
+                fallback=backend != "eager")  # a write that is not ATen's
+
+
+def test_one_without_a_fake_kernel_is_a_break():
+    compiled = assert_same(lambda x: blind(x * 2) * 3, torch.rand(3))
+    assert compiled.stats().graph_breaks == 1
+    with pytest.raises(minicompile.Unsupported, match="fake") as error:
+        minicompile.compile(lambda x: blind(x), fullgraph=True)(
+            torch.rand(3))
+    assert error.value.where.file == __file__
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_without_a_backward_is_eagers_error(backend):
+    x = torch.rand(3, requires_grad=True)
+    compiled = minicompile.compile(lambda x: flat(x * 2) * 3,
+                                   backend=backend)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), x * 18)
+    with pytest.raises(RuntimeError, match="flat"):
+        compiled(x).sum().backward()
+
+
+def test_errors_is_a_public_module():
+    from minicompile import errors
+    assert errors.Unsupported is minicompile.Unsupported
+    assert issubclass(errors.RecompileLimit, errors.MinicompileError)
+    assert {"BackendError", "OptionError"} <= set(errors.__all__)
