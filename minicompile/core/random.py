@@ -20,20 +20,23 @@ FACTORS, STEPS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
 
 
 def philox(seed: torch.Tensor, offset: torch.Tensor,
-           position: torch.Tensor, word: int) -> torch.Tensor:
+           position: torch.Tensor) -> torch.Tensor:
     """24 random bits of each position as a float32 in [0, 1).
 
-    A position has two such numbers, `word` 0 and 1.
+    Four neighbours are the four words that one count gives.
     """
     keys = [seed & LOW, seed >> 32 & LOW]
-    a, b, c, d = (position & LOW, position >> 32 & LOW,
+    a, b, c, d = (position >> 2 & LOW, position >> 34 & LOW,
                   offset & LOW, offset >> 32 & LOW)
     for _ in range(10):
         first, second = a * FACTORS[0], c * FACTORS[1]
         a, b = second >> 32 & LOW ^ b ^ keys[0], second & LOW
         c, d = first >> 32 & LOW ^ d ^ keys[1], first & LOW
         keys = [key + step & LOW for key, step in zip(keys, STEPS)]
-    return ([a, b][word] & 0xFFFFFF).to(torch.float32) * 2.0 ** -24
+    high, odd = position & 2, position & 1
+    bits = torch.where(high > 0, torch.where(odd > 0, d, c),
+                       torch.where(odd > 0, b, a))
+    return (bits & 0xFFFFFF).to(torch.float32) * 2.0 ** -24
 
 
 @torch.library.custom_op("minicompile::uniform", mutates_args=(),
@@ -43,8 +46,7 @@ def uniform(seed: torch.Tensor, draw: int,
     """The numbers of one draw, laid out row by row."""
     shape = torch.Size(size)
     position = torch.arange(shape.numel(), device=seed.device)
-    return philox(seed[0], seed[1] + draw // 2, position,
-                  draw % 2).view(shape)
+    return philox(seed[0], seed[1] + draw, position).view(shape)
 
 
 @uniform.register_fake

@@ -101,7 +101,7 @@ FORMS: dict[str, Form] = {
     "bitwise_right_shift": Form("shift_right<{type}>({0}, {1})"),
     "where": Form("{0} ? {1} : {2}", exact=True),
     "cast": Form("{0}", exact=True),
-    "uniform": Form("uniform({0}, {1}, {2}, {3})", exact=True),
+    "uniform": Form("uniform({0}, {1}, {2})", exact=True),
 }
 
 #: What is different for bools.

@@ -226,9 +226,9 @@ template <class T> inline_ T shift_right(T a, T b) {
 }
 
 // 24 random bits of a position: Philox, as core/random.py has it.
-inline_ float uniform(int64 seed, int64 offset, int64 position,
-                      bool word) {
-    uint32 a = position, b = position >> 32, c = offset, d = offset >> 32;
+inline_ float uniform(int64 seed, int64 offset, int64 position) {
+    uint32 a = position >> 2, b = position >> 34;
+    uint32 c = offset, d = offset >> 32;
     uint32 key = seed, more = seed >> 32;
     for (int round = 0; round < 10; round++) {
         const uint64 first = a * (uint64)0xD2511F53;
@@ -237,6 +237,7 @@ inline_ float uniform(int64 seed, int64 offset, int64 position,
         c = (uint32)(first >> 32) ^ d ^ more, d = first;
         key += 0x9E3779B9, more += 0xBB67AE85;
     }
-    return (int32)((word ? b : a) & 0xffffff) * 0x1p-24f;
+    const uint32 low = position & 1 ? b : a, high = position & 1 ? d : c;
+    return (int32)((position & 2 ? high : low) & 0xffffff) * 0x1p-24f;
 }
 """

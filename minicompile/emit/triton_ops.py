@@ -117,7 +117,7 @@ FORMS: dict[str, Form] = {
     "bitwise_left_shift": Form("device.shift_left({0}, {1})"),
     "bitwise_right_shift": Form("device.shift_right({0}, {1})"),
     "where": Form("tl.where({0}, {1}, {2})", exact=True),
-    "uniform": Form("device.uniform({0}, {1}, {2}, {3})", "common"),
+    "uniform": Form("device.uniform({0}, {1}, {2})", "common"),
 }
 
 #: Where eager rounds a number to the other operand's 16-bit type first.

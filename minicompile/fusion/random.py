@@ -17,14 +17,14 @@ from .values import Point, Value
 
 
 def uniform(site: Site, seed: Value, draw: int, _) -> Value:
-    """uniform(seed, draw, size): each step of the offset is two draws."""
+    """uniform(seed, draw, size): the offset counts the draws."""
     def body(point: Point) -> Expression:
         key, offset = (seed.at((index(k),)) for k in (0, 1))
-        step, word = (Const(n, torch.int64) for n in divmod(draw, 2))
-        if step.value:
-            offset = Op("add", (offset, step), torch.int64)
+        if draw:
+            offset = Op("add", (offset, Const(draw, torch.int64)),
+                        torch.int64)
         place = Position(flatten(point, row_major(site.shape)), torch.int64)
-        return Op("uniform", (key, offset, place, word), torch.float32)
+        return Op("uniform", (key, offset, place), torch.float32)
     return site.value(body)
 
 

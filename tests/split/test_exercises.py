@@ -124,12 +124,10 @@ def test_3_10_fewer_rounds():
     from minicompile.core import random
     philox = answer("3.10", "philox")
     given = torch.tensor(1234567), torch.tensor(7), torch.arange(10_000)
-    for word in (0, 1):
-        assert torch.equal(philox(*given, word, 10),
-                           random.philox(*given, word))
+    assert torch.equal(philox(*given, 10), random.philox(*given))
 
     def correlation(rounds):
-        row = philox(*given, 0, rounds).double()
+        row = philox(*given, rounds).double()[::4]
         return torch.corrcoef(torch.stack([row[1:], row[:-1]])).nan_to_num(
             1.0)[0, 1].abs()
 
