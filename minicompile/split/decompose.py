@@ -95,11 +95,24 @@ def nll_loss_backward(grad_output, self, target, weight, reduction,
     return torch.where(chosen, -grad_output, 0).to(self.dtype)
 
 
+def unscale(gradients, found_inf, inverse):
+    """A GradScaler's gradients divided by its scale, and if any overflowed.
+
+    As an operator on lists it would be one call that fuses with nothing.
+    """
+    for each in gradients:
+        overflowed = each.isfinite().all().logical_not()
+        found_inf = torch.where(overflowed, 1.0, found_inf)
+    return [each * inverse for each in gradients], found_inf
+
+
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
     **{op: decomposition_table[op]
        for names in REASONS.values() for op in overloads(names)},
     torch.ops.aten.nll_loss_backward.default: nll_loss_backward,
     torch.ops.aten.nll_loss2d_backward.default: nll_loss_backward,
+    torch.ops.aten._amp_foreach_non_finite_check_and_unscale.default:
+        unscale,
     torch.ops.aten.mm.default: aligned.mm,
     torch.ops.aten.addmm.default: aligned.addmm,
 }
