@@ -30,7 +30,8 @@ from .core.options import make_options
 from .core.stats import Stats
 from .guards import Check, build_check
 from .pipeline import BACKENDS, Lowered, list_backends, lower
-from .trace import Continuation, GraphBreak, History, Trace, trace
+from .trace import (Continuation, GraphBreak, History, Trace, again,
+                    trace)
 
 
 @dataclass(frozen=True)
@@ -281,11 +282,15 @@ def link(traced: Trace, lowered: Lowered, goes_on: Callable) -> Entry:
     inputs, outputs = traced.sources, "graph(inputs)"
     if not operations(traced.graph):
         inputs, outputs = (), "()"
-    text = (f"{traced.finish}\n\n\ndef run(L, F, inputs):\n"
-            f"    return finish(L, F, {outputs})\n")
+    text = (f"{traced.finish}\n\n\ndef run(L, F, inputs):\n    try:\n"
+            f"        outputs = {outputs}\n"
+            "    except Exception as error:\n"
+            "        return failed(error, L, F)\n"
+            "    return finish(L, F, outputs)\n")
     names = {name: goes_on(value) if isinstance(value, Continuation)
              else value for name, value in traced.constants.items()}
-    names |= {"graph": lowered.call, "math": math, "torch": torch}
+    names |= {"graph": lowered.call, "math": math, "torch": torch,
+              "failed": again(traced.graph, traced.guards, traced.writes)}
     exec(text, names)
     check = build_check((*traced.guards, *traced.sizes.guards()),
                         traced.constants, inputs)

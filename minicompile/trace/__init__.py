@@ -23,6 +23,7 @@ from ..core.guard import Guard
 from ..core.source import Local, Source
 from . import (  # noqa: F401  (rows of tables)
     checkpoints, conditions, functions, revive)
+from .again import again
 from .breaks import Break, Continuation, End
 from .calls import rely_on_code
 from .chain import stops, waiting
@@ -37,7 +38,7 @@ from .sizes import Sizes
 from .switches import kept
 from .tracer import Tracer
 
-__all__ = ["Continuation", "GraphBreak", "History", "Trace",
+__all__ = ["Continuation", "GraphBreak", "History", "Trace", "again",
            "allow_in_graph", "disable", "disallow_in_graph", "graph_break",
            "is_compiling", "mark_dynamic", "mark_static", "trace"]
 
@@ -60,6 +61,7 @@ class Trace:
     constants: dict[str, object]
     sizes: Sizes | None = None  # symbolic ones, and what is learnt of them
     breaks: tuple[GraphBreak, ...] = ()
+    writes: bool = True  # whether the graph may write to its inputs
 
     def __str__(self) -> str:
         return f"{render(self.graph)}\n\n{self.finish}"
@@ -165,7 +167,8 @@ def _traced(tracer: Tracer, end: End | Break, breaks=()) -> Trace:
     return Trace(graph, tuple(n.meta["val"] for n, _ in recorder.placed),
                  tuple(source for _, source in recorder.placed),
                  tuple(outside.guards.values()), finish, outside.constants,
-                 recorder.sizes, breaks)
+                 recorder.sizes, breaks, not recorder.written.isdisjoint(
+                     each.storage for each in recorder.inputs))
 
 
 def _keep_apart(tracer: Tracer) -> None:

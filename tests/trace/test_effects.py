@@ -113,6 +113,53 @@ def test_a_dicts_own_setitem_runs_once():
     assert log == ["a", "a"]
 
 
+LOUD = []
+
+
+@torch.compiler.allow_in_graph
+def loud(x):
+    LOUD.append(1)
+    return x + 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "fused"])
+def test_a_graph_that_fails_leaves_what_eager_leaves(backend):
+    def looks_up(x, at, log, *rest, scale=2, **more):
+        log.append("before")
+        with torch.no_grad():
+            y = table[at] * scale
+            log.append("after")
+        return y + x + len(rest) + len(more)
+
+    table = torch.arange(4.0)
+    compiled = minicompile.compile(looks_up, backend=backend)
+    good, bad = torch.tensor([1, 2]), torch.tensor([1, 9])
+    logs, errors = ([], []), []
+    for run, log in zip((looks_up, compiled), logs, strict=True):
+        run(torch.ones(2), good, log, 1, k=2)
+        with pytest.raises(IndexError) as error:
+            run(torch.ones(2), bad, log, 1, k=2)
+        errors.append(str(error.value))
+        assert torch.is_grad_enabled()
+    assert logs[0] == logs[1] == ["before", "after", "before"]
+    assert errors[0] == errors[1]
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_graph_that_may_have_acted_is_not_run_again(writes):
+    def acts(x, at):
+        x = x.add_(1) if writes else loud(x)
+        return torch.arange(4.0)[at] + x
+
+    compiled = minicompile.compile(acts, backend="eager")
+    x, at = torch.ones(2), torch.tensor([1, 2])
+    compiled(x, at)
+    LOUD.clear()
+    with pytest.raises(IndexError):
+        compiled(x, at + 4)
+    assert torch.equal(x, torch.full((2,), 3.0 if writes else 1.0))
+    assert len(LOUD) == (not writes)
+
+
 def test_attributes_that_go():
     class Box:
         def __repr__(self):
