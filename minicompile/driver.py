@@ -106,8 +106,7 @@ class Cache:
         self.first, self.made, self.is_full = NOTHING, 0, False
         self.refused: set[tuple[type, ...]] = set()
         self.continuations: dict[types.FunctionType, Callable] = {}
-        static = self.settings.backend == "fused"
-        self.history = History(False if static else self.settings.dynamic,
+        self.history = History(self.settings.dynamic,
                                floats=self.settings.backend == "eager")
         if self.root is self:
             self._stats, self.breaks = Stats(), []

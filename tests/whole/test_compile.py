@@ -83,7 +83,7 @@ def test_disable_gives_the_function_back():
 
 
 def test_another_shape_compiles_another_entry():
-    compiled = minicompile.compile(affine, fullgraph=True)
+    compiled = minicompile.compile(affine, fullgraph=True, dynamic=False)
     for size in (3, 4, 3, 4, 5):
         compiled(torch.randn(size))
     assert compiled.stats().graphs == 3
@@ -119,12 +119,13 @@ def test_the_check_is_logged(monkeypatch, caplog):
 
 def test_the_limit_of_recompiles(monkeypatch):
     options = {"recompile_limit": 2}
-    compiled = minicompile.compile(affine, options=options)
+    compiled = minicompile.compile(affine, options=options, dynamic=False)
     with pytest.warns(UserWarning, match="recompile_limit"):
         for size in range(2, 6):
             assert compiled(torch.zeros(size)).shape == (size,)
     assert compiled.stats().graphs == 2
-    strict = minicompile.compile(affine, options=options, fullgraph=True)
+    strict = minicompile.compile(affine, options=options, fullgraph=True,
+                                 dynamic=False)
     with pytest.raises(minicompile.RecompileLimit, match="2 times"):
         for size in range(2, 6):
             strict(torch.zeros(size))

@@ -1,0 +1,85 @@
+"""One program for all sizes, forward and backward, beside eager."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import minicompile
+
+
+class Block(nn.Module):
+    """A transformer block."""
+
+    def __init__(self, width=32, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(
+            width, width)
+        self.wide = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(),
+                                  nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        parts = self.mix(self.norms[0](x)).split(width, 2)
+        q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2)
+                   for part in parts)
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).reshape(x.shape))
+        return x + self.wide(self.norms[1](x))
+
+
+def images():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.MaxPool2d(2), nn.Conv2d(8, 16, 3), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+
+
+CASES = {
+    "batch": (Block, lambda n: (n, 10, 32), None, 2),
+    "batch, from the start": (Block, lambda n: (n, 10, 32), True, 1),
+    "length": (Block, lambda n: (3, n, 32), None, 2),
+    "both": (Block, lambda n: (n, 2 * n + 1, 32), True, 1),
+    "images": (images, lambda n: (n, 3, 16, 16), None, 2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_training_at_all_sizes(name):
+    make, shape, dynamic, graphs = CASES[name]
+    torch.manual_seed(0)
+    model = make()
+    eager = copy.deepcopy(model)
+    compiled = minicompile.compile(model, dynamic=dynamic, fullgraph=True)
+    for n in (2, 3, 5, 8, 17, 64):
+        x = torch.randn(shape(n))
+        found, expected = compiled(x), eager(x)
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+        found.square().mean().backward()
+        expected.square().mean().backward()
+        for a, b in zip(model.parameters(), eager.parameters()):
+            torch.testing.assert_close(a.grad, b.grad, atol=1e-4, rtol=1e-3)
+            a.grad = b.grad = None
+    for a, b in zip(model.buffers(), eager.buffers()):
+        torch.testing.assert_close(a, b)
+    assert compiled.stats().graphs == graphs
+    assert not compiled.stats().fallbacks
+
+
+def test_numbers_made_of_sizes():
+    """Scales, bounds and lengths that Python computes from sizes."""
+    def function(x, n):
+        rows = x[-3:] * (x.shape[0] / 7) + x.mean(1)[n]
+        return (rows * x.shape[1] ** -0.5, F.pad(x, (n, 2 * n)),
+                x.new_full((x.shape[0] // 2 + n,), x.shape[0] - n),
+                x.shape[0] * n, torch.arange(x.shape[1] - n, device="cpu"))
+    compiled = minicompile.compile(function, dynamic=True)
+    for size, n in [(5, 2), (9, 3), (40, 4), (7, 5)]:
+        x = torch.randn(size, size + 3)
+        found, expected = compiled(x, n), function(x, n)
+        for a, b in zip(found, expected, strict=True):
+            torch.testing.assert_close(a, b)
