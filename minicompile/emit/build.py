@@ -74,6 +74,9 @@ def _compile(compiler: str, text: str, target: Path) -> None:
     ran = subprocess.run(
         [compiler, *flags(), "-o", str(target), str(source), *_libraries()],
         capture_output=True, text=True, check=False)
+    if ran.returncode < 0:
+        raise BackendError(f"{source}: the compiler was killed by signal "
+                           f"{-ran.returncode}; is there enough memory?")
     if ran.returncode:
         raise BackendError(f"{source}: {ran.stderr.strip()}")
 

@@ -214,11 +214,14 @@ class Text:
         lines = [text]
         if operator_name(step.target) in ROW_MAJOR:
             return comment(step) + lines
+        theirs = isinstance(step.target, torch._ops.OpOverload) and (
+            step.target.namespace not in ("aten", "prims"))
+        own = f', "{step.target}"' if theirs else ""
         for buffer in filter(None, step.outputs):
             name = self.names[buffer.name]
             lines.append(f"{name} = in_layout({name}, "
                          f"{numbers(buffer.shape)}, "
-                         f"{numbers(buffer.stride)})")
+                         f"{numbers(buffer.stride)}{own})")
         return comment(step) + lines
 
     def called(self, target: Callable) -> str:

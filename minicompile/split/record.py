@@ -21,7 +21,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..core.branches import cond
 from ..core.errors import BackendError
-from ..core.graph import placeholders
+from ..core.graph import placeholders, tensors_of
 from ..core.where import Where, where_of
 from .branches import conditional
 from .inputs import Input, current
@@ -126,6 +126,7 @@ def play(graph: fx.GraphModule, recorder: Recorder, given: list) -> tuple:
                     values[node] = conditional(recorder, record, *args) if (
                         node.target in CHOICES) else (
                             call(graph, node, args, kwargs))
+                    require_backward(node.target, args)
     many = isinstance(returned, (tuple, list))
     return tuple(returned) if many else (returned,)
 
@@ -138,6 +139,23 @@ def call(graph: fx.GraphModule, node: fx.Node, args, kwargs):
         case "call_module":
             return graph.get_submodule(node.target)(*args, **kwargs)
     return node.target(*args, **kwargs)
+
+
+def require_backward(op: object, args: tuple) -> None:
+    """Raise if an operator of the user's has no backward of its own.
+
+    Eager may find one inside of it, where a fake kernel shows none.
+    """
+    packet = getattr(op, "overloadpacket", op)
+    name = getattr(packet, "_qualified_op_name", "aten::")
+    if name.startswith(("aten::", "prims::", "minicompile::")) or not any(
+            given.requires_grad for given in tensors_of(args)):
+        return
+    if not any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+               for key in ("Autograd", "AutogradCPU", "AutogradCUDA",
+                           "CompositeImplicitAutograd")):
+        raise BackendError(f"{name} has no backward; give it one with "
+                           "torch.library.register_autograd")
 
 
 def held(graph: fx.GraphModule, recorder: Recorder, target: str):
