@@ -12,6 +12,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
+import reprlib
 import types
 import weakref
 from collections.abc import Callable
@@ -23,6 +24,10 @@ from ..core.graph import describe
 
 #: Classes and modules live as long as the program; hold them as they are.
 LASTING = (type, types.ModuleType, types.BuiltinFunctionType)
+
+#: How values are shown: of a huge one, only the beginning.
+SHORT = reprlib.Repr()
+SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 80
 
 #: What is longer as text gets a name.
 LONG = 300
@@ -139,7 +144,7 @@ def brief(value: object) -> str:
         elif type(value) is types.ModuleType:
             text = f"{kind} {value.__name__}"
         else:
-            text = repr(value)
+            text = SHORT.repr(value)
     except Exception:
         text = f"a {kind}"
     line = " ".join(text.split())

@@ -1,6 +1,7 @@
 """Objects that raise, lie, vanish or change: never stale reuse."""
 
 import threading
+import time
 import types
 
 import pytest
@@ -9,7 +10,7 @@ from torch import nn
 
 from minicompile.core.guard import Guard
 from minicompile.core.source import Attribute, Call, Item, Local
-from tests.guards.say import X, module_guards, tensor
+from tests.guards.say import X, Y, module_guards, tensor
 
 
 class Liar:
@@ -215,3 +216,34 @@ def test_attributes_whose_names_are_no_identifiers(build):
     for name in names:
         other = types.SimpleNamespace(**{**vars(owner), name: 1})
         assert not check((other,), None)
+
+
+def test_huge_values_are_neither_walked_nor_printed(build):
+    huge = {"list": [0] * 10**7, "text": "a" * 10**8,
+            "table": dict.fromkeys(range(10**6)), "number": 1 << 10**6}
+    check = build([Guard(Item(X, name), "equal", 1) for name in huge]
+                  + [Guard(Item(Y, "list"), "length", 10**7),
+                     Guard(Item(Item(Y, "list"), 7), "equal", 0)], {})
+    started = time.perf_counter()
+    assert check((dict.fromkeys(huge, 1), huge), None)
+    assert not check((huge, huge), None)
+    told = [str(failure) for failure in check.explain((huge, huge), None)]
+    assert len(told) == 4 and all(len(text) < 200 for text in told)
+    assert time.perf_counter() - started < 2
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_object_in_place_of_what_is_asked_in_bulk(build, bad):
+    model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(6)))
+    check = build(module_guards(model, X), {})
+    assert check((model,), None) and check((model,), None)
+    for key in ("_parameters", "_forward_hooks", "training"):
+        old = vars(model[3])[key]
+        vars(model[3])[key] = bad()
+        assert not check((model,), None)
+        assert check.explain((model,), None)
+        vars(model[3])[key] = old
+    old, model._modules["3"] = model[3], bad()
+    assert not check((model,), None) and check.explain((model,), None)
+    model._modules["3"] = old
+    assert check((model,), None)

@@ -283,3 +283,54 @@ def test_reset_while_others_call():
     stop.set()
     thread.join()
     assert wrong == []
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = 2
+
+    def forward(self, x):
+        return x * self.scale
+
+
+def test_a_model_that_another_thread_changes_gives_old_or_new():
+    model = nn.Sequential(*(Scaled() for _ in range(6)))
+    compiled = minicompile.compile(model, backend="eager", options=None)
+    stop, values, x = threading.Event(), set(), torch.ones(1)
+
+    def change():
+        while not stop.is_set():
+            model[3].scale = 5 - model[3].scale
+            model._modules["1"] = Scaled()
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for _ in range(300):
+            values.add(compiled(x).item())
+    finally:
+        stop.set()
+        thread.join()
+    assert values <= {64.0, 96.0}
+    model[3].scale = 7
+    assert compiled(x).item() == 7 * 32
+
+
+THERE = 3
+
+
+def reads_a_global(x):
+    return x + THERE
+
+
+def test_what_a_guard_is_about_may_be_deleted(monkeypatch):
+    compiled = minicompile.compile(reads_a_global)
+    x = torch.zeros(1)
+    assert compiled(x).item() == 3
+    monkeypatch.delitem(globals(), "THERE")
+    for _ in range(2):
+        with pytest.raises(NameError, match="THERE"):
+            compiled(x)
+    monkeypatch.undo()
+    assert compiled(x).item() == 3
