@@ -277,7 +277,7 @@ def _of_function(tracer, owner: types.FunctionType, name: str):
     if name in ("__defaults__", "__kwdefaults__", "__closure__",
                 "__globals__") or (name == "__dict__" and vars(owner)):
         raise unsupported("attribute", f"a function's {name}")
-    source = tracer.outside.constant(owner, owner.__name__)
+    source = tracer.function_source(owner)
     if name in owner.__dict__:
         return tracer.outside.admit(owner.__dict__[name],
                                     Attribute(source, name))

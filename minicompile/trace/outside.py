@@ -165,7 +165,7 @@ class Outside:
         if isinstance(real, BOUND) and not isinstance(
                 real.__self__, OWNERS):
             return self._bound(real, source)
-        if isinstance(real, IDENTITIES):
+        if isinstance(real, IDENTITIES) and (trusted or not passing(real)):
             if not trusted:
                 self.guard(source, "is", real)
             self.given[id(real)] = real
@@ -240,6 +240,13 @@ class Outside:
         if not isinstance(method, BOUND):
             raise unsupported("attribute", f"{source}, bound to an object,")
         return method
+
+    def _passing(self, real: types.FunctionType, source: Source):
+        """A function known by its code: its next closure is as good."""
+        for name in ("__code__", "__globals__"):
+            self.guard(Attribute(source, name), "is", getattr(real, name))
+        self.guard(Attribute(source, "__dict__"), "length", 0)
+        return self._remember(real, real, source)
 
     def _remember(self, real, value, source: Source):
         """`value`, from now on what stands for `real`."""
@@ -465,6 +472,13 @@ def contents(cell: types.CellType) -> dict:
         return {}
 
 
+def passing(value: object) -> bool:
+    """Whether a function is of a kind that is made anew at every use."""
+    return (type(value) is types.FunctionType and not vars(value)
+            and "<" in value.__qualname__ and not trusted(value.__module__))
+
+
 #: How an object of each type is read for the first time.
 FIRST = {list: Outside._sequence, deque: Outside._sequence,
-         set: Outside._set, types.MethodType: Outside._method}
+         set: Outside._set, types.MethodType: Outside._method,
+         types.FunctionType: Outside._passing}

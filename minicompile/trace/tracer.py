@@ -111,6 +111,8 @@ class Tracer:
 
     def native(self, function, args=(), kwargs=None):
         """Run a harmless C function; its exception is the program's."""
+        for value in args:
+            self.pin(value)
         try:
             result = function(*args, **(kwargs or {}))
             if type(result) is torch.SymFloat:
@@ -164,8 +166,15 @@ class Tracer:
                 self.comparable([left, right])
         return self.native(op, (left, right))
 
+    def pin(self, value) -> None:
+        """Guard which function it is that C code sees."""
+        if type(value) is types.FunctionType and (
+                self.outside.is_outside(value)):
+            self.outside.guard(self.outside.source(value), "is", value)
+
     def comparable(self, value) -> None:
         """Let C code compare or hash a value, guarded by which it is."""
+        self.pin(value)
         if type(value) in CONSTANTS or isinstance(
                 value, (*IDENTITIES, *SYMBOLIC, torch.Tensor)):
             return
@@ -186,6 +195,7 @@ class Tracer:
 
     def as_text(self, value) -> None:
         """Refuse what C code must not turn into text, at any depth."""
+        self.pin(value)
         if type(settled(value)) in CONSTANTS or isinstance(
                 value, IDENTITIES):
             return
@@ -382,7 +392,8 @@ class Tracer:
         """The source of a function that existed before the call."""
         if function is self.function:
             return Function(function.__name__)
-        return self.outside.constant(function, function.__name__)
+        return self.outside.source(function) or self.outside.constant(
+            function, function.__name__)
 
     def closure(self, function: types.FunctionType) -> tuple:
         """A function's cells, known to be outside if they are."""

@@ -54,3 +54,74 @@ def test_all_unrelated_changes_in_a_row(pair):
         assert call()[0] == 1, name
         undo()
     assert call()[0] == 1
+
+
+def test_a_new_closure_of_the_same_code_is_the_same_program():
+    def apply(function, x):
+        return function(x)
+
+    counter = torch._dynamo.testing.CompileCounter()
+    ours = minicompile.compile(apply, backend="eager")
+    theirs = torch.compile(apply, backend=counter)
+    for _ in range(4):
+        for each in (ours, theirs):
+            each(lambda x: x * 2, torch.ones(2))
+    assert counter.frame_count <= 4
+    assert ours.stats().graphs <= counter.frame_count
+
+
+def made(number, key=None):
+    def inner(x):
+        return x + number
+    return inner
+
+
+def either(a, b, x):
+    return a(x) * (2 if a is b else 3)
+
+
+def named(a, b, x):
+    return a(x), {a: 1}.get(b, 0), f"{a}" == str(b), sorted(
+        [3, 1], key=lambda n: -n)
+
+
+def kept(a, b, x):
+    return [a, b], a(x)
+
+
+@pytest.mark.parametrize("program", [either, named, kept])
+def test_functions_known_by_code_are_still_told_apart(program):
+    compiled = minicompile.compile(program, backend="eager")
+    x = torch.ones(1)
+    one, two, three = made(1), made(2), made(1)
+    for a, b in ((one, two), (one, one), (two, one), (two, two),
+                 (three, one), (three, three), (made(5), made(6))):
+        assert compiled(a, b, x) == program(a, b, x)
+
+
+def test_a_function_of_the_same_code_with_other_globals():
+    import types
+    scope = {"K": 1}
+    exec("def outer():\n def inner(x): return x + K\n return inner", scope)
+    inner = scope["outer"]()
+    other = types.FunctionType(inner.__code__, {"K": 5})
+    other.__qualname__ = inner.__qualname__
+    compiled = minicompile.compile(lambda f, x: f(x), backend="eager")
+    for function in (inner, other, inner):
+        x = torch.zeros(1)
+        assert compiled(function, x) == function(x)
+
+
+def test_a_closure_s_defaults_and_marks_are_read():
+    def maker(by):
+        def inner(x, by=by, *, plus=0):
+            return x * by + plus
+        return inner
+    compiled = minicompile.compile(lambda f, x: f(x), backend="eager")
+    x = torch.ones(1)
+    for by in (2, 3, 3, 2):
+        assert compiled(maker(by), x).item() == by
+    special = maker(2)
+    special.__kwdefaults__ = {"plus": 4}
+    assert compiled(special, x).item() == 6
+    assert compiled(minicompile.disable(maker(2)), x).item() == 2
