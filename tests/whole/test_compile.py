@@ -82,12 +82,13 @@ def test_disable_gives_the_function_back():
     assert minicompile.compile(affine, disable=True) is affine
 
 
-def test_another_shape_compiles_another_entry():
-    compiled = minicompile.compile(affine, fullgraph=True, dynamic=False)
+@pytest.mark.parametrize("dynamic, graphs", [(None, 2), (False, 3)])
+def test_another_shape_compiles_another_entry(dynamic, graphs):
+    compiled = minicompile.compile(affine, fullgraph=True, dynamic=dynamic)
     for size in (3, 4, 3, 4, 5):
         compiled(torch.randn(size))
-    assert compiled.stats().graphs == 3
-    assert compiled.stats().recompiles == 2
+    assert compiled.stats().graphs == graphs
+    assert compiled.stats().recompiles == graphs - 1
 
 
 def test_the_reason_of_a_recompile_is_logged(monkeypatch, caplog):
