@@ -35,11 +35,12 @@ def made_of(joint: Joint) -> list[frozenset[int]]:
     return [labels.get(gradient, none) for gradient in joint.grads]
 
 
-def as_eager(found, parts: list[frozenset[int]], tangents) -> list:
+def as_eager(joint: Joint, found, parts: list[frozenset[int]],
+             tangents) -> list:
     """The gradients, None for those whose tangents are all None, and with
     an error where they would be differentiated: under create_graph."""
     given = {k for k, tangent in enumerate(tangents) if tangent is not None}
-    if any(not given.issuperset(made - {INPUT}) for made in parts):
+    if not given.issuperset(joint.tangents):
         found = [gradient if made <= {INPUT} or made & given else None
                  for gradient, made in zip(found, parts)]
     if not torch.is_grad_enabled():

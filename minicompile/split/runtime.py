@@ -103,7 +103,7 @@ def trainable(joint: Joint, pair: Pair, run_forward: Run,
                                       for k, *rest in ctx.layouts]
                     values[:0] = ctx.numbers
                     found = run_backward(values)
-                found = as_eager(found, parts, given)
+                found = as_eager(joint, found, parts, given)
             gradients = list(nothing)
             for position, gradient in zip(joint.gradients, found):
                 gradients[position] = gradient
