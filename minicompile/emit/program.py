@@ -152,7 +152,8 @@ class Text:
             f"# {self.names[name]}: {describe(value)}, given by its loader"
             for name, value in self.schedule.constants.items()]
         return "\n".join([
-            f'"""{len(kernels)} of our kernels, {len(externs)} operators.',
+            f'"""{several(len(kernels), "kernel")} of ours, '
+            f'{several(len(externs), "operator")}.',
             "", *fill(f"Inputs: {inputs or 'none'}.", 79), '"""', "",
             "import torch", "from torch import empty_strided", "",
             *(p.prelude() for p in self.printers.values()),
@@ -310,6 +311,11 @@ def folded(line: str) -> list[str]:
         return [line]
     start = line.index("(") + 1
     return [line[:start], *fill(line[start:], 71, "    ")]
+
+
+def several(count: int, what: str) -> str:
+    """`1 kernel`, `2 kernels`."""
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def fill(text: str, width: int, indent: str = "") -> list[str]:
