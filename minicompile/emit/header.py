@@ -117,7 +117,8 @@ template <class T> inline_ void fetch(const T* start, int64 count) {
 }
 
 // exp and erf of floats, within a unit in the last place. Where x is so
-// small that exp(x) loses digits, its exponent takes a detour.
+// small that exp(x) loses digits, its exponent takes a detour; where it
+// is 0 it must not, since arithmetic on tiny numbers is slow.
 inline_ float fused(float a, float b, float c) {
 #if defined(__FMA__) || defined(__aarch64__)
     return __builtin_fmaf(a, b, c);
@@ -132,9 +133,9 @@ inline_ float vector_exp(float x) {
     p = fused(fused(p, r, 0.0416682549f), r, 0.166665211f);
     p = fused(fused(fused(p, r, 0.49999994f), r, 1.0f), r, 1.0f);
     const int32 u = same_bits<int32>(p) + ((int32)n << 23);
-    p = x < -87.0f ? same_bits<float>(u + (64 << 23)) * 0x1p-64f
+    const int32 detour = x < -104.0f ? 0 : u + (64 << 23);
+    p = x < -87.0f ? same_bits<float>(detour) * 0x1p-64f
         : same_bits<float>(u);
-    p = x < -104.0f ? 0.0f : p;
     return x > 88.72283f ? infinity : p;
 }
 inline_ double vector_exp(double x) { return exp(x); }

@@ -14,7 +14,8 @@ import torch
 from minicompile.core.loops import OPS, Kernel, Loop, Op
 from minicompile.emit import build, cpp
 from minicompile.emit.cpp_ops import FORMS, TYPES
-from tests.emit.build import at, buffer, load, reference, run_loaded, variables
+from tests.emit.build import (at, buffer, check, load, reference,
+                              run_loaded, variables)
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -37,6 +38,16 @@ LOOSE = {torch.float64: 1e-14, torch.float32: 2e-6, torch.float16: 2e-3,
 
 def test_the_table_has_the_rows_of_the_language():
     assert set(FORMS) == set(OPS)
+
+
+def test_exp_is_exact_enough_down_to_the_smallest_numbers():
+    x, out, i = buffer("x", 3007), buffer("y", 3007), variables("i", 3007)
+    value = Op("exp", (load(x, *i),), torch.float32)
+    kernel = Kernel("kernel_0", i, (), (Loop(out, at(out, *i), i, value),))
+    given = torch.cat([torch.linspace(-200, 100, 3_000), torch.tensor(
+        [float("nan"), float("inf"), -float("inf"), -1e30, -104., -87.,
+         88.8])])
+    check(kernel, {"x": given}, rtol=3e-7, atol=2e-45)
 
 
 def numbers(dtype: torch.dtype) -> list:
