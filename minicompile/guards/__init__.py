@@ -1,7 +1,7 @@
 """Guards: what must hold for a graph to be reused, and why it did not."""
 
+from ..core.state import global_state
 from .check import Check, build_check
 from .explain import Failure
-from .state import global_state
 
 __all__ = ["Check", "Failure", "build_check", "global_state"]

@@ -17,11 +17,12 @@ import torch
 
 from ..core.errors import Unsupported
 from ..core.guard import GlobalState, Guard
+from ..core.state import (NEVER_ACTIVE, SWITCHES, any_autocast, autocast,
+                          modes)
 from . import bulk
 from .constants import fingerprint, plain, single
 from .held import Names, held_weakly
 from .native import KINDS, questions
-from .state import NEVER_ACTIVE, SWITCHES, any_autocast, autocast, modes
 
 
 def on_type(names: Names, guard: Guard, x: str) -> list[str]:

@@ -17,8 +17,8 @@ import torch
 
 from ..core.guard import Guard, TensorFacts
 from ..core.source import Source, chain
+from ..core.state import NEVER_ACTIVE, global_state
 from .held import Held, brief
-from .state import NEVER_ACTIVE, global_state
 
 
 @dataclass(frozen=True)

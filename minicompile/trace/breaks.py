@@ -15,12 +15,12 @@ from types import FunctionType
 
 import torch
 
+from ..core.state import global_state
 from .bytecode import NULL_ABOVE, decode, live
 from .reasons import unsupported
 from .rebuild import Rebuild
 from .resume import EMPTY, VALUE, made_once, origin, placed
 from .stand_ins import Handled
-from .switches import current_state
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,7 @@ def result(step) -> list[str]:
 
 def switched(rebuild: Rebuild, tracer) -> list[str]:
     """Statements that leave torch's switches as the trace left them."""
-    now, before = current_state(), tracer.state
+    now, before = global_state(), tracer.state
     now = replace(now, inference=before.inference)
     if replace(now, grad_enabled=before.grad_enabled) != before:
         error = unsupported("mode", "a context manager of torch")

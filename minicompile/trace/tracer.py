@@ -17,6 +17,7 @@ import torch
 from ..core.errors import Unsupported
 from ..core.sizes import SYMBOLIC
 from ..core.source import Attribute, Function, Item, Source
+from ..core.state import global_state
 from ..core.where import Where
 from . import attributes, calls
 from .chain import Moment, passes_on
@@ -27,7 +28,6 @@ from .recorder import DATA_DEPENDENT, Recorder
 from .rules import COMPARISONS, DUNDERS, INPLACE
 from .sizes import settled
 from .stand_ins import STAND_INS, Generator, Iteration
-from .switches import current_state
 
 
 class Tracer:
@@ -37,7 +37,7 @@ class Tracer:
                  stop: Moment | None = None):
         self.function = function
         self.clock, self.stop = 0, stop
-        self.state = current_state()
+        self.state = global_state()
         self.frames: list = []
         self.recorder = Recorder(self.where, history)
         self.outside = Outside(self.recorder, self.where)

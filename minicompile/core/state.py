@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch.autograd import forward_ad
 
-from ..core.guard import GlobalState
+from .guard import GlobalState
 
 #: The fields of GlobalState that one call reads.
 SWITCHES: dict[str, Callable[[], object]] = {
