@@ -106,8 +106,9 @@ class Cache:
         self.first, self.made, self.is_full = NOTHING, 0, False
         self.refused: set[tuple[type, ...]] = set()
         self.continuations: dict[types.FunctionType, Callable] = {}
-        self.history = History(self.settings.dynamic,
-                               floats=self.settings.backend == "eager")
+        self.history = History(
+            self.settings.dynamic, not self._options().cudagraphs
+            and self.settings.backend in ("eager", "split", "fused"))
         if self.root is self:
             self._stats, self.breaks = Stats(), []
 

@@ -232,6 +232,21 @@ def test_floats(program, dynamic):
     assert ours.stats().graphs <= theirs(program, calls, dynamic=dynamic)
 
 
+@pytest.mark.parametrize("backend", ["split", "fused"])
+@pytest.mark.parametrize("program", [stretched, decided, passed_on, mixed])
+def test_floats_reach_kernels(program, backend):
+    compiled = minicompile.compile(program, backend=backend)
+    for p in (0.3, 0.7, 0.0, 0.123456789, -2.5):
+        x = torch.randn(3, requires_grad=True)
+        made, want = compiled(x, p), program(x, p)
+        close(made, want)
+        if not torch.is_tensor(made):
+            made, want = made[0], want[0]
+        close(torch.autograd.grad(made.sum(), x),
+              torch.autograd.grad(want.sum(), x))
+    assert not compiled.stats().fallbacks
+
+
 @pytest.mark.parametrize("program", [stretched, decided, mixed, spoken])
 @pytest.mark.parametrize("odd", [0.0, -0.0, 1.0, -1e100, 1e-320, math.inf,
                                  -math.inf, math.nan, 2, True])
