@@ -64,19 +64,18 @@ class Watch(TorchFunctionMode):
         if name in CHECKED and args[0].requires_grad and (
                 name == "linalg_eig" or args[0].is_complex()):
             raise BackendError(f"the gradient of {name} looks at values")
+        if name == "as_strided" and not dense(args[0]):
+            raise BackendError("as_strided of memory with gaps")
         if name in METADATA and args[0].requires_grad:
             raise BackendError(f"{name} on a tensor that requires grad")
         target = kwargs.get("out", args[0] if writes(name) else None)
         if not isinstance(target, torch.Tensor) or (
                 not torch._is_functional_tensor(target)):
             return function(*args, **kwargs)
-        if overlaps(target):
+        memory = target if target._base is None else target._base
+        if overlaps(target) or overlaps(memory):
             raise BackendError(f"{name} writes to a tensor with several "
                                "elements in one place")
-        memory = target if target._base is None else target._base
-        if not dense(memory):
-            raise BackendError(f"{name} writes to an input whose memory "
-                               "has gaps")
         watched = [(each, each.size(), each.stride())
                    for each in dict.fromkeys((target, memory))]
         result = function(*args, **kwargs)

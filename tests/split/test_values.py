@@ -125,6 +125,12 @@ WRITES = {
     "transposed": (
         lambda x: (x.add_(1), x.reshape(-1)),
         lambda: (T(2, 3).t(),)),
+    "memory with gaps": (
+        lambda x: (x[:, 1].mul_(2), x.t().add_(1), x.reshape(-1), x),
+        lambda: (T(3, 8)[:, ::2],)),
+    "copied into memory with gaps": (
+        lambda x: (x.copy_(x.exp()), x.diagonal().zero_())[1],
+        lambda: (T(3, 8)[:, ::2],)),
     "an intermediate": (
         lambda x: x.sin().add_(1).mul_(x), lambda: (grad(3),)),
     "a slice of an intermediate": (
@@ -159,6 +165,12 @@ def test_write_to_a_differentiable_input(function):
     count = function.__code__.co_argcount
     assert_same(function, *[grad(3, 2) for _ in range(count)],
                 leaves=False)
+
+
+def test_writing_through_as_strided_to_gaps_is_refused():
+    with pytest.raises(BackendError, match="gaps"):
+        assert_same(lambda x: x.as_strided((2, 2), (1, 2)).add_(1),
+                    T(3, 8)[:, ::2])
 
 
 def test_an_input_the_backward_needs_is_copied_before_it_changes():
