@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import fcntl
 import json
 import logging
 import subprocess
@@ -79,6 +80,7 @@ def work(asked: argparse.Namespace, path: Path) -> None:
     begun = {tuple(line["begun"]) for line in lines if "begun" in line}
     left = [entry for entry in entries(asked) if entry not in ended]
     with path.open("a") as out:
+        fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)  # one at a time
         def write(line: dict) -> None:
             print(json.dumps(line), file=out, flush=True)
 
