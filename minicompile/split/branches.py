@@ -19,7 +19,7 @@ from torch.overrides import _pop_mode_temporarily as without_watch
 from torch.utils._python_dispatch import (
     _pop_mode_temporarily as without_recorder)
 
-from ..core.branches import Branches
+from ..core.branches import Branches, wanted
 from ..core.errors import BackendError
 from ..core.graph import value
 from .inputs import current
@@ -31,12 +31,17 @@ from .recorder import Recorder
 def conditional(recorder: Recorder, record: Callable, pred, true, false,
                 operands) -> tuple:
     """The results of a cond, its calls recorded; `record` as in chapter 3.
+
+    Both branches are given all symbolic sizes, their backwards need them.
     """
+    operands = (*operands, *(value(node) for node in recorder.sizes.values()
+                             if node.op == "placeholder"))
     with paused():
         fakes = [current(each).detach().requires_grad_(each.requires_grad)
+                 if isinstance(each, torch.Tensor) else each
                  for each in operands]
         joints = [checked(record(graph, fakes)) for graph in (true, false)]
-        call = Call(recorder, joints, [f.requires_grad for f in fakes])
+        call = Call(recorder, joints, [*map(wanted, fakes)])
     if not torch.is_grad_enabled() or not any(call.wanted):
         return call.forward(pred, *operands)
     return Differentiable.apply(call, pred, *operands)
@@ -110,13 +115,18 @@ class Differentiable(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, call: Call, pred, *operands):
-        ctx.call = call
-        ctx.save_for_backward(pred, *operands)
+        ctx.call, ctx.sizes = call, [
+            None if isinstance(each, torch.Tensor) else each
+            for each in operands]
+        ctx.save_for_backward(pred, *(
+            each for each in operands if isinstance(each, torch.Tensor)))
         return call.forward(pred, *operands)
 
     @staticmethod
     def backward(ctx, *tangents):
-        pred, *operands = ctx.saved_tensors
+        pred, *saved = ctx.saved_tensors
+        operands = [saved.pop(0) if size is None else size
+                    for size in ctx.sizes]
         return None, None, *ctx.call.backward(pred, operands, tangents)
 
 
@@ -149,17 +159,14 @@ def backward_of(joint: Joint, leaves: list[int],
             copies[node] = graph.node_copy(node, copies.__getitem__)
     found = dict(zip(joint.gradients, joint.grads))
     graph.output(tuple(
-        zeros(graph, joint.primals[k]) if found.get(k) is None
+        zeros(graph, copies[joint.primals[k]]) if found.get(k) is None
         else copies[found[k]] for k in leaves))
     return _LazyGraphModule(joint.graph, graph)
 
 
 def zeros(graph: fx.Graph, like: fx.Node) -> fx.Node:
     """A node that makes zeros for an operand that gets no gradient."""
-    fake = value(like)
-    node = graph.call_function(
-        torch.ops.aten.full.default, (list(fake.shape), 0),
-        {"dtype": fake.dtype, "device": fake.device})
+    node = graph.call_function(torch.ops.aten.full_like.default, (like, 0))
     with torch.no_grad():
-        node.meta["val"] = torch.empty_like(fake)
+        node.meta["val"] = torch.empty_like(value(like))
     return node

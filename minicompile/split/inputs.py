@@ -95,9 +95,10 @@ class Entry(torch.autograd.Function):
         return gradient, None
 
 
-def current(tensor: torch.Tensor) -> torch.Tensor:
+def current(tensor: object) -> object:
     """The fake tensor that a functional one stands for by now."""
-    if not torch._is_functional_tensor(tensor):
+    if not isinstance(tensor, torch.Tensor) or (
+            not torch._is_functional_tensor(tensor)):
         return tensor
     torch._sync(tensor)
     return torch._from_functional_tensor(tensor)

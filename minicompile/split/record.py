@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from contextlib import contextmanager
+from itertools import zip_longest
 
 import torch
 from torch import fx
@@ -43,13 +44,13 @@ def record(graph: fx.GraphModule, example_inputs,
     """The joint forward and backward graph of a torch-level graph.
 
     `example_inputs`: fake or real tensors, or numbers, one for each
-    placeholder. Symbolic sizes are those of fake tensors, or of the fake
-    value that a placeholder has. `seeded`: random numbers are computed
-    from a seed. Raises BackendError with a reason if the graph cannot be
-    expressed so.
+    placeholder; more are inputs of the joint graph alone. Symbolic sizes
+    are those of fake tensors, or of the fake value that a placeholder
+    has. `seeded`: random numbers are computed from a seed. Raises
+    BackendError with a reason if the graph cannot be expressed so.
     """
-    examples = [symbolic(node, example) for node, example
-                in zip(placeholders(graph.graph), example_inputs)]
+    examples = [symbolic(node, example) for node, example in zip_longest(
+        placeholders(graph.graph), example_inputs)]
     modes = [each.fake_mode for each in examples
              if isinstance(each, FakeTensor)]
     recorder = Recorder(modes[0] if modes else detect_fake_mode(examples)
@@ -82,9 +83,9 @@ def record(graph: fx.GraphModule, example_inputs,
         autocast=torch._C._is_any_autocast_enabled())
 
 
-def symbolic(node: fx.Node, example: object) -> object:
+def symbolic(node: fx.Node | None, example: object) -> object:
     """The symbolic tensor Dynamo left at a placeholder, or `example`."""
-    held = node.meta.get("example_value")
+    held = node and node.meta.get("example_value")
     known = getattr(held, "_has_symbolic_sizes_strides", False)
     return held if known else example
 

@@ -172,3 +172,25 @@ def test_a_model_in_training_is_compiled_once(name):
         close(got, want, 1e-3, 1e-4)
     stats = compiled.stats()
     assert stats.graphs == 1 and not stats.fallbacks, stats
+
+
+def one_of_two(x, y):
+    return torch.cond(x.sum() > 0,
+                      lambda x, y: (x.sin() * x.shape[0]).sum(0) + y,
+                      lambda x, y: x.cos().mean(0) * 2, (x, y))
+
+
+@pytest.mark.parametrize("backend", ["split", "fused"])
+def test_branches_that_use_a_size(backend):
+    compiled = minicompile.compile(one_of_two, dynamic=True,
+                                   backend=backend)
+    for n in SIZES:
+        for sign in (1, -1):
+            x, y = (sign * tensor(n, 5).abs()).requires_grad_(), grad(5)
+            want, got = one_of_two(x, y), compiled(x, y)
+            torch.testing.assert_close(got, want)
+            gradients = [torch.autograd.grad(each.sin().sum(), [x, y])
+                         for each in (got, want)]
+            torch.testing.assert_close(*gradients)
+    stats = compiled.stats()
+    assert stats.graphs == 1 and not stats.fallbacks, stats
