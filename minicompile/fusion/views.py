@@ -150,10 +150,8 @@ def pieces(site: Site, a: Value, axis: int, lengths) -> tuple[Value, ...]:
 def split(site: Site, a: Value, size: int | Sequence[int],
           axis: int = 0) -> tuple[Value, ...]:
     """Pieces of one length, the last being shorter, or of given ones."""
-    if isinstance(size, int):
-        lengths = [fake.shape[axis] for fake in site.result]
-        return pieces(site, a, axis, lengths)
-    return pieces(site, a, axis, size)
+    return pieces(site, a, axis, [size_of(piece.shape[axis])
+                                  for piece in site.result])
 
 
 def unbind(site: Site, a: Value, axis: int = 0) -> tuple[Value, ...]:

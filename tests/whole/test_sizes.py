@@ -70,6 +70,18 @@ def test_training_at_all_sizes(name):
     assert not compiled.stats().fallbacks
 
 
+@pytest.mark.parametrize("cut", [
+    lambda x: x.chunk(2)[-1] * 2, lambda x: x.split(3)[1] + 1,
+    lambda x: x.split([2, x.shape[0] - 2])[1].sum(0),
+    lambda x: torch.cat(x.chunk(3)[::-1])])
+def test_pieces_of_any_length(cut):
+    compiled = minicompile.compile(cut, dynamic=True)
+    for rows in (10, 6, 8, 5):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(compiled(x), cut(x))
+    assert not compiled.stats().fallbacks
+
+
 def test_numbers_made_of_sizes():
     """Scales, bounds and lengths that Python computes from sizes."""
     def function(x, n):
