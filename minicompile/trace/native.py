@@ -217,7 +217,8 @@ def natively(tracer, function, args, kwargs):
 def adapt(tracer, value):
     """An argument as C code may read it."""
     if isinstance(value, (types.FunctionType, types.MethodType,
-                          functools.partial, *GETTERS)):
+                          functools.partial, *GETTERS)) or any(
+            value is text for text in (str, repr, ascii, format)):
         return Callback(tracer, value)
     if isinstance(value, torch.Tensor) or tracer.python_method(
             value, "__iter__"):

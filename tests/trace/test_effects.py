@@ -113,6 +113,15 @@ def test_a_dicts_own_setitem_runs_once():
     assert log == ["a", "a"]
 
 
+def test_numbers_that_vary_are_sorted_by_their_text():
+    def f(x, items):
+        items.sort(key=str)
+        items.reverse()
+        return x + 1, list(map(str, items))
+
+    check(f, lambda: torch.ones(2), lambda: [5, 6, 7], calls=4)
+
+
 LOUD = []
 
 
