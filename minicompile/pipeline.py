@@ -18,7 +18,8 @@ from torch import fx
 from . import budget, emit, fusion, replay, split
 from .core import log
 from .core.branches import Branches
-from .core.errors import BackendError, CompilerMissing
+from .core.errors import (BackendError, CompilerMissing,
+                          MinicompileError)
 from .core.loops import Schedule
 from .core.options import Options, make_options
 
@@ -95,6 +96,12 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
     except CompilerMissing as missing:
         log.warn_once(f"minicompile does not fuse: {missing}")
         return replace(lowered, schedules=schedules, fallback=str(missing))
+    except MinicompileError:
+        raise
+    except Exception as error:
+        raise BackendError(
+            f"compiling the {name} graph failed: {type(error).__name__}: "
+            f'{error}; backend="split" goes without fusion') from error
     runs, region = {n: p.run for n, p in programs.items()}, None
     if options.cudagraphs and not any(map(
             choices, lowered.pair.halves().values())):

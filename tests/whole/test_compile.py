@@ -345,3 +345,17 @@ def test_complex_numbers_that_loops_do_not_know():
 def test_indices_written_down_in_the_program():
     x = torch.randn(5, 4, requires_grad=True)
     assert_same(lambda x: x[:, [0, 2, 2]] * 2, x)
+
+
+def test_a_fault_in_a_stage_is_a_backend_error_or_eager(monkeypatch):
+    def broken(*given):
+        raise TypeError("a fault of ours")
+    monkeypatch.setattr(minicompile.pipeline.fusion, "fuse", broken)
+    x = torch.randn(3)
+    with pytest.raises(minicompile.errors.BackendError,
+                       match="TypeError: a fault of ours.*split"):
+        minicompile.compile(affine)(x)
+    compiled = minicompile.compile(affine, options={"suppress_errors": True})
+    with pytest.warns(match="a fault of ours"):
+        assert torch.equal(compiled(x), affine(x))
+    assert compiled.stats().fallbacks == {"backend error": 1}
