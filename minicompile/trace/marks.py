@@ -88,8 +88,11 @@ def refuse_disabled(function: Callable) -> None:
     """Raise Unsupported for a function that is not to be entered."""
     at_once = function.__globals__.get("__name__") == "torch._compile" and (
         hasattr(function, "__wrapped__") and uncompiled(function) is None)
-    if at_once or getattr(function, "_torchdynamo_disable", False):
-        why = getattr(function, "_torchdynamo_disable_msg", None)
+    why = getattr(function, "_torchdynamo_disable_msg", None) or ""
+    theirs = "optimizer" in why and (  # PyTorch keeps Dynamo out, not us
+        function.__module__.startswith("torch.optim"))
+    if at_once or not theirs and getattr(
+            function, "_torchdynamo_disable", False):
         name = (uncompiled(function) or function).__qualname__
         raise unsupported("disabled", f"{name} ({why})" if why else name)
 

@@ -107,3 +107,12 @@ def test_a_fused_optimizer_runs_as_it_was_traced():
         got, run = train(step, AdamW, {"fused": True}, backend="fused")
     close(got, want, 1e-5, 1e-6)
     assert run.stats().graph_breaks == 2 and run.stats().fallbacks
+
+
+def test_after_torch_compile_was_used():
+    """Its first use disables parts of every optimizer, for itself."""
+    torch._dynamo.eval_frame.TorchPatcher.patch()
+    minicompile.reset()
+    for kind in (SGD, AdamW):
+        test_twenty_steps_are_eagers(step, kind, {}, "eager")
+    test_a_fused_optimizer_runs_as_it_was_traced()
