@@ -17,6 +17,7 @@ from torch import nn
 import minicompile
 from chapters._book import breaking
 from minicompile.trace.reasons import REASONS
+from minicompile.trace.switches import kept
 from tests.same import close
 
 CASES = []
@@ -706,7 +707,7 @@ def test_the_page_of_breaks_has_every_kind():
     kinds = set()
     for example in breaking.EXAMPLES:
         compiled = minicompile.compile(example, backend="eager")
-        with torch.autocast("cpu", enabled=False):
+        with kept():  # one leaves autocast on
             run(compiled, torch.arange(1.0, 4.0))
         kinds |= {found.kind for found in compiled.cache.breaks}
         kinds |= set(compiled.stats().fallbacks)
@@ -754,3 +755,22 @@ def test_gradients_flow_through_breaks():
     minicompile.compile(three_levels_down)(x[0]).sum().backward()
     three_levels_down(x[1]).sum().backward()
     close(x[0].grad, x[1].grad)
+
+
+def test_a_break_inside_autocast_leaves_no_region_open():
+    """Else casts of weights are kept, and eager trains with old ones."""
+    def depth():
+        entered = torch.autocast_increment_nesting()
+        torch.autocast_decrement_nesting()
+        return entered - 1
+    before, weight = depth(), torch.randn(3, 3, requires_grad=True)
+    compiled = minicompile.compile(under_autocast)
+    with contextlib.redirect_stdout(io.StringIO()):
+        compiled(torch.randn(3))
+    assert depth() == before
+    with torch.autocast("cpu", torch.bfloat16):
+        first = weight @ weight
+    with torch.no_grad():
+        weight.zero_()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not (weight @ weight).any() and first.any()
