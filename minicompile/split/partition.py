@@ -50,9 +50,10 @@ class Pair:
     @property
     def saved_bytes(self) -> int:
         """Bytes kept for the backward that are not inputs."""
+        dying = self.dying
         return sum(nbytes(value(node)) for node
                    in placeholders(self.backward.graph)
-                   if node.name in self.dying
+                   if node.name in dying
                    and not node.name.startswith("tangents_"))
 
     @property
