@@ -252,8 +252,9 @@ def _reach(where: Index) -> list[Index]:
                 case Variable(_, size):
                     term = term * size
                 case Quotient(dividend, divisor):
-                    inside += _reach(dividend)
-                    term = term * (_reach(dividend)[0] // divisor)
+                    reached = _reach(dividend)
+                    inside += reached
+                    term = term * (reached[0] // divisor)
                 case Remainder(dividend, divisor):
                     inside += _reach(dividend)
                     term = term * divisor
