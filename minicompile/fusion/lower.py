@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from ..core.errors import BackendError
-from ..core.graph import placeholders, results
+from ..core.graph import is_number, placeholders, results
 from ..core.graph import value as fake_of
 from ..core.index import Index, coefficient, index, row_major, substitute
 from ..core.loops import (
@@ -39,7 +39,7 @@ from .nests import pointwise_loop, reduction_loop
 from .rules import DTYPES, rule_of, tensors_of
 from .site import Site
 from .sizes import expression_of, number_of, sizes_of
-from .uses import Uses, is_number, made_by, reads_of
+from .uses import Uses, made_by, reads_of
 from .values import DEAR, Value, axes, elements, load, moved_to, touched
 from .views import reshaped
 

@@ -8,6 +8,7 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
+from ..core.graph import is_number
 from ..core.graph import value as fake_of
 from ..core.loops import Buffer, Extern, Kernel, Loop, View
 from .rules import has_loops, is_view, rule_of, tensors_of
@@ -97,13 +98,6 @@ def made_by(step: Loop | Extern) -> list[Buffer]:
     """The buffers a step fills."""
     made = [step.buffer] if isinstance(step, Loop) else step.outputs
     return [buffer for buffer in made if buffer is not None]
-
-
-def is_number(node: fx.Node) -> bool:
-    """Whether the node computes a number from sizes, which its fake value
-    tells: it reads no memory."""
-    return isinstance(fake_of(node), (
-        bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def lasting(node: fx.Node) -> bool:
