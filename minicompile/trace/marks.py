@@ -86,22 +86,28 @@ def _allow_in_graph(tracer, function):
 
 def refuse_disabled(function: Callable) -> None:
     """Raise Unsupported for a function that is not to be entered."""
+    if kept_from_dynamo(function):
+        return
     at_once = function.__globals__.get("__name__") == "torch._compile" and (
         hasattr(function, "__wrapped__") and uncompiled(function) is None)
-    why = getattr(function, "_torchdynamo_disable_msg", None) or ""
-    theirs = "optimizer" in why and (  # PyTorch keeps Dynamo out, not us
-        function.__module__.startswith("torch.optim"))
-    if at_once or not theirs and getattr(
-            function, "_torchdynamo_disable", False):
+    if at_once or getattr(function, "_torchdynamo_disable", False):
+        why = getattr(function, "_torchdynamo_disable_msg", None)
         name = (uncompiled(function) or function).__qualname__
         raise unsupported("disabled", f"{name} ({why})" if why else name)
 
 
+def kept_from_dynamo(function: Callable) -> bool:
+    """Whether PyTorch, not a user, disabled it for Dynamo: optimizers."""
+    why = getattr(function, "_torchdynamo_disable_msg", None) or ""
+    return (function.__module__ or "").startswith("torch.optim") and (
+        "optimizer" in why
+        or function.__globals__.get("__name__") == "torch._compile")
+
+
 def uncompiled(function: Callable) -> Callable | None:
     """What was compiled, by us or by torch.compile, to make `function`."""
-    if function.__globals__.get("__name__") == "torch._compile" and (
-            function.__module__.startswith("torch.optim")):
-        return function.__wrapped__  # kept from Dynamo, not from us
+    if kept_from_dynamo(function):
+        return function.__wrapped__
     return vars(function).get("_torchdynamo_orig_callable")
 
 
