@@ -48,14 +48,20 @@ def conditional(recorder: Recorder, record: Callable, pred, true, false,
 
 
 @contextmanager
-def paused():
-    """Nothing run inside is written down."""
+def as_it_is():
+    """Nothing run inside is made functional."""
     torch._disable_functionalization()
     try:
-        with without_watch(), without_recorder():
-            yield
+        yield
     finally:
         torch._enable_functionalization(reapply_views=True)
+
+
+@contextmanager
+def paused():
+    """Nothing run inside is written down."""
+    with as_it_is(), without_watch(), without_recorder():
+        yield
 
 
 def checked(joint: Joint) -> Joint:
@@ -93,12 +99,9 @@ class Call:
     def backward(self, pred, operands, tangents) -> list:
         """A gradient or None for each operand, from one node."""
         given = list(map(current, (pred, *operands)))
-        torch._disable_functionalization()
-        try:
+        with as_it_is():
             given += [self.recorder.restride(current(tangents[k]), stride)
                       for k, stride in self.flows.items()]
-        finally:
-            torch._enable_functionalization(reapply_views=True)
         found = iter(self.perform(self.back, self.gradients, given))
         return [next(found) if wants else None for wants in self.wanted]
 
