@@ -342,7 +342,6 @@ def wrap(function: types.FunctionType, settings: Settings,
     return compiled
 
 
-
 def _call(target, *args, **kwargs):
     """Any callable, called: what is traced for a module or an object."""
     return target(*args, **kwargs)

@@ -26,7 +26,7 @@ class Order:
                  dying: Iterable[Buffer] = ()):
         groups = list(groups)
         self.kept = kept
-        self.sizes = {buffer.name: size_of(buffer) for buffer in dying}
+        self.sizes = {buffer.name: bytes_of(buffer) for buffer in dying}
         self.readers: dict[str, set[Group]] = {}
         self.reads = {group: buffers_read(group) for group in groups}
         for group in groups:
@@ -34,7 +34,7 @@ class Order:
                 self.readers.setdefault(name, set()).add(group)
             for _, step in group.steps:
                 for buffer in made_by(step):
-                    self.sizes[buffer.name] = size_of(buffer)
+                    self.sizes[buffer.name] = bytes_of(buffer)
         self.waiting = {group: len(group.deps) for group in groups}
         self.ready = [(group.last, group) for group in groups
                       if not group.deps]
@@ -80,7 +80,7 @@ class Order:
             map(self.sizes.get, freed))
 
 
-def size_of(buffer: Buffer) -> int:
+def bytes_of(buffer: Buffer) -> int:
     """The buffer's bytes (a guess, for a symbolic shape)."""
     return elements(buffer.shape) * buffer.dtype.itemsize
 
