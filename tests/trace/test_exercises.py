@@ -3,7 +3,7 @@
 import torch
 
 import minicompile
-from chapters._book import breaking
+from chapters._book import breaking, regions
 from minicompile.core.errors import Unsupported
 from minicompile.trace import rules, trace
 from tests.book.answers import answer
@@ -77,3 +77,47 @@ def test_1_6_stop_anywhere():
     first = breaking.third.__code__.co_firstlineno
     rest = begin_at(breaking.third, first + 3)
     assert rest(None, 21) == 42
+
+
+def gradient(function, x):
+    return torch.autograd.grad(function(x).sum(), x)[0]
+
+
+def test_1_7_without_a_backward_of_ones_own():
+    straight = answer("1.7", "straight")
+
+    def mine(x):
+        return straight(x.tanh() * 2, 4).sum()
+
+    x = torch.linspace(-1, 1, 9, requires_grad=True)
+    assert torch.allclose(mine(x), regions.quantised(x), atol=1e-6)
+    assert torch.equal(gradient(mine, x), gradient(regions.quantised, x))
+    assert not list(trace(mine, (x,)).graph.children())
+
+
+def test_1_8_both_then_choose():
+    either = answer("1.8", "either")
+
+    def chosen(choose):
+        return minicompile.compile(lambda x: choose(
+            x.sum() > 0, torch.sqrt, torch.abs, (x,)), fullgraph=True)
+
+    mine, theirs = chosen(either), chosen(torch.cond)
+    for start in (1.0, -1.0):
+        x = torch.full((3,), start, requires_grad=True)
+        assert torch.equal(mine(x), theirs(x))
+    x = torch.zeros(3, requires_grad=True)
+    assert gradient(mine, x).isnan().all()
+    assert torch.equal(gradient(theirs, x), torch.zeros(3))
+
+
+def test_1_9_replace_this_stage(monkeypatch):
+    monkeypatch.setattr(rules, "RULES", dict(rules.RULES))
+    x = torch.linspace(-1, 1, 9, requires_grad=True)
+    answer("1.9", "follow")()
+    traced = trace(regions.quantised, (x,))
+    assert not list(traced.graph.children())
+    value, = traced.graph(x)
+    assert torch.equal(value, regions.quantised(x))
+    assert not torch.autograd.grad(value, x)[0].any()
+    assert gradient(regions.quantised, x).any()
