@@ -1,10 +1,13 @@
 """The exercises of chapter 2, with the page's answers or the reader's."""
 
+import random
 import types
 
 import pytest
 import torch
 
+import minicompile
+from chapters._book.running import block, halves, inputs
 from minicompile.core.guard import Guard
 from minicompile.core.source import Attribute
 from minicompile.guards import build_check
@@ -61,3 +64,31 @@ def test_2_4_replace_this_stage_on_tensors_and_closures():
     check = build([Guard(Attribute(X, "n"), "equal", 3)], {})
     assert check((types.SimpleNamespace(n=3),), None) is True
     assert check((types.SimpleNamespace(),), None) is False
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_2_5_how_many_graphs(seed):
+    draw = random.Random(seed)
+    shapes = [(draw.choice((1, 2, 3, 5)), draw.choice((0, 1, 2, 3, 4)))
+              for _ in range(8)]
+    compiled = minicompile.compile(torch.sin, backend="eager")
+    for shape in shapes:
+        compiled(torch.ones(shape))
+    assert compiled.stats().graphs == answer("2.5", "compiles")(shapes)
+
+
+def test_2_6_what_are_we_ready_for():
+    compiled = minicompile.compile(halves, backend="eager")
+    for rows in (4, 6):
+        compiled(*inputs(rows))
+    ready = answer("2.6", "ready")(compiled, inputs, range(1, 110))
+    assert ready == list(range(2, 101))
+
+
+def test_2_7_replace_this_stage():
+    compiled = minicompile.compile(block, backend="eager", dynamic=False)
+    mine = answer("2.7", "bucketed")(compiled)
+    for rows in range(1, 65):
+        x, w = inputs(rows)
+        torch.testing.assert_close(mine(x, w), block(x, w))
+    assert compiled.stats().graphs == 7
