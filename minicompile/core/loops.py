@@ -197,13 +197,13 @@ class Kernel:
 
     @cached_property
     def symbols(self) -> tuple[Symbol, ...]:
-        """The sizes that its loops and indices ask for, by name."""
+        """The numbers that its loops and indices ask for, by name."""
         found = symbols_of(*(v.size for v in self.ranges + self.reduced))
         for loop in self.loops:
             found |= symbols_of(loop.index, *(
                 part.index for part in walk(loop.value)
                 if isinstance(part, (Load, Position))))
-        return tuple(sorted(found, key=str))
+        return tuple(sorted(found, key=lambda s: (len(s.name), s.name)))
 
     def __str__(self) -> str:
         arguments = ", ".join(map(str, [

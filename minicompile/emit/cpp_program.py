@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..core.loops import Kernel
 from .cpp import function
-from .printer import sizes_of
 
 
 class CppPrinter:
@@ -29,7 +28,8 @@ class CppPrinter:
         """Nothing: a call of a C function needs no preparation."""
         return ""
 
-    def launch(self, kernel: Kernel, arguments: tuple[str, ...]) -> str:
-        """The call, with the addresses of the tensors, and sizes."""
-        given = [f"{name}.data_ptr()" for name in arguments]
-        return f"{kernel.name}({', '.join(given + sizes_of(kernel))})"
+    def launch(self, kernel: Kernel, tensors: tuple[str, ...],
+               numbers: tuple[str, ...]) -> str:
+        """The call, with the addresses of the tensors, and numbers."""
+        given = [f"{name}.data_ptr()" for name in tensors]
+        return f"{kernel.name}({', '.join([*given, *numbers])})"

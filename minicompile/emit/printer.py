@@ -26,7 +26,8 @@ class Printer(Protocol):
     def begin(self) -> str:
         """Lines that open `call`, before it takes its inputs."""
 
-    def launch(self, kernel: Kernel, arguments: tuple[str, ...]) -> str:
+    def launch(self, kernel: Kernel, tensors: tuple[str, ...],
+               numbers: tuple[str, ...]) -> str:
         """Lines that run the kernel on these tensors: those it reads,
         then those it writes."""
 

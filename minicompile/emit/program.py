@@ -199,7 +199,8 @@ class Text:
             names = [*step.read, *step.written]
             launched = self.printers[device_of(step)].launch(
                 self.merged[step.name],
-                tuple(self.names[name] for name in names))
+                tuple(self.names[name] for name in names),
+                tuple(map(str, step.symbols)))
             lines += launched.splitlines()
         return comment(step) + lines
 

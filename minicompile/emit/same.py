@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core.index import Index, index
 from ..core.loops import (
     Const,
     Expression,
@@ -26,8 +27,9 @@ def merge(kernels: tuple[Kernel, ...]) -> dict[str, Kernel]:
 
 
 def form(kernel: Kernel) -> object:
-    """All that decides what a kernel does, its buffers numbered."""
+    """All that decides what a kernel does, its arguments numbered."""
     names = [*kernel.read, *kernel.written, *sorted(kernel.internal)]
+    names += [index(s) for s in kernel.symbols if s.formula and not s.of]
     numbers = {name: place for place, name in enumerate(names)}
     return (kernel.ranges, kernel.reduced, len(kernel.internal), *(
         (numbers[loop.buffer.name], loop.buffer.dtype, loop.buffer.device,
@@ -35,7 +37,7 @@ def form(kernel: Kernel) -> object:
          _nodes(loop.value, numbers)) for loop in kernel.loops))
 
 
-def _nodes(value: Expression, numbers: dict[str, int]) -> tuple:
+def _nodes(value: Expression, numbers: dict[str | Index, int]) -> tuple:
     """The expression as a list of nodes that name others by number."""
     made: dict[int, int] = {}
     nodes = []
@@ -46,7 +48,7 @@ def _nodes(value: Expression, numbers: dict[str, int]) -> tuple:
     return tuple(nodes)
 
 
-def _described(node: Expression, numbers: dict[str, int]) -> object:
+def _described(node: Expression, numbers: dict[str | Index, int]) -> object:
     """What a node is, but for its operands."""
     match node:
         case Load(buffer, index, dtype, mask, other):
@@ -56,5 +58,5 @@ def _described(node: Expression, numbers: dict[str, int]) -> object:
             return name, dtype
         case Const(value, dtype):
             return repr(value), dtype
-        case Position(index, dtype):
-            return index, dtype
+        case Position(at, dtype):
+            return numbers.get(at, at), dtype

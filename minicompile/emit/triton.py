@@ -50,9 +50,10 @@ class TritonPrinter:
         """Ask once for the stream that the kernels are to run on."""
         return f"stream = stream_of({self.device})"
 
-    def launch(self, kernel: Kernel, arguments: tuple[str, ...]) -> str:
+    def launch(self, kernel: Kernel, tensors: tuple[str, ...],
+               numbers: tuple[str, ...]) -> str:
         """The call that launches the kernel on these tensors."""
-        given = ", ".join((*arguments, *sizes_of(kernel)))
+        given = ", ".join((*tensors, *numbers))
         return f"{kernel.name}.run(stream, {given})"
 
 

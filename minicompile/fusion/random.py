@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import torch
 
-from ..core.index import flatten, index, row_major
-from ..core.loops import Const, Expression, Op, Position
+from ..core.index import Symbol, flatten, index, row_major
+from ..core.loops import Expression, Op, Position
 from .site import Site
 from .values import Point, Value
 
 
 def uniform(site: Site, seed: Value, draw: int, _) -> Value:
-    """uniform(seed, draw, size): the offset counts the draws."""
+    """uniform(seed, draw, size): the offset counts the draws.
+
+    The kernel is given the count: it serves all layers of a model.
+    """
     def body(point: Point) -> Expression:
         key, offset = (seed.at((index(k),)) for k in (0, 1))
         if draw:
-            offset = Op("add", (offset, Const(draw, torch.int64)),
-                        torch.int64)
+            number = Symbol(f"draw{draw}", draw, draw, draw, str(draw))
+            offset = Op("add", (offset, Position(index(number),
+                                                 torch.int64)), torch.int64)
         place = Position(flatten(point, row_major(site.shape)), torch.int64)
         return Op("uniform", (key, offset, place), torch.float32)
     return site.value(body)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from minicompile import emit, fusion
 from minicompile.core.options import Options
+from minicompile.core.random import UNIFORM
 from minicompile.emit import triton_tiles
 from tests.emit.triton_kernels import DEVICE, RUNS
 from tests.fusion.graphs import aten
@@ -53,6 +54,19 @@ def test_one_program_serves_all_sizes():
                 torch.randn(m, k, device=DEVICE))
         for _ in range(2):
             assert assert_same_at(graph, run, scaled, args)
+
+
+def masked_layers(x, weight, seed):
+    """Layers that draw: each has numbers of its own."""
+    for draw in range(1, 18):
+        x = x * (UNIFORM(seed, draw, x.shape) > 0.3) @ weight
+    return x
+
+
+def test_layers_that_draw_share_a_kernel():
+    seed = torch.tensor([7, 5])
+    program = check(masked_layers, torch.rand(4, 8), torch.eye(8), seed)
+    assert program.source.count("@triton.jit") == 1
 
 
 @pytest.fixture(params=["whole rows", "walked rows"])

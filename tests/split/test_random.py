@@ -11,6 +11,7 @@ from torch import nn
 
 import minicompile
 from minicompile.core.random import UNIFORM, philox
+from minicompile.emit.same import merge
 
 MANY = (500, 400)
 #: The operator, and its distribution function.
@@ -222,6 +223,21 @@ def test_printed_kernels_draw_the_operators_numbers():
     seed = torch.randint(-2 ** 63, 2 ** 63 - 1, (2,))
     want = UNIFORM(seed, 0, (6, 10)).t().reshape(5, 12)
     assert torch.equal(got, want)
+
+
+def test_layers_that_draw_share_their_kernels():
+    def layers(x, weight, count):
+        for _ in range(count):
+            x = F.dropout(x, 0.5) @ weight
+        return x
+
+    def printed(count):
+        run = compiled(layers)
+        run(torch.ones(4, 8), torch.eye(8), count)
+        (schedule,) = run.cache.entries[0].lowered.schedules.values()
+        return len({id(k) for k in merge(schedule.kernels).values()})
+
+    assert printed(12) == printed(3)
 
 
 class Net(nn.Module):
