@@ -31,7 +31,7 @@ from .core.stats import Stats
 from .guards import Check, build_check
 from .pipeline import BACKENDS, Lowered, list_backends, lower
 from .trace import (Continuation, GraphBreak, History, Trace, again,
-                    trace)
+                    autocast_kept, trace, turn_autocast)
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,11 @@ def link(traced: Trace, lowered: Lowered, goes_on: Callable) -> Entry:
             "    return finish(L, F, outputs)\n")
     names = {name: goes_on(value) if isinstance(value, Continuation)
              else value for name, value in traced.constants.items()}
-    names |= {"graph": lowered.call, "math": math, "torch": torch,
+    call = lowered.call
+    if not lowered.programs and turn_autocast in {
+            node.target for node in traced.graph.graph.nodes}:
+        call = autocast_kept()(call)
+    names |= {"graph": call, "math": math, "torch": torch,
               "failed": again(traced.graph, traced.guards, traced.writes)}
     exec(text, names)
     check = build_check((*traced.guards, *traced.sizes.guards()),

@@ -129,11 +129,6 @@ def return_a_class(x):
     return Inside
 
 
-def stay_under_autocast(x):
-    torch.autocast("cpu", torch.bfloat16).__enter__()
-    return x * 2
-
-
 def start_a_coroutine(x):
     waiting = later(x)
     waiting.close()
@@ -181,4 +176,4 @@ EXAMPLES = (choose_between_shapes, ask_a_value, take_a_number,
             set_a_global_tensor, read_a_version, differentiate,
             look_at_locals, catch_two_at_once, take_an_array,
             ask_where_it_lives, write_to_a_part, return_a_class,
-            stay_under_autocast, start_a_coroutine, without_end)
+            start_a_coroutine, without_end)

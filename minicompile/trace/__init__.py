@@ -35,12 +35,14 @@ from .marks import (allow_in_graph, disable, disallow_in_graph, graph_break,
 from .recorder import Input
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
 from .sizes import Sizes
-from .switches import kept
+from .switches import autocast_kept, kept, turn_autocast
 from .tracer import Tracer
 
 __all__ = ["Continuation", "GraphBreak", "History", "Trace", "again",
-           "allow_in_graph", "disable", "disallow_in_graph", "graph_break",
-           "is_compiling", "mark_dynamic", "mark_static", "trace"]
+           "allow_in_graph", "autocast_kept", "disable",
+           "disallow_in_graph", "graph_break",
+           "is_compiling", "mark_dynamic", "mark_static", "trace",
+           "turn_autocast"]
 
 _WAITING = (inspect.CO_GENERATOR | inspect.CO_COROUTINE
             | inspect.CO_ASYNC_GENERATOR)
@@ -86,14 +88,12 @@ def trace(function: types.FunctionType, locals: tuple, *,
     except Unsupported as refusal:
         if not breaks or refusal.kind == "recursion":
             raise
-        moments = list(getattr(refusal, "stops", ()))
-        for moment in moments:
+        for moment in getattr(refusal, "stops", ()):
             try:
                 return _attempt(Tracer(function, history, moment), locals,
                                 refusal)
-            except Unsupported as error:
-                moments += [each for each in getattr(error, "instead", ())
-                            if each not in moments]
+            except Unsupported:
+                continue
         raise
 
 
@@ -139,8 +139,6 @@ def _refusal(error: Exception) -> Unsupported:
 
 def _run(tracer: Tracer, locals: tuple):
     """Run the function on stand-ins of its arguments: what it returns."""
-    if torch._C._len_torch_function_stack():
-        raise unsupported("mode", "a torch function mode")
     rely_on_code(tracer, tracer.function)
     code = tracer.function.__code__
     names = {name: tracer.outside.admit(value, Local(name, position))

@@ -17,6 +17,7 @@ from torch import fx
 
 from ..core import log
 from ..core.errors import MinicompileError
+from .switches import turn_autocast
 
 #: Where operators come from that only compute.
 _OPERATORS = ("torch", "_operator", "builtins", "math")
@@ -28,7 +29,8 @@ def again(graph: fx.GraphModule, guards, writes: bool) -> Callable:
                  if guard.kind == "state"), None)
     repeats = not writes and all(
         (getattr(node.target, "__module__", None) or "torch").partition(
-            ".")[0] in _OPERATORS for node in graph.graph.nodes)
+            ".")[0] in _OPERATORS or node.target is turn_autocast
+        for node in graph.graph.nodes)
 
     def failed(error: Exception, locals: tuple, function):
         if grad is not None:

@@ -13,9 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import FunctionType
 
-import torch
-
-from ..core.state import global_state
 from .bytecode import NULL_ABOVE, decode, live
 from .reasons import unsupported
 from .rebuild import Rebuild
@@ -320,18 +317,14 @@ def result(step) -> list[str]:
 
 
 def switched(rebuild: Rebuild, tracer) -> list[str]:
-    """Statements that leave torch's switches as the trace left them."""
-    now, before = global_state(), tracer.state
-    now = replace(now, inference=before.inference)
-    if replace(now, grad_enabled=before.grad_enabled) != before:
-        error = unsupported("mode", "a context manager of torch")
-        error.instead = [moment for *_, moment in tracer.autocasts[:1]]
-        raise error
-    if now == before:
-        return []
-    turn = torch._C._set_grad_enabled
-    tracer.recorder.effect(turn, before.grad_enabled)
-    return [f"{rebuild.known(turn)}({now.grad_enabled})"]
+    """Statements that leave torch's switches as the trace left them.
+
+    The graph leaves them as it found them.
+    """
+    for _, back in reversed(tracer.turned):
+        tracer.recorder.effect(*back)
+    return [f"{rebuild.known(turn)}({rebuild.values(how)})"
+            for (turn, *how), _ in tracer.turned]
 
 
 # Functions, each made once

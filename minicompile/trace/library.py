@@ -23,8 +23,7 @@ import weakref
 import torch
 
 from ..core.source import Call
-from . import attributes
-from .chain import Moment
+from . import attributes, switches
 from .reasons import unsupported
 from .rules import rule
 
@@ -94,8 +93,8 @@ def _reduce(tracer, owner, protocol):
 
 @rule(torch._C._set_grad_enabled)
 def _set_grad_enabled(tracer, mode):
-    tracer.recorder.effect(torch._C._set_grad_enabled, mode)
-    torch._C._set_grad_enabled(mode)
+    turn = torch._C._set_grad_enabled
+    tracer.turn((turn, mode), (turn, torch.is_grad_enabled()))
 
 
 @rule(torch.autocast)
@@ -105,24 +104,30 @@ def _autocast(tracer, *args, **kwargs):
 
 @rule(torch.autocast.__enter__)
 def _enter_autocast(tracer, manager):
-    enter = torch.amp.autocast_mode._enter_autocast
-    settings = [attributes.load(tracer, manager, name) for name in (
-        "device", "fast_dtype", "_enabled", "_cache_enabled")]
-    node = tracer.recorder.effect(enter, *settings)
-    tracer.autocasts.append((enter(*settings), node,
-                             Moment.of(tracer.frames[-1])))
+    kind = attributes.load(tracer, manager, "device")
+    for name, now in zip(_BEFORE[1:], switches.autocast(kind)[1:]):
+        attributes.store(tracer, manager, name, now)
+    _turn_autocast(tracer, manager, _INSIDE, 1)
     return manager
 
 
 @rule(torch.autocast.__exit__)
 def _exit_autocast(tracer, manager, *error):
-    leave = torch.amp.autocast_mode._exit_autocast
-    if not tracer.autocasts:
-        raise unsupported("mode", "an autocast that was entered before")
-    mode, node, _ = tracer.autocasts.pop()
-    tracer.recorder.effect(leave, node)
-    leave(mode)
+    _turn_autocast(tracer, manager, _BEFORE, -1)
     return False
+
+
+def _turn_autocast(tracer, manager, names, deeper: int) -> None:
+    """Set autocast to what attributes of the manager say."""
+    settings = [attributes.load(tracer, manager, n) for n in names]
+    before = switches.autocast(settings[0])
+    turn = switches.turn_autocast
+    tracer.turn((turn, *settings, deeper), (turn, *before, -deeper))
+
+
+#: Where a region keeps its settings, and those it was entered under.
+_INSIDE = ("device", "fast_dtype", "_enabled", "_cache_enabled")
+_BEFORE = ("device", "prev_fastdtype", "prev", "prev_cache_enabled")
 
 
 @rule(torch.is_tensor)

@@ -69,9 +69,6 @@ REASONS = {
     "gradient": (
         "{what} runs autograd inside the compiled function",
         "call it outside, on the result"),
-    "mode": (
-        "{what} is active, and it changes what operators do",
-        "leave the mode before calling the compiled function"),
     "code": (
         "{what} is not a plain Python function",
         "compile a function, a method or an nn.Module"),

@@ -1,9 +1,9 @@
 """Torch's switches while tracing: turned as eager would, put back.
 
-In: nothing. Out: a context in which a trace may turn them. A switch that
-the program turns is really turned, so fake operators see it; `kept`
-undoes that. PyTorch's is torch/_dynamo/utils.py (preserve_rng_state and
-its like).
+In: nothing, or what a switch is to be. Out: a switch turned, now and by a
+node of the graph; and contexts that undo it. A switch that the program
+turns is really turned, so fake operators see it. PyTorch's is
+torch/_dynamo/utils.py (preserve_rng_state and its like).
 """
 
 from __future__ import annotations
@@ -12,36 +12,58 @@ import contextlib
 
 import torch
 
+#: The kinds of devices that programs name in autocast.
+_KINDS = {"cpu", "cuda", torch._C._get_accelerator().type}
+
+
+def turn_autocast(kind: str, dtype: torch.dtype, enabled: bool,
+                  cached: bool, deeper: int) -> None:
+    """Set autocast, and be that many regions deeper inside.
+
+    The casts that regions keep are forgotten when the last one is left.
+    """
+    torch.set_autocast_enabled(kind, enabled)
+    torch.set_autocast_dtype(kind, dtype)
+    torch.set_autocast_cache_enabled(cached)
+    for _ in range(deeper):
+        torch.autocast_increment_nesting()
+    for _ in range(-deeper):
+        if not torch.autocast_decrement_nesting():
+            torch.clear_autocast_cache()
+
+
+def autocast(kind: str) -> tuple:
+    """What turn_autocast sets, as it is now."""
+    return (kind, torch.get_autocast_dtype(kind),
+            torch.is_autocast_enabled(kind),
+            torch.is_autocast_cache_enabled())
+
+
+def _depth() -> int:
+    """How many regions of autocast we are in."""
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
+
+
+@contextlib.contextmanager
+def autocast_kept():
+    """Put autocast back as it was."""
+    before, depth = [*map(autocast, _KINDS)], _depth()
+    try:
+        yield
+    finally:
+        turn_autocast(*before[0], depth - _depth())
+        for each in before[1:]:
+            turn_autocast(*each, 0)
+
 
 @contextlib.contextmanager
 def kept():
     """Put the switches back as they were."""
     grad = torch.is_grad_enabled()
-    with contextlib.ExitStack() as stack:
-        for kind in {"cpu", torch._C._get_accelerator().type}:
-            stack.callback(torch.set_autocast_enabled, kind,
-                           torch.is_autocast_enabled(kind))
-            stack.callback(torch.set_autocast_dtype, kind,
-                           torch.get_autocast_dtype(kind))
-        stack.callback(torch.set_autocast_cache_enabled,
-                       torch.is_autocast_cache_enabled())
-        stack.callback(leave_autocast,
-                       torch.autocast_increment_nesting() - 1)
-        torch.autocast_decrement_nesting()
+    with autocast_kept(), contextlib.ExitStack() as stack:
         stack.callback(torch._C._set_grad_enabled, grad)
         if torch.is_inference_mode_enabled():  # it hides what is written
             stack.enter_context(torch.inference_mode(False))
             torch._C._set_grad_enabled(False)
         yield
-
-
-def leave_autocast(depth: int) -> None:
-    """Forget regions of autocast entered since they were `depth` deep.
-
-    The casts that they keep are forgotten when the last one is left.
-    """
-    torch.autocast_increment_nesting()
-    while torch.autocast_decrement_nesting() > depth:
-        pass
-    if not depth:
-        torch.clear_autocast_cache()

@@ -43,7 +43,7 @@ class Tracer:
         self.outside = Outside(self.recorder, self.where)
         self.made: dict[int, object] = {}
         self.handling: BaseException | None = None
-        self.autocasts: list[tuple] = []
+        self.turned: list[tuple[tuple, tuple]] = []  # switches
         self.generators: list[tuple] = []
         self.outside.guard(None, "state", self.state)
 
@@ -80,6 +80,15 @@ class Tracer:
             return None
         method, _ = attributes.lookup(type(value), name)
         return method if type(method) is types.FunctionType else None
+
+    def turn(self, now: tuple, back: tuple) -> None:
+        """Call `now`, here and in the graph; `back` would undo it."""
+        self.recorder.effect(*now)
+        now[0](*now[1:])
+        if self.turned and self.turned[-1] == (back, now):
+            self.turned.pop()
+        else:
+            self.turned.append((now, back))
 
     # Generators
 

@@ -16,6 +16,7 @@ from torch import nn
 
 import minicompile
 from chapters._book import breaking
+from minicompile.core.state import global_state
 from minicompile.trace.reasons import REASONS
 from minicompile.trace.switches import kept
 from tests.same import close
@@ -32,16 +33,19 @@ def case(graphs=None, breaks=None):
 
 
 def run(function, *args):
-    """The result or exception, the arguments after, and what it printed."""
+    """The result or exception, the arguments after, what it printed, and
+    how it left torch's switches.
+    """
     args, text = copy.deepcopy(args), io.StringIO()
     random.seed(0)
     torch.manual_seed(0)
-    with contextlib.redirect_stdout(text):
+    with contextlib.redirect_stdout(text), kept():
         try:
             result = function(*args)
         except Exception as error:
             result = error
-    return result, args, text.getvalue()
+        switches = global_state(), torch.autocast_increment_nesting()
+    return result, args, text.getvalue(), switches
 
 
 def same(function, *args, calls=2, **options):
@@ -51,7 +55,7 @@ def same(function, *args, calls=2, **options):
         want, got = run(function, *args), run(compiled, *args)
         close(got[0], want[0])
         close(got[1], want[1])
-        assert got[2] == want[2]
+        assert got[2:] == want[2:]
     assert torch.is_grad_enabled()
     return compiled.stats()
 
@@ -116,7 +120,7 @@ def under_no_grad(x):
     return z * 2
 
 
-@case(4, 4)
+@case(3, 2)
 def under_autocast(x):
     y = x[None] * 2
     with torch.autocast("cpu", torch.bfloat16):
@@ -125,6 +129,44 @@ def under_autocast(x):
         z = z @ z
     print(torch.is_autocast_enabled("cpu"))
     return z + 1
+
+
+@case(2, 2)
+def under_two_autocasts(x):
+    y, half = x[None] * 2, torch.autocast("cpu", torch.bfloat16)
+    with half, torch.no_grad(), torch.autocast("cpu", enabled=False):
+        z = y @ y.T
+        with half:
+            print(z.dtype, [z @ z, print("deep")][0].dtype)
+        z = z @ z
+    return z + (y @ y.T), half.prev
+
+
+@case(2, 1)
+def raises_under_autocast(x):
+    y = x[None]
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = y @ y.T
+            open("/no/such/file")
+    except OSError:
+        y = y * 2
+    return y, y.float() @ y.float()
+
+
+@case(2, 1)
+def stays_under_autocast(x):
+    torch.autocast("cpu", torch.float16).__enter__()
+    print(x @ x)
+    return x @ x
+
+
+@case(2, 1)
+def stays_without_gradients(x):
+    torch.set_grad_enabled(False)
+    print(torch.is_grad_enabled())
+    torch.set_grad_enabled(True)
+    return x * 2
 
 
 @case(None, None)
@@ -707,8 +749,7 @@ def test_the_page_of_breaks_has_every_kind():
     kinds = set()
     for example in breaking.EXAMPLES:
         compiled = minicompile.compile(example, backend="eager")
-        with kept():  # one leaves autocast on
-            run(compiled, torch.arange(1.0, 4.0))
+        run(compiled, torch.arange(1.0, 4.0))
         kinds |= {found.kind for found in compiled.cache.breaks}
         kinds |= set(compiled.stats().fallbacks)
     assert kinds == set(REASONS) - {"internal"}

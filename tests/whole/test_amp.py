@@ -98,3 +98,52 @@ def test_custom_forward_and_backward(backend):
     assert_same(fn, torch.randn(3, 4, requires_grad=True),
                 torch.randn(4, 5, requires_grad=True), backend=backend,
                 rtol=2e-2, atol=2e-2)
+
+
+def broken(x, w, manager):
+    y = x @ w
+    with manager:
+        y = y @ w
+        print(y.dtype)
+        with torch.autocast("cpu", enabled=False):
+            z = y.float() @ w
+        y = y @ w
+    return y + z, (x @ w).exp()
+
+
+@pytest.mark.parametrize("backend", ["eager", "split", "fused"])
+def test_a_break_inside_costs_one_graph(backend, capsys):
+    """The rest starts inside the region, and leaves it itself."""
+    x, w = (torch.randn(4, 4, requires_grad=True) for _ in range(2))
+    mine, yours = (torch.autocast("cpu", torch.bfloat16) for _ in range(2))
+    compiled = minicompile.compile(broken, backend=backend)
+    for _ in range(2):
+        got, want = compiled(x, w, mine), broken(x, w, yours)
+        close(got, want, 2e-2, 2e-2)
+        close(*(torch.autograd.grad(sum(each).float().sum(), [x, w])
+                for each in (got, want)), 2e-2, 2e-2)
+        assert vars(mine) == vars(yours)
+    stats = compiled.stats()
+    assert (stats.graphs, stats.graph_breaks, stats.recompiles) == (2, 1, 0)
+    assert capsys.readouterr().out == "torch.bfloat16\n" * 4
+
+
+@pytest.mark.parametrize("backend", ["eager", "split", "fused"])
+def test_a_graph_that_fails_inside_leaves_the_region(backend):
+    def fn(x, at):
+        with torch.no_grad(), torch.autocast("cpu", torch.float16):
+            x[0] = 1
+            return (x @ x)[at]
+
+    def depth():
+        torch.autocast_increment_nesting()
+        return torch.autocast_decrement_nesting()
+
+    compiled, before = minicompile.compile(fn, backend=backend), depth()
+    compiled(torch.ones(3, 3), torch.tensor([1]))
+    with pytest.raises(IndexError):
+        compiled(torch.ones(3, 3), torch.tensor([7]))
+    assert compiled.stats().graphs == 1
+    assert torch.is_grad_enabled() and depth() == before
+    assert not torch.is_autocast_enabled("cpu")
+    assert torch.get_autocast_dtype("cpu") == torch.bfloat16
