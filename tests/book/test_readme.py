@@ -1,0 +1,26 @@
+"""README.md: its program prints what it says, its commands exist."""
+
+import re
+import runpy
+from pathlib import Path
+
+README = Path("README.md").read_text()
+
+
+def test_the_program_prints_what_stands_below_it(tmp_path, capsys):
+    (code, printed), = re.findall(
+        r"```python\n(.*?)```\n+```text\n(.*?)```", README, re.DOTALL)
+    path = tmp_path / "readme.py"
+    path.write_text(code)
+    runpy.run_path(str(path))
+    assert capsys.readouterr().out == printed
+
+
+def test_its_commands_are_targets_and_its_files_exist():
+    for text in (README, Path("chapters/index.md").read_text()):
+        targets = re.findall(r"(?:^|`)make (\w+)", text, re.MULTILINE)
+        assert set(targets) >= {"tour", "test", "book"}
+        assert set(targets) <= set(re.findall(
+            r"^(\w+):", Path("Makefile").read_text(), re.MULTILINE))
+    for suite in re.findall(r"ARGS=\"?(tests/\w+)", README):
+        assert Path(suite).is_dir()
