@@ -7,6 +7,8 @@ from torch import fx
 
 import minicompile.report
 from chapters._book.running import block, inputs
+from minicompile.fusion.rules import RULES
+from minicompile.split import recorder
 from tests.book.answers import answer
 
 MIB = 2**20
@@ -79,3 +81,16 @@ def test_8_2_who_made_this_kernel():
     assert kernel_of(report, "erf") == forward.name
     assert kernel_of(report, "mul_12") == backward.name
     assert kernel_of(report, "mm") is None
+
+
+def test_8_3_which_stage_is_it(monkeypatch):
+    guilty = answer("8.3", "guilty")
+    args = inputs()
+    assert guilty(block, *args) is None
+    with monkeypatch.context() as changed:
+        changed.setitem(RULES, "erf", RULES["tanh"])
+        assert guilty(block, *args) == "fused"
+    formulas = {torch.ops.aten.gelu.default: lambda x, **_: x + 1}
+    monkeypatch.setattr(recorder, "rule_of", lambda op, right=(
+        recorder.rule_of): formulas.get(op) or right(op))
+    assert guilty(block, *args) == "split"
