@@ -9,25 +9,25 @@ uses sympy for this (torch/_inductor/sizevars.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from math import gcd
+from math import gcd, inf, prod
 
 
 @dataclass(frozen=True)
 class Symbol:
     """A whole number known only at run time, such as a size.
 
-    It is never below `least` nor, if that is known, above `most`; it was
-    `hint` when the graph was traced. With `formula`, Python computes it
-    from the other symbols in `of`.
+    It is never below `least` nor above `most`; it was `hint` when the
+    graph was traced. With `formula`, Python computes it from the other
+    symbols in `of`.
     """
 
     name: str
     hint: int = 64
-    least: int | None = 1
-    most: int | None = None
+    least: float = 1
+    most: float = inf
     formula: str = ""
     of: tuple[Symbol, ...] = ()
 
@@ -47,28 +47,19 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Quotient:
-    """`dividend // divisor`, the divisor being at least 1."""
+class Division:
+    """`dividend // divisor` or, if the sign is "%", what is left of it;
+    the divisor is at least 1."""
 
+    sign: str
     dividend: Index
     divisor: Index
 
     def __str__(self) -> str:
-        return f"{_factor(self.dividend)}//{_factor(self.divisor)}"
+        return f"{_factor(self.dividend)}{self.sign}{_factor(self.divisor)}"
 
 
-@dataclass(frozen=True)
-class Remainder:
-    """`dividend % divisor`, the divisor being at least 1."""
-
-    dividend: Index
-    divisor: Index
-
-    def __str__(self) -> str:
-        return f"{_factor(self.dividend)}%{_factor(self.divisor)}"
-
-
-Atom = Symbol | Variable | Quotient | Remainder
+Atom = Symbol | Variable | Division
 
 
 class Index:
@@ -130,25 +121,10 @@ class Index:
     __radd__, __rmul__ = __add__, __mul__
 
     def __floordiv__(self, other: Index | int) -> Index:
-        divisor = index(other)
-        whole, rest = _split(self, divisor)
-        if in_range(rest, divisor):
-            return whole
-        rest, divisor = _reduce(rest, divisor)
-        inner = _lone(rest, Quotient)
-        if inner is not None:
-            return whole + inner.dividend // (inner.divisor * divisor)
-        return whole + index(Quotient(rest, divisor))
+        return _divided(self, index(other))[0]
 
     def __mod__(self, other: Index | int) -> Index:
-        divisor = index(other)
-        _, rest = _split(self, divisor)
-        if in_range(rest, divisor):
-            return rest
-        inner = _lone(rest, Remainder)
-        if inner and not _split(inner.divisor, divisor)[1].terms:
-            return inner.dividend % divisor
-        return _factored_remainder(rest, divisor)
+        return _divided(self, index(other))[1]
 
     def __str__(self) -> str:
         text = " + ".join(_term(*term) for term in self.terms) or "0"
@@ -207,29 +183,33 @@ def row_major(shape: tuple[Index, ...]) -> tuple[Index, ...]:
     return tuple(reversed(strides[:len(shape)]))
 
 
-def substitute(where: Index, values: Mapping[Atom, Index]) -> Index:
-    """`where` with variables or symbols replaced, simplified again."""
-    total = index(0)
+def fold(where: Index, value_of: Callable[[Atom, int], object]):
+    """`where` computed, each atom being what `value_of` makes of it and
+    of its term's coefficient."""
+    total: object = 0
     for atoms, coefficient in where.terms:
-        term = index(coefficient)
+        term: object = coefficient
         for atom in atoms:
-            term = term * _replace(atom, values)
+            term = term * value_of(atom, coefficient)
         total = total + term
     return total
 
 
-def _replace(atom: Atom, values: Mapping[Atom, Index]) -> Index:
-    """One atom after substitution."""
-    if atom in values:
-        return values[atom]
-    match atom:
-        case Quotient(dividend, divisor):
-            return (substitute(dividend, values)
-                    // substitute(divisor, values))
-        case Remainder(dividend, divisor):
-            return (substitute(dividend, values)
-                    % substitute(divisor, values))
-    return index(atom)
+def evaluate_index(where: Index, values: Mapping[Atom, object]):
+    """`where` with atoms given as numbers, tensors of them or Indices."""
+    def value(atom: Atom, _) -> object:
+        if not isinstance(atom, Division):
+            return values[atom] if atom in values else index(atom)
+        dividend = evaluate_index(atom.dividend, values)
+        divisor = evaluate_index(atom.divisor, values)
+        return (dividend // divisor if atom.sign == "//"
+                else dividend % divisor)
+    return fold(where, value)
+
+
+def substitute(where: Index, values: Mapping[Atom, Index]) -> Index:
+    """`where` with variables or symbols replaced, simplified again."""
+    return index(evaluate_index(where, values))
 
 
 def atoms_of(where: Index) -> set[Atom]:
@@ -237,31 +217,11 @@ def atoms_of(where: Index) -> set[Atom]:
     found: set[Atom] = set()
     for atoms, _ in where.terms:
         for atom in atoms:
-            if isinstance(atom, (Quotient, Remainder)):
+            if isinstance(atom, Division):
                 found |= atoms_of(atom.dividend) | atoms_of(atom.divisor)
             else:
                 found.add(atom)
     return found
-
-
-def evaluate_index(where: Index, values: Mapping[Atom, object]):
-    """`where` with every atom given a number, or a tensor of numbers."""
-    total: object = 0
-    for atoms, term in where.terms:
-        for atom in atoms:
-            term = term * _evaluate_atom(atom, values)
-        total = total + term
-    return total
-
-
-def _evaluate_atom(atom: Atom, values: Mapping[Atom, object]):
-    """One atom's number."""
-    if isinstance(atom, (Symbol, Variable)):
-        return values[atom]
-    dividend = evaluate_index(atom.dividend, values)
-    divisor = evaluate_index(atom.divisor, values)
-    return (dividend // divisor if isinstance(atom, Quotient)
-            else dividend % divisor)
 
 
 def guess(where: Index) -> int:
@@ -285,130 +245,83 @@ def symbols_of(*indices: Index) -> set[Symbol]:
 @cache
 def coefficient(where: Index, variable: Variable) -> Index | None:
     """By how much `where` grows with `variable`; None if unevenly."""
-    total = index(0)
-    for atoms, number in where.terms:
-        others = tuple(atom for atom in atoms if atom != variable)
-        if len(others) < len(atoms):
-            if any(isinstance(atom, Variable)
-                   for atom in atoms_of(Index({others: 1}))):
-                return None
-            total = total + Index({others: number})
-        elif any(variable in atoms_of(index(atom)) for atom in atoms):
-            return None
-    return total
-
-
-def upper(where: Index) -> Index:
-    """An upper bound that has symbols only."""
-    return _bound(where, True)
-
-
-def lower(where: Index) -> Index:
-    """A lower bound that has symbols only."""
-    return _bound(where, False)
+    step = substitute(where, {variable: index(variable) + 1}) - where
+    even = all(isinstance(atom, Symbol) for atom in atoms_of(step))
+    return step if even else None
 
 
 def _bound(where: Index, high: bool) -> Index:
-    """The bound of each term; its coefficient's sign tells which end."""
-    total = index(0)
-    for atoms, coefficient in where.terms:
-        end = high == (coefficient > 0)
-        term = index(coefficient)
-        for atom in atoms:
-            term = term * _atom_bound(atom, end)
-        total = total + term
-    return total
+    """A bound of `where` that has symbols only: the sum of its terms'
+    bounds, whose coefficients' signs tell which end."""
+    return index(fold(where, lambda atom, coefficient: _end(
+        atom, high == (coefficient > 0))))
 
 
-def _atom_bound(atom: Atom, high: bool) -> Index:
+def _end(atom: Atom, high: bool) -> Index:
     """The largest or smallest value of an atom."""
     match atom:
         case Symbol():
             return index(atom)
-        case Variable(_, size):
-            return size - 1 if high else index(0)
-        case Remainder(_, divisor):
-            return divisor - 1 if high else index(0)
-        case Quotient(dividend, divisor):
+        case Division("//", dividend, divisor):
             return _bound(dividend, high) // divisor
+        case Variable(_, size) | Division("%", _, size):
+            return size - 1 if high else index(0)
+
+
+def least_of(where: Index) -> float:
+    """A number that `where` is never below, for all sizes; else -inf.
+
+    Each symbol is written as its least value and an excess, which is at
+    least 0: a term whose coefficient is not below 0 then adds nothing.
+    """
+    smallest = _bound(where, False)
+    ends = {atom: _ends(atom) for atoms, _ in smallest.terms
+            for atom in atoms}
+    if any(least == -inf for least, _ in ends.values()):
+        return -inf
+
+    def as_excess(atom: Atom, _) -> Index:
+        least, most = ends[atom]
+        return index(Symbol(str(atom), least=0, most=most - least)) + least
+    total = 0
+    for excesses, number in index(fold(smallest, as_excess)).terms:
+        if number < 0 or not excesses:
+            most = [excess.most for excess in excesses]
+            total += -inf if inf in most else number * prod(most)
+    return total
+
+
+def most_of(where: Index) -> float:
+    """A number that `where` is never above, for all sizes; else inf."""
+    return -least_of(-where)
+
+
+def _ends(atom: Symbol | Division) -> tuple[float, float]:
+    """What a symbol or a division of symbols is never below and above."""
+    match atom:
+        case Symbol():
+            return atom.least, atom.most
+        case Division("%", _, divisor):
+            return 0, most_of(divisor - 1)
+        case Division(_, dividend, divisor):
+            least, most = least_of(dividend), most_of(dividend)
+            return (-inf if least < 0 else int(least // most_of(divisor)),
+                    most if most == inf else most // least_of(divisor))
 
 
 def not_negative(where: Index) -> bool:
     """Whether `where` can be shown to be at least 0, for all sizes."""
-    least = least_of(where)
-    return least is not None and least >= 0
-
-
-def least_of(where: Index) -> int | None:
-    """A number that `where` is never below, for all sizes; None: unknown.
-
-    Each symbol is written as its least value and an excess, which is at
-    least 0: if no coefficient is below 0 then, all excesses can be 0.
-    """
-    smallest = lower(where)
-    if smallest.constant is not None:
-        return smallest.constant
-    total = index(0)
-    for atoms, coefficient in smallest.terms:
-        term = index(coefficient)
-        for atom in atoms:
-            least = _least(atom)
-            if least is None:
-                return None
-            term = term * (index(atom) + least)
-        total = total + term
-    if any(atoms and n < 0 for atoms, n in total.terms):
-        return None
-    return dict(total.terms).get((), 0)
-
-
-def _least(atom: Atom) -> int | None:
-    """A number that a symbol or a division of symbols is never below."""
-    if isinstance(atom, Symbol):
-        return atom.least
-    if isinstance(atom, Remainder):
-        return 0
-    least = least_of(atom.dividend)
-    if least is None or least < 0:
-        return None
-    most = most_of(atom.divisor)
-    return least // most if most else 0
-
-
-def most_of(where: Index) -> int | None:
-    """A number that `where` is never above, for all sizes; None: unknown.
-    """
-    total = 0
-    for atoms, term in upper(where).terms:
-        for atom in atoms:
-            least = _least(atom)
-            end = _most(atom) if term > 0 else least
-            if end is None or least is None or least < 0:
-                return None
-            term *= end
-        total += term
-    return total
-
-
-def _most(atom: Atom) -> int | None:
-    """A number that a symbol or a division of symbols is never above."""
-    if isinstance(atom, Symbol):
-        return atom.most
-    if isinstance(atom, Remainder):
-        return most_of(atom.divisor - 1)
-    most, least = most_of(atom.dividend), least_of(atom.divisor)
-    return None if most is None or least is None else most // least
+    return least_of(where) >= 0
 
 
 def in_range(where: Index, size: Index) -> bool:
     """Whether 0 <= `where` < `size` can be shown."""
-    return not_negative(where) and not_negative(size - 1 - upper(where))
+    return not_negative(where) and not_negative(size - 1 - where)
 
 
 def may_exceed(where: Index, count: int) -> bool:
     """Whether `where` can be above `count`, as far as is known."""
-    most = most_of(where)
-    return most is None or most > count
+    return most_of(where) > count
 
 
 def _order(term: tuple[tuple[Atom, ...], int]) -> tuple:
@@ -435,57 +348,53 @@ def _factor(where: Index) -> str:
     return text if text.isalnum() else f"({text})"
 
 
-def _lone(where: Index, kind: type):
-    """The atom of this kind that is all of `where`, or None."""
-    if len(where.terms) == 1:
-        atoms, coefficient = where.terms[0]
-        if coefficient == 1 and len(atoms) == 1 and isinstance(
-                atoms[0], kind):
-            return atoms[0]
-    return None
+@lru_cache(maxsize=100_000)
+def _divided(where: Index, divisor: Index) -> tuple[Index, Index]:
+    """`where // divisor` and `where % divisor`, as simple as we can."""
+    whole, rest = _split(where, divisor)
+    if in_range(rest, divisor):
+        return whole, rest
+    scale, high, low = _common(rest, divisor)
+    if scale > 1:
+        quotient, left = _divided(high, divisor // scale)
+        return whole + quotient, left * scale + low
+    quotient, left = (index(Division(sign, rest, divisor))
+                      for sign in ("//", "%"))
+    match rest.terms:
+        case [([Division("//", inner, by)], 1)]:
+            quotient = inner // (by * divisor)
+        case [([Division("%", inner, by)], 1)] if (
+                not _split(by, divisor)[1].terms):
+            left = inner % divisor
+    return whole + quotient, left
+
+
+def _split(where: Index, divisor: Index) -> tuple[Index, Index]:
+    """(whole, rest): `where` = whole * divisor + rest, by long division:
+    the divisor's longest term is taken out where it divides a term."""
+    longest = max(divisor.terms, key=lambda term: len(term[0]))
+    for term in where.terms:
+        quotient = _quotient(term, longest)
+        if quotient is not None:
+            rest = where - quotient * divisor
+            if len(rest.terms) < len(where.terms) or not term[0]:
+                more, rest = _split(rest, divisor)
+                return quotient + more, rest
+    return index(0), where
 
 
 def _quotient(term: tuple, factor: tuple) -> Index | None:
-    """`term / factor` if the division is exact by its form, else None."""
+    """`term / factor` if the division is exact by its form, else None;
+    a number's is rounded down, None if that is 0."""
     (atoms, coefficient), (factors, number) = term, factor
     left = list(atoms)
     for factor in factors:
         if factor not in left:
             return None
         left.remove(factor)
-    if coefficient % number:
+    if coefficient % number and (atoms or not coefficient // number):
         return None
     return Index({tuple(left): coefficient // number})
-
-
-def _split(where: Index, divisor: Index) -> tuple[Index, Index]:
-    """(whole, rest): `where` = whole * divisor + rest, by its terms."""
-    if len(divisor.terms) > 1:
-        return _divide(where, divisor)
-    whole, rest = index(0), index(0)
-    size = divisor.constant
-    for atoms, n in where.terms:
-        quotient = _quotient((atoms, n), divisor.terms[0])
-        if quotient is not None:
-            whole = whole + quotient
-        elif size is not None and not atoms:
-            whole, rest = whole + n // size, rest + n % size
-        else:
-            rest = rest + Index({atoms: n})
-    return whole, rest
-
-
-def _divide(where: Index, divisor: Index) -> tuple[Index, Index]:
-    """`_split` for a divisor of several terms: by its longest one."""
-    first = max(divisor.terms, key=lambda term: len(term[0]))
-    for term in where.terms:
-        quotient = _quotient(term, first)
-        if quotient is not None:
-            rest = where - quotient * divisor
-            if len(rest.terms) < len(where.terms):
-                more, rest = _divide(rest, divisor)
-                return quotient + more, rest
-    return index(0), where
 
 
 def _common(where: Index, divisor: Index) -> tuple[int, Index, Index]:
@@ -493,36 +402,20 @@ def _common(where: Index, divisor: Index) -> tuple[int, Index, Index]:
 
     g is the largest such factor found; 1 if there is none.
     """
-    size = divisor.constant
-    candidates = [] if size is None else sorted(
-        {gcd(size, n) for atoms, n in where.terms if atoms}, reverse=True)
-    for g in candidates:
-        if g > 1:
-            high, low = _split(where, index(g))
-            if in_range(low, index(g)):
-                return g, high, low
+    size = divisor.constant or 1
+    found = {gcd(size, n) for atoms, n in where.terms if atoms}
+    for g in sorted(found - {1}, reverse=True):
+        high, low = _split(where, index(g))
+        if in_range(low, index(g)):
+            return g, high, low
     return 1, where, index(0)
-
-
-def _reduce(where: Index, divisor: Index) -> tuple[Index, Index]:
-    """`where` and `divisor` with a common factor cancelled."""
-    g, high, _ = _common(where, divisor)
-    return (high, index(int(divisor) // g)) if g > 1 else (where, divisor)
-
-
-def _factored_remainder(where: Index, divisor: Index) -> Index:
-    """`where % divisor`, a common factor taken out in front."""
-    g, high, low = _common(where, divisor)
-    if g == 1:
-        return index(Remainder(where, divisor))
-    return (high % (int(divisor) // g)) * g + low
 
 
 def _rejoin(where: Index) -> Index:
     """`d * (a // d) + a % d` put together again as `a`."""
     for atoms, coefficient in where.terms:
         for atom in atoms:
-            if isinstance(atom, Remainder):
+            if isinstance(atom, Division) and atom.sign == "%":
                 others = tuple(a for a in atoms if a is not atom)
                 scale = Index({others: coefficient})
                 part = Index({atoms: coefficient})

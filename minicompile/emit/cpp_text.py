@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
-from ..core.index import Atom, Index, Quotient, Remainder, not_negative
+from ..core.index import Atom, Division, Index, not_negative
 from ..core.loops import OPS, Const, Load, Op, Position
 from .cpp_ops import HALVES, convert, enclosed, literal, operation
 from .header import HEADER
@@ -51,14 +51,13 @@ def place(where: Index) -> str:
 
 def _atom(atom: Atom) -> str:
     """A variable, or a division that rounds down."""
-    if not isinstance(atom, (Quotient, Remainder)):
+    if not isinstance(atom, Division):
         return str(atom)
     sides = place(atom.dividend), place(atom.divisor)
-    whole = isinstance(atom, Quotient)
     if not_negative(atom.dividend):
-        sign = "/" if whole else "%"
+        sign = atom.sign[0]
         return f"({enclosed(sides[0])} {sign} {enclosed(sides[1])})"
-    name = "divide_floor" if whole else "modulo"
+    name = "divide_floor" if atom.sign == "//" else "modulo"
     return f"{name}<int64>({sides[0]}, {sides[1]})"
 
 

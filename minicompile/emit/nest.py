@@ -13,9 +13,8 @@ from dataclasses import replace
 from math import gcd
 
 from ..core.index import (
+    Division,
     Index,
-    Quotient,
-    Remainder,
     Variable,
     coefficient,
     guess,
@@ -103,14 +102,14 @@ def _cuts(kernel: Kernel) -> Iterator[tuple[Variable, int]]:
                 yield variable, inner
 
 
-def _divisions(kernel: Kernel) -> list[Quotient | Remainder]:
+def _divisions(kernel: Kernel) -> list[Division]:
     """Every different division in the kernel's indices."""
-    found: dict[Quotient | Remainder, None] = {}
+    found: dict[Division, None] = {}
     waiting = indices(kernel)
     while waiting:
         for atoms, _ in waiting.pop().terms:
             for atom in atoms:
-                if isinstance(atom, (Quotient, Remainder)):
+                if isinstance(atom, Division):
                     found[atom] = None
                     waiting += [atom.dividend, atom.divisor]
     return list(found)

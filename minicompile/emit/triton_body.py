@@ -25,7 +25,7 @@ def counted(kernel: Kernel, tiling: Tiling) -> str:
     """The type that counts positions: `tl.int64`, nothing for 32 bits, or
     `WIDE`, which each launch decides."""
     numbers = wide(kernel, tiling)
-    if any((least_of(number) or 0) > NARROW for number in numbers):
+    if any(least_of(number) > NARROW for number in numbers):
         return "tl.int64"
     return "WIDE" if numbers else ""
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
-from ..core.index import (Index, Quotient, Remainder, Symbol, Variable,
-                          atoms_of, coefficient, guess, index, may_exceed,
+from ..core.index import (Division, Index, Symbol, Variable, atoms_of,
+                          coefficient, guess, index, may_exceed,
                           most_of, not_negative, product, substitute,
                           unflatten)
 from ..core.loops import Kernel, Op, walk
@@ -154,7 +155,7 @@ def _rows(kernel: Kernel) -> Tiling:
     """Whole rows in registers; a row too long is walked along."""
     rows, length = _count(kernel.rows), most_of(kernel.row_length)
     registers = kept(stages(kernel, frozenset())) + _working(kernel)
-    if length is None or _power(length) * registers > IN_REGISTERS:
+    if length == inf or _power(length) * registers > IN_REGISTERS:
         walking = min(WALKING, max(128, _power(guess(kernel.row_length))))
         return _reduction(kernel, kernel.ranges, 1, walking,
                           max(1, walking // 512), looped=True)
@@ -251,11 +252,11 @@ def _reach(where: Index) -> list[Index]:
                     term = term * atom
                 case Variable(_, size):
                     term = term * size
-                case Quotient(dividend, divisor):
+                case Division("//", dividend, divisor):
                     reached = _reach(dividend)
                     inside += reached
                     term = term * (reached[0] // divisor)
-                case Remainder(dividend, divisor):
+                case Division("%", dividend, divisor):
                     inside += _reach(dividend)
                     term = term * divisor
         total = total + term

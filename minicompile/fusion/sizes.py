@@ -10,6 +10,7 @@ torch/_inductor/sizevars.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from weakref import WeakKeyDictionary
 
 import sympy
@@ -66,7 +67,7 @@ def _index(expr: sympy.Expr, env: ShapeEnv) -> Index:
             return product([_index(base, env)] * int(power))
         case FloorDiv() | Mod() | PythonMod():
             a, b = (_index(part, env) for part in expr.args)
-            if (least_of(b) or 0) > 0:
+            if least_of(b) > 0:
                 return a // b if isinstance(expr, FloorDiv) else a % b
     return index(_symbol(expr, env))
 
@@ -80,9 +81,12 @@ def _symbol(expr: sympy.Expr, env: ShapeEnv) -> Symbol:
             of = tuple(_symbol(part, env) for part in sorted(
                 expr.free_symbols, key=str))
             formula, name = PythonPrinter().doprint(expr), f"z{len(known)}"
-        bounds = env.bound_sympy(expr)
-        known[expr] = Symbol(name, _hint(expr, env), _whole(bounds.lower),
-                             _whole(bounds.upper), formula, of)
+        ends = env.bound_sympy(expr)
+        least, most = (
+            int(end) if end.is_Integer else unknown
+            for end, unknown in ((ends.lower, -inf), (ends.upper, inf)))
+        known[expr] = Symbol(name, _hint(expr, env), least, most,
+                             formula, of)
     return known[expr]
 
 
@@ -91,11 +95,6 @@ def _hint(expr: sympy.Expr, env: ShapeEnv) -> int:
     values = getattr(env, "backed_var_to_val", None) or env.var_to_val
     value = expr.xreplace(values)
     return int(value) if value.is_number else 64
-
-
-def _whole(bound: object) -> int | None:
-    """A bound as a number, if it is one."""
-    return int(bound) if isinstance(bound, sympy.Integer) else None
 
 
 #: How kernels compute what a float made of sizes is made of.
