@@ -228,7 +228,8 @@ class Body:
 
     def finish(self, fold: Local, text: str) -> None:
         """Write the reduction of the block that a pass has left."""
-        self.line(*folds.finish(fold, text, self.tiling.looped))
+        self.line(*folds.finish(fold, text, self.tiling.looped,
+                                self.tiling.axes[-1].size))
         self.names[fold] = folds.block(fold)
         self.along[fold] = self.reach(fold.operands[0]) - {"r"}
         if fold.node.reduction in ("sum", "prod"):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ..core.index import Index
 from .stages import Local
 from .triton_ops import TYPES, convert, held, literal
 
@@ -100,8 +101,12 @@ def step(fold: Local, text: str) -> list[str]:
             f"{places(fold)} = tl.where(better, r, {places(fold)})"]
 
 
-def finish(fold: Local, text: str, looped: bool) -> list[str]:
-    """Lines that reduce a last block to the result, named `block`."""
+def finish(fold: Local, text: str, looped: bool,
+           size: Index) -> list[str]:
+    """Lines that reduce a last block to the result, named `block`.
+
+    No place in a row is as large as the row's `size`.
+    """
     rule, name = RULES[fold.node.reduction], block(fold)
     if not rule.better:
         across = _of(rule, fold, "across").format(text)
@@ -112,7 +117,7 @@ def finish(fold: Local, text: str, looped: bool) -> list[str]:
     return [*([] if looped else [f"{name} = {text}"]),
             f"top = {across}",
             f"best = ({name} == top) | ({name} != {name})",
-            f"{name} = tl.min(tl.where(best, {place}, 2147483647), 1, "
+            f"{name} = tl.min(tl.where(best, {place}, {size}), 1, "
             "keep_dims=True).to(tl.int64)"]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 
 from ..core.errors import BackendError
-from .triton_math import INTERPRETED
+from .triton_math import INTERPRETED, scalar
 
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _current_device = getattr(torch._C, "_cuda_getDevice", None)
@@ -60,7 +60,9 @@ class Launch:
 
     def interpret(self, stream: None, *given: torch.Tensor | int) -> None:
         """Run the kernel in Triton's interpreter."""
-        self.kernel[(self.grid(*given[self.sizes]),)](*given)
+        sizes, given = given[self.sizes], list(given)
+        given[self.sizes] = map(scalar, sizes)
+        self.kernel[(self.grid(*sizes),)](*given)
 
     def plainly(self, stream: int | None, *given: torch.Tensor | int):
         """Launch as Triton does; the compiled kernel is returned."""

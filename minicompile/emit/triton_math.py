@@ -12,6 +12,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.runtime import interpreter
 from triton.runtime.jit import JITFunction
 
 #: Whether triton was imported with TRITON_INTERPRET=1 in the environment.
@@ -40,6 +41,13 @@ def _apply(function, operands):
     kind = block.type.scalar
     return tl.tensor(type(block.handle)(data, kind), kind if scalar
                      else tl.block_type(kind, list(data.shape)))
+
+
+def scalar(number: int) -> tl.tensor:
+    """A kernel's argument of no dimensions, such as `range` asks for."""
+    made = interpreter._implicit_cvt(number)
+    made.handle.data = made.handle.data.reshape(())
+    return made
 
 
 def _rounded(a, kind):

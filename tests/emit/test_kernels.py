@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -34,6 +35,7 @@ from tests.emit.build import (
 )
 
 F32, F64, I64 = torch.float32, torch.float64, torch.int64
+AVAILABLE = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class Maker:
@@ -349,3 +351,21 @@ def test_what_a_later_pass_needs_is_kept(dtype, along):
         frozenset({"exps", "total"}))
     assert cpp.function(kernel).count("vector_exp(") == 1
     check(kernel, {"x": torch.randn(shape).to(dtype).reshape(-1)})
+
+
+@pytest.mark.skipif(AVAILABLE < 8 << 30, reason="needs 8 GiB of memory")
+def test_bytes_of_a_tensor_over_two_gigabytes_are_counted_in_64_bits():
+    """What is read lies in one page of zeros but for the last byte."""
+    count = 2 ** 31 + 8
+    given = torch.zeros(count, dtype=torch.int8)
+    given[-1] = 3
+    (i,), (r,) = variables("i", 2), variables("r", count)
+    total, part = buffer("out", dtype=I64), buffer("part", 2, dtype=torch.int8)
+    x = Load("x", index(r), torch.int8)
+    found = run(Kernel("kernel", (), (r,), (
+        Loop(total, index(0), (), Op("cast", (x,), I64), (r,), "sum"),)),
+        {"x": given})
+    assert found["out"].item() == 3
+    far = Load("x", index(i) * (count - 1), torch.int8)
+    assert run(pointwise(far, part, (i,)), {"x": given})["part"].tolist() == [
+        0, 3]

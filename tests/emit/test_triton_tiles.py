@@ -14,7 +14,7 @@ from minicompile.emit import triton_tiles
 from minicompile.emit.nest import indices, simplify
 from minicompile.emit.triton import print_kernel
 from minicompile.emit.triton_tiles import Axis, Tiling, tile, wide
-from tests.emit.triton_kernels import buffer
+from tests.emit.triton_kernels import buffer, variables
 from tests.fusion.graphs import aten
 
 
@@ -83,17 +83,17 @@ def check_cover(tile, shape) -> None:
             assert tiling.warps & (tiling.warps - 1) == 0
 
 
-def copy(sizes, strides, offset=0) -> Kernel:
+def copy(sizes, strides, offset=0, dtype=torch.float32) -> Kernel:
     """A kernel that copies from memory with these strides."""
     ranges = tuple(Variable(f"i{k}", index(size))
                    for k, size in enumerate(sizes))
     where = sum((index(v) * step for v, step in zip(ranges, strides)),
                 index(offset))
-    out = buffer("out", sizes)
+    out = buffer("out", sizes, dtype)
     at = sum((index(v) * step for v, step in zip(ranges, out.stride)),
              index(0))
     return Kernel("kernel", ranges, (), (
-        Loop(out, at, ranges, Load("a", where, torch.float32)),))
+        Loop(out, at, ranges, Load("a", where, dtype)),))
 
 
 def needs_wide(kernel: Kernel) -> bool:
@@ -139,6 +139,18 @@ def test_64_bits_reach_the_text():
     assert "tl.program_id(0).to(tl.int64)" in text
     text = print_kernel(copy((2 ** 10, 2 ** 10), (2 ** 10, 1)))
     assert "int64" not in text
+
+
+def test_bytes_of_a_tensor_over_two_gigabytes_are_counted_in_64_bits():
+    text = print_kernel(copy((2 ** 31 + 8,), (1,), dtype=torch.int8))
+    assert "tl.program_id(0).to(tl.int64)" in text
+    row, = variables("r", (2 ** 31 + 8,))
+    best = Kernel("kernel", (), (row,), (
+        Loop(buffer("out", (), torch.int64), index(0), (),
+             Load("a", index(row), torch.int8), (row,), "argmax"),))
+    text = print_kernel(best)
+    assert "tl.arange(0, RBLOCK)[None, :].to(tl.int64)" in text
+    assert "tl.where(best, place1, 2147483656)" in text
 
 
 def test_coordinates_give_the_variables_back():

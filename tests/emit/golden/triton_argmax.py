@@ -12,5 +12,5 @@ def kernel_0_argmax(primals_1_ptr, argmax_ptr):
     argmax1 = tl.where(r_inside, t0, float('-inf'))
     top = tl.reduce(argmax1, 1, device.maximum, keep_dims=True)
     best = (argmax1 == top) | (argmax1 != argmax1)
-    argmax1 = tl.min(tl.where(best, r, 2147483647), 1, keep_dims=True).to(tl.int64)
+    argmax1 = tl.min(tl.where(best, r, 100), 1, keep_dims=True).to(tl.int64)
     tl.store(argmax_ptr + x, argmax1)
