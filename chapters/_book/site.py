@@ -1,7 +1,8 @@
 """Checks on the built site: `python -m chapters._book.site [folder]`.
 
-No page may load anything from another host, and every link inside the
-book must lead somewhere. Prints what does not hold and exits 1.
+No page may load anything from another host, every link inside the book
+must lead somewhere, and no page may show what changes from build to build.
+Prints what does not hold and exits 1.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from .pages import ROOT
 
 #: Elements that make the browser fetch something, and by which attribute.
 _LOADS = {"script": ("src",), "img": ("src", "srcset"),
@@ -98,12 +101,25 @@ def broken(site: Path) -> Iterator[str]:
                 yield f"{path.name} links to {link}: nothing there"
 
 
+def changing(site: Path, root: Path = ROOT) -> Iterator[str]:
+    """Every page that shows an object's address or the builder's folder."""
+    pattern = re.compile(r"\bat 0x[0-9a-f]{6,}|" + re.escape(str(root)))
+    for path in sorted(site.rglob("*.html")):
+        found = pattern.search(path.read_text())
+        if found:
+            yield f"{path.relative_to(site)} shows {found[0]}"
+
+
+def wrong(site: Path) -> list[str]:
+    """What does not hold of the site."""
+    return [*requests(site), *broken(site), *changing(site)]
+
+
 def main(arguments: list[str]) -> int:
     """Print what is wrong with the site; 1 if anything is."""
-    site = Path(arguments[0] if arguments else "site")
-    wrong = [*requests(site), *broken(site)]
-    print("\n".join(wrong) or "no request to another host, no broken link")
-    return 1 if wrong else 0
+    found = wrong(Path(arguments[0] if arguments else "site"))
+    print("\n".join(found) or "no request to another host, no broken link")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

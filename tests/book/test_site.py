@@ -43,6 +43,14 @@ def test_links_to_nowhere_are_found(tmp_path):
         "#z:", "b.html#n:", "c.html:"]
 
 
+def test_what_changes_from_build_to_build_is_found(tmp_path):
+    (tmp_path / "a.html").write_text("<pre>&lt;f at 0x7f12ab34cd&gt;</pre>")
+    (tmp_path / "b.html").write_text(f"<pre>{tmp_path}/x.py</pre>")
+    (tmp_path / "c.html").write_text("<pre>at 0x10: 2 + 2</pre>")
+    assert [line.split()[0] for line in site.changing(
+        tmp_path, tmp_path)] == ["a.html", "b.html"]
+
+
 @pytest.mark.slow
 def test_the_book_builds_strictly_and_asks_nothing(tmp_path):
     """CI has just built it and says where: BUILT_SITE."""
@@ -59,4 +67,4 @@ def test_the_book_builds_strictly_and_asks_nothing(tmp_path):
         assert built.returncode == 0, built.stderr
     folder = pages.ROOT / folder
     assert (folder / "index.html").exists()
-    assert [*site.requests(folder), *site.broken(folder)] == []
+    assert site.wrong(folder) == []
