@@ -178,8 +178,7 @@ class Writer:
             if local in self.homes:
                 continue
             if not may_exceed(size, ON_STACK):
-                size = most_of(size)
-                self.out.add(f"{kind} {name}[{size}];")
+                self.out.add(f"{kind} {name}[{most_of(size)}];")
                 continue
             self.out.add(f"{kind}* {name} = ({kind}*)malloc("
                          f"{enclosed(place(size))} * sizeof({kind}));")

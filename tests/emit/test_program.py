@@ -262,3 +262,12 @@ def test_the_options_choose_the_printer():
         x, y = buffer("x", 4), buffer("y", 4)
         emit.emit(schedule([x], [doubled(x, y)], [view(y)]),
                   Options(cpu_backend="triton"))
+
+
+@pytest.mark.parametrize("length", [33, 300, 100_000])
+def test_values_of_a_row_are_kept_for_its_second_pass(length):
+    def inside(x, y):
+        return F.softmax(x + F.softmax(y, -1), -1)
+    x, y = torch.randn(2, 5, length)
+    (got,) = program_of(inside, x, y).run([x, y])
+    torch.testing.assert_close(got, inside(x, y))
