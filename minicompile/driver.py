@@ -26,7 +26,7 @@ from .core.bind import make_bind, positional_count
 from .core.errors import (BackendError, OptionError, RecompileLimit,
                           Unsupported)
 from .core.module import OptimizedModule
-from .core.options import make_options
+from .core.options import Options, make_options
 from .core.stats import Stats
 from .guards import Check, build_check
 from .pipeline import BACKENDS, Lowered, list_backends, lower
@@ -107,7 +107,7 @@ class Cache:
         self.refused: set[tuple[type, ...]] = set()
         self.continuations: dict[types.FunctionType, Callable] = {}
         self.history = History(
-            self.settings.dynamic, not self._options().cudagraphs
+            self.settings.dynamic, not self.options().cudagraphs
             and self.settings.backend in ("eager", "split", "fused"))
         if self.root is self:
             self._stats, self.breaks = Stats(), []
@@ -184,7 +184,7 @@ class Cache:
                 self.root.breaks.append(GraphBreak.of(refusal))
                 self._run_eager(kinds, refusal.kind, refusal.text())
             except BackendError as failure:
-                if not self._options().suppress_errors:
+                if not self.options().suppress_errors:
                     raise
                 self._run_eager(kinds, "backend error", str(failure))
         return None
@@ -252,7 +252,7 @@ class Cache:
                 f"{self.name} would be compiled, and the stance is "
                 "fail_on_recompile", *sum(reasons, [])]))
         if self.made and (text := self.root._stats.too_many(
-                self.name, len(self.entries), self.made, self._options(),
+                self.name, len(self.entries), self.made, self.options(),
                 sum(reasons[:1], []))):
             if self.settings.fullgraph:
                 raise RecompileLimit(text)
@@ -271,7 +271,8 @@ class Cache:
         self.root._stats.fallbacks[kind] += 1
         log.warn_once(f"minicompile runs {self.name} as eager: {why}")
 
-    def _options(self):
+    def options(self) -> Options:
+        """Those it was compiled with; of another's backend we have none."""
         ours = self.settings.backend in tuple(BACKENDS)
         return make_options(self.settings.mode if ours else None,
                             self.settings.options if ours else None)

@@ -15,9 +15,7 @@ from torch import fx
 
 from .. import fusion
 from ..core.guard import Guard
-from ..core.options import Options, make_options
 from ..driver import NOTHING, Cache, Entry, compile, operations
-from ..pipeline import BACKENDS
 from ..trace import GraphBreak
 from .kernels import Kernel, described
 from .page import page
@@ -111,7 +109,7 @@ def report_of(cache: Cache, function: Callable,
                for entry in each.entries[::-1]
                if operations(entry.trace.graph)
                or each is cache and not entry.trace.breaks]
-    options = options_of(cache)
+    options = cache.options()
     schedules = [schedule for entry in entries
                  for schedule in entry.lowered.schedules.values()]
     return Report(
@@ -121,21 +119,13 @@ def report_of(cache: Cache, function: Callable,
         tuple(cost for entry in entries for cost in costs.get(
             id(entry), [None] * len(entry.check.guards))),
         tuple(cache.stats().reasons),
-        tuple(described(schedule, nest, options)
+        tuple(described(nest, options)
               for schedule in schedules for nest in schedule.kernels),
         tuple(str(call.target) for schedule in schedules
               for call in schedule.externs),
         sum(map(fusion.moved, schedules)), sum(map(saved_bytes, entries)),
         tuple(views(entry, options, function, costs.get(id(entry), ()))
               for entry in entries))
-
-
-def options_of(cache: Cache) -> Options:
-    """The options a function was compiled with; ours have some."""
-    settings = cache.settings
-    if settings.backend in tuple(BACKENDS):
-        return make_options(settings.mode, settings.options)
-    return Options()
 
 
 def saved_bytes(entry: Entry) -> int:

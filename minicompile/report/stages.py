@@ -8,21 +8,21 @@ out, with the text that the stage itself prints. The tour shows excerpts,
 from __future__ import annotations
 
 import dis
-import io
-import types
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from textwrap import dedent
 
-from torch import fx, nn
+from torch import fx
 
 from .. import fusion
 from ..core.graph import nbytes, placeholders, render, value
-from ..core.loops import Extern, Schedule
+from ..core.loops import Extern, Kernel, Schedule
 from ..core.options import Options
 from ..driver import Entry
 from ..fusion.lower import lower
-from .kernels import origins, printed, unfused_traffic
+from ..fusion.traffic import call_traffic, kernel_traffic
+from .kernels import described
 
 #: So many buffers a kernel may have to be shown as an example.
 FEW = 7
@@ -57,30 +57,6 @@ def views(entry: Entry, options: Options, function: Callable,
     return (*made, budget_view(entry, options))
 
 
-def calls(graph: fx.GraphModule) -> list[fx.Node]:
-    """The operators of a graph."""
-    return [node for node in graph.graph.nodes
-            if node.op.startswith("call_")]
-
-
-def python_function(function: Callable) -> types.FunctionType | None:
-    """The Python function that a call of `function` runs, if one does."""
-    function = getattr(function, "_orig_mod", function)
-    function = getattr(function, "__wrapped__", function)
-    if isinstance(function, nn.Module):
-        function = type(function).forward
-    function = getattr(function, "__func__", function)
-    return function if isinstance(function, types.FunctionType) else None
-
-
-def bytecode(function: Callable) -> str:
-    """The function's instructions as dis prints them."""
-    found, text = python_function(function), io.StringIO()
-    if found is not None:
-        dis.dis(found, file=text, depth=0)
-    return text.getvalue().strip("\n")
-
-
 def trace_view(entry: Entry, function: Callable) -> View:
     """Bytecode to graph."""
     graph, code = entry.trace.graph, bytecode(function)
@@ -94,104 +70,110 @@ def trace_view(entry: Entry, function: Callable) -> View:
                 f"{code}\n\n\n{text}\n\n\n{entry.trace.finish}")
 
 
+def bytecode(function: Callable) -> str:
+    """The instructions of the Python function that a call runs."""
+    function = getattr(function, "_orig_mod", function)
+    function = inspect.unwrap(getattr(function, "forward", function))
+    try:
+        return dis.Bytecode(function).dis().strip("\n")
+    except TypeError:  # not a Python function
+        return ""
+
+
 def guards_view(entry: Entry, costs: Sequence[float]) -> View:
     """Guards to one check; in full, what each costs by itself."""
     check = entry.check
     lines = dedent(check.source).splitlines()
     first = next((n for n, line in enumerate(lines)
                   if "strides" in line), 0)
-    block = cut(dedent("\n".join(lines[first:])), 11)
     asked = sorted(zip(costs, map(str, check.guards)), reverse=True)
     table = [f"# {cost:6.2f} us  {guard}" for cost, guard in asked]
     return View("guards", f"{len(check.guards)} guards -> one check of "
-                f"{len(lines)} lines", block,
+                f"{len(lines)} lines",
+                cut(dedent("\n".join(lines[first:])), 11),
                 "\n".join([check.source, *table]))
 
 
 def split_view(entry: Entry) -> View:
     """The joint graph, its halves, and what is kept between them."""
     joint, pair = entry.lowered.joint, entry.lowered.pair
+    ahead = len(calls(pair.forward))
     if pair.backward is None:
-        size = len(calls(pair.forward))
-        return View("split", f"no gradient wanted: {size} ATen operators",
+        return View("split", f"no gradient wanted: {ahead} ATen operators",
                     cut(str(joint), 12), str(joint))
-    kept = kept_values(entry)
-    lines = [f"{nbytes(value(node)) / 2**10:9.1f} KiB  {node.name}"
-             for node in sorted(kept, key=lambda n: -nbytes(value(n)))]
-    table = "\n".join([f"{len(kept)} values saved for the backward:",
-                       *lines])
-    return View(
-        "split", f"{len(calls(joint.graph))} ATen operators -> "
-        f"{len(calls(pair.forward))} forward, {len(calls(pair.backward))} "
-        f"backward, saving {pair.saved_bytes / 2**20:.2f} MiB",
-        cut(table, 7), f"{table}\n\n\n{joint}\n\n\n{pair}", "text")
-
-
-def kept_values(entry: Entry) -> list[fx.Node]:
-    """The backward's inputs that the forward computes and saves."""
-    pair = entry.lowered.pair
     saved = {kept.name for kept in pair.saved if kept.place != "input"}
-    return [node for node in placeholders(pair.backward.graph)
+    kept = [(nbytes(value(node)), node.name)
+            for node in placeholders(pair.backward.graph)
             if node.name in saved]
+    table = "\n".join([f"{len(kept)} values saved for the backward:", *(
+        f"{size / 2**10:9.1f} KiB  {name}"
+        for size, name in sorted(kept, reverse=True))])
+    return View(
+        "split", f"{len(calls(joint.graph))} ATen operators -> {ahead} "
+        f"forward, {len(calls(pair.backward))} backward, saving "
+        f"{pair.saved_bytes / 2**20:.2f} MiB",
+        cut(table, 7), f"{table}\n\n\n{joint}\n\n\n{pair}", "text")
 
 
 def budget_view(entry: Entry, options: Options) -> View:
     """What is computed again rather than saved."""
     pair = entry.lowered.pair
-    share = options.activation_memory_budget
     if pair.backward is None:
         return View("budget", "nothing to save")
-    first = {node.name for node in calls(pair.forward)}
-    again = [n.name for n in calls(pair.backward) if n.name in first]
+    first = set(calls(pair.forward))
+    again = [name for name in calls(pair.backward) if name in first]
+    share = options.activation_memory_budget
     return View("budget", f"activation_memory_budget={share:g}: "
                 f"{len(again)} operators run again in the backward",
                 "", "computed again: " + ", ".join(again), "text")
 
 
+def calls(graph: fx.GraphModule) -> list[str]:
+    """The names of a graph's operators."""
+    return [node.name for node in graph.graph.nodes
+            if node.op.startswith("call_")]
+
+
 def fusion_view(entry: Entry) -> View:
     """Loops before and after they are merged."""
-    halves, schedules = entry.lowered.pair.halves(), entry.lowered.schedules
-    steps = {name: lower(half).steps for name, half in halves.items()}
-    everything = [step for made in steps.values() for step in made]
-    loops = [s for s in everything if not isinstance(s, Extern)]
-    before = unfused_traffic(tuple(everything))
+    schedules = entry.lowered.schedules
+    steps = {name: lower(half).steps
+             for name, half in entry.lowered.pair.halves().items()}
+    alone = [step if isinstance(step, Extern) else
+             Kernel("", step.ranges, step.reduced, (step,))
+             for made in steps.values() for step in made]
+    loops = [step for step in alone if isinstance(step, Kernel)]
+    before = sum(map(kernel_traffic, loops)) + sum(
+        call_traffic(step) for step in alone if isinstance(step, Extern))
     after = sum(map(fusion.moved, schedules.values()))
     kernels = sum(len(s.kernels) for s in schedules.values())
     externs = sum(len(s.externs) for s in schedules.values())
-    _, nest = telling(schedules)
-    text = f"# {among(origins(nest))}\n{nest}" if nest else ""
     full = [f"# {name}, before\n\n" + "\n\n".join(map(str, made))
             + f"\n\n\n# {name}, after\n\n{schedules[name]}"
             for name, made in steps.items()]
     return View("fusion", f"{len(loops)} loops -> {kernels} kernels + "
                 f"{externs} operators, {before / 1e6:.2f}M -> "
-                f"{after / 1e6:.2f}M elements", cut(text, 12),
-                "\n\n\n".join(full))
+                f"{after / 1e6:.2f}M elements",
+                cut(str(telling(schedules) or ""), 12), "\n\n\n".join(full))
 
 
-def among(names: tuple[str, ...]) -> str:
-    """The first few of many names."""
-    more = len(names) - 7
-    return ", ".join(names[:7]) + (f" and {more} more" if more > 0 else "")
-
-
-def telling(schedules: dict[str, Schedule]):
-    """The kernel that tells most: few buffers, forward, many operators."""
-    found = [(schedule, nest) for schedule in schedules.values()
+def telling(schedules: dict[str, Schedule]) -> Kernel | None:
+    """The kernel that tells most: few buffers, rows, many loops."""
+    found = [nest for schedule in schedules.values()
              for nest in schedule.kernels]
-    return max(found, default=(None, None), key=lambda each: (
-        len(each[1].read) + len(each[1].written) <= FEW,
-        each[0] is schedules["forward"],
-        bool(each[1].reduced and each[1].ranges), len(origins(each[1]))))
+    return max(found, default=None, key=lambda nest: (
+        len(nest.read) + len(nest.written) <= FEW,
+        nest in schedules["forward"].kernels,
+        bool(nest.reduced and nest.ranges), len(nest.loops)))
 
 
 def emit_view(entry: Entry, options: Options) -> View:
     """One kernel as it is printed, and the programs."""
-    schedules, programs = entry.lowered.schedules, entry.lowered.programs
-    schedule, nest = telling(schedules)
-    text = printed(schedule, nest, options) if nest else ""
-    language = "cpp" if text.startswith('extern "C"') else "python"
-    printer = "C++" if language == "cpp" else "Triton"
+    lowered = entry.lowered
+    programs, nest = lowered.programs, telling(lowered.schedules)
+    text = described(nest, options).source if nest else ""
+    language, printer = ("cpp", "C++") if text.startswith(
+        'extern "C"') else ("python", "Triton")
     lines = sum(p.source.count("\n") for p in programs.values())
     return View("emit", f"{printer} kernels in {len(programs)} programs of "
                 f"{lines} lines", cut(text, 14), "\n\n\n".join(

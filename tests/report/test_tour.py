@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from minicompile.__main__ import STAGES, main
-from minicompile.report.tour import folded, tour
+from minicompile.report.tour import tour
 
 
 def shown(*arguments, width=96):
@@ -43,11 +43,3 @@ def test_a_wrong_name_lists_what_is_allowed(capsys):
     with pytest.raises(SystemExit):
         main(["--model", "bert"])
     assert "resnet" in capsys.readouterr().err
-
-
-def test_long_lines_are_folded_under_themselves():
-    line = "    call(" + ", ".join(f"argument_{n}" for n in range(20)) + ")"
-    pieces = folded(line, 60)
-    assert all(len(piece) <= 60 for piece in pieces)
-    assert " ".join(piece.strip() for piece in pieces) == line.strip()
-    assert all(piece.startswith(" " * 12) for piece in pieces[1:])
