@@ -215,6 +215,9 @@ class Links(Treeprocessor):
                 self._link_code(element, page)
             elif element.tag in ("p", "li") and left:
                 self._link_term(element, page, left)
+        for cell in root.iter("td"):
+            for code in cell.iter("code"):
+                _breakable(code)
 
     def _link_code(self, element: ElementTree.Element, page: str) -> None:
         """`<code>name</code>` becomes a link around the same."""
@@ -263,6 +266,13 @@ def _prose(element: ElementTree.Element) -> Iterator[ElementTree.Element]:
 def _text(element: ElementTree.Element) -> str:
     """The element's own text, or nothing if it is not plain."""
     return str(element.text or "") if not len(element) else ""
+
+
+def _breakable(code: ElementTree.Element) -> None:
+    """Let a name in a narrow cell break behind a dot, not anywhere."""
+    code.text, *rest = re.split(r"(?<=[./:_])(?=\w)", _text(code))
+    for piece in rest:
+        ElementTree.SubElement(code, "wbr").tail = piece
 
 
 class Where(Preprocessor):

@@ -74,7 +74,8 @@ def convert(root, page):
 
     return markdown.markdown(
         (root / "chapters" / page).read_text(),
-        extensions=["pymdownx.superfences", "def_list", Extension()])
+        extensions=["pymdownx.superfences", "def_list", "tables",
+                    Extension()])
 
 
 def own(root, *names):
@@ -139,6 +140,17 @@ def test_mentions_link_to_the_one_place_that_shows_them(book):
     html = convert(root, "two.md")
     assert f'<a href="one.md#{part}.first"><code>first</code></a>' in html
     assert f'<a href="one.html#{part}.first">first</a>' in html
+
+
+def test_names_in_cells_break_behind_dots_and_bars(book):
+    root = book(one="""
+        | here | there |
+        |---|---|
+        | `a_b.c` | `torch/d.py:E` |
+        """)
+    html = convert(root, "one.md")
+    assert "<code>a_<wbr>b.<wbr>c</code>" in html
+    assert "<code>torch/<wbr>d.<wbr>py:<wbr>E</code>" in html
 
 
 def test_links_in_code_follow_imports_and_leave_locals_alone(book):
