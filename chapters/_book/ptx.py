@@ -101,12 +101,15 @@ def compiled(kernel: Kernel) -> Compiled:
     names = {"__name__": "program", "__file__": str(path)}
     exec(compile(text, str(path), "exec"), names)
     launch = names[kernel.name]
+    if kernel.symbols:
+        launch = launch.make()
     dtypes = {load.buffer: load.dtype for loop in kernel.loops
               for load in loop.loads} | {
         name: b.dtype for name, b in kernel.written.items()}
     order = [*kernel.read, *kernel.written]
     source = ASTSource(
-        launch.kernel, {f"{n}_ptr": TYPES[dtypes[n]] for n in order}, {},
+        launch.kernel, {f"{n}_ptr": TYPES[dtypes[n]] for n in order}
+        | dict.fromkeys(map(str, kernel.symbols), "i32"), {},
         {(k,): [["tt.divisibility", 16]] for k in range(len(order))})
     made = triton.compile(
         source, target=GPUTarget("cuda", 90, 32), options={
