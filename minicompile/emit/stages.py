@@ -97,13 +97,22 @@ class Numbering:
         stage = 0
         if isinstance(node, Load) and node.buffer in self.stores:
             store = self.stores[node.buffer]
-            if store.index == node.index and node.mask is None:
-                return store.local
+            if store.index == node.index:
+                return self.chosen(node, operands, store.local)
             if node.buffer in self.kernel.internal:
                 raise BackendError(f"{self.kernel.name} reads {node} before"
                                    " it is in memory")
             stage = store.stage + 1
         return self.local(node, operands, stage)
+
+    def chosen(self, load: Load, mask: tuple, stored: Local) -> Local:
+        """What the load finds where `stored` has just been put."""
+        if load.mask is None:
+            return stored
+        other = self.local(Const(load.other, load.dtype), ())
+        return self.local(
+            Op("where", (load.mask, stored.node, other.node), load.dtype),
+            (*mask, stored, other))
 
     def fold(self, reduction: str, value: Local) -> Local:
         """The local of a reduction; of a single element, the element."""

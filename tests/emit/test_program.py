@@ -271,3 +271,17 @@ def test_values_of_a_row_are_kept_for_its_second_pass(length):
     x, y = torch.randn(2, 5, length)
     (got,) = program_of(inside, x, y).run([x, y])
     torch.testing.assert_close(got, inside(x, y))
+
+
+def test_a_masked_load_of_what_the_kernel_has_just_stored():
+    def parts(x):
+        x = x.clone()
+        x[:1].add_(1)
+        x[1:].mul_(2)
+        x[2:].exp_()
+        return x + 1, x
+    x = torch.randn(70)
+    program = program_of(parts, x)
+    assert len(program.kernels) == 1
+    for got, want in zip(program.run([x]), parts(x), strict=True):
+        torch.testing.assert_close(got, want)
