@@ -20,7 +20,7 @@ from .core import log
 from .core.branches import Branches
 from .core.errors import (BackendError, CompilerMissing,
                           MinicompileError)
-from .core.loops import Schedule
+from .core.schedule import Schedule
 from .core.options import Options, make_options
 
 Boxed = Callable[[list], tuple]

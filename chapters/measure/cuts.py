@@ -23,7 +23,7 @@ from chapters.measure.timing import save
 from minicompile import fusion, split
 from minicompile.core import cost
 from minicompile.core.graph import nbytes, placeholders, tensors_of, value
-from minicompile.fusion.schedule import written_by
+from minicompile.core.schedule import made_by
 from minicompile.split.joint import root
 from minicompile.split.partition import halves
 
@@ -127,7 +127,7 @@ def stored(joint: split.Joint) -> set:
     """What fusion writes to memory in a forward that saves nothing."""
     forward, _ = halves(joint, [], list(joint.outputs))
     names = {buffer.name for step in fusion.fuse(forward).steps
-             for buffer in written_by(step)}
+             for buffer in made_by(step)}
     return {node for node in joint.early if node.name in names}
 
 

@@ -14,8 +14,9 @@ from math import inf, nan
 import torch
 
 from .index import Atom, Index, evaluate_index
-from .loops import (OPS, Const, Expression, Extern, Kernel, Load,
-                    Loop, Op, Position, Schedule, View, walk)
+from .loops import (OPS, Const, Expression, Kernel, Load, Loop, Op,
+                    Position, walk)
+from .schedule import Extern, Schedule, View
 
 Storage = dict[str, torch.Tensor]
 Sizes = Mapping[Atom, int]
@@ -146,18 +147,10 @@ def evaluate_schedule(schedule: Schedule, inputs: list) -> tuple:
 
 def sizes_in(schedule: Schedule, inputs: list) -> dict[Atom, int]:
     """What each symbol stands for, given these inputs."""
-    found: dict[Atom, int] = {}
-    for symbol, given in schedule.sizes.items():
-        if given is None:
-            names = {part.name: found[part] for part in symbol.of}
-            found[symbol] = eval(
-                symbol.formula, {"math": math, "torch": torch}, names)
-        elif given.of:
-            tensor = inputs[given.input]
-            found[symbol] = getattr(tensor, given.of)(given.axis)
-        else:
-            found[symbol] = inputs[given.input]
-    return found
+    names, lines = schedule.unpacked(str)
+    known = {"math": math, "torch": torch, **dict(zip(names, inputs))}
+    exec("\n".join(lines), known)
+    return {symbol: known[str(symbol)] for symbol in schedule.sizes}
 
 
 def evaluate_kernel(kernel: Kernel, storage: Storage,
@@ -176,8 +169,7 @@ def _evaluate_extern(step: Extern, storage: Storage,
     """Call the operator and keep its tensors flat."""
     args, kwargs = torch.utils._pytree.tree_map(
         lambda leaf: _resolve(leaf, storage, sizes),
-        (step.args, step.kwargs),
-        is_leaf=lambda leaf: isinstance(leaf, View))
+        (step.args, step.kwargs))
     result = step.target(*args, **kwargs)
     many = result if isinstance(result, (tuple, list)) else (result,)
     for buffer, tensor in zip(step.outputs, many, strict=True):

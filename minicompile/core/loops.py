@@ -2,21 +2,21 @@
 
 A Loop fills one buffer: for every point of its ranges it stores a value,
 or a reduction of values over further ranges. A Kernel is loops that run
-together over one iteration space. A Schedule is a whole graph: kernels
-and calls of ATen operators, in order. All of it is frozen, and prints
-as Python that runs. Inductor's counterpart is torch/_inductor/ir.py and
+together over one iteration space. All of it is frozen, and prints as
+Python that runs. Inductor's counterpart is torch/_inductor/ir.py and
 torch/_inductor/ops_handler.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 
-from .index import Index, Symbol, Variable, flatten, product, symbols_of
+from .index import (Index, Symbol, Variable, flatten, product, substitute,
+                    symbols_of)
 from .random import philox
 from .where import Where
 
@@ -152,6 +152,25 @@ class Loop:
         return tuple(dict.fromkeys(
             part for part in walk(self.value) if isinstance(part, Load)))
 
+    @cached_property
+    def indices(self) -> tuple[Index, ...]:
+        """Where it stores, and every index in the value, each once."""
+        return tuple(dict.fromkeys([self.index, *(
+            part.index for part in walk(self.value)
+            if isinstance(part, (Load, Position)))]))
+
+    def over(self, change: Mapping[Variable, Index],
+             ranges: tuple[Variable, ...],
+             reduced: tuple[Variable, ...]) -> Loop:
+        """The same loop over other variables: what old ones become."""
+        new = {i: substitute(i, change) for i in self.indices}
+
+        def moved(part: Expression) -> Expression:
+            return replace(part, index=new[part.index]) if isinstance(
+                part, (Load, Position)) else part
+        return replace(self, index=new[self.index], ranges=ranges,
+                       reduced=reduced, value=rewrite(self.value, moved))
+
     def __str__(self) -> str:
         return "\n".join(_loop_lines(self))
 
@@ -198,17 +217,19 @@ class Kernel:
     @cached_property
     def symbols(self) -> tuple[Symbol, ...]:
         """The numbers that its loops and indices ask for, by name."""
-        found = symbols_of(*(v.size for v in self.ranges + self.reduced))
-        for loop in self.loops:
-            found |= symbols_of(loop.index, *(
-                part.index for part in walk(loop.value)
-                if isinstance(part, (Load, Position))))
+        found = symbols_of(
+            *(v.size for v in self.ranges + self.reduced),
+            *(where for loop in self.loops for where in loop.indices))
         return tuple(sorted(found, key=lambda s: (len(s.name), s.name)))
 
+    @property
+    def call(self) -> str:
+        """The kernel's call, as Python."""
+        arguments = [*self.read, *self.written, *map(str, self.symbols)]
+        return f"{self.name}({', '.join(arguments)})"
+
     def __str__(self) -> str:
-        arguments = ", ".join(map(str, [
-            *self.read, *self.written, *self.symbols]))
-        lines = [f"def {self.name}({arguments}):"]
+        lines = [f"def {self.call}:"]
         for name in sorted(self.internal):
             buffer = next(loop.buffer for loop in self.loops
                           if loop.buffer.name == name)
@@ -217,109 +238,6 @@ class Kernel:
         for loop in self.loops:
             lines += ["    " + line for line in _loop_lines(loop)]
         return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class View:
-    """A buffer's memory seen with another shape, stride and offset."""
-
-    buffer: str
-    shape: tuple[Index, ...]
-    stride: tuple[Index, ...]
-    offset: Index
-    dtype: torch.dtype
-
-    def __str__(self) -> str:
-        return (f"as_strided({self.buffer}, {_tuple(self.shape)}, "
-                f"{_tuple(self.stride)}, {self.offset})")
-
-
-@dataclass(frozen=True)
-class Extern:
-    """A call of an ATen operator on whole tensors.
-
-    `args` and `kwargs` hold Views where tensors stand; `outputs` are the
-    buffers of its results, None for one that is no tensor or unread.
-    """
-
-    target: Callable
-    args: tuple
-    kwargs: dict
-    outputs: tuple[Buffer | None, ...]
-    where: Where | None = None
-
-    def __str__(self) -> str:
-        names = ", ".join(b.name if b else "_" for b in self.outputs)
-        arguments = [_show(a) for a in self.args] + [
-            f"{key}={_show(a)}" for key, a in self.kwargs.items()]
-        return f"{names} = {self.target}({', '.join(arguments)})"
-
-
-Step = Kernel | Extern
-
-
-@dataclass(frozen=True)
-class Given:
-    """Where a symbol's value is found: in an input that is a number, or
-    as what `input.size(axis)` or `input.stride(axis)` returns."""
-
-    input: int
-    of: str = ""  # "size" or "stride" of a tensor
-    axis: int = 0
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """A graph as steps in order: what emit turns into a program.
-
-    `inputs` are the graph's arguments (None: an argument no step reads,
-    or one that is no tensor); `outputs` are Views, constants or None;
-    `last_use[i]` names the buffers whose memory is free after step i.
-    `sizes` says where each symbol is found; None: by its formula.
-    """
-
-    inputs: tuple[Buffer | None, ...]
-    steps: tuple[Step, ...]
-    outputs: tuple[object, ...]
-    last_use: tuple[tuple[str, ...], ...]
-    constants: dict[str, torch.Tensor]
-    sizes: dict[Symbol, Given | None] = field(default_factory=dict)
-
-    @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        """The steps that are our own kernels."""
-        return tuple(s for s in self.steps if isinstance(s, Kernel))
-
-    @property
-    def externs(self) -> tuple[Extern, ...]:
-        """The steps that run as ATen operators."""
-        return tuple(s for s in self.steps if isinstance(s, Extern))
-
-    def unpacked(self, name: Callable[[str], str]
-                 ) -> tuple[list[str], list[str]]:
-        """The inputs' names, and the lines that find the other sizes;
-        `name` says what a buffer is called."""
-        names = [name(b.name) if b else "_" for b in self.inputs]
-        lines = []
-        for symbol, given in self.sizes.items():
-            if given is None:
-                lines.append(f"{symbol} = {symbol.formula}")
-            elif given.of:
-                lines.append(f"{symbol} = {names[given.input]}."
-                             f"{given.of}({given.axis})")
-            else:
-                names[given.input] = str(symbol)
-        return names, lines
-
-    def __str__(self) -> str:
-        names, sizes = self.unpacked(lambda name: name)
-        lines = [str(k) + "\n" for k in self.kernels]
-        lines.append(f"def run({', '.join(names)}):")
-        lines += [f"    {line}" for line in sizes]
-        for step in self.steps:
-            lines.append(f"    {_step_line(step)}")
-        returned = ", ".join(_show(output) for output in self.outputs)
-        return "\n".join([*lines, f"    return ({returned},)"])
 
 
 def walk(value: Expression) -> Iterator[Expression]:
@@ -351,15 +269,25 @@ def rewrite(value: Expression,
     """The expression with `change` applied to every node, parts first."""
     done: dict[int, Expression] = {}
     for node in walk(value):
-        new = tuple(done[id(part)] for part in parts(node))
-        if all(a is b for a, b in zip(new, parts(node), strict=True)):
-            done[id(node)] = change(node)
-        elif isinstance(node, Op):
-            done[id(node)] = change(Op(node.name, new, node.dtype))
-        else:
-            done[id(node)] = change(Load(
-                node.buffer, node.index, node.dtype, new[0], node.other))
+        new, made = tuple(done[id(part)] for part in parts(node)), node
+        if any(a is not b for a, b in zip(new, parts(node), strict=True)):
+            made = (replace(node, operands=new) if isinstance(node, Op)
+                    else replace(node, mask=new[0]))
+        done[id(node)] = change(made)
     return done[id(value)]
+
+
+def described(node: Expression) -> tuple:
+    """What a node is, but for the expressions that it is made of."""
+    match node:
+        case Const(value, dtype):
+            return repr(value), dtype
+        case Position(index, dtype):
+            return index, dtype
+        case Load(buffer, index, dtype, mask, other):
+            return buffer, index, dtype, mask is None, repr(other)
+        case Op(name, _, dtype):
+            return name, dtype
 
 
 def _loop_lines(loop: Loop) -> list[str]:
@@ -438,26 +366,3 @@ def _bare(text: str) -> str:
         if depth == 0 and place < len(text) - 1:
             return text
     return text[1:-1] if text[0] == "(" else text
-
-
-def _tuple(sizes: tuple[Index, ...]) -> str:
-    """`(2, 3)`, with the comma that a tuple of one needs."""
-    text = ", ".join(map(str, sizes))
-    return f"({text},)" if len(sizes) == 1 else f"({text})"
-
-
-def _show(argument: object) -> str:
-    """An extern's argument as Python."""
-    if isinstance(argument, (tuple, list)):
-        return f"[{', '.join(map(_show, argument))}]"
-    plain = isinstance(argument, (View, Index))
-    return str(argument) if plain else repr(argument)
-
-
-def _step_line(step: Step) -> str:
-    """One step as a statement."""
-    if isinstance(step, Extern):
-        return str(step)
-    arguments = ", ".join(map(str, [
-        *step.read, *step.written, *step.symbols]))
-    return f"{step.name}({arguments})"

@@ -19,9 +19,8 @@ from ..core.index import (
     coefficient,
     guess,
     index,
-    substitute,
 )
-from ..core.loops import Kernel, Load, Loop, Position, rewrite, walk
+from ..core.loops import Kernel
 
 #: What a variable becomes: other variables, and its value from them.
 Pieces = dict[Variable, tuple[tuple[Variable, ...], Index]]
@@ -43,11 +42,8 @@ def variables(kernel: Kernel) -> tuple[Variable, ...]:
 
 def indices(kernel: Kernel) -> list[Index]:
     """Every different index of the kernel."""
-    found = [loop.index for loop in kernel.loops]
-    for loop in kernel.loops:
-        found += [part.index for part in walk(loop.value)
-                  if isinstance(part, (Load, Position))]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(
+        where for loop in kernel.loops for where in loop.indices))
 
 
 def _replace(kernel: Kernel, pieces: Pieces) -> Kernel:
@@ -56,24 +52,15 @@ def _replace(kernel: Kernel, pieces: Pieces) -> Kernel:
         return kernel
     values = {variable: value for variable, (_, value) in pieces.items()}
 
-    def moved(node):
-        if isinstance(node, (Load, Position)):
-            return replace(node, index=substitute(node.index, values))
-        return node
-
     def over(old: tuple[Variable, ...]) -> tuple[Variable, ...]:
         return tuple(new for v in old
                      for new in pieces.get(v, ((v,), None))[0])
 
-    def changed(loop: Loop) -> Loop:
-        return replace(
-            loop, index=substitute(loop.index, values),
-            value=rewrite(loop.value, moved),
-            ranges=over(loop.ranges), reduced=over(loop.reduced))
-
     return replace(kernel, ranges=over(kernel.ranges),
                    reduced=over(kernel.reduced),
-                   loops=tuple(map(changed, kernel.loops)))
+                   loops=tuple(loop.over(values, over(loop.ranges),
+                                         over(loop.reduced))
+                               for loop in kernel.loops))
 
 
 def _split(kernel: Kernel) -> Kernel:

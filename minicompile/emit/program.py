@@ -23,7 +23,8 @@ from ..core.cache import store
 from ..core.errors import BackendError
 from ..core.graph import SHORT
 from ..core.index import Index, index
-from ..core.loops import Buffer, Extern, Kernel, Schedule, Step, View
+from ..core.loops import Buffer, Kernel
+from ..core.schedule import Extern, Schedule, Step, View
 from ..core.options import Options
 from .cpp_program import CppPrinter
 from .printer import Printer, failure
@@ -277,10 +278,7 @@ class Text:
     @cached_property
     def buffers(self) -> dict[str, Buffer]:
         """Every buffer by name, constants too."""
-        found = [b for b in self.schedule.inputs if b]
-        for step in self.schedule.steps:
-            found += made_by(step)
-        return {b.name: b for b in found} | {
+        return self.schedule.buffers | {
             name: constant_buffer(name, value)
             for name, value in self.schedule.constants.items()}
 
@@ -324,13 +322,6 @@ def fill(text: str, width: int, indent: str = "") -> list[str]:
     return textwrap.wrap(text, width, initial_indent=indent,
                          subsequent_indent=indent, break_long_words=False,
                          break_on_hyphens=False)
-
-
-def made_by(step: Step) -> list[Buffer]:
-    """The buffers that a step fills."""
-    if isinstance(step, Kernel):
-        return list(step.written.values())
-    return [buffer for buffer in step.outputs if buffer]
 
 
 def device_of(kernel: Kernel) -> torch.device:

@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from ..core.index import Index, index
-from ..core.loops import (
-    Const,
-    Expression,
-    Kernel,
-    Load,
-    Op,
-    Position,
-    parts,
-    walk,
-)
+from ..core.loops import Expression, Kernel, described, parts, walk
 
 
 def merge(kernels: tuple[Kernel, ...]) -> dict[str, Kernel]:
@@ -44,19 +35,6 @@ def _nodes(value: Expression, numbers: dict[str | Index, int]) -> tuple:
     for node in walk(value):
         made[id(node)] = len(nodes)
         operands = tuple(made[id(part)] for part in parts(node))
-        nodes.append((_described(node, numbers), operands))
+        what = (numbers.get(part, part) for part in described(node))
+        nodes.append((*what, operands))
     return tuple(nodes)
-
-
-def _described(node: Expression, numbers: dict[str | Index, int]) -> object:
-    """What a node is, but for its operands."""
-    match node:
-        case Load(buffer, index, dtype, mask, other):
-            return (numbers[buffer], index, dtype, mask is None,
-                    repr(other))
-        case Op(name, _, dtype):
-            return name, dtype
-        case Const(value, dtype):
-            return repr(value), dtype
-        case Position(at, dtype):
-            return numbers.get(at, at), dtype

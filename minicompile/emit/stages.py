@@ -24,6 +24,7 @@ from ..core.loops import (
     Load,
     Loop,
     Op,
+    described,
     parts,
     walk,
 )
@@ -127,9 +128,9 @@ class Numbering:
     def local(self, node: Expression | Fold, operands: tuple[Local, ...],
               stage: int = 0) -> Local:
         """The one local that computes this from these operands."""
-        key = (_described(node), operands)
+        fold = isinstance(node, Fold)
+        key = node if fold else described(node), operands
         if key not in self.locals:
-            fold = isinstance(node, Fold)
             self.locals[key] = Local(
                 len(self.locals), node, operands,
                 not fold and (any(o.element for o in operands)
@@ -141,18 +142,6 @@ class Numbering:
         """Whether the index depends on the element of a row."""
         return index is not None and not set(
             self.kernel.reduced).isdisjoint(atoms_of(index))
-
-
-def _described(node: Expression | Fold) -> object:
-    """What two nodes of equal operands share if they are equal."""
-    match node:
-        case Op(name, _, dtype):
-            return name, dtype
-        case Load(buffer, index, _, mask, other):
-            return buffer, index, mask is None, repr(other)
-        case Const(value, dtype):
-            return repr(value), dtype
-    return node
 
 
 @dataclass(frozen=True)

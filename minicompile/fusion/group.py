@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 
 from ..core.index import Index, Variable, product
-from ..core.loops import Extern, Loop
+from ..core.loops import Loop
+from ..core.schedule import Extern, made_by, reads_of
 from .space import Space, seen_from, space_of, unite
-from .uses import made_by, reads_of
 from .values import elements, touched
 
 #: A kernel with more buffers than this is slow to launch and to compile.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
-from ..core.loops import Const, Expression, Kernel, Load, Loop, Op, rewrite
+from ..core.loops import (Expression, Kernel, Load, Loop, described, parts,
+                          rewrite)
 from .group import Group
 from .space import over
 
@@ -59,8 +61,7 @@ def substituted(loop: Loop, values: dict[str, Expression]) -> Loop:
         return loop
     value = rewrite(loop.value, lambda part: values.get(
         part.buffer, part) if isinstance(part, Load) else part)
-    return Loop(loop.buffer, loop.index, loop.ranges, value, loop.reduced,
-                loop.reduction, loop.where, loop.origin)
+    return replace(loop, value=value)
 
 
 def shared(loops: Iterable[Loop]) -> tuple[Loop, ...]:
@@ -68,17 +69,9 @@ def shared(loops: Iterable[Loop]) -> tuple[Loop, ...]:
     known: dict[object, Expression] = {}
 
     def same(part: Expression) -> Expression:
-        match part:
-            case Op(name, operands, dtype):
-                key = name, tuple(map(id, operands)), dtype
-            case Const(value, dtype):
-                key = repr(value), dtype
-            case _:
-                key = part
+        key = described(part), tuple(map(id, parts(part)))
         return known.setdefault(key, part)
-    return tuple(Loop(loop.buffer, loop.index, loop.ranges,
-                      rewrite(loop.value, same), loop.reduced,
-                      loop.reduction, loop.where, loop.origin)
+    return tuple(replace(loop, value=rewrite(loop.value, same))
                  for loop in loops)
 
 

@@ -21,25 +21,16 @@ from ..core.errors import BackendError
 from ..core.graph import is_number, placeholders, results
 from ..core.graph import value as fake_of
 from ..core.index import Index, coefficient, index, row_major, substitute
-from ..core.loops import (
-    OPS,
-    Buffer,
-    Const,
-    Expression,
-    Extern,
-    Load,
-    Loop,
-    Op,
-    View,
-    walk,
-)
+from ..core.loops import (OPS, Buffer, Const, Expression, Load, Loop, Op,
+                          walk)
+from ..core.schedule import Extern, View, made_by, reads_of
 from ..core.where import where_of
 from .cut import cut, parts_of
 from .nests import pointwise_loop, reduction_loop
 from .rules import DTYPES, rule_of, tensors_of
 from .site import Site
 from .sizes import expression_of, number_of, sizes_of
-from .uses import Uses, made_by, reads_of
+from .uses import Uses
 from .values import DEAR, Value, axes, elements, load, moved_to, touched
 from .views import reshaped
 
@@ -304,10 +295,10 @@ class Lowering:
             for place, part in enumerate(many))
         if not (any(buffers) or fake is None):
             raise BackendError(f"{node.target} gives no tensor ({node})")
-        self.steps.append(Extern(node.target, args, kwargs, buffers,
-                                 where_of(node)))
-        if schema is not None and any(r.alias_info for r in schema.returns):
-            self.shared |= {b.name for b in buffers if b}
+        call = Extern(node.target, args, kwargs, buffers, where_of(node))
+        self.steps.append(call)
+        if call.aliases:
+            self.shared |= {buffer.name for buffer in made_by(call)}
         values = tuple(b and load(b) for b in buffers)
         return values[0] if many is not fake else values
 

@@ -7,29 +7,12 @@ as one, so that work on a contiguous tensor is a single loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from ..core.index import (
-    Index,
-    Variable,
-    coefficient,
-    flatten,
-    guess,
-    index,
-    substitute,
-)
-from ..core.loops import (
-    Buffer,
-    Expression,
-    Load,
-    Loop,
-    Position,
-    rewrite,
-    walk,
-)
+from ..core.index import (Index, Variable, coefficient, flatten, guess,
+                          index, substitute)
+from ..core.loops import Buffer, Expression, Loop
 from .values import Value, axes, points
-
-Change = Mapping[Variable, Index]
 
 
 def pointwise_loop(buffer: Buffer, value: Value, **notes) -> Loop:
@@ -68,37 +51,10 @@ def nest(buffer: Buffer, place: Index, value: Expression,
          ranges: tuple[Variable, ...], reduced: tuple[Variable, ...] = (),
          kind: str | None = None, **notes) -> Loop:
     """A Loop with merged, renamed variables."""
-    used = [place, *indices(value)]
-    rows, change = merge(ranges, used, "i")
-    row, inner = merge(reduced, used, "r")
-    change |= inner
-    return Loop(buffer, substitute(place, change), rows,
-                replace_indices(value, change), row, kind, **notes)
-
-
-def indices(value: Expression) -> set[Index]:
-    """Every index that occurs in an expression."""
-    return {part.index for part in walk(value)
-            if isinstance(part, (Load, Position))}
-
-
-def replace_indices(value: Expression, change: Change) -> Expression:
-    """The expression with its loop variables replaced."""
-    known: dict[Index, Index] = {}
-
-    def new(where: Index) -> Index:
-        if where not in known:
-            known[where] = substitute(where, change)
-        return known[where]
-
-    def at(part: Expression) -> Expression:
-        match part:
-            case Load(buffer, where, dtype, mask, other):
-                return Load(buffer, new(where), dtype, mask, other)
-            case Position(where, dtype):
-                return Position(new(where), dtype)
-        return part
-    return rewrite(value, at)
+    loop = Loop(buffer, place, ranges, value, reduced, kind, **notes)
+    rows, change = merge(ranges, loop.indices, "i")
+    row, inner = merge(reduced, loop.indices, "r")
+    return loop.over(change | inner, rows, row)
 
 
 def merge(variables: tuple[Variable, ...], used: Iterable[Index],

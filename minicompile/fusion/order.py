@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
 
 from ..core.loops import Buffer
+from ..core.schedule import made_by, reads_of
 from .group import Group
-from .uses import made_by, reads_of
 from .values import elements
 
 

@@ -14,20 +14,13 @@ from torch.utils._pytree import tree_leaves
 
 from ..core.errors import BackendError
 from ..core.index import Index, Symbol, index, symbols_of
-from ..core.loops import (
-    Buffer,
-    Extern,
-    Given,
-    Kernel,
-    Schedule,
-    Step,
-    View,
-)
+from ..core.loops import Buffer, Kernel
+from ..core.schedule import (Extern, Given, Schedule, Step, View, made_by,
+                             reads_of)
 from .group import Group, Grouping
 from .kernels import kernel_of
 from .lower import Lowered, lower
 from .order import Order
-from .uses import made_by, reads_of
 
 
 def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
@@ -58,13 +51,12 @@ def symbols_used(steps: tuple[Step, ...], outputs: tuple) -> set[Symbol]:
     """The symbols that kernels, calls, buffers or results ask for."""
     found: set[Symbol] = set()
     for step in steps:
-        for buffer in written_by(step):
+        for buffer in made_by(step):
             found |= symbols_of(*buffer.shape, *buffer.stride)
         if isinstance(step, Kernel):
             found.update(step.symbols)
     calls = [(s.args, s.kwargs) for s in steps if isinstance(s, Extern)]
-    for leaf in tree_leaves((calls, outputs), is_leaf=lambda leaf:
-                            isinstance(leaf, View)):
+    for leaf in tree_leaves((calls, outputs)):
         if isinstance(leaf, View):
             found |= symbols_of(*leaf.shape, *leaf.stride, leaf.offset)
         elif isinstance(leaf, Index):
@@ -131,8 +123,8 @@ def last_uses(steps: tuple[Step, ...],
     under: dict[str, set[str]] = {}
     for number, step in enumerate(steps):
         read = reads_of(step)
-        made = [buffer.name for buffer in written_by(step)]
-        if isinstance(step, Extern) and is_shared(step):
+        made = [buffer.name for buffer in made_by(step)]
+        if isinstance(step, Extern) and step.aliases:
             for name in made:
                 under[name] = set(read).union(
                     *(under.get(source, ()) for source in read))
@@ -144,16 +136,3 @@ def last_uses(steps: tuple[Step, ...],
         if name not in kept:
             freed[number].append(name)
     return tuple(map(tuple, freed))
-
-
-def written_by(step: Step) -> list[Buffer]:
-    """The buffers that exist after a step and did not before."""
-    return list(step.written.values()) if isinstance(
-        step, Kernel) else made_by(step)
-
-
-def is_shared(step: Extern) -> bool:
-    """Whether the call's results lie in the memory of its arguments."""
-    schema = getattr(step.target, "_schema", None)
-    return schema is not None and any(
-        result.alias_info for result in schema.returns)

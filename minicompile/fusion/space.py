@@ -21,7 +21,6 @@ from ..core.index import (
     substitute,
 )
 from ..core.loops import Loop
-from .nests import replace_indices
 from .values import axes
 
 Sizes = tuple[Index, ...]
@@ -81,17 +80,13 @@ def unite(a: Space, b: Space) -> Space | None:
 
     Loops over rows alone can join a space whose rows have elements.
     """
-    if not a.row and not b.row:
-        rows = refine(a.rows, b.rows)
-        return None if rows is None else Space(rows)
-    if a.row and b.row:
-        rows, row = refine(a.rows, b.rows), refine(a.row, b.row)
-        return None if rows is None or row is None else Space(rows, row)
-    if b.row:
+    if b.row and not a.row:
         a, b = b, a
-    if product(b.rows) == product(a.rows):
-        rows = refine(a.rows, b.rows)
-        return None if rows is None else Space(rows, a.row)
+    if product(a.rows) == product(b.rows):
+        rows, row = refine(a.rows, b.rows), refine(a.row, b.row or a.row)
+        return None if None in (rows, row) else Space(rows, row)
+    if b.row:
+        return None
     both = refine(a.all, b.rows)
     if both is None:
         return None
@@ -136,11 +131,8 @@ def over(loop: Loop, space: Space) -> Loop:
     own = space_of(loop)
     if own == space:
         return loop
-    rows = product(own.rows) == product(space.rows)
-    ranges = space.ranges if own.row or rows else (
-        space.ranges + space.reduced)
-    values = change(own, space)
-    return Loop(loop.buffer, substitute(loop.index, values), ranges,
-                replace_indices(loop.value, values),
-                space.reduced if own.row else (), loop.reduction,
-                loop.where, loop.origin)
+    rows = own.row or product(own.rows) == product(space.rows)
+    return loop.over(
+        change(own, space),
+        space.ranges if rows else space.ranges + space.reduced,
+        space.reduced if own.row else ())

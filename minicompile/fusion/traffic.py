@@ -7,11 +7,9 @@ writes its results. PyTorch counts so in its test_perf.py.
 
 from __future__ import annotations
 
-from torch.utils._pytree import tree_leaves
-
 from ..core.index import Index
-from ..core.loops import Buffer, Extern, Kernel, Schedule, View
-from .schedule import written_by
+from ..core.loops import Buffer, Kernel
+from ..core.schedule import Extern, Schedule, View, made_by, views_in
 from .values import elements, touched
 
 
@@ -19,10 +17,8 @@ def moved(schedule: Schedule) -> int:
     """Elements read and written by all steps together."""
     sizes = {name: tensor.numel()
              for name, tensor in schedule.constants.items()}
-    buffers = [buffer for buffer in schedule.inputs if buffer]
-    for step in schedule.steps:
-        buffers += written_by(step)
-    sizes |= {buffer.name: memory(buffer) for buffer in buffers}
+    sizes |= {name: memory(buffer)
+              for name, buffer in schedule.buffers.items()}
     return sum(kernel_traffic(step, sizes) if isinstance(step, Kernel)
                else call_traffic(step) for step in schedule.steps)
 
@@ -44,12 +40,9 @@ def kernel_traffic(kernel: Kernel,
     read = {name: sum(map(touched, places[name])) for name in kernel.read}
     most = sizes or {}
     return (sum(min(n, most.get(name, n)) for name, n in read.items())
-            + sum(map(memory, written_by(kernel))))
+            + sum(map(memory, made_by(kernel))))
 
 
 def call_traffic(call: Extern) -> int:
     """Elements of an operator's arguments and results."""
-    leaves = tree_leaves((call.args, call.kwargs),
-                         is_leaf=lambda leaf: isinstance(leaf, View))
-    views = [leaf for leaf in leaves if isinstance(leaf, View)]
-    return sum(map(memory, [*views, *written_by(call)]))
+    return sum(map(memory, [*views_in(call), *made_by(call)]))

@@ -6,11 +6,9 @@ import operator
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
 
 from ..core.graph import is_number
 from ..core.graph import value as fake_of
-from ..core.loops import Buffer, Extern, Kernel, Loop, View
 from .rules import has_loops, is_view, rule_of, tensors_of
 from .sizes import sizes_of
 from .values import elements
@@ -78,26 +76,6 @@ def count(node: fx.Node) -> int:
     """How many elements a node's result has, the first if several."""
     tensors = tensors_of(fake_of(node))
     return elements(sizes_of(tensors[0].shape)) if tensors else 0
-
-
-def reads_of(step: object) -> dict[str, None]:
-    """The buffers that a loop, a call or a tuple of results reads."""
-    match step:
-        case Loop():
-            return dict.fromkeys(load.buffer for load in step.loads)
-        case Kernel():
-            return dict.fromkeys(step.read)
-        case Extern():
-            step = step.args, step.kwargs
-    leaves = tree_leaves(step, is_leaf=lambda leaf: isinstance(leaf, View))
-    return dict.fromkeys(leaf.buffer for leaf in leaves
-                         if isinstance(leaf, View))
-
-
-def made_by(step: Loop | Extern) -> list[Buffer]:
-    """The buffers a step fills."""
-    made = [step.buffer] if isinstance(step, Loop) else step.outputs
-    return [buffer for buffer in made if buffer is not None]
 
 
 def lasting(node: fx.Node) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import torch
-from torch.utils._pytree import tree_leaves
 
-from ..core.loops import Buffer, Extern, Schedule, View
+from ..core.schedule import Extern, Schedule, views_in
 from .cuda import Cuda, Run
 from .region import Region
 
@@ -23,7 +22,7 @@ def record(runs: Mapping[str, Run], schedules: Mapping[str, Schedule],
     if sum(len(schedule.steps) for schedule in schedules.values()) < WORTH:
         reasons.append(f"fewer than {WORTH} launches")
     devices = [buffer.device for schedule in schedules.values()
-               for buffer in _buffers(schedule)]
+               for buffer in schedule.buffers.values()]
     index = devices[0].index if devices else 0
     return Region(runs["forward"], runs.get("backward"), Cuda(index or 0),
                   visible=visible, static=static,
@@ -32,7 +31,7 @@ def record(runs: Mapping[str, Run], schedules: Mapping[str, Schedule],
 
 def refusal(schedule: Schedule) -> str | None:
     """Why this schedule cannot be recorded, or None."""
-    devices = {buffer.device for buffer in _buffers(schedule)}
+    devices = {buffer.device for buffer in schedule.buffers.values()}
     if any(device.type != "cuda" for device in devices):
         return "not all tensors are on a CUDA device"
     if len(devices) > 1:
@@ -45,15 +44,6 @@ def refusal(schedule: Schedule) -> str | None:
 def _waits(step: Extern) -> bool:
     """Whether the operator needs a value from the device to go on."""
     tags = getattr(step.target, "tags", ())
-    masks = [leaf for leaf in tree_leaves((step.args, step.kwargs))
-             if isinstance(leaf, View) and leaf.dtype == torch.bool]
     return torch.Tag.data_dependent_output in tags or (
-        "index" in str(step.target) and bool(masks))
-
-
-def _buffers(schedule: Schedule) -> Iterable[Buffer]:
-    """Every buffer that a step reads from outside, or makes."""
-    yield from filter(None, schedule.inputs)
-    for step in schedule.steps:
-        yield from (filter(None, step.outputs) if isinstance(step, Extern)
-                    else step.written.values())
+        "index" in str(step.target)
+        and torch.bool in [view.dtype for view in views_in(step)])

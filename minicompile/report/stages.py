@@ -17,7 +17,8 @@ from torch import fx
 
 from .. import fusion
 from ..core.graph import nbytes, placeholders, render, value
-from ..core.loops import Extern, Kernel, Schedule
+from ..core.loops import Kernel
+from ..core.schedule import Extern, Schedule
 from ..core.options import Options
 from ..driver import Entry
 from ..fusion.lower import lower

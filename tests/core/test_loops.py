@@ -6,9 +6,9 @@ import torch
 from minicompile.core.evaluate import (NAMESPACE, evaluate_kernel,
                                        evaluate_schedule)
 from minicompile.core.index import Variable, index, row_major
-from minicompile.core.loops import (OPS, REDUCTIONS, Buffer, Const, Extern,
-                                    Kernel, Load, Loop, Op, Position,
-                                    Schedule, View, rewrite, walk)
+from minicompile.core.loops import (OPS, REDUCTIONS, Buffer, Const, Kernel,
+                                    Load, Loop, Op, Position, rewrite, walk)
+from minicompile.core.schedule import Extern, Schedule, View
 
 F32, CPU = torch.float32, torch.device("cpu")
 ROWS, LENGTH = 5, 7

@@ -16,16 +16,8 @@ from chapters._book.running import block, inputs
 from minicompile import emit, split
 from minicompile.core.errors import BackendError, CompilerMissing
 from minicompile.core.index import index
-from minicompile.core.loops import (
-    Buffer,
-    Extern,
-    Kernel,
-    Load,
-    Loop,
-    Op,
-    Schedule,
-    View,
-)
+from minicompile.core.loops import Buffer, Kernel, Load, Loop, Op
+from minicompile.core.schedule import Extern, Schedule, View
 from minicompile.core.options import Options
 from minicompile.core.where import Where
 from minicompile.emit import build, cpp_ops

@@ -10,7 +10,8 @@ from torch.utils._pytree import tree_map_only
 from minicompile import budget, split
 from minicompile.core.evaluate import evaluate_schedule
 from minicompile.core.graph import results, value
-from minicompile.core.loops import Extern, Kernel, View
+from minicompile.core.loops import Kernel
+from minicompile.core.schedule import Extern, View
 from minicompile.fusion import fuse
 
 

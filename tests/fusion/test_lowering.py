@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from minicompile.core.errors import BackendError
 from minicompile.core.evaluate import evaluate_schedule
-from minicompile.core.loops import Extern
+from minicompile.core.schedule import Extern
 from minicompile.fusion import fuse
 from minicompile.fusion.rules import RULES
 from tests.fusion.graphs import assert_right, aten

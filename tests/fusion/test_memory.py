@@ -6,7 +6,7 @@ from torch import fx
 from torch.nn import functional as F
 
 from minicompile.core.evaluate import evaluate_schedule
-from minicompile.core.loops import Extern, View
+from minicompile.core.schedule import Extern, View
 from minicompile.fusion import fuse
 from tests.fusion.graphs import (
     assert_right,

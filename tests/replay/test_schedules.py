@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from minicompile.core.index import index
-from minicompile.core.loops import Buffer, Extern, Schedule, View
+from minicompile.core.loops import Buffer
+from minicompile.core.schedule import Extern, Schedule, View
 from minicompile.replay.schedules import WORTH, record, refusal
 
 aten = torch.ops.aten

@@ -1,0 +1,177 @@
+"""A whole graph as steps: kernels and calls of ATen operators, in order.
+
+A Schedule says what runs, on which memory, when memory is free again and
+where sizes are found. It is frozen, and prints as Python. Inductor's
+counterpart is torch/_inductor/ir.py:ExternKernel, and what
+torch/_inductor/scheduler.py holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from .index import Index, Symbol
+from .loops import Buffer, Kernel, Loop
+from .where import Where
+
+
+@dataclass(frozen=True)
+class View:
+    """A buffer's memory seen with another shape, stride and offset."""
+
+    buffer: str
+    shape: tuple[Index, ...]
+    stride: tuple[Index, ...]
+    offset: Index
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        return (f"as_strided({self.buffer}, {_tuple(self.shape)}, "
+                f"{_tuple(self.stride)}, {self.offset})")
+
+
+@dataclass(frozen=True)
+class Extern:
+    """A call of an ATen operator on whole tensors.
+
+    `args` and `kwargs` hold Views where tensors stand; `outputs` are the
+    buffers of its results, None for one that is no tensor or unread.
+    """
+
+    target: Callable
+    args: tuple
+    kwargs: dict
+    outputs: tuple[Buffer | None, ...]
+    where: Where | None = None
+
+    @property
+    def aliases(self) -> bool:
+        """Whether its results lie in the memory of its arguments."""
+        schema = getattr(self.target, "_schema", None)
+        return schema is not None and any(
+            result.alias_info for result in schema.returns)
+
+    def __str__(self) -> str:
+        names = ", ".join(b.name if b else "_" for b in self.outputs)
+        arguments = [_show(a) for a in self.args] + [
+            f"{key}={_show(a)}" for key, a in self.kwargs.items()]
+        return f"{names} = {self.target}({', '.join(arguments)})"
+
+
+Step = Kernel | Extern
+
+
+@dataclass(frozen=True)
+class Given:
+    """Where a symbol's value is found: in an input that is a number, or
+    as what `input.size(axis)` or `input.stride(axis)` returns."""
+
+    input: int
+    of: str = ""  # "size" or "stride" of a tensor
+    axis: int = 0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A graph as steps in order: what emit turns into a program.
+
+    `inputs` are the graph's arguments (None: an argument no step reads,
+    or one that is no tensor); `outputs` are Views, constants or None;
+    `last_use[i]` names the buffers whose memory is free after step i.
+    `sizes` says where each symbol is found; None: by its formula.
+    """
+
+    inputs: tuple[Buffer | None, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[object, ...]
+    last_use: tuple[tuple[str, ...], ...]
+    constants: dict[str, torch.Tensor]
+    sizes: dict[Symbol, Given | None] = field(default_factory=dict)
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The steps that are our own kernels."""
+        return tuple(s for s in self.steps if isinstance(s, Kernel))
+
+    @property
+    def externs(self) -> tuple[Extern, ...]:
+        """The steps that run as ATen operators."""
+        return tuple(s for s in self.steps if isinstance(s, Extern))
+
+    @property
+    def buffers(self) -> dict[str, Buffer]:
+        """The buffers of inputs and steps, by name."""
+        made = [b for step in self.steps for b in made_by(step)]
+        return {b.name: b for b in (*self.inputs, *made) if b}
+
+    def unpacked(self, name: Callable[[str], str]
+                 ) -> tuple[list[str], list[str]]:
+        """The inputs' names, and the lines that find the other sizes;
+        `name` says what a buffer is called."""
+        names = [name(b.name) if b else "_" for b in self.inputs]
+        lines = []
+        for symbol, given in self.sizes.items():
+            if given is None:
+                lines.append(f"{symbol} = {symbol.formula}")
+            elif given.of:
+                lines.append(f"{symbol} = {names[given.input]}."
+                             f"{given.of}({given.axis})")
+            else:
+                names[given.input] = str(symbol)
+        return names, lines
+
+    def __str__(self) -> str:
+        names, sizes = self.unpacked(lambda name: name)
+        lines = [str(k) + "\n" for k in self.kernels]
+        lines.append(f"def run({', '.join(names)}):")
+        lines += [f"    {line}" for line in sizes]
+        for step in self.steps:
+            call = step.call if isinstance(step, Kernel) else step
+            lines.append(f"    {call}")
+        returned = ", ".join(_show(output) for output in self.outputs)
+        return "\n".join([*lines, f"    return ({returned},)"])
+
+
+def made_by(step: Loop | Step) -> list[Buffer]:
+    """The buffers that a step fills, for others to read."""
+    match step:
+        case Loop():
+            return [step.buffer]
+        case Kernel():
+            return list(step.written.values())
+    return [buffer for buffer in step.outputs if buffer is not None]
+
+
+def reads_of(step: object) -> dict[str, None]:
+    """The buffers that a step, or a tuple of results, reads."""
+    match step:
+        case Loop():
+            return dict.fromkeys(load.buffer for load in step.loads)
+        case Kernel():
+            return dict.fromkeys(step.read)
+    return dict.fromkeys(view.buffer for view in views_in(step))
+
+
+def views_in(step: object) -> list[View]:
+    """The Views among the arguments of a call, or in a tuple."""
+    if isinstance(step, Extern):
+        step = step.args, step.kwargs
+    return [leaf for leaf in tree_leaves(step) if isinstance(leaf, View)]
+
+
+def _tuple(sizes: tuple[Index, ...]) -> str:
+    """`(2, 3)`, with the comma that a tuple of one needs."""
+    text = ", ".join(map(str, sizes))
+    return f"({text},)" if len(sizes) == 1 else f"({text})"
+
+
+def _show(argument: object) -> str:
+    """An extern's argument as Python."""
+    if isinstance(argument, (tuple, list)):
+        return f"[{', '.join(map(_show, argument))}]"
+    plain = isinstance(argument, (View, Index))
+    return str(argument) if plain else repr(argument)
