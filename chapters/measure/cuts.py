@@ -3,8 +3,8 @@
 Each model is a few layers, recorded on fake tensors, with one joint graph
 for both. Bytes are what the backward is given that are no inputs, each memory
 counted once; arithmetic is that of matmuls, convolutions and attention
-computed once more, and elements are those of all other ops. "told" is our
-cut where fusion says what the forward writes, not a guess.
+computed once more, elements are those of all other ops, and seconds those
+that keeping and recomputing take by our prices, on one machine's GPU.
 Writes chapters/results/cuts.json. Run: python -m chapters.measure.cuts
 """
 
@@ -20,12 +20,11 @@ from torch import nn
 
 from chapters.measure.split import MIB
 from chapters.measure.timing import save
-from minicompile import fusion, split
+from minicompile import split
 from minicompile.core import cost
 from minicompile.core.graph import nbytes, placeholders, tensors_of, value
-from minicompile.core.schedule import made_by
+from minicompile.split import saving
 from minicompile.split.joint import root
-from minicompile.split.partition import halves
 
 
 class Bottleneck(nn.Module):
@@ -123,24 +122,19 @@ def cases():
     yield "ResNet-50", lambda: resnet(image).logsumexp(1).mean()
 
 
-def stored(joint: split.Joint) -> set:
-    """What fusion writes to memory in a forward that saves nothing."""
-    forward, _ = halves(joint, [], list(joint.outputs))
-    names = {buffer.name for step in fusion.fuse(forward).steps
-             for buffer in made_by(step)}
-    return {node for node in joint.early if node.name in names}
-
-
 def kept(joint: split.Joint, backward) -> dict:
     """What a backward is given and computes once more."""
     named = {node.name: node for node in joint.early}
     held = {root(named[node.name]) for node
             in placeholders(backward.graph) if node.name in named}
+    prices = saving.price_all(joint)
     again = [named[node.name] for node in backward.graph.nodes
              if node.op == "call_function" and node.name in named]
     return {
         "saved_mib": sum(nbytes(value(node)) for node in held
                          if node.op != "placeholder") / MIB,
+        "microseconds": saving.plan(
+            joint, held & prices.keys(), prices).seconds * 1e6,
         "again_gflop": sum(map(cost.flops, again)) / 1e9,
         "again_melements": sum(
             prod(tensor.shape) for node in again if not cost.is_free(node)
@@ -149,19 +143,18 @@ def kept(joint: split.Joint, backward) -> dict:
 
 
 def main(*names: str) -> None:
-    """Measure and save."""
+    """Measure and save; prices are those of the GPU, shapes are real."""
     rows = []
+    cost.MACHINES["cpu"] = cost.MACHINES["cuda"]
     for name, call in cases():
         if names and name not in names:
             continue
         joint = split.record(*captured(call))
-        pair, told = (split.partition(joint, split.cut(
-            joint, written=written).saved) for written in (None, stored))
+        pair = split.partition(joint, split.cut(joint).saved)
         _, theirs = min_cut_rematerialization_partition(
             joint.graph, None, num_fwd_outputs=joint.forward_outputs,
             static_lifetime_input_indices=list(joint.gradients))
         rows.append({"model": name, "ours": kept(joint, pair.backward),
-                     "told": kept(joint, told.backward),
                      "torch": kept(joint, theirs)})
         print(rows[-1], flush=True)
     if not names:

@@ -9,7 +9,8 @@ forbids what it thinks dear, in torch/_functorch/partitioners.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from torch import fx
@@ -17,7 +18,7 @@ from torch import fx
 from ..core import cost
 from ..core.graph import is_number, nbytes, value
 from .flow import NEVER, Price, cheapest
-from .joint import Joint
+from .joint import Joint, root
 from .partition import ancestors, backward_nodes
 from .simplify import must_stay
 
@@ -41,19 +42,17 @@ class Plan:
 
 
 def cut(joint: Joint, *, byte_price: float = 0.0,
-        dear: float = NEVER,
-        written: Callable[[Joint], set] | None = None) -> Plan:
+        dear: float = NEVER) -> Plan:
     """The plan that makes a training step fastest.
 
     `byte_price`: seconds that one saved byte is worth to the caller.
     `dear`: what recomputing a matrix product, or an op that no table
     knows, counts in its own time; by default it is never done.
-    `written`: the values that fusion writes to memory in any case.
     """
     needed = {source for node in joint.late
               for source in node.all_input_nodes}
     needed |= set(filter(None, joint.grads))
-    prices = price_all(joint, (written or written_anyway)(joint))
+    prices = price_all(joint)
     inside = checkpointed(joint)
     saved = cheapest(prices, lambda node: node.users, needed, {
         node: Price(0.0, NEVER) if node in inside else
@@ -90,25 +89,18 @@ def checkpointed(joint: Joint) -> set[fx.Node]:
 def plan(joint: Joint, saved: set[fx.Node],
          prices: dict[fx.Node, Price]) -> Plan:
     """What saving exactly these costs."""
+    def seconds(kept: set[fx.Node]) -> float:
+        return sum(prices[node].save if node in kept
+                   or node.op == "placeholder" else prices[node].recompute
+                   for node in backward_nodes(joint, kept)
+                   if node in prices)
+
     named = {node.name: node for node in prices if node in saved}
-    again = {node for node in backward_nodes(joint, saved)
-             if node in prices and node not in saved}
-
-    def dropping(name: str) -> float:
-        more = [node for node in ancestors(
-                    [named[name]], (saved | again) - {named[name]})
-                if node not in again and (
-                    node is named[name] or node not in saved)]
-        return paid(more) - prices[named[name]].save
-
-    def paid(recomputed) -> float:
-        return sum(prices[node].save if node.op == "placeholder"
-                   else prices[node].recompute for node in recomputed)
-
     sizes = {name: size(joint, node) for name, node in named.items()}
-    return Plan(frozenset(named), paid(again) + sum(
-        prices[node].save for node in saved),
-        {name: bytes for name, bytes in sizes.items() if bytes}, dropping)
+    total = seconds(saved)
+    return Plan(frozenset(named), total,
+                {name: bytes for name, bytes in sizes.items() if bytes},
+                lambda name: seconds(saved - {named[name]}) - total)
 
 
 def size(joint: Joint, node: fx.Node) -> int:
@@ -118,67 +110,94 @@ def size(joint: Joint, node: fx.Node) -> int:
     return nbytes(value(node))
 
 
-def written_anyway(joint: Joint) -> set[fx.Node]:
+def price_all(joint: Joint) -> dict[fx.Node, Price]:
+    """The price of each forward value; numbers cost nothing."""
+    written = in_memory(joint)
+    reads = readings([*joint.early, *joint.late], joint.late, written)
+    return {node: Price(recomputing(node, reads), saving(
+                joint, node, node in written, reads[node]))
+            for node in joint.early if not is_number(node)}
+
+
+def in_memory(joint: Joint) -> set[fx.Node]:
     """The values that the forward writes to memory, saved or not.
 
     A value stays in a loop's registers if every reader can be in that
     loop. It cannot be when it is no loop, or waits for another kernel:
     then it has more kernels before it than the value itself.
     """
-    depth: dict[fx.Node, int] = {}
-    for node in joint.early:
-        depth[node] = cost.is_kernel_of_its_own(node) + max(
-            (depth[source] for source in node.all_input_nodes), default=0)
+    depth, reads = depths(joint.early), readings(joint.early, joint.early)
     returned = set(joint.outputs)
-    return {node for node in joint.early if node in returned
-            or cost.is_kernel_of_its_own(node)
-            or any(depth.get(user, 0) > depth[node] for user in node.users)}
+    return {node for node in joint.early
+            if node in returned or cost.is_kernel_of_its_own(node)
+            or any(kernel or at > depth[node]
+                   for at, kernel in reads[node])}
 
 
-def price_all(joint: Joint, written: set) -> dict[fx.Node, Price]:
-    """The price of each forward value; numbers cost nothing."""
-    stored = read_by(joint.late, cost.is_kernel_of_its_own)
-    looped = read_by(joint.late, cost.is_loop)
-    prices = {}
-    for node in joint.early:
+def depths(half: list[fx.Node]) -> dict[fx.Node, int]:
+    """How many kernels that no loop expresses come before each node."""
+    depth: dict[fx.Node, int] = {}
+    for node in half:
+        depth[node] = cost.is_kernel_of_its_own(node) + max(
+            (depth.get(source, 0) for source in node.all_input_nodes),
+            default=0)
+    return depth
+
+
+def readings(nodes: list[fx.Node], half: list[fx.Node],
+             written: Container[fx.Node] = ()) -> dict[fx.Node, set]:
+    """When the nodes of `half` read each value: at which depth, and
+    whether it has to lie in memory for it.
+
+    Who reads a view reads its base, and who reads a loop of the other
+    half that is not `written` computes it, and reads its arguments.
+    """
+    depth = depths(half)
+    found: dict[fx.Node, set] = defaultdict(set)
+    for node in reversed(nodes):
         if is_number(node):
             continue
-        write = 0 if node in written else 1
-        read = 0 if node in stored and node not in looped else 1
-        prices[node] = Price(recomputing(node, node in stored),
-                             saving(joint, node, write + read))
-    return prices
+        if cost.is_free(node):
+            times = found[node]
+        elif node in depth:
+            kernel = cost.is_kernel_of_its_own(node)
+            times = {(depth[node] - kernel, kernel)}
+        elif cost.is_pointwise(node.target) and node not in written:
+            times = on_the_way(found[node])
+        else:
+            continue
+        for source in node.all_input_nodes:
+            part = cost.is_free(node) and nbytes(value(node)) < nbytes(
+                value(source))
+            found[source] |= on_the_way(times) if part else times
+    return found
 
 
-def read_by(late: list[fx.Node], kind: Callable) -> set[fx.Node]:
-    """The forward values, views followed back, that such nodes read."""
-    return {base for node in late if kind(node)
-            for source in node.all_input_nodes
-            for base in with_bases(source)}
+def on_the_way(times: set) -> set:
+    """The same times, as read by a loop."""
+    return {(at, False) for at, _ in times}
 
 
-def with_bases(node: fx.Node) -> list[fx.Node]:
-    """The node, and what it is a view of."""
-    chain = [node]
-    while cost.is_free(chain[-1]) and chain[-1].all_input_nodes:
-        chain.append(chain[-1].all_input_nodes[0])
-    return chain
-
-
-def recomputing(node: fx.Node, stored: bool) -> float:
+def recomputing(node: fx.Node, reads: dict[fx.Node, set]) -> float:
     """Seconds to compute the value once more in the backward.
 
-    `stored`: some op there reads it from memory.
+    An argument that the backward reads at another time only is read once
+    more for it.
     """
     if node.op == "placeholder" or must_stay(node):
         return NEVER
     if cost.is_free(node):
         return 0.0
-    if cost.is_pointwise(node.target):
-        return (FUSED + stored) * cost.one_pass(node)
     if cost.is_reduction(node.target):
         return cost.seconds(node) / 2
-    return cost.seconds(node)
+    if not cost.is_pointwise(node.target):
+        return cost.seconds(node)
+    own, times = cost.one_pass(node), on_the_way(reads[node])
+    stored = any(kernel for _, kernel in reads[node])
+    return (FUSED + stored) * own + sum(
+        min(own, cost.one_pass(source))
+        for source in map(root, node.all_input_nodes)
+        if reads[source] and not times <= on_the_way(reads[source]))
 
 
 def dear_price(node: fx.Node, seconds: float, dear: float) -> float:
@@ -188,11 +207,15 @@ def dear_price(node: fx.Node, seconds: float, dear: float) -> float:
     return seconds if cheap else NEVER if dear == NEVER else seconds * dear
 
 
-def saving(joint: Joint, node: fx.Node, passes: int) -> float:
-    """Seconds that keeping the value takes, for passes over its memory."""
+def saving(joint: Joint, node: fx.Node, written: bool, times: set) -> float:
+    """Seconds that keeping the value takes.
+
+    It is written, unless it is in any case, and read, unless nothing but
+    a kernel does that reads it from memory in any case.
+    """
     if node.op == "placeholder":
         return (2 if node in joint.written else 1) * cost.one_pass(node)
-    if cost.aliases_first(node.target) or isinstance(
-            value(node), (tuple, list)):
+    if root(node) is not node or isinstance(value(node), (tuple, list)):
         return NEVER
-    return (passes + TIE) * cost.one_pass(node)
+    read = not times or any(not kernel for _, kernel in times)
+    return (TIE + (not written) + read) * cost.one_pass(node)

@@ -142,7 +142,8 @@ def test_blocks_of_real_width_save_no_more_than_pytorch():
             joint.graph, None, num_fwd_outputs=joint.forward_outputs,
             static_lifetime_input_indices=list(joint.gradients))
         ours, theirs = kept(joint, ours), kept(joint, theirs)
-        assert ours["saved_mib"] <= 1.001 * theirs["saved_mib"]
+        assert ours["saved_mib"] <= theirs["saved_mib"]
+        assert ours["microseconds"] <= theirs["microseconds"]
         assert ours["again_gflop"] == theirs["again_gflop"] == 0
 
 
@@ -212,6 +213,34 @@ def test_saves_no_more_than_pytorch_and_recomputes_nothing_dear(name):
     again = [named[node.name] for node in ours.graph.nodes
              if node.op == "call_function" and node.name in named]
     assert not any(cost.flops(node) for node in again)
+
+
+def test_the_sum_through_all_layers_is_saved_not_added_up_again():
+    """Its parts are smaller, but each norm needs it at another time."""
+    def function(x, *weights):
+        for w in weights:
+            x = x + (F.layer_norm(x, (64,)).bfloat16() @ w).float()
+        return F.layer_norm(x, (64,)).sum()
+
+    args = [grad(128, 64), *(torch.randn(
+        64, 64, dtype=torch.bfloat16, requires_grad=True)
+        for _ in range(4))]
+    joint, (_, backward) = halves_of(function, args, "minicompile")
+    named = {node.name: node for node in joint.early}
+    again = [node for node in backward.graph.nodes
+             if node.op == "call_function" and node.name in named
+             and node.target is torch.ops.aten.add.Tensor
+             and value(named[node.name]).shape == (128, 64)]
+    assert len(again) <= 1  # the last, which only one norm reads
+
+
+def test_of_a_value_of_which_a_row_is_used_nothing_is_saved():
+    def function(x, w):
+        return F.layer_norm(x, (64,))[:, 0] @ w
+
+    args = grad(8, 32, 64), grad(64, 4)
+    joint, (_, backward) = halves_of(function, args, "minicompile")
+    assert saved_bytes(joint, backward) == 2 * 4 * 8 * 32  # columns
 
 
 def test_random_values_are_never_recomputed():
