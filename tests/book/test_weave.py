@@ -149,8 +149,9 @@ def test_names_in_cells_break_behind_dots_and_bars(book):
         | `a_b.c` | `torch/d.py:E` |
         """)
     html = convert(root, "one.md")
-    assert "<code>a_<wbr>b.<wbr>c</code>" in html
-    assert "<code>torch/<wbr>d.<wbr>py:<wbr>E</code>" in html
+    html = html.replace("<wbr />", "|")
+    assert "<code>a_|b.|c</code>" in html
+    assert "<code>torch/|d.|py:|E</code>" in html
 
 
 def test_links_in_code_follow_imports_and_leave_locals_alone(book):
