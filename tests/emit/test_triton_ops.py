@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from minicompile.core import loops
-from minicompile.core.loops import Const, Op
+from minicompile.core.loops import Const, Kernel, Op
 from minicompile.emit.triton_ops import FORMS
 from tests.emit.triton_kernels import (
     RUNS,
@@ -94,60 +94,74 @@ def result_type(name, dtype):
     return dtype
 
 
+def together(values, dtypes, ranges):
+    """One kernel that stores each value in a buffer of its name."""
+    shape = tuple(int(variable.size) for variable in ranges)
+    loops = [pointwise(value, buffer(name, shape, dtypes[name]), ranges
+                       ).loops[0] for name, value in values.items()]
+    return Kernel("kernel_0", ranges, (), tuple(loops))
+
+
 @needs_triton
-@pytest.mark.parametrize("name, dtype", CASES, ids=str)
-def test_operation(name, dtype, tmp_path):
-    ranges = variables("i", (16,))
-    a, b, c = (buffer(n, (16,), dtype) for n in "abc")
-    out = buffer("out", (16,), result_type(name, dtype))
-    storage = {"a": numbers(dtype), "b": second(dtype, name)}
-    operands = (at(a, ranges), at(b, ranges))
-    if name in ARITY[1]:
-        operands = operands[:1]
-    elif name == "where":
-        test = buffer("test", (16,), torch.bool)
-        storage["test"] = torch.tensor([True, False, False, True] * 4)
-        operands = (at(test, ranges), *operands)
-    kernel = pointwise(Op(name, operands, out.dtype), out, ranges)
+@pytest.mark.parametrize("dtype", FLOATS + INTS + BOOL, ids=str)
+def test_operations(dtype, tmp_path):
+    """All that PyTorch has for a dtype, side by side in one kernel."""
+    ranges, values, dtypes = variables("i", (16,)), {}, {}
+    storage = {"a": numbers(dtype),
+               "test": torch.tensor([True, False, False, True] * 4)}
+    first = at(buffer("a", (16,), dtype), ranges)
+    for name in (n for n, kind in CASES if kind == dtype):
+        operands = (first,)
+        if name not in ARITY[1]:
+            other = buffer(f"{name}_b", (16,), dtype)
+            storage[other.name] = second(dtype, name)
+            operands += (at(other, ranges),)
+        if name == "where":
+            test = buffer("test", (16,), torch.bool)
+            operands = (at(test, ranges), *operands)
+        dtypes[name] = result_type(name, dtype)
+        values[name] = Op(name, operands, dtypes[name])
     tolerance = {"rtol": 2e-6, "atol": 1e-6} if (
         dtype == torch.float32) else {}
-    if name == "lgamma" and dtype == torch.float32:
-        tolerance = {"rtol": 1e-5, "atol": 1e-5}
-    judge(kernel, storage, tmp_path, **tolerance)
+    loose = {"lgamma": {"rtol": 1e-5, "atol": 1e-5}} if tolerance else {}
+    judge(together(values, dtypes, ranges), storage, tmp_path, loose,
+          **tolerance)
 
 
 @needs_triton
 @pytest.mark.parametrize("given", FLOATS + INTS + BOOL, ids=str)
-@pytest.mark.parametrize("wanted", FLOATS + INTS + BOOL, ids=str)
-def test_cast(given, wanted, tmp_path):
+def test_casts(given, tmp_path):
     ranges = variables("i", (16,))
-    values = torch.tensor([0.0, 1.0, -1.0, 2.7, -2.7, 100.4, 0.3, 3e-8] * 2)
-    if given.is_floating_point and not wanted.is_floating_point:
-        values = values.abs()
-    storage = {"a": values.double().to(given)}
-    value = Op("cast", (at(buffer("a", (16,), given), ranges),), wanted)
-    judge(pointwise(value, buffer("out", (16,), wanted), ranges), storage,
-          tmp_path, rtol=0, atol=0)
+    numbers = torch.tensor([0.0, 1.0, -1.0, 2.7, -2.7, 100.4, 0.3, 3e-8] * 2)
+    storage = {"a": numbers.double().to(given),
+               "positive": numbers.abs().double().to(given)}
+    wanted = {str(kind)[6:]: kind for kind in FLOATS + INTS + BOOL}
+    values = {}
+    for name, kind in wanted.items():
+        whole = given.is_floating_point and not kind.is_floating_point
+        source = buffer("positive" if whole else "a", (16,), given)
+        values[name] = Op("cast", (at(source, ranges),), kind)
+    judge(together(values, wanted, ranges), storage, tmp_path, rtol=0,
+          atol=0)
 
 
 @needs_triton
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("name", ["add", "mul", "div", "maximum",
-                                  "pow", "lt", "where", "fmod"])
-@pytest.mark.parametrize("number", [2, 0.1, 1e-40, 3.0, float("inf")])
-def test_a_number_as_operand(name, dtype, number, tmp_path):
-    if name == "fmod" and number == 1e-40:
-        pytest.skip("the interpreter has no such small float32")
-    ranges = variables("i", (16,))
+def test_numbers_as_operands(dtype, tmp_path):
+    ranges, values, dtypes = variables("i", (16,)), {}, {}
     operand = at(buffer("a", (16,), dtype), ranges)
-    constant = Const(number, dtype)
-    operands = (operand, constant)
-    if name == "where":
-        operands = (Op("lt", operands, torch.bool), *operands)
-    kind = torch.bool if name == "lt" else dtype
-    kernel = pointwise(Op(name, operands, kind), buffer(
-        "out", (16,), kind), ranges)
-    judge(kernel, {"a": torch.randn(16).to(dtype)}, tmp_path)
+    for name in "add mul div maximum pow lt where fmod".split():
+        for k, number in enumerate((2, 0.1, 1e-40, 3.0, float("inf"))):
+            if (name, number) == ("fmod", 1e-40):
+                continue  # the interpreter has no such small float32
+            operands = (operand, Const(number, dtype))
+            if name == "where":
+                operands = (Op("lt", operands, torch.bool), *operands)
+            kind = torch.bool if name == "lt" else dtype
+            dtypes[f"{name}_{k}"] = kind
+            values[f"{name}_{k}"] = Op(name, operands, kind)
+    judge(together(values, dtypes, ranges),
+          {"a": torch.randn(16).to(dtype)}, tmp_path)
 
 
 @needs_triton
