@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import types
 
 import torch
@@ -18,7 +19,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ..core.errors import Unsupported
 from ..core.source import Attribute, Item
-from . import attributes, native
+from . import attributes, messages, native
 from .chain import passes_on
 from .frame import Frame
 from .marks import refuse_disabled, uncompiled
@@ -88,6 +89,8 @@ def _cached(tracer, function, args: tuple, kwargs: dict):
     source, result = tracer.outside.source(function), ABSENT
     if source is not None:
         tracer.outside.guard(source, "is", function)
+    if args and isinstance(args[0], logging.Logger) and not kwargs:
+        return messages.told_once(tracer, function, args)
     if _is_constant((args, *kwargs.values())):
         with unset_fake_temporarily():
             result = tracer.native(function, args, kwargs)

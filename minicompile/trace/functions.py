@@ -153,7 +153,7 @@ def recording(tracer, tensors, grad_enabled: bool = False):
 def state(tracer, own: dict) -> list:
     """All that code which runs later must not have changed by now."""
     outside, seen = tracer.outside, []
-    waiting = [own, tracer.turned,
+    waiting = [own, tracer.turned, outside.said,
                *(o.written for o in outside.overlays.values()),
                *(copy.now for copy in outside.copies)]
     for each in waiting:

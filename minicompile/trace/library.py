@@ -13,6 +13,7 @@ import builtins
 import collections
 import copyreg
 import dataclasses
+import functools
 import inspect
 import logging
 import operator
@@ -46,13 +47,12 @@ def ask(tracer, owner, name: str, question):
 
 @rule(logging.Logger.isEnabledFor)
 def _is_enabled(tracer, logger, level):
-    return ask(tracer, logger, f"is_enabled_{level}",
-               operator.methodcaller("isEnabledFor", level))
+    return ask(tracer, logger, f"listens_{level}", _listens(level))
 
 
-@rule(logging.Logger._log)
-def _log(tracer, *args, **kwargs):
-    raise unsupported("library", "logging")
+@functools.cache
+def _listens(level: int):
+    return operator.methodcaller("isEnabledFor", level)
 
 
 @rule(weakref.ref.__call__)

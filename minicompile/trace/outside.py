@@ -108,6 +108,7 @@ class Outside:
         self.relied: set[int] = set()  # classes relied on
         self.modules: set[Source] = set()  # where nn.Modules are
         self.lives: dict[int, dict] = {}  # id(live) -> whose it is
+        self.said: list[tuple] = []  # calls to make: function, arguments
 
     # Guards and sources
 

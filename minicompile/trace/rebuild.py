@@ -166,7 +166,8 @@ class Rebuild:
 
     def writes(self) -> list[str]:
         """Statements that change what was outside, in eager's order."""
-        lines = []
+        lines = [f"{self.known(function)}({self.values(args)})"
+                 for function, args in self.outside.said]
         overlays = {id(o): o for o in self.outside.overlays.values()}
         for overlay in overlays.values():
             for key, value in self.outside.changes(overlay).items():

@@ -6,7 +6,6 @@ import dataclasses
 import enum
 import functools
 import logging
-import warnings
 
 import pytest
 import torch
@@ -252,7 +251,6 @@ class Odd(torch.Tensor):
     ("library", lambda x: torch.utils.checkpoint.checkpoint(
         LINEAR, x, use_reentrant=True)),
     ("builtin", lambda x: x.as_subclass(Odd)),
-    ("builtin", lambda x: warnings.warn("seen", stacklevel=1)),
     ("effect", lambda x: setattr(LINEAR, "weight", LSTM.weight_ih_l0)),
     ("builtin", lambda x: nn.Parameter(torch.ones(4, 4)) * x)])
 def test_refuses(kind, function):

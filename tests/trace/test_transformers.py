@@ -1,5 +1,6 @@
 """Models of the transformers library, tiny: one graph, equal to eager."""
 
+import logging
 import warnings
 
 import pytest
@@ -96,6 +97,26 @@ def test_model(name, backend, training):
                   1e-3, 1e-5)
     stats = compiled.stats()
     assert stats.graphs == 1 and not stats.fallbacks
+
+
+def test_a_library_that_logs_once(caplog):
+    model, inputs = build("gpt2")
+    model.eval()
+    inputs = {**inputs, "labels": IDS}
+    warning_once = logging.Logger.warning_once
+    transformers.logging.set_verbosity_warning()
+    try:
+        warning_once.cache_clear()
+        want, expected = model(**inputs).loss, caplog.record_tuples[:]
+        warning_once.cache_clear()
+        caplog.clear()
+        compiled = minicompile.compile(model, backend="eager",
+                                       fullgraph=True)
+        for _ in range(2):
+            close(compiled(**inputs).loss, want)
+    finally:
+        transformers.logging.set_verbosity_error()
+    assert caplog.record_tuples == expected and len(expected) == 1
 
 
 def leaves(value) -> list:
