@@ -167,11 +167,6 @@ def _len(tracer, value):
     return tracer.native(len, (value,))
 
 
-@rule(bool)
-def _bool(tracer, value=False):
-    return tracer.truth(value)
-
-
 def _number(kind: type):
     def number(tracer, value=0, *rest, **more):
         if isinstance(value, torch.Tensor):
@@ -220,16 +215,6 @@ def _getattr(tracer, owner, name, *default):
 @rule(hasattr)
 def _hasattr(tracer, owner, name):
     return _getattr(tracer, owner, name, ABSENT) is not ABSENT
-
-
-@rule(setattr)
-def _setattr(tracer, owner, name, value):
-    attributes.store(tracer, owner, name, value)
-
-
-@rule(delattr)
-def _delattr(tracer, owner, name):
-    attributes.delete(tracer, owner, name)
 
 
 @rule(super)
@@ -313,57 +298,28 @@ for _op in (*DUNDERS, *INPLACE):
     rule(_op)(_operator(_op))
 
 
-@rule(operator.getitem)
-def _getitem(tracer, container, key):
-    return tracer.item(container, key)
+#: Functions that mean what an operation of the tracer's does.
+OPERATIONS = {
+    bool: lambda tracer, value=False: tracer.truth(value),
+    operator.truth: lambda tracer, value: tracer.truth(value),
+    operator.not_: lambda tracer, value: not tracer.truth(value),
+    operator.neg: lambda tracer, value: tracer.unary(operator.neg, value),
+    operator.is_: lambda tracer, a, b: tracer.same(a, b),
+    operator.getitem: lambda tracer, a, key: tracer.item(a, key),
+    operator.setitem: lambda tracer, a, key, value: tracer.set_item(
+        a, key, value),
+    setattr: attributes.store, delattr: attributes.delete,
+    object.__setattr__: attributes.store_plain,
+    object.__delattr__: attributes.delete_plain,
+    object.__getattribute__: attributes.generic,
+    object.__init__: lambda tracer, owner, *args, **kwargs: None,
+}
+
+for _function, _meaning in OPERATIONS.items():
+    rule(_function)(_meaning)
 
 
-@rule(operator.setitem)
-def _setitem(tracer, container, key, value):
-    tracer.set_item(container, key, value)
-
-
-@rule(operator.not_)
-def _not(tracer, value):
-    return not tracer.truth(value)
-
-
-@rule(operator.truth)
-def _truth(tracer, value):
-    return tracer.truth(value)
-
-
-@rule(operator.is_)
-def _is(tracer, left, right):
-    return tracer.same(left, right)
-
-
-@rule(operator.neg)
-def _neg(tracer, value):
-    return tracer.unary(operator.neg, value)
-
-
-# Methods of objects, by what the object is
-
-
-@rule(object.__init__)
-def _object_init(tracer, owner, *args, **kwargs):
-    return None
-
-
-@rule(object.__setattr__)
-def _object_setattr(tracer, owner, name, value):
-    attributes.store_plain(tracer, owner, name, value)
-
-
-@rule(object.__delattr__)
-def _object_delattr(tracer, owner, name):
-    attributes.delete_plain(tracer, owner, name)
-
-
-@rule(object.__getattribute__)
-def _object_getattribute(tracer, owner, name):
-    return attributes.generic(tracer, owner, name)
+# Methods of dicts from outside
 
 
 def _get(tracer, mapping, key, default=None):
