@@ -17,6 +17,7 @@ import types
 import torch
 
 from ..core.errors import Unsupported
+from ..core.scalars import SCALARS
 
 #: Equality of these tells all there is to tell.
 EXACT = (int, bool, str, bytes, type(None), type(...), type(NotImplemented),
@@ -39,6 +40,8 @@ def fingerprint(value: object) -> object:
         return kind, bits(value)
     if kind is complex:
         return kind, bits(value.real), bits(value.imag)
+    if kind in SCALARS:
+        return kind, value.tobytes()
     if kind is slice:
         return kind, fingerprint((value.start, value.stop, value.step))
     if issubclass(kind, tuple):

@@ -18,6 +18,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ..core.errors import Unsupported
+from ..core.scalars import UFUNC
 from ..core.source import Attribute, Item
 from . import attributes, messages, native
 from .chain import passes_on
@@ -26,6 +27,7 @@ from .marks import refuse_disabled, uncompiled
 from .outside import ABSENT, CONSTANTS, IDENTITIES, trusted
 from .reasons import Raised, unsupported
 from .rules import HARMLESS, SAFE_OWNERS, apply, registered
+from .sizes import settled
 from .stand_ins import Callback
 
 #: Libraries whose insides are never followed.
@@ -77,6 +79,8 @@ def call(tracer, function, args: tuple, kwargs: dict):
             return call(tracer, function.function, args, kwargs)
         case functools._lru_cache_wrapper():
             return _cached(tracer, function, args, kwargs)
+        case _ if isinstance(function, UFUNC):
+            return _cached(tracer, function, args, kwargs)
     target, _ = attributes.lookup(type(function), "__call__")
     if target is ABSENT:
         raise Raised(TypeError(
@@ -91,11 +95,12 @@ def _cached(tracer, function, args: tuple, kwargs: dict):
         tracer.outside.guard(source, "is", function)
     if args and isinstance(args[0], logging.Logger) and not kwargs:
         return messages.told_once(tracer, function, args)
+    args = settled(args)
     if _is_constant((args, *kwargs.values())):
         with unset_fake_temporarily():
             result = tracer.native(function, args, kwargs)
     if not _is_constant(result):
-        raise unsupported("builtin", f"{function.__qualname__}, cached,")
+        raise unsupported("builtin", f"{function.__name__}, cached,")
     return result
 
 

@@ -26,6 +26,7 @@ import torch
 from torch import nn
 
 from ..core.guard import Guard, TensorFacts
+from ..core.scalars import SCALARS
 from ..core.source import (Attribute, Constant, Entry, Function, Item,
                            Local, Source, chain)
 from .reasons import unsupported
@@ -33,7 +34,7 @@ from .recorder import PLAIN, Recorder
 from .stand_ins import as_tuple
 
 #: Immutable values, guarded by equality and then used as they are.
-CONSTANTS = PLAIN | {slice, range, type(NotImplemented)}
+CONSTANTS = PLAIN | {slice, range, type(NotImplemented), *SCALARS}
 
 #: Objects that are what they are: guarded by identity.
 IDENTITIES = (type, types.ModuleType, types.FunctionType,

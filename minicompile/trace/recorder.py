@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ..core.errors import Unsupported
+from ..core.scalars import SCALARS
 from ..core.sizes import SYMBOLIC, computed
 from ..core.source import Source
 from .history import History
@@ -132,6 +133,7 @@ class Recorder:
     def run(self, op: str, target, function, args, kwargs):
         """Run `function` on fakes; record it if a tensor came of it."""
         tensors: list[torch.Tensor] = []
+        args, kwargs = numbers(args, target), numbers(kwargs, target)
         fx_args = tuple([self.argument(a, tensors) for a in args])
         fx_kwargs = {k: self.argument(a, tensors)
                      for k, a in kwargs.items()}
@@ -300,6 +302,26 @@ class Inner(Recorder):
         self.graph.output(tuple(None if each is None else self.node(each)
                                 for each in outputs))
         return fx.GraphModule(self.modules, self.graph)
+
+
+#: What looks at the class of a number, where others take its value.
+BY_CLASS = {torch.tensor, torch.as_tensor, torch.asarray, "new_tensor",
+            "__setitem__", operator.setitem}
+
+
+def numbers(value, target):
+    """An argument of `target` with Python's numbers for NumPy's."""
+    kind = type(value)
+    if kind in SCALARS and target not in BY_CLASS:
+        return SCALARS[kind](value)
+    if kind in (tuple, list):
+        return kind([numbers(each, target) for each in value])
+    if kind is dict:
+        return {key: numbers(each, target) for key, each in value.items()}
+    if kind is slice:
+        return slice(*numbers((value.start, value.stop, value.step),
+                              target))
+    return value
 
 
 def unseen_writes(target, args: tuple) -> list[torch.Tensor]:

@@ -164,7 +164,7 @@ def _len(tracer, value):
         return tracer.call(method, (value,))
     if tracer.outside.is_dict(value):
         return len(tracer.outside.keys(tracer.outside.items(value)))
-    return tracer.native(len, (value,))
+    return tracer.native(len, (tracer.readable(value, "__len__"),))
 
 
 def _number(kind: type):
@@ -176,6 +176,7 @@ def _number(kind: type):
             return tracer.call(method, (value,))
         if isinstance(value, SYMBOLIC):
             return tracer.native(FORMS.get(kind, kind), (value,))
+        tracer.inside(value)
         return tracer.native(kind, (value, *rest), more)
     return number
 

@@ -15,6 +15,7 @@ from collections import deque
 import torch
 
 from ..core.errors import Unsupported
+from ..core.scalars import SCALARS
 from ..core.sizes import SYMBOLIC
 from ..core.source import Attribute, Function, Item, Source
 from ..core.state import global_state
@@ -122,6 +123,8 @@ class Tracer:
         """Run a harmless C function; its exception is the program's."""
         for value in args:
             self.pin(value)
+        if not SCALARS.keys().isdisjoint(map(type, args)):
+            args = settled(tuple(args))
         try:
             result = function(*args, **(kwargs or {}))
             if type(result) is torch.SymFloat:
@@ -169,10 +172,11 @@ class Tracer:
                 result = self.call(method, (a, b))
                 if result is not NotImplemented:
                     return result
-        if type(left) not in CONSTANTS and type(right) not in CONSTANTS:
-            left, right = map(self.outside.resolve, (left, right))
-            if plain in COMPARISONS:
-                self.comparable([left, right])
+        left = self.readable(left, DUNDERS[plain][0])
+        right = self.readable(right, DUNDERS[plain][1])
+        if plain in COMPARISONS and not {type(left),
+                                         type(right)} & CONSTANTS:
+            self.comparable([left, right])
         return self.native(op, (left, right))
 
     def pin(self, value) -> None:
@@ -249,7 +253,16 @@ class Tracer:
         method = self.python_method(value, name)
         if method is not None:
             return self.call(method, (value,))
-        return self.native(op, (value,))
+        return self.native(op, (self.readable(value, name),))
+
+    def readable(self, value, name: str):
+        """A value whose method `name` C code may run: nothing unseen."""
+        found, _ = attributes.lookup(type(value), name)
+        if self.outside.is_dict(value):
+            return self.outside.resolve(value)
+        if found is not vars(object).get(name, ABSENT):
+            self.inside(value)
+        return value
 
     def truth(self, value) -> bool:
         """`bool(value)`."""
@@ -261,7 +274,8 @@ class Tracer:
             method = self.python_method(value, name)
             if method is not None:
                 return bool(self.call(method, (value,)))
-        return bool(self.outside.resolve(value))
+            value = self.readable(value, name)
+        return bool(value)
 
     def contains(self, container, key) -> bool:
         """`key in container`."""
@@ -280,7 +294,8 @@ class Tracer:
         if isinstance(container, (list, tuple, deque)):
             return any(item is key or self.truth(
                 self.binary(operator.eq, item, key)) for item in container)
-        return self.native(operator.contains, (container, key))
+        return self.native(operator.contains, (
+            self.readable(container, "__contains__"), key))
 
     # Items
 
