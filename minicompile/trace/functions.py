@@ -47,14 +47,17 @@ for _method in (FunctionCtx.save_for_backward, FunctionCtx.mark_dirty,
 
 
 @rule(Function.apply.__func__)
-def _apply(tracer, kind: type, *args, **kwargs):
+def _apply(tracer, kind: type, *args, **named):
     """The results of `kind.apply(*args)`, as one node."""
     forward, setup, backward = (attributes.load(tracer, kind, name) for
                                 name in PARTS)
     apart = setup is not Function.setup_context
-    if kwargs and not apart:
+    if named:
         raise unsupported("builtin", "apply with keyword arguments")
-    args = _bound(tracer, forward, args, kwargs) if apart else args
+    if apart:
+        bound = tracer.native(inspect.signature(forward).bind, args)
+        bound.apply_defaults()
+        args = bound.args
     tensors = list(filter(torch.is_tensor, args))
     ctx = tracer.own(tracer.own(Context)())
     ctx.needs_input_grad = tuple(
@@ -81,15 +84,6 @@ def _apply(tracer, kind: type, *args, **kwargs):
     whole = tuple(next(found) if torch.is_tensor(each) else each
                   for each in several(made))
     return whole if isinstance(made, tuple) else whole[0]
-
-
-def _bound(tracer, forward, args: tuple, kwargs: dict) -> tuple:
-    """All arguments of a forward without ctx, defaults filled in."""
-    found = tracer.native(inspect.signature(forward).bind, args, kwargs)
-    found.apply_defaults()
-    if found.kwargs:
-        raise unsupported("builtin", "apply with keyword arguments")
-    return found.args
 
 
 def several(made) -> tuple:

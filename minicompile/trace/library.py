@@ -25,6 +25,7 @@ import torch
 
 from ..core.source import Call
 from . import attributes, switches
+from .marks import is_compiling
 from .reasons import unsupported
 from .rules import rule
 
@@ -135,20 +136,17 @@ def _is_tensor(tracer, value):
     return isinstance(value, torch.Tensor)
 
 
-@rule(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling,
-      torch._utils.is_compiling)
-def _is_compiling(tracer):
-    return True
+#: Questions that a trace answers as a compiler does.
+ANSWERS = {
+    True: (is_compiling, torch.compiler.is_compiling,
+           torch.compiler.is_dynamo_compiling, torch._utils.is_compiling),
+    False: (torch.compiler.is_exporting, torch.jit.is_scripting,
+            torch.jit.is_tracing, torch._C._is_tracing,
+            torch._C._len_torch_dispatch_stack),
+    None: (torch._C._log_api_usage_once, torch._C._get_tracing_state)}
 
-
-@rule(torch.jit.is_scripting, torch.jit.is_tracing, torch._C._is_tracing)
-def _is_scripting(tracer):
-    return False
-
-
-@rule(torch._C._log_api_usage_once, torch._C._get_tracing_state)
-def _nothing(tracer, *args):
-    return None
+for _answer, _questions in ANSWERS.items():
+    rule(*_questions)(lambda tracer, *args, _answer=_answer: _answer)
 
 
 # Classes made while tracing

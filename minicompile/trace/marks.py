@@ -69,16 +69,6 @@ def disallow_in_graph(function: Callable) -> Callable:
     return function
 
 
-@rule(is_compiling)
-def _is_compiling(tracer):
-    return True
-
-
-@rule(torch.compiler.is_exporting)
-def _is_exporting(tracer):
-    return False
-
-
 @rule(torch.compiler.allow_in_graph)
 def _allow_in_graph(tracer, function):
     return allow_in_graph(function)

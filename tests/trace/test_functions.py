@@ -1,5 +1,7 @@
 """torch.autograd.Function: one node, and the user's own backward."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,7 @@ from torch.autograd.function import once_differentiable
 import minicompile
 from minicompile.trace import trace
 from minicompile.trace.functions import autograd_function
-from tests.same import assert_same
+from tests.same import assert_same, close
 
 BACKENDS = ("eager", "split", "fused")
 
@@ -138,7 +140,7 @@ def several(x, w):
 
 
 def apart(x, y):
-    return Apart.apply(x, y) + Apart.apply(x, y=y, power=3)
+    return Apart.apply(x, y) + Apart.apply(x, y, 3)
 
 
 def dirty(x):
@@ -285,6 +287,21 @@ def test_what_cannot_be_followed_is_a_break(kind, args, what, capsys):
         Counts.calls.clear()
         compiled(x).sum().backward()
         assert Counts.calls == [1]
+
+
+def test_keywords_are_a_break():
+    """Newer versions of PyTorch take them, older ones raise."""
+    def fn(x):
+        return Apart.apply(x.sin(), y=x).cos()
+
+    compiled, x = minicompile.compile(fn, backend="eager"), rows()
+    try:
+        want = fn(x)
+    except TypeError as error:
+        with pytest.raises(TypeError, match=re.escape(str(error))):
+            compiled(x)
+    else:
+        close(compiled(x), want)
 
 
 SCALE = 2

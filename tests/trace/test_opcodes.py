@@ -60,7 +60,7 @@ def unknown(files) -> tuple[int, dict[str, CodeType]]:
 
 def test_every_opcode_of_torch_nn():
     count, missing = unknown(sources("torch.nn"))
-    assert count > 1500 and not missing
+    assert count > 1400 and not missing
 
 
 #: The folders of transformers that the models of this suite live in.
