@@ -21,13 +21,8 @@ from .optimizers import foreach, scaled
 from .outside import ABSENT, CONSTANTS, IDENTITIES, trusted
 from .reasons import Raised, unsupported
 from .recorder import storage
-from .rules import (
-    HARMLESS,
-    SAFE_OWNERS,
-    apply,
-    method_rule,
-    number_type,
-)
+from .rules import (HARMLESS, SAFE_OWNERS, apply, method_rule,
+                    number_type)
 from .sizes import FORMS
 from .stand_ins import Callback
 
@@ -54,11 +49,8 @@ def run(tracer, function, args, kwargs):
     if owner is not None and not isinstance(owner, (types.ModuleType,
                                                     type)):
         return _bound(tracer, function, args, kwargs)
-    if function in HARMLESS or (isinstance(owner, types.ModuleType)
-                                and owner.__name__ in SAFE_OWNERS):
-        return natively(tracer, function, args, kwargs)
-    if isinstance(owner, type) and (
-            owner in HARMLESS or owner.__module__ in SAFE_OWNERS):
+    home = getattr(owner, "__module__", getattr(owner, "__name__", None))
+    if {function, owner} & HARMLESS or home in SAFE_OWNERS:
         return natively(tracer, function, args, kwargs)
     raise unsupported("builtin", f"{module}.{function.__qualname__}")
 
@@ -90,10 +82,7 @@ def _bound(tracer, function, args, kwargs):
 
 def method(tracer, unbound, args, kwargs):
     """A method written in C, `args[0]` being its object."""
-    name = unbound.__name__
-    if not args:
-        raise Raised(TypeError(f"{name} needs an argument"))
-    owner = args[0]
+    name, owner = unbound.__name__, args[0] if args else None
     if isinstance(owner, torch.Tensor):
         return tensor_method(tracer, name, args, kwargs)
     if (rule := method_rule(tracer, owner, unbound)) is not None:
@@ -108,38 +97,31 @@ def method(tracer, unbound, args, kwargs):
 #: Callables that read what they are given.
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
-#: Tensor methods that leave the graph, or that need values.
-VALUES = {"item", "tolist", "numpy", "data_ptr", "__bool__", "__int__",
-          "__float__", "__index__", "__complex__", "is_nonzero", "cpu_",
-          "__contains__", "__format__", "__repr__", "__str__", "__array__",
-          "is_shared", "is_pinned", "is_set_to", "is_inference",
-          "_is_view"}
-GRADIENTS = {"backward", "register_hook", "retain_grad",
-             "register_post_accumulate_grad_hook", "requires_grad_",
-             "detach_"}
-REFUSED = {"set_", "resize_", "resize_as_", "share_memory_", "storage",
-           "untyped_storage", "__deepcopy__", "__reduce_ex__", "apply_",
-           "map_", "map2_", "as_subclass", "__setstate__", "to_dense",
-           "to_sparse", "__hash__", "__dir__", "__setattr__", "swap"}
+#: Tensor methods that no node can stand for, by the kind of reason.
+REFUSED = {
+    "data-dependent": {
+        "item", "tolist", "numpy", "data_ptr", "__bool__", "__int__",
+        "__float__", "__index__", "__complex__", "is_nonzero", "cpu_",
+        "__contains__", "__format__", "__repr__", "__str__", "__array__",
+        "is_shared", "is_pinned", "is_set_to", "is_inference", "_is_view"},
+    "gradient": {
+        "backward", "register_hook", "retain_grad", "requires_grad_",
+        "register_post_accumulate_grad_hook", "detach_"},
+    "builtin": {
+        "set_", "resize_", "resize_as_", "share_memory_", "storage",
+        "untyped_storage", "__deepcopy__", "__reduce_ex__", "apply_",
+        "map_", "map2_", "as_subclass", "__setstate__", "to_dense",
+        "to_sparse", "__hash__", "__dir__", "__setattr__", "swap"}}
 
 
 def tensor_method(tracer, name: str, args, kwargs):
     """A method of a tensor as a node."""
-    if name in VALUES:
-        raise unsupported("data-dependent", f"Tensor.{name}")
     if name == "requires_grad_" and args[0].requires_grad is (
             [*args[1:], *kwargs.values(), True][0]):
         return args[0]
-    if name in GRADIENTS:
-        raise unsupported("gradient", f"Tensor.{name}")
-    if name in REFUSED:
-        raise unsupported("builtin", f"Tensor.{name}")
-    if not isinstance(args[0], torch.Tensor):
-        raise Raised(TypeError(f"Tensor.{name} needs a tensor"))
-    if name == "__len__":
-        return args[0].shape[0]
-    if name == "__iter__":
-        return tracer.iterate(args[0])
+    for kind, names in REFUSED.items():
+        if name in names:
+            raise unsupported(kind, f"Tensor.{name}")
     if name == "storage_offset":
         return _offset(tracer, args[0])
     if isinstance(kwargs.get("value"), torch.Tensor) and len(args) == 3:

@@ -15,6 +15,7 @@ import operator
 import os
 import types
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import MutableMapping
 
 import torch
 from torch import nn
@@ -183,16 +184,18 @@ def _number(kind: type):
 
 def _collection(kind: type):
     def collection(tracer, values=(), **more):
-        if kind is not dict:
-            values = map(tracer.key, tracer.unpacked(values))
-        elif isinstance(values, dict) or tracer.python_method(
-                values, "keys"):
-            values = tracer.mapping(values)
-        else:
-            values = [(tracer.key(key), value) for key, value in map(
-                tracer.unpacked, tracer.unpacked(values))]
+        values = pairs(tracer, values) if kind is dict else map(
+            tracer.key, tracer.unpacked(values))
         return tracer.native(kind, (values,), more)
     return collection
+
+
+def pairs(tracer, values) -> list:
+    """The keys and values that `dict(values)` is made of."""
+    if isinstance(values, dict) or tracer.python_method(values, "keys"):
+        return [*tracer.mapping(values).items()]
+    return [(tracer.key(key), value) for key, value in map(
+        tracer.unpacked, tracer.unpacked(values))]
 
 
 for _kind in (set, frozenset, dict):
@@ -323,91 +326,80 @@ for _function, _meaning in OPERATIONS.items():
 # Methods of dicts from outside
 
 
-def _get(tracer, mapping, key, default=None):
-    return (tracer.item(mapping, key) if tracer.has_item(mapping, key)
-            else default)
+class Items(MutableMapping):
+    """A dict from outside, as the traced program is to see it."""
+
+    def __init__(self, tracer, mapping: dict):
+        self.tracer, self.mapping = tracer, mapping
+        self.outside = tracer.outside
+        self.overlay = self.outside.items(mapping)
+
+    def __contains__(self, key):
+        return self.tracer.has_item(self.mapping, key)
+
+    def __getitem__(self, key):
+        if key not in self:
+            raise KeyError(key)
+        return self.outside.read(self.overlay, key)
+
+    def __missing__(self, key):
+        make = attributes.load(self.tracer, self.mapping, "default_factory")
+        self[key] = self.tracer.call(make)
+        return self[key]
+
+    def __setitem__(self, key, value):
+        self.outside.write(self.overlay, key, value)
+
+    def __delitem__(self, key):
+        if key not in self:
+            raise KeyError(key)
+        self[key] = ABSENT
+
+    def __len__(self):
+        return len(self.outside.keys(self.overlay))
+
+    def __iter__(self):
+        return iter(self.outside.resolve(self.mapping))
+
+    def __ior__(self, other):
+        self.update(other)
+        return self.mapping
+
+    def keys(self):
+        return self.outside.resolve(self.mapping).keys()
+
+    def values(self):
+        return self.outside.resolve(self.mapping).values()
+
+    def items(self):
+        return self.outside.resolve(self.mapping).items()
+
+    def copy(self):
+        if isinstance(self.mapping, defaultdict):
+            raise unsupported("builtin", "copying a defaultdict from "
+                              "outside")
+        return self.outside.resolve(self.mapping).copy()
+
+    def popitem(self):
+        keys = self.outside.keys(self.overlay)
+        if not keys:
+            raise KeyError("popitem(): dictionary is empty")
+        return keys[-1], self.pop(keys[-1])
+
+    def update(self, other=(), /, **more):
+        for key, value in [*pairs(self.tracer, other), *more.items()]:
+            self[key] = value
 
 
-def _dict_set(tracer, mapping, key, value):
-    tracer.outside.write(tracer.outside.items(mapping), key, value)
+#: The methods of dicts that are those of Items.
+DICT_METHODS = {name for name in (*dir(dict), "__missing__")
+                if callable(getattr(Items, name, None))} - {*dir(object)}
 
-
-def _dict_get(tracer, mapping, key):
-    if not tracer.has_item(mapping, key):
-        raise Raised(KeyError(key))
-    return tracer.outside.read(tracer.outside.items(mapping), key)
-
-
-def _pop(tracer, mapping, key, *default):
-    if not tracer.has_item(mapping, key):
-        if default:
-            return default[0]
-        raise Raised(KeyError(key))
-    value = _dict_get(tracer, mapping, key)
-    tracer.outside.write(tracer.outside.items(mapping), key, ABSENT)
-    return value
-
-
-def _update(tracer, mapping, other=(), **more):
-    if isinstance(other, dict):
-        other = tracer.mapping(other)
-    for key, value in {**dict(other), **more}.items():
-        _dict_set(tracer, mapping, key, value)
-
-
-def _ior(tracer, mapping, other):
-    _update(tracer, mapping, other)
-    return mapping
-
-
-def _clear(tracer, mapping):
-    for key in tracer.outside.keys(tracer.outside.items(mapping)):
-        _pop(tracer, mapping, key)
-
-
-def _popitem(tracer, mapping):
-    keys = tracer.outside.keys(tracer.outside.items(mapping))
-    if not keys:
-        raise Raised(KeyError("popitem(): dictionary is empty"))
-    return keys[-1], _pop(tracer, mapping, keys[-1])
-
-
-def _copy(tracer, mapping):
-    if isinstance(mapping, defaultdict):
-        raise unsupported("builtin", "copying a defaultdict from outside")
-    return tracer.outside.resolve(mapping).copy()
-
-
-def _missing(tracer, mapping, key):
-    make = attributes.load(tracer, mapping, "default_factory")
-    _dict_set(tracer, mapping, key, tracer.call(make))
-    return _dict_get(tracer, mapping, key)
-
-
-def _setdefault(tracer, mapping, key, default=None):
-    if not tracer.has_item(mapping, key):
-        _dict_set(tracer, mapping, key, default)
-    return _dict_get(tracer, mapping, key)
-
-
-#: Methods of dicts from outside.
-DICT_METHODS = {
-    "get": _get, "__missing__": _missing, "__getitem__": _dict_get,
-    "__setitem__": _dict_set,
-    "__contains__": lambda tracer, d, key: tracer.has_item(d, key),
-    "__len__": lambda tracer, d: _len(tracer, d),
-    "__iter__": lambda tracer, d: iter(tracer.outside.resolve(d)),
-    "keys": lambda tracer, d: tracer.outside.resolve(d).keys(),
-    "values": lambda tracer, d: tracer.outside.resolve(d).values(),
-    "items": lambda tracer, d: tracer.outside.resolve(d).items(),
-    "copy": _copy, "clear": _clear, "popitem": _popitem, "__ior__": _ior,
-    "pop": _pop, "update": _update, "setdefault": _setdefault,
-    "__delitem__": lambda tracer, d, key: tracer.delete_item(d, key),
-}
 
 def method_rule(tracer, owner, unbound):
     """The rule for a C method of `owner`, or None."""
-    if tracer.outside.is_dict(owner) and (
-            unbound.__name__ in DICT_METHODS):
-        return DICT_METHODS[unbound.__name__]
+    name = unbound.__name__
+    if tracer.outside.is_dict(owner) and name in DICT_METHODS:
+        return lambda tracer, owner, *args, **kwargs: tracer.native(
+            getattr(Items(tracer, owner), name), args, kwargs)
     return registered(unbound)
