@@ -12,6 +12,7 @@ import functools
 import inspect
 import logging
 import types
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -171,58 +172,52 @@ def rely_on_code(tracer, function: types.FunctionType) -> None:
 
 def bind(tracer, function: types.FunctionType, args, kwargs) -> dict:
     """The local variables a call starts with; TypeError as Python's."""
-    code = function.__code__
-    count, only = code.co_argcount, code.co_kwonlyargcount
-    variables = code.co_varnames
-    names = dict(zip(variables[:count], args))
-    rest = dict(kwargs)
-    for name in variables[code.co_posonlyargcount:count + only]:
-        if name in rest:
-            if name in names:
-                raise _wrong(function, f"multiple values for {name!r}")
-            names[name] = rest.pop(name)
-    _defaults(tracer, function, names)
-    missing = [n for n in variables[:count + only] if n not in names]
-    if missing:
-        raise _wrong(function, f"a missing argument: {missing[0]!r}")
-    at = count + only
-    if code.co_flags & inspect.CO_VARARGS:
-        names[variables[at]] = tuple(args[count:])
-        at += 1
-    elif len(args) > count:
-        raise _wrong(function, f"{len(args)} positional arguments")
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        names[variables[at]] = rest
-    elif rest:
-        raise _wrong(function, f"an unexpected argument: {[*rest][0]!r}")
-    return names
+    taker = types.FunctionType(
+        taking(function.__code__), {}, function.__name__, tuple(
+            Default("__defaults__", index)
+            for index in range(len(function.__defaults__ or ()))))
+    taker.__kwdefaults__ = {name: Default("__kwdefaults__", name)
+                            for name in function.__kwdefaults__ or ()}
+    try:
+        names = taker(*args, **kwargs)
+    except TypeError as error:
+        raise Raised(error) from None
+    return {name: value.of(tracer, function) if type(value) is Default
+            else value for name, value in names.items()}
 
 
-def _wrong(function, what: str) -> Raised:
-    return Raised(TypeError(f"{function.__qualname__}() got {what}"))
+@functools.cache
+def taking(code: types.CodeType) -> types.CodeType:
+    """Code that takes what `code` takes, and returns its variables."""
+    stars = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    count = code.co_argcount + code.co_kwonlyargcount + (
+        stars.bit_count())
+    plain = (lambda: locals()).__code__
+    return plain.replace(
+        co_argcount=code.co_argcount, co_flags=plain.co_flags | stars,
+        co_posonlyargcount=code.co_posonlyargcount,
+        co_kwonlyargcount=code.co_kwonlyargcount, co_nlocals=count,
+        co_varnames=code.co_varnames[:count],
+        co_name=code.co_name, co_qualname=code.co_qualname)
 
 
-def _defaults(tracer, function: types.FunctionType, names: dict) -> None:
-    """Fill in the defaults of arguments that were not given."""
-    code = function.__code__
-    defaults = function.__defaults__ or ()
-    first = code.co_argcount - len(defaults)
-    found = [(name, value, ("__defaults__", index)) for index, (
-        name, value) in enumerate(zip(
-            code.co_varnames[first:code.co_argcount], defaults))]
-    found += [(name, value, ("__kwdefaults__", name)) for name, value in (
-        function.__kwdefaults__ or {}).items()]
-    library = trusted(function.__module__)
-    for name, value, (place, key) in found:
-        if name in names:
-            continue
-        if not tracer.is_made(function) and not (
-                library and _is_constant(value)):
-            source = Attribute(tracer.function_source(function), place)
-            if place == "__defaults__":
-                tracer.outside.guard(source, "length", len(defaults))
-            value = tracer.outside.admit(value, Item(source, key), library)
-        names[name] = value
+@dataclass(frozen=True)
+class Default:
+    """What stands for an argument that was not given."""
+
+    place: str
+    key: int | str
+
+    def of(self, tracer, function: types.FunctionType):
+        """The default, guarded unless it cannot have changed."""
+        defaults = getattr(function, self.place)
+        value, library = defaults[self.key], trusted(function.__module__)
+        if tracer.is_made(function) or library and _is_constant(value):
+            return value
+        source = Attribute(tracer.function_source(function), self.place)
+        if self.place == "__defaults__":
+            tracer.outside.guard(source, "length", len(defaults))
+        return tracer.outside.admit(value, Item(source, self.key), library)
 
 
 # Modules and classes

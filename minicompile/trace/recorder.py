@@ -219,21 +219,17 @@ class Recorder:
 
     def _known(self, result):
         """A result without new tensors, if a trace may rely on it."""
-        if isinstance(result, (tuple, list)):
-            for item in result:
-                self._known(item)
-        elif not isinstance(result, (torch.Tensor, *SYMBOLIC)) and type(
-                result) not in PLAIN:
-            raise unsupported("untracked", f"a {type(result).__name__}")
+        for item in leaves(result):
+            if not isinstance(item, (torch.Tensor, *SYMBOLIC)) and type(
+                    item) not in PLAIN:
+                raise unsupported("untracked", f"a {type(item).__name__}")
         return result
 
     def _new(self, result) -> bool:
         """Whether a tensor in `result` has no node yet."""
-        if isinstance(result, torch.Tensor):
-            return id(result) not in self.nodes
-        if isinstance(result, (tuple, list)):
-            return any(map(self._new, result))
-        return False
+        return any(isinstance(item, torch.Tensor)
+                   and id(item) not in self.nodes
+                   for item in leaves(result))
 
     def _bind(self, result, node: fx.Node, changed: bool) -> None:
         """Remember `node`, or parts of it, as what makes `result`."""
@@ -342,10 +338,18 @@ def _written_lists(name: str) -> frozenset[int]:
         if argument.is_write and "List" in str(argument.type))
 
 
+def leaves(value):
+    """Yield what is in tuples and lists, at any depth."""
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            yield from leaves(item)
+    else:
+        yield value
+
+
 def _kinds(value) -> list:
     """Shapes and dtypes of a tensor, or of several."""
-    several = value if isinstance(value, (tuple, list)) else [value]
-    return [(part.shape, part.dtype) for part in several]
+    return [(part.shape, part.dtype) for part in leaves(value)]
 
 
 def version(tensor: torch.Tensor) -> int:

@@ -24,6 +24,7 @@ from ..core.sizes import SYMBOLIC
 from . import attributes
 from .outside import ABSENT, CONSTANTS
 from .reasons import Raised, unsupported
+from .recorder import leaves
 from .sizes import FORMS, settled
 
 #: Builtins with an effect, or that look at more than their arguments.
@@ -118,22 +119,13 @@ def apply(tracer, rule, args: tuple, kwargs: dict):
 @rule(isinstance)
 def _isinstance(tracer, value, kinds):
     if isinstance(value, torch.Tensor):
-        kinds = kinds if isinstance(kinds, tuple) else (kinds,)
         kind = attributes.tensor_type(value)
         return any(isinstance(value, k) if k is nn.Parameter
                    else tracer.native(issubclass, (kind, k))
-                   for k in _flat(kinds))
+                   for k in leaves((kinds,)))
     if isinstance(value, SYMBOLIC):
         return tracer.native(issubclass, (number_type(value), kinds))
     return tracer.native(isinstance, (value, kinds))
-
-
-def _flat(kinds):
-    for kind in kinds:
-        if isinstance(kind, tuple):
-            yield from _flat(kind)
-        else:
-            yield kind
 
 
 @rule(type)
