@@ -19,7 +19,7 @@ from ..core.sizes import SYMBOLIC
 from .library import ask
 from .optimizers import foreach, scaled
 from .outside import ABSENT, CONSTANTS, IDENTITIES, trusted
-from .reasons import Raised, unsupported
+from .reasons import unsupported
 from .recorder import storage
 from .rules import (HARMLESS, SAFE_OWNERS, apply, method_rule,
                     number_type)
