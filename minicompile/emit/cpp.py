@@ -45,10 +45,15 @@ FETCHED = 1 << 12
 def function(kernel: Kernel) -> str:
     """The kernel as a C++ function of its buffers' addresses."""
     simple = simplify(kernel)
-    work = stages(simple, DEAR)
-    dear = sum(getattr(local.node, "name", None) in DEAR
-               for stage in work for local in stage.body + stage.row)
+    work = stages(simple, is_dear)
+    dear = sum(is_dear(local) for stage in work
+               for local in stage.body + stage.row)
     return Writer(simple, work, shape(simple, work, dear)).function()
+
+
+def is_dear(local: Local) -> bool:
+    """Whether it costs far more than an access to the cache."""
+    return getattr(local.node, "name", None) in DEAR
 
 
 def types(kernel: Kernel) -> dict[str, str]:

@@ -10,7 +10,7 @@ torch/_inductor/codegen/common.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -165,12 +165,13 @@ class Stage:
         return bool(self.stores or self.folds)
 
 
-def stages(kernel: Kernel, dear: frozenset[str]) -> tuple[Stage, ...]:
+def stages(kernel: Kernel, keep: Callable[[Local], bool] | None
+           ) -> tuple[Stage, ...]:
     """The kernel's work in stages.
 
     A later pass that needs a value again reads it where it was stored,
-    or, if one of the `dear` operations led to it, keeps it in scratch;
-    else it computes it anew.
+    or from scratch if `keep` is true of it, or of what led to it; else it
+    computes it anew. Without `keep` it computes everything anew.
     """
     numbering = Numbering(kernel)
     for loop in kernel.loops:
@@ -178,18 +179,22 @@ def stages(kernel: Kernel, dear: frozenset[str]) -> tuple[Stage, ...]:
     stores = [store for store in numbering.stores.values()
               if store.buffer not in kernel.internal]
     live = _reached(store.local for store in stores)
-    worth = _worth_keeping(live, dear)
+    worth = _worth_keeping(live, keep) if keep else set()
     done: dict[Local, Store | None] = {}
     found = []
     last = max((local.stage for local in live), default=0)
     for number in range(last + 1):
-        stage = _stage(number, live, stores, {
-            local: store for local, store in done.items()
-            if store or local in worth})
-        done.update(dict.fromkeys(stage.body))
-        done.update({store.local: store for store in stage.stores})
+        stage = _stage(number, live, stores, done)
         found.append(stage)
+        if keep:
+            done |= dict.fromkeys(worth.intersection(stage.body))
+            done |= {store.local: store for store in stage.stores}
     return tuple(found)
+
+
+def everything(_: Local) -> bool:
+    """Keep all values: there is room for them."""
+    return True
 
 
 def _reached(roots: Iterable[Local]) -> list[Local]:
@@ -204,13 +209,13 @@ def _reached(roots: Iterable[Local]) -> list[Local]:
     return sorted(found, key=lambda local: local.number)
 
 
-def _worth_keeping(live: list[Local], dear: frozenset[str]) -> set[Local]:
-    """The locals that a dear operation on the element led to."""
+def _worth_keeping(live: list[Local],
+                   keep: Callable[[Local], bool]) -> set[Local]:
+    """The values of the element to keep, and what they lead to."""
     found: set[Local] = set()
     for local in live:
-        if local.element and (
-                getattr(local.node, "name", None) in dear
-                or not found.isdisjoint(local.operands)):
+        if local.element and (keep(local) or not found.isdisjoint(
+                local.operands)):
             found.add(local)
     return found
 

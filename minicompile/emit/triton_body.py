@@ -16,9 +16,9 @@ from ..core.index import Index, least_of
 from ..core.loops import Const, Kernel, Load, Op, Position
 from . import triton_folds as folds
 from .printer import failure
-from .stages import Local, Stage, Store, stages
+from .stages import Local, Stage, Store, everything, stages
 from .triton_ops import HALVES, TYPES, held, literal, operation
-from .triton_tiles import NARROW, Axis, Tiling, body, wide
+from .triton_tiles import NARROW, Axis, Tiling, wide
 
 
 def counted(kernel: Kernel, tiling: Tiling) -> str:
@@ -55,13 +55,14 @@ class Body:
 
     def write(self) -> list[str]:
         """The kernel's lines, without its header."""
-        work = stages(self.kernel, frozenset())
+        looped = self.tiling.looped
+        work = stages(self.kernel, None if looped else everything)
         self.blocks()
         for stage in work:
             self.compute(stage.row)
             self.store(stage.row_stores)
             if stage.pass_needed:
-                (self.walk if self.tiling.looped else self.hold)(stage)
+                (self.walk if looped else self.hold)(stage)
         return self.lines
 
     def line(self, *texts: str) -> None:
@@ -201,7 +202,7 @@ class Body:
         self.line(f"for start in range(0, {axis.size}, RBLOCK):")
         self.indent += "    "
         self.point(axis, "start + lane")
-        self.compute(body(stage, self.names))
+        self.compute(stage.body)
         self.store(stage.stores)
         for fold in stage.folds:
             self.line(*folds.step(fold, self.whole(fold)))
@@ -211,7 +212,7 @@ class Body:
 
     def hold(self, stage: Stage) -> None:
         """Write a pass over rows that the block holds whole."""
-        self.compute(body(stage, self.names))
+        self.compute(stage.body)
         self.store(stage.stores)
         for fold in stage.folds:
             self.finish(fold, self.whole(fold))

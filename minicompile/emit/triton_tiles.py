@@ -8,7 +8,6 @@ the GPU gets two. In Inductor: torch/_inductor/runtime/triton_heuristics.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
@@ -18,7 +17,7 @@ from ..core.index import (Division, Index, Symbol, Variable, atoms_of,
                           unflatten)
 from ..core.loops import Kernel, Op, walk
 from .nest import accesses, fastest, indices
-from .stages import Local, Stage, stages
+from .stages import Stage, everything, stages
 
 #: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
 ENOUGH = 2 * 132
@@ -154,7 +153,7 @@ def _plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
 def _rows(kernel: Kernel) -> Tiling:
     """Whole rows in registers; a row too long is walked along."""
     rows, length = _count(kernel.rows), most_of(kernel.row_length)
-    registers = kept(stages(kernel, frozenset())) + _working(kernel)
+    registers = kept(stages(kernel, everything)) + _working(kernel)
     if length == inf or _power(length) * registers > IN_REGISTERS:
         walking = min(WALKING, max(128, _power(guess(kernel.row_length))))
         return _reduction(kernel, kernel.ranges, 1, walking,
@@ -192,41 +191,16 @@ def _reduction(kernel: Kernel, ranges: tuple[Variable, ...], block: int,
     return Tiling(axes, warps, True, looped)
 
 
-def kept(work: Iterable[Stage]) -> int:
+def kept(work: tuple[Stage, ...]) -> int:
     """How many registers an element needs from one pass to the next."""
-    ready: dict[Local, int] = {}
-    last: dict[Local, int] = {}
-    most = 1
+    most, made = 1, set()
     for number, stage in enumerate(work):
-        for local in body(stage, ready):
-            ready[local] = number
-            for operand in local.operands:
-                last[operand] = number
-        for local in roots(stage):
-            last[local] = number
-    for boundary in range(max(ready.values(), default=0)):
-        most = max(most, sum(
-            max(4, local.dtype.itemsize) // 4 for local in ready
-            if ready[local] <= boundary < last.get(local, -1)))
+        later = made.intersection(
+            local for after in work[number:] for local in after.again)
+        most = max(most, sum(max(4, local.dtype.itemsize) // 4
+                             for local in later))
+        made.update(stage.body)
     return most
-
-
-def roots(stage: Stage) -> list[Local]:
-    """The values that a pass over the elements is for."""
-    return [fold.operands[0] for fold in stage.folds] + [
-        store.local for store in stage.stores]
-
-
-def body(stage: Stage, ready: Iterable[Local]) -> list[Local]:
-    """What a pass has to compute for each element, operands first."""
-    found: set[Local] = set()
-    waiting = roots(stage)
-    while waiting:
-        local = waiting.pop()
-        if local.element and local not in found and local not in ready:
-            found.add(local)
-            waiting += local.operands
-    return sorted(found, key=lambda local: local.number)
 
 
 def wide(kernel: Kernel, tiling: Tiling) -> tuple[Index, ...]:
