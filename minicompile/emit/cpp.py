@@ -29,9 +29,10 @@ from ..core.index import (
 from ..core.loops import Const, Kernel
 from . import cpp_folds as folding
 from .cpp_lines import Lines
-from .cpp_ops import DEAR, TYPES, enclosed, held, repeated
+from .cpp_ops import DEAR, TYPES, enclosed, repeated
 from .cpp_text import element, expression, names, place, read, stored
 from .nest import simplify
+from .operations import held
 from .printer import failure
 from .shape import PARTS, Shape, shape
 from .stages import Fold, Local, Stage, Store, homes, kept, shared, stages

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import torch
 
-from .cpp_ops import TYPES, convert, held
+from .cpp_ops import TYPES, convert
+from .operations import held
 from .stages import Local
 
 #: By kind: the start for floats and for others, the operator that lets

@@ -1,111 +1,33 @@
-"""What every operation of the loop language is in C++: one table.
+"""Operations, conversions and numbers as C++ text.
 
-A row gives the text for floats and, where it differs, for integers.
-16-bit floats are computed as float and rounded after each operation, as
-eager does, so that results are eager's. Inductor's table is CppOverrides in
-torch/_inductor/codegen/cpp.py.
+In: operands that are written already. Out: the text, of the type that
+holds the result, with as few brackets as it can be read without. C++
+computes with narrow integers as int and stops at no conversion, so types
+are written out. Inductor's is torch/_inductor/codegen/cpp_utils.py.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import cache
 from math import isfinite
 
 import torch
 
 from ..core.loops import Const, Expression, Op
+from .operations import (
+    FORMS,
+    HALVES,
+    converted,
+    form_of,
+    held,
+    rounded_already,
+)
 
 #: C++'s name for an element in memory, by dtype.
 TYPES = {torch.float64: "double", torch.float32: "float",
          torch.float16: "half", torch.bfloat16: "bfloat",
          torch.int64: "int64", torch.int32: "int32", torch.int16: "int16",
          torch.int8: "int8", torch.uint8: "uint8", torch.bool: "bool"}
-HALVES = (torch.float16, torch.bfloat16)
-
-
-@dataclass(frozen=True)
-class Form:
-    """How an operation is written; `{0}`, `{1}`, … are its operands.
-
-    They are first converted to `given`: their "common" type, the same but
-    a "float" at least, or "bool". That is also the type of the text,
-    unless it `asks`: then bool. `exact`: no rounding can be needed. Also
-    filled in: `{f}`, the suffix of functions of floats; `{type}`, C++'s
-    name for what is given; `{round}`, a rounding to 16 bits, or nothing.
-    """
-
-    text: str
-    integer: str | None = None
-    given: str = "common"
-    asks: bool = False
-    exact: bool = False
-
-
-def _functions(names: str) -> dict[str, Form]:
-    """Functions of floats that the C library has under the same name."""
-    return {name: Form(f"{name}{{f}}({{0}})", given="float")
-            for name in names.split()}
-
-
-def _infix(given: str, asks: bool, **signs: str) -> dict[str, Form]:
-    """Operators that stand between their operands."""
-    return {name: Form(f"{{0}} {sign} {{1}}", None, given, asks)
-            for name, sign in signs.items()}
-
-
-FORMS: dict[str, Form] = {
-    **_functions("""exp2 expm1 log log2 log10 log1p sqrt sin cos tan
-        asin acos atan sinh cosh tanh asinh acosh atanh erfc
-        lgamma"""),
-    **_infix("common", False, add="+", sub="-", mul="*",
-             bitwise_and="&", bitwise_or="|", bitwise_xor="^"),
-    **_infix("common", True, eq="==", ne="!=", lt="<", le="<=", gt=">",
-             ge=">="),
-    **_infix("bool", True, logical_and="&", logical_or="|",
-             logical_xor="^"),
-    "exp": Form("vector_exp({0})", given="float"),
-    "erf": Form("vector_erf({0})", given="float"),
-    "div": Form("{0} / {1}", given="float"),
-    "neg": Form("-{0}", exact=True),
-    "abs": Form("fabs{f}({0})", "{0} < 0 ? -{0} : {0}", exact=True),
-    "sign": Form("({type})(({0} > 0) - ({0} < 0))", exact=True),
-    "relu": Form("{0} < 0 ? 0 : {0}", exact=True),
-    "rsqrt": Form("1 / sqrt{f}({0})", given="float"),
-    "reciprocal": Form("1 / {0}", given="float"),
-    "sigmoid": Form("1 / (1 + vector_exp(-{0}))", given="float"),
-    "floor": Form("floor{f}({0})", "{0}", exact=True),
-    "ceil": Form("ceil{f}({0})", "{0}", exact=True),
-    "trunc": Form("trunc{f}({0})", "{0}", exact=True),
-    "round": Form("rint{f}({0})", "{0}", exact=True),
-    "isnan": Form("{0} != {0}", asks=True),
-    "isinf": Form("fabs{f}({0}) == infinity", "false", asks=True),
-    "signbit": Form("sign_bit({0})", "{0} < 0", asks=True),
-    "div_floor": Form("divide_floor<{type}>({0}, {1})"),
-    "div_trunc": Form("trunc{f}({round}({0} / {1}))",
-                      "divide_whole<{type}>({0}, {1})"),
-    "remainder": Form("modulo<{type}>({0}, {1})"),
-    "fmod": Form("fmod{f}({0}, {1})", "rest<{type}>({0}, {1})"),
-    "pow": Form("pow{f}({0}, {1})", "integer_power<{type}>({0}, {1})"),
-    "atan2": Form("atan2{f}({0}, {1})", given="float"),
-    "hypot": Form("hypot{f}({0}, {1})", given="float"),
-    "copysign": Form("copysign{f}({0}, {1})", given="float", exact=True),
-    "maximum": Form("maximum<{type}>({0}, {1})", exact=True),
-    "minimum": Form("minimum<{type}>({0}, {1})", exact=True),
-    "fmax": Form("{0} >= {1} | {1} != {1} ? {0} : {1}", exact=True),
-    "fmin": Form("{0} <= {1} | {1} != {1} ? {0} : {1}", exact=True),
-    "logical_not": Form("!{0}", given="bool", asks=True),
-    "bitwise_not": Form("~{0}"),
-    "bitwise_left_shift": Form("shift_left<{type}>({0}, {1})"),
-    "bitwise_right_shift": Form("shift_right<{type}>({0}, {1})"),
-    "where": Form("{0} ? {1} : {2}", exact=True),
-    "cast": Form("{0}", exact=True),
-    "uniform": Form("uniform({0}, {1}, {2})", exact=True),
-}
-
-#: What is different for bools.
-BOOLEAN = {"bitwise_not": "!{0}", "add": "{0} | {1}", "abs": "{0}"}
 
 #: Operations that cost far more than an access to the cache.
 DEAR = frozenset("""exp exp2 expm1 log log2 log10 log1p sin cos tan asin
@@ -113,31 +35,21 @@ DEAR = frozenset("""exp exp2 expm1 log log2 log10 log1p sin cos tan asin
     atan2 hypot remainder fmod div_floor uniform""".split())
 
 
-def held(dtype: torch.dtype) -> torch.dtype:
-    """The type in which a value of `dtype` is held between operations."""
-    return torch.float32 if dtype in HALVES else dtype
-
-
 def repeated(node: Expression, place: int) -> int:
     """How often the text of a node repeats its operand at `place`."""
     if not isinstance(node, Op):
         return 1
     form, mark = FORMS[node.name], f"{{{place}}}"
-    return max(form.text.count(mark), (form.integer or "").count(mark))
+    return max(form.cpp.count(mark), form.cpp_integer.count(mark))
 
 
 def operation(op: Op, operands: list[str]) -> str:
     """The text of an operation on operands that are written already."""
-    form = FORMS[op.name]
-    converted = op.operands[op.name == "where":]
-    given = _given(form, converted, op.dtype)
-    texts = [_operand(text, part, given) if part in converted else text
+    form, given = form_of(op)
+    texts = [_operand(text, part, given) if part in converted(op) else text
              for text, part in zip(operands, op.operands, strict=True)]
-    text = form.text
-    if not given.is_floating_point:
-        text = form.integer or text
-    if given == torch.bool:
-        text = BOOLEAN.get(op.name, text)
+    whole = not given.is_floating_point
+    text = whole and form.cpp_integer or form.cpp
     kind = TYPES[held(given)]
     texts = [part if _is_argument(text, number) else enclosed(part)
              for number, part in enumerate(texts)]
@@ -145,12 +57,11 @@ def operation(op: Op, operands: list[str]) -> str:
                        f="" if given == torch.float64 else "f",
                        round=f"round_{TYPES[given]}"
                        if given in HALVES else "")
-    if form.asks:
-        return convert(text, torch.bool, op.dtype)
-    if given in _NARROW:
+    if given in _NARROW and form.made is None:
         text = f"({kind})({text})"
-    made = op.dtype if form.exact and given == op.dtype else held(given)
-    return convert(text, made, op.dtype)
+    if op.dtype in HALVES and rounded_already(form, op):
+        return text
+    return convert(text, form.made or held(given), op.dtype)
 
 
 def _is_argument(text: str, number: int) -> bool:
@@ -168,29 +79,6 @@ def _operand(text: str, part: Expression, given: torch.dtype) -> str:
 
 #: Types that C++ computes with as int.
 _NARROW = (torch.int8, torch.int16, torch.uint8, torch.bool)
-
-
-def _given(form: Form, operands: tuple[Expression, ...],
-           result: torch.dtype) -> torch.dtype:
-    """The dtype that the operands are converted to."""
-    if form.given == "bool":
-        return torch.bool
-    kinds = [type(o.value) if isinstance(o, Const) else o.dtype
-             for o in operands]
-    if all(isinstance(kind, type) for kind in kinds):
-        kinds = [o.dtype for o in operands]
-    dtype = _common(*kinds)
-    if form.given == "float" and not dtype.is_floating_point:
-        return result if result.is_floating_point else torch.float32
-    return dtype
-
-
-@cache
-def _common(*kinds: type | torch.dtype) -> torch.dtype:
-    """What Python numbers and elements of tensors promote to."""
-    samples = [kind(1) if isinstance(kind, type) else
-               torch.empty(1, dtype=kind, device="meta") for kind in kinds]
-    return torch.result_type(samples[0], samples[-1])
 
 
 def convert(text: str, given: torch.dtype, wanted: torch.dtype) -> str:

@@ -9,8 +9,9 @@ import torch
 
 from ..core.index import Atom, Division, Index, not_negative
 from ..core.loops import OPS, Const, Load, Op, Position
-from .cpp_ops import HALVES, convert, enclosed, literal, operation
+from .cpp_ops import convert, enclosed, literal, operation
 from .header import HEADER
+from .operations import HALVES
 from .stages import Local, Store
 
 #: What a buffer must not be called in C++: functions, types, macros.

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from ..core.index import Index, least_of
 from ..core.loops import Const, Kernel, Load, Op, Position
 from . import triton_folds as folds
+from .operations import HALVES, held
 from .printer import failure
 from .stages import Local, Stage, Store, everything, stages
-from .triton_ops import HALVES, TYPES, held, literal, operation
+from .triton_ops import TYPES, literal, operation
 from .triton_tiles import NARROW, Axis, Tiling, wide
 
 

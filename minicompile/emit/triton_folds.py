@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from ..core.index import Index
+from .operations import held
 from .stages import Local
-from .triton_ops import TYPES, convert, held, literal
+from .triton_ops import TYPES, convert, literal
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from minicompile import emit
 from minicompile.core import loops
 from minicompile.core.index import index
 from minicompile.core.loops import Kernel, Loop, Op
-from minicompile.emit import cpp_folds, cpp_ops, program
+from minicompile.emit import cpp_folds, operations, program
 from minicompile.fusion import fuse
 from tests.book.answers import answer
 from tests.emit.build import at, buffer, check, load, pointwise, run, variables
@@ -19,7 +19,7 @@ F32, I64 = torch.float32, torch.int64
 
 
 def test_5_1_a_row_of_the_table(monkeypatch):
-    monkeypatch.setitem(cpp_ops.FORMS, "sinc", answer("5.1", "sinc"))
+    monkeypatch.setitem(operations.FORMS, "sinc", answer("5.1", "sinc"))
     monkeypatch.setitem(loops.OPS, "sinc", torch.sinc)
     for dtype in (F32, torch.float64):
         (i,) = variables("i", 100)

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from chapters._book.ptx import kernels_of
 from minicompile.core.loops import Op
-from minicompile.emit import triton_ops
+from minicompile.emit import operations, triton_ops
 from tests.book.answers import answer
 from tests.emit import test_triton_tiles
 from tests.emit.triton_kernels import at, buffer, variables
@@ -23,7 +23,7 @@ def test_5_5_how_many_loads():
 
 def test_5_6_a_row_of_your_own(monkeypatch):
     form = answer("5.6", "form")
-    monkeypatch.setitem(triton_ops.FORMS, "logaddexp", form)
+    monkeypatch.setitem(operations.FORMS, "logaddexp", form)
     ranges = variables("i", (8,))
     operands = tuple(at(buffer(n, (8,)), ranges) for n in "ab")
     text = triton_ops.operation(

@@ -8,7 +8,7 @@ import torch
 
 from minicompile.core import loops
 from minicompile.core.loops import Const, Kernel, Op
-from minicompile.emit.triton_ops import FORMS
+from minicompile.emit.operations import FORMS
 from tests.emit.triton_kernels import (
     RUNS,
     at,

@@ -1,0 +1,183 @@
+"""What every operation of the loop language is in C++ and in Triton.
+
+One table for both: a row gives the two texts and, where they differ,
+those for integers and doubles. Values of 16-bit float types are held as
+float32 and rounded after each operation, so that the results are eager's,
+bit for bit. Inductor has a class for each language: CppOverrides in
+torch/_inductor/codegen/cpp.py, and TritonOverrides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial, reduce
+
+import torch
+
+from ..core.loops import Const, Expression, Op
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def held(dtype: torch.dtype) -> torch.dtype:
+    """The type in which a value of `dtype` is held between operations."""
+    return torch.float32 if dtype in HALVES else dtype
+
+
+@dataclass(frozen=True)
+class Form:
+    """How one operation is written; `{0}`, `{1}`, … are its operands.
+
+    These are first converted to `given`: the type of the "result", their
+    "common" type, or "bool". The text is of that type, or of `made`.
+    `exact`: of 16-bit floats it makes a 16-bit float, without rounding.
+    C++ also fills in `{f}`, the suffix of functions of floats, `{type}`,
+    its name for what is given, and `{round}`, to 16 bits if need be.
+    """
+
+    cpp: str = ""
+    triton: str = ""  # the same, if not given
+    cpp_integer: str = ""
+    triton_integer: str = ""
+    triton_double: str = ""
+    given: str = "result"
+    made: torch.dtype | None = None
+    exact: bool = False
+
+
+Exact = partial(Form, exact=True)
+Question = partial(Form, given="common", made=torch.bool)
+
+
+def _functions(names: str) -> dict[str, Form]:
+    """Functions of floats that both have under the same name."""
+    return {name: Form(f"{name}{{f}}({{0}})", f"libdevice.{name}({{0}})")
+            for name in names.split()}
+
+
+def _infix(form: type, given: str = "result", **signs: str
+           ) -> dict[str, Form]:
+    """Operators that stand between their operands."""
+    return {name: form(f"{{0}} {sign} {{1}}", given=given)
+            for name, sign in signs.items()}
+
+
+FORMS: dict[str, Form] = {
+    **_functions("""exp2 expm1 log log2 log10 log1p sin cos tan asin acos
+        atan sinh cosh tanh asinh acosh atanh erfc lgamma"""),
+    **_infix(Form, add="+", sub="-", mul="*", bitwise_and="&",
+             bitwise_or="|", bitwise_xor="^"),
+    **_infix(Question, "common", eq="==", ne="!=", lt="<", le="<=",
+             gt=">", ge=">="),
+    **_infix(Question, "bool", logical_and="&", logical_or="|",
+             logical_xor="^"),
+    "logical_not": Question("!{0}", "{0} == 0", given="bool"),
+    "isnan": Question("{0} != {0}"),
+    "isinf": Question("fabs{f}({0}) == infinity",
+                      "tl.abs({0}) == float('inf')"),
+    "signbit": Question("sign_bit({0})", "device.signbit({0})",
+                        "{0} < 0", "{0} < 0"),
+    "cast": Exact("{0}", given="common"),
+    "neg": Exact("-{0}"),
+    "abs": Exact("fabs{f}({0})", "tl.abs({0})", "{0} < 0 ? -{0} : {0}"),
+    "sign": Exact("({type})(({0} > 0) - ({0} < 0))", "device.sign({0})"),
+    "relu": Exact("{0} < 0 ? 0 : {0}", "device.maximum({0}, 0.0)",
+                  triton_integer="tl.maximum({0}, 0)"),
+    "exp": Form("vector_exp({0})", "libdevice.exp({0})"),
+    "erf": Form("vector_erf({0})", "libdevice.erf({0})"),
+    "sqrt": Form("sqrt{f}({0})", "tl.sqrt_rn({0})",
+                 triton_double="tl.sqrt({0})"),
+    "rsqrt": Form("1 / sqrt{f}({0})", "libdevice.rsqrt({0})"),
+    "reciprocal": Form("1 / {0}", "tl.div_rn(1.0, {0})",
+                       triton_double="1.0 / {0}"),
+    "sigmoid": Form("1 / (1 + vector_exp(-{0}))",
+                    "tl.div_rn(1.0, 1.0 + libdevice.exp(-{0}))",
+                    triton_double="1.0 / (1.0 + libdevice.exp(-{0}))"),
+    "floor": Exact("floor{f}({0})", "tl.floor({0})"),
+    "ceil": Exact("ceil{f}({0})", "tl.ceil({0})"),
+    "trunc": Exact("trunc{f}({0})", "libdevice.trunc({0})"),
+    "round": Exact("rint{f}({0})", "libdevice.rint({0})"),
+    "bitwise_not": Form("~{0}", "-{0} - 1"),
+    "div": Form("{0} / {1}", "tl.div_rn({0}, {1})",
+                triton_double="{0} / {1}"),
+    "div_floor": Form("divide_floor<{type}>({0}, {1})",
+                      "device.float_floor_divide({0}, {1})",
+                      triton_integer="device.floor_divide({0}, {1})"),
+    "div_trunc": Form("trunc{f}({round}({0} / {1}))",
+                      "libdevice.trunc(device.divide({0}, {1}))",
+                      "divide_whole<{type}>({0}, {1})", "{0} // {1}"),
+    "remainder": Form("modulo<{type}>({0}, {1})",
+                      "device.float_modulo({0}, {1})",
+                      triton_integer="device.modulo({0}, {1})"),
+    "fmod": Form("fmod{f}({0}, {1})", "libdevice.fmod({0}, {1})",
+                 "rest<{type}>({0}, {1})", "{0} % {1}"),
+    "pow": Form("pow{f}({0}, {1})", "libdevice.pow({0}, {1})",
+                "integer_power<{type}>({0}, {1})",
+                "device.integer_power({0}, {1})"),
+    "atan2": Form("atan2{f}({0}, {1})", "libdevice.atan2({0}, {1})"),
+    "hypot": Form("hypot{f}({0}, {1})", "libdevice.hypot({0}, {1})"),
+    "copysign": Exact("copysign{f}({0}, {1})",
+                      "libdevice.copysign({0}, {1})"),
+    "maximum": Exact("maximum<{type}>({0}, {1})",
+                     "device.maximum({0}, {1})",
+                     triton_integer="tl.maximum({0}, {1})"),
+    "minimum": Exact("minimum<{type}>({0}, {1})",
+                     "device.minimum({0}, {1})",
+                     triton_integer="tl.minimum({0}, {1})"),
+    "fmax": Exact("{0} >= {1} | {1} != {1} ? {0} : {1}",
+                  "libdevice.fmax({0}, {1})",
+                  triton_integer="tl.maximum({0}, {1})"),
+    "fmin": Exact("{0} <= {1} | {1} != {1} ? {0} : {1}",
+                  "libdevice.fmin({0}, {1})",
+                  triton_integer="tl.minimum({0}, {1})"),
+    "bitwise_left_shift": Form("shift_left<{type}>({0}, {1})",
+                               "device.shift_left({0}, {1})"),
+    "bitwise_right_shift": Form("shift_right<{type}>({0}, {1})",
+                                "device.shift_right({0}, {1})"),
+    "where": Exact("{0} ? {1} : {2}", "tl.where({0}, {1}, {2})"),
+    "uniform": Form("uniform({0}, {1}, {2})",
+                    "device.uniform({0}, {1}, {2})", given="common",
+                    made=torch.float32),
+}
+
+#: Operations that are another one on integers, or on bools.
+OF_INTEGERS = {"floor": "cast", "ceil": "cast", "trunc": "cast",
+               "round": "cast", "isinf": "isnan"}
+OF_BOOLS = OF_INTEGERS | {
+    "add": "bitwise_or", "maximum": "bitwise_or", "fmax": "bitwise_or",
+    "mul": "bitwise_and", "minimum": "bitwise_and", "fmin": "bitwise_and",
+    "abs": "cast", "sign": "cast", "bitwise_not": "logical_not"}
+
+
+def form_of(node: Op) -> tuple[Form, torch.dtype]:
+    """How the operation is written, and the type in which it works."""
+    form = FORMS[node.name]
+    work = torch.bool if form.given == "bool" else _promoted(form, node)
+    others = OF_BOOLS if work == torch.bool else (
+        {} if work.is_floating_point else OF_INTEGERS)
+    return FORMS[others.get(node.name, node.name)], work
+
+
+def _promoted(form: Form, node: Op) -> torch.dtype:
+    """The type that the operands, and the result, have in common."""
+    parts = converted(node)
+    kinds = [p.dtype for p in parts if not isinstance(p, Const)] or [
+        p.dtype for p in parts]
+    if form.given == "result":
+        kinds.append(node.dtype)
+    return reduce(torch.promote_types, kinds)
+
+
+def converted(node: Op) -> tuple[Expression, ...]:
+    """The operands that are converted: not what `where` asks."""
+    return node.operands[node.name == "where":]
+
+
+def rounded_already(form: Form, node: Op) -> bool:
+    """Whether the result, a 16-bit float, is one without rounding."""
+    def fits(part: Expression) -> bool:
+        if isinstance(part, Const):
+            rounded = torch.tensor(part.value, dtype=node.dtype).item()
+            return rounded == part.value or part.value != part.value
+        return part.dtype == node.dtype
+    return form.exact and all(map(fits, converted(node)))
