@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import types
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -85,16 +86,14 @@ def trace(function: types.FunctionType, locals: tuple, *,
     history = history or History()
     try:
         return _attempt(Tracer(function, history), locals)
-    except Unsupported as refusal:
-        if not breaks or refusal.kind == "recursion":
-            raise
+    except Unsupported as error:
+        refusal = error
+    if breaks and refusal.kind != "recursion":
         for moment in getattr(refusal, "stops", ()):
-            try:
+            with suppress(Unsupported):
                 return _attempt(Tracer(function, history, moment), locals,
                                 refusal)
-            except Unsupported:
-                continue
-        raise
+    raise refusal
 
 
 def _attempt(tracer: Tracer, locals: tuple,

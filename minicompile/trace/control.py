@@ -228,12 +228,12 @@ def WITH_EXCEPT_START(frame, _):
 
 def PUSH_EXC_INFO(frame, _):
     error = frame.stack.pop()
-    frame.stack += (Handled(frame.tracer.handling, error), error)
-    frame.tracer.handling = error
+    frame.stack += (Handled(frame.handling, error), error)
+    frame.handling = error
 
 
 def POP_EXCEPT(frame, _):
-    frame.tracer.handling = frame.stack.pop().before
+    frame.handling = frame.stack.pop().before
 
 
 def CHECK_EXC_MATCH(frame, _):
@@ -248,11 +248,13 @@ def RERAISE(frame, _):
 
 def RAISE_VARARGS(frame, count):
     cause = frame.stack.pop() if count == 2 else None
-    error = frame.stack.pop() if count else frame.tracer.handling
+    error = frame.stack.pop() if count else frame.tracer.handled()
     if isinstance(error, type):
         error = frame.tracer.call(error)
     if error is None:
         error = RuntimeError("No active exception to reraise")
+    if count:
+        frame.tracer.raised.pop(id(error), None)
     if count == 2:
         error.__cause__ = cause
     raise Raised(error)

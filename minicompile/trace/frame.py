@@ -38,6 +38,7 @@ class Frame:
         self.stack: list = []
         self.next = self.moment = 0
         self.keywords: tuple[str, ...] = ()
+        self.handling: BaseException | None = None
         self.space: dict = {}  # the names of a class body
 
     def where(self) -> Where:
@@ -58,6 +59,7 @@ class Frame:
                 try:
                     left = self.step(step)
                 except Raised as raised:
+                    tracer.raises(raised.exception)
                     self.unwind(raised, step.offset)
                 else:
                     if left is not None:

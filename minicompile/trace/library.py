@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import builtins
 import collections
+import contextlib
 import copyreg
 import dataclasses
 import functools
@@ -18,6 +19,7 @@ import inspect
 import logging
 import operator
 import re
+import sys
 import types
 import weakref
 
@@ -63,6 +65,25 @@ def _referent(tracer, reference):
         raise unsupported("builtin", "weakref.ref")
     call = tracer.outside.constant(operator.call, "call").code()
     return tracer.outside.admit(value, Call(call, source))
+
+
+@rule(types.MethodType)
+def _method(tracer, function, owner):
+    return types.MethodType(function, owner)
+
+
+@rule(sys.exception)
+def _exception(tracer):
+    error = tracer.handled()
+    if error is None and tracer.frames[-1].globals is not vars(contextlib):
+        raise unsupported("builtin", "sys.exception")
+    return error
+
+
+@rule(sys.exc_info)
+def _exc_info(tracer):
+    error = _exception(tracer)
+    return error and type(error), error, error and error.__traceback__
 
 
 @rule(re._compile)

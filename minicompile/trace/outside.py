@@ -247,7 +247,7 @@ class Outside:
         """A function known by its code: its next closure is as good."""
         for name in ("__code__", "__globals__"):
             self.guard(Attribute(source, name), "is", getattr(real, name))
-        self.guard(Attribute(source, "__dict__"), "length", 0)
+        self.guard(Attribute(source, "__dict__"), "keys", tuple(vars(real)))
         return self._remember(real, real, source)
 
     def _remember(self, real, value, source: Source):
@@ -476,8 +476,7 @@ def contents(cell: types.CellType) -> dict:
 
 def passing(value: object) -> bool:
     """Whether a function is of a kind that is made anew at every use."""
-    return (type(value) is types.FunctionType and not vars(value)
-            and "<" in value.__qualname__ and not trusted(value.__module__))
+    return type(value) is types.FunctionType and "<" in value.__qualname__
 
 
 #: How an object of each type is read for the first time.

@@ -26,7 +26,7 @@ from .outside import (
     printable,
 )
 from .reasons import unsupported
-from .stand_ins import as_tuple
+from .stand_ins import STAND_INS, as_tuple
 
 #: Classes whose `__new__` makes the bare instance of a subclass.
 BASES = (OrderedDict, dict, list, set, object)
@@ -142,19 +142,23 @@ class Rebuild:
 
     def _instance(self, value, kind: type) -> str:
         """An object of a user's class, made without its `__init__`."""
-        if any(k.__dict__.get("__slots__") for k in kind.__mro__):
-            raise unsupported("result", f"a {kind.__name__} with slots")
         maker, items = self.base(kind), ""
         if issubclass(kind, dict):
             items = self.hold(f"{{{self.pairs(value)}}}")
         elif issubclass(kind, list):
             items = self.hold(f"[{self.values(list.__iter__(value))}]")
-        state = self.hold(f"{{{self.pairs(vars(value))}}}")
+        slots = [name for each in kind.__mro__
+                 for name, found in vars(each).items()
+                 if type(found) is types.MemberDescriptorType]
+        names = [*getattr(value, "__dict__", ()), *slots]
+        state = {name: getattr(value, name) for name in names
+                 if hasattr(value, name)}
+        state = self.hold(f"{{{self.pairs(state)}}}")
         name = self.hold(f"{maker}.__new__({self.known(kind)})")
         if items:
             method = "extend" if issubclass(kind, list) else "update"
             self.lines.append(f"{maker}.{method}({name}, {items})")
-        self.lines.append(f"{name}.__dict__.update({state})")
+        self.lines.append(f"{self.known(fill)}({name}, {state})")
         return name
 
     def base(self, kind: type) -> str:
@@ -211,15 +215,29 @@ class Rebuild:
 
 def _function(rebuild: Rebuild, made: types.FunctionType) -> str:
     """A closure: its code, globals and defaults, and its cells."""
-    if made.__kwdefaults__ or made.__dict__:
-        raise unsupported("result", f"the function {made.__name__}")
     maker = rebuild.known(types.FunctionType)
     code, names = rebuild.known(made.__code__), rebuild.known(
         made.__globals__)
     cells = ("None" if made.__closure__ is None
              else f"({rebuild.values(made.__closure__)},)")
-    return (f"{maker}({code}, {names}, {made.__name__!r}, "
-            f"{rebuild.value(made.__defaults__)}, {cells})")
+    name = rebuild.hold(f"{maker}({code}, {names}, {made.__name__!r}, "
+                        f"{rebuild.value(made.__defaults__)}, {cells})")
+    plain = types.FunctionType(made.__code__, made.__globals__,
+                               closure=made.__closure__)
+    for each in ("__kwdefaults__", "__qualname__", "__module__", "__doc__",
+                 "__annotations__", "__dict__"):
+        if (value := getattr(made, each)) != getattr(plain, each):
+            rebuild.lines.append(f"{name}.{each} = {rebuild.value(value)}")
+    return name
+
+
+def _method(rebuild: Rebuild, method: types.MethodType) -> str:
+    """A bound method; a stand-in's is one of what it stands for."""
+    owner = rebuild.value(method.__self__)
+    if isinstance(method.__self__, STAND_INS):
+        return f"{owner}.{method.__name__}"
+    return (f"{rebuild.known(types.MethodType)}("
+            f"{rebuild.value(method.__func__)}, {owner})")
 
 
 def _cell(rebuild: Rebuild, cell: types.CellType) -> str:
@@ -227,6 +245,12 @@ def _cell(rebuild: Rebuild, cell: types.CellType) -> str:
     name = rebuild.hold(f"{rebuild.known(types.CellType)}()")
     rebuild.cells.append((name, cell))
     return name
+
+
+def fill(made: object, state: dict) -> None:
+    """Set attributes where they are kept, whatever the class says."""
+    for name, value in state.items():
+        object.__setattr__(made, name, value)
 
 
 def thrown(error: BaseException) -> BaseException:
@@ -248,9 +272,10 @@ def _error(rebuild: Rebuild, error: BaseException) -> str:
     if vars(error):
         rebuild.lines.append(
             f"{name}.__dict__.update({{{rebuild.pairs(vars(error))}}})")
-    if error.__cause__ is not None:
-        rebuild.lines.append(
-            f"{name}.__cause__ = {rebuild.value(error.__cause__)}")
+    for link in ("__cause__", "__context__", "__suppress_context__"):
+        if getattr(error, link):
+            rebuild.lines.append(
+                f"{name}.{link} = {rebuild.value(getattr(error, link))}")
     return name
 
 
@@ -275,9 +300,7 @@ MAKERS = {
                               f"{{{r.pairs(v)}}})",
     slice: lambda r, v: f"slice({r.value(v.start)}, {r.value(v.stop)}, "
                         f"{r.value(v.step)})",
-    types.MethodType: lambda r, v: f"{r.known(types.MethodType)}("
-                                   f"{r.value(v.__func__)}, "
-                                   f"{r.value(v.__self__)})",
+    types.MethodType: _method,
     types.FunctionType: _function,
     types.CellType: _cell,
 }

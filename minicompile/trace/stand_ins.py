@@ -52,11 +52,12 @@ class Callback:
         try:
             return self.tracer.call(self.function, args, kwargs)
         except Raised as raised:
-            raise raised.exception from None
+            error = raised.exception
         except (Unsupported, RecursionError):
             raise
-        except Exception as error:
-            raise internal(error) from error
+        except Exception as failure:
+            raise internal(failure) from failure
+        raise error  # out here, where its context stays what it is
 
 
 class Iteration:
@@ -102,7 +103,8 @@ class Generator:
             self.frame.unwind(Raised(error), self.frame.offset())
         except Raised:
             self.done = True
-            raise error from None
+        if self.done:
+            raise error
         return self._go_on()
 
     def would_act(self) -> bool:
@@ -137,15 +139,15 @@ class Generator:
     def _go_on(self):
         if self.done:
             raise StopIteration
+        error = None
         try:
             how, value = self.frame.run()
         except Raised as raised:
-            self.done = True
-            raise raised.exception from None
-        if how == "yield":
+            error = raised.exception
+        if error is None and how == "yield":
             return value
         self.done = True
-        raise StopIteration(value)
+        raise error or StopIteration(value)
 
 
 #: What the interpreter must not look into.

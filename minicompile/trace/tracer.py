@@ -43,7 +43,7 @@ class Tracer:
         self.recorder = Recorder(self.where, history)
         self.outside = Outside(self.recorder, self.where)
         self.made: dict[int, object] = {}
-        self.handling: BaseException | None = None
+        self.raised: dict[int, BaseException] = {}
         self.turned: list[tuple[tuple, tuple]] = []  # switches
         self.generators: list[tuple] = []
         self.outside.guard(None, "state", self.state)
@@ -65,6 +65,24 @@ class Tracer:
             if not frame.library:
                 return frame.where()
         return self.frames[-1].where() if self.frames else None
+
+    def handled(self) -> BaseException | None:
+        """The exception being handled, by the innermost who does."""
+        return next((frame.handling for frame in reversed(self.frames)
+                     if frame.handling is not None), None)
+
+    def raises(self, error: BaseException) -> None:
+        """Let an exception, the first time, say what was being handled."""
+        handled = link = self.handled()
+        if id(error) in self.raised or handled is None:
+            return
+        self.raised[id(error)] = error
+        while link is not None and link.__context__ is not error:
+            link = link.__context__
+        if link is not None:  # nothing happened during itself
+            link.__context__ = None
+        if handled is not error:
+            error.__context__ = handled
 
     def own(self, value):
         """`value`, remembered as made by the traced program."""
@@ -146,6 +164,8 @@ class Tracer:
             return unsupported("recursion", "Python allows")
         if isinstance(error, DATA_DEPENDENT):
             return unsupported("data-dependent", "a C function")
+        if id(error) not in self.raised:
+            error.__context__ = None
         return Raised(error)
 
     # Operators

@@ -4,6 +4,8 @@
 
 import contextlib
 import copy
+import dataclasses
+import functools
 import io
 import random
 import sys
@@ -167,6 +169,118 @@ def stays_without_gradients(x):
     print(torch.is_grad_enabled())
     torch.set_grad_enabled(True)
     return x * 2
+
+
+@case(2, 1)
+def in_an_exit_stack(x):
+    seen = []
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.callback(seen.append, 1)
+        y = x + 1
+        print(torch.is_grad_enabled())
+        y = y * 2
+    return y, seen, torch.is_grad_enabled()
+
+
+@case()
+def what_was_handled_is_remembered(x):
+    found = []
+    try:
+        try:
+            {}[3]
+        except KeyError:
+            x = x + 1
+            raise ValueError("second")  # noqa: B904
+        finally:
+            print("in between")
+    except ValueError as error:
+        found.append(error)
+    try:
+        try:
+            open("/no/such/file")
+        except OSError as error:
+            print("again")
+            raise IndexError("third") from error
+    except IndexError as error:
+        found.append(error)
+    try:
+        try:
+            sorted([3], key=lambda key: {}[key])
+        except KeyError:
+            raise ValueError("alone") from None
+    except ValueError as error:
+        found.append(error)
+    return x * 2, [(repr(e.__context__), repr(e.__cause__),
+                    e.__suppress_context__) for e in found]
+
+
+@case(1, 1)
+def a_generator_that_handles_and_waits(x):
+    def gen():
+        try:
+            {}[1]
+        except KeyError:
+            yield 1
+            yield 2
+    for k in gen():
+        try:
+            raise ValueError(k)
+        except ValueError as error:
+            x = x + (error.__context__ is None)
+    print(x)
+    return x
+
+
+@case(1, 3)
+def a_generator_asked_by_its_methods(x):
+    def gen():
+        got = yield x
+        while got is not None:
+            print("got", got)
+            got = yield x * got
+
+    g = gen()
+    next(g)
+    first, second = g.send(2), g.send(3)
+    g.close()
+    return first + second
+
+
+@dataclasses.dataclass(slots=True, frozen=True)
+class Slotted:
+    tensor: object
+    count: int = 2
+
+
+class Both(Slotted):
+    pass
+
+
+@case(2, 1)
+def objects_with_slots(x):
+    one, two = Slotted(x * 2), Both(x, 7)
+    print(one.count)
+    return one, two, one.tensor + two.tensor + two.count
+
+
+@case(2, 1)
+def a_decorated_closure_waits(x):
+    def decorate(function):
+        @functools.wraps(function)
+        def wrapped(*args, times=3):
+            return function(*args) * times * wrapped.more
+        wrapped.more = 2
+        return wrapped
+
+    @decorate
+    def inner(y: int):
+        """Told."""
+        return y + x
+
+    y = x * 2
+    print(inner.__name__, inner.__doc__, inner.__annotations__)
+    return inner(y), inner.__wrapped__(y)
 
 
 @case(None, None)
