@@ -106,7 +106,7 @@ class Break:
         self.tracer, self.frames = tracer, frames
         self.rebuild = Rebuild(tracer)
         self.frame = frames[-1]
-        self.step = self.frame.program.instructions[self.frame.next - 1]
+        self.step = self.frame.current()
 
     def text(self) -> str:
         """The source of finish(L, F, outputs)."""
@@ -194,7 +194,7 @@ class Break:
         if frame.function in _chains:
             yield from self.parts(frame)
             return
-        step = frame.program.instructions[frame.next - 1]
+        step = frame.current()
         after = frame.program.bounds(step.offset)[1]
         yield self.link(frame, after, frame.stack, result(step), step)
 

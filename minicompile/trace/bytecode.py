@@ -160,9 +160,9 @@ def _decode(code: CodeType) -> Program:
         return argument
 
     handlers = tuple(
-        Handler(start, end, target, bisect_left(offsets, target), depth,
-                lasti)
-        for start, end, target, depth, lasti in _table(code))
+        Handler(row.start, row.end, row.target,
+                bisect_left(offsets, row.target), row.depth, row.lasti)
+        for row in dis._parse_exception_table(code))
     return Program(code, tuple(
         Instruction(name, resolve(argument), offset,
                     lines.get(offset, code.co_firstlineno))
@@ -281,21 +281,3 @@ def _resolve(code: CodeType, name: str, argument):
     if op in dis.haslocal or op in dis.hasfree:
         return code._varname_from_oparg(argument)
     return argument
-
-
-def _table(code: CodeType):
-    """The exception table: (start, end, target, depth, lasti), bytes."""
-    data = iter(code.co_exceptiontable)
-
-    def number(first: int) -> int:
-        value = first & 63
-        while first & 64:
-            first = next(data)
-            value = value << 6 | first & 63
-        return value
-
-    for first in data:
-        start = number(first) * 2
-        end = start + number(next(data)) * 2
-        target, depth = number(next(data)) * 2, number(next(data))
-        yield start, end, target, depth >> 1, bool(depth & 1)

@@ -41,10 +41,14 @@ class Frame:
         self.handling: BaseException | None = None
         self.space: dict = {}  # the names of a class body
 
+    def current(self) -> Instruction:
+        """The instruction being run."""
+        return self.program.instructions[max(self.next - 1, 0)]
+
     def where(self) -> Where:
         """The user's line of the instruction being run."""
-        step = self.program.instructions[max(self.next - 1, 0)]
-        return Where(self.code.co_filename, step.line, self.code.co_name)
+        return Where(self.code.co_filename, self.current().line,
+                     self.code.co_name)
 
     def run(self):
         """Run until the frame returns or yields: (how, value)."""
@@ -79,10 +83,6 @@ class Frame:
         if opcode is None:
             raise unsupported("opcode", step.name)
         return opcode(self, step.argument)
-
-    def offset(self) -> int:
-        """The byte offset of the instruction being run."""
-        return self.program.instructions[max(self.next - 1, 0)].offset
 
     def unwind(self, raised: Raised, offset: int) -> None:
         """Go on at the handler of an exception, or let it leave."""

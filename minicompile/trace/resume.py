@@ -58,10 +58,8 @@ def slots(code: CodeType) -> tuple[str, ...]:
 
 def going_on(place: Place) -> tuple[CodeType, int]:
     """Code that rebuilds the frame and goes on; and how far it moved."""
-    code = place.code
-    head = _prefix(place) + _op("JUMP_FORWARD", place.offset // 2)
-    return _made(place, head + code.co_code, _lines(place, head)
-                 + code.co_linetable, _moved(code, len(head))), len(head)
+    return _before(place, _prefix(place) + _op("JUMP_FORWARD",
+                                               place.offset // 2))
 
 
 def raising(place: Place) -> tuple[CodeType, int]:
@@ -70,16 +68,10 @@ def raising(place: Place) -> tuple[CodeType, int]:
     The stack must have the depth of the handler at the offset, which is
     the instruction that fails; that handler gets the exception.
     """
-    code, error = place.code, place.arguments()
-    head = _prefix(place) + _op("LOAD_FAST", error)
-    at = len(head)
-    head += _op("RAISE_VARARGS", 1) + _op("JUMP_FORWARD", 0)
-    row = decode(code).handler(place.offset)
-    return _made(place, head + code.co_code, _lines(place, head)
-                 + code.co_linetable,
-                 _row(at, at + 2, row.entry + len(head), row.depth,
-                      row.lasti) + _moved(code, len(head)),
-                 extra=1), len(head)
+    head = _prefix(place) + _op("LOAD_FAST", place.arguments())
+    body = _op("RAISE_VARARGS", 1) + _op("JUMP_FORWARD", 0)
+    return _before(place, head + body, (len(head), len(head) + 2),
+                   place.offset, extra=1)
 
 
 def single(place: Place, pushed: int) -> tuple[CodeType, int]:
@@ -110,19 +102,29 @@ def single(place: Place, pushed: int) -> tuple[CodeType, int]:
 
 def waiting(place: Place) -> tuple[CodeType, int]:
     """A generator that waits at a yield, once it was stepped to there."""
-    code = place.code
     head = _prefix(place)
-    at = len(head)
-    head += (_op("LOAD_CONST", len(code.co_consts)) + _op("YIELD_VALUE", 0)
-             + _op("RESUME", 1))
-    end = len(head)
-    head += _op("JUMP_FORWARD", place.offset // 2)
-    row, table = decode(code).handler(place.offset - 2), b""
-    if row is not None:
-        table = _row(at, end, row.entry + len(head), row.depth, row.lasti)
+    body = (_op("LOAD_CONST", len(place.code.co_consts))
+            + _op("YIELD_VALUE", 0) + _op("RESUME", 1))
+    jump = _op("JUMP_FORWARD", place.offset // 2)
+    return _before(place, head + body + jump,
+                   (len(head), len(head + body)), place.offset - 2)
+
+
+def _before(place: Place, head: bytes, covered: tuple[int, int] = (0, 0),
+            like: int = -1, extra: int = 0) -> tuple[CodeType, int]:
+    """`head` and the original code; and how far that moved.
+
+    What handles the offset `like` handles the bytes `covered` as well.
+    """
+    code, shift = place.code, len(head)
+    table = b"".join(
+        _row(row.start + shift, row.end + shift, row.entry + shift,
+             row.depth, row.lasti) for row in decode(code).handlers)
+    if row := decode(code).handler(like):
+        table = _row(*covered, row.entry + shift, row.depth,
+                     row.lasti) + table
     return _made(place, head + code.co_code, _lines(place, head)
-                 + code.co_linetable,
-                 table + _moved(code, len(head))), len(head)
+                 + code.co_linetable, table, extra), shift
 
 
 def _prefix(place: Place) -> bytes:
@@ -202,13 +204,6 @@ def _line(units: int, delta: int) -> bytes:
         entry.append(64 | value & 63)
         value >>= 6
     return bytes((*entry, value))
-
-
-def _moved(code: CodeType, shift: int) -> bytes:
-    """The exception table, every offset `shift` bytes later."""
-    return b"".join(
-        _row(row.start + shift, row.end + shift, row.entry + shift,
-             row.depth, row.lasti) for row in decode(code).handlers)
 
 
 def _row(start: int, end: int, entry: int, depth: int,

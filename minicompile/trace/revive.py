@@ -92,8 +92,7 @@ def _generator(rebuild: Rebuild, generator: Generator) -> str:
     if generator.done:
         return "iter(())"
     frame = generator.frame
-    program = frame.program
-    offset = program.bounds(program.instructions[frame.next - 1].offset)[1]
+    offset = frame.program.bounds(frame.current().offset)[1]
     place, values = placed(rebuild, frame, offset, frame.stack,
                            live(frame.code)[frame.next])
     made = made_once("waiting", place, frame.function)

@@ -100,7 +100,7 @@ class Generator:
     def throw(self, error, *_):
         """Raise `error` where the generator waits."""
         try:
-            self.frame.unwind(Raised(error), self.frame.offset())
+            self.frame.unwind(Raised(error), self.frame.current().offset)
         except Raised:
             self.done = True
         if self.done:
@@ -115,7 +115,7 @@ class Generator:
         frame, error, self.done = self.frame, GeneratorExit(), True
         while True:
             try:
-                frame.unwind(Raised(error), frame.offset())
+                frame.unwind(Raised(error), frame.current().offset)
             except Raised:
                 return False
             try:

@@ -23,7 +23,8 @@ from ..core.where import Where
 from . import attributes, calls
 from .chain import Moment, passes_on
 from .history import History
-from .outside import ABSENT, CONSTANTS, IDENTITIES, Outside, trusted
+from .outside import (
+    ABSENT, CONSTANTS, IDENTITIES, Outside, contents, trusted)
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
 from .rules import COMPARISONS, DUNDERS, INPLACE
@@ -455,7 +456,7 @@ class Tracer:
             value = self.outside.read(self.outside.attributes(cell),
                                       "cell_contents")
         else:
-            value = _content(cell)
+            value = contents(cell).get("cell_contents", ABSENT)
         if value is ABSENT:
             raise Raised(NameError(f"free variable {name!r} is not set"))
         return value
@@ -471,10 +472,3 @@ class Tracer:
     def is_library(self, code_globals: dict) -> bool:
         """Whether code belongs to torch or the standard library."""
         return trusted(code_globals.get("__name__"))
-
-
-def _content(cell: types.CellType):
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return ABSENT
