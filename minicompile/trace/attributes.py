@@ -111,12 +111,10 @@ def generic(tracer, owner, name: str):
         return _namespace(tracer, owner)
     if name == "__class__":
         return kind
-    if found is not ABSENT and _is_data(found):
-        return _bind(tracer, from_class(tracer, found, where, name),
-                     owner, kind, name)
-    value = own(tracer, owner, name)
-    if value is not ABSENT:
-        return value
+    if found is ABSENT or not _is_data(found):
+        value = own(tracer, owner, name)
+        if value is not ABSENT:
+            return value
     if found is not ABSENT:
         return _bind(tracer, from_class(tracer, found, where, name),
                      owner, kind, name)
@@ -167,27 +165,28 @@ def _is_data(found) -> bool:
 
 
 def _bind(tracer, found, owner, kind: type, name: str):
-    """A class attribute as seen through an instance."""
+    """A class attribute as an instance shows it; ABSENT: as the class."""
+    through = owner is not ABSENT
     match found:
         case types.FunctionType():
-            return types.MethodType(found, owner)
-        case property():
-            return tracer.call(found.fget, (owner,))
+            return types.MethodType(found, owner) if through else found
         case staticmethod():
             return found.__func__
         case classmethod():
             return types.MethodType(found.__func__, kind)
-    if isinstance(found, SLOTS):
+        case property() if through:
+            return tracer.call(found.fget, (owner,))
+    if isinstance(found, SLOTS) and through:
         return _slot(tracer, found, owner, name)
-    if isinstance(found, NATIVE):
-        return tracer.native(found.__get__, (owner, kind)) if hasattr(
-            found, "__get__") else found
     getter, _ = lookup(type(found), "__get__")
+    if getter is ABSENT or isinstance(found, type):
+        return found
     if type(getter) is types.FunctionType:
-        return tracer.call(getter, (found, owner, kind))
-    if getter is not ABSENT and not isinstance(found, type):
-        return tracer.native(getattr, (owner, name))
-    return found
+        return tracer.call(getter, (found, owner if through else None,
+                                    kind))
+    if isinstance(found, NATIVE) and through:
+        return tracer.native(found.__get__, (owner, kind))
+    return tracer.native(getattr, (owner if through else kind, name))
 
 
 def _slot(tracer, found, owner, name: str):
@@ -222,17 +221,8 @@ def _of_class(tracer, owner: type, name: str):
                 f"type object {owner.__name__!r} has no attribute "
                 f"{name!r}"))
         return _bind(tracer, meta, owner, type(owner), name)
-    found = from_class(tracer, found, where, name)
-    match found:
-        case staticmethod():
-            return found.__func__
-        case classmethod():
-            return types.MethodType(found.__func__, owner)
-        case types.FunctionType():
-            return found
-    if hasattr(type(found), "__get__"):
-        return tracer.native(getattr, (owner, name))
-    return found
+    return _bind(tracer, from_class(tracer, found, where, name), ABSENT,
+                 owner, name)
 
 
 def _of_module(tracer, owner: types.ModuleType, name: str):
@@ -257,17 +247,10 @@ def _of_super(tracer, owner: super, name: str):
     target, kind = owner.__self__, owner.__self_class__
     found, where = lookup(kind, name, owner.__thisclass__)
     if found is ABSENT:
-        hook, _ = lookup(kind, "__getattr__", owner.__thisclass__)
         raise Raised(AttributeError(
             f"'super' object has no attribute {name!r}"))
-    found = from_class(tracer, found, where, name)
-    if isinstance(found, types.FunctionType) and target is kind:
-        return found
-    if isinstance(target, type) and isinstance(found, classmethod):
-        return types.MethodType(found.__func__, target)
-    if isinstance(found, NATIVE):
-        return tracer.native(getattr, (owner, name))
-    return _bind(tracer, found, target, kind, name)
+    return _bind(tracer, from_class(tracer, found, where, name),
+                 ABSENT if target is kind else target, kind, name)
 
 
 def _of_function(tracer, owner: types.FunctionType, name: str):

@@ -189,7 +189,7 @@ def STORE_SLICE(frame, _):
 
 
 def DELETE_SUBSCR(frame, _):
-    frame.tracer.delete_item(*frame.pop(2))
+    frame.tracer.set_item(*frame.pop(2), ABSENT)
 
 
 # Operators

@@ -19,7 +19,6 @@ import re
 import sys
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -60,17 +59,16 @@ ABSENT = object()
 class Overlay:
     """One namespace of the outside: a dict's items, or attributes.
 
-    `real` is the dict that was there, found at `names`; `place` tells the
-    source of a key. `known` holds what was read or written since,
-    `written` what must be written back to `owner`, in order, and `moved`
-    the keys that were deleted first. `live` is the dict as it is now.
+    `real` is the dict that was there, found at `names`. `known` holds
+    what was read or written since, `written` what must be written back to
+    `owner`, in order, and `moved` the keys that were deleted first.
+    `live` is the dict as it is now.
     """
 
-    kind: str  # "attributes" or "items"
+    kind: str  # "attributes", "items" or "globals"
     owner: object
     real: dict
     names: Source
-    place: Callable[[object], Source]
     trusted: bool = False
     known: dict = field(default_factory=dict)
     written: dict = field(default_factory=dict)
@@ -277,26 +275,38 @@ class Outside:
 
     def attributes(self, owner) -> Overlay:
         """The instance attributes of an object from outside."""
-        overlay = self.overlays.get((id(owner), "attributes"))
-        if overlay is not None:
-            return overlay
-        source = self.source(owner)
-        names = Attribute(source, "__dict__")
         real = (contents(owner) if isinstance(owner, types.CellType)
                 else getattr(owner, "__dict__", {}))
-        return self._watch(Overlay(
-            "attributes", owner, real, names,
-            lambda key: Attribute(source, key)))
+        return self._overlay("attributes", owner, real, Attribute(
+            self.source(owner), "__dict__"))
 
     def items(self, mapping: dict) -> Overlay:
         """The items of a dict from outside."""
-        overlay = self.overlays.get((id(mapping), "items"))
-        if overlay is not None:
-            return overlay
-        source = self.source(mapping)
-        return self._watch(Overlay(
-            "items", mapping, mapping, source,
-            lambda key: self.item(source, key)))
+        return self._overlay("items", mapping, mapping,
+                             self.source(mapping))
+
+    def globals(self, names: dict) -> Overlay:
+        """The global names of a module."""
+        name = names.get("__name__") or "module"
+        return self._overlay("globals", names, names, self.constant(
+            names, f"{name}_globals"), trusted(name))
+
+    def _overlay(self, kind: str, owner, *more) -> Overlay:
+        """What an object is read through from its first read on."""
+        key = id(owner), kind
+        if key not in self.overlays:
+            self.kept.append(owner)
+            self.overlays[key] = Overlay(kind, owner, *more)
+        return self.overlays[key]
+
+    def place(self, overlay: Overlay, key) -> Source:
+        """Where the value of a key is."""
+        match overlay.kind:
+            case "attributes":
+                return Attribute(self.source(overlay.owner), key)
+            case "globals":
+                return Item(overlay.names, key, key)
+        return self.item(overlay.names, key)
 
     def item(self, source: Source, key) -> Source:
         """`source[key]`, called as a person would a module's parts."""
@@ -314,17 +324,6 @@ class Outside:
         self.overlays[id(overlay.real), "items"] = overlay
         return self.admit(overlay.real, overlay.names)
 
-    def globals(self, names: dict) -> Overlay:
-        """The global names of a module."""
-        overlay = self.overlays.get((id(names), "items"))
-        if overlay is not None:
-            return overlay
-        name = names.get("__name__") or "module"
-        source = self.constant(names, f"{name}_globals")
-        return self._watch(Overlay(
-            "items", names, names, source,
-            lambda key: Item(source, key, key), trusted(name)))
-
     def cell(self, cell: types.CellType, source: Source) -> None:
         """A closure's cell from outside, and its content's source."""
         if id(cell) not in self.values:
@@ -336,7 +335,7 @@ class Outside:
         if key in known:
             return known[key]
         if key in overlay.real:
-            value = self.admit(overlay.real[key], overlay.place(key),
+            value = self.admit(overlay.real[key], self.place(overlay, key),
                                overlay.trusted)
         else:
             value = ABSENT
@@ -421,13 +420,6 @@ class Outside:
         """Whether `value` existed before and stands for itself."""
         return id(value) in self.sources and self.values.get(
             id(value)) is value
-
-    def _watch(self, overlay: Overlay) -> Overlay:
-        """`overlay`, from now on what its owner is read through."""
-        self.kept.append(overlay.owner)
-        self.overlays[id(overlay.owner), overlay.kind] = overlay
-        return overlay
-
 
 
 def _taken(name: str, value: object) -> bool:

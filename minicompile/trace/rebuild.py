@@ -187,7 +187,7 @@ class Rebuild:
         owner, names = overlay.owner, overlay.names
         source = self.outside.source(owner) or names
         mine = self.hold(source.code())
-        if overlay.kind == "items":
+        if overlay.kind != "attributes":
             key = self.value(self.outside.values.get(id(key), key))
             base = self.base(type(owner))
             if value is ABSENT:

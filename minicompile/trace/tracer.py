@@ -354,34 +354,24 @@ class Tracer:
         return self.outside.read(overlay, key) is not ABSENT
 
     def set_item(self, container, key, value) -> None:
-        """`container[key] = value`."""
+        """`container[key] = value`; ABSENT is `del container[key]`."""
+        name, given = "setitem", (container, key, value)
+        if value is ABSENT:
+            name, given = "delitem", (container, key)
         if isinstance(container, torch.Tensor):
-            self.recorder.function(operator.setitem,
-                                   (container, key, value), {})
-            return
-        method = self.python_method(container, "__setitem__")
-        if method is not None:
-            self.call(method, (container, key, value))
+            self.recorder.function(getattr(operator, name), given, {})
+        elif (method := self.python_method(
+                container, f"__{name}__")) is not None:
+            self.call(method, given)
         elif self.outside.is_dict(container):
             self.key(key)
+            if value is ABSENT and not self.has_item(container, key):
+                raise Raised(KeyError(key))
             self.outside.write(self.outside.items(container), key, value)
         else:
             self.inside(container)
-            self.native(operator.setitem, (
-                container, self.key(key), value))
-
-    def delete_item(self, container, key) -> None:
-        """`del container[key]`."""
-        method = self.python_method(container, "__delitem__")
-        if method is not None:
-            self.call(method, (container, key))
-        elif self.outside.is_dict(container):
-            if not self.has_item(container, key):
-                raise Raised(KeyError(key))
-            self.outside.write(self.outside.items(container), key, ABSENT)
-        else:
-            self.inside(container)
-            self.native(operator.delitem, (container, key))
+            self.native(getattr(operator, name), (
+                container, self.key(key), *given[2:]))
 
     def inside(self, value) -> None:
         """Refuse to let C code at an object from outside."""
