@@ -30,10 +30,9 @@ QUESTIONS = {
     "d['a'] is value": 1, "id(x) == address": 1}
 
 #: Questions on lists of 100 modules, or of what they have.
-IN_BULK = ("field(layers, '_parameters')", "item(dicts, '_parameters')",
-           "exact(layers, Linear)", "sized(hooks, 0)",
+IN_BULK = ("exact(layers, Linear)", "sized(hooks, 0)",
            "holding(dicts, 'forward', False)",
-           "tensors(weights, Parameter, facts)")
+           "tensors(weights, facts)")
 
 
 def facts(x: torch.Tensor) -> TensorFacts:
@@ -71,7 +70,7 @@ def in_bulk() -> list[dict]:
             names = {**vars(way), "layers": layers, "weights": weights,
                      "dicts": [vars(layer) for layer in layers],
                      "hooks": [layer._forward_hooks for layer in layers],
-                     "Linear": nn.Linear, "Parameter": nn.Parameter,
+                     "Linear": nn.Linear,
                      "facts": [way.described(facts(w)) for w in weights]}
             name = "python" if way is bulk else "compiled"
             row[name] = _best(text, names) / 100

@@ -1,10 +1,9 @@
 """Questions about many objects at once, in Python.
 
-In: a list of objects, one for each place that looks alike. Out: the
-values found in all of them, or whether all are as expected. This is what
-the questions mean; native.py has the same ones compiled, and they are
-used where there is a C++ compiler. `x`, `y` is one object, and what it is
-expected to be.
+In: a list of objects, one for each place that looks alike. Out: whether
+all are as expected. This is what the questions mean; native.py
+has the same ones compiled, and they are used where there is a C++ compiler.
+`x`, `y` is one object, and what it is expected to be.
 PyTorch's are the LeafGuards in torch/csrc/dynamo/guards.cpp.
 """
 
@@ -19,31 +18,6 @@ from ..core.guard import TensorFacts
 
 #: Each object with what is expected of it.
 pairs = partial(zip, strict=True)
-
-
-def field(objects: list, name: str) -> list:
-    """That attribute of every object."""
-    return [getattr(x, name) for x in objects]
-
-
-def item(containers: list, key: object) -> list:
-    """What every container has at the key."""
-    return [x[key] for x in containers]
-
-
-def pick(objects: list, order: list[int]) -> list:
-    """The objects at these positions."""
-    return [objects[at] for at in order]
-
-
-def stamped(objects: list, names: tuple[str, ...]) -> bytes:
-    """Proof of what is at those names in every object: here, none."""
-    return b""
-
-
-def settled(objects: list, stamp: bytearray) -> bool:
-    """Whether nothing has changed since `stamped` gave that proof."""
-    return False
 
 
 def exact(objects: list, kind: type) -> bool:
@@ -72,15 +46,15 @@ def answers(questions: list[Callable], expected: list) -> bool:
     return all(ask() is y for ask, y in pairs(questions, expected))
 
 
-def tensors(objects: list, kind: type, expected: list) -> bool:
-    """Whether each is a tensor of that class with metadata as expected."""
-    return exact(objects, kind) and all(
-        metadata(x) == y for x, y in pairs(objects, expected))
+def tensors(objects: list, expected: list) -> bool:
+    """Whether each is a tensor of class and metadata as expected."""
+    return all(type(x) is y[0] and metadata(x) == y
+               for x, y in pairs(objects, expected))
 
 
 def metadata(x: torch.Tensor) -> tuple:
     """What decides how a kernel reads the tensor, with its lazy bits."""
-    return (x.dtype, x.device, x.layout, x.is_neg(), x.is_conj(),
+    return (type(x), x.dtype, x.device, x.layout, x.is_neg(), x.is_conj(),
             x.requires_grad, x.shape, x.stride())
 
 
@@ -88,8 +62,8 @@ def described(facts: TensorFacts) -> tuple:
     """The metadata of a tensor of which these are the facts."""
     sizes = (tuple(ANY if n is None else n for n in numbers)
              for numbers in (facts.shape, facts.stride))
-    return (facts.dtype, facts.device, torch.strided, False, False,
-            facts.requires_grad, *sizes)
+    return (facts.type, facts.dtype, facts.device, torch.strided, False,
+            False, facts.requires_grad, *sizes)
 
 
 class Any:

@@ -22,7 +22,8 @@ from .write import others, write
 
 #: Names that generated code uses for something else.
 RESERVED = ("L", "F", "check", "type", "id", "len", "map", "str", "all",
-            "hasattr", "math", "torch", "min", "max", "abs", "float")
+            "hasattr", "math", "torch", "min", "max", "abs", "float", "one",
+            "at")
 
 
 @dataclass(frozen=True)

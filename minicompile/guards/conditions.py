@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import itertools
 import math
+import sys
 from collections.abc import Callable, Sequence
 
 import torch
@@ -63,14 +64,11 @@ def on_tensor(names: Names, guard: Guard, x: str) -> list[str]:
 
 
 def on_tensors(names: Names, guards: Sequence[Guard], each: str) -> str:
-    """Each has its guard's metadata; all are of one class."""
-    facts = [guard.expected for guard in guards]
-    kind = facts[0].type
-    way = questions() if kind in KINDS else bulk
-    described = [way.described(each) for each in facts]
+    """Each has its guard's class and metadata."""
+    way = questions() if guards[0].expected.type in KINDS else bulk
+    facts = [way.described(guard.expected) for guard in guards]
     return (f"{names.constant('tensors', way.tensors)}({each}, "
-            f"{names.constant(kind.__name__, kind)}, "
-            f"{names.listed('facts', described)})")
+            f"{names.listed('facts', facts)})")
 
 
 def on_length(names: Names, guard: Guard, x: str) -> list[str]:
@@ -175,7 +173,7 @@ def likeness(guard: Guard) -> tuple:
     expected = guard.expected
     match guard.kind:
         case "tensor":
-            return "tensor", id(expected.type)
+            return "tensor", expected.type in KINDS
         case "equal" | "is" if comparable(guard):
             return ("equal",)
         case "is" if held_weakly(expected):
@@ -215,12 +213,16 @@ def in_bulk(names: Names, guards: Sequence[Guard], each: str) -> str:
             key, there = expected[0]
             key = names.literal("key", key)
             return ask(names, "holding", each, key, repr(there))
-    x = names.fresh("x")
-    conditions = " and ".join(conditions_of(names, guard, x, ()))
-    return f"all([{conditions} for {x} in {each}])"
+    conditions = " and ".join(conditions_of(names, guard, "one", ()))
+    return f"all([{conditions} for one in {each}])"
 
 
 def ask(names: Names, question: str, *arguments: str) -> str:
     """The call of one of the questions about lists."""
     function = getattr(questions(), question)
     return f"{names.constant(question, function)}({', '.join(arguments)})"
+
+
+def counted() -> bool:
+    """Whether changes are counted: all are in CPython before 3.13."""
+    return questions() is not bulk and sys.version_info < (3, 13)

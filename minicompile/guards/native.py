@@ -12,7 +12,7 @@ import os
 import struct
 import subprocess
 import sysconfig
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -39,47 +39,9 @@ PyObject *all(PyObject *objects, PyObject *expected, Question holds) {
                        PyList_GET_ITEM(expected, i));
     return answer < 0 ? nullptr : PyBool_FromLong(answer);
 }
-
-// A list of read(x) for each object; an error where that gives none.
-template <class Reading>
-PyObject *each(PyObject *objects, Reading read) {
-    Py_ssize_t count = PyList_Size(objects);
-    PyObject *values = count < 0 ? nullptr : PyList_New(count);
-    for (Py_ssize_t i = 0; values && i < count; i++) {
-        PyObject *value = read(PyList_GET_ITEM(objects, i));
-        if (value) PyList_SET_ITEM(values, i, value);
-        else Py_CLEAR(values);
-    }
-    return values;
-}
 """
 
 READING = r"""
-// x.name for each. It is in x.__dict__ if no class defines that name, nor
-// how to read attributes; a __getattr__ is only for what is not found.
-bool is_usual(PyTypeObject *kind) {
-    static PyObject *word = PyUnicode_InternFromString("__getattribute__");
-    static PyObject *usual = _PyType_Lookup(&PyBaseObject_Type, word);
-    return _PyType_Lookup(kind, word) == usual;
-}
-
-PyObject *attributes(PyObject *objects, PyObject *name) {
-    PyTypeObject *kind = nullptr;
-    bool is_own = false;
-    return each(objects, [&](PyObject *x) {
-        if (Py_TYPE(x) != kind) {
-            kind = Py_TYPE(x);
-            is_own = is_usual(kind) && !_PyType_Lookup(kind, name);
-        }
-        PyObject *all = is_own ? PyObject_GenericGetDict(x, 0) : 0;
-        PyObject *value = all ? PyDict_GetItemWithError(all, name) : 0;
-        Py_XINCREF(value);
-        Py_XDECREF(all);
-        PyErr_Clear();
-        return value ? value : PyObject_GetAttr(x, name);
-    });
-}
-
 // How torch/csrc/autograd/python_variable.h begins the Python object of
 // a tensor; questions() makes sure of it.
 struct Variable {
@@ -87,77 +49,110 @@ struct Variable {
     c10::TensorImpl *tensor;
 };
 
-// The numbers that metadata() compares.
-std::vector<int64_t> &numbers(PyObject *x) {
-    static std::vector<int64_t> row;
-    auto *tensor = ((Variable *)x)->tensor;
-    auto sizes = tensor->sizes(), strides = tensor->strides();
-    row.resize(7 + 2 * sizes.size());
-    row[0] = (int64_t)c10::typeMetaToScalarType(tensor->dtype());
-    row[1] = (int64_t)tensor->device_type();
-    row[2] = tensor->device().index();
-    row[3] = (int64_t)tensor->layout();
-    row[4] = tensor->is_neg();
-    row[5] = tensor->is_conj();
-    row[6] = tensor->requires_grad();
-    std::copy(strides.begin(), strides.end(),
-              std::copy(sizes.begin(), sizes.end(), &row[7]));
-    return row;
+// What metadata() compares, but for sizes and strides, as two words.
+struct Facts {
+    PyTypeObject *kind;
+    int8_t dtype, device, index, layout, is_neg, is_conj, grad, dims;
+};
+
+Facts facts(PyObject *x) {
+    auto &tensor = *((Variable *)x)->tensor;
+    auto device = tensor.device();
+    return {Py_TYPE(x), (int8_t)c10::typeMetaToScalarType(tensor.dtype()),
+            (int8_t)device.type(), device.index(), (int8_t)tensor.layout(),
+            tensor.is_neg(), tensor.is_conj(), tensor.requires_grad(),
+            (int8_t)tensor.sizes().size()};
 }
+
+// Whether all numbers are as expected; INT64_MIN stands for any number.
+bool agree(c10::IntArrayRef numbers, const int64_t *expected) {
+    return std::equal(numbers.begin(), numbers.end(), expected,
+        [](auto is, auto should) {
+            return is == should || should == INT64_MIN; });
+}
+
+// Whether x is a tensor as described().
+bool agrees(PyObject *x, PyObject *described) try {
+    auto &expected = *(const Facts *)PyBytes_AsString(described);
+    if (Py_TYPE(x) != expected.kind) return false;
+    auto is = facts(x);
+    if (memcmp(&is, &expected, sizeof is)) return false;
+    auto numbers = (const int64_t *)(&expected + 1);
+    auto &tensor = *((Variable *)x)->tensor;
+    return agree(tensor.sizes(), numbers)
+        && agree(tensor.strides(), numbers + is.dims);
+} catch (...) { return false; }  // such as one without strides
 """
 
 CHANGES = r"""
-// When a dict was last changed, by a clock that all dicts share. From 3.13
-// on, CPython does not note everything: then nothing is settled.
-uint64_t changed(uint64_t dict) {
-#if PY_VERSION_HEX < 0x030D0000
-    return ((PyDictObject *)dict)->ma_version_tag;
-#else
-    return 0;
-#endif
+// A place in memory, and what was found there. A stamp is a list of these,
+// then one for each tensor, which is just a place. Before them stands the
+// object that it is about, and how many places there are.
+struct Word { const void *at; uint64_t is; };
+using Words = std::vector<Word>;
+
+// Whether what an instance has is read as usual: from its __dict__, if no
+// class defines that name; a __getattr__ is for what is not found.
+bool is_usual(PyTypeObject *kind) {
+    static PyObject *word = PyUnicode_InternFromString("__getattribute__");
+    static PyObject *usual = _PyType_Lookup(&PyBaseObject_Type, word);
+    return _PyType_Lookup(kind, word) == usual;
 }
 
-// Another number for a class after each change to it or to its bases.
-uint64_t tag(PyTypeObject *kind) {
-    return kind->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG
-        ? kind->tp_version_tag : 0;
+template <class Value> void note(Words &words, const Value *at) {
+    static_assert(sizeof(Value) <= 8);
+    words.push_back({at, *(const uint64_t *)at});
 }
 
-uint64_t own_dict(PyObject *x) {
-    PyObject **place = _PyObject_GetDictPtr(x);
-    return place ? (uint64_t)*place : 0;
-}
-
-// Class, tag, dict and its change; then each dict at these names, and its
-// change. False if what is there can change without a note.
-bool stamp(PyObject *x, PyObject *names, std::vector<uint64_t> &row) {
+// Note all that `node` says is to be watched of x, so that x is reached by
+// the places before it. False if something can change without a trace.
+bool watch(PyObject *x, PyObject *node, Words &words, Words &tensors) {
+    PyObject *wanted = PyTuple_GetItem(node, 0);
+    PyObject *parts = PyTuple_GetItem(node, 1), *own = x;
     auto kind = Py_TYPE(x);
-    auto own = own_dict(x);
-    if (!own || !is_usual(kind) || !changed(own)) return false;
-    row.insert(row.end(), {(uint64_t)kind, tag(kind), own, changed(own)});
-    for (Py_ssize_t i = 0; i < PyTuple_Size(names); i++) {
-        PyObject *name = PyTuple_GetItem(names, i);
-        PyObject *value = PyDict_GetItemWithError((PyObject *)own, name);
-        if (!value || _PyType_Lookup(kind, name)) return false;
-        bool dict = PyDict_CheckExact(value) || PyODict_CheckExact(value);
-        if (!dict && value != Py_None && !PyBool_Check(value)
-            && !PyLong_CheckExact(value) && !PyFloat_CheckExact(value)
-            && !PyUnicode_CheckExact(value)) return false;
-        row.push_back(dict ? (uint64_t)value : 0);
-        row.push_back(dict ? changed((uint64_t)value) : 0);
+    if (wanted != Py_None && wanted != (PyObject *)kind) return false;
+    if (parts == Py_None) {
+        tensors.push_back({x, 0});
+        return true;
     }
-    return tag(kind);
+    bool is_dict = PyDict_CheckExact(x) || PyODict_CheckExact(x);
+    if (!is_dict) {
+        PyObject **place = _PyObject_GetDictPtr(x);
+        if (wanted == Py_None || !place || !*place || !is_usual(kind)
+            || !(kind->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG))
+            return false;
+        note(words, &x->ob_type);
+        note(words, &kind->tp_version_tag);
+        note(words, place);
+        own = *place;
+    }
+    note(words, &((PyDictObject *)own)->ma_version_tag);
+    for (Py_ssize_t i = 0; i < PyTuple_Size(parts); i++) {
+        PyObject *key = PyTuple_GetItem(PyTuple_GetItem(parts, i), 0);
+        PyObject *child = PyTuple_GetItem(PyTuple_GetItem(parts, i), 1);
+        PyObject *value = PyDict_GetItemWithError(own, key);
+        if (!value || (!is_dict && _PyType_Lookup(kind, key))
+            || (child != Py_None && !watch(value, child, words, tensors)))
+            return false;
+    }
+    return true;
 }
 
-// Whether all in the row is as it was. What a dict holds lives for as long
-// as the dict does not change, so each address leads somewhere.
-bool stands(PyObject *x, uint64_t *row, Py_ssize_t width) {
-    auto kind = Py_TYPE(x);
-    bool same = (uint64_t)kind == row[0] && tag(kind) == row[1]
-        && own_dict(x) == row[2] && changed(row[2]) == row[3];
-    for (Py_ssize_t i = 4; same && i < width; i += 2)
-        same = !row[i] || changed(row[i]) == row[i + 1];
-    return same;
+// Whether x is as the stamp says. Its tensors are put into `found` from
+// `at` on, if they agree with what `facts` has there.
+bool stands(PyObject *x, PyObject *stamp, PyObject *facts, PyObject *found,
+            Py_ssize_t &at) {
+    auto word = (const Word *)PyBytes_AsString(stamp);
+    auto end = word + PyBytes_Size(stamp) / sizeof(Word);
+    if (word == end || word->at != x) return false;
+    for (auto tensors = word + 1 + word->is; ++word < tensors;)
+        if (*(const uint64_t *)word->at != word->is) return false;
+    for (; word < end; word++, at++) {
+        auto tensor = (PyObject *)word->at;
+        if (!agrees(tensor, PyList_GetItem(facts, at))) return false;
+        PyList_SET_ITEM(found, at, Py_NewRef(tensor));
+    }
+    return true;
 }
 """
 
@@ -165,40 +160,31 @@ QUESTIONS = r"""
 #define ASK(name) static PyObject *name( \
     PyObject *, PyObject *const *given, Py_ssize_t)
 
-ASK(field) {
-    return attributes(given[0], given[1]);
-}
-ASK(item) {
-    return each(given[0], [&](auto x) {
-        if (!PyDict_CheckExact(x)) return PyObject_GetItem(x, given[1]);
-        PyObject *value = PyDict_GetItemWithError(x, given[1]);
-        if (!value && !PyErr_Occurred())
-            PyErr_SetObject(PyExc_KeyError, given[1]);
-        return Py_XNewRef(value); });
-}
-ASK(pick) {
-    return each(given[1], [&](auto at) {
-        return Py_XNewRef(PyList_GetItem(given[0], PyLong_AsLong(at))); });
-}
 ASK(stamped) {
-    std::vector<uint64_t> rows;
-    for (Py_ssize_t i = 0; i < PyList_Size(given[0]); i++)
-        if (!stamp(PyList_GET_ITEM(given[0], i), given[1], rows)) {
-            rows.clear();
-            break;
-        }
+    Py_ssize_t count = PyList_Size(given[0]);
+    PyObject *stamps = PyList_New(count);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *x = PyList_GetItem(given[0], i);
+        Words words{{x, 0}}, tensors;
+        if (!watch(x, PyList_GetItem(given[1], i), words, tensors))
+            words.clear(), tensors.clear();
+        else words[0].is = words.size() - 1;
+        words.insert(words.end(), tensors.begin(), tensors.end());
+        PyList_SetItem(stamps, i, PyBytes_FromStringAndSize(
+            (char *)words.data(), sizeof(Word) * words.size()));
+    }
     PyErr_Clear();
-    return PyBytes_FromStringAndSize((char *)rows.data(), 8 * rows.size());
+    return stamps;
 }
 ASK(settled) {
-    Py_ssize_t count = PyList_Size(given[0]);
-    Py_ssize_t size = PyByteArray_Size(given[1]) / 8;
-    auto rows = (uint64_t *)PyByteArray_AsString(given[1]);
-    Py_ssize_t width = count > 0 && size % count == 0 ? size / count : 0;
-    bool same = width > 0;
-    for (Py_ssize_t i = 0; same && i < count; i++, rows += width)
-        same = stands(PyList_GET_ITEM(given[0], i), rows, width);
-    return PyBool_FromLong(same);
+    Py_ssize_t count = PyList_Size(given[0]), at = 0;
+    PyObject *found = PyList_New(PyList_Size(given[2]));
+    bool same = count == PyList_Size(given[1]);
+    for (Py_ssize_t i = 0; same && i < count; i++)
+        same = stands(PyList_GET_ITEM(given[0], i),
+                      PyList_GET_ITEM(given[1], i), given[2], found, at);
+    if (!same) Py_SETREF(found, Py_NewRef(Py_None));
+    return found;
 }
 ASK(exact) {
     return all(given[0], given[0], [&](auto x, auto) {
@@ -226,18 +212,12 @@ ASK(answers) {
         Py_XDECREF(answer);
         return answer ? answer == y : -1; });
 }
-ASK(tensors) try {
-    return all(given[0], given[2], [&](auto x, auto y) {
-        if ((PyObject *)Py_TYPE(x) != given[1]) return false;
-        auto &row = numbers(x);
-        auto expected = (const int64_t *)PyBytes_AsString(y);
-        return (size_t)PyBytes_Size(y) == 8 * row.size() && std::equal(
-            row.begin(), row.end(), expected, [](auto is, auto should) {
-                return is == should || should == INT64_MIN; }); });
-} catch (...) { Py_RETURN_FALSE; }  // such as one without strides
+ASK(tensors) {
+    return all(given[0], given[1], agrees);
+}
 ASK(metadata) {
-    auto &row = numbers(given[0]);
-    return PyBytes_FromStringAndSize((char *)row.data(), 8 * row.size());
+    auto found = facts(given[0]);
+    return PyBytes_FromStringAndSize((char *)&found, sizeof found);
 }
 ASK(address) {
     return PyLong_FromVoidPtr(((Variable *)given[0])->tensor);
@@ -245,10 +225,9 @@ ASK(address) {
 
 #define ENTRY(name) {#name, (PyCFunction)(void *)name, METH_FASTCALL}
 static PyMethodDef entries[] = {
-    ENTRY(field), ENTRY(item), ENTRY(pick), ENTRY(exact), ENTRY(sized),
-    ENTRY(holding), ENTRY(equal), ENTRY(answers), ENTRY(tensors),
-    ENTRY(metadata), ENTRY(address), ENTRY(stamped), ENTRY(settled),
-    {}};
+    ENTRY(exact), ENTRY(sized), ENTRY(holding), ENTRY(equal),
+    ENTRY(answers), ENTRY(tensors), ENTRY(metadata), ENTRY(address),
+    ENTRY(stamped), ENTRY(settled), {}};
 static PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "questions", nullptr, -1, entries};
 PyMODINIT_FUNC PyInit_questions() { return PyModule_Create(&module); }
@@ -283,20 +262,22 @@ def questions() -> ModuleType:
     return compiled
 
 
+@lru_cache(maxsize=1024)
 def described(facts: TensorFacts) -> bytes:
-    """What metadata() gives for a tensor of which these are the facts."""
+    """What a tensor of which these are the facts is compared with."""
     like = torch.empty(0, dtype=facts.dtype, device=facts.device)
-    start = questions().metadata(like)[:6 * 8]
+    start = questions().metadata(like)[8:14]
     sizes = (ANY if size is None else size
              for size in (*facts.shape, *facts.stride))
-    rest = (facts.requires_grad, *sizes)
-    return start + struct.pack(f"{len(rest)}q", *rest)
+    return struct.pack(f"q6sbb{2 * len(facts.shape)}q", id(facts.type),
+                       start, facts.requires_grad, len(facts.shape), *sizes)
 
 
 def command() -> tuple[str, ...]:
     """The compiler and its flags, with the headers of this torch."""
     torch_is_at = Path(torch.__file__).parent
-    return (os.environ.get("CXX", "g++"), "-std=c++20", "-O2", "-shared",
+    return (os.environ.get("CXX", "g++"), "-std=c++20", "-O3", "-shared",
+            "-fno-semantic-interposition",
             "-fPIC", "-w", f"-I{sysconfig.get_path('include')}",
             f"-I{torch_is_at / 'include'}", f"-L{torch_is_at / 'lib'}",
             f"-DTORCH={torch.__version__!r}", "-lc10")

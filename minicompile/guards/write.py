@@ -12,23 +12,18 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from operator import itemgetter
 from textwrap import wrap
 
 from ..core.guard import GlobalState, Guard
-from ..core.source import Attribute, Constant, Item, Size, Source
-from .conditions import (
-    ask,
-    conditions_of,
-    in_bulk,
-    likeness,
-    on_tensors,
-)
+from ..core.source import Constant, Item, Size, Source
+from .conditions import (ask, conditions_of, in_bulk, likeness,
+                         on_tensors)
 from .held import Names
-from .steady import steady
+from .native import described
+from .steady import Watch, gathered, watched
 
 #: Which kinds are asked first: cheap ones that often differ.
 RANK = {kind: rank for rank, kind in enumerate(
@@ -46,7 +41,13 @@ MANY = 4
 def write(names: Names, guards: list[Guard], inputs: Sequence[Source]
           ) -> str:
     """The source of `check(L, F)`: asks, then hands over the inputs."""
-    places = Places(guards, inputs)
+    watches = dict(watched(Places(guards, inputs)))
+    settled = {id(guard) for watch in watches.values()
+               for guard in (*watch.guards, *watch.tensors)}
+    handed = {guard.source for watch in watches.values()
+              for guard in watch.tensors}
+    places = Places([g for g in guards if id(g) not in settled],
+                    [s for s in inputs if s not in handed], watches)
     text, roots = Text(names, places), places.below[None]
     text.ask(sorted((guard for root in roots for guard in places.at[root]),
                     key=rank))
@@ -81,16 +82,17 @@ class Places:
 
     `at` has a source's own guards, in asking order, `below` what is read
     through it, `mentions` how often the function will mention it. `inputs`
-    are those whose values are the result.
+    are those whose values are the result, `watches` are what to watch.
     """
 
-    def __init__(self, guards: list[Guard], inputs: Sequence[Source]):
-        self.inputs = set(inputs)
+    def __init__(self, guards: list[Guard], inputs: Sequence[Source],
+                 watches: dict[Source, Watch] | None = None):
+        self.inputs, self.watches = set(inputs), watches or {}
         self.at: dict[Source, list[Guard]] = defaultdict(list)
         self.below: dict[Source | None, list[Source]] = defaultdict(list)
         self.mentions: Counter[Source] = Counter()
         self.known: set[Source] = set()
-        for source in inputs:
+        for source in (*inputs, *self.watches, *self.watches):
             self.mention(source)
         for guard in sorted(guards, key=rank):
             for source in (guard.source, *others(guard)):
@@ -126,16 +128,9 @@ class Places:
     def looks(self, source: Source) -> tuple:
         """All that will be asked there and below, but for the values."""
         return (tuple(map(likeness, self.at[source])),
+                source in self.watches,
                 tuple((step(child), self.looks(child))
                       for child in self.below[source]))
-
-
-    def matter(self, source: Source, chosen: Callable[[Guard], bool],
-               wanted: set[Source]) -> bool:
-        """Whether a guard there or below is chosen, or a value wanted."""
-        return source in wanted or any(map(chosen, self.at[source])) or any(
-            self.matter(child, chosen, wanted)
-            for child in self.below[source])
 
 
 def step(source: Source) -> Source:
@@ -161,7 +156,6 @@ class Text:
     comment: str = ""
     variables: dict[Source, str] = field(default_factory=dict)
     lists: dict[str, Sequence[Source]] = field(default_factory=dict)
-    steady: set[int] = field(default_factory=set)
 
     def write(self, *lines: str) -> None:
         """Add lines, after the conditions that wait."""
@@ -183,10 +177,10 @@ class Text:
             self.waiting += conditions_of(self.names, guard, x, ys)
 
     def settle(self) -> None:
-        """Ask about the tensors that wait, class by class."""
-        kinds: dict[type, list[Guard]] = defaultdict(list)
+        """Ask about the tensors that wait."""
+        kinds: dict[tuple, list[Guard]] = defaultdict(list)
         for guard in self.tensors.values():
-            kinds[guard.expected.type].append(guard)
+            kinds[likeness(guard)].append(guard)
         self.tensors = {}
         for guards in kinds.values():
             values = [self.read(guard.source) for guard in guards]
@@ -210,19 +204,51 @@ class Text:
     def descend(self, level: list[Source]) -> None:
         """Ask about all that is read through these places."""
         while level:
-            families = self.places.families([
-                child for place in level
-                for child in self.places.below[place]
-                if type(child) is not Size])
-            level = [child for alike in families if len(alike) < MANY
-                     for child in alike]
-            for child in level:
-                self.ask(self.places.at[child])
-            self.settle()
-            for alike in families:
-                if len(alike) >= MANY:
-                    each = self.gather(alike)
-                    self.column(each, each, alike)
+            level = self.visit([child for place in level
+                                for child in self.places.below[place]
+                                if type(child) is not Size])
+
+    def visit(self, level: list[Source]) -> list[Source]:
+        """Ask about these places; gives those that are not in lists."""
+        families = self.places.families(level)
+        alone = [child for alike in families if len(alike) < MANY
+                 for child in alike]
+        for child in alone:
+            self.ask(self.places.at[child])
+        self.settle()
+        for child in alone:
+            if child in self.places.watches:
+                self.watch(f"[{self.read(child)}]", [child])
+        for alike in families:
+            if len(alike) >= MANY:
+                each = self.gather(alike)
+                self.rows(each, each, alike)
+        return alone
+
+    def watch(self, each: str, roots: Sequence[Source]) -> None:
+        """Ask about all below these places, unless nothing has changed."""
+        names, found = self.names, self.names.fresh("found")
+        watches = [self.places.watches[root] for root in roots]
+        guards = [guard for watch in watches for guard in watch.guards]
+        tensors = [guard for watch in watches for guard in watch.tensors]
+        nodes = names.listed("nodes", [watch.node for watch in watches])
+        seen, stamps = names.listed("seen", []), names.fresh("stamps")
+        facts = names.listed("facts", [
+            described(guard.expected) for guard in tensors])
+        text = Text(names, Places(guards, ()), variables=(
+            dict(self.variables) if len(roots) == 1 else
+            {root: f"{each}[{at}]" for at, root in enumerate(roots)}))
+        text.write(f"{stamps} = {ask(names, 'stamped', each, nodes)}")
+        text.descend(text.visit(list(roots)))
+        reading = names.constant("gathered", gathered)
+        text.write(f"{found} = {reading}({each}, {nodes})",
+                   *facts_in_words(tensors))
+        text.waiting.append(ask(names, "tensors", found, facts))
+        text.write(f"{seen}[:] = {stamps}")
+        settled = ask(names, "settled", each, seen, facts)
+        self.write(f"{found} = {settled}", f"if {found} is None:",
+                   *(f"    {line}" for line in text.lines))
+        self.lists[found] = [guard.source for guard in tensors]
 
     def gather(self, alike: list[Source]) -> str:
         """The variable of a list of the values at these places."""
@@ -231,14 +257,11 @@ class Text:
                      in self.places.at[first] if guard.kind == "type"), "")
         name = self.names.fresh(f"{kind}s" if kind else "these")
         if len(bases) > 1 or {*map(type, alike)} != {Item}:
-            return self.listing(name, list(map(self.code, alike)))
-        base, keys = self.read(first.base), tuple(s.key for s in alike)
-        settled = {g.kind: g.expected for g in self.places.at[first.base]}
-        if settled.get("type") is dict and settled.get("keys") == keys:
-            self.write(f"{name} = [*{base}.values()]")
-            return name
-        get = self.names.listed(f"{name}_of", itemgetter(*keys))
-        self.write(f"{name} = [*{get}({base})]")
+            return self.listing(name, [
+                self.variables.get(s) or self.code(s) for s in alike])
+        get = self.names.listed(f"{name}_of", itemgetter(
+            *(source.key for source in alike)))
+        self.write(f"{name} = [*{get}({self.read(first.base)})]")
         return name
 
     def listing(self, name: str, values: list[str]) -> str:
@@ -246,38 +269,16 @@ class Text:
         self.write(f"{name} = [", *(f"    {each}," for each in values), "]")
         return name
 
-    def column(self, each: str, root: str, rows: Sequence[Source]) -> None:
-        """Ask about places that look alike; `each` lists their values.
+    def rows(self, each: str, root: str, rows: Sequence[Source]) -> None:
+        """Ask about places that look alike, and about all below them.
 
-        What only a change to a dict can change is asked after such ones.
+        `each` lists their values, and what is below is named for `root`.
         """
-        names, found = steady(self.places, rows)
-        if names:
-            each = root = self.named(each, root, rows)
-            seen = self.names.listed(f"{each}_seen", bytearray())
-            self.write(f"if not {ask(self.names, 'settled', each, seen)}:")
-            start, self.steady = len(self.lines), self.steady | found
-            self.write("stamp = " + ask(self.names, "stamped", each,
-                                        self.names.listed("names", names)))
-            self.rows(each, root, rows, rest=False)
-            self.write(f"{seen}[:] = stamp")
-            self.lines[start:] = [f"    {x}" for x in self.lines[start:]]
-        self.rows(each, root, rows, rest=True)
-
-    def rows(self, each: str, root: str, rows: Sequence[Source], rest: bool
-             ) -> None:
-        """Ask what is steady, or the rest, there and below."""
-        def chosen(guard: Guard) -> bool:
-            return (id(guard) in self.steady) != rest
-
-        wanted = self.places.inputs if rest else set()
-        asked = [guards for guards in zip(*map(
-            self.places.at.__getitem__, rows)) if chosen(guards[0])]
-        below = [children for children in zip(*map(
-            self.places.below.__getitem__, rows))
-            if self.places.matter(children[0], chosen, wanted)]
-        handed = not wanted.isdisjoint(rows)
-        if len(asked) + len(below) + handed > 1:
+        asked = [*zip(*map(self.places.at.__getitem__, rows))]
+        below = [*zip(*map(self.places.below.__getitem__, rows))]
+        handed = not self.places.inputs.isdisjoint(rows)
+        watched = rows[0] in self.places.watches
+        if len(asked) + len(below) + handed + watched > 1:
             each = self.named(each, root, rows)
         if handed:
             self.lists[each] = rows
@@ -286,9 +287,10 @@ class Text:
             if guards[0].kind == "tensor":
                 self.write(*facts_in_words(guards))
             self.waiting.append(in_bulk(self.names, guards, each))
+        if watched:
+            self.watch(each, rows)
         for children in below:
-            visit = self.column if rest else partial(self.rows, rest=rest)
-            visit(self.read_all(children[0], each), root, children)
+            self.rows(self.read_all(children[0], each), root, children)
 
     def named(self, each: str, root: str, rows: Sequence[Source]) -> str:
         """The variable of a list; `each` itself if it is one."""
@@ -301,9 +303,11 @@ class Text:
 
     def listed(self, inputs: Sequence[Source]) -> str:
         """The expression for a list of the values at these places."""
-        known = dict.fromkeys(itertools.chain(*self.lists.values()))
+        lists = {name: sources for name, sources in self.lists.items()
+                 if not set(inputs).isdisjoint(sources)}
+        known = dict.fromkeys(itertools.chain(*lists.values()))
         alone = [s for s in dict.fromkeys(inputs) if s not in known]
-        values = [*map(self.read, alone), *(f"*{n}" for n in self.lists)]
+        values = [*map(self.read, alone), *(f"*{name}" for name in lists)]
         each = f"[{', '.join(values)}]"
         if len(each) > WIDTH // 2:
             each = self.listing(self.names.fresh("inputs"), values)
@@ -311,19 +315,15 @@ class Text:
         order = [places[source] for source in inputs]
         if order == [*places.values()]:
             return each
-        return ask(self.names, "pick", each,
-                   self.names.listed("order", order))
+        values, order = (self.names.fresh("values"),
+                         self.names.listed("order", order))
+        self.write(f"{values} = {each}")
+        return f"[{values}[at] for at in {order}]"
 
     def read_all(self, child: Source, each: str) -> str:
         """The list of what is read as `child` is, from each in a list."""
-        match child:
-            case Attribute():
-                return ask(self.names, "field", each, repr(child.name))
-            case Item():
-                return ask(self.names, "item", each, repr(child.key))
-        x = self.names.fresh("x")
-        code = replace(child, owner=Constant(x, None)).code()
-        return f"[{code} for {x} in {each}]"
+        code = replace(child, owner=Constant("one", None)).code()
+        return f"[{code} for one in {each}]"
 
     def read(self, source: Source) -> str:
         """The variable or expression for the value at `source`."""

@@ -31,6 +31,7 @@ def module_guards(module, source):
     for kind, make in (("_parameters", tensor), ("_buffers", tensor),
                        ("_modules", None)):
         names = Attribute(source, kind)
+        yield Guard(names, "type", dict)
         for key, value in getattr(module, kind).items():
             place = Item(names, key, f"{source}.{key}")
             if value is None:

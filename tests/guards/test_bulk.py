@@ -71,17 +71,13 @@ THINGS = [Plain(), Hidden(), Late(), First(), Posing(), Slots(), Broken(),
 
 
 @pytest.mark.parametrize("question, arguments", [
-    *(("field", (name,)) for name in (
-        "own", "hidden", "shared", "__dict__", "missing", "training")),
-    *(("item", (key,)) for key in ("a", 0, 7)), ("exact", (Plain,)),
+    ("exact", (Plain,)),
     ("sized", (2,)), ("holding", ("a", True)), ("holding", ("a", False))])
 def test_both_ways_agree_about_every_thing(questions, question, arguments):
     for some in ([one] for one in THINGS):
         found, meant = (outcome(getattr(way, question), some, *arguments)
                         for way in (questions, bulk))
-        assert type(found) is type(meant)
-        if type(meant) is not list or type(meant[0]) is not Liar:
-            assert found == meant
+        assert found is meant
     mixed = [THINGS[0], THINGS[1], THINGS[0], THINGS[2]]
     assert outcome(getattr(questions, question), mixed, *arguments) == (
         outcome(getattr(bulk, question), mixed, *arguments))
@@ -119,11 +115,11 @@ def test_one_other_tensor_among_many_is_noticed(build, change, at):
     torch.complex64, torch.float8_e4m3fn, torch.float8_e5m2, torch.int64])
 def test_dtypes_are_told_apart(questions, dtype):
     x = torch.zeros(3, 2, dtype=dtype)
-    assert questions.metadata(x) == questions.described(facts(x))
     for other in (torch.float32, torch.uint8, torch.bfloat16, torch.int64):
-        same = questions.tensors([torch.zeros(3, 2, dtype=other)], torch.Tensor,
-                                 [questions.described(facts(x))])
-        assert same == (other is dtype)
+        assert not questions.tensors([torch.zeros(3, 2, dtype=other)],
+                                     [questions.described(facts(x))]) or (
+            other is dtype)
+    assert questions.tensors([x], [questions.described(facts(x))])
 
 
 class Lying(torch.Tensor):

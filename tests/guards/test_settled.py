@@ -209,3 +209,22 @@ def test_a_settled_check_asks_less():
     assert check((model,), None) and asked == []
     model[0].calls = 3
     assert check((model,), None) and asked
+
+
+def test_models_in_a_list_are_settled_one_by_one(build):
+    models = [nn.Sequential(*(Layer() for _ in range(6))) for _ in range(5)]
+    guards = [guard for at, model in enumerate(models)
+              for guard in module_guards(model, Item(X, at))]
+    sources = [next(g.source for g in guards if str(g.source) == each)
+               for each in ("x[4].3.weight", "x[1].3.weight")]
+    check = build(guards, {}, sources)
+    for _ in range(3):
+        for at, source in zip((4, 1), check.function((models,), None)):
+            assert source is models[at][3].weight
+        models[4][3].weight = nn.Parameter(torch.zeros(2, 2))
+    models[2][5].register_forward_hook(print)
+    assert not check((models,), None)
+    models[2] = nn.Sequential(*(Layer() for _ in range(6)))
+    assert check((models,), None)
+    models[2] = nn.Sequential(*(Layer() for _ in range(5)))
+    assert not check((models,), None)
