@@ -148,8 +148,10 @@ class Lowering:
 
     def apply_rule(self, node: fx.Node):
         """What the rule of the node's operator makes of its operands."""
-        site = Site(fake_of(node), partial(self.reduce, node),
-                    partial(self.require, node))
+        fake = fake_of(node)
+        first, *_ = tensors_of(fake)
+        site = Site(fake, sizes_of(first.shape), first.dtype, first.device,
+                    partial(self.reduce, node), partial(self.require, node))
         args, kwargs = fx.node.map_aggregate(
             (node.args, node.kwargs), self.operand)
         unknown = None in map(self.operand, node.all_input_nodes)
@@ -336,17 +338,8 @@ class Lowering:
         stride = sizes_of(fake_of(result).stride())
         found = self.view(result, value, stride)
         if found.buffer in self.shared and result.op != "placeholder":
-            if value.dtype not in DTYPES:
-                return self.cloned(result, found)
             found = strided(self.store(result, value, stride), stride)
         return found
-
-    def cloned(self, node: fx.Node, view: View) -> View:
-        """A copy of what no loop can read, such as complex numbers."""
-        buffer = self.buffer(node, fake_of(node))
-        self.steps.append(Extern(torch.ops.aten.clone.default, (view,), {},
-                                 (buffer,), where_of(node)))
-        return replace(view, buffer=buffer.name, offset=index(0))
 
     def require(self, node: fx.Node, holds: Value, message: str) -> None:
         """Fail when the graph runs unless `holds` is true everywhere."""

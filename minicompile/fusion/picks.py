@@ -30,13 +30,11 @@ def is_picked(axis: int, places: Value, point: Point) -> Expression:
 
 def require_range(site: Site, places: Value, size: Index) -> None:
     """Raise, as eager does, if a position is outside of 0 … size - 1."""
-    def inside(point: Point) -> Expression:
-        place = places.at(point)
+    def inside(place: Expression) -> Expression:
         return both(Op("ge", (place, Const(0, place.dtype)), torch.bool),
                     Op("lt", (place, Position(size, place.dtype)),
                        torch.bool))
-    site.require(Value(places.shape, torch.bool, places.device, inside,
-                       places.origins),
+    site.require(places.map(inside, torch.bool),
                  f"index out of bounds for a dimension of size {size}")
 
 

@@ -93,16 +93,6 @@ def common(*kinds: object) -> torch.dtype:
         for kind in kinds))
 
 
-def own(a: Value) -> torch.dtype:
-    """The dtype of the only operand."""
-    return a.dtype
-
-
-def truth(*operands: Operand) -> torch.dtype:
-    """The dtype of what is true or false."""
-    return torch.bool
-
-
 def apply(name: str, dtype: torch.dtype, *operands: Expression) -> Op:
     """The operation on operands converted to `dtype`."""
     return Op(name, tuple(standing(o, dtype) for o in operands), dtype)
@@ -224,14 +214,9 @@ def converted(site: Site, a: Operand, *_, **__) -> Value:
     return combine(site, lambda x: cast(x, site.dtype), a)
 
 
-def copied(site: Site, _: Value, source: Value, *rest) -> Value:
-    """copy(target, source): the source in the target's form."""
-    return converted(site, source)
-
-
-def filled(site: Site, _: object, fill: Operand, **__) -> Value:
-    """full(size, fill) and full_like(tensor, fill)."""
-    return converted(site, fill)
+def second(site: Site, _: object, a: Operand, *rest, **__) -> Value:
+    """copy(target, a), full(size, a) and full_like(tensor, a)."""
+    return converted(site, a)
 
 
 def constant(fill: bool | int | float):
@@ -239,11 +224,11 @@ def constant(fill: bool | int | float):
     return lambda site, *_, **__: converted(site, fill)
 
 
-def arange(site: Site, *bounds, step: int = 1, **_) -> Value | None:
+def arange(site: Site, *bounds, step: int = 1, **__) -> Value | None:
     """arange(end), arange(start, end) and arange(start, end, step)."""
-    start = bounds[0] if len(bounds) > 1 else 0
-    return iota(site, None, start=start, step=(*bounds, step)[2]
-                if len(bounds) > 1 else step)
+    start, _, step = ((0, *bounds, step), (*bounds, step), bounds)[
+        len(bounds) - 1]
+    return iota(site, None, start=start, step=step)
 
 
 def iota(site: Site, _: object, *, start, step, **__) -> Value | None:
@@ -263,9 +248,9 @@ POINTWISE = {
        minimum fmax fmin bitwise_left_shift bitwise_right_shift""".split()},
     **{name: elementwise(name, promoted)
        for name in "eq ne lt le gt ge".split()},
-    **{name: elementwise(name, own)
+    **{name: elementwise(name, lambda a: a.dtype)
        for name in "isnan isinf signbit".split()},
-    **{name: elementwise(name, truth) for name in
+    **{name: elementwise(name, lambda *_: torch.bool) for name in
        "logical_not logical_and logical_or logical_xor".split()},
     **{name: bitwise(name) for name in
        "bitwise_not bitwise_and bitwise_or bitwise_xor".split()},
@@ -281,9 +266,8 @@ POINTWISE = {
     "min.other": elementwise("minimum"),
     "positive": converted, "clone": converted, "contiguous": converted,
     "lift_fresh_copy": converted, "_to_copy": converted,
-    "copy": copied, "prims.convert_element_type": converted,
-    "full": filled, "full_like": filled,
-    "scalar_tensor": converted,
+    "prims.convert_element_type": converted, "scalar_tensor": converted,
+    "copy": second, "full": second, "full_like": second,
     **{name: constant(0) for name in
        """zeros zeros_like new_zeros empty.memory_format empty_like
        empty_strided new_empty new_empty_strided""".split()},

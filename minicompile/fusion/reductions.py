@@ -17,7 +17,7 @@ from ..core.index import Index, not_negative, product
 from ..core.loops import Expression
 from .pointwise import accurate, apply, number
 from .site import Site
-from .values import Value, broadcast, cast
+from .values import Value, broadcast
 from .views import reshaped
 
 Axes = Sequence[int] | int | None
@@ -32,13 +32,6 @@ def axes_of(a: Value, axes: Axes) -> tuple[int, ...]:
     return tuple(sorted(axis % rank for axis in given)) if rank else ()
 
 
-def as_dtype(a: Value, dtype: torch.dtype) -> Value:
-    """The same value, converted."""
-    return a if a.dtype == dtype else Value(
-        a.shape, dtype, a.device, lambda p: cast(a.at(p), dtype),
-        a.origins)
-
-
 def reduced(site: Site, kind: str, a: Value, axes: Axes = None,
             keepdim: bool = False) -> Value:
     """`a` reduced over some dimensions, in its own dtype."""
@@ -46,33 +39,25 @@ def reduced(site: Site, kind: str, a: Value, axes: Axes = None,
 
 
 def keeping(kind: str):
-    """The rule of a reduction that stays in one dtype (amax, any, …).
+    """The rule of a reduction that stays in one dtype (amax, argmax, …).
 
     `any` and `all` give bool, but uint8 of uint8, as eager does.
     """
     def rule(site: Site, a: Value, axes: Axes = None,
              keepdim: bool = False, **_) -> Value:
         kept = torch.bool if kind in ("any", "all") else a.dtype
-        made = reduced(site, kind, as_dtype(a, kept), axes, keepdim)
-        return as_dtype(made, site.dtype)
+        return reduced(site, kind, a.to(kept), axes, keepdim).to(site.dtype)
     return rule
 
 
-def adding(kind: str):
-    """The rule of sum and prod: exact while adding, then rounded."""
+def adding(kind: str, divided: bool = False):
+    """The rule of sum, prod and mean: exact while adding, then rounded."""
     def rule(site: Site, a: Value, axes: Axes = None,
              keepdim: bool = False, **_) -> Value:
-        inner = as_dtype(as_dtype(a, site.dtype), accurate(site.dtype))
-        return as_dtype(reduced(site, kind, inner, axes, keepdim),
-                        site.dtype)
-    return rule
-
-
-def best(kind: str):
-    """The rule of argmax and argmin."""
-    def rule(site: Site, a: Value, axis: int | None = None,
-             keepdim: bool = False) -> Value:
-        return reduced(site, kind, a, axis, keepdim)
+        inner = a.to(site.dtype).to(accurate(site.dtype))
+        made = reduced(site, kind, inner, axes, keepdim)
+        made = over(made, count(a, axes)) if divided else made
+        return made.to(site.dtype)
     return rule
 
 
@@ -91,25 +76,12 @@ def count(a: Value, axes: Axes) -> Index:
     return product(a.shape[axis] for axis in axes_of(a, axes))
 
 
-def mean_of(site: Site, a: Value, axes: Axes, keepdim: bool) -> Value:
-    """The mean, in `a`'s dtype."""
-    total = reduced(site, "sum", a, axes, keepdim)
-    return over(total, count(a, axes))
-
-
 def over(a: Value, divisor: Index | int | float) -> Value:
     """`a` divided by a number."""
     if isinstance(divisor, Index) and divisor.constant is not None:
         divisor = int(divisor)
-    return Value(a.shape, a.dtype, a.device, lambda point: apply(
-        "div", a.dtype, a.at(point), number(divisor)), a.origins)
-
-
-def mean(site: Site, a: Value, axes: Axes = None, keepdim: bool = False,
-         **_) -> Value:
-    """mean(), mean(dim)."""
-    inner = as_dtype(as_dtype(a, site.dtype), accurate(site.dtype))
-    return as_dtype(mean_of(site, inner, axes, keepdim), site.dtype)
+    return a.map(lambda element: apply(
+        "div", a.dtype, element, number(divisor)))
 
 
 def left_of(total: Index, correction: int | float
@@ -130,8 +102,8 @@ def var_mean(site: Site, a: Value, axes: Axes = None, *,
     left = left_of(count(a, axes), correction)
     if left is None:
         return None
-    inner = as_dtype(a, accurate(site.dtype))
-    middle = mean_of(site, inner, axes, True)
+    inner = a.to(accurate(site.dtype))
+    middle = over(reduced(site, "sum", inner, axes, True), count(a, axes))
     spread = broadcast(middle, inner.shape)
 
     def square(point) -> Expression:
@@ -141,7 +113,7 @@ def var_mean(site: Site, a: Value, axes: Axes = None, *,
     total = reduced(site, "sum", squares, axes, keepdim)
     variance = over(total, left)
     average = reshaped(middle, variance.shape)
-    return (as_dtype(variance, site.dtype), as_dtype(average, site.dtype))
+    return variance.to(site.dtype), average.to(site.dtype)
 
 
 def var(site: Site, a: Value, axes: Axes = None, **rest) -> Value | None:
@@ -152,11 +124,11 @@ def var(site: Site, a: Value, axes: Axes = None, **rest) -> Value | None:
 
 REDUCTIONS = {
     "sum": adding("sum"), "prod": adding("prod"),
-    "mean": mean, "var_mean.correction": var_mean,
+    "mean": adding("sum", divided=True), "var_mean.correction": var_mean,
     "var.correction": var,
     "amax": keeping("max"), "amin": keeping("min"),
     "max.default": keeping("max"), "min.default": keeping("min"),
     "any": keeping("any"), "all": keeping("all"),
-    "argmax": best("argmax"), "argmin": best("argmin"),
+    "argmax": keeping("argmax"), "argmin": keeping("argmin"),
     "max.dim": best_of_two("max"), "min.dim": best_of_two("min"),
 }

@@ -11,15 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from ..core.index import (
-    Index,
-    Variable,
-    flatten,
-    index,
-    product,
-    row_major,
-    substitute,
-)
+from ..core.index import (Index, Variable, flatten, index, product,
+                          row_major, substitute)
 from ..core.loops import Loop
 from .values import axes
 

@@ -15,24 +15,10 @@ from functools import cache
 
 import torch
 
-from ..core.index import (
-    Index,
-    Variable,
-    atoms_of,
-    flatten,
-    guess,
-    index,
-    product,
-)
-from ..core.loops import (
-    Buffer,
-    Const,
-    Expression,
-    Load,
-    Op,
-    Position,
-    rewrite,
-)
+from ..core.index import (Index, Variable, atoms_of, flatten, guess, index,
+                          product)
+from ..core.loops import (Buffer, Const, Expression, Load, Op, Position,
+                          rewrite)
 
 Point = tuple[Index, ...]
 
@@ -58,6 +44,16 @@ class Value:
         if found is None:
             found = self.known[point] = self.body(point)
         return found
+
+    def map(self, build: Callable[[Expression], Expression],
+            dtype: torch.dtype | None = None) -> Value:
+        """The value whose element is `build` of this one's."""
+        return Value(self.shape, dtype or self.dtype, self.device,
+                     lambda point: build(self.at(point)), self.origins)
+
+    def to(self, dtype: torch.dtype) -> Value:
+        """The same value, converted."""
+        return self.map(lambda element: cast(element, dtype), dtype)
 
     @property
     def element(self) -> Expression:

@@ -10,30 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.index import (
-    Index,
-    flatten,
-    in_range,
-    index,
-    not_negative,
-    product,
-    row_major,
-    unflatten,
-)
+from ..core.index import (Index, flatten, in_range, index, not_negative,
+                          product, row_major, unflatten)
 from ..core.loops import Expression, Op
 from .pointwise import number
 from .site import Site
-from .sizes import size_of
-from .values import (
-    Point,
-    Value,
-    both,
-    broadcast,
-    cast,
-    compare,
-    masked,
-    moved_to,
-)
+from .sizes import size_of, sizes_of
+from .values import (Point, Value, both, broadcast, cast, compare, masked,
+                     moved_to)
 
 
 def reshape(site: Site, a: Value, *_) -> Value:
@@ -135,23 +119,16 @@ def shifted(site: Site, a: Value, axis: int, change,
         *point[:axis], change(point[axis]), *point[axis + 1:]))
 
 
-def pieces(site: Site, a: Value, axis: int, lengths) -> tuple[Value, ...]:
-    """`a` cut along one dimension into pieces of these lengths."""
-    axis %= len(a.shape)
-    found, start = [], 0
-    for length in lengths:
-        shape = (*a.shape[:axis], size_of(length), *a.shape[axis + 1:])
+def split(site: Site, a: Value, _: int | Sequence[int],
+          axis: int = 0) -> tuple[Value, ...]:
+    """Pieces side by side along one dimension, as the results are."""
+    found, start = [], index(0)
+    for piece in site.result:
+        shape = sizes_of(piece.shape)
         found.append(shifted(site, a, axis,
                              lambda i, at=start: i + at, shape))
-        start += length
+        start += shape[axis]
     return tuple(found)
-
-
-def split(site: Site, a: Value, size: int | Sequence[int],
-          axis: int = 0) -> tuple[Value, ...]:
-    """Pieces of one length, the last being shorter, or of given ones."""
-    return pieces(site, a, axis, [size_of(piece.shape[axis])
-                                  for piece in site.result])
 
 
 def unbind(site: Site, a: Value, axis: int = 0) -> tuple[Value, ...]:

@@ -24,7 +24,7 @@ class Program:
         choose = random.Random(self.seed)
         pool = list(inputs)
         for _ in range(self.steps):
-            made = choose.choice(MOVES)(choose, pool)
+            made = choose.choice(self.moves)(choose, pool)
             if made is not None:
                 pool.append(made)
         new = pool[len(inputs):] or [pool[0] + 1]
@@ -111,5 +111,5 @@ def product(choose, pool):
             return a @ b
 
 
-MOVES = [unary, unary, binary, binary, binary, chosen, reduction, reduction,
-         reshape, view, view, joined, product]
+Program.moves = [unary, unary, binary, binary, binary, chosen, reduction,
+                 reduction, reshape, view, view, joined, product]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import sys
 import traceback
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -209,6 +210,19 @@ def grown(value: torch.Tensor, more: int) -> torch.Tensor:
 def reason(refusal: BackendError) -> str:
     """The first line of what went wrong, the names left out."""
     return str(refusal).split("failed:")[-1].strip().split("\n")[0][:90]
+
+
+def outcomes(seeds, judge=judge) -> Counter:
+    """How the programs of these seeds end; raises for one that differs."""
+    found = Counter()
+    for seed in seeds:
+        program = make(seed)
+        try:
+            found[judge(program, [None, everything][seed % 2])] += 1
+        except Exception as error:
+            raise AssertionError(f"seed {seed}:\n{program.source}"
+                                 ) from error
+    return found
 
 
 def main(first: int = 0, count: int = 1000, judge=judge) -> None:

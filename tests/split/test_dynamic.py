@@ -104,15 +104,8 @@ def test_the_backward_is_given_ints_and_computes_with_them():
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_programs(first):
-    outcomes = Counter()
-    for seed in range(first, first + 20):
-        program = programs.make(seed)
-        saved = [None, programs.everything][seed % 2]
-        try:
-            outcomes[programs.judge_dynamic(program, saved)] += 1
-        except Exception as error:
-            raise AssertionError(f"seed {seed}:\n{program.source}"
-                                 ) from error
+    outcomes = programs.outcomes(range(first, first + 20),
+                                 programs.judge_dynamic)
     assert outcomes["same at other sizes too"] >= 5, outcomes
 
 
