@@ -189,8 +189,8 @@ class Lowering:
     def is_dear(self, node: fx.Node, element: Expression) -> bool:
         """Whether to store a value rather than compute it again.
 
-        Storing moves it once and then once per reader; not storing moves
-        all that it reads once per reader.
+        Storing moves all that it reads, and itself once and once more per
+        reader; not storing moves all that it reads once per reader.
         """
         work = [part for part in walk(element) if isinstance(part, Op)]
         loads = {part for part in walk(element) if isinstance(part, Load)}
@@ -205,7 +205,7 @@ class Lowering:
         own *= fake_of(node).element_size()
         read = sum(min(own, touched(load.index) * load.dtype.itemsize)
                    for load in loads)
-        return own * (1 + readers) < read * readers
+        return read + own * (1 + readers) < read * readers
 
     def store(self, node: fx.Node, value: Value, stride: tuple[Index, ...],
               suffix: str = "") -> Value:
