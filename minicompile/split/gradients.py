@@ -12,14 +12,16 @@ from __future__ import annotations
 import torch
 
 from ..core.errors import BackendError
+from ..core.where import where_of
 from .joint import Joint, Result, is_random
 
 INPUT = -1  # the label of what changes with an input that is differentiated
 
 DOUBLE_BACKWARD = (
-    "minicompile compiled only the first derivative of this function; for "
-    'the second, use compile(..., options={"double_backward": True}), '
-    "which differentiates the uncompiled function")
+    "minicompile compiled only the first derivative of what begins at {}; "
+    "for the second, use compile(..., options="
+    '{{"double_backward": True}}), which differentiates the uncompiled '
+    "function")
 
 
 def made_of(joint: Joint) -> list[frozenset[int]]:
@@ -49,7 +51,9 @@ def as_eager(joint: Joint, found, parts: list[frozenset[int]],
     varying = {INPUT} | {k for k in given if tangents[k].requires_grad}
     places = [k for k, gradient in enumerate(found)
               if gradient is not None and parts[k] & varying]
-    error = torch._C._functions.DelayedError(DOUBLE_BACKWARD, len(places))
+    lines = map(where_of, joint.source.graph.nodes)
+    error = torch._C._functions.DelayedError(DOUBLE_BACKWARD.format(
+        next(filter(None, lines), "a graph")), len(places))
     marked = error(*[found[k].detach().requires_grad_() for k in places])
     for k, gradient in zip(places, marked if len(places) > 1 else [marked]):
         found[k] = gradient

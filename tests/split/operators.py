@@ -14,14 +14,19 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
+import pytest
 import torch
-from torch.testing._internal import common_methods_invocations
-from torch.testing._internal.common_modules import module_db
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import minicompile
 from minicompile.core import log
 from tests.split import judge
+
+pytest.importorskip("expecttest", reason="PyTorch's samples need it")
+from torch.testing._internal import (  # noqa: E402
+    common_methods_invocations)
+from torch.testing._internal.common_modules import (  # noqa: E402
+    module_db)
 
 #: What a sample can come to; the last is a bug of ours.
 STATUSES = ("compiled", "refused", "wrong")
