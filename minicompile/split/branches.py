@@ -23,7 +23,7 @@ from ..core.branches import Branches, wanted
 from ..core.errors import BackendError
 from ..core.graph import value
 from .inputs import current
-from .joint import Joint, Result, is_random
+from .joint import Joint, is_random
 from .partition import backward_nodes, halves
 from .recorder import Recorder
 
@@ -66,8 +66,7 @@ def paused():
 
 def checked(joint: Joint) -> Joint:
     """The joint graph of a branch, if it can be one side of a choice."""
-    if joint.mutations or any(result != Result("fresh", k) for k, result
-                              in enumerate(joint.results)):
+    if not joint.plain:
         raise BackendError("a branch of cond returns no new tensor")
     if joint.training and any(map(is_random, joint.early)):
         raise BackendError("a branch of cond draws random numbers, and its "

@@ -62,15 +62,14 @@ def as_eager(joint: Joint, found, parts: list[frozenset[int]],
 
 def require_twice(joint: Joint) -> None:
     """Raise unless the traced graph, run once more, is the same graph."""
-    fresh = {result.index for result in joint.results
-             if result.kind == "fresh"}
     reasons = {
         "the graph writes to an input": joint.mutations,
         "the graph draws random numbers": any(
             map(is_random, joint.graph.graph.nodes)),
         "the graph is in an autocast region": joint.autocast,
-        "a result is a view of what is none": not fresh.issuperset(
-            joint.tangents)}
+        "a result is a view of what is none": any(
+            Result("output", k) not in joint.results
+            for k in joint.tangents)}
     for reason in filter(reasons.get, reasons):
         raise BackendError(f"double_backward: {reason}")
 
@@ -78,7 +77,7 @@ def require_twice(joint: Joint) -> None:
 def again(joint: Joint, inputs: dict[int, object], tangents) -> list:
     """The gradients, computed by eager so that autograd records them."""
     results = joint.source(*(inputs[k] for k in sorted(inputs)))
-    ends = [(results[joint.results.index(Result("fresh", k))], tangents[k])
+    ends = [(results[joint.results.index(Result("output", k))], tangents[k])
             for k in joint.tangents if tangents[k] is not None]
     return list(torch.autograd.grad(
         [end for end, _ in ends], [inputs[k] for k in joint.gradients],

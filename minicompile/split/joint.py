@@ -19,17 +19,6 @@ from torch import fx
 from ..core.cost import aliases_first
 from ..core.graph import placeholders, render, results
 
-#: How a result of the user's function is made when the graph has run.
-KINDS = {
-    "fresh": "output `index` of the graph, in memory of its own",
-    "input": "input `index` itself, the very object",
-    "same": "the same object as result `index`",
-    "view of input": "`view` of the memory of input `index`",
-    "view of output": "`view` of the memory of graph output `index`",
-    "constant": "`value`, whatever the inputs are",
-}
-
-
 def tensor_itself(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor: its bytes are read as they are."""
     return tensor
@@ -53,9 +42,14 @@ class View:
 
 @dataclass(frozen=True)
 class Result:
-    """One result of the user's function; `kind` is a key of KINDS."""
+    """One result of the user's function, when the graph has run.
 
-    kind: str
+    It is the "input", the "output" of the graph or the earlier "result"
+    that has this `index`, or a `view` of its memory. A "constant" is
+    `value`, whatever the inputs are.
+    """
+
+    place: str
     index: int = -1
     view: View | None = None
     value: object = None
@@ -93,6 +87,12 @@ class Joint:
     gradients: tuple[int, ...]  # inputs that want one
     cut_off: bool = False  # inputs require grad, but no result does
     autocast: bool = False  # recorded in an autocast region
+
+    @property
+    def plain(self) -> bool:
+        """Whether what the graph returns is what the user gets."""
+        return self.results == tuple(
+            Result("output", k) for k in range(self.forward_outputs))
 
     @property
     def training(self) -> bool:
@@ -149,7 +149,8 @@ class Joint:
 
 def is_view(node: fx.Node) -> bool:
     """Whether the node looks at its first argument's memory."""
-    return node.op == "call_function" and aliases_first(node.target)
+    return (node.op == "call_function" and aliases_first(node.target)
+            and isinstance(node.args[0], fx.Node))
 
 
 def is_random(node: fx.Node) -> bool:

@@ -21,24 +21,25 @@ from .joint import Result, View, tensor_itself
 
 def describe(outputs, inputs: list[Input]) -> tuple[list, list]:
     """How each result is made at run time, and the tensors to compute."""
-    memory = {torch._C._storage_id(each.given): each for each in inputs
-              if isinstance(each.given, torch.Tensor)}
-    bases = {key: base_of(group)
-             for key, group in by_memory(outputs).items()}
-    fresh = [base for key, base in bases.items() if key not in memory]
+    homes = {torch._C._storage_id(each.given): (
+                "input", each.position, each.given) for each in inputs
+             if isinstance(each.given, torch.Tensor)}
+    fresh: list[torch.Tensor] = []
+    for memory, group in by_memory(outputs).items():
+        if memory not in homes:
+            homes[memory] = "output", len(fresh), base_of(group)
+            fresh.append(homes[memory][-1])
     results: list[Result] = []
     for position, output in enumerate(outputs):
         first = next(k for k, each in enumerate(outputs) if each is output)
         if not isinstance(output, torch.Tensor):
             results.append(Result("constant", value=output))
         elif first < position:
-            results.append(Result("same", first))
-        elif (key := torch._C._storage_id(output)) in memory:
-            results.append(of_input(output, memory[key]))
+            results.append(Result("result", first))
         else:
-            at = next(k for k, each in enumerate(fresh)
-                      if each is bases[key])
-            results.append(of_output(output, bases[key], at))
+            place, at, base = homes[torch._C._storage_id(output)]
+            results.append(Result(place, at, view(output, base)))
+    require_history(fresh)
     return results, fresh
 
 
@@ -60,26 +61,17 @@ def base_of(group: list[torch.Tensor]) -> torch.Tensor:
         group, key=lambda each: (each.requires_grad, each.numel()))
 
 
-def of_input(output: torch.Tensor, source: Input) -> Result:
-    """A result that is an input, or a view of one."""
-    if output is source.given:
-        return Result("input", source.position)
-    return Result("view of input", source.position,
-                  view(output, source.given))
-
-
-def of_output(output: torch.Tensor, base: torch.Tensor, at: int) -> Result:
-    """A result that the graph computes, or a view of one."""
-    if output is not base:
-        return Result("view of output", at, view(output, base))
-    if output.requires_grad and output.grad_fn is None:
+def require_history(fresh: list[torch.Tensor]) -> None:
+    """Raise if autograd did not see how a tensor was made."""
+    if any(each.requires_grad and each.grad_fn is None for each in fresh):
         raise BackendError("a result is a leaf that requires grad, or a "
                            "view that was made under no_grad")
-    return Result("fresh", at)
 
 
-def view(output: torch.Tensor, base: torch.Tensor) -> View:
+def view(output: torch.Tensor, base: torch.Tensor) -> View | None:
     """`output` as a window into `base`, which shares its memory."""
+    if output is base:
+        return None
     if output.grad_fn is not None and not leads_to(output, base):
         raise BackendError("a result is a view, and its gradient does not "
                            "reach what it is a view of")

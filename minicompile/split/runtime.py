@@ -39,11 +39,7 @@ def make_runtime(joint: Joint, pair: Pair, forward: Run,
         run = trainable(joint, pair, forward, no_autocast(backward), twice)
     else:
         run = torch.no_grad()(forward) if joint.cut_off else forward
-    plain = (not joint.mutations and all(
-        result == Result("fresh", k)
-        for k, result in enumerate(joint.results))
-        and len(joint.results) == joint.forward_outputs)
-    return run if plain else finished(
+    return run if joint.plain else finished(
         joint, run, Counter() if notes is None else notes)
 
 
@@ -170,8 +166,9 @@ def finished(joint: Joint, run: Run, notes: Counter) -> Run:
         outputs = run(inputs)[:count]
         write(joint, kept, outputs)
         made: list = []
+        places = {"input": kept, "output": outputs, "result": made}
         for make in makers:
-            made.append(make(kept, outputs, made))
+            made.append(make(places))
         return tuple(made)
     return call
 
@@ -197,25 +194,16 @@ def write(joint: Joint, inputs: list, outputs: tuple) -> None:
 
 
 def maker(joint: Joint, result: Result) -> Callable:
-    """A function (inputs, outputs, results so far) -> this result."""
-    at, view = result.index, result.view
+    """A function of the lists that results are found in -> this one."""
+    place, at, view = result.place, result.index, result.view
     known = at_run_time(joint, result.value if view is None else (
         view.size, view.stride, view.offset))
-    match result.kind:
-        case "fresh":
-            return lambda inputs, outputs, made: outputs[at]
-        case "input":
-            return lambda inputs, outputs, made: inputs[at]
-        case "same":
-            return lambda inputs, outputs, made: made[at]
-        case "constant":
-            return lambda inputs, outputs, made: known(inputs)
-        case "view of input":
-            return lambda inputs, outputs, made: window(
-                inputs[at], view, *known(inputs))
-        case "view of output":
-            return lambda inputs, outputs, made: window(
-                outputs[at], view, *known(inputs))
+    if place == "constant":
+        return lambda places: known(places["input"])
+    if view is None:
+        return lambda places: places[place][at]
+    return lambda places: window(
+        places[place][at], view, *known(places["input"]))
 
 
 def window(base: torch.Tensor, view: View, size, stride,
