@@ -24,6 +24,9 @@ from .values import elements, touched
 #: A kernel with more buffers than this is slow to launch and to compile.
 MOST_BUFFERS = 48
 
+#: A launch takes at least as long as reading so many elements.
+LAUNCH = 2 ** 14
+
 #: How many groups are looked at for a path between two.
 FARTHEST = 100
 
@@ -90,24 +93,27 @@ def passes(first: Body, second: Body) -> bool:
     return not first.stores.keys().isdisjoint(second.reads)
 
 
+def both_read(first: Body, second: Body) -> set[tuple[str, Index]]:
+    """The elements that both read: buffers, and where in them."""
+    return {(name, index)
+            for name in first.reads.keys() & second.reads.keys()
+            for index in first.reads[name] & second.reads[name]}
+
+
 def shares(first: Body, second: Body) -> bool:
-    """Whether both read the same elements: enough of them, or all that
-    one of the two reads."""
-    common = {(name, index)
-              for name in first.reads.keys() & second.reads.keys()
-              for index in first.reads[name] & second.reads[name]}
-    enough = min(points_in(first), points_in(second)) / 4
-    fewest = min(sum(map(len, body.reads.values()))
-                 for body in (first, second))
-    return bool(common) and (len(common) == fewest or any(
-        touched(index) >= enough for _, index in common))
+    """Whether both read the same elements, and enough of them to be
+    worth it that the results of both are there earlier than needed."""
+    enough = min(points_in(first), points_in(second)) / 4 - LAUNCH
+    return any(touched(index) >= enough
+               for _, index in both_read(first, second))
 
 
 def resemble(first: Body, second: Body) -> bool:
-    """Whether the loops of both run over the same points."""
+    """Whether the loops of both run over the same points, and read
+    different elements: what both read has been judged already."""
     kinds = [{(size_of_all(loop.ranges), size_of_all(loop.reduced))
               for loop in body.loops} for body in (first, second)]
-    return kinds[0] == kinds[1]
+    return kinds[0] == kinds[1] and not both_read(first, second)
 
 
 def size_of_all(variables: Iterable[Variable]) -> Index:

@@ -225,3 +225,15 @@ def test_a_thousand_nodes_take_well_under_a_second():
     start = time.process_time()
     fuse(backward)
     assert time.process_time() - start < 1.5
+
+
+@pytest.mark.parametrize("rows, together", [(8, True), (65536, False)])
+def test_one_scalar_read_by_both_joins_small_kernels_only(rows, together):
+    """A large result made early only takes memory until it is read."""
+    def masks(limit, weight):
+        places = torch.arange(rows)[:, None] + torch.arange(8)
+        early = (places > limit).float() @ weight
+        return (places < limit).float() @ early.relu().t() @ early
+    graph = aten(masks, torch.tensor(3), torch.randn(8, 8))
+    first = fuse(graph).kernels[0]
+    assert (len(first.written) == 2) == together
