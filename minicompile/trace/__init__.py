@@ -159,13 +159,21 @@ def _traced(tracer: Tracer, end: End | Break, breaks=()) -> Trace:
     finish = end.text()
     recorder.graph.output(tuple(map(recorder.node, end.rebuild.outputs)))
     _keep_apart(tracer)
-    tracer.no_generator_waits(end.rebuild.names)
+    _no_generator_waits(tracer, end.rebuild.names)
     graph = fx.GraphModule(recorder.modules, recorder.graph)
     return Trace(graph, tuple(n.meta["val"] for n, _ in recorder.placed),
                  tuple(source for _, source in recorder.placed),
                  tuple(outside.guards.values()), finish, outside.constants,
                  recorder.sizes, breaks, not recorder.written.isdisjoint(
                      each.storage for each in recorder.inputs))
+
+
+def _no_generator_waits(tracer: Tracer, held) -> None:
+    """Refuse one that nobody holds, and whose `finally` would run."""
+    for made, where in tracer.generators:
+        if id(made) not in held and not made.done and made.would_act():
+            raise unsupported("effect", "a generator left half-run").at(
+                where)
 
 
 def _keep_apart(tracer: Tracer) -> None:

@@ -16,7 +16,8 @@ from torch import nn
 
 from ..core.sizes import SYMBOLIC
 from ..core.source import Attribute, Item
-from .outside import ABSENT, trusted
+from .kinds import ABSENT, trusted
+from .names import function_source
 from .reasons import Raised, unsupported
 from .sizes import settled
 from .stand_ins import STAND_INS
@@ -260,7 +261,7 @@ def _of_function(tracer, owner: types.FunctionType, name: str):
     if name in ("__defaults__", "__kwdefaults__", "__closure__",
                 "__globals__") or (name == "__dict__" and vars(owner)):
         raise unsupported("attribute", f"a function's {name}")
-    source = tracer.function_source(owner)
+    source = function_source(tracer, owner)
     if name in owner.__dict__:
         return tracer.outside.admit(owner.__dict__[name],
                                     Attribute(source, name))
@@ -317,41 +318,44 @@ def _set_on_tensor(tracer, tensor: torch.Tensor, name: str):
         tracer.outside.source(tensor), name))
 
 
-def store(tracer, owner, name: str, value) -> None:
-    """`owner.name = value`; outside, the write waits for the end."""
-    kind = type(owner)
-    hook, _ = lookup(kind, "__setattr__")
-    if type(hook) is types.FunctionType:
-        if hook is nn.Module.__setattr__ and _store_part(
-                tracer, owner, name, value):
-            return
-        tracer.call(hook, (owner, name, value))
-        return
-    store_plain(tracer, owner, name, value)
+def store(tracer, owner, name: str, value=ABSENT) -> None:
+    """`owner.name = value`, or `del owner.name`; outside, it waits."""
+    given = () if value is ABSENT else (value,)
+    hook, _ = lookup(type(owner), "__setattr__" if given else "__delattr__")
+    if type(hook) is not types.FunctionType:
+        store_plain(tracer, owner, name, value)
+    elif hook is not nn.Module.__setattr__ or not _store_part(
+            tracer, owner, name, value):
+        tracer.call(hook, (owner, name, *given))
 
 
-def store_plain(tracer, owner, name: str, value) -> None:
-    """`object.__setattr__(owner, name, value)`."""
+def store_plain(tracer, owner, name: str, value=ABSENT) -> None:
+    """The same as `object.__setattr__` or `object.__delattr__` does it."""
+    outside, (found, _) = tracer.outside, lookup(type(owner), name)
+    is_outside = outside.is_outside(owner)
     if isinstance(owner, torch.Tensor) and name == "grad" and value is None:
-        if tracer.outside.source(owner) is not None:
-            outside = tracer.outside
+        if outside.source(owner) is not None:
             outside.write(outside.attributes(owner), name, value)
         return
     _refuse_kinds(tracer, owner, name)
-    found, _ = lookup(type(owner), name)
-    setter, _ = lookup(type(found), "__set__")
-    if isinstance(found, property) and found.fset:
+    if is_outside and value is ABSENT:
+        if found is not ABSENT and _is_data(found):
+            raise unsupported("effect", f"deleting {name}")
+        if own(tracer, owner, name) is ABSENT:
+            raise _missing(owner, name)
+    setter = value is not ABSENT and lookup(type(found), "__set__")[0]
+    if setter and isinstance(found, property) and found.fset:
         tracer.call(found.fset, (owner, value))
-        return
-    if type(setter) is types.FunctionType:
+    elif type(setter) is types.FunctionType:
         tracer.call(setter, (found, owner, value))
-        return
-    if tracer.outside.is_outside(owner):
-        outside = tracer.outside
+    elif is_outside:
         outside.write(outside.attributes(owner), name, value)
-        return
-    tracer.native(setattr if isinstance(owner, (type, types.FunctionType))
-                  else object.__setattr__, (owner, name, value))
+    elif value is ABSENT:
+        tracer.native(delattr, (owner, name))
+    else:
+        tracer.native(setattr if isinstance(
+            owner, (type, types.FunctionType)) else object.__setattr__,
+            (owner, name, value))
 
 
 def _refuse_kinds(tracer, owner, name: str) -> None:
@@ -381,26 +385,3 @@ def _store_part(tracer, owner, name: str, value) -> bool:
             return True
     store_plain(tracer, owner, name, value)
     return True
-
-
-def delete(tracer, owner, name: str) -> None:
-    """`del owner.name`; outside, the deletion waits for the end."""
-    hook, _ = lookup(type(owner), "__delattr__")
-    if type(hook) is types.FunctionType:
-        tracer.call(hook, (owner, name))
-        return
-    delete_plain(tracer, owner, name)
-
-
-def delete_plain(tracer, owner, name: str) -> None:
-    """`object.__delattr__(owner, name)`."""
-    outside, (found, _) = tracer.outside, lookup(type(owner), name)
-    if not outside.is_outside(owner) or isinstance(owner, torch.Tensor):
-        _refuse_kinds(tracer, owner, name)
-        tracer.native(delattr, (owner, name))
-        return
-    if found is not ABSENT and _is_data(found):
-        raise unsupported("effect", f"deleting {name}")
-    if own(tracer, owner, name) is ABSENT:
-        raise _missing(owner, name)
-    outside.write(outside.attributes(owner), name, ABSENT)

@@ -9,6 +9,8 @@ torch/_dynamo/symbolic_convert.py:break_graph_if_unsupported.
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import FunctionType
@@ -105,6 +107,7 @@ class Break:
     def __init__(self, tracer, frames):
         self.tracer, self.frames = tracer, frames
         self.rebuild = Rebuild(tracer)
+        self.local, self.name = self.rebuild.local, self.rebuild.known
         self.frame = frames[-1]
         self.step = self.frame.current()
 
@@ -201,7 +204,8 @@ class Break:
     def parts(self, frame) -> Iterator[Link]:
         """What a chain has not called yet, its values found by name."""
         lines, links = _chains[frame.function]
-        at = lines[frame.where().line]
+        called = re.search(r"r = [ef](\d+)", lines[frame.where().line - 1])
+        at = int(called[1])
         first = sum(len(link.values) for link in links[:at + 1])
         for link in links[at + 1:]:
             last = first + len(link.values)
@@ -242,13 +246,6 @@ class Break:
 
     # Text
 
-    def local(self, value) -> str:
-        """The expression of a value as it is before anything is done."""
-        return self.rebuild.local(value)
-
-    def name(self, value) -> str:
-        return self.rebuild.known(value)
-
     def tail(self, operation: str, ways: list[Way],
              outer: list[Link]) -> list[str]:
         """Statements: perform the operation, then go on."""
@@ -265,12 +262,10 @@ class Break:
             del links[0]
         if not links:
             return [f"{value} = {operation}", *after]
-        failed, error = self.rebuild.fresh(), self.rebuild.fresh()
+        failed = self.rebuild.fresh()
         first = Link(links[0].raising, None, 0,
                      links[0].values[:links[0].kept])
-        return [f"{failed} = []", "try:", f"    {value} = {operation}",
-                f"except BaseException as {error}:",
-                f"    {failed}.append({error})", f"if {failed}:",
+        return [*attempt([f"{value} = {operation}"], failed),
                 "    return " + self.call([first, *links[1:]],
                                           [f"{failed}.pop()"]), *after]
 
@@ -295,6 +290,14 @@ class Break:
             continuation(function), f"resume_{function.__name__}").code()
         values = [text for link in links for text in link.values]
         return f"{name}({', '.join(values)})"
+
+
+def attempt(body: list[str], failed: str) -> list[str]:
+    """Statements: `body`, and a test whether it raised; `failed` has what.
+    """
+    return [f"{failed} = []", "try:", *(f"    {line}" for line in body),
+            f"except BaseException as {failed}_:",
+            f"    {failed}.append({failed}_)", f"if {failed}:"]
 
 
 def pushed(step) -> int:
@@ -330,13 +333,8 @@ def switched(rebuild: Rebuild, tracer) -> list[str]:
 # Functions, each made once
 
 _chained: dict[tuple, FunctionType] = {}
-_chains: dict[FunctionType, tuple[dict[int, int], tuple[Link, ...]]] = {}
-_continuations: dict[FunctionType, Continuation] = {}
-
-
-def continuation(function: FunctionType) -> Continuation:
-    """The one continuation of a function."""
-    return _continuations.setdefault(function, Continuation(function))
+_chains: dict[FunctionType, tuple[list[str], tuple[Link, ...]]] = {}
+continuation = functools.cache(Continuation)
 
 
 def chained(links: tuple[Link, ...]) -> FunctionType:
@@ -346,40 +344,31 @@ def chained(links: tuple[Link, ...]) -> FunctionType:
     key = tuple((k.function, k.raising, k.kept, len(k.values))
                 for k in links)
     if key not in _chained:
-        text, lines, names = _chain_text(links)
-        code = compile(text, "<minicompile>", "exec")
-        exec(code, names)
+        text, names = _chain_text(links)
+        exec(compile(text, "<minicompile>", "exec"), names)
         function = _chained[key] = names["resume"]
         function.__name__ = links[-1].function.__name__
-        _chains[function] = lines, links
+        _chains[function] = text.splitlines(), links
     return _chained[key]
 
 
-def _chain_text(links: tuple[Link, ...]):
-    """The source of a chain, the link called on each line, its names."""
+def _chain_text(links: tuple[Link, ...]) -> tuple[str, dict]:
+    """The source of a chain, one call on a line, and its names."""
     names: dict = {"__name__": "minicompile"}
-    body: list[tuple[str, int | None]] = []
+    body: list[str] = []
     first = 0
     for at, link in enumerate(links):
         values = [f"p{i}" for i in range(first, first + len(link.values))]
         first += len(link.values)
         names[f"f{at}"], names[f"e{at}"] = link.function, link.raising
-        got = ["r"] if at else []
-        call = f"r = f{at}({', '.join([*values, *got])})"
+        call = f"r = f{at}({', '.join(values + ['r'] * bool(at))})"
         if at and link.raising:
             values = [*values[:link.kept], "failed.pop()"]
-            body = [("failed = []", None), ("try:", None),
-                    *((f"    {text}", k) for text, k in body),
-                    ("except BaseException as error:", None),
-                    ("    failed.append(error)", None),
-                    ("if failed:", None),
-                    (f"    r = e{at}({', '.join(values)})", at),
-                    ("else:", None), (f"    {call}", at)]
+            body = [*attempt(body, "failed"),
+                    f"    r = e{at}({', '.join(values)})",
+                    "else:", f"    {call}"]
         else:
-            body.append((call, at))
+            body.append(call)
     heading = ", ".join(f"p{i}" for i in range(first))
-    text = "\n    ".join([f"def resume({heading}):",
-                          *(text for text, _ in body), "return r"])
-    lines = {number: at for number, (_, at) in enumerate(body, 2)
-             if at is not None}
-    return text, lines, names
+    return "\n    ".join([f"def resume({heading}):", *body, "return r"]
+                         ), names

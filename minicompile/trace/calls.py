@@ -24,8 +24,9 @@ from ..core.source import Attribute, Item
 from . import attributes, messages, native
 from .chain import passes_on
 from .frame import Frame
+from .kinds import ABSENT, CONSTANTS, IDENTITIES, trusted
 from .marks import refuse_disabled, uncompiled
-from .outside import ABSENT, CONSTANTS, IDENTITIES, trusted
+from .names import function_source
 from .reasons import Raised, unsupported
 from .rules import HARMLESS, SAFE_OWNERS, apply, registered
 from .sizes import settled
@@ -166,7 +167,7 @@ def rely_on_code(tracer, function: types.FunctionType) -> None:
     """Guard a user's function against being given other code."""
     if not (tracer.is_made(function) or trusted(function.__module__)):
         tracer.outside.guard(
-            Attribute(tracer.function_source(function), "__code__"), "is",
+            Attribute(function_source(tracer, function), "__code__"), "is",
             function.__code__)
 
 
@@ -214,7 +215,7 @@ class Default:
         value, library = defaults[self.key], trusted(function.__module__)
         if tracer.is_made(function) or library and _is_constant(value):
             return value
-        source = Attribute(tracer.function_source(function), self.place)
+        source = Attribute(function_source(tracer, function), self.place)
         if self.place == "__defaults__":
             tracer.outside.guard(source, "length", len(defaults))
         return tracer.outside.admit(value, Item(source, self.key), library)

@@ -14,6 +14,7 @@ import types
 from . import attributes
 from .bytecode import SEND_KEEPS
 from .chain import passes_on
+from .names import load_global
 from .opcodes import LOAD_DEREF
 from .reasons import Raised
 from .stand_ins import NULL, Handled
@@ -169,7 +170,7 @@ def LOAD_BUILD_CLASS(frame, _):
 def LOAD_NAME(frame, name):
     frame.stack.append(
         frame.space[name] if name in frame.space else
-        frame.tracer.load_global(frame.globals, name))
+        load_global(frame.tracer, frame.globals, name))
 
 
 def STORE_NAME(frame, name):

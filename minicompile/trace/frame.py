@@ -16,6 +16,7 @@ from ..core.where import Where
 from . import control, opcodes
 from .bytecode import NULL_ABOVE, Instruction, decode
 from .chain import passes_on
+from .kinds import trusted
 from .reasons import Raised, internal, unsupported
 from .stand_ins import NULL
 
@@ -34,7 +35,7 @@ class Frame:
         self.program = decode(self.code)
         self.names = names
         self.globals = function.__globals__
-        self.library = tracer.is_library(self.globals)
+        self.library = trusted(self.globals.get("__name__"))
         self.stack: list = []
         self.next = self.moment = 0
         self.keywords: tuple[str, ...] = ()
@@ -103,6 +104,7 @@ class Frame:
         del self.stack[-count:]
         return values
 
-    def push_callable(self, function) -> None:
-        """A callable with the NULL that CALL expects beside it."""
-        self.stack += (function, NULL) if NULL_ABOVE else (NULL, function)
+    def push(self, value, called: int) -> None:
+        """Push a value, if called with the NULL that CALL expects."""
+        pair = (value, NULL) if NULL_ABOVE else (NULL, value)
+        self.stack += pair if called else (value,)

@@ -17,7 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from . import attributes
-from .outside import CONSTANTS, IDENTITIES
+from .kinds import CONSTANTS, IDENTITIES
 from .reasons import unsupported
 from .recorder import Inner
 from .rules import rule

@@ -19,8 +19,8 @@ from ..core.sizes import SYMBOLIC
 from ..core.source import Call
 from . import attributes
 from .functions import state
+from .kinds import CONSTANTS, trusted
 from .library import ask
-from .outside import CONSTANTS, trusted
 from .reasons import unsupported
 from .rules import rule
 

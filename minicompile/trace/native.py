@@ -16,9 +16,9 @@ import types
 import torch
 
 from ..core.sizes import SYMBOLIC
+from .kinds import ABSENT, CONSTANTS, IDENTITIES, trusted
 from .library import ask
 from .optimizers import foreach, scaled
-from .outside import ABSENT, CONSTANTS, IDENTITIES, trusted
 from .reasons import unsupported
 from .recorder import storage
 from .rules import (HARMLESS, SAFE_OWNERS, apply, method_rule,

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from . import attributes
+from . import attributes, names
 from .bytecode import NULL_ABOVE
-from .outside import ABSENT
+from .kinds import ABSENT
 from .reasons import Raised
 from .stand_ins import NULL
 
@@ -73,19 +73,13 @@ def STORE_FAST(frame, name):
 
 
 def DELETE_FAST(frame, name):
-    if name not in frame.names:
-        raise Raised(UnboundLocalError(
-            f"cannot access local variable {name!r}"))
-    del frame.names[name]
+    LOAD_FAST(frame, name)
+    del frame.stack[-1], frame.names[name]
 
 
 def LOAD_GLOBAL(frame, argument):
-    name, null = argument
-    value = frame.tracer.load_global(frame.globals, name)
-    if null:
-        frame.push_callable(value)
-    else:
-        frame.stack.append(value)
+    name, called = argument
+    frame.push(names.load_global(frame.tracer, frame.globals, name), called)
 
 
 def STORE_GLOBAL(frame, name):
@@ -96,7 +90,7 @@ def STORE_GLOBAL(frame, name):
 
 def DELETE_GLOBAL(frame, name):
     outside = frame.tracer.outside
-    frame.tracer.load_global(frame.globals, name)
+    names.load_global(frame.tracer, frame.globals, name)
     outside.write(outside.globals(frame.globals), name, ABSENT)
 
 
@@ -108,20 +102,21 @@ def MAKE_CELL(frame, name):
 
 
 def COPY_FREE_VARS(frame, _):
-    cells = frame.tracer.closure(frame.function)
+    cells = names.closure(frame.tracer, frame.function)
     frame.names.update(zip(frame.code.co_freevars, cells))
 
 
 def LOAD_DEREF(frame, name):
-    frame.stack.append(frame.tracer.load_cell(frame.names[name], name))
+    frame.stack.append(names.load_cell(
+        frame.tracer, frame.names[name], name))
 
 
 def STORE_DEREF(frame, name):
-    frame.tracer.store_cell(frame.names[name], frame.stack.pop())
+    names.store_cell(frame.tracer, frame.names[name], frame.stack.pop())
 
 
 def DELETE_DEREF(frame, name):
-    frame.tracer.store_cell(frame.names[name], ABSENT)
+    names.store_cell(frame.tracer, frame.names[name], ABSENT)
 
 
 def IMPORT_NAME(frame, name):
@@ -140,23 +135,16 @@ def IMPORT_FROM(frame, name):
 
 
 def LOAD_ATTR(frame, argument):
-    name, method = argument
-    value = attributes.load(frame.tracer, frame.stack.pop(), name)
-    if method:
-        frame.push_callable(value)
-    else:
-        frame.stack.append(value)
+    name, called = argument
+    frame.push(attributes.load(frame.tracer, frame.stack.pop(), name),
+               called)
 
 
 def LOAD_SUPER_ATTR(frame, argument):
-    name, method = argument
+    name, called = argument
     maker, kind, owner = frame.pop(3)
-    value = attributes.load(
-        frame.tracer, frame.tracer.native(maker, (kind, owner)), name)
-    if method:
-        frame.push_callable(value)
-    else:
-        frame.stack.append(value)
+    frame.push(attributes.load(frame.tracer, frame.tracer.native(
+        maker, (kind, owner)), name), called)
 
 
 def STORE_ATTR(frame, name):
@@ -165,7 +153,7 @@ def STORE_ATTR(frame, name):
 
 
 def DELETE_ATTR(frame, name):
-    attributes.delete(frame.tracer, frame.stack.pop(), name)
+    attributes.store(frame.tracer, frame.stack.pop(), name)
 
 
 def BINARY_SUBSCR(frame, _):
@@ -200,9 +188,7 @@ def BINARY_OP(frame, op):
     frame.stack.append(frame.tracer.binary(op, left, right))
 
 
-def COMPARE_OP(frame, op):
-    left, right = frame.pop(2)
-    frame.stack.append(frame.tracer.binary(op, left, right))
+COMPARE_OP = BINARY_OP
 
 
 def UNARY_NEGATIVE(frame, _):

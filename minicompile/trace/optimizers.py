@@ -13,7 +13,7 @@ import operator
 
 import torch
 
-from .outside import ABSENT
+from .kinds import ABSENT
 from .reasons import unsupported
 from .rules import rule, rule_by_name
 

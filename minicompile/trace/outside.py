@@ -10,13 +10,7 @@ PyTorch's are torch/_dynamo/variables/builder.py and side_effects.py.
 
 from __future__ import annotations
 
-import builtins
-import enum
-import functools
-import keyword
-import math
 import re
-import sys
 import types
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
@@ -24,35 +18,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from ..core.guard import Guard, TensorFacts
-from ..core.scalars import SCALARS
+from ..core.guard import Guard
 from ..core.source import (Attribute, Constant, Entry, Function, Item,
                            Local, Source, chain)
+from .kinds import (ABSENT, BOUND, CONSTANTS, IDENTITIES, OWNERS, contents,
+                    facts, passing, printable, taken, trusted)
 from .reasons import unsupported
-from .recorder import PLAIN, Recorder
+from .recorder import Recorder
 from .stand_ins import as_tuple
-
-#: Immutable values, guarded by equality and then used as they are.
-CONSTANTS = PLAIN | {slice, range, type(NotImplemented), *SCALARS}
-
-#: Objects that are what they are: guarded by identity.
-IDENTITIES = (type, types.ModuleType, types.FunctionType,
-              types.BuiltinFunctionType, types.MethodDescriptorType,
-              types.WrapperDescriptorType, types.MethodWrapperType,
-              types.GetSetDescriptorType, types.ClassMethodDescriptorType,
-              enum.Enum, re.Pattern, torch._ops.OpOverload,
-              torch._ops.OpOverloadPacket,
-              types.GenericAlias, types.UnionType, frozenset,
-              staticmethod, classmethod, property)
-
-#: Methods written in C, bound to an object.
-BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
-
-#: What C functions that are no methods say they are bound to.
-OWNERS = (types.ModuleType, type, type(None),
-          type(torch._C._get_tracing_state.__self__))
-
-ABSENT = object()
 
 
 @dataclass
@@ -125,7 +98,7 @@ class Outside:
             name = re.sub(r"\W+", "_", name).strip("_")
             if not name or re.match(r"v?\d", name):
                 name = f"the_{name}"
-            while name in self.constants or _taken(name, value):
+            while name in self.constants or taken(name, value):
                 name += "_"
             self.constants[name] = value
             known = self.named[id(value)] = Constant(name, value)
@@ -381,10 +354,9 @@ class Outside:
     def alike(self, owner):
         """Yield the sources of other objects that may be this one."""
         for value in self.kept:
-            if type(value) is type(owner) and value is not owner:
-                source = self.sources.get(id(value))
-                if source is not None:
-                    yield source
+            if type(value) is type(owner) and value is not owner and (
+                    id(value) in self.sources):
+                yield self.sources[id(value)]
 
     def keys(self, overlay: Overlay) -> list:
         """All keys, in order."""
@@ -420,55 +392,6 @@ class Outside:
         """Whether `value` existed before and stands for itself."""
         return id(value) in self.sources and self.values.get(
             id(value)) is value
-
-
-def _taken(name: str, value: object) -> bool:
-    """Whether a name means something else in generated text."""
-    return (keyword.iskeyword(name)
-            or name in ("L", "F", "outputs", "finish", "graph", "run",
-                        "math", "torch")
-            or getattr(builtins, name, value) is not value)
-
-
-def printable(key) -> bool:
-    """Whether `repr(key)` is Python for the key."""
-    if type(key) is tuple:
-        return all(map(printable, key))
-    return type(key) in (str, int, bool, type(None), bytes) or (
-        type(key) is float and math.isfinite(key))
-
-
-def facts(real: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
-    """What a graph assumes about a tensor, taken in as this fake one."""
-    shape, stride = (tuple(None if isinstance(n, torch.SymInt) else n
-                           for n in numbers)
-                     for numbers in (fake.shape, fake.stride()))
-    return TensorFacts(type(real), real.dtype, real.device, shape, stride,
-                       real.requires_grad)
-
-
-@functools.cache
-def trusted(name: str | None) -> bool:
-    """Whether a module's functions and classes never change.
-
-    True of torch and the standard library: patching them is not noticed.
-    """
-    root = (name or "").partition(".")[0]
-    return root == "torch" or name == "minicompile" or (
-        root in sys.stdlib_module_names - {"__main__"})
-
-
-def contents(cell: types.CellType) -> dict:
-    """A cell as a namespace of one name, or of none if it is empty."""
-    try:
-        return {"cell_contents": cell.cell_contents}
-    except ValueError:
-        return {}
-
-
-def passing(value: object) -> bool:
-    """Whether a function is of a kind that is made anew at every use."""
-    return type(value) is types.FunctionType and "<" in value.__qualname__
 
 
 #: How an object of each type is read for the first time.

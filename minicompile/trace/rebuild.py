@@ -16,15 +16,8 @@ import torch
 
 from ..core.sizes import SYMBOLIC
 from ..core.source import Local
-from .outside import (
-    ABSENT,
-    CONSTANTS,
-    IDENTITIES,
-    Copy,
-    Overlay,
-    contents,
-    printable,
-)
+from .kinds import ABSENT, CONSTANTS, IDENTITIES, contents, printable
+from .outside import Copy, Overlay
 from .reasons import unsupported
 from .stand_ins import STAND_INS, as_tuple
 

@@ -22,7 +22,8 @@ from torch import nn
 
 from ..core.sizes import SYMBOLIC
 from . import attributes
-from .outside import ABSENT, CONSTANTS
+from .kinds import ABSENT, CONSTANTS
+from .names import load_cell
 from .reasons import Raised, unsupported
 from .recorder import leaves
 from .sizes import FORMS, settled
@@ -217,10 +218,10 @@ def _hasattr(tracer, owner, name):
 def _super(tracer, *args):
     if not args:
         frame = tracer.frames[-1]
-        kind = tracer.load_cell(frame.names["__class__"], "__class__")
+        kind = load_cell(tracer, frame.names["__class__"], "__class__")
         owner = frame.names[frame.code.co_varnames[0]]
         if isinstance(owner, types.CellType):
-            owner = tracer.load_cell(owner, "self")
+            owner = load_cell(tracer, owner, "self")
         args = kind, owner
     return tracer.native(super, args)
 
@@ -304,9 +305,11 @@ OPERATIONS = {
     operator.getitem: lambda tracer, a, key: tracer.item(a, key),
     operator.setitem: lambda tracer, a, key, value: tracer.set_item(
         a, key, value),
-    setattr: attributes.store, delattr: attributes.delete,
-    object.__setattr__: attributes.store_plain,
-    object.__delattr__: attributes.delete_plain,
+    setattr: lambda tracer, a, name, value: attributes.store(
+        tracer, a, name, value),
+    object.__setattr__: lambda tracer, a, name, value:
+        attributes.store_plain(tracer, a, name, value),
+    delattr: attributes.store, object.__delattr__: attributes.store_plain,
     object.__getattribute__: attributes.generic,
     object.__init__: lambda tracer, owner, *args, **kwargs: None,
 }

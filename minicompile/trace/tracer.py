@@ -17,14 +17,13 @@ import torch
 from ..core.errors import Unsupported
 from ..core.scalars import SCALARS
 from ..core.sizes import SYMBOLIC
-from ..core.source import Attribute, Function, Item, Source
 from ..core.state import global_state
 from ..core.where import Where
 from . import attributes, calls
 from .chain import Moment, passes_on
 from .history import History
-from .outside import (
-    ABSENT, CONSTANTS, IDENTITIES, Outside, contents, trusted)
+from .kinds import ABSENT, CONSTANTS, IDENTITIES
+from .outside import Outside
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
 from .rules import COMPARISONS, DUNDERS, INPLACE
@@ -116,14 +115,6 @@ class Tracer:
         """The generator of a frame that begins to be one."""
         self.generators.append((Generator(frame), self.where()))
         return self.generators[-1][0]
-
-    def no_generator_waits(self, held) -> None:
-        """Refuse one that nobody holds, and whose `finally` would run."""
-        for made, where in self.generators:
-            if id(made) not in held and not made.done and (
-                    made.would_act()):
-                raise unsupported(
-                    "effect", "a generator left half-run").at(where)
 
     # Calls
 
@@ -300,7 +291,6 @@ class Tracer:
 
     def contains(self, container, key) -> bool:
         """`key in container`."""
-        outside = self.outside
         if isinstance(container, torch.Tensor):
             raise unsupported("data-dependent", "`in` on a tensor")
         method = self.python_method(container, "__contains__")
@@ -308,7 +298,7 @@ class Tracer:
             return self.truth(self.call(method, (container, key)))
         if isinstance(container, (dict, set, frozenset)):
             self.key(key)
-        if outside.is_dict(container):
+        if self.outside.is_dict(container):
             return self.has_item(container, key)
         if not hasattr(type(container), "__contains__"):
             container = list(self.iterate(container))
@@ -408,57 +398,3 @@ class Tracer:
         if type(value) in (tuple, list):
             return list(value)
         return self.native(list, (self.iterate(value),))
-
-    # Names
-
-    def load_global(self, names: dict, name: str):
-        """A global or builtin name."""
-        overlay = self.outside.globals(names)
-        value = self.outside.read(overlay, name)
-        if value is not ABSENT:
-            return value
-        builtins = names.get("__builtins__", {})
-        builtins = getattr(builtins, "__dict__", builtins)
-        if name not in builtins:
-            raise Raised(NameError(f"name {name!r} is not defined"))
-        return builtins[name]
-
-    def function_source(self, function: types.FunctionType) -> Source:
-        """The source of a function that existed before the call."""
-        if function is self.function:
-            return Function(function.__name__)
-        return self.outside.source(function) or self.outside.constant(
-            function, function.__name__)
-
-    def closure(self, function: types.FunctionType) -> tuple:
-        """A function's cells, known to be outside if they are."""
-        cells = function.__closure__ or ()
-        if cells and not self.is_made(function):
-            base = Attribute(self.function_source(function), "__closure__")
-            for index, cell in enumerate(cells):
-                if not self.is_made(cell):
-                    self.outside.cell(cell, Item(base, index))
-        return cells
-
-    def load_cell(self, cell: types.CellType, name: str):
-        """A cell's content."""
-        if self.outside.is_outside(cell):
-            value = self.outside.read(self.outside.attributes(cell),
-                                      "cell_contents")
-        else:
-            value = contents(cell).get("cell_contents", ABSENT)
-        if value is ABSENT:
-            raise Raised(NameError(f"free variable {name!r} is not set"))
-        return value
-
-    def store_cell(self, cell: types.CellType, value) -> None:
-        """Set a cell's content; outside, the write waits for the end."""
-        if self.outside.is_outside(cell):
-            self.outside.write(self.outside.attributes(cell),
-                               "cell_contents", value)
-        else:
-            cell.cell_contents = value
-
-    def is_library(self, code_globals: dict) -> bool:
-        """Whether code belongs to torch or the standard library."""
-        return trusted(code_globals.get("__name__"))

@@ -1,0 +1,95 @@
+"""What kinds of things there are outside, and what is known of each.
+
+In: a Python object. Out: whether it is a constant, an identity, a thing
+of a library that never changes, a function made anew at every use; the
+facts of a tensor. PyTorch's are torch/_dynamo/trace_rules.py and
+torch/_dynamo/utils.py.
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import functools
+import keyword
+import math
+import re
+import sys
+import types
+
+import torch
+
+from ..core.guard import TensorFacts
+from ..core.scalars import SCALARS
+from .recorder import PLAIN
+
+#: Immutable values, guarded by equality and then used as they are.
+CONSTANTS = PLAIN | {slice, range, type(NotImplemented), *SCALARS}
+
+#: Objects that are what they are: guarded by identity.
+IDENTITIES = (type, types.ModuleType, types.FunctionType,
+              types.BuiltinFunctionType, types.MethodDescriptorType,
+              types.WrapperDescriptorType, types.MethodWrapperType,
+              types.GetSetDescriptorType, types.ClassMethodDescriptorType,
+              enum.Enum, re.Pattern, torch._ops.OpOverload,
+              torch._ops.OpOverloadPacket,
+              types.GenericAlias, types.UnionType, frozenset,
+              staticmethod, classmethod, property)
+
+#: Methods written in C, bound to an object.
+BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
+
+#: What C functions that are no methods say they are bound to.
+OWNERS = (types.ModuleType, type, type(None),
+          type(torch._C._get_tracing_state.__self__))
+
+ABSENT = object()
+
+
+def taken(name: str, value: object) -> bool:
+    """Whether a name means something else in generated text."""
+    return (keyword.iskeyword(name)
+            or name in ("L", "F", "outputs", "finish", "graph", "run",
+                        "math", "torch")
+            or getattr(builtins, name, value) is not value)
+
+
+def printable(key) -> bool:
+    """Whether `repr(key)` is Python for the key."""
+    if type(key) is tuple:
+        return all(map(printable, key))
+    return type(key) in (str, int, bool, type(None), bytes) or (
+        type(key) is float and math.isfinite(key))
+
+
+def facts(real: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
+    """What a graph assumes about a tensor, taken in as this fake one."""
+    shape, stride = (tuple(None if isinstance(n, torch.SymInt) else n
+                           for n in numbers)
+                     for numbers in (fake.shape, fake.stride()))
+    return TensorFacts(type(real), real.dtype, real.device, shape, stride,
+                       real.requires_grad)
+
+
+@functools.cache
+def trusted(name: str | None) -> bool:
+    """Whether a module's functions and classes never change.
+
+    True of torch and the standard library: patching them is not noticed.
+    """
+    root = (name or "").partition(".")[0]
+    return root == "torch" or name == "minicompile" or (
+        root in sys.stdlib_module_names - {"__main__"})
+
+
+def contents(cell: types.CellType) -> dict:
+    """A cell as a namespace of one name, or of none if it is empty."""
+    try:
+        return {"cell_contents": cell.cell_contents}
+    except ValueError:
+        return {}
+
+
+def passing(value: object) -> bool:
+    """Whether a function is of a kind that is made anew at every use."""
+    return type(value) is types.FunctionType and "<" in value.__qualname__
