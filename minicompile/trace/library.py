@@ -86,11 +86,6 @@ def _exc_info(tracer):
     return error and type(error), error, error and error.__traceback__
 
 
-@rule(re._compile)
-def _pattern(tracer, *args):
-    return tracer.native(re._compile, args)
-
-
 @rule(inspect.signature)
 def _signature(tracer, function):
     plain = getattr(function, "__func__", function)
@@ -117,11 +112,6 @@ def _reduce(tracer, owner, protocol):
 def _set_grad_enabled(tracer, mode):
     turn = torch._C._set_grad_enabled
     tracer.turn((turn, mode), (turn, torch.is_grad_enabled()))
-
-
-@rule(torch.autocast)
-def _autocast(tracer, *args, **kwargs):
-    return tracer.own(tracer.native(torch.autocast, args, kwargs))
 
 
 @rule(torch.autocast.__enter__)
@@ -195,6 +185,8 @@ def _dataclass(tracer, kind, *args):
     return tracer.native(dataclasses._process_class, (kind, *args))
 
 
-@rule(collections.namedtuple)
-def _namedtuple(tracer, *args, **kwargs):
-    return tracer.own(tracer.native(collections.namedtuple, args, kwargs))
+# Functions of Python that make something new, run as they are
+
+for _make in (torch.autocast, collections.namedtuple, re._compile):
+    rule(_make)(lambda tracer, *args, _make=_make, **kwargs: tracer.own(
+        tracer.native(_make, args, kwargs)))

@@ -15,7 +15,7 @@ import torch
 
 from .kinds import ABSENT
 from .reasons import unsupported
-from .rules import rule, rule_by_name
+from .rules import rule
 
 
 @rule(torch.autograd.profiler.record_function)
@@ -23,12 +23,7 @@ def _record_function(tracer, name, *more):
     return tracer.own(contextlib.nullcontext())
 
 
-@rule(torch._C._group_tensors_by_device_and_dtype)
-def _group(tracer, *args):
-    return tracer.native(torch._C._group_tensors_by_device_and_dtype, args)
-
-
-@rule_by_name("torch._dynamo.decorators", "graph_break")
+@rule(("torch._dynamo.decorators", "graph_break"))
 def _graph_break(tracer, msg: str = ""):
     """Theirs is ours; an optimizer's own keep Dynamo's graphs apart."""
     if tracer.frames[-1].globals.get("__name__") != "torch.optim.optimizer":

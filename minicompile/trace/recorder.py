@@ -184,19 +184,11 @@ class Recorder:
             return self.node(value)
         if kind in SYMBOLIC:
             return self.number(value)
-        if kind in (tuple, list, torch.Size):
-            parts = [self.argument(a, tensors) for a in value]
-            return parts if kind is list else tuple(parts)
-        if kind is slice:
-            return slice(*[self.argument(a, tensors) for a in
-                           (value.start, value.stop, value.step)])
-        if kind is dict:
-            return {k: self.argument(a, tensors) for k, a in value.items()}
         if isinstance(value, fx.GraphModule):
             name = f"graph_{len(self.modules)}"
             self.modules[name] = value
             return self.graph.get_attr(name)
-        raise unsupported("argument", kind.__name__)
+        return rebuilt(value, lambda part: self.argument(part, tensors))
 
     def node(self, fake: torch.Tensor) -> fx.Node:
         """The node that makes `fake`, taken out of a tuple if need be."""
@@ -255,13 +247,8 @@ class Inner(Recorder):
     """A graph inside a graph: what it reads of that one is an input."""
 
     def __init__(self, outer: Recorder, tensors=()):
-        self.outer, self.fake_mode = outer, outer.fake_mode
-        self.where, self.graph = outer.where, fx.Graph()
-        self.sizes = outer.sizes
-        self.nodes, self.modules, self.numbers = {}, {}, {}
-        self.inputs, self.written = outer.inputs, outer.written
-        self.kept, self.captured = outer.kept, []
-        self.region = outer.region
+        vars(self).update(vars(outer), outer=outer, graph=fx.Graph(),
+                          nodes={}, modules={}, numbers={}, captured=[])
         self.last, self.count = self.graph._root, 0
         for tensor in tensors:
             self.placeholder(tensor)
@@ -310,14 +297,23 @@ def numbers(value, target):
     kind = type(value)
     if kind in SCALARS and target not in BY_CLASS:
         return SCALARS[kind](value)
-    if kind in (tuple, list):
-        return kind([numbers(each, target) for each in value])
-    if kind is dict:
-        return {key: numbers(each, target) for key, each in value.items()}
-    if kind is slice:
-        return slice(*numbers((value.start, value.stop, value.step),
-                              target))
-    return value
+    return rebuilt(value, lambda part: numbers(part, target)) if (
+        kind in (tuple, list, dict, slice)) else value
+
+
+def rebuilt(value, change):
+    """A container like `value`, of what `change` makes of its parts."""
+    match value:
+        case tuple() if type(value) in (tuple, torch.Size):
+            return tuple([change(part) for part in value])
+        case list() if type(value) is list:
+            return [change(part) for part in value]
+        case dict() if type(value) is dict:
+            return {key: change(part) for key, part in value.items()}
+        case slice():
+            return slice(*map(change, (value.start, value.stop,
+                                       value.step)))
+    raise unsupported("argument", type(value).__name__)
 
 
 def unseen_writes(target, args: tuple) -> list[torch.Tensor]:

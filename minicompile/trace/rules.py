@@ -9,7 +9,6 @@ are torch/_dynamo/trace_rules.py.
 from __future__ import annotations
 
 import builtins
-import functools
 import inspect
 import operator
 import os
@@ -53,7 +52,8 @@ HARMLESS: set = {
      torch.get_autocast_dtype, torch.is_autocast_cache_enabled,
      torch._C._get_privateuse1_backend_name,
      torch._C._has_torch_function, torch._C._has_torch_function_unary,
-     torch._C._has_torch_function_variadic}
+     torch._C._has_torch_function_variadic,
+     torch._C._group_tensors_by_device_and_dtype}
 
 _ARITHMETIC = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod",
                "or_", "pow", "rshift", "sub", "truediv", "xor")
@@ -74,31 +74,29 @@ DUNDERS = {
 INPLACE = {getattr(operator, f"i{name.strip('_')}"): getattr(operator, name)
            for name in _ARITHMETIC}
 
-RULES: dict[int, object] = {}
-NAMED: dict[tuple[str, str], object] = {}
+RULES: dict[int | tuple[str, str], object] = {}
 _held: list[object] = []
 
 
 def rule(*functions):
-    """Let the decorated function be what calling `functions` means."""
+    """Let the decorated function be what calling `functions` means.
+
+    One that is not to be imported for it is given as (module, name).
+    """
     def register(meaning):
         for function in functions:
-            RULES[id(function)] = meaning
+            RULES[function if type(function) is tuple
+                  else id(function)] = meaning
             _held.append(function)
         return meaning
     return register
-
-
-def rule_by_name(module: str, name: str):
-    """The same for a function of a module that is not imported for it."""
-    return functools.partial(NAMED.setdefault, (module, name))
 
 
 def registered(function):
     """The rule of a callable, or None."""
     found = RULES.get(id(function))
     if found is None and type(function) is types.FunctionType:
-        found = NAMED.get((function.__module__, function.__name__))
+        found = RULES.get((function.__module__, function.__name__))
     return found
 
 
@@ -161,20 +159,6 @@ def _len(tracer, value):
     return tracer.native(len, (tracer.readable(value, "__len__"),))
 
 
-def _number(kind: type):
-    def number(tracer, value=0, *rest, **more):
-        if isinstance(value, torch.Tensor):
-            raise unsupported("data-dependent", f"{kind.__name__}(tensor)")
-        method = tracer.python_method(value, f"__{kind.__name__}__")
-        if method is not None:
-            return tracer.call(method, (value,))
-        if isinstance(value, SYMBOLIC):
-            return tracer.native(FORMS.get(kind, kind), (value,))
-        tracer.inside(value)
-        return tracer.native(kind, (value, *rest), more)
-    return number
-
-
 def _collection(kind: type):
     def collection(tracer, values=(), **more):
         values = pairs(tracer, values) if kind is dict else map(
@@ -193,10 +177,6 @@ def pairs(tracer, values) -> list:
 
 for _kind in (set, frozenset, dict):
     rule(_kind)(_collection(_kind))
-
-
-for _kind in (int, float, complex):
-    rule(_kind)(_number(_kind))
 
 
 @rule(getattr)
@@ -254,25 +234,30 @@ def _sum(tracer, values, start=0):
     return start
 
 
-def _text(kind, *names: str):
-    def text(tracer, value="", *rest):
-        value = settled(value)
+def _asking(kind: type, name: str):
+    """The rule of a class or function that asks the method `name`."""
+    def asking(tracer, value=kind() if isinstance(kind, type) else "",
+               *rest, **more):
         if isinstance(value, torch.Tensor):
-            raise unsupported("data-dependent", "a tensor as text")
-        for name in names:
-            method = tracer.python_method(value, name)
-            if method is not None:
-                return tracer.call(method, (value, *rest))
+            raise unsupported("data-dependent", f"{kind.__name__}(tensor)")
+        method = tracer.python_method(value, name)
+        if method is not None:
+            return tracer.call(method, (value, *rest), more)
+        if kind in (int, float, complex):
+            tracer.inside(value)
+            symbolic = isinstance(value, SYMBOLIC) and FORMS.get(kind)
+            return tracer.native(symbolic or kind, (value, *rest), more)
+        value = settled(value)
         if kind is format and type(value).__format__ is object.__format__:
             return tracer.call(str, (value,))
         tracer.as_text(value)
-        return tracer.native(kind, (value, *rest))
-    return text
+        return tracer.native(kind, (value, *rest), more)
+    return asking
 
 
-for _kind, _name in ((str, "__str__"), (repr, "__repr__"),
-                     (format, "__format__"), (ascii, "__repr__")):
-    rule(_kind)(_text(_kind, _name))
+for _kind in (int, float, complex, str, repr, format):
+    rule(_kind)(_asking(_kind, f"__{_kind.__name__}__"))
+rule(ascii)(_asking(ascii, "__repr__"))
 
 
 @rule(hash)
