@@ -150,19 +150,14 @@ def _single(value: Atom | int) -> Index:
 
 def product(sizes: Iterable[Index | int]) -> Index:
     """The product of sizes; 1 for none."""
-    total = index(1)
-    for size in sizes:
-        total = total * size
-    return total
+    return prod(sizes, start=index(1))
 
 
 def flatten(indices: Iterable[Index],
             strides: Iterable[Index | int]) -> Index:
     """The sum of index times stride: a position in memory."""
-    total = index(0)
-    for i, stride in zip(indices, strides, strict=True):
-        total = total + i * stride
-    return total
+    return sum((i * stride for i, stride in zip(
+        indices, strides, strict=True)), index(0))
 
 
 def unflatten(position: Index,
@@ -415,14 +410,14 @@ def _rejoin(where: Index) -> Index:
     """`d * (a // d) + a % d` put together again as `a`."""
     for atoms, coefficient in where.terms:
         for atom in atoms:
-            if isinstance(atom, Division) and atom.sign == "%":
-                others = tuple(a for a in atoms if a is not atom)
-                scale = Index({others: coefficient})
-                part = Index({atoms: coefficient})
-                quotient = atom.dividend // atom.divisor
-                whole = scale * quotient * atom.divisor
-                left = dict(where.terms)
-                if whole.terms and all(left.get(a) == n
-                                       for a, n in whole.terms):
-                    return (where - part - whole) + scale * atom.dividend
+            match atom:
+                case Division("%", dividend, divisor):
+                    others = tuple(a for a in atoms if a is not atom)
+                    scale = Index({others: coefficient})
+                    whole = scale * (dividend // divisor) * divisor
+                    left = dict(where.terms)
+                    if whole.terms and all(left.get(a) == n
+                                           for a, n in whole.terms):
+                        part = Index({atoms: coefficient})
+                        return where - part - whole + scale * dividend
     return where

@@ -169,10 +169,6 @@ class Group:
             user.deps.add(self)
         self.deps = (self.deps | other.deps) - {self, other}
         self.users = (self.users | other.users) - {self, other}
-        for near in self.deps:
-            near.users.discard(other)
-        for near in self.users:
-            near.deps.discard(other)
         self.rise(max(self.level, other.level))
 
     def rise(self, level: int) -> None:

@@ -245,7 +245,9 @@ class Lowering:
                       for axis, size in enumerate(value.shape)
                       if keepdim or axis not in reduced)
         if all(value.shape[axis] == 1 for axis in reduced):
-            return self.alone(kind, value, shape)
+            one = reshaped(value, shape)
+            return one if not kind.startswith("arg") else one.map(
+                lambda _: Const(0, torch.int64), torch.int64)
         parts = parts_of(kind, value, reduced)
         if parts == 1:
             return self.reduction(node, kind, value, reduced, shape)
@@ -272,14 +274,6 @@ class Lowering:
             buffer, kind, value, reduced, where=where_of(node),
             origin=" ".join(origin)))
         return load(buffer)
-
-    def alone(self, kind: str, value: Value, shape) -> Value:
-        """The reduction of one element to itself."""
-        one = reshaped(value, shape)
-        if not kind.startswith("arg"):
-            return one
-        return Value(shape, torch.int64, value.device,
-                     lambda point: Const(0, torch.int64))
 
     def extern(self, node: fx.Node):
         """The ATen operator, called on whole tensors."""

@@ -71,8 +71,7 @@ def found_sizes(wanted: Iterable[Symbol], inputs: Iterable
     for number, given in enumerate(inputs):
         if isinstance(given, Index):
             places[given] = Given(number)
-    for number, given in enumerate(inputs):
-        if isinstance(given, Buffer):
+        elif isinstance(given, Buffer):
             for of, sizes in (("size", given.shape),
                               ("stride", given.stride)):
                 for axis, size in enumerate(sizes):

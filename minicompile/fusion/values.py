@@ -10,7 +10,7 @@ become one expression without any pass that inlines. PyTorch's is the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import torch
@@ -129,10 +129,8 @@ def compare(name: str, where: Index, bound: Index) -> Expression:
 def masked(node: Expression, mask: Expression) -> Expression:
     """`node`, nothing being read where `mask` is false."""
     def guard(part: Expression) -> Expression:
-        if not isinstance(part, Load):
-            return part
-        return Load(part.buffer, part.index, part.dtype,
-                    both(part.mask, mask), part.other)
+        return replace(part, mask=both(part.mask, mask)) if isinstance(
+            part, Load) else part
     return rewrite(node, guard)
 
 
