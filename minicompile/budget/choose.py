@@ -48,9 +48,8 @@ def neighbours(fastest, ceiling: int, priced: Callable) -> tuple:
     while True:
         price = (under.seconds - over.seconds) / (over.bytes - under.bytes)
         between = priced(price)
-        if not under.bytes < between.bytes < over.bytes:
-            return over, under
-        if total(between, price) >= total(over, price) * (1 - 1e-9):
+        if not under.bytes < between.bytes < over.bytes or total(
+                between, price) >= total(over, price) * (1 - 1e-9):
             return over, under
         if between.bytes > ceiling:
             over = between

@@ -29,21 +29,13 @@ def make_bind(function: types.FunctionType) -> Callable:
     They come in the order of `co_varnames`: positional, keyword-only,
     then the tuple and the dict of those left over.
     """
-    code, flags = function.__code__, function.__code__.co_flags
-    names = code.co_varnames
-    first = code.co_argcount
-    last = first + code.co_kwonlyargcount
-    rest = names[last:last + bool(flags & inspect.CO_VARARGS)]
-    others = names[last + len(rest):][:bool(flags & inspect.CO_VARKEYWORDS)]
-    parameters = list(names[:first])
-    if code.co_posonlyargcount:
-        parameters.insert(code.co_posonlyargcount, "/")
-    if rest or last > first:
-        parameters.append("*" + "".join(rest))
-    parameters += names[first:last] + tuple("**" + n for n in others)
-    values = "".join(f"{n}, " for n in (*names[:last], *rest, *others))
+    code = function.__code__
+    parameters = inspect.signature(types.FunctionType(
+        code, {}, closure=function.__closure__))  # without defaults
+    names = code.co_varnames[:len(parameters.parameters)]
+    values = "".join(f"{name}, " for name in names)
     scope: dict = {}
-    exec(f"def bind({', '.join(parameters)}): return ({values})", scope)
+    exec(f"def bind{parameters}: return ({values})", scope)
     made = scope["bind"]
 
     def bind(*args, **kwargs):

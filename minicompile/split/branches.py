@@ -25,7 +25,7 @@ from ..core.graph import value
 from .inputs import current
 from .joint import Joint, is_random
 from .partition import backward_nodes, halves
-from .recorder import Recorder
+from .recorder import Recorder, as_it_is
 
 
 def conditional(recorder: Recorder, record: Callable, pred, true, false,
@@ -45,16 +45,6 @@ def conditional(recorder: Recorder, record: Callable, pred, true, false,
     if not torch.is_grad_enabled() or not any(call.wanted):
         return call.forward(pred, *operands)
     return Differentiable.apply(call, pred, *operands)
-
-
-@contextmanager
-def as_it_is():
-    """Nothing run inside is made functional."""
-    torch._disable_functionalization()
-    try:
-        yield
-    finally:
-        torch._enable_functionalization(reapply_views=True)
 
 
 @contextmanager

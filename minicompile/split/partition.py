@@ -16,10 +16,9 @@ from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..core.errors import BackendError
-from ..core.graph import (is_number, nbytes, output, placeholders, render,
-                          value)
+from ..core.graph import is_number, nbytes, placeholders, render, value
 from .joint import Joint
-from .simplify import must_stay
+from .simplify import copy_outputs, must_stay
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,9 @@ def partition(joint: Joint, saved: set[str]) -> Pair:
     kept = sorted(places, key=lambda node: (
         "number", "input", "output").index(places[node].place))
     forward, backward = halves(joint, kept, outputs)
-    return Pair(copy_inputs(forward), backward,
-                tuple(places[node] for node in kept))
+    copy_outputs(forward.graph, len(outputs),
+                 lambda node: node.op == "placeholder")
+    return Pair(forward, backward, tuple(places[node] for node in kept))
 
 
 def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:
@@ -167,20 +167,3 @@ def place(joint: Joint, node: fx.Node, outputs: list) -> Saved:
     if node not in outputs:
         outputs.append(node)
     return Saved(node.name, "output", outputs.index(node))
-
-
-def copy_inputs(forward: fx.GraphModule) -> fx.GraphModule:
-    """The graph, returning copies where it would return its inputs."""
-    returned = output(forward.graph)
-
-    def fresh(node: fx.Node) -> fx.Node:
-        if node.op != "placeholder":
-            return node
-        with forward.graph.inserting_before(returned):
-            copied = forward.graph.call_function(
-                torch.ops.aten.clone.default, (node,))
-        copied.meta = dict(node.meta)
-        return copied
-
-    returned.args = (fx.node.map_arg(returned.args[0], fresh),)
-    return forward

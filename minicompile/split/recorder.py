@@ -203,3 +203,13 @@ def recording(recorder: Recorder):
             yield
     finally:
         torch._disable_functionalization()
+
+
+@contextmanager
+def as_it_is():
+    """Nothing run inside is made functional."""
+    torch._disable_functionalization()
+    try:
+        yield
+    finally:
+        torch._enable_functionalization(reapply_views=True)

@@ -1,13 +1,15 @@
 """Small clean-ups of the joint graph, each true for any functional graph.
 
 In and out: an FX graph; the input is left alone. One walk copies the graph,
-asking of each node: is it dead, does it do nothing, was it computed
-before? What a forward output's memory is made by stays as it is: results
-that eager keeps apart are never merged. PyTorch's are in
+asking of each node: does it do nothing, was it computed before? What is
+dead by then is dropped. What a forward output's memory is made by stays as
+it is: results that eager keeps apart are never merged. PyTorch's are in
 torch/_functorch/compile_utils.py and torch/_inductor/fx_passes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import fx
@@ -24,11 +26,8 @@ def simplify(raw: fx.Graph, forward_outputs: int) -> fx.Graph:
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     computed: dict[tuple, fx.Node] = {}
-    wanted = alive(raw)
     pinned = {root(node) for node in results(raw)[:forward_outputs]}
     for node in raw.nodes:
-        if node not in wanted:
-            continue
         copied = graph.node_copy(node, copies.__getitem__)
         earlier = None if node in pinned else (
             idle(copied) or repeated(copied, computed))
@@ -38,16 +37,6 @@ def simplify(raw: fx.Graph, forward_outputs: int) -> fx.Graph:
     drop_dead(graph)
     separate(graph, forward_outputs)
     return graph
-
-
-def alive(graph: fx.Graph) -> set[fx.Node]:
-    """The nodes that a result, or the generator's state, depends on."""
-    wanted: set[fx.Node] = set()
-    for node in reversed(graph.nodes):
-        if node in wanted or must_stay(node):
-            wanted.add(node)
-            wanted.update(node.all_input_nodes)
-    return wanted
 
 
 def must_stay(node: fx.Node) -> bool:
@@ -121,24 +110,9 @@ def repeated(node: fx.Node, computed: dict) -> fx.Node | None:
     """The earlier node that computes the same, or None."""
     if node.op != "call_function" or must_stay(node):
         return None
-    key = (node.target, _key(node.args), _key(node.kwargs))
+    key = node.target, repr((node.args, node.kwargs))  # tells 0.0 from -0.0
     earlier = computed.setdefault(key, node)
     return earlier if earlier is not node else None
-
-
-def _key(argument: object) -> object:
-    """An argument as something that can be looked up."""
-    match argument:
-        case tuple() | list():
-            return tuple(map(_key, argument))
-        case dict():
-            return tuple((name, _key(part))
-                         for name, part in sorted(argument.items()))
-        case slice():
-            return ("slice", argument.start, argument.stop, argument.step)
-    if isinstance(argument, (float, complex)):
-        return repr(argument)  # 0.0 and -0.0 are not the same
-    return type(argument), argument
 
 
 def drop_dead(graph: fx.Graph) -> None:
@@ -153,14 +127,24 @@ def separate(graph: fx.Graph, forward_outputs: int) -> None:
 
     Eager made it apart, so a write to one must not show in the other.
     """
-    returned = output(graph)
-    outputs = list(returned.args[0])
     taken = {n for n in graph.nodes if n.op in ("placeholder", "get_attr")}
-    for position, node in enumerate(outputs[:forward_outputs]):
-        if root(node) in taken:
+
+    def is_shared(node: fx.Node) -> bool:
+        before = len(taken)
+        taken.add(root(node))
+        return len(taken) == before
+    copy_outputs(graph, forward_outputs, is_shared)
+
+
+def copy_outputs(graph: fx.Graph, count: int,
+                 wanted: Callable[[fx.Node], bool]) -> None:
+    """Return copies of those of the first outputs that are `wanted`."""
+    returned = output(graph)
+    outputs = list(results(graph))
+    for position, node in enumerate(outputs[:count]):
+        if isinstance(node, fx.Node) and wanted(node):
             with graph.inserting_before(returned):
-                outputs[position] = graph.call_function(
-                    aten.clone.default, (node,))
-            outputs[position].meta = dict(node.meta)
-        taken.add(root(outputs[position]))
+                copied = graph.call_function(aten.clone.default, (node,))
+            copied.meta = dict(node.meta)
+            outputs[position] = copied
     returned.args = (tuple(outputs),)

@@ -8,8 +8,6 @@ elements were apart. So the layout is put back, or the write refused.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.overrides import TorchFunctionMode
@@ -17,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from ..core.errors import BackendError
 from ..core.graph import dense
 from .inputs import current
-from .recorder import Recorder
+from .recorder import Recorder, as_it_is
 
 #: Methods that give a tensor other memory.
 FORBIDDEN = {"set_", "resize_", "resize_as_"}
@@ -57,7 +55,7 @@ class Watch(TorchFunctionMode):
             with enable_python_dispatcher():
                 return function(*args, **kwargs)
         if name in RECURRENT and torch.is_grad_enabled():
-            with without_mkldnn():
+            with torch.backends.mkldnn.flags(enabled=False):
                 return function(*args, **kwargs)
         if name in FORBIDDEN:
             raise BackendError(f"{name} gives a tensor other memory")
@@ -88,25 +86,11 @@ class Watch(TorchFunctionMode):
         value = current(tensor)
         if value.size() != size or value.stride() == stride:
             return
-        torch._disable_functionalization()
-        try:
+        with as_it_is():
             kept = self.recorder.restride(value, stride)
-        finally:
-            torch._enable_functionalization(reapply_views=True)
         torch._functionalize_replace(tensor, kept)
         torch._functionalize_commit_update(tensor)
         torch._sync(tensor)
-
-
-@contextmanager
-def without_mkldnn():
-    """PyTorch's own kernels on a CPU, where there is a choice."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
 
 
 def writes(name: str) -> bool:
