@@ -47,7 +47,7 @@ class Lowered:
 def lower_eager(graph: fx.GraphModule, inputs: Sequence,
                 options: Options) -> Lowered:
     """The traced graph itself, operator by operator."""
-    return Lowered(lambda given: graph(*given))
+    return Lowered(_boxed(graph))
 
 
 def lower_split(graph: fx.GraphModule, inputs: Sequence,
@@ -64,7 +64,7 @@ def lower_split(graph: fx.GraphModule, inputs: Sequence,
         saved = budget.choose(joint, options.activation_memory_budget,
                               cut=split.cut)
         pair = split.partition(joint, saved)
-        runs = {name: interpret(h) for name, h in pair.halves().items()}
+        runs = {name: _boxed(h) for name, h in pair.halves().items()}
         notes: Counter[str] = Counter()
         call = split.make_runtime(joint, pair, **runs, notes=notes,
                                   twice=options.double_backward)
@@ -135,11 +135,6 @@ def compile_branches(graph: fx.GraphModule, options: Options) -> None:
         node.target = node.target.compiled(compiled)
 
 
-def interpret(half: fx.GraphModule) -> Boxed:
-    """A graph as a boxed call, operator by operator."""
-    return lambda given: half(*given)
-
-
 #: What compile(backend=...) names: the pipeline, cut off at three depths.
 BACKENDS: dict[str, Callable[..., Lowered]] = {
     "eager": lower_eager, "split": lower_split, "fused": lower_fused}
@@ -174,7 +169,7 @@ def lower(graph: fx.GraphModule, inputs: Sequence, backend: str | Callable,
 
 
 def _boxed(function: Callable) -> Boxed:
-    """A function of tensors as a boxed call."""
+    """A function of tensors, or a graph, as a boxed call."""
     return lambda given: tuple(function(*given))
 
 

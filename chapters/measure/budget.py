@@ -13,20 +13,20 @@ import time
 from functorch.compile import min_cut_rematerialization_partition
 from torch._functorch import config
 
-from chapters.measure.split import captured, kept
+from chapters.measure.cuts import captured, kept
 from chapters.measure.timing import save
 from minicompile import budget, models, split
 
 SHARES = [1.0, 0.99, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]
 
 
-def ours(joint, share: float) -> tuple[float, float]:
+def ours(joint, share: float) -> dict:
     """MiB saved and GFLOP computed once more within the budget."""
     saved = budget.choose(joint, share, cut=split.cut)
     return kept(joint, split.partition(joint, saved).backward)
 
 
-def theirs(joint, share: float) -> tuple[float, float]:
+def theirs(joint, share: float) -> dict:
     """The same by PyTorch's partitioner."""
     with config.patch(activation_memory_budget=share):
         _, backward = min_cut_rematerialization_partition(
@@ -42,14 +42,13 @@ def main() -> None:
     rows = []
     for share in SHARES:
         start = time.perf_counter()
-        saved, again = ours(joint, share)
+        mine = ours(joint, share)
         seconds = time.perf_counter() - start
-        saved_torch, again_torch = theirs(
-            split.record(graph, inputs), share)
-        rows.append({"share": share, "saved_mib": saved,
-                     "again_gflop": again, "seconds": seconds,
-                     "saved_mib_torch": saved_torch,
-                     "again_gflop_torch": again_torch})
+        torch = theirs(split.record(graph, inputs), share)
+        rows.append({"share": share, "saved_mib": mine["saved_mib"],
+                     "again_gflop": mine["again_gflop"], "seconds": seconds,
+                     "saved_mib_torch": torch["saved_mib"],
+                     "again_gflop_torch": torch["again_gflop"]})
     save("budget", rows)
 
 

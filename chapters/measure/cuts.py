@@ -18,13 +18,15 @@ from functorch.compile import min_cut_rematerialization_partition
 import torch.nn.functional as F
 from torch import nn
 
-from chapters.measure.split import MIB
 from chapters.measure.timing import save
 from minicompile import split
 from minicompile.core import cost
 from minicompile.core.graph import nbytes, placeholders, tensors_of, value
 from minicompile.split import saving
 from minicompile.split.joint import root
+
+
+MIB = 2 ** 20
 
 
 class Bottleneck(nn.Module):

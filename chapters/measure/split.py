@@ -19,14 +19,10 @@ from functorch.compile import (
 )
 from torch._dynamo.backends.common import aot_autograd
 
+from chapters.measure.cuts import captured, kept
 from chapters.measure.timing import save
 from minicompile import models, split
-from minicompile.core import cost
-from minicompile.core.graph import nbytes, placeholders, value
 from minicompile.split.decompose import DECOMPOSITIONS
-from minicompile.split.joint import root
-
-MIB = 2 ** 20
 
 
 def llama(layers: int = 16):
@@ -51,19 +47,6 @@ def cases():
         yield name, lambda model=model, batch=batch: model(*batch)
     if found := llama():
         yield "llama, 16 layers", found
-
-
-def captured(call):
-    """The torch-level graph of a call, with its inputs, from Dynamo."""
-    found = {}
-
-    def backend(graph, inputs):
-        found.update(graph=graph, inputs=inputs)
-        return graph.forward
-
-    torch._dynamo.reset()
-    torch.compile(call, backend=backend, fullgraph=True)()
-    return found["graph"], found["inputs"]
 
 
 def ours(graph, inputs) -> tuple[float, split.Joint, split.Pair]:
@@ -99,18 +82,6 @@ def theirs(call) -> float:
     return times["end"] - times["start"]
 
 
-def kept(joint, backward) -> tuple[float, float]:
-    """MiB saved that are no inputs, and GFLOP computed once more."""
-    named = {node.name: node for node in joint.early}
-    held = {root(named[node.name]) for node
-            in placeholders(backward.graph) if node.name in named}
-    again = [named[node.name] for node in backward.graph.nodes
-             if node.op == "call_function" and node.name in named]
-    return (sum(nbytes(value(node)) for node in held
-                if node.op != "placeholder") / MIB,
-            sum(map(cost.flops, again)) / 1e9)
-
-
 def main() -> None:
     """Measure and save."""
     rows = []
@@ -124,14 +95,16 @@ def main() -> None:
         _, min_cut = min_cut_rematerialization_partition(
             joint.graph, None, num_fwd_outputs=joint.forward_outputs)
         naive = split.partition(joint, {node.name for node in joint.early})
-        saved, again = kept(joint, pair.backward)
-        saved_torch, again_torch = kept(joint, min_cut)
+        saved, everything, saved_torch = (
+            kept(joint, half)["saved_mib"]
+            for half in (pair.backward, naive.backward, min_cut))
         rows.append({
             "model": name, "nodes": len(joint.graph.graph.nodes),
             "ours_ms": mine * 1e3, "aot_ms": aot * 1e3, "ratio": mine / aot,
-            "everything_mib": kept(joint, naive.backward)[0],
+            "everything_mib": everything,
             "saved_mib": saved, "saved_mib_torch": saved_torch,
-            "again_gflop": again, "again_gflop_torch": again_torch})
+            "again_gflop": kept(joint, pair.backward)["again_gflop"],
+            "again_gflop_torch": kept(joint, min_cut)["again_gflop"]})
     save("split", rows)
 
 

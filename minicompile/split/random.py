@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from math import log1p, pi
+from math import pi
 
 import torch
 
@@ -113,16 +113,10 @@ FORMULAS: dict[torch._ops.OpOverload, Callable] = {
                      aten.normal.Tensor_Tensor, aten.normal.float_float),
                     normal),
     aten.normal_functional.default: lambda unit, x, *of: normal(unit, *of),
-    aten.log_normal.default: lambda unit, x, mean=1, std=2: torch.exp(
-        normal(unit, mean, std)),
     aten.bernoulli.default: lambda unit, p: unit() < p,
     **dict.fromkeys((aten.bernoulli.p, aten.bernoulli.Tensor),
                     lambda unit, x, p: unit() < p),
     aten.exponential.default: exponential,
-    aten.geometric.default: lambda unit, x, p: torch.floor(
-        torch.log1p(-unit()) / log1p(-p)) + 1,
-    aten.cauchy.default: lambda unit, x, median=0, sigma=1: torch.tan(
-        pi * (unit() - 0.5)) * sigma + median,
     aten.randint.default: lambda unit, high, *_, **__: whole(unit, 0, high),
     aten.randint.low: whole,
     **dict.fromkeys((aten.randint_like.default, aten.random.to),

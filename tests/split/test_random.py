@@ -25,10 +25,6 @@ DRAWN = {
                lambda x: (1 + torch.erf((x - 2) / 3 / math.sqrt(2))) / 2),
     "exponential": (lambda x: torch.empty_like(x).exponential_(2),
                     lambda x: 1 - torch.exp(-2 * x)),
-    "cauchy": (lambda x: torch.empty_like(x).cauchy_(1, 2),
-               lambda x: torch.atan((x - 1) / 2) / math.pi + 0.5),
-    "log_normal": (lambda x: torch.empty_like(x).log_normal_(0, 1),
-                   lambda x: (1 + torch.erf(x.log() / math.sqrt(2))) / 2),
 }
 #: The operator, and what each of its few values weighs.
 COUNTED = {
@@ -42,8 +38,6 @@ COUNTED = {
                      dict.fromkeys(range(5), 0.2)),
     "random_": (lambda x: torch.empty_like(x).random_(2, 4),
                 {2: 0.5, 3: 0.5}),
-    "geometric": (lambda x: torch.empty_like(x).geometric_(0.5),
-                  {1: 0.5, 2: 0.25, 3: 0.125}),
     "dropout": (lambda x: F.dropout(torch.ones_like(x), 0.25),
                 {0: 0.25, 4 / 3: 0.75}),
 }
