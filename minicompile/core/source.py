@@ -148,6 +148,14 @@ class Item(Source):
                 and self.key == other.key)
 
 
+@dataclass(frozen=True, eq=False)
+class Stored(Item):
+    """What a dict has at `key`, its class having its own `base[key]`."""
+
+    def code(self) -> str:
+        return f"dict.__getitem__({self.owner.code()}, {self.key!r})"
+
+
 @dataclass(frozen=True)
 class Entry(Source):
     """`base[key]`, the key an object that is read from a place too."""

@@ -20,7 +20,7 @@ from torch import nn
 
 from ..core.guard import Guard
 from ..core.source import (Attribute, Constant, Entry, Function, Item,
-                           Local, Source, chain)
+                           Local, Source, Stored, chain)
 from .kinds import (ABSENT, BOUND, CONSTANTS, IDENTITIES, OWNERS, contents,
                     facts, passing, printable, taken, trusted)
 from .reasons import unsupported
@@ -254,9 +254,12 @@ class Outside:
             self.source(owner), "__dict__"))
 
     def items(self, mapping: dict) -> Overlay:
-        """The items of a dict from outside."""
-        return self._overlay("items", mapping, mapping,
-                             self.source(mapping))
+        """The items of a dict from outside, whatever its class makes of
+        them."""
+        plain = type(mapping).__getitem__ is dict.__getitem__
+        return self._overlay(
+            "items", mapping, mapping if plain else dict.copy(mapping),
+            self.source(mapping))
 
     def globals(self, names: dict) -> Overlay:
         """The global names of a module."""
@@ -279,6 +282,8 @@ class Outside:
                 return Attribute(self.source(overlay.owner), key)
             case "globals":
                 return Item(overlay.names, key, key)
+        if overlay.real is not overlay.owner and printable(key):
+            return Stored(overlay.names, key)
         return self.item(overlay.names, key)
 
     def item(self, source: Source, key) -> Source:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import minicompile
 from minicompile.core.errors import Unsupported
 from minicompile.trace import trace
 
@@ -236,3 +237,34 @@ def test_identity_is_guarded():
     x = torch.ones(2)
     made = trace(entry, (f, (x, x.clone()), {}))
     assert [g for g in made.guards if g.kind == "different"]
+
+
+class Loud(dict):
+    def __getitem__(self, key):
+        return super().__getitem__(key) * 2
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value + 1)
+
+
+def test_a_dict_whose_class_has_its_own_items():
+    def f(x, d):
+        d["n"] = d["n"] + 1
+        return x * d["n"]
+
+    x, ours, theirs = torch.ones(2), Loud(n=1), Loud(n=1)
+    run = minicompile.compile(f, fullgraph=True, backend="eager")
+    for _ in range(3):
+        assert torch.equal(run(x, ours), f(x, theirs))
+        assert dict.items(ours) == dict.items(theirs)
+
+
+def test_a_dict_that_makes_what_it_is_asked_for():
+    class Makers(dict):
+        def __getitem__(self, key):
+            kind, given = super().__getitem__(key)
+            return kind(**given)
+
+    makers = Makers(leaky=(nn.LeakyReLU, {"negative_slope": 0.5}))
+    x = torch.tensor([-2.0, 2.0])
+    assert traced(lambda x: makers["leaky"](x), x).tolist() == [-1, 2]
