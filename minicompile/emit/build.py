@@ -46,11 +46,8 @@ def compiler() -> tuple[str, str]:
 @cache
 def processor() -> str:
     """What -march=native depends on: the features of this processor."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        text = ""
-    found = re.search(r"^(flags|Features)\s*:.*$", text, re.MULTILINE)
+    found = re.search(r"^(flags|Features)\s*:.*$", _told("/proc/cpuinfo"),
+                      re.MULTILINE)
     return platform.machine() + (found.group() if found else "")
 
 
@@ -87,15 +84,15 @@ def _libraries() -> tuple[str, ...]:
     With an OpenMP of its own a kernel would have threads of its own, and
     torch.set_num_threads would not reach them.
     """
-    loaded = re.search(r"\S*/lib[gi]omp\S*\.so\S*", _maps())
+    loaded = re.search(r"\S*/lib[gi]omp\S*\.so\S*", _told("/proc/self/maps"))
     vectors = ("-lmvec",) if "x86_64" in platform.machine() else ()
     return (*vectors, "-lm", *((loaded.group(),) if loaded else ()))
 
 
-def _maps() -> str:
-    """The files that are mapped into this process, where Linux says so."""
+def _told(path: str) -> str:
+    """What Linux says there; nothing on another system."""
     try:
-        return Path("/proc/self/maps").read_text()
+        return Path(path).read_text()
     except OSError:
         return ""
 

@@ -30,10 +30,17 @@ from ..core.loops import Const, Kernel
 from . import cpp_folds as folding
 from .cpp_lines import Lines
 from .cpp_ops import DEAR, TYPES, enclosed, repeated
-from .cpp_text import element, expression, names, place, read, stored
+from .cpp_text import (
+    element,
+    expression,
+    is_taken,
+    place,
+    read,
+    stored,
+)
 from .nest import simplify
 from .operations import held
-from .printer import failure
+from .printer import failure, named
 from .shape import PARTS, Shape, shape
 from .stages import Fold, Local, Stage, Store, homes, kept, shared, stages
 
@@ -109,7 +116,7 @@ class Writer:
     @cached_property
     def names(self) -> dict[str, str]:
         """What each buffer is called in C++."""
-        return names((*self.kernel.read, *self.kernel.written))
+        return named((*self.kernel.read, *self.kernel.written), is_taken)
 
     def parallel(self, clause: str = "") -> None:
         """Let threads share the next loop, if that is worth it."""

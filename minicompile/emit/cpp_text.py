@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 
@@ -27,16 +27,9 @@ WORDS = frozenset(re.findall(r"\w+(?=[(<;]| value)", HEADER)) | frozenset(
 TAKEN = re.compile(r"([tkawp]i?|nan|better|[a-z])\d+[hl]*_*")
 
 
-def names(buffers: Iterable[str]) -> dict[str, str]:
-    """A C++ name for each buffer: its own, or with something added."""
-    found: dict[str, str] = {}
-    for name in buffers:
-        free = name
-        while (free in WORDS or TAKEN.fullmatch(free)
-               or free in found.values()):
-            free += "_buffer"
-        found[name] = free
-    return found
+def is_taken(name: str) -> bool:
+    """Whether a buffer must not be called so in C++."""
+    return name in WORDS or bool(TAKEN.fullmatch(name))
 
 
 def place(where: Index) -> str:

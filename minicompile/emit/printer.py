@@ -8,6 +8,7 @@ torch/_inductor/codegen/common.py registers for each device.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ..core.errors import BackendError
@@ -32,17 +33,33 @@ class Printer(Protocol):
         then those it writes."""
 
 
+def named(names: Iterable[str],
+          taken: Callable[[str], object]) -> dict[str, str]:
+    """What each is called: its own name, or a longer one that is free."""
+    found: dict[str, str] = {}
+    for name in names:
+        free = name
+        while taken(free) or free in found.values():
+            free += "_buffer"
+        found[name] = free
+    return found
+
+
 def sizes_of(kernel: Kernel) -> list[str]:
     """The sizes that the kernel takes behind the tensors."""
     return list(map(str, kernel.symbols))
 
 
+def computes(kernel: Kernel) -> list[str]:
+    """What a kernel computes, and which of the user's lines asked."""
+    return list(dict.fromkeys(
+        (loop.origin or loop.buffer.name)
+        + (f", from {loop.where}: {loop.where.text}" if loop.where else "")
+        for loop in kernel.loops))
+
+
 def failure(kernel: Kernel, message: str) -> BackendError:
     """The error for a kernel that did not compile, and whose it is."""
-    lines = [f"kernel {kernel.name} does not compile: {message}"]
-    for loop in kernel.loops:
-        line = f"  it computes {loop.origin or loop.buffer.name}"
-        if loop.where is not None:
-            line += f", from {loop.where}: {loop.where.text}"
-        lines.append(line)
-    return BackendError("\n".join(dict.fromkeys(lines)))
+    return BackendError("\n  it computes ".join([
+        f"kernel {kernel.name} does not compile: {message}",
+        *computes(kernel)]))

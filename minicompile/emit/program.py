@@ -27,7 +27,7 @@ from ..core.loops import Buffer, Kernel
 from ..core.schedule import Extern, Schedule, Step, View
 from ..core.options import Options
 from .cpp_program import CppPrinter
-from .printer import Printer, failure
+from .printer import Printer, failure, named
 from .same import merge
 
 
@@ -130,14 +130,7 @@ class Text:
         """What every buffer and constant is called in the program."""
         taken = OURS.union(self.merged, map(device_name, self.devices),
                            map(str, self.schedule.sizes))
-        found: dict[str, str] = {}
-        for name in self.buffers:
-            free = name
-            while free in taken:
-                free += "_"
-            found[name] = free
-            taken |= {free}
-        return found
+        return named(self.buffers, taken.__contains__)
 
     def program(self) -> str:
         """The whole file."""

@@ -14,7 +14,7 @@ from ..core.errors import OptionError
 from ..core.loops import Kernel
 from ..core.options import Options
 from .nest import simplify
-from .printer import sizes_of
+from .printer import computes, sizes_of
 from .triton_body import Body, counted
 from .triton_math import INTERPRETED
 from .triton_tiles import NARROW, tile, wide
@@ -80,14 +80,3 @@ def print_kernel(kernel: Kernel) -> str:
         "@triton.jit",
         f"def {kernel.name}({', '.join(names)}):",
         *Body(simple, tiling).write()])
-
-
-def computes(kernel: Kernel) -> list[str]:
-    """What a kernel computes, and which of the user's lines asked."""
-    lines = []
-    for loop in kernel.loops:
-        what = loop.origin or loop.buffer.name
-        where = loop.where
-        lines.append(what if where is None else
-                     f"{what}, from {where}: {where.text}")
-    return list(dict.fromkeys(lines))

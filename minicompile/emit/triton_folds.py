@@ -1,8 +1,8 @@
 """Reductions of a block along its last axis, in Triton.
 
-A table has the neutral element, how two blocks combine, and how one is
-reduced. argmax and argmin carry a second block, the places: the first
-place of the best value wins, and NaN is better than every number.
+A table has how two blocks combine, and how one is reduced. argmax and
+argmin carry a second block, the places: the first place of the best value
+wins, and NaN is better than every number.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from ..core.index import Index
+from ..core.loops import neutral as neutral_number
 from .operations import held
 from .stages import Local
 from .triton_ops import TYPES, convert, literal
@@ -19,37 +20,32 @@ from .triton_ops import TYPES, convert, literal
 
 @dataclass(frozen=True)
 class Rule:
-    """A reduction: neutral element, two blocks into one, one block.
+    """A reduction: two blocks become one, a block becomes a column.
 
-    `lowest` and `highest` as neutral elements are the type's own. Where
-    integers are reduced in another way, that follows.
+    `better` says, of argmax and argmin, which of two values wins.
     """
 
-    neutral: str
     combine: str
     across: str
-    combine_integers: str = ""
-    across_integers: str = ""
-    better: str = ""  # of argmax and argmin
+    better: str = ""
 
 
-_MAX = ("lowest", "device.maximum({0}, {1})",
-        "tl.reduce({0}, 1, device.maximum, keep_dims=True)",
-        "tl.maximum({0}, {1})", "tl.max({0}, 1, keep_dims=True)")
-_MIN = ("highest", "device.minimum({0}, {1})",
-        "tl.reduce({0}, 1, device.minimum, keep_dims=True)",
-        "tl.minimum({0}, {1})", "tl.min({0}, 1, keep_dims=True)")
+def _reduced(function: str, better: str = "") -> Rule:
+    """The Rule of a function of two numbers."""
+    return Rule(f"device.{function}({{0}}, {{1}})",
+                f"tl.reduce({{0}}, 1, device.{function}, keep_dims=True)",
+                better)
+
 
 RULES: dict[str, Rule] = {
-    "sum": Rule("0", "{0} + {1}", "tl.sum({0}, 1, keep_dims=True)"),
-    "prod": Rule("1", "{0} * {1}",
-                 "tl.reduce({0}, 1, device.multiply, keep_dims=True)"),
-    "max": Rule(*_MAX),
-    "min": Rule(*_MIN),
-    "any": Rule("0", "{0} | {1}", "tl.max({0}, 1, keep_dims=True)"),
-    "all": Rule("1", "{0} & {1}", "tl.min({0}, 1, keep_dims=True)"),
-    "argmax": Rule(*_MAX, better="device.above"),
-    "argmin": Rule(*_MIN, better="device.below"),
+    "sum": Rule("{0} + {1}", "tl.sum({0}, 1, keep_dims=True)"),
+    "prod": _reduced("multiply"),
+    "max": _reduced("maximum"),
+    "min": _reduced("minimum"),
+    "any": Rule("{0} | {1}", "tl.max({0}, 1, keep_dims=True)"),
+    "all": Rule("{0} & {1}", "tl.min({0}, 1, keep_dims=True)"),
+    "argmax": _reduced("maximum", "device.above"),
+    "argmin": _reduced("minimum", "device.below"),
 }
 
 
@@ -72,14 +68,8 @@ def to_working_type(fold: Local, text: str) -> str:
 
 def neutral(fold: Local) -> str:
     """What changes no result, as text."""
-    kind, name = working_type(fold), RULES[fold.node.reduction].neutral
-    if name == "0" or name == "1":
-        return literal(int(name), kind)
-    sign = -1 if name == "lowest" else 1
-    if kind.is_floating_point:
-        return literal(sign * float("inf"), kind)
-    info = torch.iinfo(kind)
-    return literal(info.min if sign < 0 else info.max, kind)
+    kind, name = working_type(fold), fold.node.reduction
+    return literal(neutral_number(name.removeprefix("arg"), kind), kind)
 
 
 def begin(fold: Local) -> list[str]:
@@ -96,7 +86,7 @@ def step(fold: Local, text: str) -> list[str]:
     """Lines that take one more block of a row in."""
     rule, old = RULES[fold.node.reduction], block(fold)
     if not rule.better:
-        return [f"{old} = {_of(rule, fold, 'combine').format(old, text)}"]
+        return [f"{old} = {rule.combine.format(old, text)}"]
     return [f"new = {text}", f"better = {rule.better}(new, {old})",
             f"{old} = tl.where(better, new, {old})",
             f"{places(fold)} = tl.where(better, r, {places(fold)})"]
@@ -110,10 +100,10 @@ def finish(fold: Local, text: str, looped: bool,
     """
     rule, name = RULES[fold.node.reduction], block(fold)
     if not rule.better:
-        across = _of(rule, fold, "across").format(text)
+        across = rule.across.format(text)
         result = convert(across, working_type(fold), fold.dtype)
         return [f"{name} = {result}"]
-    across = _of(rule, fold, "across").format(name)
+    across = rule.across.format(name)
     place = places(fold) if looped else "r"
     return [*([] if looped else [f"{name} = {text}"]),
             f"top = {across}",
@@ -130,10 +120,3 @@ def block(fold: Local) -> str:
 def places(fold: Local) -> str:
     """The name of the block of places."""
     return f"place{fold.number}"
-
-
-def _of(rule: Rule, fold: Local, what: str) -> str:
-    """The rule's text for floats, or for integers if it has its own."""
-    if working_type(fold).is_floating_point:
-        return getattr(rule, what)
-    return getattr(rule, f"{what}_integers") or getattr(rule, what)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-import torch
 
 from ..core.index import coefficient, index, product, unflatten
-from ..core.loops import REDUCTIONS, Const, Expression, Load, Op, walk
+from ..core.loops import Const, Expression, Load, Op, neutral, walk
 from .values import Point, Value, axes, compare, elements, masked
 
 
@@ -102,13 +101,3 @@ def cut(kind: str, value: Value, reduced: tuple[int, ...],
                   value.dtype)
     shape = (index(parts), *(value.shape[axis] for axis in outer), length)
     return Value(shape, value.dtype, value.device, body, value.origins)
-
-
-def neutral(kind: str, dtype: torch.dtype) -> bool | int | float:
-    """The number that changes no result of a reduction."""
-    if kind in ("max", "min") and dtype == torch.bool:
-        return kind == "min"
-    if kind in ("max", "min") and not dtype.is_floating_point:
-        limits = torch.iinfo(dtype)
-        return limits.min if kind == "max" else limits.max
-    return REDUCTIONS[kind][0]

@@ -14,8 +14,7 @@ from torch import fx
 
 from ..core.graph import value as fake_of
 from ..core.index import Index, index
-from ..core.loops import Const, Expression, Op, Position
-from .cut import neutral
+from ..core.loops import Const, Expression, Op, Position, neutral
 from .pointwise import POINTWISE, Operand, number, standing
 from .site import Site
 from .sizes import sizes_of
