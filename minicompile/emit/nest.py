@@ -8,7 +8,7 @@ this in torch/_inductor/sizevars.py and torch/_inductor/codegen/cpp.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import gcd
 
@@ -119,6 +119,16 @@ def _cost(kernel: Kernel, variable: Variable) -> float:
 
 #: What an access costs if neighbours read the same element, or the next.
 _STEP_COST = {0: 0.02, 1: 0.1, -1: 0.1}
+
+
+def turned(kernel: Kernel, first: Variable,
+           fits: Callable[[Variable], bool]) -> Variable | None:
+    """A variable that fits, and is side by side where `first` is not."""
+    strided = [where for where in accesses(kernel)
+               if coefficient(where, first) not in (0, 1)]
+    return next((v for v in kernel.ranges if v is not first and fits(v)
+                 and any(coefficient(where, v) == 1 for where in strided)),
+                None)
 
 
 def accesses(kernel: Kernel) -> list[Index]:

@@ -11,15 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..core.index import (
-    Index,
     Variable,
-    coefficient,
     guess,
     may_exceed,
     product,
 )
 from ..core.loops import Kernel
-from .nest import accesses, fastest
+from .nest import fastest, turned
 from .stages import Stage
 
 #: Work, in cheap operations, that is worth waking a second thread for.
@@ -88,7 +86,8 @@ def shape(kernel: Kernel, stages: tuple[Stage, ...], dear: int) -> Shape:
     """The shape of a kernel with this many dear operations."""
     inner = fastest(kernel)
     lanes = inner in kernel.ranges
-    tile = _tile(kernel, inner) if lanes and not kernel.reduced else None
+    tile = turned(kernel, inner, lambda v: guess(v.size) >= 8) if (
+        lanes and not kernel.reduced) else None
     rows = tuple(v for v in kernel.ranges if v not in (inner, tile))
     reduced = tuple(v for v in kernel.reduced if v is not inner)
     passes = sum(stage.pass_needed for stage in stages)
@@ -97,22 +96,6 @@ def shape(kernel: Kernel, stages: tuple[Stage, ...], dear: int) -> Shape:
     worth = GRAIN // (1 + 8 * dear + len(kernel.loops))
     found = Shape(rows, reduced, inner, lanes, block, tile, worth)
     return replace(found, parallel=_parallel(kernel, found))
-
-
-def _tile(kernel: Kernel, inner: Variable) -> Variable | None:
-    """A variable along which some access runs that strides over `inner`."""
-    strided = [where for where in accesses(kernel)
-               if not _near(coefficient(where, inner))]
-    for variable in kernel.ranges:
-        if variable is not inner and guess(variable.size) >= 8 and any(
-                coefficient(where, variable) == 1 for where in strided):
-            return variable
-    return None
-
-
-def _near(step: Index | None) -> bool:
-    """Whether neighbours read the same element or the next."""
-    return step is not None and step.constant in (0, 1)
 
 
 def _lanes(kernel: Kernel, inner: Variable, rows: tuple[Variable, ...],

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from math import inf
 
 from ..core.index import (Division, Index, Symbol, Variable, atoms_of,
-                          coefficient, guess, index, may_exceed,
+                          guess, index, may_exceed,
                           most_of, not_negative, product, substitute,
                           unflatten)
 from ..core.loops import Kernel, Op, walk
-from .nest import accesses, fastest, indices
+from .nest import fastest, indices, turned
 from .stages import Stage, everything, stages
 
 #: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
@@ -105,7 +105,8 @@ def tile(kernel: Kernel) -> Tiling:
     """The Tiling of a kernel whose loop nest is simplified."""
     first = fastest(kernel)
     if not kernel.reduced:
-        second = _turned(kernel, first)
+        second = first and turned(kernel, first, lambda v: min(
+            _count(v.size), _count(first.size)) >= 16)
         return _plane(kernel, first, second) if second else (
             _line(kernel, first))
     if first in kernel.reduced:
@@ -126,18 +127,6 @@ def _widest(kernel: Kernel) -> int:
     loads = (load for loop in kernel.loops for load in loop.loads)
     return max(moved.dtype.itemsize
                for moved in (*loads, *kernel.written.values()))
-
-
-def _turned(kernel: Kernel, first: Variable | None) -> Variable | None:
-    """A variable that is side by side where `first` is not, if long."""
-    for where in accesses(kernel):
-        step = coefficient(where, first) if first else 1
-        if step != 0 and step != 1:
-            for variable in kernel.ranges:
-                if coefficient(where, variable) == 1 and min(
-                        _count(variable.size), _count(first.size)) >= 16:
-                    return variable
-    return None
 
 
 def _plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
