@@ -84,7 +84,8 @@ def _libraries() -> tuple[str, ...]:
     With an OpenMP of its own a kernel would have threads of its own, and
     torch.set_num_threads would not reach them.
     """
-    loaded = re.search(r"\S*/lib[gi]omp\S*\.so\S*", _told("/proc/self/maps"))
+    loaded = re.search(r"\S*/lib[gi]omp\S*\.so\S*",
+                       _told("/proc/self/maps"))
     vectors = ("-lmvec",) if "x86_64" in platform.machine() else ()
     return (*vectors, "-lm", *((loaded.group(),) if loaded else ()))
 
