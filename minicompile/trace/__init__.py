@@ -101,7 +101,7 @@ def _attempt(tracer: Tracer, locals: tuple,
     """The trace, up to where the tracer is to stop; `why` it is."""
     with kept(), tracer.recorder.fake_mode:
         try:
-            return _finished(tracer, _run(tracer, locals))
+            return _traced(tracer, End(tracer, _run(tracer, locals)))
         except Stopped as stopped:
             return _stopped(tracer, stopped, why)
         except Exception as error:
@@ -146,11 +146,6 @@ def _run(tracer: Tracer, locals: tuple):
     how, result = Frame(tracer, tracer.function, names).run()
     assert how is RETURN
     return result
-
-
-def _finished(tracer: Tracer, result) -> Trace:
-    """The trace of a call that has come to its end."""
-    return _traced(tracer, End(tracer, result))
 
 
 def _traced(tracer: Tracer, end: End | Break, breaks=()) -> Trace:

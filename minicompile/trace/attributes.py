@@ -62,7 +62,10 @@ def load(tracer, owner, name: str):
     if type(owner) is types.MethodType and name not in (
             "__self__", "__func__"):
         return load(tracer, owner.__func__, name)
-    return _of_instance(tracer, owner, name)
+    custom, _ = lookup(type(owner), "__getattribute__")
+    if type(custom) is types.FunctionType:
+        return tracer.call(custom, (owner, name))
+    return generic(tracer, owner, name)
 
 
 def lookup(kind: type, name: str, after: type | None = None):
@@ -93,23 +96,15 @@ def _missing(owner, name: str) -> Raised:
         f"{type(owner).__name__!r} object has no attribute {name!r}"))
 
 
-def _of_instance(tracer, owner, name: str):
-    """Data descriptor, instance dict, class attribute, __getattr__."""
-    kind = type(owner)
-    custom, _ = lookup(kind, "__getattribute__")
-    if type(custom) is types.FunctionType:
-        return tracer.call(custom, (owner, name))
-    return generic(tracer, owner, name)
-
-
 def generic(tracer, owner, name: str):
-    """`object.__getattribute__(owner, name)`, then `__getattr__`."""
+    """Data descriptor, instance dict, class attribute, __getattr__."""
     kind = type(owner)
     if not tracer.is_made(kind):
         tracer.outside.rely_on_class(kind)
     found, where = lookup(kind, name)
     if name == "__dict__":
-        return _namespace(tracer, owner)
+        return (tracer.outside.namespace(owner)
+                if tracer.outside.is_outside(owner) else owner.__dict__)
     if name == "__class__":
         return kind
     if found is ABSENT or not _is_data(found):
@@ -194,19 +189,17 @@ def _slot(tracer, found, owner, name: str):
     """An attribute that C code stores: of `__slots__`, of a partial."""
     if not tracer.outside.is_outside(owner):
         return tracer.native(getattr, (owner, name))
-    overlay = tracer.outside.attributes(owner)
-    if name not in overlay.known:
-        value = tracer.native(found.__get__, (owner, type(owner)))
-        overlay.known[name] = tracer.outside.admit(
-            value, Attribute(tracer.outside.source(owner), name))
-    return tracer.outside.read(overlay, name)
+    return _read_once(tracer, owner, name, lambda: tracer.native(
+        found.__get__, (owner, type(owner))))
 
 
-def _namespace(tracer, owner):
-    """`owner.__dict__`, shared with the object's attributes."""
-    if tracer.outside.is_outside(owner):
-        return tracer.outside.namespace(owner)
-    return owner.__dict__
+def _read_once(tracer, owner, name: str, read):
+    """What `read()` gives the first time, as an attribute from outside."""
+    known = tracer.outside.attributes(owner).known
+    if name not in known:
+        known[name] = tracer.outside.admit(read(), Attribute(
+            tracer.outside.source(owner), name))
+    return known[name]
 
 
 def _of_class(tracer, owner: type, name: str):
@@ -298,14 +291,10 @@ def _of_tensor(tracer, tensor: torch.Tensor, name: str):
 
 def _gradient(tracer, tensor: torch.Tensor):
     """`tensor.grad`: only an input has one."""
-    source = tracer.outside.source(tensor)
-    if source is None:
+    if tracer.outside.source(tensor) is None:
         return None
-    known = tracer.outside.attributes(tensor).known
-    if "grad" not in known:
-        known["grad"] = tracer.outside.admit(
-            tracer.recorder.real(tensor).grad, Attribute(source, "grad"))
-    return known["grad"]
+    return _read_once(tracer, tensor, "grad",
+                      lambda: tracer.recorder.real(tensor).grad)
 
 
 def _set_on_tensor(tracer, tensor: torch.Tensor, name: str):
