@@ -8,7 +8,6 @@ torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase for them.
 
 from __future__ import annotations
 
-import builtins
 import types
 
 from . import attributes
@@ -62,10 +61,6 @@ def JUMP_IF_FALSE_OR_POP(frame, target):
         frame.next = target
     else:
         frame.stack.pop()
-
-
-def GET_ITER(frame, _):
-    frame.stack.append(frame.tracer.iterate(frame.stack.pop()))
 
 
 def FOR_ITER(frame, target):
@@ -161,10 +156,6 @@ def RETURN_VALUE(frame, _):
 
 
 # Class bodies
-
-
-def LOAD_BUILD_CLASS(frame, _):
-    frame.stack.append(builtins.__build_class__)
 
 
 def LOAD_NAME(frame, name):
@@ -273,7 +264,7 @@ def YIELD_VALUE(frame, _):
 
 
 def GET_YIELD_FROM_ITER(frame, _):
-    GET_ITER(frame, _)
+    frame.stack.append(frame.tracer.iterate(frame.stack.pop()))
 
 
 def SEND(frame, target):

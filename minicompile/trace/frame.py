@@ -24,6 +24,8 @@ from .stand_ins import NULL
 OPCODES = {name: function for module in (opcodes, control)
            for name, function in vars(module).items()
            if name.isupper() and isinstance(function, types.FunctionType)}
+OPCODES |= {name: opcodes.opcode(*row)
+            for name, row in opcodes.VALUES.items()}
 
 
 class Frame:

@@ -8,6 +8,7 @@ torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase for them.
 
 from __future__ import annotations
 
+import builtins
 import operator
 import types
 from collections.abc import Mapping, Sequence
@@ -156,16 +157,6 @@ def DELETE_ATTR(frame, name):
     attributes.store(frame.tracer, frame.stack.pop(), name)
 
 
-def BINARY_SUBSCR(frame, _):
-    container, key = frame.pop(2)
-    frame.stack.append(frame.tracer.item(container, key))
-
-
-def BINARY_SLICE(frame, _):
-    container, start, end = frame.pop(3)
-    frame.stack.append(frame.tracer.item(container, slice(start, end)))
-
-
 def STORE_SUBSCR(frame, _):
     value, container, key = frame.pop(3)
     frame.tracer.set_item(container, key, value)
@@ -191,27 +182,6 @@ def BINARY_OP(frame, op):
 COMPARE_OP = BINARY_OP
 
 
-def UNARY_NEGATIVE(frame, _):
-    frame.stack.append(frame.tracer.unary(operator.neg, frame.stack.pop()))
-
-
-def UNARY_POSITIVE(frame, _):
-    frame.stack.append(frame.tracer.unary(operator.pos, frame.stack.pop()))
-
-
-def UNARY_INVERT(frame, _):
-    frame.stack.append(frame.tracer.unary(operator.invert,
-                                        frame.stack.pop()))
-
-
-def UNARY_NOT(frame, _):
-    frame.stack.append(not frame.tracer.truth(frame.stack.pop()))
-
-
-def TO_BOOL(frame, _):
-    frame.stack.append(frame.tracer.truth(frame.stack.pop()))
-
-
 def IS_OP(frame, invert):
     left, right = frame.pop(2)
     frame.stack.append(frame.tracer.same(left, right) is not bool(invert))
@@ -226,19 +196,6 @@ def CONTAINS_OP(frame, invert):
 # Building
 
 
-def BUILD_TUPLE(frame, count):
-    frame.stack.append(tuple(frame.pop(count)))
-
-
-def BUILD_LIST(frame, count):
-    frame.stack.append(frame.pop(count))
-
-
-def BUILD_SET(frame, count):
-    values = map(frame.tracer.key, frame.pop(count))
-    frame.stack.append(frame.tracer.native(set, (values,)))
-
-
 def BUILD_MAP(frame, count):
     values = frame.pop(2 * count)
     keys = map(frame.tracer.key, values[::2])
@@ -249,18 +206,6 @@ def BUILD_MAP(frame, count):
 def BUILD_CONST_KEY_MAP(frame, count):
     keys = frame.stack.pop()
     frame.stack.append(dict(zip(keys, frame.pop(count))))
-
-
-def BUILD_STRING(frame, count):
-    frame.stack.append("".join(frame.pop(count)))
-
-
-def BUILD_SLICE(frame, count):
-    frame.stack.append(slice(*frame.pop(count)))
-
-
-def LIST_TO_TUPLE(frame, _):
-    frame.stack.append(tuple(frame.stack.pop()))
 
 
 def LIST_APPEND(frame, depth):
@@ -381,13 +326,36 @@ def CONVERT_VALUE(frame, how):
     frame.stack.append(frame.tracer.call(convert, (frame.stack.pop(),)))
 
 
-def FORMAT_SIMPLE(frame, _):
-    frame.stack.append(frame.tracer.call(format, (frame.stack.pop(), "")))
+#: Opcodes that take values off the stack, as many as a number or their
+#: argument says, and push what a function makes of them.
+VALUES = {
+    "BINARY_SUBSCR": (2, lambda tracer, *both: tracer.item(*both)),
+    "BINARY_SLICE": (3, lambda tracer, owner, *ends: tracer.item(
+        owner, slice(*ends))),
+    "UNARY_NEGATIVE": (1, lambda tracer, x: tracer.unary(operator.neg, x)),
+    "UNARY_POSITIVE": (1, lambda tracer, x: tracer.unary(operator.pos, x)),
+    "UNARY_INVERT": (1, lambda tracer, x: tracer.unary(
+        operator.invert, x)),
+    "UNARY_NOT": (1, lambda tracer, x: not tracer.truth(x)),
+    "TO_BOOL": (1, lambda tracer, x: tracer.truth(x)),
+    "GET_ITER": (1, lambda tracer, x: tracer.iterate(x)),
+    "LIST_TO_TUPLE": (1, lambda tracer, values: tuple(values)),
+    "FORMAT_SIMPLE": (1, lambda tracer, x: tracer.call(format, (x, ""))),
+    "FORMAT_WITH_SPEC": (2, lambda tracer, *x: tracer.call(format, x)),
+    "LOAD_ASSERTION_ERROR": (0, lambda tracer: AssertionError),
+    "LOAD_BUILD_CLASS": (0, lambda tracer: builtins.__build_class__),
+    "BUILD_TUPLE": (None, lambda tracer, *values: values),
+    "BUILD_LIST": (None, lambda tracer, *values: [*values]),
+    "BUILD_SLICE": (None, lambda tracer, *values: slice(*values)),
+    "BUILD_STRING": (None, lambda tracer, *values: "".join(values)),
+    "BUILD_SET": (None, lambda tracer, *values: tracer.native(
+        set, (map(tracer.key, values),))),
+}
 
 
-def FORMAT_WITH_SPEC(frame, _):
-    frame.stack.append(frame.tracer.call(format, frame.pop(2)))
-
-
-def LOAD_ASSERTION_ERROR(frame, _):
-    frame.stack.append(AssertionError)
+def opcode(count: int | None, make):
+    """An opcode from a row of VALUES."""
+    def push(frame, argument):
+        values = frame.pop(argument if count is None else count)
+        frame.stack.append(make(frame.tracer, *values))
+    return push
