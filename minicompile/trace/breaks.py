@@ -28,9 +28,6 @@ class Continuation:
 
     function: FunctionType
 
-    def __call__(self, *values):
-        return self.function(*values)
-
 
 @dataclass(frozen=True)
 class Link:

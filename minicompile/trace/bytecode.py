@@ -54,8 +54,8 @@ INTRINSIC = {3: "STOPITERATION_ERROR", 5: "UNARY_POSITIVE",
 #: Opcodes that prepare the one after them, and run with it.
 PREPARING = {"EXTENDED_ARG", "KW_NAMES", "PRECALL"}
 
-#: Opcodes that do nothing a symbolic run can see.
-SILENT = {"CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "NOP"}
+#: Opcodes that do nothing a symbolic run can see, or are jumped over.
+SILENT = {"CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "NOP", "END_FOR"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from . import attributes, names
-from .bytecode import NULL_ABOVE
 from .kinds import ABSENT
 from .reasons import Raised
 from .stand_ins import NULL
@@ -30,12 +29,6 @@ def POP_TOP(frame, _):
 
 def PUSH_NULL(frame, _):
     frame.stack.append(NULL)
-
-
-def END_FOR(frame, _):
-    frame.stack.pop()
-    if not NULL_ABOVE:
-        frame.stack.pop()
 
 
 def COPY(frame, depth):
