@@ -7,15 +7,13 @@ PyTorch's is torch/_dynamo/variables/tensor.py:NumpyNdarrayVariable.
 
 from __future__ import annotations
 
-import types
-
 try:
     import numpy
 except ImportError:
-    numpy = types.SimpleNamespace(ufunc=())
+    numpy = None
 
-#: NumPy's functions of numbers, such as `numpy.sqrt`.
-UFUNC = numpy.ufunc
+#: The classes of NumPy's functions of numbers, such as `numpy.sqrt`.
+UFUNCS = (numpy.ufunc,) if numpy else ()
 
 #: The class of a number -> what it is to an operator; truths are floats.
 SCALARS = {getattr(numpy, name): kind for kind, names in (

@@ -19,7 +19,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ..core.errors import Unsupported
-from ..core.scalars import UFUNC
+from ..core.scalars import UFUNCS
 from ..core.source import Attribute, Item
 from . import attributes, messages, native
 from .chain import passes_on
@@ -41,6 +41,9 @@ OPAQUE = {"warnings", "importlib", "threading",
 
 #: What Dynamo, once it ran in this process, puts around Module.__init__.
 _TAGGED = "install_generation_tagging_init.<locals>.patched_init"
+
+#: What gives the same for the same constants: with a cache, or NumPy's.
+CONSTANT = (functools._lru_cache_wrapper, *UFUNCS)
 
 DEEPEST = 120
 
@@ -79,9 +82,7 @@ def call(tracer, function, args: tuple, kwargs: dict):
                         {**before, **kwargs})
         case Callback():
             return call(tracer, function.function, args, kwargs)
-        case functools._lru_cache_wrapper():
-            return _cached(tracer, function, args, kwargs)
-        case _ if isinstance(function, UFUNC):
+        case _ if isinstance(function, CONSTANT):
             return _cached(tracer, function, args, kwargs)
     target, _ = attributes.lookup(type(function), "__call__")
     if target is ABSENT:

@@ -24,6 +24,7 @@ import types
 import weakref
 
 import torch
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from ..core.source import Call
 from . import attributes, switches
@@ -103,6 +104,26 @@ def _reduce(tracer, owner, protocol):
     return (copyreg.__newobj__, (type(owner),),
             dict(tracer.mapping(attributes.load(
                 tracer, owner, "__dict__"))))
+
+
+# Regions that the backward computes once more
+
+
+@rule(checkpoint)
+def _checkpoint(tracer, function, *args, use_reentrant=None,
+                preserve_rng_state=True, context_fn=noop_context_fn,
+                determinism_check="default", debug=False, early_stop=True,
+                **kwargs):
+    if use_reentrant is not False or context_fn is not noop_context_fn:
+        raise unsupported("library", "checkpoint with use_reentrant=True, "
+                          "or with a context_fn,")
+    recorder, outer = tracer.recorder, tracer.recorder.region
+    if outer is None:
+        recorder.region = tracer.clock
+    try:
+        return tracer.call(function, args, kwargs)
+    finally:
+        recorder.region = outer
 
 
 # torch's switches
@@ -187,6 +208,7 @@ def _dataclass(tracer, kind, *args):
 
 # Functions of Python that make something new, run as they are
 
-for _make in (torch.autocast, collections.namedtuple, re._compile):
+for _make in (torch.autocast, collections.namedtuple, re._compile,
+              torch._C._group_tensors_by_device_and_dtype):
     rule(_make)(lambda tracer, *args, _make=_make, **kwargs: tracer.own(
         tracer.native(_make, args, kwargs)))

@@ -22,9 +22,11 @@ def graph_break(reason: str = "") -> None:
     """Where this is called, one graph ends and the next begins."""
 
 
-@rule(graph_break)
-def _graph_break(tracer, reason: str = ""):
-    raise unsupported("asked", reason or "graph_break()")
+@rule(graph_break, ("torch._dynamo.decorators", "graph_break"))
+def _graph_break(tracer, reason: str = "", msg: str = ""):
+    """A break; but an optimizer's own keep Dynamo's graphs apart."""
+    if tracer.frames[-1].globals.get("__name__") != "torch.optim.optimizer":
+        raise unsupported("asked", reason or msg or "graph_break()")
 
 
 def disable(function: Callable | None = None, *, reason: str = ""):
@@ -69,9 +71,8 @@ def disallow_in_graph(function: Callable) -> Callable:
     return function
 
 
-@rule(torch.compiler.allow_in_graph)
-def _allow_in_graph(tracer, function):
-    return allow_in_graph(function)
+rule(torch.compiler.allow_in_graph)(
+    lambda tracer, function: allow_in_graph(function))
 
 
 def refuse_disabled(function: Callable) -> None:

@@ -14,20 +14,12 @@ import operator
 import torch
 
 from .kinds import ABSENT
-from .reasons import unsupported
 from .rules import rule
 
 
 @rule(torch.autograd.profiler.record_function)
 def _record_function(tracer, name, *more):
     return tracer.own(contextlib.nullcontext())
-
-
-@rule(("torch._dynamo.decorators", "graph_break"))
-def _graph_break(tracer, msg: str = ""):
-    """Theirs is ours; an optimizer's own keep Dynamo's graphs apart."""
-    if tracer.frames[-1].globals.get("__name__") != "torch.optim.optimizer":
-        raise unsupported("asked", msg or "graph_break()")
 
 
 def foreach(tracer, name: str, args: tuple, kwargs: dict):

@@ -52,8 +52,7 @@ HARMLESS: set = {
      torch.get_autocast_dtype, torch.is_autocast_cache_enabled,
      torch._C._get_privateuse1_backend_name,
      torch._C._has_torch_function, torch._C._has_torch_function_unary,
-     torch._C._has_torch_function_variadic,
-     torch._C._group_tensors_by_device_and_dtype}
+     torch._C._has_torch_function_variadic}
 
 _ARITHMETIC = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod",
                "or_", "pow", "rshift", "sub", "truediv", "xor")
