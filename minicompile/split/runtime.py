@@ -93,7 +93,7 @@ def trainable(joint: Joint, pair: Pair, run_forward: Run,
                 inputs = ctx.others | dict(zip(kept, values[saves:]))
                 found = again(joint, inputs, given)
             else:
-                release(ctx)
+                ctx.maybe_clear_saved_tensors()  # all but retained ones
                 with torch.no_grad():
                     values[saves:] = [fit(given[k], *rest)
                                       for k, *rest in ctx.layouts]
@@ -125,11 +125,6 @@ def own(tensor: torch.Tensor) -> torch.Tensor:
     what a Function returned as a view of something unseen.
     """
     return tensor.detach() if tensor._is_view() else tensor
-
-
-def release(ctx) -> None:
-    """Drop autograd's references, unless the graph is to be retained."""
-    getattr(ctx, "maybe_clear_saved_tensors", tuple)()
 
 
 def tangents(joint: Joint) -> Callable[[list], tuple]:
