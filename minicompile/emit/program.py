@@ -242,9 +242,8 @@ class Text:
                 return f'float("{argument}")'
             case Index():
                 return str(argument)
-            case None | bool() | int() | float() | complex() | str():
-                return repr(argument)
-            case torch.dtype() | torch.layout() | torch.memory_format():
+            case (None | bool() | int() | float() | complex() | str()
+                  | torch.dtype() | torch.layout() | torch.memory_format()):
                 return repr(argument)
         return self.name_of(argument)
 

@@ -31,7 +31,7 @@ def counted(kernel: Kernel, tiling: Tiling) -> str:
     return "WIDE" if numbers else ""
 
 
-def enclosed(where: Index) -> str:
+def enclosed(where: Index | str) -> str:
     """The index in parentheses, unless it is one name or number."""
     text = str(where)
     return text if text.isalnum() else f"({text})"
@@ -183,8 +183,7 @@ class Body:
         missing = along - self.tiling.along(where)
         text = " + ".join([str(self.tiling.place(where)),
                            *(f"0*{name}" for name in sorted(missing))])
-        text = text if text.isalnum() else f"({text})"
-        return f"{buffer}_ptr + {text}"
+        return f"{buffer}_ptr + {enclosed(text)}"
 
     def store(self, stores: Iterable[Store]) -> None:
         """Write the stores, masked where points do not exist."""

@@ -40,10 +40,12 @@ def launched(grid: int | Callable, warps: int,
     last arguments are `sizes`, these decide how many programs `grid` has,
     and whether positions are `wide`.
     """
-    if sizes:
-        return lambda kernel: Sized(kernel, grid, warps, computes, sizes,
-                                    wide)
-    return lambda kernel: Launch(kernel, lambda: grid, warps, computes)
+    if not sizes:
+        return lambda kernel: Launch(kernel, lambda: grid, warps, computes)
+    after = -1 if wide else None
+    places = slice(-sizes + (after or 0), after)
+    return lambda kernel: Sized(lambda: Launch(
+        kernel, grid, warps, computes, places), sizes, wide)
 
 
 class Launch:
@@ -94,13 +96,9 @@ class Sized:
     """A kernel that serves all sizes: a Launch for each way in which
     Triton compiles it."""
 
-    def __init__(self, kernel, grid: Callable, warps: int,
-                 computes: tuple[str, ...], sizes: int,
+    def __init__(self, make: Callable[[], Launch], count: int,
                  wide: Callable | None):
-        self.count, self.wide = sizes, wide
-        after = -1 if wide else None
-        self.make = lambda: Launch(kernel, grid, warps, computes, slice(
-            -sizes + (after or 0), after))
+        self.make, self.count, self.wide = make, count, wide
         self.launches: dict[tuple, Launch] = {}
 
     def run(self, stream: int | None, *given: torch.Tensor | int) -> None:
