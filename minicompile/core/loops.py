@@ -15,8 +15,8 @@ from functools import cached_property
 
 import torch
 
-from .index import (Index, Symbol, Variable, flatten, product, substitute,
-                    symbols_of)
+from .index import Index, Symbol, Variable, product, substitute, symbols_of
+from .layout import flatten
 from .random import philox
 from .where import Where
 

@@ -15,17 +15,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..core.index import (
-    Index,
-    Variable,
-    coefficient,
-    flatten,
-    index,
-    may_exceed,
-    most_of,
-    row_major,
-    substitute,
-)
+from ..core.index import (Index, Variable, coefficient, index, may_exceed,
+                          most_of, substitute)
+from ..core.layout import flatten, row_major
 from ..core.loops import Const, Kernel
 from . import cpp_folds as folding
 from .cpp_lines import Lines

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import inf
 
 from ..core.index import (Division, Index, Symbol, Variable, atoms_of,
-                          guess, index, may_exceed,
-                          most_of, not_negative, product, substitute,
-                          unflatten)
+                          guess, index, may_exceed, most_of, not_negative,
+                          product, substitute)
+from ..core.layout import unflatten
 from ..core.loops import Kernel, Op, walk
 from .nest import fastest, indices, turned
 from .stages import Stage, everything, stages

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from math import ceil
 
 
-from ..core.index import coefficient, index, product, unflatten
+from ..core.index import coefficient, index, product
+from ..core.layout import unflatten
 from ..core.loops import Const, Expression, Load, Op, neutral, walk
 from .values import Point, Value, axes, compare, elements, masked
 

@@ -20,7 +20,8 @@ from torch import fx
 from ..core.errors import BackendError
 from ..core.graph import is_number, placeholders, results
 from ..core.graph import value as fake_of
-from ..core.index import Index, coefficient, index, row_major, substitute
+from ..core.index import Index, coefficient, index, substitute
+from ..core.layout import row_major
 from ..core.loops import (OPS, Buffer, Const, Expression, Load, Loop, Op,
                           walk)
 from ..core.schedule import Extern, View, made_by, reads_of

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..core.index import (Index, Variable, coefficient, flatten, guess,
-                          index, substitute)
+from ..core.index import (Index, Variable, coefficient, guess, index,
+                          substitute)
+from ..core.layout import flatten
 from ..core.loops import Buffer, Expression, Loop
 from .values import Value, axes, points
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import torch
 
-from ..core.index import Symbol, flatten, index, row_major
+from ..core.index import Symbol, index
+from ..core.layout import flatten, row_major
 from ..core.loops import Expression, Op, Position
 from .site import Site
 from .values import Point, Value

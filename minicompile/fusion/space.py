@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from ..core.index import (Index, Variable, flatten, index, product,
-                          row_major, substitute)
+from ..core.index import Index, Variable, index, product, substitute
+from ..core.layout import flatten, row_major
 from ..core.loops import Loop
 from .values import axes
 

@@ -15,8 +15,8 @@ from functools import cache
 
 import torch
 
-from ..core.index import (Index, Variable, atoms_of, flatten, guess, index,
-                          product)
+from ..core.index import Index, Variable, atoms_of, guess, index, product
+from ..core.layout import flatten
 from ..core.loops import (Buffer, Const, Expression, Load, Op, Position,
                           rewrite)
 

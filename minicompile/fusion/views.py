@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.index import (Index, flatten, in_range, index, not_negative,
-                          product, row_major, unflatten)
+from ..core.index import Index, in_range, index, not_negative, product
+from ..core.layout import flatten, row_major, unflatten
 from ..core.loops import Expression, Op
 from .pointwise import number
 from .site import Site

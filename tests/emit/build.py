@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from minicompile.core.evaluate import evaluate_kernel
-from minicompile.core.index import Index, Variable, flatten, index, row_major
+from minicompile.core.index import Index, Variable, index
+from minicompile.core.layout import flatten, row_major
 from minicompile.core.loops import Buffer, Kernel, Load, Loop
 from minicompile.emit import build, cpp
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from minicompile.core.errors import BackendError
-from minicompile.core.index import Index, index, product, row_major
+from minicompile.core.index import Index, index, product
+from minicompile.core.layout import row_major
 from minicompile.core.loops import (
     Const,
     Kernel,

@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 
 from minicompile.core.evaluate import evaluate_kernel
-from minicompile.core.index import Variable, flatten, index, row_major
+from minicompile.core.index import Variable, index
+from minicompile.core.layout import flatten, row_major
 from minicompile.core.loops import Buffer, Kernel, Load, Loop
 from minicompile.core.options import Options
 from minicompile.emit.triton import TritonPrinter
