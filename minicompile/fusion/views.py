@@ -264,4 +264,5 @@ GATHERING = {
     "repeat": repeat,
     "slice_scatter": slice_scatter, "select_scatter": select_scatter,
     "split_copy": split, "split_with_sizes_copy": split,
+    "unsafe_split": split, "unsafe_split_with_sizes": split,
 }

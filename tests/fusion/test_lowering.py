@@ -340,3 +340,13 @@ def test_cross_entropy_writes_no_row(golden):
     golden("cross_entropy.py", str(schedule))
     assert [str(e.target) for e in schedule.externs] == [
         "aten._assert_async.msg"]
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: torch.unsafe_split(x, 4, 0),
+    lambda x: torch.unsafe_chunk(x, 3, -1),
+    lambda x: torch.unsafe_split_with_sizes(x, [2, 4], 0)])
+def test_unsafe_pieces_do_not_share_memory_with_the_input(function):
+    """Their schema promises so, although eager gives views."""
+    x = torch.randn(6, 5)
+    assert not assert_right(aten(function, x), (x,)).externs
