@@ -222,7 +222,7 @@ class Cache:
             log.warn_once(f"minicompile compiles {self.name} for each size"
                           f" anew: {refusal}")
         self.root._stats.fallbacks["static shapes"] += 1
-        self.history = History(False)
+        self.history = History(False, never=True)
         return self._made(locals)
 
     def _count(self, traced: Trace, lowered: Lowered) -> None:

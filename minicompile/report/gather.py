@@ -38,6 +38,7 @@ class Report:
     guards: tuple[Guard, ...]
     guard_costs: tuple[float | None, ...]
     recompiles: tuple[str, ...]
+    dynamic: tuple[str, ...]
     kernels: tuple[Kernel, ...]
     externs: tuple[str, ...]
     elements_moved: int
@@ -48,8 +49,8 @@ class Report:
         lines = [f"{self.name}: {count(self.graphs, 'graph')}, "
                  f"{count(self.graph_breaks, 'graph break')}, "
                  f"{count(self.recompiles, 'recompile')}"]
-        lines += [f"  {line}" for reason in (*self.graph_breaks,
-                                             *self.recompiles)
+        lines += [f"  {line}" for reason in (
+            *self.graph_breaks, *self.recompiles, *self.dynamic)
                   for line in str(reason).splitlines()]
         for number, made in enumerate(self.stages):
             lines.append(f"graph {number}")
@@ -118,7 +119,7 @@ def report_of(cache: Cache, function: Callable,
         tuple(guard for entry in entries for guard in entry.check.guards),
         tuple(cost for entry in entries for cost in costs.get(
             id(entry), [None] * len(entry.check.guards))),
-        tuple(cache.stats().reasons),
+        tuple(cache.stats().reasons), tuple(cache.stats().dynamic),
         tuple(described(nest, options)
               for schedule in schedules for nest in schedule.kernels),
         tuple(str(call.target) for schedule in schedules

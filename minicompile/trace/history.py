@@ -27,17 +27,21 @@ from ..core.source import Source
 class History:
     """What one function's traces have seen; `dynamic` as in compile().
 
-    `turned` has what became a symbol and was not told yet.
+    `turned` has what became a symbol and was not told yet. With `never`
+    not even what is marked becomes one.
     """
 
-    def __init__(self, dynamic: bool | None = False, floats: bool = True):
-        self.dynamic, self.floats = dynamic, floats
+    def __init__(self, dynamic: bool | None = False, floats: bool = True,
+                 never: bool = False):
+        self.dynamic, self.floats, self.never = dynamic, floats, never
         self.seen: dict[tuple[str, Source], tuple] = {}
         self.turned: list[str] = []
 
     def varying(self, what: str, source: Source, values: tuple,
                 told: bool = True) -> list[bool]:
         """Which values were others, or more or fewer, in other traces."""
+        if self.dynamic is False:
+            return [False] * len(values)
         before = self.seen.get((what, source), values)
         if len(before) != len(values):
             before = (None,) * len(values)
@@ -55,23 +59,22 @@ class History:
         told, self.turned = self.turned, []
         return told
 
-    def number(self, value: int | float, source: Source) -> bool:
-        """Whether a number that was given is a symbol.
+    def number(self, value: int | float, source: Source, may_vary: bool
+               ) -> bool:
+        """Whether a number is a symbol, if it may be one.
 
-        Floats that are not like others are constants, and so is 0.0,
-        which is equal to -0.0.
+        Floats that are not like others are constants.
         """
-        if type(value) is float and not (
-                self.floats and value and math.isfinite(value)):
-            return False
-        if self.dynamic is not None:
-            return self.dynamic
-        return self.varying("`{1}`", source, (value,))[0]
+        may_vary = may_vary and (type(value) is int or self.floats
+                                 and math.isfinite(value))
+        varies = self.dynamic or self.varying(
+            "`{1}`", source, (value,), may_vary)[0]
+        return may_vary and varies
 
     def context(self, real: torch.Tensor, source: Source
                 ) -> StatelessSymbolicContext | None:
         """Which sizes and strides of a tensor are symbols; None: none."""
-        if self.dynamic is False or isinstance(real, nn.Parameter):
+        if self.never or isinstance(real, nn.Parameter):
             return None
         sizes = self.varying("dimension {0} of `{1}`", source,
                              tuple(real.shape))

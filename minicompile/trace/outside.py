@@ -153,11 +153,15 @@ class Outside:
         return self._first(real, kind, source)
 
     def is_symbol(self, real: int | float, source: Source) -> bool:
-        """Whether a number, which no module or global holds, may vary."""
-        root = next(each for each in chain(source) if each.base is None)
-        return isinstance(root, (Local, Function)) and not (
-            self.modules & {*chain(source)}) and (
-            self.recorder.sizes.history.number(real, source))
+        """Whether a number may vary: an int only if it is an argument's.
+
+        What modules and globals hold was meant to stay.
+        """
+        places = {*chain(source)}
+        is_given = self.modules.isdisjoint(places) and any(
+            isinstance(each, (Local, Function)) for each in places)
+        return self.recorder.sizes.history.number(
+            real, source, is_given or type(real) is float)
 
     def _first(self, real, kind: type, source: Source):
         """The value of a mutable object read for the first time."""

@@ -152,7 +152,7 @@ class Sizes:
             else:
                 made = self.env.create_symfloatnode(made, hint=value)
                 self.ranges.append(
-                    Relation("{0} and math.isfinite({0})", (source,)))
+                    Relation("math.isfinite({0})", (source,)))
             self.bind(made, source)
             self.numbers[source] = made
         return self.numbers[source]
@@ -166,7 +166,7 @@ class Sizes:
         if expr.is_Symbol or not any(symbol_is_type(s, SymT.FLOAT)
                                      for s in expr.free_symbols):
             return value
-        if not value.node.hint or not math.isfinite(value.node.hint):
+        if not math.isfinite(value.node.hint):
             return settled(value)
         return self.number(value.node.hint, Computed(self.text(value)))
 
@@ -213,6 +213,11 @@ class Sizes:
         found = [(self.relation("{0} == {}", expr, source), where)
                  for source, expr, where in self.equal]
         found += [(relation, None) for relation in self.ranges]
+        for source, made in self.numbers.items():
+            if type(made) is torch.SymFloat and made.node.expr.is_number:
+                sign = math.copysign(1, made.node.hint)
+                found.append((Relation(f"math.copysign(1, {{0}}) == {sign}",
+                                       (source,)), None))
         found += [(self.relation("{}", guard.expr), where) for guard, where
                   in zip(self.learnt, self.learnt.lines)]
         return tuple(Guard(None, "relation", relation, where)
@@ -255,7 +260,9 @@ def settled(value):
         case torch.SymInt():
             return int(value)
         case torch.SymFloat():
-            return float(value)
+            exact = value.node.hint  # what float() gives has lost -0.0
+            float(value)
+            return exact
         case torch.SymBool():
             return bool(value)
         case slice():

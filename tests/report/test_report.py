@@ -74,6 +74,9 @@ def test_recompiles_are_reported_with_their_reasons():
     assert len(report.graphs) == 2
     assert any("size of dimension 0 of `x` was 4, is 6" in reason
                for reason in report.recompiles)
+    assert report.dynamic == (
+        "bend: dimension 0 of `x` was 4, is 6: dynamic from now on",)
+    assert report.dynamic[0] in str(report)
 
 
 @pytest.mark.parametrize("backend", ["eager", "split"])

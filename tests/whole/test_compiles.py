@@ -106,8 +106,25 @@ def test_one_compile_if_asked_for_at_once(case, backend):
         assert compiles(case, backend, True) == 1 <= theirs(case, True)
 
 
-def test_never_means_never():
+def test_never_means_never_but_for_marks():
     assert compiles("batches of text", "eager", False, dynamic=False) == 6
+    assert theirs("batches of text", True, dynamic=False) == 1
+    assert compiles("batches of text", "eager", True, dynamic=False) == 1
+
+
+def test_a_backend_that_cannot_do_with_marks_gets_none():
+    def backend(graph, example_inputs):
+        if any(type(x) is torch.SymInt for x in example_inputs):
+            raise minicompile.errors.BackendError("no symbols here")
+        return graph
+
+    compiled = minicompile.compile(lambda x: x * x.shape[0], dynamic=False,
+                                   backend=backend)
+    for n in (3, 4):
+        x = torch.ones(n, 2)
+        minicompile.mark_dynamic(x, 0)
+        assert torch.equal(compiled(x), x * n)
+    assert compiled.stats().fallbacks["static shapes"] == 1
 
 
 @pytest.mark.parametrize("backend", ["eager", "split", "fused"])
