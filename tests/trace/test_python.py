@@ -700,3 +700,25 @@ def dicts_keep_their_identity(x):
     kept[0]["b"]["c"] = 2
     return x + kept_value, kept[0] is CONFIG, values, CONFIG == dict(
         CONFIG) if False else len(CONFIG)
+
+
+@pytest.mark.parametrize("args, kwargs", [
+    ((), {}), ((1, 2, 3, 4), {}), ((1, 2), {"a": 1}), ((1,), {"q": 1}),
+    ((1,), {"c": 1}), ((1, 2), {"d": 5}), ((1,), {"b": 3, "d": 4})])
+def test_wrong_arguments_are_pythons_error(follow, args, kwargs):
+    def callee(a, b=2, /, *, d, **rest):
+        return a, b, d, rest
+
+    def other(a, c=1, *rest, d=3):
+        return a, c, rest, d
+
+    def f(x):
+        found = []
+        for function in (callee, other):
+            try:
+                found.append(function(*args, **kwargs))
+            except TypeError as error:
+                found.append(str(error))
+        return x + 1, found
+
+    follow(f, torch.ones(2))
