@@ -43,7 +43,7 @@ def closure(tracer, function: types.FunctionType) -> tuple:
         base = Attribute(function_source(tracer, function), "__closure__")
         for index, cell in enumerate(cells):
             if not tracer.is_made(cell):
-                tracer.outside.cell(cell, Item(base, index))
+                tracer.outside.admit(cell, Item(base, index))
     return cells
 
 

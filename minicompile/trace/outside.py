@@ -306,11 +306,6 @@ class Outside:
         self.overlays[id(overlay.real), "items"] = overlay
         return self.admit(overlay.real, overlay.names)
 
-    def cell(self, cell: types.CellType, source: Source) -> None:
-        """A closure's cell from outside, and its content's source."""
-        if id(cell) not in self.values:
-            self._remember(cell, cell, source)
-
     def read(self, overlay: Overlay, key):
         """What is at `key`, or ABSENT; either is guarded."""
         known, key = overlay.known, self.real(key)

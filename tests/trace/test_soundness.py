@@ -10,6 +10,8 @@ import minicompile
 from minicompile.core.errors import Unsupported
 from minicompile.trace import native, trace
 
+from tests.same import close
+
 from .conftest import entry
 
 
@@ -186,3 +188,22 @@ def test_a_name_that_is_no_identifier():
     function = types.FunctionType((lambda x, k=[2]: x * k[0]).__code__,
                                   globals(), "85 things", ([3],))
     check(lambda x: function(x), (X,), graphs=1)
+
+
+def test_closures_that_share_a_cell_are_not_those_that_do_not():
+    def pair():
+        n = 0
+
+        def up():
+            nonlocal n
+            n += 1
+        return up, lambda: n
+
+    def fn(up, get, x):
+        up()
+        return get() * x
+
+    compiled = minicompile.compile(fn, backend="eager")
+    for pick in (lambda: pair(), lambda: (pair()[0], pair()[1])):
+        close(compiled(*pick(), torch.ones(2)), fn(*pick(), torch.ones(2)))
+    assert compiled.stats().graphs == 2
