@@ -34,7 +34,7 @@ def simplify(raw: fx.Graph, forward_outputs: int) -> fx.Graph:
         if earlier is not None:
             graph.erase_node(copied)
         copies[node] = copied if earlier is None else earlier
-    drop_dead(graph)
+    graph.eliminate_dead_code(must_stay)
     separate(graph, forward_outputs)
     return graph
 
@@ -113,13 +113,6 @@ def repeated(node: fx.Node, computed: dict) -> fx.Node | None:
     key = node.target, repr((node.args, node.kwargs))  # tells 0.0 from -0.0
     earlier = computed.setdefault(key, node)
     return earlier if earlier is not node else None
-
-
-def drop_dead(graph: fx.Graph) -> None:
-    """Erase, last first, what nobody reads any more."""
-    for node in reversed(graph.nodes):
-        if not node.users and not must_stay(node):
-            graph.erase_node(node)
 
 
 def separate(graph: fx.Graph, forward_outputs: int) -> None:
