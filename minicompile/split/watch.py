@@ -8,6 +8,8 @@ elements were apart. So the layout is put back, or the write refused.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.overrides import TorchFunctionMode
@@ -55,7 +57,7 @@ class Watch(TorchFunctionMode):
             with enable_python_dispatcher():
                 return function(*args, **kwargs)
         if name in RECURRENT and torch.is_grad_enabled():
-            with torch.backends.mkldnn.flags(enabled=False):
+            with without_mkldnn():
                 return function(*args, **kwargs)
         if name in FORBIDDEN:
             raise BackendError(f"{name} gives a tensor other memory")
@@ -91,6 +93,17 @@ class Watch(TorchFunctionMode):
         torch._functionalize_replace(tensor, kept)
         torch._functionalize_commit_update(tensor)
         torch._sync(tensor)
+
+
+@contextmanager
+def without_mkldnn():
+    """PyTorch's own kernels on a CPU, where there is a choice."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 def writes(name: str) -> bool:
