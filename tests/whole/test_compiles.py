@@ -94,7 +94,9 @@ def theirs(case, mark, **options):
 @pytest.mark.parametrize("backend", ["split", "fused"])
 @pytest.mark.parametrize("case", CASES)
 def test_two_compiles_serve_all_sizes(case, backend):
-    assert compiles(case, backend, False) == 2 <= theirs(case, False)
+    """Older shape rules of pooling ask whether an image's size is odd."""
+    odd = case == "sizes of images" and torch.__version__ < "2.13"
+    assert compiles(case, backend, False) == 2 + odd <= theirs(case, False)
 
 
 @pytest.mark.parametrize("backend", ["split", "fused"])
