@@ -114,6 +114,28 @@ def checks() -> list[dict]:
     return rows
 
 
+def varying() -> list[dict]:
+    """Microseconds of checks: the batch is one number, or any."""
+    rows = []
+    for count in (1, 10, 100):
+        model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(count)))
+        timed = {}
+        for name in ("one batch", "any batch"):
+            x = torch.zeros(8, 4)
+            if name == "any batch":
+                minicompile.mark_dynamic(x, 0)
+            compiled = minicompile.compile(model, backend=_ready)
+            compiled(x)
+            entry, = compiled.cache.entries
+            locals, function = (model, (x,), {}), compiled.cache.function
+            assert entry.check(locals, function)
+            timed[name] = (lambda f=entry.check.function, L=locals,
+                           F=function: f(L, F))
+        rows.append({"case": f"{count} x Linear", **{
+            key: each * 1e6 for key, each in compare(timed).items()}})
+    return rows
+
+
 def kernels() -> list[dict]:
     """Microseconds of `x + 1` as one kernel: eager, torch.compile, ours."""
     rows = []
@@ -161,7 +183,7 @@ def _ready(gm, example_inputs):
 
 def main() -> None:
     save("guards", checks(), questions=questions(), bulk=in_bulk(),
-         tensor_ns=tensor_checks(), kernels=kernels())
+         tensor_ns=tensor_checks(), kernels=kernels(), varying=varying())
 
 
 if __name__ == "__main__":
