@@ -37,7 +37,8 @@ OPAQUE = {"warnings", "importlib", "threading",
           "random", "time", "io", "subprocess", "socket", "pickle",
           "numpy", "torch._dynamo", "torch._inductor", "torch._functorch",
           "torch.utils.checkpoint", "torch.autograd.function",
-          "torch.autograd", "torch.jit", "torch.library"}
+          "torch.autograd", "torch.jit", "torch.library",
+          "torch._higher_order_ops"}
 
 #: What Dynamo, once it ran in this process, puts around Module.__init__.
 _TAGGED = "install_generation_tagging_init.<locals>.patched_init"
