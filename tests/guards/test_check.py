@@ -10,6 +10,7 @@ from minicompile.core.errors import Unsupported
 from minicompile.core.guard import Guard
 from minicompile.core.source import Attribute, Call, Constant, Item
 from minicompile.core.where import Where
+from minicompile.guards import build_check, steady
 from tests.guards.say import STATE, F, X, Y, Z, module_guards, tensor
 
 
@@ -128,7 +129,6 @@ def test_each_kind_holds_exactly_where_it_says(build, kind):
 
 
 def test_the_inputs_are_handed_over_in_their_order():
-    from minicompile.guards import build_check
     model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(9)), nn.ReLU())
     layers, key = Attribute(X, "_modules"), Item(Y, "a")
     places = [Item(Attribute(Item(layers, str(at)), "_parameters"), name)
@@ -293,9 +293,12 @@ def test_identities_of_many_items(build):
         assert not check((others,), None)
 
 
-def test_the_text_is_pinned(golden):
-    from minicompile.guards import build_check
+@pytest.mark.parametrize("counted", [True, False])
+def test_the_text_is_pinned(golden, counted, monkeypatch):
     where = Where(__file__, 1)
     guards = [STATE, tensor(X, base()), Guard(Y, "equal", 2, where),
               *module_guards(layers(5), Z)]
-    golden("check.txt", build_check(guards, {}).source)
+    """Where changes of dicts are counted, and where they are not."""
+    monkeypatch.setattr(steady, "counted", lambda: counted)
+    golden("check.txt" if counted else "check_uncounted.txt",
+           build_check(guards, {}).source)
