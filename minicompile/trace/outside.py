@@ -48,6 +48,12 @@ class Overlay:
     moved: set = field(default_factory=set)
     live: dict | None = None
 
+    def __post_init__(self):
+        """Read a dict past what its class makes of `real[key]`."""
+        if self.kind == "items" and (
+                type(self.real).__getitem__ is not dict.__getitem__):
+            self.real = dict.copy(self.real)
+
 
 @dataclass(frozen=True)
 class Copy:
@@ -258,12 +264,9 @@ class Outside:
             self.source(owner), "__dict__"))
 
     def items(self, mapping: dict) -> Overlay:
-        """The items of a dict from outside, whatever its class makes of
-        them."""
-        plain = type(mapping).__getitem__ is dict.__getitem__
-        return self._overlay(
-            "items", mapping, mapping if plain else dict.copy(mapping),
-            self.source(mapping))
+        """The items of a dict from outside."""
+        return self._overlay("items", mapping, mapping,
+                             self.source(mapping))
 
     def globals(self, names: dict) -> Overlay:
         """The global names of a module."""
