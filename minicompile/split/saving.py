@@ -113,7 +113,8 @@ def size(joint: Joint, node: fx.Node) -> int:
 def price_all(joint: Joint) -> dict[fx.Node, Price]:
     """The price of each forward value; numbers cost nothing."""
     written = in_memory(joint)
-    reads = readings([*joint.early, *joint.late], joint.late, written)
+    reads = readings([*joint.early, *joint.late], depths(joint.late),
+                     written)
     return {node: Price(recomputing(node, reads), saving(
                 joint, node, node in written, reads[node]))
             for node in joint.early if not is_number(node)}
@@ -126,7 +127,8 @@ def in_memory(joint: Joint) -> set[fx.Node]:
     loop. It cannot be when it is no loop, or waits for another kernel:
     then it has more kernels before it than the value itself.
     """
-    depth, reads = depths(joint.early), readings(joint.early, joint.early)
+    depth = depths(joint.early)
+    reads = readings(joint.early, depth)
     returned = set(joint.outputs)
     return {node for node in joint.early
             if node in returned or cost.is_kernel_of_its_own(node)
@@ -144,15 +146,14 @@ def depths(half: list[fx.Node]) -> dict[fx.Node, int]:
     return depth
 
 
-def readings(nodes: list[fx.Node], half: list[fx.Node],
+def readings(nodes: list[fx.Node], depth: dict[fx.Node, int],
              written: Container[fx.Node] = ()) -> dict[fx.Node, set]:
-    """When the nodes of `half` read each value: at which depth, and
-    whether it has to lie in memory for it.
+    """When the half whose depths these are reads each value: at which
+    depth, and whether it has to lie in memory for it.
 
     Who reads a view reads its base, and who reads a loop of the other
     half that is not `written` computes it, and reads its arguments.
     """
-    depth = depths(half)
     found: dict[fx.Node, set] = defaultdict(set)
     for node in reversed(nodes):
         if is_number(node):
