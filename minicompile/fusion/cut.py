@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-
 from ..core.index import coefficient, index, product
 from ..core.layout import unflatten
 from ..core.loops import Const, Expression, Load, Op, neutral, walk

@@ -1,9 +1,9 @@
 """Questions about many objects at once, in Python.
 
 In: a list of objects, one for each place that looks alike. Out: whether
-all are as expected. This is what the questions mean; native.py
-has the same ones compiled, and they are used where there is a C++ compiler.
-`x`, `y` is one object, and what it is expected to be.
+all are as expected. This is what the questions mean; native.py has the
+same ones compiled, and they are used where there is a C++ compiler. `x`,
+`y` is one object, and what it is expected to be.
 PyTorch's are the LeafGuards in torch/csrc/dynamo/guards.cpp.
 """
 

@@ -51,7 +51,7 @@ def load_cell(tracer, cell: types.CellType, name: str):
     """A cell's content."""
     if tracer.outside.is_outside(cell):
         value = tracer.outside.read(tracer.outside.attributes(cell),
-                                  "cell_contents")
+                                    "cell_contents")
     else:
         value = contents(cell).get("cell_contents", ABSENT)
     if value is ABSENT:
@@ -63,6 +63,6 @@ def store_cell(tracer, cell: types.CellType, value) -> None:
     """Set a cell's content; outside, the write waits for the end."""
     if tracer.outside.is_outside(cell):
         tracer.outside.write(tracer.outside.attributes(cell),
-                           "cell_contents", value)
+                             "cell_contents", value)
     else:
         cell.cell_contents = value
