@@ -10,6 +10,7 @@ Writes chapters/results/cuts.json. Run: python -m chapters.measure.cuts
 
 from __future__ import annotations
 
+import copy
 import sys
 from math import prod
 
@@ -124,6 +125,14 @@ def cases():
     yield "ResNet-50", lambda: resnet(image).logsumexp(1).mean()
 
 
+def torch_backward(joint: split.Joint) -> torch.fx.GraphModule:
+    """The backward that PyTorch's min-cut makes of a joint graph."""
+    return min_cut_rematerialization_partition(
+        copy.deepcopy(joint.graph), None,
+        num_fwd_outputs=joint.forward_outputs,
+        static_lifetime_input_indices=list(joint.gradients))[1]
+
+
 def kept(joint: split.Joint, backward) -> dict:
     """What a backward is given and computes once more."""
     named = {node.name: node for node in joint.early}
@@ -153,11 +162,8 @@ def main(*names: str) -> None:
             continue
         joint = split.record(*captured(call))
         pair = split.partition(joint, split.cut(joint).saved)
-        _, theirs = min_cut_rematerialization_partition(
-            joint.graph, None, num_fwd_outputs=joint.forward_outputs,
-            static_lifetime_input_indices=list(joint.gradients))
         rows.append({"model": name, "ours": kept(joint, pair.backward),
-                     "torch": kept(joint, theirs)})
+                     "torch": kept(joint, torch_backward(joint))})
         print(rows[-1], flush=True)
     if not names:
         save("cuts", rows)

@@ -24,13 +24,14 @@ from chapters.measure.timing import compare, save
 MIB = 2 ** 20
 
 
-def gpt2():
-    config = transformers.GPT2Config(use_cache=False)
+def gpt2(**changes):
+    config = transformers.GPT2Config(use_cache=False, **changes)
     return transformers.GPT2LMHeadModel(config), (4, 512)
 
 
-def bert():
-    return transformers.BertForMaskedLM(transformers.BertConfig()), (16, 128)
+def bert(**changes):
+    config = transformers.BertConfig(**changes)
+    return transformers.BertForMaskedLM(config), (16, 128)
 
 
 def llama():
