@@ -2,20 +2,91 @@
 
 `kernel[grid](...)` binds arguments, looks the compiled kernel up and asks
 for stream and device: several microseconds, each call. So after a first
-call of that kind we call the compiled kernel's own launcher, with plain
-addresses. It was compiled for addresses that are multiples of 16: a call
-with another goes Triton's way. Inductor has CachingAutotuner in
-torch/_inductor/runtime/triton_heuristics.py.
+call of that kind a few lines of C++ hand the compiled kernel to CUDA's
+driver. It was compiled for addresses that are multiples of 16: a call
+with another goes Triton's way. Inductor's is in
+torch/_inductor/runtime/static_triton_launcher.py.
 """
 
 from __future__ import annotations
 
+import ctypes
+import struct
 from collections.abc import Callable
+from functools import cache
 
 import torch
 
+from ..core import log
 from ..core.errors import BackendError
+from ..core.extension import extension
 from .triton_math import INTERPRETED, scalar
+
+LAUNCHER = r"""
+using Start = int (*)(void *, unsigned, unsigned, unsigned, unsigned,
+                      unsigned, unsigned, unsigned, void *, void **,
+                      void **);
+
+// A kernel as the driver takes it. A letter follows for each argument: '*'
+// for a tensor, 'i' for a number, 'c' for what is compiled in. If there are
+// 0 programs, a call says how many.
+struct Kernel {
+    Start start;
+    void *function;
+    int64_t threads, shared, programs;
+};
+
+// Triton's kernels have some last parameters of Triton's own: zeros.
+const int SPARE = 4;
+
+// Launch, and true; false if nothing has happened.
+bool started(const Kernel &kernel, PyObject *const *given,
+             Py_ssize_t passed) try {
+    auto letters = (const char *)(&kernel + 1);
+    auto count = (Py_ssize_t)strlen(letters), used = (Py_ssize_t)0;
+    if (given[0] == Py_None) return false;
+    void *stream = PyLong_AsVoidPtr(given[0]);
+    auto programs = passed == 1 + count ? kernel.programs
+                    : PyLong_AsLongLong(given[1 + count]);
+    int64_t slots[count + SPARE] = {}, addresses = 0;
+    void *places[count + SPARE];
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (letters[i] == '*')
+            addresses |= slots[used++] =
+                (int64_t)((Variable *)given[1 + i])->tensor->data();
+        else if (letters[i] == 'i')
+            slots[used++] = PyLong_AsLongLong(given[1 + i]);
+    for (Py_ssize_t i = 0; i < count + SPARE; i++) places[i] = slots + i;
+    if (PyErr_Occurred() || addresses % 16) return false;
+    int failed = 0;
+    Py_BEGIN_ALLOW_THREADS
+    if (programs)
+        failed = kernel.start(
+            kernel.function, programs, 1, 1, kernel.threads, 1, 1,
+            kernel.shared, stream, places, nullptr);
+    Py_END_ALLOW_THREADS
+    return !failed;
+} catch (...) { return false; }
+
+// run(stream, *arguments), or with the number of programs at the end.
+ASK(run) {
+    auto kernel = PyBytes_AS_STRING(PyTuple_GET_ITEM(self, 0));
+    if (started(*(const Kernel *)kernel, given, passed)) Py_RETURN_NONE;
+    PyErr_Clear();
+    auto count = 1 + strlen(kernel + sizeof(Kernel));
+    return PyObject_Vectorcall(PyTuple_GET_ITEM(self, 1), given, count,
+                               nullptr);
+}
+
+// bound(kernel, plainly): the function run() with that kernel.
+static PyMethodDef RUN = ENTRY(run);
+static PyObject *bound(PyObject *, PyObject *both) {
+    return PyCFunction_New(&RUN, both);
+}
+static PyMethodDef entries[] = {
+    ENTRY(address), {"bound", bound, METH_VARARGS}, {}};
+MODULE(launcher)
+"""
 
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _current_device = getattr(torch._C, "_cuda_getDevice", None)
@@ -81,7 +152,7 @@ class Launch:
         aligned = all(tensor.data_ptr() % 16 == 0 for tensor in given
                       if isinstance(tensor, torch.Tensor))
         if aligned and stream is not None:
-            self.run = _bound(self, compiled, given)
+            self.run = direct(self, compiled)
 
     def failure(self, error: Exception) -> BackendError:
         """The error, with what the kernel computes and where it is."""
@@ -117,24 +188,36 @@ def _kind(size: int) -> tuple[bool, bool, bool]:
     return size == 1, size % 16 == 0, size >= 1 << 31
 
 
-def _bound(launch: Launch, compiled, given: tuple) -> Callable:
-    """`run` that calls the compiled kernel's launcher directly."""
-    names = [f"t{k}" for k in range(len(given))]
-    pointers = [f"p{k}" for k, value in enumerate(given)
-                if isinstance(value, torch.Tensor)]
-    passed = [*pointers, *names[len(pointers):]]
-    sizes = names[launch.sizes]
-    grid = f"grid({', '.join(sizes)})" if sizes else launch.grid()
-    text = "\n    ".join([
-        f"def run(stream, {', '.join(names)}):",
-        *(f"{p} = {t}.data_ptr()" for p, t in zip(pointers, names)),
-        f"if stream is None or ({' | '.join(pointers)}) % 16:",
-        f"    plainly(stream, {', '.join(names)})",
-        "else:",
-        f"    launch({grid}, 1, 1, stream, function, packed,",
-        f"           None, None, None, {', '.join(passed)})"])
-    namespace = {"launch": compiled.run, "function": compiled.function,
-                 "packed": compiled.packed_metadata, "grid": launch.grid,
-                 "plainly": launch.plainly}
-    exec(text, namespace)
-    return namespace["run"]
+@cache
+def driver() -> tuple[Callable, int] | None:
+    """bound() of the C++, and where CUDA's driver has cuLaunchKernel."""
+    try:
+        start = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
+        address = ctypes.cast(start, ctypes.c_void_p).value
+        return extension("launcher", LAUNCHER).bound, address
+    except (ImportError, OSError) as error:
+        log.warn_once(f"minicompile launches kernels as Triton does, which "
+                      f"takes longer: {error}")
+        return None
+
+
+def direct(launch: Launch, compiled) -> Callable:
+    """`run` that hands the compiled kernel to the driver.
+
+    Whatever is unusual about a call, even an error, is left to `plainly`.
+    """
+    about, found = compiled.metadata, driver()
+    letters = "".join(kind[0] for kind in compiled.src.signature.values())
+    if (not found or set(letters) - set("*ic")
+            or about.global_scratch_size or about.profile_scratch_size):
+        return launch.plainly
+    bound, start = found
+    sized = launch.sizes != slice(0, 0)
+    run = bound(struct.pack(
+        f"5q{len(letters)}s", start, compiled.function,
+        32 * about.num_warps, about.shared, 0 if sized else launch.grid(),
+        letters.encode()), launch.plainly)
+    if not sized:
+        return run
+    return lambda stream, *given: run(
+        stream, *given, launch.grid(*given[launch.sizes]))

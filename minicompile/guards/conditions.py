@@ -17,13 +17,14 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ..core.errors import Unsupported
+from ..core.extension import TENSORS
 from ..core.guard import GlobalState, Guard
 from ..core.state import (NEVER_ACTIVE, SWITCHES, any_autocast, autocast,
                           modes)
 from . import bulk
 from .constants import fingerprint, plain, single
 from .held import Names, held_weakly
-from .native import KINDS, questions
+from .native import questions
 
 
 def on_type(names: Names, guard: Guard, x: str) -> list[str]:
@@ -65,7 +66,7 @@ def on_tensor(names: Names, guard: Guard, x: str) -> list[str]:
 
 def on_tensors(names: Names, guards: Sequence[Guard], each: str) -> str:
     """Each has its guard's class and metadata."""
-    way = questions() if guards[0].expected.type in KINDS else bulk
+    way = questions() if guards[0].expected.type in TENSORS else bulk
     facts = [way.described(guard.expected) for guard in guards]
     return (f"{names.constant('tensors', way.tensors)}({each}, "
             f"{names.listed('facts', facts)})")
@@ -173,7 +174,7 @@ def likeness(guard: Guard) -> tuple:
     expected = guard.expected
     match guard.kind:
         case "tensor":
-            return "tensor", expected.type in KINDS
+            return "tensor", expected.type in TENSORS
         case "equal" | "is" if comparable(guard):
             return ("equal",)
         case "is" if held_weakly(expected):

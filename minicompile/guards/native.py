@@ -8,27 +8,18 @@ PyTorch's are in torch/csrc/dynamo/guards.cpp.
 
 from __future__ import annotations
 
-import os
 import struct
-import subprocess
-import sysconfig
 from functools import cache, lru_cache
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from types import ModuleType
 
 import torch
 
 from ..core import log
-from ..core.cache import key_of, made, store
+from ..core.extension import extension
 from ..core.guard import TensorFacts
 from . import bulk
 
 LOOPS = r"""
-#include <Python.h>
-#include <c10/core/TensorImpl.h>
-#include <vector>
-
 // True if holds(x, y) is 1 for each object and what is expected there.
 template <class Question>
 PyObject *all(PyObject *objects, PyObject *expected, Question holds) {
@@ -42,13 +33,6 @@ PyObject *all(PyObject *objects, PyObject *expected, Question holds) {
 """
 
 READING = r"""
-// How torch/csrc/autograd/python_variable.h begins the Python object of
-// a tensor; questions() makes sure of it.
-struct Variable {
-    PyObject_HEAD
-    c10::TensorImpl *tensor;
-};
-
 // What metadata() compares, but for sizes and strides, as two words.
 struct Facts {
     PyTypeObject *kind;
@@ -157,9 +141,6 @@ bool stands(PyObject *x, PyObject *stamp, PyObject *facts, PyObject *found,
 """
 
 QUESTIONS = r"""
-#define ASK(name) static PyObject *name( \
-    PyObject *, PyObject *const *given, Py_ssize_t)
-
 ASK(stamped) {
     Py_ssize_t count = PyList_Size(given[0]);
     PyObject *stamps = PyList_New(count);
@@ -219,25 +200,15 @@ ASK(metadata) {
     auto found = facts(given[0]);
     return PyBytes_FromStringAndSize((char *)&found, sizeof found);
 }
-ASK(address) {
-    return PyLong_FromVoidPtr(((Variable *)given[0])->tensor);
-}
 
-#define ENTRY(name) {#name, (PyCFunction)(void *)name, METH_FASTCALL}
 static PyMethodDef entries[] = {
     ENTRY(exact), ENTRY(sized), ENTRY(holding), ENTRY(equal),
     ENTRY(answers), ENTRY(tensors), ENTRY(metadata), ENTRY(address),
     ENTRY(stamped), ENTRY(settled), {}};
-static PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "questions", nullptr, -1, entries};
-PyMODINIT_FUNC PyInit_questions() { return PyModule_Create(&module); }
+MODULE(questions)
 """
 
 SOURCE = LOOPS + READING + CHANGES + QUESTIONS
-
-
-#: The classes whose objects `tensors` can look into.
-KINDS = (torch.Tensor, torch.nn.Parameter)
 
 
 #: What a symbolic size is expected to be.
@@ -248,14 +219,8 @@ ANY = -1 << 63
 def questions() -> ModuleType:
     """The module of questions: compiled, or in Python if that fails."""
     try:
-        library = made(key_of(SOURCE, *command()), ".so", build)
-        spec = spec_from_file_location("questions", library)
-        compiled = module_from_spec(spec)
-        spec.loader.exec_module(compiled)
-        for x in (kind(torch.empty(0)) for kind in KINDS):
-            if compiled.address(x) != x._cdata:
-                raise ImportError("tensors begin otherwise in this torch")
-    except (OSError, ImportError, subprocess.CalledProcessError) as error:
+        compiled = extension("questions", SOURCE)
+    except ImportError as error:
         log.show("guards", f"guards are asked in Python: {error}")
         return bulk
     compiled.described = described
@@ -271,20 +236,3 @@ def described(facts: TensorFacts) -> bytes:
              for size in (*facts.shape, *facts.stride))
     return struct.pack(f"q6sbb{2 * len(facts.shape)}q", id(facts.type),
                        start, facts.requires_grad, len(facts.shape), *sizes)
-
-
-def command() -> tuple[str, ...]:
-    """The compiler and its flags, with the headers of this torch."""
-    torch_is_at = Path(torch.__file__).parent
-    return (os.environ.get("CXX", "g++"), "-std=c++20", "-O3", "-shared",
-            "-fno-semantic-interposition",
-            "-fPIC", "-w", f"-I{sysconfig.get_path('include')}",
-            f"-I{torch_is_at / 'include'}", f"-L{torch_is_at / 'lib'}",
-            f"-DTORCH={torch.__version__!r}", "-lc10")
-
-
-def build(target: Path) -> None:
-    """Compile to `target`."""
-    compiler, *flags = command()
-    subprocess.run([compiler, str(store(SOURCE, ".cpp")), "-o", str(target),
-                    *flags], check=True, capture_output=True, text=True)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ..core.extension import TENSORS
 from ..core.guard import Guard
 from ..core.source import Attribute, Source
 from .conditions import counted
-from .native import KINDS
 
 #: Guards whose answer is in the dict, or in the plain value, they are on.
 OF_DICTS = ("type", "length", "keys", "contains", "equal", "is")
@@ -42,7 +42,7 @@ class Watch:
         """The node of a place; None if it can change without a trace."""
         at = {guard.kind: guard for guard in places.at[source]}
         kind = at["type"].expected if "type" in at else None
-        if {*at} == {"tensor"} and at["tensor"].expected.type in KINDS:
+        if {*at} == {"tensor"} and at["tensor"].expected.type in TENSORS:
             self.tensors.append(at["tensor"])
             return at["tensor"].expected.type, None
         if kind is None and {*at} != {"length"} or kind and not (

@@ -4,15 +4,18 @@ The interpreter is chosen before triton is imported, once for a process.
 On a GPU the same tests run in this process too, on the GPU.
 """
 
+import ctypes
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from minicompile.core.errors import BackendError, OptionError
+from minicompile.core.extension import extension
 from minicompile.core.options import Options
 from minicompile.emit import triton_launch
 from minicompile.emit.triton import TritonPrinter
@@ -38,48 +41,114 @@ def test_the_interpreter_cannot_be_chosen_too_late():
         TritonPrinter(Options(cpu_backend="triton"), torch.device("cpu"))
 
 
-class Launcher:
-    """Stands in for a kernel that Triton has compiled."""
-
-    function, packed_metadata = "function", "packed"
-
-    def __init__(self):
-        self.run, self.calls = self.launched, []
-
-    def launched(self, *args):
-        self.calls.append(("direct", args))
-
-    def plainly(self, stream, *tensors):
-        self.calls.append(("plainly", tensors))
+START = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p,
+    ctypes.POINTER(ctypes.POINTER(ctypes.c_int64)), ctypes.c_void_p)
 
 
-def test_a_bound_kernel_is_launched_directly_if_that_is_safe():
-    fake = Launcher()
+class Compiled:
+    """A kernel that Triton has compiled, and a driver that notes what it
+    is told to start: (function, programs, threads, shared, stream, the
+    arguments and four zeros)."""
+
+    function = 1234
+
+    def __init__(self, monkeypatch, kinds, answer=0, scratch=0):
+        self.calls, self.answer, self.count = [], answer, len(kinds) + 4
+        self.count -= kinds.count("constexpr")
+        self.src = SimpleNamespace(signature=dict(enumerate(kinds)))
+        self.metadata = SimpleNamespace(
+            num_warps=4, shared=96, global_scratch_size=scratch,
+            profile_scratch_size=0)
+        self.start = START(self.note)
+        bound = extension("launcher", triton_launch.LAUNCHER).bound
+        monkeypatch.setattr(triton_launch, "driver", lambda: (
+            bound, ctypes.cast(self.start, ctypes.c_void_p).value))
+
+    def note(self, function, programs, y, z, threads, ty, tz, shared,
+             stream, places, extra):
+        assert (y, z, ty, tz, extra) == (1, 1, 1, 1, None)
+        given = tuple(places[k][0] for k in range(self.count))
+        self.calls.append((function, programs, threads, shared, stream,
+                           given))
+        return self.answer
+
+    def plainly(self, stream, *given):
+        self.calls.append(("plainly", stream, *given))
+
+
+ZEROS = (0, 0, 0, 0)
+
+
+def test_a_bound_kernel_is_launched_directly_if_that_is_safe(monkeypatch):
+    fake = Compiled(monkeypatch, ["*fp32", "*fp32"])
     launch = triton_launch.Launch(None, lambda: 7, 4, ())
     launch.plainly = fake.plainly
     memory = torch.zeros(64)
     a, b, odd = memory[:16], memory[16:32], memory[1:17]
-    run = triton_launch._bound(launch, fake, (a, b))
+    run = triton_launch.direct(launch, fake)
     assert memory.data_ptr() % 16 == 0
     run(5, a, b)
     run(5, a, odd)
-    run(5, odd, b)
-    run(None, a, b)
-    assert [how for how, _ in fake.calls] == [
-        "direct", "plainly", "plainly", "plainly"]
-    assert fake.calls[0][1] == (
-        7, 1, 1, 5, "function", "packed", None, None, None,
-        a.data_ptr(), b.data_ptr())
+    run(None, odd, b)
+    run(5, b, torch.nn.Parameter(a))
+    assert fake.calls == [
+        (1234, 7, 128, 96, 5, (a.data_ptr(), b.data_ptr(), *ZEROS)),
+        ("plainly", 5, a, odd), ("plainly", None, odd, b),
+        (1234, 7, 128, 96, 5, (b.data_ptr(), a.data_ptr(), *ZEROS))]
+
+
+def test_what_the_driver_refuses_is_left_to_triton(monkeypatch):
+    """It has an error's text, and a context for a new thread."""
+    fake = Compiled(monkeypatch, ["*fp32", "i32"], answer=201)
+    launch = triton_launch.Launch(None, lambda n: n, 4, (), slice(1, 2))
+    launch.plainly = fake.plainly
+    a = torch.zeros(64)
+    run = triton_launch.direct(launch, fake)
+    run(5, a, 3)
+    run(5, a, "three")
+    assert [call[0] for call in fake.calls] == [1234, "plainly", "plainly"]
+    assert fake.calls[1:] == [("plainly", 5, a, 3), ("plainly", 5, a, "three")]
+
+
+def test_an_error_of_triton_is_an_error_of_the_launch(monkeypatch):
+    fake = Compiled(monkeypatch, ["*fp32"], answer=700)
+    launch = triton_launch.Launch(None, lambda: 7, 4, ())
+
+    def plainly(stream, *given):
+        raise RuntimeError("Triton Error [CUDA]: an illegal access")
+    launch.plainly = plainly
+    with pytest.raises(RuntimeError, match="an illegal access"):
+        triton_launch.direct(launch, fake)(5, torch.zeros(64))
+
+
+@pytest.mark.parametrize("kinds, scratch", [
+    (["*fp32"], 64), (["*fp32", "fp32"], 0), (["nvTmaDesc"], 0)])
+def test_a_kernel_with_more_to_it_is_left_to_triton(
+        monkeypatch, kinds, scratch):
+    fake = Compiled(monkeypatch, kinds, scratch=scratch)
+    launch = triton_launch.Launch(None, lambda: 7, 4, ())
+    assert triton_launch.direct(launch, fake) == launch.plainly
+
+
+def test_without_the_driver_kernels_are_launched_as_triton_does(monkeypatch):
+    fake = Compiled(monkeypatch, ["*fp32"])
+    monkeypatch.setattr(triton_launch, "driver", lambda: None)
+    launch = triton_launch.Launch(None, lambda: 7, 4, ())
+    assert triton_launch.direct(launch, fake) == launch.plainly
 
 
 @pytest.mark.skipif(INTERPRETED, reason="nothing is compiled there")
 def test_a_kernel_for_all_sizes_is_launched_for_each(monkeypatch):
     """Compiled anew only for what Triton compiles anew; a grid each."""
-    fake, compiled = Launcher(), []
+    made = []
 
     def plainly(launch, stream, *given):
-        compiled.append(given[1:])
-        return fake
+        tensor, *sizes, wide = given
+        kinds = ("constexpr" if size == 1 else "i32" for size in sizes)
+        made.append(((*sizes, wide), Compiled(
+            monkeypatch, ["*fp32", *kinds, "constexpr"])))
+        return made[-1][1]
     monkeypatch.setattr(triton_launch.Launch, "plainly", plainly)
     kernel = triton_launch.launched(
         grid=lambda n, m: n * m, warps=4, sizes=2,
@@ -88,12 +157,16 @@ def test_a_kernel_for_all_sizes_is_launched_for_each(monkeypatch):
     for sizes in [(3, 5), (7, 9), (16, 5), (48, 3), (50, 50), (1, 5)]:
         kernel.run(5, tensor, *sizes)
         kernel.run(5, tensor, *sizes)
-    assert compiled == [(3, 5, False), (16, 5, False), (50, 50, True),
-                        (1, 5, False)]
-    assert [(call[0], *call[-3:]) for _, call in fake.calls] == [
-        (15, 3, 5, False), (63, 7, 9, False), (63, 7, 9, False),
-        (80, 16, 5, False), (144, 48, 3, False), (144, 48, 3, False),
-        (2500, 50, 50, True), (5, 1, 5, False)]
+    assert [sizes for sizes, _ in made] == [
+        (3, 5, False), (16, 5, False), (50, 50, True), (1, 5, False)]
+    start = tensor.data_ptr()
+    assert [(call[1], call[-1]) for _, fake in made for call in fake.calls
+            ] == [(15, (start, 3, 5, *ZEROS)),
+                  *[(63, (start, 7, 9, *ZEROS))] * 2,
+                  (80, (start, 16, 5, *ZEROS)),
+                  *[(144, (start, 48, 3, *ZEROS))] * 2,
+                  (2500, (start, 50, 50, *ZEROS)),
+                  (5, (start, 5, *ZEROS))]
 
 
 def test_a_kernel_that_does_not_compile_says_what_it_is_for(monkeypatch):

@@ -4,6 +4,8 @@ Triton compiles for the H200's architecture anywhere: the width of loads,
 registers and spills can be read off the result.
 """
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +13,7 @@ import torch.nn.functional as F
 from chapters._book.ptx import compiled
 from minicompile import fusion
 from minicompile.core.loops import REDUCTIONS, Kernel, Op
+from minicompile.emit.triton_launch import LAUNCHER
 from minicompile.emit.triton_math import INTERPRETED
 from tests.emit import triton_kernels
 from tests.emit.test_triton_ops import ARITY, CASES, result_type
@@ -124,3 +127,10 @@ def test_every_reduction_compiles(dtype, length, monkeypatch):
             name, a, made(f"{name}_out", (64,), kind), ranges, reduced)
         loops += kernel.loops
     compiled(Kernel("kernel_0", ranges, reduced, tuple(loops)))
+
+
+def test_the_last_parameters_of_a_kernel_are_a_few_of_tritons_own():
+    """triton_launch passes zeros for them, SPARE at the most."""
+    kernel, = kernels_of(lambda x, y: x + y, torch.ones(99), torch.ones(99))
+    spare = re.search(r"SPARE = (\d+)", LAUNCHER).group(1)
+    assert 3 <= kernel.ptx.count(".param .") <= 3 + int(spare)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from minicompile.core import extension
 from minicompile.core.guard import Guard
 from minicompile.core.source import Attribute, Item
 from minicompile.guards import bulk, native
@@ -180,5 +181,5 @@ class NoTensor:
 
 
 def test_another_layout_of_tensors_is_noticed(monkeypatch):
-    monkeypatch.setattr(native, "KINDS", (torch.Tensor, NoTensor))
+    monkeypatch.setattr(extension, "TENSORS", (torch.Tensor, NoTensor))
     assert native.questions.__wrapped__() is bulk

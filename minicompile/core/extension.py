@@ -1,0 +1,81 @@
+"""C++ that reads Python's objects and PyTorch's tensors, as a module.
+
+In: a name, and C++ that ends in `MODULE(name)`. Out: the module, loaded.
+It is compiled once for a version of Python and of torch, which takes
+about three seconds. PyTorch's is torch/utils/cpp_extension.py.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sysconfig
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from .cache import key_of, made, store
+
+HEAD = r"""
+#include <Python.h>
+#include <c10/core/TensorImpl.h>
+#include <vector>
+
+// How torch/csrc/autograd/python_variable.h begins the Python object of
+// a tensor; extension() makes sure of it.
+struct Variable {
+    PyObject_HEAD
+    c10::TensorImpl *tensor;
+};
+
+// A function of the module, its entry, and what the module begins with.
+#define ASK(name) static PyObject *name( \
+    PyObject *self, PyObject *const *given, Py_ssize_t passed)
+#define ENTRY(name) {#name, (PyCFunction)(void *)name, METH_FASTCALL}
+#define MODULE(name) static PyModuleDef module = { \
+        PyModuleDef_HEAD_INIT, #name, nullptr, -1, entries}; \
+    PyMODINIT_FUNC PyInit_##name() { return PyModule_Create(&module); }
+
+ASK(address) {
+    return PyLong_FromVoidPtr(((Variable *)given[0])->tensor);
+}
+"""
+
+#: The classes whose objects are known to begin as a Variable does.
+TENSORS = (torch.Tensor, torch.nn.Parameter)
+
+
+def extension(name: str, source: str) -> ModuleType:
+    """The module; ImportError if it cannot be made on this machine."""
+    text = HEAD + source
+    try:
+        library = made(key_of(text, *command()), ".so",
+                       lambda target: build(text, target))
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ImportError(f"{name} does not compile: {error}") from error
+    spec = spec_from_file_location(name, library)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for x in (kind(torch.empty(0)) for kind in TENSORS):
+        if module.address(x) != x._cdata:
+            raise ImportError("tensors begin otherwise in this torch")
+    return module
+
+
+def command() -> tuple[str, ...]:
+    """The compiler and its flags, with the headers of this torch."""
+    torch_is_at = Path(torch.__file__).parent
+    return (os.environ.get("CXX", "g++"), "-std=c++20", "-O3", "-shared",
+            "-fno-semantic-interposition",
+            "-fPIC", "-w", f"-I{sysconfig.get_path('include')}",
+            f"-I{torch_is_at / 'include'}", f"-L{torch_is_at / 'lib'}",
+            f"-DTORCH={torch.__version__!r}", "-lc10")
+
+
+def build(text: str, target: Path) -> None:
+    """Compile to `target`."""
+    compiler, *flags = command()
+    subprocess.run([compiler, str(store(text, ".cpp")), "-o", str(target),
+                    *flags], check=True, capture_output=True, text=True)
