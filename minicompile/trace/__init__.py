@@ -23,7 +23,7 @@ from ..core.graph import render
 from ..core.guard import Guard
 from ..core.source import Local, Source
 from . import (  # noqa: F401  (rows of tables)
-    conditions, functions, revive)
+    conditions, functions)
 from .again import again
 from .breaks import Break, Continuation, End
 from .calls import rely_on_code

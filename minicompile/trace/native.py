@@ -162,7 +162,7 @@ PROTOCOL = ("__hash__", "__eq__", "__lt__", "__index__", "__int__",
 #: C methods that keep an argument, or look it up, without reading it.
 HOLDING = {"append", "insert", "appendleft", "add", "setdefault", "get",
            "__setitem__", "pop", "discard", "send", "throw", "callable",
-           "__getitem__", "partial", "repeat", "__contains__",
+           "__getitem__", "partial", "repeat", "slice", "__contains__",
            "_has_torch_function", "_has_torch_function_unary",
            "_has_torch_function_variadic"}
 

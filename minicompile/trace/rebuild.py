@@ -4,25 +4,33 @@ In: what the traced function returned and what it changed outside. Out:
 the graph's outputs, each tensor once, and the text of `finish(L, F,
 outputs)`, which rebuilds the result from them and then performs the
 writes. Objects from outside are fetched, never rebuilt, so identity
-holds. PyTorch's is torch/_dynamo/codegen.py.
+holds; what C code made is made as pickle would make it. PyTorch's is
+torch/_dynamo/codegen.py.
 """
 
 from __future__ import annotations
 
+import gc
 import types
-from collections import OrderedDict, defaultdict, deque
+import warnings
+from collections import OrderedDict, deque
 
 import torch
 
 from ..core.sizes import SYMBOLIC
 from ..core.source import Local
+from .bytecode import live
 from .kinds import ABSENT, CONSTANTS, IDENTITIES, contents, printable
 from .outside import Copy, Overlay
 from .reasons import unsupported
-from .stand_ins import STAND_INS, as_tuple
+from .resume import made_once, placed
+from .stand_ins import STAND_INS, Callback, Generator, Iteration, as_tuple
 
 #: Classes whose `__new__` makes the bare instance of a subclass.
 BASES = (OrderedDict, dict, list, set, object)
+
+#: Modules of classes written in C that pickle knows how to make again.
+PICKLED = ("builtins", "collections", "functools", "itertools")
 
 
 class Rebuild:
@@ -124,14 +132,36 @@ class Rebuild:
             raise unsupported("result", f"the class {value.__name__}, "
                               "made in the function,")
         if isinstance(value, BaseException):
-            return _error(self, value)
+            return self._error(value, kind)
         if isinstance(value, tuple):
             return self.hold(f"{self.known(as_tuple)}("
                              f"{self.known(kind)}, "
                              f"({self.values(value)},))")
         if id(value) in self.tracer.made:
             return self._instance(value, kind)
+        if kind.__module__ in PICKLED and (
+                type(kind.__reduce__) is types.MethodDescriptorType
+                and kind.__reduce__ is not object.__reduce__):
+            return self._reduced(value, kind)
         raise unsupported("result", f"a {kind.__name__}")
+
+    def _reduced(self, value, kind: type) -> str:
+        """An object written in C where it stands, as pickle makes it."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            parts = kind.__reduce__(value)
+        self.outside.kept.append(parts)
+        make, args, *more = parts
+        state, items, pairs = (*more, None, None, None)[:3]
+        name = self.hold(f"{self.known(make)}({self.values(args)})")
+        if state is not None:
+            self.lines.append(f"{name}.__setstate__({self.value(state)})")
+        if items is not None:
+            self.lines.append(f"{name}.extend([{self.values(items)}])")
+        if pairs is not None:
+            self.lines.append(
+                f"{name}.update({{{self.pairs(dict(pairs))}}})")
+        return name
 
     def _instance(self, value, kind: type) -> str:
         """An object of a user's class, made without its `__init__`."""
@@ -144,15 +174,36 @@ class Rebuild:
                  for name, found in vars(each).items()
                  if type(found) is types.MemberDescriptorType]
         names = [*getattr(value, "__dict__", ()), *slots]
-        state = {name: getattr(value, name) for name in names
-                 if hasattr(value, name)}
-        state = self.hold(f"{{{self.pairs(state)}}}")
+        state = self.state({name: getattr(value, name) for name in names
+                            if hasattr(value, name)})
         name = self.hold(f"{maker}.__new__({self.known(kind)})")
         if items:
             method = "extend" if issubclass(kind, list) else "update"
             self.lines.append(f"{maker}.{method}({name}, {items})")
-        self.lines.append(f"{self.known(fill)}({name}, {state})")
+        self.fill(name, state)
         return name
+
+    def _error(self, error: BaseException, kind: type) -> str:
+        """An exception that the program made or caught."""
+        make, args = self.known(kind), error.args
+        if isinstance(kind.__init__, types.FunctionType):
+            make, args = f"{make}.__new__", (kind, *args)
+        name = self.hold(f"{self.known(thrown)}("
+                         f"{make}({self.values(args)}))")
+        links = {link: getattr(error, link) for link in (
+            "__cause__", "__context__", "__suppress_context__")}
+        self.fill(name, self.state(vars(error) | {
+            link: value for link, value in links.items() if value}))
+        return name
+
+    def state(self, attributes: dict) -> str:
+        """The name of a dict of attributes; "" if there are none."""
+        return attributes and self.hold(f"{{{self.pairs(attributes)}}}")
+
+    def fill(self, name: str, state: str) -> None:
+        """Let what was made have such attributes."""
+        if state:
+            self.lines.append(f"{self.known(fill)}({name}, {state})")
 
     def base(self, kind: type) -> str:
         """The builtin class whose methods change a `kind` unseen."""
@@ -217,10 +268,10 @@ def _function(rebuild: Rebuild, made: types.FunctionType) -> str:
                         f"{rebuild.value(made.__defaults__)}, {cells})")
     plain = types.FunctionType(made.__code__, made.__globals__,
                                closure=made.__closure__)
-    for each in ("__kwdefaults__", "__qualname__", "__module__", "__doc__",
-                 "__annotations__", "__dict__"):
-        if (value := getattr(made, each)) != getattr(plain, each):
-            rebuild.lines.append(f"{name}.{each} = {rebuild.value(value)}")
+    rebuild.fill(name, rebuild.state({each: getattr(made, each) for each in (
+        "__kwdefaults__", "__qualname__", "__module__", "__doc__",
+        "__annotations__", "__dict__") if getattr(
+            made, each) != getattr(plain, each)}))
     return name
 
 
@@ -254,46 +305,71 @@ def thrown(error: BaseException) -> BaseException:
         return caught
 
 
-def _error(rebuild: Rebuild, error: BaseException) -> str:
-    """An exception that the program made or caught."""
-    kind = type(error)
-    make, args = rebuild.known(kind), error.args
-    if isinstance(kind.__init__, types.FunctionType):
-        make, args = f"{make}.__new__", (kind, *args)
-    name = rebuild.hold(f"{rebuild.known(thrown)}("
-                        f"{make}({rebuild.values(args)}))")
-    if vars(error):
-        rebuild.lines.append(
-            f"{name}.__dict__.update({{{rebuild.pairs(vars(error))}}})")
-    for link in ("__cause__", "__context__", "__suppress_context__"):
-        if getattr(error, link):
-            rebuild.lines.append(
-                f"{name}.{link} = {rebuild.value(getattr(error, link))}")
+VIEWS = {type({}.keys()): "keys", type({}.values()): "values",
+         type({}.items()): "items"}
+
+#: Iterators of dicts, which notice that their dict changed its size.
+STEPS = {type(iter(getattr({}, name)())): name for name in VIEWS.values()}
+
+
+def _view(rebuild: Rebuild, view) -> str:
+    """`d.keys()` and the like, of the same dict."""
+    return f"{rebuild.value(_owner(rebuild, view))}.{VIEWS[type(view)]}()"
+
+
+def _owner(rebuild: Rebuild, view) -> dict:
+    """The dict that a view or an iterator is of."""
+    owner = next((each for each in gc.get_referents(view)
+                  if isinstance(each, dict)), {})
+    return rebuild.outside.lives.get(id(owner), owner)
+
+
+def _step(rebuild: Rebuild, iterator) -> str:
+    """An iterator of a dict, as far along as this one."""
+    owner, outside = _owner(rebuild, iterator), rebuild.outside
+    try:
+        left = len(iterator.__reduce__()[1][0])
+    except RuntimeError:
+        left = None
+    if outside.is_dict(owner) and outside.keys(
+            overlay := outside.items(owner)) != list(overlay.real):
+        left = None
+    if left is None:
+        raise unsupported("result", "an iterator of a changed dict")
+    return (f"{rebuild.known(_advanced)}({rebuild.value(owner)}."
+            f"{STEPS[type(iterator)]}(), {len(owner) - left})")
+
+
+def _advanced(view, count: int):
+    """An iterator of a view, `count` steps along."""
+    iterator = iter(view)
+    for _ in range(count):
+        next(iterator)
+    return iterator
+
+
+def _generator(rebuild: Rebuild, generator: Generator) -> str:
+    """A generator that stands where the interpreted one does."""
+    if generator.done:
+        return "iter(())"
+    frame = generator.frame
+    offset = frame.program.bounds(frame.current().offset)[1]
+    place, values = placed(rebuild, frame, offset, frame.stack,
+                           live(frame.code)[frame.next])
+    made = made_once("waiting", place, frame.function)
+    function = rebuild.outside.constant(made, f"rest_{made.__name__}")
+    name = rebuild.hold(f"{function.code()}({', '.join(values)})")
+    rebuild.lines.append(f"{rebuild.known(next)}({name})")
     return name
-
-
-def _sized(opening: str, closing: str):
-    return lambda r, v: f"{opening}{r.values(v)}{closing}"
 
 
 #: How an object of each type is written, given a Rebuild and the object.
 MAKERS = {
-    list: _sized("[", "]"),
+    list: lambda r, v: f"[{r.values(v)}]",
     tuple: lambda r, v: f"({r.values(v)},)" if v else "()",
     dict: lambda r, v: f"{{{r.pairs(v)}}}",
-    set: _sized("set([", "])"),
-    torch.Size: lambda r, v: f"{r.known(torch.Size)}([{r.values(v)}])",
-    frozenset: _sized("frozenset([", "])"),
-    deque: lambda r, v: f"{r.known(deque)}([{r.values(v)}], "
-                        f"{v.maxlen!r})",
-    OrderedDict: lambda r, v: f"{r.known(OrderedDict)}("
-                              f"{{{r.pairs(v)}}})",
-    defaultdict: lambda r, v: f"{r.known(defaultdict)}("
-                              f"{r.value(v.default_factory)}, "
-                              f"{{{r.pairs(v)}}})",
-    slice: lambda r, v: f"slice({r.value(v.start)}, {r.value(v.stop)}, "
-                        f"{r.value(v.step)})",
-    types.MethodType: _method,
-    types.FunctionType: _function,
-    types.CellType: _cell,
-}
+    types.MethodType: _method, types.FunctionType: _function,
+    types.CellType: _cell, Generator: _generator,
+    Callback: lambda r, v: r.value(v.function),
+    Iteration: lambda r, v: r.value(v.step.function.__self__),
+    **dict.fromkeys(VIEWS, _view), **dict.fromkeys(STEPS, _step)}
