@@ -1,7 +1,7 @@
 """Code objects as instructions that read the same on 3.11, 3.12 and 3.13.
 
-In: a code object. Out: its instructions with arguments resolved, jumps
-turned into positions in the list, fused instructions taken apart, and
+In: a code object, as `dis` reads it. Out: its instructions, with jumps
+turned into positions in the list and fused instructions taken apart, and
 the exception table. This is the only file that knows a Python version.
 PyTorch's are torch/_dynamo/bytecode_transformation.py and
 bytecode_analysis.py.
@@ -21,7 +21,6 @@ from types import CodeType
 NULL_ABOVE = sys.version_info >= (3, 13)
 #: Since 3.12 `SEND` leaves the generator for END_SEND to drop.
 SEND_KEEPS = sys.version_info >= (3, 12)
-_COMPARE_SHIFT = {11: 0, 12: 4, 13: 5}[sys.version_info[1]]
 
 #: What BINARY_OP's number means.
 BINARY = [getattr(operator, name) for name in
@@ -107,19 +106,19 @@ class Program:
 
     def bounds(self, offset: int) -> tuple[int, int]:
         """The bytes of an instruction, with what prepares it."""
-        units = list(_unpack(self.code.co_code))
-        at = last = [unit[0] for unit in units].index(offset)
-        while at and dis.opname[units[at - 1][1]] in PREPARING:
+        steps = list(dis.get_instructions(self.code))
+        ends = [step.offset for step in steps] + [len(self.code.co_code)]
+        at = last = ends.index(offset)
+        while at and steps[at - 1].opname in PREPARING:
             at -= 1
-        return units[at][0], units[last][3]
+        return ends[at], ends[last + 1]
 
     def effect(self, offset: int) -> int:
         """By how much the instruction, not jumping, grows the stack."""
         start, end = self.bounds(offset)
-        return sum(dis.stack_effect(
-            op, argument if op >= dis.HAVE_ARGUMENT else None, jump=False)
-            for at, op, argument, _ in _unpack(self.code.co_code)
-            if start <= at < end)
+        return sum(dis.stack_effect(step.opcode, step.arg, jump=False)
+                   for step in dis.get_instructions(self.code)
+                   if start <= step.offset < end)
 
     def __str__(self) -> str:
         return "\n".join(
@@ -140,33 +139,27 @@ def decode(code: CodeType) -> Program:
 
 def _decode(code: CodeType) -> Program:
     """Instructions first with byte offsets, then jumps as positions."""
-    raw = list(_unpack(code.co_code))
-    names = {offset: dis.opname[op] for offset, op, _, _ in raw}
-    lines = _lines(code)
-    steps: list[tuple[str, object, int]] = []
-    for offset, op, argument, after in raw:
-        name = dis.opname[op]
-        if op in dis.hasjrel:
-            back = -1 if "BACKWARD" in name else 1
-            argument = _Jump(after + 2 * back * argument)
-            if name == "FOR_ITER":
-                argument = _Jump(_after_loop(names, argument.offset))
-        steps += [(n, a, offset) for n, a in _plain(code, name, argument)]
-    offsets = [offset for _, _, offset in steps]
+    raw = list(dis.get_instructions(code))
+    names = {step.offset: step.opname for step in raw}
+    steps = [(step, *plain) for step in raw
+             for plain in _plain(code, step)]
+    offsets = [step.offset for step, _, _ in steps]
 
-    def resolve(argument):
-        if isinstance(argument, _Jump):
-            return bisect_left(offsets, argument.offset)
-        return argument
+    def resolve(step, argument):
+        if step.opcode not in dis.hasjrel:
+            return argument
+        if step.opname == "FOR_ITER":
+            argument = _after_loop(names, argument)
+        return bisect_left(offsets, argument)
 
     handlers = tuple(
         Handler(row.start, row.end, row.target,
                 bisect_left(offsets, row.target), row.depth, row.lasti)
         for row in dis._parse_exception_table(code))
     return Program(code, tuple(
-        Instruction(name, resolve(argument), offset,
-                    lines.get(offset, code.co_firstlineno))
-        for name, argument, offset in steps), handlers)
+        Instruction(name, resolve(step, argument), step.offset,
+                    step.positions.lineno or code.co_firstlineno)
+        for step, name, argument in steps), handlers)
 
 
 #: Opcodes that do not go on with the next instruction.
@@ -200,35 +193,6 @@ def _live(program: Program, step: Instruction, alive, below):
     return names | alive[handler.target] if handler else names
 
 
-@dataclass(frozen=True)
-class _Jump:
-    """A jump's target while positions are not known yet."""
-
-    offset: int
-
-
-def _unpack(code: bytes):
-    """Yield (offset, opcode, argument, offset of the next opcode)."""
-    cache, extended = dis.opmap["CACHE"], dis.opmap["EXTENDED_ARG"]
-    high = at = 0
-    while at < len(code):
-        op, argument, start = code[at], code[at + 1] | high, at
-        at += 2
-        while at < len(code) and code[at] == cache:
-            at += 2
-        high = argument << 8 if op == extended else 0
-        yield start, op, argument, at
-
-
-def _lines(code: CodeType) -> dict[int, int]:
-    """The user's line of every byte offset."""
-    lines = {}
-    for start, end, line in code.co_lines():
-        if line is not None:
-            lines.update((at, line) for at in range(start, end, 2))
-    return lines
-
-
 def _after_loop(names: dict[int, str], offset: int) -> int:
     """Where a finished loop goes on: past END_FOR and its POP_TOP."""
     if names.get(offset) == "END_FOR":
@@ -238,46 +202,30 @@ def _after_loop(names: dict[int, str], offset: int) -> int:
     return offset
 
 
-def _plain(code: CodeType, name: str, argument) -> list[tuple]:
+def _plain(code: CodeType, step: dis.Instruction) -> list[tuple]:
     """One raw instruction as (name, argument) pairs every version has."""
+    name, value = step.opname, step.argval
     if name in SILENT:
         return []
     if name in FUSED:
-        pair = zip(FUSED[name], (argument >> 4, argument & 15))
-        return [(one, code._varname_from_oparg(at)) for one, at in pair]
+        return [*zip(FUSED[name], value)]
     match name:
         case "RETURN_CONST":
-            return [("LOAD_CONST", code.co_consts[argument]),
-                    ("RETURN_VALUE", None)]
-        case "LOAD_GLOBAL":
-            return [(name, (code.co_names[argument >> 1], argument & 1))]
+            return [("LOAD_CONST", value), ("RETURN_VALUE", None)]
+        case "LOAD_GLOBAL" | "LOAD_SUPER_ATTR":
+            return [(name, (value, step.arg & 1))]
+        case "KW_NAMES":
+            return [(name, code.co_consts[step.arg])]
         case "LOAD_METHOD":
-            return [("LOAD_ATTR", (code.co_names[argument], 1))]
+            return [("LOAD_ATTR", (value, 1))]
         case "LOAD_ATTR":
-            shift = int(SEND_KEEPS)
-            return [(name, (code.co_names[argument >> shift],
-                            argument & shift))]
-        case "LOAD_SUPER_ATTR":
-            return [(name, (code.co_names[argument >> 2], argument & 1))]
+            return [(name, (value, step.arg & SEND_KEEPS))]
         case "COMPARE_OP":
-            symbol = dis.cmp_op[argument >> _COMPARE_SHIFT]
-            truth = NULL_ABOVE and argument & 16
-            return [(name, COMPARE[symbol])] + [("TO_BOOL", None)] * bool(
+            truth = NULL_ABOVE and step.arg & 16
+            return [(name, COMPARE[value])] + [("TO_BOOL", None)] * bool(
                 truth)
         case "BINARY_OP":
-            return [(name, BINARY[argument])]
+            return [(name, BINARY[value])]
         case "CALL_INTRINSIC_1":
-            return [(INTRINSIC.get(argument, name), argument)]
-    return [(SAME.get(name, name), _resolve(code, name, argument))]
-
-
-def _resolve(code: CodeType, name: str, argument):
-    """The constant or name an argument stands for, else the argument."""
-    op = dis.opmap[name]
-    if op in dis.hasconst:
-        return code.co_consts[argument]
-    if op in dis.hasname:
-        return code.co_names[argument]
-    if op in dis.haslocal or op in dis.hasfree:
-        return code._varname_from_oparg(argument)
-    return argument
+            return [(INTRINSIC.get(value, name), value)]
+    return [(SAME.get(name, name), value)]

@@ -306,16 +306,16 @@ def MATCH_CLASS(frame, count):
 # Text
 
 
-def FORMAT_VALUE(frame, flags):
-    spec = frame.stack.pop() if flags & 4 else ""
-    if flags & 3:
-        CONVERT_VALUE(frame, flags & 3)
+def FORMAT_VALUE(frame, how):
+    convert, has_spec = how
+    spec = frame.stack.pop() if has_spec else ""
+    if convert:
+        CONVERT_VALUE(frame, convert)
     frame.stack.append(frame.tracer.call(format, (frame.stack.pop(),
                                                 spec)))
 
 
-def CONVERT_VALUE(frame, how):
-    convert = (None, str, repr, ascii)[how]
+def CONVERT_VALUE(frame, convert):
     frame.stack.append(frame.tracer.call(convert, (frame.stack.pop(),)))
 
 
