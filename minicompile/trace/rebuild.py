@@ -257,6 +257,11 @@ class Rebuild:
         return [f"{mine}.clear()", f"{mine}.{grow}({items})"]
 
 
+#: What a function has besides what makes one.
+ATTRIBUTES = ("__kwdefaults__", "__qualname__", "__module__", "__doc__",
+              "__annotations__", "__dict__")
+
+
 def _function(rebuild: Rebuild, made: types.FunctionType) -> str:
     """A closure: its code, globals and defaults, and its cells."""
     maker = rebuild.known(types.FunctionType)
@@ -268,10 +273,9 @@ def _function(rebuild: Rebuild, made: types.FunctionType) -> str:
                         f"{rebuild.value(made.__defaults__)}, {cells})")
     plain = types.FunctionType(made.__code__, made.__globals__,
                                closure=made.__closure__)
-    rebuild.fill(name, rebuild.state({each: getattr(made, each) for each in (
-        "__kwdefaults__", "__qualname__", "__module__", "__doc__",
-        "__annotations__", "__dict__") if getattr(
-            made, each) != getattr(plain, each)}))
+    rebuild.fill(name, rebuild.state({
+        each: getattr(made, each) for each in ATTRIBUTES
+        if getattr(made, each) != getattr(plain, each)}))
     return name
 
 
