@@ -41,6 +41,9 @@ class Nodes(PythonReferenceAnalysis):
     int_truediv = staticmethod(operator.truediv)
     floor_to_int, ceil_to_int = called(math.floor), called(math.ceil)
     trunc_to_int, round_to_int = called(math.trunc), called(round)
+    expr_cond_pair = staticmethod(lambda value, holds: (value, holds))
+    piecewise = staticmethod(lambda first, last: torch.sym_ite(
+        first[1], first[0], last[0]))
 
 
 def computed(graph: fx.Graph, expr: Expr, nodes: dict[Symbol, fx.Node],

@@ -81,6 +81,7 @@ def _symbol(expr: sympy.Expr, env: ShapeEnv) -> Symbol:
             of = tuple(_symbol(part, env) for part in sorted(
                 expr.free_symbols, key=str))
             formula, name = PythonPrinter().doprint(expr), f"z{len(known)}"
+        formula = f"int({formula})" if expr.is_Boolean else formula
         ends = env.bound_sympy(expr)
         least, most = (
             int(end) if end.is_Integer else unknown

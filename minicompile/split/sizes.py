@@ -25,7 +25,7 @@ def written(graph: fx.Graph, known: dict[Expr, fx.Node], number) -> object:
     `known` are the nodes there are, by formula; each symbol needs one.
     """
     formula = number.node.expr
-    if formula.is_number:
+    if not formula.free_symbols:
         return number.node.pytype(formula)
     if not formula.free_symbols <= known.keys():
         raise BackendError(f"a size ({formula}) is not decided by the sizes"

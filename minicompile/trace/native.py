@@ -15,6 +15,7 @@ import types
 
 import torch
 
+from ..core.scalars import SCALARS
 from ..core.sizes import SYMBOLIC
 from .kinds import ABSENT, CONSTANTS, IDENTITIES, trusted
 from .library import ask
@@ -23,7 +24,7 @@ from .reasons import unsupported
 from .recorder import storage
 from .rules import (HARMLESS, SAFE_OWNERS, apply, method_rule,
                     number_type)
-from .sizes import FORMS
+from .sizes import FORMS, settled
 from .stand_ins import Callback
 
 #: Builtins that are operators when given a tensor.
@@ -165,6 +166,27 @@ HOLDING = {"append", "insert", "appendleft", "add", "setdefault", "get",
            "__getitem__", "partial", "repeat", "slice", "__contains__",
            "_has_torch_function", "_has_torch_function_unary",
            "_has_torch_function_variadic"}
+
+#: What leaves a truth open that it is given.
+OPEN = {"append", "appendleft", "extend", "__get__", "getattr", "getitem",
+        "insert", "iter", "list", "next", "send", "setattr", "__setattr__",
+        "setitem", "as_float", "tuple"}
+
+
+def closed(tracer, function, args, kwargs: dict) -> tuple:
+    """The arguments as a C function may have them.
+
+    NumPy's numbers meet no symbols; an open truth is for `&` and `|`.
+    """
+    for value in args:
+        tracer.pin(value)
+    if not SCALARS.keys().isdisjoint(map(type, args)):
+        args = settled(tuple(args))
+    name = getattr(function, "__name__", "")
+    if name in OPEN or name in ("and_", "or_") and {
+            *map(number_type, args)} == {bool}:
+        return args, kwargs
+    return tracer.recorder.sizes.decided((args, kwargs))
 
 
 def natively(tracer, function, args, kwargs):

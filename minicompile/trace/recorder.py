@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
+import types
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._pytree import tree_leaves
 
 from ..core.errors import Unsupported
 from ..core.scalars import SCALARS
@@ -34,6 +36,9 @@ from .sizes import Fakes, Sizes, settled
 PLAIN = {type(None), bool, int, float, complex, str, bytes, type(...),
          torch.dtype, torch.device, torch.layout, torch.memory_format}
 
+
+#: What takes a truth that is left open wherever it takes a number.
+TAKES_TRUTHS = (str, types.BuiltinFunctionType, torch._ops.OpOverload)
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 
@@ -103,7 +108,7 @@ class Recorder:
     def number(self, value) -> fx.Node | int | float:
         """The node that computes a symbolic number, or the number."""
         expr = value.node.expr
-        if expr.is_number:
+        if not expr.free_symbols:
             return settled(value)
         if expr.is_Symbol:
             return self.symbol(expr)
@@ -134,13 +139,21 @@ class Recorder:
         """Run `function` on fakes; record it if a tensor came of it."""
         tensors: list[torch.Tensor] = []
         args, kwargs = numbers(args, target), numbers(kwargs, target)
+        if not isinstance(target, TAKES_TRUTHS):
+            args, kwargs = self.sizes.decided((args, kwargs))
         fx_args = tuple([self.argument(a, tensors) for a in args])
         fx_kwargs = {k: self.argument(a, tensors)
                      for k, a in kwargs.items()}
         versions = [version(t) for t in tensors]
         if kwargs.get("out") is not None:
             self._check_out(target, function, args, **kwargs)
-        result = self.compute(target, function, args, kwargs)
+        try:
+            result = self.compute(target, function, args, kwargs)
+        except Unsupported:  # such as of a truth for what is no number
+            if torch.SymBool not in map(type, tree_leaves((args, kwargs))):
+                raise
+            return self.run(op, target, function,
+                            *self.sizes.decided((args, kwargs)))
         changed = [t for t, old in zip(tensors, versions)
                    if version(t) != old] or unseen_writes(target, args)
         self.written.update(map(storage, changed))

@@ -281,7 +281,8 @@ for _op in (*DUNDERS, *INPLACE):
 
 #: Functions that mean what an operation of the tracer's does.
 OPERATIONS = {
-    bool: lambda tracer, value=False: tracer.truth(value),
+    bool: lambda tracer, value=False: value if isinstance(
+        value, torch.SymBool) else tracer.truth(value),
     operator.truth: lambda tracer, value: tracer.truth(value),
     operator.not_: lambda tracer, value: not tracer.truth(value),
     operator.neg: lambda tracer, value: tracer.unary(operator.neg, value),

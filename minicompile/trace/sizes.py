@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import deque
 from weakref import WeakMethod
 
 import torch
@@ -32,8 +33,16 @@ from ..core.where import Where
 from .history import History, limits, marked
 from .reasons import unsupported
 
+
+def as_float(number):
+    """`float(number)`, of a number or a truth that stays symbolic."""
+    if type(number) is torch.SymBool:
+        return torch.sym_ite(number, 1.0, 0.0)
+    return torch.sym_float(number)
+
+
 #: What does the same as a C function, and keeps symbols symbolic.
-FORMS = {int: torch.sym_int, float: torch.sym_float, max: torch.sym_max,
+FORMS = {int: torch.sym_int, float: as_float, max: torch.sym_max,
          min: torch.sym_min, math.sqrt: torch._sym_sqrt,
          math.log2: torch._sym_log2}
 
@@ -114,6 +123,7 @@ class Sizes:
         self.ranges: list[Relation] = []
         self.marked: list[tuple[object, int, Source]] = []
         self.wrong: list[str] = []  # marks that do not hold
+        self.truths = False  # whether any truth was left open
         self.shapes: list[tuple[torch.Tensor, torch.Size]] = []
         self.env.guards = self.learnt = Learnt(where)
 
@@ -160,15 +170,39 @@ class Sizes:
     def step(self, value):
         """A float made of floats, as a symbol: no step may be merged.
 
-        What is equal in arithmetic may differ in its last bit.
+        What is equal in arithmetic may differ in its last bit. A truth is
+        left open, for it may be a number like others.
         """
         expr = value.node.expr
-        if expr.is_Symbol or not any(symbol_is_type(s, SymT.FLOAT)
-                                     for s in expr.free_symbols):
+        if type(value) is torch.SymBool:
+            self.truths |= bool(expr.free_symbols)
+            return value if expr.free_symbols else bool(value)
+        if type(value) is torch.SymInt or expr.is_Symbol or not any(
+                symbol_is_type(s, SymT.FLOAT) for s in expr.free_symbols):
             return value
         if not math.isfinite(value.node.hint):
             return settled(value)
         return self.number(value.node.hint, Computed(self.text(value)))
+
+    def decided(self, value):
+        """The value with answers for the truths left open, at any depth.
+
+        C code gets nothing else. Lists and dicts stay what they are.
+        """
+        kind = type(value)
+        if kind is torch.SymBool:
+            return bool(value)
+        if not self.truths or kind not in (tuple, list, deque, dict):
+            return value
+        parts = value.items() if kind is dict else enumerate(value)
+        made = {at: plain for at, part in parts
+                if (plain := self.decided(part)) is not part}
+        if kind is tuple:
+            return tuple([made.get(at, part) for at, part
+                          in enumerate(value)]) if made else value
+        for at, plain in made.items():
+            value[at] = plain
+        return value
 
     def bind(self, value: torch.SymInt | torch.SymFloat, source: Source
              ) -> None:

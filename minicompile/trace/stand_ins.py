@@ -50,7 +50,8 @@ class Callback:
 
     def __call__(self, *args, **kwargs):
         try:
-            return self.tracer.call(self.function, args, kwargs)
+            return self.tracer.recorder.sizes.decided(
+                self.tracer.call(self.function, args, kwargs))
         except Raised as raised:
             error = raised.exception
         except (Unsupported, RecursionError):
@@ -145,7 +146,7 @@ class Generator:
         except Raised as raised:
             error = raised.exception
         if error is None and how == "yield":
-            return value
+            return self.frame.tracer.recorder.sizes.decided(value)
         self.done = True
         raise error or StopIteration(value)
 

@@ -15,7 +15,6 @@ from collections import deque
 import torch
 
 from ..core.errors import Unsupported
-from ..core.scalars import SCALARS
 from ..core.sizes import SYMBOLIC
 from ..core.state import global_state
 from ..core.where import Where
@@ -23,6 +22,7 @@ from . import attributes, calls
 from .chain import Moment, passes_on
 from .history import History
 from .kinds import ABSENT, CONSTANTS, IDENTITIES
+from .native import closed
 from .outside import Outside
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
@@ -102,6 +102,7 @@ class Tracer:
 
     def turn(self, now: tuple, back: tuple) -> None:
         """Call `now`, here and in the graph; `back` would undo it."""
+        now = self.recorder.sizes.decided(now)
         self.recorder.effect(*now)
         now[0](*now[1:])
         if self.turned and self.turned[-1] == (back, now):
@@ -131,15 +132,11 @@ class Tracer:
 
     def native(self, function, args=(), kwargs=None):
         """Run a harmless C function; its exception is the program's."""
-        for value in args:
-            self.pin(value)
-        if not SCALARS.keys().isdisjoint(map(type, args)):
-            args = settled(tuple(args))
+        args, kwargs = closed(self, function, args, kwargs or {})
         try:
-            result = function(*args, **(kwargs or {}))
-            if type(result) is torch.SymFloat:
-                return self.recorder.sizes.step(result)
-            return bool(result) if type(result) is torch.SymBool else result
+            result = function(*args, **kwargs)
+            return self.recorder.sizes.step(result) if isinstance(
+                result, SYMBOLIC) else result
         except Raised:
             raise
         except Exception as error:
@@ -249,6 +246,8 @@ class Tracer:
 
     def same(self, left, right) -> bool:
         """`left is right`, guarded if both are from outside."""
+        if torch.SymBool in (type(left), type(right)):
+            left, right = settled((left, right))
         if left is right:
             return True
         ours = self.outside.source(left), self.outside.source(right)
@@ -312,6 +311,7 @@ class Tracer:
 
     def item(self, container, key):
         """`container[key]`."""
+        key = self.recorder.sizes.decided(key)
         if isinstance(container, torch.Tensor):
             return self.recorder.function(operator.getitem,
                                           (container, key), {})
