@@ -31,6 +31,11 @@ class Symbol:
     formula: str = ""
     of: tuple[Symbol, ...] = ()
 
+    @property
+    def is_number(self) -> bool:
+        """Whether it is one number at all times."""
+        return bool(self.formula) and not self.of
+
     def __str__(self) -> str:
         return self.name
 

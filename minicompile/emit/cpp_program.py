@@ -24,6 +24,9 @@ class CppPrinter:
                          f'"{kernel.name}", {count}{sizes})')
         return "\n".join(lines)
 
+    def prepare(self, kernel: Kernel, *given: object) -> None:
+        """Nothing: it is compiled."""
+
     def begin(self) -> str:
         """Nothing: a call of a C function needs no preparation."""
         return ""

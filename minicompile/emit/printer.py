@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ..core.errors import BackendError
-from ..core.loops import Kernel
+from ..core.loops import Buffer, Kernel
 
 
 class Printer(Protocol):
@@ -23,6 +23,10 @@ class Printer(Protocol):
 
     def define(self, kernels: tuple[Kernel, ...]) -> str:
         """Python that defines each kernel under its own name."""
+
+    def prepare(self, kernel: Kernel, defined: object,
+                buffers: dict[str, Buffer]) -> None:
+        """Begin what can be done before the first launch."""
 
     def begin(self) -> str:
         """Lines that open `call`, before it takes its inputs."""

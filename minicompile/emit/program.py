@@ -62,6 +62,9 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
         exec(compile(source, str(path), "exec"), names)
     except BackendError as error:
         raise _blamed(schedule, error) from error
+    for kernel in text.different:
+        text.printers[device_of(kernel)].prepare(
+            kernel, names[kernel.name], text.buffers)
     names.update(text.given)
     names.update({text.names[name]: value
                   for name, value in schedule.constants.items()})
@@ -114,6 +117,11 @@ class Text:
         return merge(self.schedule.kernels)
 
     @cached_property
+    def different(self) -> tuple[Kernel, ...]:
+        """The kernels that are printed."""
+        return tuple({k.name: k for k in self.merged.values()}.values())
+
+    @cached_property
     def printers(self) -> dict[torch.device, Printer]:
         """The printer of each device."""
         return {device: printer_for(device, self.options) for device in
@@ -158,8 +166,7 @@ class Text:
 
     def definitions(self) -> list[str]:
         """The kernels, each that is unlike the others once."""
-        different = {k.name: k for k in self.merged.values()}.values()
-        return [printer.define(tuple(k for k in different
+        return [printer.define(tuple(k for k in self.different
                                      if device_of(k) == device))
                 for device, printer in self.printers.items()]
 

@@ -20,7 +20,7 @@ def merge(kernels: tuple[Kernel, ...]) -> dict[str, Kernel]:
 def form(kernel: Kernel) -> object:
     """All that decides what a kernel does, its arguments numbered."""
     names = [*kernel.read, *kernel.written, *sorted(kernel.internal)]
-    names += [index(s) for s in kernel.symbols if s.formula and not s.of]
+    names += [index(s) for s in kernel.symbols if s.is_number]
     numbers = {name: place for place, name in enumerate(names)}
     return (kernel.ranges, kernel.reduced, len(kernel.internal), *(
         (numbers[loop.buffer.name], loop.buffer.dtype, loop.buffer.device,

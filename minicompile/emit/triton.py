@@ -11,11 +11,12 @@ from __future__ import annotations
 import torch
 
 from ..core.errors import OptionError
-from ..core.loops import Kernel
+from ..core.loops import Buffer, Kernel
 from ..core.options import Options
 from .nest import simplify
 from .printer import computes, sizes_of
 from .triton_body import Body, counted
+from .triton_launch import Launch
 from .triton_math import INTERPRETED
 from .triton_tiles import NARROW, tile, wide
 
@@ -30,6 +31,7 @@ class TritonPrinter:
                 " which must be chosen before triton is imported: start"
                 " Python with TRITON_INTERPRET=1 in its environment")
         self.device = device.index or 0
+        self.compiles = not INTERPRETED and torch.cuda.is_available()
 
     def prelude(self) -> str:
         """The imports of the kernels."""
@@ -45,6 +47,15 @@ class TritonPrinter:
     def define(self, kernels: tuple[Kernel, ...]) -> str:
         """The kernels as functions, ready to be launched."""
         return "\n\n\n".join(map(print_kernel, kernels))
+
+    def prepare(self, kernel: Kernel, defined: Launch,
+                buffers: dict[str, Buffer]) -> None:
+        """Begin to compile it."""
+        if self.compiles:
+            defined.prepare(self.device, *(
+                buffers[name].dtype
+                for name in (*kernel.read, *kernel.written)), *(
+                symbol.hint for symbol in kernel.symbols))
 
     def begin(self) -> str:
         """Ask once for the stream that the kernels are to run on."""
@@ -64,7 +75,8 @@ def print_kernel(kernel: Kernel) -> str:
     names = [f"{name}_ptr" for name in (*kernel.read, *kernel.written)]
     names += sizes_of(kernel)
     head = f"@launched(grid={tiling.grid}, warps={tiling.warps}, computes=("
-    if kernel.symbols:
+    fixed = [symbol.name for symbol in kernel.symbols if symbol.is_number]
+    if len(fixed) < len(kernel.symbols):
         given = f"lambda {', '.join(sizes_of(kernel))}:"
         head = "\n".join([
             "@launched(", f"    grid={given} {tiling.grid},",
@@ -77,6 +89,6 @@ def print_kernel(kernel: Kernel) -> str:
         head += "\n    computes=("
     return "\n".join([
         head, *(f"    {about!r}," for about in computes(kernel)), "))",
-        "@triton.jit",
+        f"@triton.jit{f'(do_not_specialize={fixed})' * bool(fixed)}",
         f"def {kernel.name}({', '.join(names)}):",
         *Body(simple, tiling).write()])

@@ -1,9 +1,9 @@
 """How a program launches its Triton kernels: with little in between.
 
 `kernel[grid](...)` binds arguments, looks the compiled kernel up and asks
-for stream and device: several microseconds, each call. So after a first
-call of that kind a few lines of C++ hand the compiled kernel to CUDA's
-driver. It was compiled for addresses that are multiples of 16: a call
+for stream and device: several microseconds, each call. So a few lines of
+C++ hand the compiled kernel to CUDA's driver. It is compiled, all of a
+program's at the same time, for addresses that are multiples of 16: a call
 with another goes Triton's way. Inductor's is in
 torch/_inductor/runtime/static_triton_launcher.py.
 """
@@ -11,11 +11,14 @@ torch/_inductor/runtime/static_triton_launcher.py.
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 
 import torch
+import triton
 
 from ..core import log
 from ..core.errors import BackendError
@@ -129,30 +132,47 @@ class Launch:
                  computes: tuple[str, ...], sizes: slice = slice(0, 0)):
         self.kernel, self.grid, self.warps = kernel, grid, warps
         self.computes, self.sizes = computes, sizes
+        self.begun: tuple[list | None, Future | None] = None, None
         self.run = self.interpret if INTERPRETED else self.first
 
     def interpret(self, stream: None, *given: torch.Tensor | int) -> None:
         """Run the kernel in Triton's interpreter."""
-        sizes, given = given[self.sizes], list(given)
-        given[self.sizes] = map(scalar, sizes)
-        self.kernel[(self.grid(*sizes),)](*given)
+        self.kernel[(self.grid(*given[self.sizes]),)](*(
+            scalar(each) if type(each) is int else each for each in given))
 
     def plainly(self, stream: int | None, *given: torch.Tensor | int):
-        """Launch as Triton does; the compiled kernel is returned."""
+        """Launch as Triton does."""
         with torch.cuda.device(given[0].device):
-            return self.kernel[(self.grid(*given[self.sizes]),)](
+            self.kernel[(self.grid(*given[self.sizes]),)](
                 *given, num_warps=self.warps, enable_fp_fusion=False)
 
-    def first(self, stream: int, *given: torch.Tensor | int) -> None:
-        """Compile for these arguments and launch; remember if aligned."""
+    def prepare(self, device: int, *given: torch.dtype | int) -> None:
+        """Begin to compile for such tensors and numbers."""
+        self.begun = _dtypes(given), compilers().submit(
+            self.compile, device, given)
+
+    def compile(self, device: int | torch.device, given: tuple):
+        """The kernel, compiled and on the device, and its address there."""
+        with torch.cuda.device(device):
+            compiled = self.kernel.warmup(
+                *given, grid=(1,), num_warps=self.warps,
+                enable_fp_fusion=False)
+            loaded = triton.runtime.driver.active.utils.load_binary(
+                compiled.name, compiled.kernel, compiled.metadata.shared,
+                torch.cuda.current_device())
+        return compiled, loaded[1]
+
+    def first(self, stream: int | None, *given: torch.Tensor | int):
+        """Launch when it is compiled for such tensors; remember how."""
+        kinds = tuple(getattr(each, "dtype", each) for each in given)
+        dtypes, begun = self.begun
         try:
-            compiled = self.plainly(stream, *given)
+            made = (begun.result() if dtypes == _dtypes(kinds) else
+                    self.compile(given[0].device, kinds))
         except Exception as error:
             raise self.failure(error) from error
-        aligned = all(tensor.data_ptr() % 16 == 0 for tensor in given
-                      if isinstance(tensor, torch.Tensor))
-        if aligned and stream is not None:
-            self.run = direct(self, compiled)
+        self.run = direct(self, *made)
+        self.run(stream, *given)
 
     def failure(self, error: Exception) -> BackendError:
         """The error, with what the kernel computes and where it is."""
@@ -174,18 +194,39 @@ class Sized:
 
     def run(self, stream: int | None, *given: torch.Tensor | int) -> None:
         """Launch for these tensors and sizes."""
+        launch, *more = self.variant(given)
+        launch.run(stream, *given, *more)
+
+    def prepare(self, device: int, *given: torch.dtype | int) -> None:
+        """Begin to compile for such tensors and sizes."""
+        launch, *more = self.variant(given)
+        launch.prepare(device, *given, *more)
+
+    def variant(self, given: tuple) -> tuple[Launch | bool, ...]:
+        """The Launch for such sizes, and what else it takes."""
         sizes = given[-self.count:]
-        if self.wide is not None:
-            given = *given, self.wide(*sizes)
-        key = (*map(_kind, sizes), given[-1] is True)
+        more = () if self.wide is None else (self.wide(*sizes),)
+        key = (*map(_kind, sizes), *more)
         if key not in self.launches:
             self.launches[key] = self.make()
-        self.launches[key].run(stream, *given)
+        return self.launches[key], *more
 
 
 def _kind(size: int) -> tuple[bool, bool, bool]:
     """What about a size makes Triton compile anew."""
     return size == 1, size % 16 == 0, size >= 1 << 31
+
+
+def _dtypes(given: Sequence) -> list[torch.dtype]:
+    """The dtypes among these."""
+    return [each for each in given if isinstance(each, torch.dtype)]
+
+
+@cache
+def compilers() -> ThreadPoolExecutor:
+    """Threads that compile; Triton lets others run in the meantime."""
+    triton.runtime.driver.active.get_current_device()  # makes itself ready
+    return ThreadPoolExecutor(os.cpu_count(), "minicompile-triton")
 
 
 @cache
@@ -201,7 +242,7 @@ def driver() -> tuple[Callable, int] | None:
         return None
 
 
-def direct(launch: Launch, compiled) -> Callable:
+def direct(launch: Launch, compiled, function: int) -> Callable:
     """`run` that hands the compiled kernel to the driver.
 
     Whatever is unusual about a call, even an error, is left to `plainly`.
@@ -214,8 +255,8 @@ def direct(launch: Launch, compiled) -> Callable:
     bound, start = found
     sized = launch.sizes != slice(0, 0)
     run = bound(struct.pack(
-        f"5q{len(letters)}s", start, compiled.function,
-        32 * about.num_warps, about.shared, 0 if sized else launch.grid(),
+        f"5q{len(letters)}s", start, function, 32 * about.num_warps,
+        about.shared, 0 if sized else launch.grid(),
         letters.encode()), launch.plainly)
     if not sized:
         return run

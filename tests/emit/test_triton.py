@@ -8,7 +8,9 @@ import ctypes
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import current_thread
 from types import SimpleNamespace
 
 import pytest
@@ -86,7 +88,7 @@ def test_a_bound_kernel_is_launched_directly_if_that_is_safe(monkeypatch):
     launch.plainly = fake.plainly
     memory = torch.zeros(64)
     a, b, odd = memory[:16], memory[16:32], memory[1:17]
-    run = triton_launch.direct(launch, fake)
+    run = triton_launch.direct(launch, fake, fake.function)
     assert memory.data_ptr() % 16 == 0
     run(5, a, b)
     run(5, a, odd)
@@ -104,7 +106,7 @@ def test_what_the_driver_refuses_is_left_to_triton(monkeypatch):
     launch = triton_launch.Launch(None, lambda n: n, 4, (), slice(1, 2))
     launch.plainly = fake.plainly
     a = torch.zeros(64)
-    run = triton_launch.direct(launch, fake)
+    run = triton_launch.direct(launch, fake, fake.function)
     run(5, a, 3)
     run(5, a, "three")
     assert [call[0] for call in fake.calls] == [1234, "plainly", "plainly"]
@@ -119,7 +121,7 @@ def test_an_error_of_triton_is_an_error_of_the_launch(monkeypatch):
         raise RuntimeError("Triton Error [CUDA]: an illegal access")
     launch.plainly = plainly
     with pytest.raises(RuntimeError, match="an illegal access"):
-        triton_launch.direct(launch, fake)(5, torch.zeros(64))
+        triton_launch.direct(launch, fake, 1234)(5, torch.zeros(64))
 
 
 @pytest.mark.parametrize("kinds, scratch", [
@@ -128,14 +130,14 @@ def test_a_kernel_with_more_to_it_is_left_to_triton(
         monkeypatch, kinds, scratch):
     fake = Compiled(monkeypatch, kinds, scratch=scratch)
     launch = triton_launch.Launch(None, lambda: 7, 4, ())
-    assert triton_launch.direct(launch, fake) == launch.plainly
+    assert triton_launch.direct(launch, fake, 1234) == launch.plainly
 
 
 def test_without_the_driver_kernels_are_launched_as_triton_does(monkeypatch):
     fake = Compiled(monkeypatch, ["*fp32"])
     monkeypatch.setattr(triton_launch, "driver", lambda: None)
     launch = triton_launch.Launch(None, lambda: 7, 4, ())
-    assert triton_launch.direct(launch, fake) == launch.plainly
+    assert triton_launch.direct(launch, fake, 1234) == launch.plainly
 
 
 @pytest.mark.skipif(INTERPRETED, reason="nothing is compiled there")
@@ -143,13 +145,14 @@ def test_a_kernel_for_all_sizes_is_launched_for_each(monkeypatch):
     """Compiled anew only for what Triton compiles anew; a grid each."""
     made = []
 
-    def plainly(launch, stream, *given):
-        tensor, *sizes, wide = given
-        kinds = ("constexpr" if size == 1 else "i32" for size in sizes)
-        made.append(((*sizes, wide), Compiled(
-            monkeypatch, ["*fp32", *kinds, "constexpr"])))
-        return made[-1][1]
-    monkeypatch.setattr(triton_launch.Launch, "plainly", plainly)
+    def compile(launch, device, kinds):
+        dtype, *sizes, wide = kinds
+        assert dtype == torch.float32
+        made.append(((*sizes, wide), Compiled(monkeypatch, ["*fp32", *(
+            "constexpr" if size == 1 else "i32" for size in sizes),
+            "constexpr"])))
+        return made[-1][1], 1234
+    monkeypatch.setattr(triton_launch.Launch, "compile", compile)
     kernel = triton_launch.launched(
         grid=lambda n, m: n * m, warps=4, sizes=2,
         wide=lambda n, m: n * m > 1000)(None)
@@ -162,23 +165,65 @@ def test_a_kernel_for_all_sizes_is_launched_for_each(monkeypatch):
     start = tensor.data_ptr()
     assert [(call[1], call[-1]) for _, fake in made for call in fake.calls
             ] == [(15, (start, 3, 5, *ZEROS)),
+                  (15, (start, 3, 5, *ZEROS)),
                   *[(63, (start, 7, 9, *ZEROS))] * 2,
-                  (80, (start, 16, 5, *ZEROS)),
+                  *[(80, (start, 16, 5, *ZEROS))] * 2,
                   *[(144, (start, 48, 3, *ZEROS))] * 2,
-                  (2500, (start, 50, 50, *ZEROS)),
-                  (5, (start, 5, *ZEROS))]
+                  *[(2500, (start, 50, 50, *ZEROS))] * 2,
+                  *[(5, (start, 5, *ZEROS))] * 2]
+
+
+@pytest.fixture
+def compiling(monkeypatch):
+    """(compiled for what, in which thread), with a pool of one thread."""
+    fake, seen = Compiled(monkeypatch, ["*fp32", "i32"]), []
+
+    def compile(launch, device, given):
+        seen.append((*given, current_thread().name))
+        return fake, 1234
+    pool = ThreadPoolExecutor(1, "pool")
+    monkeypatch.setattr(triton_launch, "compilers", lambda: pool)
+    monkeypatch.setattr(triton_launch.Launch, "compile", compile)
+    seen.append(fake.calls)
+    return seen
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled there")
+def test_a_kernel_is_compiled_before_it_is_launched(compiling):
+    """Once, in another thread, for any number that is not specialised;
+    for other tensors than foreseen, anew."""
+    launches, *_ = compiling
+    kernel = triton_launch.launched(grid=7, warps=4)(None)
+    kernel.prepare(0, torch.float32, 3)
+    kernel.run(5, torch.zeros(16), 8)
+    kernel.run(5, torch.zeros(16), 9)
+    assert compiling[1:] == [(torch.float32, 3, "pool_0")]
+    assert [call[-1][1] for call in launches] == [8, 9]
+    kernel.first(5, torch.zeros(16).double(), 3)
+    assert compiling[2:] == [(torch.float64, 3, "MainThread")]
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled there")
+def test_a_kernel_for_all_sizes_is_compiled_for_the_first_before(compiling):
+    kernel = triton_launch.launched(
+        grid=lambda n: n, warps=4, sizes=1)(None)
+    kernel.prepare(0, torch.float32, 32)
+    kernel.run(5, torch.zeros(16), 48)
+    assert compiling[1:] == [(torch.float32, 32, "pool_0")]
+    kernel.run(5, torch.zeros(16), 49)
+    assert compiling[2:] == [(torch.float32, 49, "MainThread")]
 
 
 def test_a_kernel_that_does_not_compile_says_what_it_is_for(monkeypatch):
     def kernel_3():
         pass
 
-    def refuse(stream, *tensors):
+    def refuse(device, kinds):
         raise ValueError("no such register")
 
     fake = type("Kernel", (), {"fn": staticmethod(kernel_3)})
     launch = triton_launch.Launch(fake, None, 4, ("gelu, from m.py:3: f(x)",))
-    monkeypatch.setattr(launch, "plainly", refuse)
+    monkeypatch.setattr(launch, "compile", refuse)
     with pytest.raises(BackendError) as caught:
         launch.first(0, torch.zeros(4))
     for part in ("kernel_3", "no such register", "gelu, from m.py:3: f(x)",
