@@ -90,3 +90,18 @@ def test_inputs_that_share_memory_and_are_only_read():
     want, got = x.clone(), x.clone()
     assert torch.equal(compiled(both[0], got, got), write(
         both[0], want, want)) and torch.equal(got, want)
+
+
+def test_a_module_of_the_library_names_the_librarys_lines():
+    """Not the line of ours that calls it."""
+    seen = []
+
+    def backend(graph, inputs):
+        seen.extend(graph.graph.nodes)
+        return graph.forward
+    layers = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    minicompile.compile(layers, backend=backend)(torch.ones(1, 2))
+    assert [(node.meta["where"].function, node.meta["where"].text)
+            for node in seen if node.op == "call_function"] == [
+        ("forward", "return F.linear(input, self.weight, self.bias)"),
+        ("forward", "return F.relu(input, inplace=self.inplace)")]
