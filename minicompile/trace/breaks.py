@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from types import FunctionType
 
 from .bytecode import NULL_ABOVE, decode, live
+from .control import TRUTH
 from .reasons import unsupported
 from .rebuild import Rebuild
 from .resume import EMPTY, VALUE, made_once, origin, placed
@@ -71,12 +72,6 @@ PUSHED = {
          "RAISE_VARARGS", "STORE_DEREF", "DELETE_DEREF"], 0),
     "BEFORE_WITH": 2,
 }
-
-#: Jumps on the truth of the top: whether true jumps, and if it stays.
-TRUTH = {"POP_JUMP_IF_TRUE": (True, False),
-         "POP_JUMP_IF_FALSE": (False, False),
-         "JUMP_IF_TRUE_OR_POP": (True, True),
-         "JUMP_IF_FALSE_OR_POP": (False, True)}
 
 _END = object()
 

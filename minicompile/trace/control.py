@@ -29,16 +29,6 @@ def JUMP(frame, target):
     frame.next = target
 
 
-def POP_JUMP_IF_TRUE(frame, target):
-    if frame.tracer.truth(frame.stack.pop()):
-        frame.next = target
-
-
-def POP_JUMP_IF_FALSE(frame, target):
-    if not frame.tracer.truth(frame.stack.pop()):
-        frame.next = target
-
-
 def POP_JUMP_IF_NONE(frame, target):
     if frame.stack.pop() is None:
         frame.next = target
@@ -49,18 +39,22 @@ def POP_JUMP_IF_NOT_NONE(frame, target):
         frame.next = target
 
 
-def JUMP_IF_TRUE_OR_POP(frame, target):
-    if frame.tracer.truth(frame.stack[-1]):
-        frame.next = target
-    else:
-        frame.stack.pop()
+#: Jumps on the truth of the top: whether true jumps, and if it stays.
+TRUTH = {"POP_JUMP_IF_TRUE": (True, False),
+         "POP_JUMP_IF_FALSE": (False, False),
+         "JUMP_IF_TRUE_OR_POP": (True, True),
+         "JUMP_IF_FALSE_OR_POP": (False, True)}
 
 
-def JUMP_IF_FALSE_OR_POP(frame, target):
-    if not frame.tracer.truth(frame.stack[-1]):
-        frame.next = target
-    else:
-        frame.stack.pop()
+def deciding(when: bool, stays: bool):
+    """An opcode from a row of TRUTH."""
+    def jump(frame, target):
+        jumps = frame.tracer.truth(frame.stack[-1]) is when
+        if jumps:
+            frame.next = target
+        if not (jumps and stays):
+            frame.stack.pop()
+    return jump
 
 
 def FOR_ITER(frame, target):

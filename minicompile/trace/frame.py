@@ -24,8 +24,9 @@ from .stand_ins import NULL
 OPCODES = {name: function for module in (opcodes, control)
            for name, function in vars(module).items()
            if name.isupper() and isinstance(function, types.FunctionType)}
-OPCODES |= {name: opcodes.opcode(*row)
-            for name, row in opcodes.VALUES.items()}
+OPCODES |= {name: make(*row) for make, table in (
+    (opcodes.opcode, opcodes.VALUES), (control.deciding, control.TRUTH))
+    for name, row in table.items()}
 
 
 class Frame:

@@ -28,6 +28,7 @@ from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from ..core.source import Call
 from . import attributes, switches
+from .frame import Frame
 from .marks import is_compiling
 from .reasons import unsupported
 from .rules import rule
@@ -189,7 +190,9 @@ PLAIN_METACLASSES = (type, abc.ABCMeta, type(torch.autograd.Function))
 
 @rule(builtins.__build_class__)
 def _build_class(tracer, body, name, *bases, **more):
-    names = tracer.namespace(body)
+    frame = Frame(tracer, body, {})
+    frame.run()
+    names = frame.space
     hooks = [k for k in bases if tracer.python_method(
         k, "__init_subclass__") or type(k) not in PLAIN_METACLASSES]
     if more or hooks or any(tracer.python_method(value, "__set_name__")

@@ -161,7 +161,7 @@ def STORE_SLICE(frame, _):
 
 
 def DELETE_SUBSCR(frame, _):
-    frame.tracer.set_item(*frame.pop(2), ABSENT)
+    frame.tracer.set_item(*frame.pop(2))
 
 
 # Operators

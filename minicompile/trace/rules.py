@@ -150,9 +150,9 @@ def _len(tracer, value):
         if not value.dim():
             raise Raised(TypeError("len() of a 0-d tensor"))
         return value.shape[0]
-    method = tracer.python_method(value, "__len__")
-    if method is not None:
-        return tracer.call(method, (value,))
+    length = tracer.asked("__len__", value)
+    if length is not ABSENT:
+        return length
     if tracer.outside.is_dict(value):
         return len(tracer.outside.keys(tracer.outside.items(value)))
     return tracer.native(len, (tracer.readable(value, "__len__"),))
@@ -214,10 +214,10 @@ def _iter(tracer, value, *sentinel):
 
 @rule(next)
 def _next(tracer, iterator, *default):
-    method = tracer.python_method(iterator, "__next__")
     try:
-        if method is not None:
-            return tracer.call(method, (iterator,))
+        value = tracer.asked("__next__", iterator)
+        if value is not ABSENT:
+            return value
         tracer.inside(iterator)
         return tracer.native(next, (iterator,))
     except Raised as raised:
@@ -239,9 +239,9 @@ def _asking(kind: type, name: str):
                *rest, **more):
         if isinstance(value, torch.Tensor):
             raise unsupported("data-dependent", f"{kind.__name__}(tensor)")
-        method = tracer.python_method(value, name)
-        if method is not None:
-            return tracer.call(method, (value, *rest), more)
+        answer = tracer.asked(name, value, *rest)
+        if answer is not ABSENT:
+            return answer
         if kind in (int, float, complex):
             tracer.inside(value)
             symbolic = isinstance(value, SYMBOLIC) and FORMS.get(kind)
@@ -262,44 +262,46 @@ rule(ascii)(_asking(ascii, "__repr__"))
 @rule(hash)
 def _hash(tracer, value):
     value = settled(value)
-    method = tracer.python_method(value, "__hash__")
-    if method is not None:
-        return tracer.call(method, (value,))
+    answer = tracer.asked("__hash__", value)
+    if answer is not ABSENT:
+        return answer
     if type(value) is not tuple and type(value) not in CONSTANTS:
         raise unsupported("builtin", f"hash of a {type(value).__name__}")
     return hash(tuple(_hash(tracer, item) for item in value) if type(
         value) is tuple else value)
 
 
-def _operator(op):
-    return lambda tracer, left, right: tracer.binary(op, left, right)
-
-
-for _op in (*DUNDERS, *INPLACE):
-    rule(_op)(_operator(_op))
-
-
-#: Functions that mean what an operation of the tracer's does.
+#: Operations of the tracer's, and the functions that mean the same.
 OPERATIONS = {
+    "truth": (operator.truth,), "same": (operator.is_,),
+    "contains": (operator.contains,), "item": (operator.getitem,),
+    "set_item": (operator.setitem, operator.delitem)}
+_UNARY = (operator.neg, operator.pos, operator.invert, operator.abs, abs)
+
+for _name, _functions in OPERATIONS.items():
+    rule(*_functions)(lambda tracer, *values, _name=_name:
+                      getattr(tracer, _name)(*values))
+for _name, _functions in (("unary", _UNARY),
+                          ("binary", (*DUNDERS, *INPLACE))):
+    for _op in _functions:
+        rule(_op)(lambda tracer, *values, _name=_name, _op=_op:
+                  getattr(tracer, _name)(_op, *values))
+
+#: Functions whose meaning takes a line.
+SHORT = {
     bool: lambda tracer, value=False: value if isinstance(
         value, torch.SymBool) else tracer.truth(value),
-    operator.truth: lambda tracer, value: tracer.truth(value),
     operator.not_: lambda tracer, value: not tracer.truth(value),
-    operator.neg: lambda tracer, value: tracer.unary(operator.neg, value),
-    operator.is_: lambda tracer, a, b: tracer.same(a, b),
-    operator.getitem: lambda tracer, a, key: tracer.item(a, key),
-    operator.setitem: lambda tracer, a, key, value: tracer.set_item(
-        a, key, value),
+    operator.is_not: lambda tracer, a, b: not tracer.same(a, b),
     setattr: lambda tracer, a, name, value: attributes.store(
         tracer, a, name, value),
     object.__setattr__: lambda tracer, a, name, value:
         attributes.store_plain(tracer, a, name, value),
     delattr: attributes.store, object.__delattr__: attributes.store_plain,
     object.__getattribute__: attributes.generic,
-    object.__init__: lambda tracer, owner, *args, **kwargs: None,
-}
+    object.__init__: lambda tracer, owner, *args, **kwargs: None}
 
-for _function, _meaning in OPERATIONS.items():
+for _function, _meaning in SHORT.items():
     rule(_function)(_meaning)
 
 

@@ -100,6 +100,12 @@ class Tracer:
         method, _ = attributes.lookup(type(value), name)
         return method if type(method) is types.FunctionType else None
 
+    def asked(self, name: str, value, *more):
+        """What such a method, if written in Python, gives; or ABSENT."""
+        method = self.python_method(value, name)
+        return ABSENT if method is None else self.call(
+            method, (value, *more))
+
     def turn(self, now: tuple, back: tuple) -> None:
         """Call `now`, here and in the graph; `back` would undo it."""
         now = self.recorder.sizes.decided(now)
@@ -123,12 +129,6 @@ class Tracer:
     def call(self, function, args=(), kwargs=None):
         """The result of a call, whatever kind of callable it is."""
         return calls.call(self, function, tuple(args), kwargs or {})
-
-    def namespace(self, body: types.FunctionType) -> dict:
-        """The names that a class body sets."""
-        frame = calls.Frame(self, body, {})
-        frame.run()
-        return frame.space
 
     def native(self, function, args=(), kwargs=None):
         """Run a harmless C function; its exception is the program's."""
@@ -170,19 +170,21 @@ class Tracer:
             return self.recorder.function(plain, (left, right), {})
         if op is operator.ior and self.outside.is_dict(left):
             return self.call(dict.__ior__, (left, right))
+        name, mirrored = DUNDERS[plain]
+        tries = [(name, left, right), (mirrored, right, left)]
+        if type(left) is not type(right) and isinstance(
+                right, type(left)) and (
+                plain in COMPARISONS or self.python_method(left, mirrored)
+                is not self.python_method(right, mirrored)):
+            tries.reverse()  # a subclass is asked first
         if plain is not op:
-            method = self.python_method(left, f"__{op.__name__}__")
-            if method is not None:
-                return self.call(method, (left, right))
-        for name, a, b in ((DUNDERS[plain][0], left, right),
-                           (DUNDERS[plain][1], right, left)):
-            method = self.python_method(a, name)
-            if method is not None:
-                result = self.call(method, (a, b))
-                if result is not NotImplemented:
-                    return result
-        left = self.readable(left, DUNDERS[plain][0])
-        right = self.readable(right, DUNDERS[plain][1])
+            tries.insert(0, (f"__{op.__name__}__", left, right))
+        for each in tries:
+            result = self.asked(*each)
+            if result is not ABSENT and result is not NotImplemented:
+                return result
+        left = self.readable(left, name)
+        right = self.readable(right, mirrored)
         if plain in COMPARISONS and not {type(left),
                                          type(right)} & CONSTANTS:
             self.comparable([left, right])
@@ -256,15 +258,13 @@ class Tracer:
         return False
 
     def unary(self, op, value):
-        """`op value` for `-`, `~`, `+`."""
+        """`op value` for `-`, `~`, `+`, `abs`."""
         if isinstance(value, torch.Tensor):
             return self.recorder.function(op, (value,), {})
-        name = {operator.neg: "__neg__", operator.invert: "__invert__",
-                operator.pos: "__pos__"}[op]
-        method = self.python_method(value, name)
-        if method is not None:
-            return self.call(method, (value,))
-        return self.native(op, (self.readable(value, name),))
+        name = f"__{op.__name__}__"
+        result = self.asked(name, value)
+        return result if result is not ABSENT else self.native(
+            op, (self.readable(value, name),))
 
     def readable(self, value, name: str):
         """A value whose method `name` C code may run: nothing unseen."""
@@ -275,16 +275,16 @@ class Tracer:
             self.inside(value)
         return value
 
-    def truth(self, value) -> bool:
+    def truth(self, value=False) -> bool:
         """`bool(value)`."""
         if isinstance(value, torch.Tensor):
             raise unsupported("data-dependent", "the truth of a tensor")
         if isinstance(value, (bool, int, str, type(None))):
             return bool(value)
         for name in ("__bool__", "__len__"):
-            method = self.python_method(value, name)
-            if method is not None:
-                return bool(self.call(method, (value,)))
+            answer = self.asked(name, value)
+            if answer is not ABSENT:
+                return bool(answer)
             value = self.readable(value, name)
         return bool(value)
 
@@ -292,9 +292,9 @@ class Tracer:
         """`key in container`."""
         if isinstance(container, torch.Tensor):
             raise unsupported("data-dependent", "`in` on a tensor")
-        method = self.python_method(container, "__contains__")
-        if method is not None:
-            return self.truth(self.call(method, (container, key)))
+        found = self.asked("__contains__", container, key)
+        if found is not ABSENT:
+            return self.truth(found)
         if isinstance(container, (dict, set, frozenset)):
             self.key(key)
         if self.outside.is_dict(container):
@@ -315,9 +315,9 @@ class Tracer:
         if isinstance(container, torch.Tensor):
             return self.recorder.function(operator.getitem,
                                           (container, key), {})
-        method = self.python_method(container, "__getitem__")
-        if method is not None:
-            return self.call(method, (container, key))
+        found = self.asked("__getitem__", container, key)
+        if found is not ABSENT:
+            return found
         self.key(key)
         if self.outside.is_dict(container):
             if self.has_item(container, key):
@@ -343,16 +343,15 @@ class Tracer:
             return True
         return self.outside.read(overlay, key) is not ABSENT
 
-    def set_item(self, container, key, value) -> None:
-        """`container[key] = value`; ABSENT is `del container[key]`."""
+    def set_item(self, container, key, value=ABSENT) -> None:
+        """`container[key] = value`, or `del container[key]`."""
         name, given = "setitem", (container, key, value)
         if value is ABSENT:
             name, given = "delitem", (container, key)
         if isinstance(container, torch.Tensor):
             self.recorder.function(getattr(operator, name), given, {})
-        elif (method := self.python_method(
-                container, f"__{name}__")) is not None:
-            self.call(method, given)
+        elif self.asked(f"__{name}__", *given) is not ABSENT:
+            return
         elif self.outside.is_dict(container):
             self.key(key)
             if value is ABSENT and not self.has_item(container, key):
@@ -376,12 +375,10 @@ class Tracer:
             if not value.dim():
                 raise Raised(TypeError("iteration over a 0-d tensor"))
             value = self.recorder.method("unbind", (value,), {})
-        method = self.python_method(value, "__iter__")
-        if method is not None:
-            value = self.call(method, (value,))
-            if self.python_method(value, "__next__") is not None:
-                return Iteration(self, value)
-            return value
+        made = self.asked("__iter__", value)
+        if made is not ABSENT:
+            return made if self.python_method(
+                made, "__next__") is None else Iteration(self, made)
         if not isinstance(value, dict):
             self.inside(value)
         return self.native(iter, (self.outside.resolve(value),))

@@ -239,6 +239,51 @@ def other_containers(x):
     return d, e, f["k"], s, frozenset([1]), Point(x, 2)
 
 
+class Sum:
+    def __add__(self, other):
+        return "left"
+
+    def __radd__(self, other):
+        return "right"
+
+    def __iadd__(self, other):
+        return NotImplemented
+
+    def __lt__(self, other):
+        return type(self).__name__
+
+    def __abs__(self):
+        return "abs"
+
+
+class Own(Sum):
+    def __radd__(self, other):
+        return "a subclass's right"
+
+
+class Same(Sum):
+    pass
+
+
+@program
+def a_subclass_is_asked_first(x):
+    one = Sum()
+    one += Own()
+    return (x + 1, one, Sum() + Own(), Sum() + Same(), 1 + Sum(),
+            Sum() < Own(), abs(Sum()))
+
+
+@program
+def operators_as_functions(x):
+    table, items = {1: 2, 3: 4}, [1, 2]
+    operator.delitem(table, 1)
+    operator.setitem(table, 5, x)
+    return (table, operator.invert(x.int()), operator.pos(x),
+            operator.abs(x), abs(x), operator.invert(4), abs(-2),
+            operator.contains(items, 2), operator.is_not(table, items),
+            operator.not_(items), operator.index(4), slice(x, 2).start)
+
+
 @program
 def named_tuple(x):
     p = Point(x, y=3)
