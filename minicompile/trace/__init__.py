@@ -27,7 +27,7 @@ from . import (  # noqa: F401  (rows of tables)
 from .again import again
 from .breaks import Break, Continuation, End
 from .calls import rely_on_code
-from .chain import stops, waiting
+from .chain import waiting
 from .control import RETURN
 from .frame import Frame
 from .history import History
@@ -106,7 +106,8 @@ def _attempt(tracer: Tracer, locals: tuple,
             return _stopped(tracer, stopped, why)
         except Exception as error:
             refusal = _refusal(error)
-            refusal.stops = stops(error, Frame.run.__code__)
+            refusal.stops = [frame.moment for frame in reversed(
+                waiting(error, Frame.run.__code__))]
             raise refusal from getattr(error, "exception", None)
 
 

@@ -19,7 +19,8 @@ from .bytecode import NULL_ABOVE, decode, live
 from .control import TRUTH
 from .reasons import unsupported
 from .rebuild import Rebuild
-from .resume import EMPTY, VALUE, made_once, origin, placed
+from .resume import (EMPTY, VALUE, going_on, made_once, origin, placed,
+                     raising, single)
 from .stand_ins import Handled
 
 
@@ -166,7 +167,7 @@ class Break:
         place, values = self.place(
             frame, step.offset, stack,
             live(code)[decode(code).at(step.offset - shift)])
-        made = made_once("single", place, frame.function, count)
+        made = made_once(single, place, frame.function, count)
         name = self.tracer.outside.constant(made, f"line_{step.line}")
         effect = frame.program.effect(step.offset)
         rest = stack[:len(stack) + effect - count]
@@ -225,8 +226,8 @@ class Break:
             there = replace(place, offset=step.offset - shift,
                             stack=place.stack[:handler.depth])
             kept = there.arguments()
-            other = made_once("raising", there, function)
-        return Link(made_once("going_on", place, function), other, kept,
+            other = made_once(raising, there, function)
+        return Link(made_once(going_on, place, function), other, kept,
                     tuple(values))
 
     def place(self, frame, offset: int, stack, alive):

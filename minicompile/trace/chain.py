@@ -1,7 +1,7 @@
 """Where a call that cannot be traced whole may be cut.
 
-In: the exception that ended a trace. Out: the moments to stop at, best
-first. A frame can be left waiting only if what its callee returns is,
+In: the exception that ended a trace. Out: the frames to leave waiting.
+That can be done only if what its callee returns is,
 unchanged, what the calling instruction pushes; functions of this stage
 that keep that promise are marked `passes_on`. Anything else between two
 frames, and the cut moves out to the calling instruction. PyTorch's is
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType
 
 _direct: set[CodeType] = set()
@@ -50,22 +49,3 @@ def _standard(frame) -> bool:
     """Whether a frame belongs to the standard library: one step to us."""
     root = str(frame.globals.get("__name__")).partition(".")[0]
     return root in sys.stdlib_module_names - {"__main__"}
-
-
-@dataclass(frozen=True)
-class Moment:
-    """An instruction about to run: its number, and where that was."""
-
-    clock: int
-    code: CodeType
-    position: int
-
-    @staticmethod
-    def of(frame) -> Moment:
-        """The moment of the instruction that a frame is at."""
-        return Moment(frame.moment, frame.code, frame.next)
-
-
-def stops(error: BaseException, run: CodeType) -> tuple[Moment, ...]:
-    """The moments to stop at, innermost first."""
-    return tuple(map(Moment.of, reversed(waiting(error, run))))

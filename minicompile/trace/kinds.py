@@ -46,6 +46,12 @@ OWNERS = (types.ModuleType, type, type(None),
 ABSENT = object()
 
 
+def is_bound(value: object) -> bool:
+    """Whether this is a method written in C, bound to an object."""
+    return isinstance(value, BOUND) and not isinstance(
+        value.__self__, OWNERS)
+
+
 def taken(name: str, value: object) -> bool:
     """Whether a name means something else in generated text."""
     return (keyword.iskeyword(name)

@@ -17,7 +17,7 @@ import torch
 
 from ..core.scalars import SCALARS
 from ..core.sizes import SYMBOLIC
-from .kinds import ABSENT, CONSTANTS, IDENTITIES, trusted
+from .kinds import ABSENT, IDENTITIES, trusted
 from .library import ask
 from .optimizers import foreach, scaled
 from .reasons import unsupported
@@ -69,10 +69,6 @@ def new(tracer, make, kind: type, *args):
 def _bound(tracer, function, args, kwargs):
     """A method written in C, as its class and its object."""
     owner, name = function.__self__, function.__name__
-    if id(function) in tracer.outside.given and (
-            type(owner) not in CONSTANTS) and (
-            not isinstance(owner, IDENTITIES)):
-        raise unsupported("builtin", function.__qualname__)
     for kind in type(owner).__mro__:
         unbound = kind.__dict__.get(name)
         if hasattr(unbound, "__objclass__") and (

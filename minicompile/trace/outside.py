@@ -21,8 +21,8 @@ from torch import nn
 from ..core.guard import Guard
 from ..core.source import (Attribute, Constant, Entry, Function, Item,
                            Local, Source, Stored, chain)
-from .kinds import (ABSENT, BOUND, CONSTANTS, IDENTITIES, OWNERS, contents,
-                    facts, passing, printable, taken, trusted)
+from .kinds import (ABSENT, BOUND, CONSTANTS, IDENTITIES, contents, facts,
+                    is_bound, passing, printable, taken, trusted)
 from .reasons import unsupported
 from .recorder import Recorder
 from .stand_ins import as_tuple
@@ -80,7 +80,6 @@ class Outside:
         self.kept: list[object] = []  # ids stay valid while objects live
         self.copies: list[Copy] = []
         self.overlays: dict[tuple[int, str], Overlay] = {}
-        self.given: dict[int, object] = {}  # by identity
         self.constants: dict[str, object] = {}
         self.named: dict[int, Constant] = {}
         self.relied: set[int] = set()  # classes relied on
@@ -120,12 +119,6 @@ class Outside:
                         each, each.__name__), "__dict__"), "length",
                         len(each.__dict__))
 
-    def is_bound_here(self, value: object) -> bool:
-        """Whether the trace bound this C method to an object."""
-        owner = getattr(value, "__self__", None)
-        return isinstance(value, BOUND) and not (
-            id(value) in self.given or isinstance(owner, OWNERS))
-
     def source(self, value: object) -> Source | None:
         """Where a value was read from; None if the trace made it."""
         return self.sources.get(id(value))
@@ -141,13 +134,11 @@ class Outside:
         if kind in CONSTANTS:
             self.guard(source, "equal", real)
             return real
-        if isinstance(real, BOUND) and not isinstance(
-                real.__self__, OWNERS):
+        if is_bound(real):
             return self._bound(real, source)
         if isinstance(real, IDENTITIES) and (trusted or not passing(real)):
             if not trusted:
                 self.guard(source, "is", real)
-            self.given[id(real)] = real
             return real
         if id(real) in self.values:
             value = self.values[id(real)]

@@ -20,10 +20,11 @@ import torch
 from ..core.sizes import SYMBOLIC
 from ..core.source import Local
 from .bytecode import live
-from .kinds import ABSENT, CONSTANTS, IDENTITIES, contents, printable
+from .kinds import (ABSENT, CONSTANTS, IDENTITIES, contents, is_bound,
+                    printable)
 from .outside import Copy, Overlay
 from .reasons import unsupported
-from .resume import made_once, placed
+from .resume import made_once, placed, waiting
 from .stand_ins import STAND_INS, Callback, Generator, Iteration, as_tuple
 
 #: Classes whose `__new__` makes the bare instance of a subclass.
@@ -97,7 +98,7 @@ class Rebuild:
             return self._output(value)
         if isinstance(value, IDENTITIES) and not (
                 self.tracer.is_made(value) or kind is frozenset
-                or self.outside.is_bound_here(value)):
+                or is_bound(value)):
             return self.known(value)
         if id(value) not in self.names:
             self.names[id(value)] = None
@@ -360,7 +361,7 @@ def _generator(rebuild: Rebuild, generator: Generator) -> str:
     offset = frame.program.bounds(frame.current().offset)[1]
     place, values = placed(rebuild, frame, offset, frame.stack,
                            live(frame.code)[frame.next])
-    made = made_once("waiting", place, frame.function)
+    made = made_once(waiting, place, frame.function)
     function = rebuild.outside.constant(made, f"rest_{made.__name__}")
     name = rebuild.hold(f"{function.code()}({', '.join(values)})")
     rebuild.lines.append(f"{rebuild.known(next)}({name})")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 
@@ -38,17 +39,14 @@ class Place:
     stack: tuple[str, ...]
     unbound: tuple[str, ...] = ()
 
-    def slots(self) -> tuple[str, ...]:
-        """Names of the slots: variables, cells, free variables."""
-        return slots(self.code)
-
     def arguments(self) -> int:
         """How many arguments rebuild the frame."""
-        return len(self.slots()) + len(self.stack) - self.stack.count(EMPTY)
+        return len(slots(self.code)) + len(self.stack) - self.stack.count(
+            EMPTY)
 
 
 def slots(code: CodeType) -> tuple[str, ...]:
-    """The names of a frame's slots in CPython's order."""
+    """A frame's slots: variables, cells, free variables."""
     cells = [n for n in code.co_cellvars if n not in code.co_varnames]
     return (*code.co_varnames, *cells, *code.co_freevars)
 
@@ -129,7 +127,7 @@ def _before(place: Place, head: bytes, covered: tuple[int, int] = (0, 0),
 
 def _prefix(place: Place) -> bytes:
     """Instructions that rebuild the frame from its arguments."""
-    names = place.slots()
+    names = slots(place.code)
     head = _op("COPY_FREE_VARS", 1) if "__class__" in names else b""
     if place.code.co_flags & inspect.CO_GENERATOR:
         head += _op("RETURN_GENERATOR") + _op("POP_TOP")
@@ -154,7 +152,7 @@ def _made(place: Place, code: bytes, lines: bytes, table: bytes,
 
     Cells and free variables are arguments that hold the cells.
     """
-    names = place.slots()
+    names = slots(place.code)
     names += tuple(f".stack{i}" for i in range(
         place.arguments() + extra - len(names)))
     return place.code.replace(
@@ -186,14 +184,10 @@ def _lines(place: Place, head: bytes, returns: bool = True) -> bytes:
     """
     delta = decode(place.code).line(place.offset) - (
         place.code.co_firstlineno)
-    units = len(head) // 2 - returns
-    table = b""
-    while units:
-        count = min(units, 8)
-        table += _line(count, delta)
-        units, delta = units - count, 0
-    return table + (_line(1, place.code.co_firstlineno - decode(
-        place.code).line(place.offset)) if returns else b"")
+    units = len(head) // 2 - 1 - returns
+    return _line(1, delta) + b"".join(
+        _line(min(units - k, 8), 0) for k in range(0, units, 8)) + (
+        _line(1, -delta) if returns else b"")
 
 
 def _line(units: int, delta: int) -> bytes:
@@ -270,12 +264,15 @@ def _check(tracer, frame) -> None:
         raise unsupported("code", "a method made in the function")
 
 
-def made_once(how: str, place: Place, like: FunctionType,
+def made_once(how: Callable, place: Place, like: FunctionType,
               *more) -> FunctionType:
-    """The function that goes on, raises, waits or acts at a place."""
+    """The function that goes on, raises, waits or acts at a place.
+
+    `how` gives its code.
+    """
     key = (how, place, id(like.__globals__), id(_class_cell(like)), *more)
     if key not in _functions:
-        code, shift = WAYS[how](place, *more)
+        code, shift = how(place, *more)
         _origins[code] = place.code, shift
         _functions[key] = function_of(code, like)
     return _functions[key]
@@ -295,7 +292,3 @@ def function_of(code: CodeType, like: FunctionType) -> FunctionType:
     made.__qualname__ = like.__qualname__
     made.__module__ = like.__module__
     return made
-
-
-WAYS = {"going_on": going_on, "raising": raising, "single": single,
-        "waiting": waiting}

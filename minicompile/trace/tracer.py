@@ -19,7 +19,7 @@ from ..core.sizes import SYMBOLIC
 from ..core.state import global_state
 from ..core.where import Where
 from . import attributes, calls
-from .chain import Moment, passes_on
+from .chain import passes_on
 from .history import History
 from .kinds import ABSENT, CONSTANTS, IDENTITIES
 from .native import closed
@@ -35,7 +35,7 @@ class Tracer:
     """What one trace knows; opcodes and rules act through it."""
 
     def __init__(self, function: types.FunctionType, history: History,
-                 stop: Moment | None = None):
+                 stop: int | None = None):
         self.function = function
         self.clock, self.stop = 0, stop
         self.state = global_state()
@@ -51,11 +51,7 @@ class Tracer:
     def tick(self) -> int:
         """The number of the next instruction; Stopped at the last."""
         self.clock += 1
-        if self.stop is not None and self.clock == self.stop.clock:
-            frame = self.frames[-1]
-            frame.moment = self.clock
-            if Moment.of(frame) != self.stop:
-                raise unsupported("internal", "a trace went another way")
+        if self.clock == self.stop:
             raise Stopped(tuple(self.frames))
         return self.clock
 
