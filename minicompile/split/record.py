@@ -25,6 +25,7 @@ from ..core.errors import BackendError
 from ..core.graph import placeholders, tensors_of
 from ..core.where import Where, where_of
 from .branches import conditional
+from .channels import channels_last
 from .inputs import Input, current
 from .joint import Joint, Mutation
 from .recorder import Recorder, recording
@@ -72,6 +73,8 @@ def record(graph: fx.GraphModule, example_inputs,
     gradients = differentiate(recorder, [ends[k] for k in tangents], leaves)
     recorder.graph.output(tuple(recorder.argument([*values, *gradients])))
     small = simplify(recorder.graph, len(ends))
+    with unchanged_state(), torch.no_grad(), torch._C._DisableAutocast():
+        small = channels_last(small)
     return Joint(
         _LazyGraphModule(recorder.constants, small, "Joint"), graph,
         len(ends), tuple(results),
