@@ -2,7 +2,8 @@
 
 In: the C++ source of all kernels of a program. Out: a library that ctypes
 has loaded. It is compiled once: the file's name is the hash of source,
-compiler, flags and processor. Inductor's is torch/_inductor/cpp_builder.py.
+compiler, flags and processor. `CppPrinter` writes this into a program.
+Inductor's is torch/_inductor/cpp_builder.py.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 
 from ..core.cache import key_of, made, store
 from ..core.errors import BackendError, CompilerMissing
+from ..core.loops import Kernel
+from .cpp import function as text_of
 from .header import HEADER
 
 #: No -ffast-math: NaN, infinity and -0.0 are what they are in eager, and
@@ -105,3 +108,35 @@ def function(library: ctypes.CDLL, name: str, count: int, sizes: int = 0):
     found.argtypes = (ctypes.c_void_p,) * count + (ctypes.c_int64,) * sizes
     found.restype = None
     return found
+
+
+class CppPrinter:
+    """All kernels of a program as one C++ text, compiled as one library."""
+
+    def prelude(self) -> str:
+        """The import that compiles and loads."""
+        return "from minicompile.emit.build import function, load"
+
+    def define(self, kernels: tuple[Kernel, ...]) -> str:
+        """The C++ text, and a Python function for each kernel."""
+        text = "\n\n".join(map(text_of, kernels))
+        lines = [f'library = load(r"""\n{text}\n""")']
+        for kernel in kernels:
+            count = len(kernel.read) + len(kernel.written)
+            sizes = f", {len(kernel.symbols)}" * bool(kernel.symbols)
+            lines.append(f'{kernel.name} = function(library, '
+                         f'"{kernel.name}", {count}{sizes})')
+        return "\n".join(lines)
+
+    def prepare(self, kernel: Kernel, *given: object) -> None:
+        """Nothing: it is compiled."""
+
+    def begin(self) -> str:
+        """Nothing: a call of a C function needs no preparation."""
+        return ""
+
+    def launch(self, kernel: Kernel, tensors: tuple[str, ...],
+               numbers: tuple[str, ...]) -> str:
+        """The call, with the addresses of the tensors, and numbers."""
+        given = [f"{name}.data_ptr()" for name in tensors]
+        return f"{kernel.name}({', '.join([*given, *numbers])})"

@@ -1,6 +1,6 @@
 """C++ kernels: loop nests that g++ turns into vector and parallel code.
 
-In: a Kernel. Out: a C++ function. The rows of a kernel run in parallel;
+In: a Kernel. Out: a C++ function, one line a value. Rows run in parallel;
 the variable that memory runs along is the innermost loop, marked for
 vectors. If that is a variable of the row, a block of rows runs side by
 side, and what a row keeps is an array with a lane for each. Inductor's is
@@ -9,8 +9,7 @@ torch/_inductor/codegen/cpp.py.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,22 +19,18 @@ from ..core.index import (Index, Variable, coefficient, index, may_exceed,
 from ..core.layout import flatten, row_major
 from ..core.loops import Const, Kernel
 from . import cpp_folds as folding
-from .cpp_lines import Lines
-from .cpp_ops import DEAR, TYPES, enclosed, repeated
-from .cpp_text import (
-    element,
-    expression,
-    is_taken,
-    place,
-    read,
-    stored,
-)
+from .cpp_text import (TYPES, element, expression, literal, place,
+                       type_of)
 from .nest import simplify
-from .operations import held
-from .printer import failure, named
+from .operations import HALVES, enclosed, held
+from .printer import failure
 from .shape import PARTS, Shape, shape
-from .stages import Fold, Local, Stage, Store, homes, kept, shared, stages
+from .stages import Local, Stage, Store, homes, kept, shared, stages
 
+#: Operations that cost far more than an access to the cache.
+DEAR = frozenset("""exp exp2 expm1 log log2 log10 log1p sin cos tan asin
+    acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid pow
+    atan2 hypot remainder fmod div_floor uniform""".split())
 #: How many elements of scratch the stack holds.
 ON_STACK = 1 << 13
 #: How long a row can be for the next one to be fetched beside it.
@@ -67,9 +62,11 @@ def types(kernel: Kernel) -> dict[str, str]:
     return {name: TYPES[dtype] for name, dtype in found.items()}
 
 
-def type_of(local: Local) -> str:
-    """C++'s type for a value between operations."""
-    return TYPES[held(local.dtype)]
+def read(local: Local, texts: Mapping[Local, str]) -> str:
+    """How a local is read; a number is written out."""
+    if isinstance(local.node, Const):
+        return literal(local.node.value, local.dtype)
+    return texts[local]
 
 
 @dataclass
@@ -79,43 +76,83 @@ class Writer:
     kernel: Kernel
     stages: tuple[Stage, ...]
     shape: Shape
-    out: Lines = field(default_factory=Lines)
     texts: dict[Local, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    depth: int = 0
+
+    def add(self, *lines: str) -> None:
+        """Write lines in the block that is open."""
+        self.lines += ["    " * self.depth + line for line in lines]
+
+    @contextmanager
+    def block(self, head: str, pragma: str = "") -> Iterator[None]:
+        """Write `head { ... }` around what is written inside."""
+        if pragma:
+            self.lines.append(f"#pragma omp {pragma}")
+        self.add(f"{head} {{")
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.add("}")
+
+    def loop(self, name: object, stop: object, start: object = 0,
+             step: int = 1, pragma: str = ""):
+        """A loop from `start` until `stop`."""
+        forward = f"++{name}" if step == 1 else f"{name} += {step}"
+        return self.block(f"for (int64 {name} = {start}; {name} < {stop}; "
+                          f"{forward})", pragma)
+
+    def blocks(self, loops: Iterable[tuple[Variable, int]],
+               pragma: str = ""):
+        """Loops over the starts `v_` of the variables' blocks."""
+        return self.nest(*(
+            self.loop(v if step == 1 else f"{v}_", place(v.size), 0, step,
+                      "" if number else pragma)
+            for number, (v, step) in enumerate(loops)))
+
+    def within(self, variable: Variable, step: int, pragma: str = ""):
+        """A loop over the block that starts at `v_`, if it has blocks."""
+        size, start = variable.size, f"{variable}_"
+        if not may_exceed(size, step):
+            return self.loop(variable, place(size), pragma=pragma)
+        stop = f"{start} + {step}"
+        if size % step != 0:
+            stop = f"smaller<int64>({stop}, {place(size)})"
+        return self.loop(variable, stop, start, pragma=pragma)
+
+    @contextmanager
+    def nest(self, *blocks) -> Iterator[None]:
+        """Blocks, each in the one before."""
+        with ExitStack() as opened:
+            for block in blocks:
+                opened.enter_context(block)
+            yield
 
     def function(self) -> str:
         """The whole function."""
-        kinds = types(self.kernel)
-        pointers = [f"const {kinds[name]}* __restrict {self.names[name]}"
-                    for name in self.kernel.read]
-        pointers += [f"{kinds[name]}* __restrict {self.names[name]}"
-                     for name in self.kernel.written]
-        pointers += [f"int64 {symbol}" for symbol in self.kernel.symbols]
-        joined = ",\n        ".join(pointers)
+        kernel, kinds = self.kernel, types(self.kernel)
+        given = [f"const {kinds[name]}* __restrict {name}_ptr"
+                 for name in kernel.read]
+        given += [f"{kinds[name]}* __restrict {name}_ptr"
+                  for name in kernel.written]
+        joined = ",\n        ".join(
+            [*given, *(f"int64 {symbol}" for symbol in kernel.symbols)])
         loops = [(variable, 1) for variable in self.shape.rows]
         loops += [(variable, self.shape.block)
                   for variable in self.shape.blocked]
-        with ExitStack() as opened:
-            opened.enter_context(self.out.block(
-                f'extern "C" void {self.kernel.name}(\n        {joined})'))
-            if self.shape.parallel == "rows":
-                several = f" collapse({len(loops)})" * (len(loops) > 1)
-                self.parallel(several)
-            for variable, step in loops:
-                opened.enter_context(self.out.blocks(variable, step))
+        threads = self.threads(f" collapse({len(loops)})" * (
+            len(loops) > 1)) if self.shape.parallel == "rows" else ""
+        with (self.block(f'extern "C" void {kernel.name}(\n        '
+                         f"{joined})"), self.blocks(loops, threads)):
             self.row()
-        return str(self.out)
+        return "\n".join(self.lines)
 
-    @cached_property
-    def names(self) -> dict[str, str]:
-        """What each buffer is called in C++."""
-        return named((*self.kernel.read, *self.kernel.written), is_taken)
-
-    def parallel(self, clause: str = "") -> None:
-        """Let threads share the next loop, if that is worth it."""
+    def threads(self, clause: str = "") -> str:
+        """What lets threads share a loop, if that is worth it."""
         work = self.kernel.rows * self.kernel.row_length
         if work.constant is None:
             clause += f" if({place(work)} >= {self.shape.worth})"
-        self.out.add(f"#pragma omp parallel for{clause}")
+        return f"parallel for{clause}"
 
     def row(self) -> None:
         """A row, or a block of rows: its stages, one after the other."""
@@ -127,7 +164,7 @@ class Writer:
                 self.elements(stage)
                 if stage is self.stages[0]:
                     self.fetch()
-        self.out.add(*(f"free({name});" for name in heap))
+        self.add(*(f"free({name});" for name in heap))
 
     @cached_property
     def width(self) -> int:
@@ -146,18 +183,28 @@ class Writer:
         return f"[{inner} - {inner}_]" if inner in self.shape.blocked else (
             f"[{inner}]")
 
-    @contextmanager
-    def lanes(self) -> Iterator[None]:
+    def lanes(self):
         """A loop over the rows that run side by side, if any do."""
-        with ExitStack() as opened:
-            if self.shape.tile:
-                opened.enter_context(self.out.within(
-                    self.shape.tile, self.shape.block))
-            if self.shape.lanes:
-                self.out.add("#pragma omp simd")
-                opened.enter_context(self.out.within(
-                    self.shape.inner, self.shape.block))
-            yield
+        found = []
+        if self.shape.tile:
+            found.append(self.within(self.shape.tile, self.shape.block))
+        if self.shape.lanes:
+            found.append(self.within(self.shape.inner, self.shape.block,
+                                     "simd"))
+        return self.nest(*found)
+
+    def declare(self, variables: list[tuple[str, str, str]]) -> None:
+        """Declare variables, each with a place for every lane, and give
+        them their values: (type, name, value)."""
+        if not self.shape.lanes:
+            self.add(*(f"{kind} {name} = {value};"
+                       for kind, name, value in variables))
+        elif variables:
+            self.add(*(f"{kind} {name}[{self.width}];"
+                       for kind, name, _ in variables))
+            with self.lanes():
+                self.add(*(f"{name}{self.lane} = {value};"
+                           for _, name, value in variables))
 
     @cached_property
     def kept(self) -> tuple[Local, ...]:
@@ -170,11 +217,6 @@ class Writer:
         return {local: store for local, store in homes(self.stages).items()
                 if held(local.dtype) == local.dtype}
 
-    @cached_property
-    def shared(self) -> tuple[Local, ...]:
-        """The values of the row that passes or later stages read."""
-        return shared(self.stages)
-
     def declare_scratch(self) -> list[str]:
         """Declare what a row keeps; the names of what must be freed."""
         heap, size = [], self.kernel.row_length * self.width
@@ -183,50 +225,44 @@ class Writer:
             if local in self.homes:
                 continue
             if not may_exceed(size, ON_STACK):
-                self.out.add(f"{kind} {name}[{most_of(size)}];")
+                self.add(f"{kind} {name}[{most_of(size)}];")
                 continue
-            self.out.add(f"{kind}* {name} = ({kind}*)malloc("
-                         f"{enclosed(place(size))} * sizeof({kind}));")
+            self.add(f"{kind}* {name} = ({kind}*)malloc("
+                     f"{enclosed(place(size))} * sizeof({kind}));")
             heap.append(name)
-        for local in self.shared if self.shape.lanes else ():
-            if not isinstance(local.node, (Fold, Const)):
-                self.out.add(f"{type_of(local)} k{local.number}"
-                             f"[{self.width}];")
         return heap
 
     def values(self, stage: Stage) -> None:
         """What a stage computes for the row, and stores."""
-        public = [local for local in stage.row if local in self.shared]
+        public = [local for local in shared(self.stages)
+                  if local in stage.row]
+        lanes = public if self.shape.lanes else ()
+        self.add(*(f"{type_of(local)} k{local.number}[{self.width}];"
+                   for local in lanes))
         with self.lanes():
-            made = self.compute(stage.row, stage.row_stores, public)
-            for local in public if self.shape.lanes else ():
+            made = self.compute(stage.row, stage.row_stores, self.texts)
+            for local in lanes:
                 text = f"k{local.number}{self.lane}"
-                self.out.add(f"{text} = {made[local]};")
+                self.add(f"{text} = {made[local]};")
                 made[local] = text
         self.texts.update((local, made[local]) for local in public)
 
     def compute(self, locals: Iterable[Local], stores: Iterable[Store],
-                named: Iterable[Local], texts=()) -> dict[Local, str]:
-        """Write locals, then stores; how each local can be read.
-
-        What is read once, and short, is written where it is read, except
-        for the `named`.
-        """
-        texts = {**self.texts, **dict(texts)}
-        uses = Counter(store.local for store in stores)
+                texts: Mapping[Local, str]) -> dict[Local, str]:
+        """Write locals, then stores; how each local can be read."""
+        texts = dict(texts)
         for local in locals:
-            for number, operand in enumerate(local.operands):
-                uses[operand] += repeated(local.node, number)
-        for local in locals:
-            text = expression(local, texts, self.names)
+            text = expression(local, [read(operand, texts)
+                                      for operand in local.operands])
             texts[local] = text
-            if uses[local] > 1 or len(text) > 47 or local in named:
+            if not text.isidentifier():
                 texts[local] = f"t{local.number}"
-                self.out.add(
-                    f"const {type_of(local)} t{local.number} = {text};")
+                self.add(f"const {type_of(local)} {texts[local]} = {text};")
         for store in stores:
             value = read(store.local, texts)
-            self.out.add(stored(store, value, self.names))
+            text = f"{store.buffer}_ptr[{place(store.index)}]"
+            self.add(f"store({text}, {value});" if store.local.dtype
+                     in HALVES else f"{text} = {value};")
         return texts
 
     def elements(self, stage: Stage) -> None:
@@ -235,33 +271,29 @@ class Writer:
         if self.shape.parallel == "elements" and self.shape.groups:
             self.parts(stage)
         else:
-            self.declare(stage.folds, level)
+            self.declare(self.accumulators(stage, level))
             self.work(stage, self.shape.groups)
-        self.finish(stage.folds, level)
+        for fold in stage.folds:
+            name = f"{level}{fold.number}"
+            text = folding.result(fold, level, self.lane, self.shape.lanes)
+            if text != name + self.lane:
+                name = f"t{fold.number}"
+                self.declare([(type_of(fold), name, text)])
+            self.texts[fold] = name + self.lane
 
-    def declare(self, folds: tuple[Local, ...], level: str) -> None:
-        """Declare accumulators and let them start."""
-        found = [variable for fold in folds for variable in
-                 folding.variables(fold, level, self.shape.lanes)]
-        if not self.shape.lanes:
-            self.out.add(*(f"{kind} {name} = {start};"
-                           for kind, name, start in found))
-        elif found:
-            self.out.add(*(f"{kind} {name}[{self.width}];"
-                           for kind, name, _ in found))
-            with self.lanes():
-                self.out.add(*(f"{name}{self.lane} = {start};"
-                               for _, name, start in found))
+    def accumulators(self, stage: Stage,
+                     level: str) -> list[tuple[str, str, str]]:
+        """The variables that a pass's folds have at a level."""
+        return [variable for fold in stage.folds for variable in
+                folding.variables(fold, level, self.shape.lanes)]
 
     def work(self, stage: Stage, loops: list[tuple[Variable, int]]) -> None:
         """The loops of a pass, from the outermost to the vectors."""
-        with ExitStack() as opened:
-            for variable, step in loops:
-                opened.enter_context(self.out.blocks(variable, step))
+        with self.blocks(loops):
             if not self.shape.groups:
                 self.innermost(stage)
                 return
-            self.declare(stage.folds, "a")
+            self.declare(self.accumulators(stage, "a"))
             self.innermost(stage)
             self.join(stage.folds, "a")
 
@@ -272,9 +304,8 @@ class Writer:
         with self.lanes() if folds else ExitStack():
             for fold in folds:
                 value = folding.total(fold, level, at, self.shape.lanes)
-                self.out.add(*folding.join(
-                    fold, "w", self.lane, value,
-                    f"{level}i{fold.number}{at}"))
+                self.add(*folding.join(fold, "w", self.lane, value,
+                                       f"{level}i{fold.number}{at}"))
 
     def parts(self, stage: Stage) -> None:
         """A pass whose outermost loop is shared by all threads.
@@ -285,87 +316,64 @@ class Writer:
         steps = (first.size + step - 1) // step
         count = min(PARTS, steps.constant or PARTS)
         share = place((steps + count - 1) // count * step)
-        totals = [(kind, name[1:]) for fold in stage.folds for kind, name, _
-                  in folding.variables(fold, "w", self.shape.lanes)]
+        totals = self.accumulators(stage, "w")
         width = f"[{self.width}]" if self.shape.lanes else ""
-        self.out.add(*(f"{kind} p{name}[{count}]{width};"
-                       for kind, name in totals))
-        self.parallel()
-        with self.out.loop("part", count):
-            self.declare(stage.folds, "w")
-            with self.out.loop(
+        self.add(*(f"{kind} p{name[1:]}[{count}]{width};"
+                   for kind, name, _ in totals))
+        with self.loop("part", count, pragma=self.threads()):
+            self.declare(totals)
+            with self.loop(
                     first if step == 1 else f"{first}_",
                     f"smaller<int64>(part * {share} + {share}, "
                     f"{place(first.size)})", f"part * {share}", step):
                 self.work(stage, rest)
             with self.lanes() if totals else ExitStack():
-                self.out.add(*(
-                    f"p{name}[part]{self.lane} = w{name}{self.lane};"
-                    for _, name in totals))
-        self.declare(stage.folds, "w")
-        with self.out.loop("part", count) if totals else ExitStack():
+                self.add(*(f"p{name[1:]}[part]{self.lane} = "
+                           f"{name}{self.lane};" for _, name, _ in totals))
+        self.declare(totals)
+        with self.loop("part", count) if totals else ExitStack():
             self.join(stage.folds, "p", "[part]")
 
     def innermost(self, stage: Stage) -> None:
         """The loops that vectors run in, and what they do."""
-        with ExitStack() as opened:
-            if self.shape.lanes:
-                opened.enter_context(self.out.within(
-                    self.shape.reduced[-1], self.shape.step))
-                opened.enter_context(self.lanes())
-            else:
-                if not any(map(folding.places, stage.folds)):
-                    self.out.add("#pragma omp simd"
-                                 + folding.clauses(stage.folds))
-                opened.enter_context(self.out.within(
-                    self.shape.inner, self.shape.step))
+        if self.shape.lanes:
+            loops = self.within(self.shape.reduced[-1],
+                                self.shape.step), self.lanes()
+        else:
+            vectors = not any(map(folding.places, stage.folds))
+            loops = self.within(
+                self.shape.inner, self.shape.step, vectors * "simd" and
+                "simd" + folding.clauses(stage.folds)),
+        with self.nest(*loops):
             self.element(stage)
 
     def element(self, stage: Stage) -> None:
         """What a pass does for one element."""
-        again = {}
+        texts = dict(self.texts)
         for local, store in stage.again.items():
-            text = (element(store.buffer, store.index, local.dtype,
-                            self.names) if store else self.scratch(local))
-            again[local] = f"t{local.number}"
-            self.out.add(f"const {type_of(local)} {again[local]} = {text};")
-        folded = [fold.operands[0] for fold in stage.folds]
-        texts = self.compute(stage.body, stage.stores,
-                             (*self.kept, *folded), again)
-        self.out.add(*(f"{self.scratch(local)} = {texts[local]};"
-                       for local in stage.body if local in self.kept))
+            text = (element(store.buffer, store.index, local.dtype)
+                    if store else self.scratch(local))
+            texts[local] = f"t{local.number}"
+            self.add(f"const {type_of(local)} {texts[local]} = {text};")
+        texts = self.compute(stage.body, stage.stores, texts)
+        self.add(*(f"{self.scratch(local)} = {texts[local]};"
+                   for local in stage.body if local in self.kept))
         position = place(flat(self.kernel.reduced))
         for fold in stage.folds:
-            self.out.add(*folding.add(fold, read(fold.operands[0], texts),
-                                      position, self.lane))
+            self.add(*folding.add(fold, read(fold.operands[0], texts),
+                                  position, self.lane))
 
     def scratch(self, local: Local) -> str:
         """Where a row keeps a value of this element."""
         if local in self.homes:
             home = self.homes[local]
-            return f"{self.names[home.buffer]}[{place(home.index)}]"
+            return element(home.buffer, home.index, local.dtype)
         where = place(flat(self.shape.reduced if self.shape.lanes else
                            (*self.shape.reduced, self.shape.inner)))
         if self.shape.lanes:
             where = (f"{enclosed(where)} * {self.width} + "
                      f"{self.lane[1:-1]}")
         return f"k{local.number}[{where}]"
-
-    def finish(self, folds: tuple[Local, ...], level: str) -> None:
-        """Name the results of a pass."""
-        for fold in folds:
-            text = folding.result(fold, level, self.lane, self.shape.lanes)
-            name = f"{level}{fold.number}{self.lane}"
-            if text != name and not self.shape.lanes:
-                name = f"t{fold.number}"
-                self.out.add(f"const {type_of(fold)} {name} = {text};")
-            elif text != name:
-                name = f"k{fold.number}{self.lane}"
-                self.out.add(
-                    f"{type_of(fold)} k{fold.number}[{self.width}];")
-                with self.lanes():
-                    self.out.add(f"{name} = {text};")
-            self.texts[fold] = name
 
     def fetch(self) -> None:
         """Ask for the next row while later passes work on this one."""
@@ -382,8 +390,8 @@ class Writer:
                     steps[1] not in (None, 0)):
                 next_row = {inner: index(0), row: index(row) + 1}
                 where = place(substitute(load.index, next_row))
-                self.out.add(f"fetch(&{self.names[load.buffer]}[{where}], "
-                             f"{place(size)});")
+                self.add(f"fetch(&{load.buffer}_ptr[{where}], "
+                         f"{place(size)});")
 
 
 def flat(variables: tuple[Variable, ...]) -> Index:

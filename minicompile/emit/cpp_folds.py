@@ -1,33 +1,24 @@
 """Reductions in C++: what accumulates, how it starts, how it goes on.
 
-A fold has an accumulator for the vector loop (its names begin with `a`),
-and where many elements are reduced a total of these (`w`): a double for
-floats, so that a long sum is exact enough. Threads that share a row have
-a total each (`p`). Lanes, in brackets behind the names, are rows.
+A reduction repeats an operation of the table. It has an accumulator for
+the vector loop (its names begin with `a`), and where many elements are
+reduced a total of these (`w`): a double for floats, so that a long sum is
+exact enough. Threads that share a row have a total each (`p`). Lanes, in
+brackets behind the names, are rows.
 """
 
 from __future__ import annotations
 
 import torch
 
-from .cpp_ops import TYPES, convert
-from .operations import held
+from ..core.loops import REDUCTIONS, neutral
+from .cpp_text import TYPES, convert, literal
+from .operations import BETTER, FORMS, held
 from .stages import Local
 
-#: By kind: the start for floats and for others, the operator that lets
-#: the vector loop work apart, and how a value is added.
-KINDS = {
-    "sum": ("0", "0", "+", "{0} += {1};"),
-    "prod": ("1", "1", "*", "{0} *= {1};"),
-    "any": ("false", "false", "|", "{0} |= {1};"),
-    "all": ("true", "true", "&", "{0} &= {1};"),
-    "max": ("-infinity", "least<{type}>()", "max",
-            "{0} = maximum<{type}>({0}, {1});"),
-    "min": ("infinity", "most<{type}>()", "min",
-            "{0} = minimum<{type}>({0}, {1});"),
-    "argmax": ("-infinity", "least<{type}>()", "", "above"),
-    "argmin": ("infinity", "most<{type}>()", "", "below"),
-}
+#: The operators that let OpenMP's vector loop work apart.
+CLAUSES = {"sum": "+", "prod": "*", "any": "|", "all": "&",
+           "max": "max", "min": "min"}
 _OF_BOOLS = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
 
 
@@ -47,7 +38,7 @@ def accumulated(fold: Local) -> torch.dtype:
 
 def places(fold: Local) -> bool:
     """Whether the fold looks for a position."""
-    return kind(fold) in ("argmax", "argmin")
+    return kind(fold) in BETTER
 
 
 def flagged(fold: Local, lanes: bool) -> bool:
@@ -59,26 +50,23 @@ def flagged(fold: Local, lanes: bool) -> bool:
 def variables(fold: Local, level: str,
               lanes: bool) -> list[tuple[str, str, str]]:
     """(type, name, start) of the accumulator's variables."""
-    dtype = accumulated(fold)
-    floats, others, *_ = KINDS[kind(fold)]
-    start = floats if dtype.is_floating_point else others.format(
-        type=TYPES[dtype])
-    wide = level != "a" and kind(fold) == "sum" and dtype == torch.float32
+    dtype, name = accumulated(fold), kind(fold)
+    start = literal(neutral(name.removeprefix("arg"), dtype), dtype)
+    wide = level != "a" and name == "sum" and dtype == torch.float32
     found = [("double" if wide else TYPES[dtype],
               f"{level}{fold.number}", start)]
     if places(fold):
-        found.append(("int64", f"{level}i{fold.number}", "most<int64>()"))
+        found.append(("int64", f"{level}i{fold.number}", "~least"))
     if level == "a" and flagged(fold, lanes):
         found.append(("int", f"nan{fold.number}", "0"))
     return found
 
 
 def clauses(folds: tuple[Local, ...]) -> str:
-    """The clauses for a vector loop over elements; None: no vectors."""
+    """The clauses for a vector loop over elements."""
     found: dict[str, list[str]] = {}
     for fold in folds:
-        found.setdefault(KINDS[kind(fold)][2], []).append(
-            f"a{fold.number}")
+        found.setdefault(CLAUSES[kind(fold)], []).append(f"a{fold.number}")
         if flagged(fold, False):
             found.setdefault("|", []).append(f"nan{fold.number}")
     return "".join(f" reduction({sign}:{', '.join(names)})"
@@ -100,12 +88,12 @@ def join(fold: Local, level: str, lane: str, value: str,
     """Lines that join a value, or another accumulator's, to this one."""
     number, type = fold.number, TYPES[accumulated(fold)]
     into = f"{level}{number}{lane}"
-    rule = KINDS[kind(fold)][3]
     if not places(fold):
-        return [rule.format(into, value, type=type)]
+        form = FORMS[REDUCTIONS[kind(fold)][1]]
+        return [f"{into} = {form.cpp.format(into, value, type=type)};"]
     at, better = f"{level}i{number}{lane}", f"better{number}"
-    return [f"const bool {better} = {rule}<{type}>({value}, {position}, "
-            f"{into}, {at});",
+    return [f"const bool {better} = {BETTER[kind(fold)]}<{type}>({value}, "
+            f"{position}, {into}, {at});",
             f"{into} = {better} ? {value} : {into};",
             f"{at} = {better} ? {position} : {at};"]
 

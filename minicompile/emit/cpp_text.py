@@ -1,35 +1,115 @@
-"""Names, indices and single values as C++ text."""
+"""Operations, conversions, numbers and indices as C++ text.
+
+In: operands that are names or numbers. Out: the text of one line's value,
+of the type that holds the result. C++ computes with narrow integers as int
+and stops at no conversion, so types are written out. Inductor's is
+torch/_inductor/codegen/cpp_utils.py.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from math import isfinite
 
 import torch
 
 from ..core.index import Atom, Division, Index, not_negative
-from ..core.loops import OPS, Const, Load, Op, Position
-from .cpp_ops import convert, enclosed, literal, operation
-from .header import HEADER
-from .operations import HALVES
-from .stages import Local, Store
+from ..core.loops import Const, Expression, Load, Op, Position
+from .operations import (HALVES, converted, enclosed, form_of, held,
+                         rounded_already)
+from .stages import Local
 
-#: What a buffer must not be called in C++: functions, types, macros.
-WORDS = frozenset(re.findall(r"\w+(?=[(<;]| value)", HEADER)) | frozenset(
-    name + suffix for name in OPS for suffix in ("", "f")) | frozenset(
-    """alignas and asm auto bool break case catch char class const
-    continue default delete do double else enum extern float for friend
-    goto if infinity int long namespace new not not_a_number or part
-    private protected public register return short signed sizeof static
-    struct switch template this throw true false try typedef typename
-    union unsigned using virtual void volatile while xor""".split())
-#: The names that values and loop variables have.
-TAKEN = re.compile(r"([tkawp]i?|nan|better|[a-z])\d+[hl]*_*")
+#: C++'s name for an element in memory, by dtype.
+TYPES = {torch.float64: "double", torch.float32: "float",
+         torch.float16: "half", torch.bfloat16: "bfloat",
+         torch.int64: "int64", torch.int32: "int32", torch.int16: "int16",
+         torch.int8: "int8", torch.uint8: "uint8", torch.bool: "bool"}
+#: Types that C++ computes with as int.
+NARROW = (torch.int8, torch.int16, torch.uint8, torch.bool)
 
 
-def is_taken(name: str) -> bool:
-    """Whether a buffer must not be called so in C++."""
-    return name in WORDS or bool(TAKEN.fullmatch(name))
+def type_of(local: Local) -> str:
+    """C++'s type for a value between operations."""
+    return TYPES[held(local.dtype)]
+
+
+def expression(local: Local, operands: list[str]) -> str:
+    """The text that computes a local from its operands."""
+    match local.node:
+        case Op() as op:
+            return operation(op, operands)
+        case Position(where, dtype):
+            return convert(place(where), torch.int64, dtype)
+        case Load(buffer, where, dtype, mask, other):
+            text = element(buffer, where, dtype)
+            return text if mask is None else (
+                f"{operands[0]} ? {text} : {literal(other, dtype)}")
+
+
+def operation(op: Op, operands: list[str]) -> str:
+    """The text of an operation on operands that are written already."""
+    form, given = form_of(op)
+    texts = [_operand(text, part, given) if part in converted(op) else text
+             for text, part in zip(operands, op.operands, strict=True)]
+    kind = TYPES[held(given)]
+    text = (form.cpp if given.is_floating_point else
+            form.cpp_integer or form.cpp).format(
+        *texts, type=kind, f="" if given == torch.float64 else "f",
+        round=f"rounded<{TYPES[given]}>" if given in HALVES else "")
+    if given in NARROW and form.made is None:
+        text = f"({kind})({text})"
+    if op.dtype in HALVES and rounded_already(form, op):
+        return text
+    return convert(text, form.made or held(given), op.dtype)
+
+
+def _operand(text: str, part: Expression, given: torch.dtype) -> str:
+    """An operand as the dtype given; a number is written as that."""
+    if isinstance(part, Const):
+        return enclosed(literal(part.value, given))
+    return enclosed(convert(text, part.dtype, given))
+
+
+def convert(text: str, given: torch.dtype, wanted: torch.dtype) -> str:
+    """A value of one dtype as another, by PyTorch's rules."""
+    if given == wanted or held(given) == wanted:
+        return text
+    if wanted in HALVES:
+        return f"rounded<{TYPES[wanted]}>({text})"
+    text = enclosed(text)
+    if wanted == torch.bool:
+        return f"{text} != 0"
+    if given == torch.bool and wanted.is_floating_point:
+        return f"{text} ? 1.0f : 0.0f"
+    if given.is_floating_point and wanted in NARROW:
+        return f"({TYPES[wanted]})(int64){text}"
+    return f"({TYPES[wanted]}){text}"
+
+
+def literal(value: bool | int | float, dtype: torch.dtype) -> str:
+    """A number as C++ writes it, in the type that holds `dtype`."""
+    if dtype == torch.bool:
+        return "true" if value else "false"
+    if not dtype.is_floating_point:
+        value = torch.tensor(value).to(dtype).item()
+        if dtype != torch.int64:
+            return f"({TYPES[dtype]}){value}"
+        return f"{value}ll" if value > -2 ** 63 else "least"
+    value = torch.tensor(value, dtype=held(dtype)).item()
+    if not isfinite(value):
+        sign = "-" if value < 0 else ""
+        return sign + ("infinity" if value == value else "not_a_number")
+    if dtype == torch.float64:
+        return repr(value)
+    return _shortest(value) + "f"
+
+
+def _shortest(value: float) -> str:
+    """The fewest digits that mean this float."""
+    for digits in range(1, 10):
+        text = repr(float(f"{value:.{digits}g}"))
+        if torch.tensor(float(text)).item() == value:
+            break
+    return text
 
 
 def place(where: Index) -> str:
@@ -55,40 +135,7 @@ def _atom(atom: Atom) -> str:
     return f"{name}<int64>({sides[0]}, {sides[1]})"
 
 
-def element(buffer: str, where: Index, dtype: torch.dtype,
-            names: Mapping[str, str]) -> str:
+def element(buffer: str, where: Index, dtype: torch.dtype) -> str:
     """An element of memory, in the type that holds it."""
-    text = f"{names[buffer]}[{place(where)}]"
+    text = f"{buffer}_ptr[{place(where)}]"
     return f"load({text})" if dtype in HALVES else text
-
-
-def stored(store: Store, value: str, names: Mapping[str, str]) -> str:
-    """The statement that puts a value into memory."""
-    text = f"{names[store.buffer]}[{place(store.index)}]"
-    if store.local.dtype in HALVES:
-        return f"store({text}, {value});"
-    return f"{text} = {value};"
-
-
-def read(local: Local, texts: Mapping[Local, str]) -> str:
-    """How a local is read; a number is written out."""
-    if isinstance(local.node, Const):
-        return literal(local.node.value, local.dtype)
-    return texts[local]
-
-
-def expression(local: Local, texts: Mapping[Local, str],
-               names: Mapping[str, str]) -> str:
-    """The text that computes a local from its operands."""
-    operands = [read(operand, texts) for operand in local.operands]
-    match local.node:
-        case Op() as op:
-            return operation(op, operands)
-        case Position(where, dtype):
-            return convert(enclosed(place(where)), torch.int64, dtype)
-        case Load(buffer, where, dtype, mask, other):
-            text = element(buffer, where, dtype, names)
-            if mask is None:
-                return text
-            return (f"{enclosed(operands[0])} ? {text} : "
-                    f"{literal(other, dtype)}")

@@ -49,13 +49,7 @@ void free(void*);
 template <class T> constexpr bool is_float = (T)0.5f == 0.5f;
 template <class T> constexpr bool is_signed = (T)-1 < (T)0;
 template <class T> constexpr int last_bit = sizeof(T) * 8 - 1;
-template <class T> constexpr T least() {
-    return is_float<T> ? (T)-infinity
-        : is_signed<T> ? (T)(1ull << last_bit<T>) : (T)0;
-}
-template <class T> constexpr T most() {
-    return is_float<T> ? (T)infinity : (T)~(int64)least<T>();
-}
+constexpr int64 least = 1ull << 63, most = ~least;
 template <class T> inline_ T smaller(T a, T b) { return a < b ? a : b; }
 
 // 16-bit floats are stored like this, and computed as float.
@@ -99,13 +93,8 @@ inline_ void store(half& place, float value) {
 template <class T, class V> inline_ void store(T& place, V value) {
     place = value;
 }
-inline_ float round_bfloat(float value) {
-    bfloat result;
-    store(result, value);
-    return load(result);
-}
-inline_ float round_half(float value) {
-    half result;
+template <class T> inline_ float rounded(float value) {
+    T result;
     store(result, value);
     return load(result);
 }
@@ -155,11 +144,6 @@ inline_ float vector_erf(float x) {
     return size < 1.0f ? near : copysignf(far, x);
 }
 inline_ double vector_erf(double x) { return erf(x); }
-
-inline_ bool sign_bit(float value) {
-    return same_bits<uint32>(value) >> 31;
-}
-inline_ bool sign_bit(double value) { return same_bits<int64>(value) < 0; }
 
 // NaN wins.
 template <class T> inline_ T maximum(T a, T b) {

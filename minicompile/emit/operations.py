@@ -1,7 +1,7 @@
 """What every operation of the loop language is in C++ and in Triton.
 
 One table for both: a row gives the two texts and, where they differ,
-those for integers and doubles. Values of 16-bit float types are held as
+those for integers. Values of 16-bit float types are held as
 float32 and rounded after each operation, so that the results are eager's,
 bit for bit. Inductor has a class for each language: CppOverrides in
 torch/_inductor/codegen/cpp.py, and TritonOverrides.
@@ -24,6 +24,16 @@ def held(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in HALVES else dtype
 
 
+def enclosed(text: str) -> str:
+    """The text in brackets, unless it is one name, number or call."""
+    depth = 0
+    for letter in text.replace("e-", ""):  # 1e-05
+        depth += (letter in "([") - (letter in ")]")
+        if depth == 0 and not (letter.isalnum() or letter in "._<>)]"):
+            return f"({text})"
+    return text
+
+
 @dataclass(frozen=True)
 class Form:
     """How one operation is written; `{0}`, `{1}`, … are its operands.
@@ -39,7 +49,6 @@ class Form:
     triton: str = ""  # the same, if not given
     cpp_integer: str = ""
     triton_integer: str = ""
-    triton_double: str = ""
     given: str = "result"
     made: torch.dtype | None = None
     exact: bool = False
@@ -75,7 +84,7 @@ FORMS: dict[str, Form] = {
     "isnan": Question("{0} != {0}"),
     "isinf": Question("fabs{f}({0}) == infinity",
                       "tl.abs({0}) == float('inf')"),
-    "signbit": Question("sign_bit({0})", "device.signbit({0})",
+    "signbit": Question("copysign{f}(1, {0}) < 0", "device.signbit({0})",
                         "{0} < 0", "{0} < 0"),
     "cast": Exact("{0}", given="common"),
     "neg": Exact("-{0}"),
@@ -85,21 +94,17 @@ FORMS: dict[str, Form] = {
                   triton_integer="tl.maximum({0}, 0)"),
     "exp": Form("vector_exp({0})", "libdevice.exp({0})"),
     "erf": Form("vector_erf({0})", "libdevice.erf({0})"),
-    "sqrt": Form("sqrt{f}({0})", "tl.sqrt_rn({0})",
-                 triton_double="tl.sqrt({0})"),
+    "sqrt": Form("sqrt{f}({0})", "device.sqrt({0})"),
     "rsqrt": Form("1 / sqrt{f}({0})", "libdevice.rsqrt({0})"),
-    "reciprocal": Form("1 / {0}", "tl.div_rn(1.0, {0})",
-                       triton_double="1.0 / {0}"),
+    "reciprocal": Form("1 / {0}", "device.divide(1.0, {0})"),
     "sigmoid": Form("1 / (1 + vector_exp(-{0}))",
-                    "tl.div_rn(1.0, 1.0 + libdevice.exp(-{0}))",
-                    triton_double="1.0 / (1.0 + libdevice.exp(-{0}))"),
+                    "device.divide(1.0, 1.0 + libdevice.exp(-{0}))"),
     "floor": Exact("floor{f}({0})", "tl.floor({0})"),
     "ceil": Exact("ceil{f}({0})", "tl.ceil({0})"),
     "trunc": Exact("trunc{f}({0})", "libdevice.trunc({0})"),
     "round": Exact("rint{f}({0})", "libdevice.rint({0})"),
     "bitwise_not": Form("~{0}", "-{0} - 1"),
-    "div": Form("{0} / {1}", "tl.div_rn({0}, {1})",
-                triton_double="{0} / {1}"),
+    "div": Form("{0} / {1}", "device.divide({0}, {1})"),
     "div_floor": Form("divide_floor<{type}>({0}, {1})",
                       "device.float_floor_divide({0}, {1})",
                       triton_integer="device.floor_divide({0}, {1})"),
@@ -107,8 +112,8 @@ FORMS: dict[str, Form] = {
                       "libdevice.trunc(device.divide({0}, {1}))",
                       "divide_whole<{type}>({0}, {1})", "{0} // {1}"),
     "remainder": Form("modulo<{type}>({0}, {1})",
-                      "device.float_modulo({0}, {1})",
-                      triton_integer="device.modulo({0}, {1})"),
+                      "device.modulo(libdevice.fmod({0}, {1}), {1})",
+                      triton_integer="device.modulo({0} % {1}, {1})"),
     "fmod": Form("fmod{f}({0}, {1})", "libdevice.fmod({0}, {1})",
                  "rest<{type}>({0}, {1})", "{0} % {1}"),
     "pow": Form("pow{f}({0}, {1})", "libdevice.pow({0}, {1})",
@@ -123,11 +128,9 @@ FORMS: dict[str, Form] = {
     "minimum": Exact("minimum<{type}>({0}, {1})",
                      "device.minimum({0}, {1})"),
     "fmax": Exact("{0} >= {1} | {1} != {1} ? {0} : {1}",
-                  "tl.where(({0} >= {1}) | ({1} != {1}), {0}, {1})",
-                  triton_integer="tl.maximum({0}, {1})"),
+                  "tl.where(({0} >= {1}) | ({1} != {1}), {0}, {1})"),
     "fmin": Exact("{0} <= {1} | {1} != {1} ? {0} : {1}",
-                  "tl.where(({0} <= {1}) | ({1} != {1}), {0}, {1})",
-                  triton_integer="tl.minimum({0}, {1})"),
+                  "tl.where(({0} <= {1}) | ({1} != {1}), {0}, {1})"),
     "bitwise_left_shift": Form("shift_left<{type}>({0}, {1})",
                                "device.shift_left({0}, {1})"),
     "bitwise_right_shift": Form("shift_right<{type}>({0}, {1})",
@@ -138,6 +141,8 @@ FORMS: dict[str, Form] = {
                     made=torch.float32),
 }
 
+#: What argmax and argmin ask of two values; both headers have it.
+BETTER = {"argmax": "above", "argmin": "below"}
 #: Operations that are another one on integers, or on bools.
 OF_INTEGERS = {"floor": "cast", "ceil": "cast", "trunc": "cast",
                "round": "cast", "isinf": "isnan"}

@@ -8,7 +8,6 @@ torch/_inductor/codegen/common.py registers for each device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ..core.errors import BackendError
@@ -35,23 +34,6 @@ class Printer(Protocol):
                numbers: tuple[str, ...]) -> str:
         """Lines that run the kernel on these tensors: those it reads,
         then those it writes."""
-
-
-def named(names: Iterable[str],
-          taken: Callable[[str], object]) -> dict[str, str]:
-    """What each is called: its own name, or a longer one that is free."""
-    found: dict[str, str] = {}
-    for name in names:
-        free = name
-        while taken(free) or free in found.values():
-            free += "_buffer"
-        found[name] = free
-    return found
-
-
-def sizes_of(kernel: Kernel) -> list[str]:
-    """The sizes that the kernel takes behind the tensors."""
-    return list(map(str, kernel.symbols))
 
 
 def computes(kernel: Kernel) -> list[str]:

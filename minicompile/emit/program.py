@@ -26,8 +26,8 @@ from ..core.index import Index, index
 from ..core.loops import Buffer, Kernel
 from ..core.schedule import Extern, Schedule, Step, View
 from ..core.options import Options
-from .cpp_program import CppPrinter
-from .printer import Printer, failure, named
+from .build import CppPrinter
+from .printer import Printer, failure
 from .same import merge
 
 
@@ -138,7 +138,14 @@ class Text:
         """What every buffer and constant is called in the program."""
         taken = OURS.union(self.merged, map(device_name, self.devices),
                            map(str, self.schedule.sizes))
-        return named(self.buffers, taken.__contains__)
+        found: dict[str, str] = {}
+        for name in self.buffers:
+            free = name
+            while free in taken:
+                free += "_buffer"
+            found[name] = free
+            taken |= {free}
+        return found
 
     def program(self) -> str:
         """The whole file."""

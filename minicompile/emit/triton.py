@@ -14,7 +14,7 @@ from ..core.errors import OptionError
 from ..core.loops import Buffer, Kernel
 from ..core.options import Options
 from .nest import simplify
-from .printer import computes, sizes_of
+from .printer import computes
 from .triton_body import Body, counted
 from .triton_launch import Launch
 from .triton_math import INTERPRETED
@@ -73,11 +73,11 @@ def print_kernel(kernel: Kernel) -> str:
     simple = simplify(kernel)
     tiling = tile(simple)
     names = [f"{name}_ptr" for name in (*kernel.read, *kernel.written)]
-    names += sizes_of(kernel)
+    names += map(str, kernel.symbols)
     head = f"@launched(grid={tiling.grid}, warps={tiling.warps}, computes=("
     fixed = [symbol.name for symbol in kernel.symbols if symbol.is_number]
     if len(fixed) < len(kernel.symbols):
-        given = f"lambda {', '.join(sizes_of(kernel))}:"
+        given = f"lambda {', '.join(map(str, kernel.symbols))}:"
         head = "\n".join([
             "@launched(", f"    grid={given} {tiling.grid},",
             f"    sizes={len(kernel.symbols)}, warps={tiling.warps},"])

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ..core.index import Index, least_of
 from ..core.loops import Const, Kernel, Load, Op, Position
 from . import triton_folds as folds
-from .operations import HALVES, held
+from .operations import HALVES, enclosed, held
 from .printer import failure
 from .stages import Local, Stage, Store, everything, stages
 from .triton_ops import TYPES, literal, operation
@@ -29,12 +29,6 @@ def counted(kernel: Kernel, tiling: Tiling) -> str:
     if any(least_of(number) > NARROW for number in numbers):
         return "tl.int64"
     return "WIDE" if numbers else ""
-
-
-def enclosed(where: Index | str) -> str:
-    """The index in parentheses, unless it is one name or number."""
-    text = str(where)
-    return text if text.isalnum() else f"({text})"
 
 
 @dataclass
@@ -90,7 +84,7 @@ class Body:
                 number = first
                 if len(self.tiling.outer) == 2:
                     number += (f" {'%' if place else '//'} "
-                               f"{enclosed(axes[1].blocks)}")
+                               f"{enclosed(str(axes[1].blocks))}")
                 self.point(axis, f"{number} * {axis.length} + {lane}")
                 continue
             lane += f".to({kind})" if kind else ""

@@ -1,52 +1,34 @@
 """Reductions of a block along its last axis, in Triton.
 
-A table has how two blocks combine, and how one is reduced. argmax and
-argmin carry a second block, the places: the first place of the best value
-wins, and NaN is better than every number.
+Two blocks are combined by the operation that the reduction repeats.
+argmax and argmin carry a second block, the places: the first place of the
+best value wins, and NaN is better than every number.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from ..core.index import Index
+from ..core.loops import REDUCTIONS
 from ..core.loops import neutral as neutral_number
-from .operations import held
+from .operations import BETTER, FORMS, held
 from .stages import Local
 from .triton_ops import TYPES, convert, literal
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A reduction: two blocks become one, a block becomes a column.
-
-    `better` says, of argmax and argmin, which of two values wins.
-    """
-
-    combine: str
-    across: str
-    better: str = ""
+#: How a block is reduced to a column, where there is a short way.
+ACROSS = {"sum": "tl.sum({0}, 1, keep_dims=True)",
+          "any": "tl.max({0}, 1, keep_dims=True)",
+          "all": "tl.min({0}, 1, keep_dims=True)"}
 
 
-def _reduced(function: str, better: str = "") -> Rule:
-    """The Rule of a function of two numbers."""
-    return Rule(f"device.{function}({{0}}, {{1}})",
-                f"tl.reduce({{0}}, 1, device.{function}, keep_dims=True)",
-                better)
-
-
-RULES: dict[str, Rule] = {
-    "sum": Rule("{0} + {1}", "tl.sum({0}, 1, keep_dims=True)"),
-    "prod": _reduced("multiply"),
-    "max": _reduced("maximum"),
-    "min": _reduced("minimum"),
-    "any": Rule("{0} | {1}", "tl.max({0}, 1, keep_dims=True)"),
-    "all": Rule("{0} & {1}", "tl.min({0}, 1, keep_dims=True)"),
-    "argmax": _reduced("maximum", "device.above"),
-    "argmin": _reduced("minimum", "device.below"),
-}
+def across(fold: Local, text: str) -> str:
+    """A block reduced to a column."""
+    name = fold.node.reduction.removeprefix("arg")
+    reduced = ACROSS.get(name, "tl.reduce({0}, 1, device."
+                         f"{REDUCTIONS[name][1]}, keep_dims=True)")
+    return reduced.format(text)
 
 
 def working_type(fold: Local) -> torch.dtype:
@@ -76,7 +58,7 @@ def begin(fold: Local) -> list[str]:
     """Lines before the first block of a row."""
     lines = [f"{block(fold)} = tl.full([XBLOCK, RBLOCK], {neutral(fold)}, "
              f"{TYPES[working_type(fold)]})"]
-    if RULES[fold.node.reduction].better:
+    if fold.node.reduction in BETTER:
         lines.append(f"{places(fold)} = "
                      "tl.broadcast_to(lane, [XBLOCK, RBLOCK])")
     return lines
@@ -84,10 +66,12 @@ def begin(fold: Local) -> list[str]:
 
 def step(fold: Local, text: str) -> list[str]:
     """Lines that take one more block of a row in."""
-    rule, old = RULES[fold.node.reduction], block(fold)
-    if not rule.better:
-        return [f"{old} = {rule.combine.format(old, text)}"]
-    return [f"new = {text}", f"better = {rule.better}(new, {old})",
+    name, old = fold.node.reduction, block(fold)
+    if name not in BETTER:
+        form = FORMS[REDUCTIONS[name][1]]
+        combined = (form.triton or form.cpp).format(old, text)
+        return [f"{old} = {combined}"]
+    return [f"new = {text}", f"better = device.{BETTER[name]}(new, {old})",
             f"{old} = tl.where(better, new, {old})",
             f"{places(fold)} = tl.where(better, r, {places(fold)})"]
 
@@ -98,15 +82,13 @@ def finish(fold: Local, text: str, looped: bool,
 
     No place in a row is as large as the row's `size`.
     """
-    rule, name = RULES[fold.node.reduction], block(fold)
-    if not rule.better:
-        across = rule.across.format(text)
-        result = convert(across, working_type(fold), fold.dtype)
+    name = block(fold)
+    if fold.node.reduction not in BETTER:
+        result = convert(across(fold, text), working_type(fold), fold.dtype)
         return [f"{name} = {result}"]
-    across = rule.across.format(name)
     place = places(fold) if looped else "r"
     return [*([] if looped else [f"{name} = {text}"]),
-            f"top = {across}",
+            f"top = {across(fold, name)}",
             f"best = ({name} == top) | ({name} != {name})",
             f"{name} = tl.min(tl.where(best, {place}, {size}), 1, "
             "keep_dims=True).to(tl.int64)"]

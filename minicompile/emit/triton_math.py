@@ -82,7 +82,7 @@ def minimum(a, b):
 
 
 @triton.jit
-def multiply(a, b):
+def mul(a, b):
     """The product, for reductions."""
     return a * b
 
@@ -120,26 +120,27 @@ def floor_divide(a, b):
 
 
 @triton.jit
-def modulo(a, b):
-    """The remainder of integers with the divisor's sign."""
-    rest = a % b
-    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
-
-
-@triton.jit
-def float_modulo(a, b):
-    """The remainder of floats with the divisor's sign."""
-    rest = libdevice.fmod(a, b)
+def modulo(rest, b):
+    """A remainder by b, given b's sign."""
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
 @triton.jit
 def divide(a, b):
     """The quotient, correctly rounded as IEEE says."""
-    if a.dtype == tl.float64:
+    if b.dtype == tl.float64:
         return a / b
     else:
         return tl.div_rn(a, b)
+
+
+@triton.jit
+def sqrt(a):
+    """The square root, correctly rounded as IEEE says."""
+    if a.dtype == tl.float64:
+        return tl.sqrt(a)
+    else:
+        return tl.sqrt_rn(a)
 
 
 @triton.jit

@@ -12,7 +12,8 @@ from math import isfinite
 import torch
 
 from ..core.loops import Const, Expression, Op
-from .operations import HALVES, Form, form_of, held, rounded_already
+from .operations import (HALVES, enclosed, form_of, held,
+                         rounded_already)
 
 #: Triton's name of each dtype.
 TYPES = {dtype: f"tl.{str(dtype)[6:]}" for dtype in (
@@ -32,9 +33,11 @@ def operation(node: Op, texts: list[str], exact: bool = True) -> str:
     """
     form, work = form_of(node)
     work, parts = held(work), node.operands
-    text = _written(form, work)
+    text = form.triton or form.cpp
+    if not work.is_floating_point:
+        text = form.triton_integer or text
     if node.name == "div" and not exact:
-        text = form.triton_double
+        text = "{0} / {1}"
     if work.is_floating_point and not isinstance(parts[0], Const):
         match node:
             case Op("div", (value, Const(number, _))):
@@ -55,14 +58,6 @@ def operation(node: Op, texts: list[str], exact: bool = True) -> str:
     return convert(text, form.made or work, node.dtype)
 
 
-def _written(form: Form, dtype: torch.dtype) -> str:
-    """The row's text for operands of this type."""
-    text = form.triton or form.cpp
-    if dtype == torch.float64:
-        return form.triton_double or text
-    return text if dtype.is_floating_point else form.triton_integer or text
-
-
 def _inverse(number: float, work: torch.dtype) -> float:
     """What eager multiplies by, on a GPU, instead of dividing."""
     return (1 / torch.tensor(number, dtype=work)).item()
@@ -74,7 +69,7 @@ def _power(value: Expression, power: int, dtype: torch.dtype,
     square = Op("mul", (value, value), dtype)
     squared = operation(square, [text, text])
     return squared if power == 2 else operation(
-        Op("mul", (square, value), dtype), [_whole(squared), text])
+        Op("mul", (square, value), dtype), [enclosed(squared), text])
 
 
 def _number(node: Op, number: Const, work: torch.dtype, block: bool) -> str:
@@ -92,7 +87,7 @@ def convert(text: str, given: torch.dtype, wanted: torch.dtype) -> str:
         single = _as(text, source, torch.float32)
         return f"device.rounded({single}, {TYPES[wanted]})"
     if wanted == torch.uint8 and source.is_floating_point:
-        return f"{_whole(text)}.to(tl.int64).to(tl.uint8)"
+        return f"{enclosed(text)}.to(tl.int64).to(tl.uint8)"
     return _as(text, source, held(wanted))
 
 
@@ -117,15 +112,5 @@ def _as(text: str, given: torch.dtype, wanted: torch.dtype) -> str:
     if given == wanted:
         return text
     if wanted == torch.bool:
-        return f"({_whole(text)} != 0)"
-    return f"{_whole(text)}.to({TYPES[wanted]})"
-
-
-def _whole(text: str) -> str:
-    """`text` so that what follows applies to all of it."""
-    depth = 0
-    for letter in text:
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0 and not (letter.isalnum() or letter in "._)"):
-            return f"({text})"
-    return text
+        return f"({enclosed(text)} != 0)"
+    return f"{enclosed(text)}.to({TYPES[wanted]})"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import inf
 
 from ..core.index import (Division, Index, Symbol, Variable, atoms_of,
-                          guess, index, may_exceed, most_of, not_negative,
-                          product, substitute)
+                          fold, guess, index, may_exceed, most_of,
+                          not_negative, product, substitute)
 from ..core.layout import unflatten
 from ..core.loops import Kernel, Op, walk
 from .nest import fastest, indices, turned
@@ -206,24 +206,20 @@ def wide(kernel: Kernel, tiling: Tiling) -> tuple[Index, ...]:
 def _reach(where: Index) -> list[Index]:
     """No number met while computing `where` is further from 0 than the
     largest of these; the first is for `where` itself."""
-    total, inside = index(0), []
-    for atoms, number in where.terms:
-        term = index(abs(number))
-        for atom in atoms:
-            match atom:
-                case Symbol():
-                    term = term * atom
-                case Variable(_, size):
-                    term = term * size
-                case Division("//", dividend, divisor):
-                    reached = _reach(dividend)
-                    inside += reached
-                    term = term * (reached[0] // divisor)
-                case Division("%", dividend, divisor):
-                    inside += _reach(dividend)
-                    term = term * divisor
-        total = total + term
-    return [total, *inside]
+    inside: list[Index] = []
+
+    def most(atom: Symbol | Variable | Division, _) -> Index:
+        match atom:
+            case Symbol():
+                return index(atom)
+            case Variable(_, size):
+                return size
+        reached = _reach(atom.dividend)
+        inside.extend(reached)
+        return (reached[0] // atom.divisor if atom.sign == "//"
+                else atom.divisor)
+    positive = Index({atoms: abs(n) for atoms, n in where.terms})
+    return [index(fold(positive, most)), *inside]
 
 
 def _fitted(count: int, most: int, least: int) -> int:

@@ -7,7 +7,7 @@ import torch
 
 from minicompile.core.loops import Kernel, Loop, Op
 from minicompile.emit import build, cpp
-from minicompile.emit.cpp_ops import TYPES
+from minicompile.emit.cpp_text import TYPES
 from tests.emit.build import (
     at,
     buffer,

@@ -13,7 +13,7 @@ import torch
 
 from minicompile.core.loops import OPS, Kernel, Loop, Op
 from minicompile.emit import build, cpp
-from minicompile.emit.cpp_ops import TYPES
+from minicompile.emit.cpp_text import TYPES
 from minicompile.emit.operations import FORMS
 from tests.emit.build import (at, buffer, check, load, reference,
                               run_loaded, variables)
