@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("trace", "guards", "split", "fusion", "emit", "replay", "budget")
 DRIVER = ("pipeline", "driver")
 FORBIDDEN = ("torch._dynamo", "torch._inductor", "torch._functorch")
-LINES = 17_600
+LINES = 17_500
 
 
 def name_of(path):
