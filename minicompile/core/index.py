@@ -101,12 +101,16 @@ class Index:
         return self.constant
 
     def __add__(self, other: Index | int) -> Index:
+        if isinstance(other, int) and not other:
+            return self
         terms = dict(self.terms)
         for atoms, coefficient in index(other).terms:
             terms[atoms] = terms.get(atoms, 0) + coefficient
         return _rejoin(Index(terms))
 
     def __mul__(self, other: Index | int) -> Index:
+        if isinstance(other, int) and other == 1:
+            return self
         terms: dict[tuple[Atom, ...], int] = {}
         for a, m in self.terms:
             for b, n in index(other).terms:
@@ -158,21 +162,20 @@ def product(sizes: Iterable[Index | int]) -> Index:
     return prod(sizes, start=index(1))
 
 
-def fold(where: Index, value_of: Callable[[Atom, int], object]):
-    """`where` computed, each atom being what `value_of` makes of it and
-    of its term's coefficient."""
+def fold(where: Index, value_of: Callable[[Atom], object]):
+    """`where` computed, each atom being what `value_of` makes of it."""
     total: object = 0
     for atoms, coefficient in where.terms:
         term: object = coefficient
         for atom in atoms:
-            term = term * value_of(atom, coefficient)
+            term = term * value_of(atom)
         total = total + term
     return total
 
 
 def evaluate_index(where: Index, values: Mapping[Atom, object]):
     """`where` with atoms given as numbers, tensors of them or Indices."""
-    def value(atom: Atom, _) -> object:
+    def value(atom: Atom) -> object:
         if not isinstance(atom, Division):
             return values[atom] if atom in values else index(atom)
         dividend = evaluate_index(atom.dividend, values)
@@ -226,10 +229,32 @@ def coefficient(where: Index, variable: Variable) -> Index | None:
 
 
 def _bound(where: Index, high: bool) -> Index:
-    """A bound of `where` that has symbols only: the sum of its terms'
-    bounds, whose coefficients' signs tell which end."""
-    return index(fold(where, lambda atom, coefficient: _end(
-        atom, high == (coefficient > 0))))
+    """A bound of `where` that has symbols only: whether what a variable
+    is multiplied by is negative tells at which end it is taken."""
+    factors: dict[tuple[Atom, ...], dict] = {}
+    for atoms, number in where.terms:
+        fixed = tuple(a for a in atoms if isinstance(a, Symbol))
+        moving = tuple(a for a in atoms if not isinstance(a, Symbol))
+        factors.setdefault(moving, {})[fixed] = number
+    total = Index(factors.pop((), {}))
+    for moving, terms in factors.items():
+        for factor in _signed(Index(terms)):
+            rises = not_negative(factor)
+            if len(moving) > 1 or not (rises or not_negative(-factor)):
+                return UNKNOWN
+            total = total + _end(moving[0], high == rises) * factor
+    return total
+
+
+def _signed(factor: Index) -> list[Index]:
+    """The factor, or if its sign is not known, its terms."""
+    if not_negative(factor) or not_negative(-factor):
+        return [factor]
+    return [Index({atoms: number}) for atoms, number in factor.terms]
+
+
+#: What nothing can be shown of.
+UNKNOWN = index(Symbol("unknown", least=-inf))
 
 
 def _end(atom: Atom, high: bool) -> Index:
@@ -249,13 +274,15 @@ def least_of(where: Index) -> float:
     Each symbol is written as its least value and an excess, which is at
     least 0: a term whose coefficient is not below 0 then adds nothing.
     """
+    if where.constant is not None:
+        return where.constant
     smallest = _bound(where, False)
     ends = {atom: _ends(atom) for atoms, _ in smallest.terms
             for atom in atoms}
     if any(least == -inf for least, _ in ends.values()):
         return -inf
 
-    def as_excess(atom: Atom, _) -> Index:
+    def as_excess(atom: Atom) -> Index:
         least, most = ends[atom]
         return index(Symbol(str(atom), least=0, most=most - least)) + least
     total = 0
@@ -327,8 +354,9 @@ def _factor(where: Index) -> str:
 def _divided(where: Index, divisor: Index) -> tuple[Index, Index]:
     """`where // divisor` and `where % divisor`, as simple as we can."""
     whole, rest = _split(where, divisor)
-    if in_range(rest, divisor):
-        return whole, rest
+    for below in (0, 1):
+        if in_range(rest + divisor * below, divisor):
+            return whole - below, rest + divisor * below
     scale, high, low = _common(rest, divisor)
     if scale > 1:
         quotient, left = _divided(high, divisor // scale)
@@ -346,16 +374,22 @@ def _divided(where: Index, divisor: Index) -> tuple[Index, Index]:
 
 def _split(where: Index, divisor: Index) -> tuple[Index, Index]:
     """(whole, rest): `where` = whole * divisor + rest, by long division:
-    the divisor's longest term is taken out where it divides a term."""
-    longest = max(divisor.terms, key=lambda term: len(term[0]))
+    what the divisor's largest term divides is taken out, if that leaves
+    fewer terms."""
+    largest = max(divisor.terms, key=_degree)
     for term in where.terms:
-        quotient = _quotient(term, longest)
+        quotient = _quotient(term, largest)
         if quotient is not None:
-            rest = where - quotient * divisor
+            more, rest = _split(where - quotient * divisor, divisor)
             if len(rest.terms) < len(where.terms) or not term[0]:
-                more, rest = _split(rest, divisor)
                 return quotient + more, rest
     return index(0), where
+
+
+def _degree(term: tuple[tuple[Atom, ...], int]) -> tuple:
+    """Larger than that of every term that a division brings in."""
+    atoms, _ = term
+    return len(atoms), [str(atom) for atom in atoms]
 
 
 def _quotient(term: tuple, factor: tuple) -> Index | None:

@@ -149,9 +149,8 @@ class Lowering:
 
     def apply_rule(self, node: fx.Node):
         """What the rule of the node's operator makes of its operands."""
-        fake = fake_of(node)
-        first, *_ = tensors_of(fake)
-        site = Site(fake, sizes_of(first.shape), first.dtype, first.device,
+        first, *_ = tensors_of(fake_of(node))
+        site = Site(node, sizes_of(first.shape), first.dtype, first.device,
                     partial(self.reduce, node), partial(self.require, node))
         args, kwargs = fx.node.map_aggregate(
             (node.args, node.kwargs), self.operand)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import fx
 
 from ..core.index import Index
 from .values import Value
@@ -20,7 +21,7 @@ class Site:
     is true everywhere.
     """
 
-    result: object  # the node's fake tensor, or a tuple of them
+    node: fx.Node
     shape: tuple[Index, ...]  # of the result, or of the first of several
     dtype: torch.dtype
     device: torch.device

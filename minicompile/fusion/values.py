@@ -15,7 +15,8 @@ from functools import cache
 
 import torch
 
-from ..core.index import Index, Variable, atoms_of, guess, index, product
+from ..core.index import (Index, Variable, atoms_of, guess, index, product,
+                          substitute)
 from ..core.layout import flatten
 from ..core.loops import (Buffer, Const, Expression, Load, Op, Position,
                           rewrite)
@@ -89,6 +90,11 @@ def moved_to(value: Value, shape: tuple[Index, ...],
                  lambda point: value.at(where(point)), value.origins)
 
 
+def with_axis(point: Point, axis: int, where: Index) -> Point:
+    """The point, or the shape, with another Index at one place."""
+    return (*point[:axis], where, *point[axis:][1:])
+
+
 def broadcast(value: Value, shape: tuple[Index, ...]) -> Value:
     """`value` repeated along new dimensions and along those of size 1."""
     if value.shape == shape:
@@ -121,9 +127,11 @@ def both(a: Expression | None, b: Expression) -> Expression:
 
 
 def compare(name: str, where: Index, bound: Index) -> Expression:
-    """`where < bound` and the like, between positions."""
-    return Op(name, (Position(where, torch.int64),
-                     Position(bound, torch.int64)), torch.bool)
+    """`where < bound` and the like, between positions; what `where` has
+    added to its variables goes to the other side."""
+    start = substitute(where, {v: index(0) for v in variables_in(where)})
+    return Op(name, (Position(where - start, torch.int64),
+                     Position(bound - start, torch.int64)), torch.bool)
 
 
 def masked(node: Expression, mask: Expression) -> Expression:
@@ -146,7 +154,11 @@ def elements(shape: Iterable[Index]) -> int:
     return guess(product(shape))
 
 
+def variables_in(where: Index) -> set[Variable]:
+    """The loop variables that an index asks for."""
+    return {a for a in atoms_of(where) if isinstance(a, Variable)}
+
+
 def touched(where: Index) -> int:
     """At most how many elements an index reaches."""
-    return elements(atom.size for atom in atoms_of(where)
-                    if isinstance(atom, Variable))
+    return elements(v.size for v in variables_in(where))

@@ -128,21 +128,22 @@ def symbolic_pair(rng, depth, variables):
 
 
 N, M = Symbol("n", least=2), Symbol("m", least=3, most=9)
+W = Symbol("w", least=-3, most=4)
 
 
 @pytest.mark.parametrize("seed", range(100))
 def test_random_arithmetic_with_sizes_agrees_with_integers(seed):
     """Whatever is simplified holds for all sizes, bounds included."""
     rng = random.Random(seed)
-    atoms = (N, M, Variable("i", index(N)), Variable("j", index(M) * N - 1),
+    atoms = (N, M, W, Variable("i", index(N)), Variable("j", index(M) * N - 1),
              Variable("k", (index(N) + 1) // 2))
     ours, theirs = symbolic_pair(rng, rng.randint(1, 4), atoms)
     least, most = least_of(ours), most_of(ours)
-    for n, m in itertools.product((2, 3, 7, 16), (3, 4, 9)):
-        sizes = {N: n, M: m}
+    for n, m, w in itertools.product((2, 3, 7), (3, 4, 9), (-3, 0, 4)):
+        sizes = {N: n, M: m, W: w}
         for _ in range(6):
             point = sizes | {v: rng.randrange(evaluate_index(v.size, sizes))
-                             for v in atoms[2:]}
+                             for v in atoms[3:]}
             expected = theirs(point)
             assert evaluate_index(ours, point) == expected
             assert least <= expected <= most
