@@ -24,35 +24,52 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from ..core.source import Source
 
 
+#: What may be a symbol, in words: a size, a stride, a number.
+SIZE, STRIDE = "dimension {0} of `{1}`", "stride {0} of `{1}`"
+NUMBER = "`{1}`"
+
+#: The marks that make a size a symbol, and who makes them.
+MARKS = {"weak_dynamic": "maybe_mark_dynamic", "dynamic": "mark_dynamic"}
+
+
 class History:
     """What one function's traces have seen; `dynamic` as in compile().
 
-    `turned` has what became a symbol and was not told yet. With `never`
-    not even what is marked becomes one.
+    `why` says of places why they may be symbols, `turned` which became one
+    and were not told yet. With `never` not even what is marked does.
     """
 
     def __init__(self, dynamic: bool | None = False, floats: bool = True,
                  never: bool = False):
         self.dynamic, self.floats, self.never = dynamic, floats, never
         self.seen: dict[tuple[str, Source], tuple] = {}
+        self.why: dict[str, str] = {}
         self.turned: list[str] = []
+        self.symbols: set[str] = set()
 
-    def varying(self, what: str, source: Source, values: tuple,
-                told: bool = True) -> list[bool]:
+    def varying(self, what: str, source: Source, values: tuple
+                ) -> list[bool]:
         """Which values were others, or more or fewer, in other traces."""
         if self.dynamic is False:
             return [False] * len(values)
         before = self.seen.get((what, source), values)
         if len(before) != len(values):
             before = (None,) * len(values)
-        now = tuple(new if type(new) is type(old) and new == old else None
-                    for old, new in zip(before, values))
+        now = tuple(new if new is old or type(new) is type(old) and (
+            new == old) else None for old, new in zip(before, values))
         self.seen[what, source] = now
-        self.turned += [
-            f"{what.format(dim, source)} was {before[dim]}, is "
-            f"{values[dim]}: dynamic from now on" for dim in range(len(now))
-            if told and now[dim] is None and before[dim] is not None]
+        self.why |= {what.format(dim, source): f"was {before[dim]}, is "
+                     f"{value}: dynamic from now on"
+                     for dim, value in enumerate(values)
+                     if now[dim] is None and before[dim] is not None}
         return [value is None for value in now]
+
+    def tell(self, what: str, dim: int, source: Source, value) -> None:
+        """Note that a place has become a symbol, once, and why."""
+        if (name := what.format(dim, source)) not in self.symbols:
+            self.symbols.add(name)
+            self.turned.append(name + " " + self.why.get(
+                name, f"is {value}: dynamic by dynamic=True"))
 
     def told(self) -> list[str]:
         """What became a symbol since this was last asked, in words."""
@@ -68,7 +85,7 @@ class History:
         may_vary = may_vary and (type(value) is int or self.floats
                                  and math.isfinite(value))
         varies = self.dynamic or self.varying(
-            "`{1}`", source, (value,), may_vary)[0]
+            NUMBER, source, (value,))[0]
         return may_vary and varies
 
     def context(self, real: torch.Tensor, source: Source
@@ -76,10 +93,11 @@ class History:
         """Which sizes and strides of a tensor are symbols; None: none."""
         if self.never or isinstance(real, nn.Parameter):
             return None
-        sizes = self.varying("dimension {0} of `{1}`", source,
-                             tuple(real.shape))
-        strides = self.varying("stride {0} of `{1}`", source,
-                               tuple(real.stride()), not any(sizes))
+        sizes = self.varying(SIZE, source, tuple(real.shape))
+        strides = self.varying(STRIDE, source, tuple(real.stride()))
+        self.why |= {SIZE.format(dim, source): f"is {real.shape[dim]}: "
+                     f"dynamic by {how}" for kind, how in MARKS.items()
+                     for dim in marked(real, kind)}
         kinds = [self.kind(real, dim, varies)
                  for dim, varies in enumerate(sizes)]
         steps = [DimDynamic.DYNAMIC if varies and not any(sizes)
@@ -94,7 +112,7 @@ class History:
     def kind(self, real: torch.Tensor, dim: int, varies: bool
              ) -> DimDynamic:
         """How one size is taken; a mark says more than what was seen."""
-        if dim in marked(real, "dynamic") | marked(real, "weak_dynamic"):
+        if any(dim in marked(real, kind) for kind in MARKS):
             return DimDynamic.DYNAMIC
         if dim in marked(real, "static"):
             return DimDynamic.STATIC

@@ -28,9 +28,10 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from ..core.errors import ConstraintViolation
 from ..core.guard import Guard, Relation
+from ..core.sizes import hint
 from ..core.source import Computed, Size, Source
 from ..core.where import Where
-from .history import History, limits, marked
+from .history import NUMBER, SIZE, STRIDE, History, limits, marked
 from .reasons import unsupported
 
 
@@ -145,11 +146,13 @@ class Sizes:
                     f"{reach.lower} to {reach.upper}, and is "
                     f"{real.shape[dim]}")
             self.marked.append((fake.shape[dim], dim, source))
-        for read in ("shape", "stride()"):
-            values = fake.shape if read == "shape" else fake.stride()
+        for read, values, what in (("shape", fake.shape, SIZE),
+                                   ("stride()", fake.stride(), STRIDE)):
             for dim, value in enumerate(values):
                 if isinstance(value, torch.SymInt):
-                    self.bind(value, Size(source, read, dim, str(value)))
+                    place = Size(source, read, dim, str(value))
+                    if self.bind(value, place) or what is SIZE:
+                        self.history.tell(what, dim, source, hint(value))
         return fake
 
     def number(self, value: int | float, source: Source):
@@ -164,6 +167,8 @@ class Sizes:
                 self.ranges.append(
                     Relation("math.isfinite({0})", (source,)))
             self.bind(made, source)
+            if type(source) is not Computed:
+                self.history.tell(NUMBER, 0, source, value)
             self.numbers[source] = made
         return self.numbers[source]
 
@@ -205,8 +210,9 @@ class Sizes:
         return value
 
     def bind(self, value: torch.SymInt | torch.SymFloat, source: Source
-             ) -> None:
-        """Say that `value` is read at `source`: a new symbol, or known."""
+             ) -> bool:
+        """Say that `value` is read at `source`; whether the symbol is new.
+        """
         expr = value.node.expr
         if expr.is_Symbol and expr not in self.symbols:
             self.symbols[expr] = source
@@ -214,8 +220,9 @@ class Sizes:
                 Relation(f"{{0}} {text}", (source,))
                 for text in bounds(self.env.var_to_range[expr])]
             self.place(expr, value, source)
-        else:
-            self.equal.append((source, expr, self.where()))
+            return True
+        self.equal.append((source, expr, self.where()))
+        return False
 
     def dispatcher(self):
         """What lets C++ operators work with symbols, if there are any."""

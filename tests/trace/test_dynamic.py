@@ -560,6 +560,45 @@ def test_an_int_says_so_too():
         "scaled: `n` was 3, is 4: dynamic from now on"]
 
 
+@pytest.mark.parametrize("mark, how", [
+    (minicompile.mark_dynamic, "mark_dynamic"),
+    (torch._dynamo.mark_dynamic, "mark_dynamic"),
+    (torch._dynamo.maybe_mark_dynamic, "maybe_mark_dynamic")])
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_a_mark_says_so_too(mark, how, dynamic):
+    compiled = minicompile.compile(product, backend="eager", dynamic=dynamic)
+    for rows in (4, 6):
+        x = torch.randn(rows, 3)
+        mark(x, 0)
+        compiled(x)
+    told = [f"product: dimension 0 of `x` is 4: dynamic by {how}"]
+    if dynamic:
+        told += ["product: dimension 1 of `x` is 3: dynamic by dynamic=True"]
+    assert compiled.stats().dynamic == told
+    assert told[-1] in str(minicompile.explain(compiled)(x))
+
+
+def test_dynamic_from_the_start_says_so_too():
+    compiled = minicompile.compile(scaled, backend="eager", dynamic=True)
+    for n in (7, 1, 4):
+        compiled(torch.ones(1, n), n)
+    assert compiled.stats().dynamic == [
+        "scaled: dimension 1 of `x` is 7: dynamic by dynamic=True",
+        "scaled: `n` is 7: dynamic by dynamic=True"]
+
+
+@pytest.mark.parametrize("values, was", [
+    ((0.5, 0.7), "was 0.5, is 0.7"), ((0.5, 0.5, 0.0, 0.7), "was 0.5, is 0.0"),
+    ((0.5, math.inf, 0.7), "was 0.5, is inf"),
+    ((math.nan, 0.7), "was nan, is 0.7")])
+def test_a_float_says_so_too(values, was):
+    compiled = minicompile.compile(lambda x, p: x * p, backend="eager")
+    for value in values:
+        compiled(torch.ones(2), value)
+    told, = compiled.stats().dynamic
+    assert told.endswith(f": `p` {was}: dynamic from now on")
+
+
 def test_a_backend_without_symbols():
     def plain(graph, example_inputs):
         if any(isinstance(x, torch.SymInt) for x in example_inputs):
