@@ -20,6 +20,7 @@ from .core import log
 from .core.branches import Branches
 from .core.errors import (BackendError, CompilerMissing,
                           MinicompileError)
+from .core.graph import bare
 from .core.schedule import Schedule
 from .core.options import Options, make_options
 
@@ -170,6 +171,8 @@ def lower(graph: fx.GraphModule, inputs: Sequence, backend: str | Callable,
 
 def _boxed(function: Callable) -> Boxed:
     """A function of tensors, or a graph, as a boxed call."""
+    if isinstance(function, fx.GraphModule):
+        function = bare(function)
     return lambda given: tuple(function(*given))
 
 

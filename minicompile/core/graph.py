@@ -7,8 +7,11 @@ line it came from.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import fx
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from .sizes import SYMBOLIC, hint
 from .where import where_of
@@ -66,6 +69,14 @@ def tensors_of(value: object) -> list[torch.Tensor]:
     if isinstance(value, (tuple, list)):
         return [t for part in value for t in tensors_of(part)]
     return [value] if isinstance(value, torch.Tensor) else []
+
+
+def bare(graph: fx.GraphModule) -> Callable:
+    """The graph as a function, without the hooks that all modules have."""
+    def run(*given):
+        _LazyGraphModule.force_recompile(graph)
+        return graph.forward(*given)
+    return run
 
 
 def placeholders(graph: fx.Graph) -> list[fx.Node]:

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import (
 
 from ..core.branches import Branches, wanted
 from ..core.errors import BackendError
-from ..core.graph import value
+from ..core.graph import bare, value
 from .inputs import current
 from .joint import Joint, is_random
 from .partition import backward_nodes, halves
@@ -124,7 +124,7 @@ class Differentiable(torch.autograd.Function):
 
 def choice(graphs: list[fx.GraphModule]) -> Branches:
     """The choice between two graphs, run operator by operator."""
-    runs = tuple(lambda given, graph=graph: graph(*given)
+    runs = tuple(lambda given, run=bare(graph): run(*given)
                  for graph in graphs)
     return Branches(tuple(graphs), runs)
 

@@ -91,6 +91,15 @@ def from_class(tracer, found, where: type, name: str):
     return tracer.outside.admit(found, source)
 
 
+def method(tracer, kind: type, name: str):
+    """What a class makes of an operation such as `__call__`, guarded."""
+    if not tracer.is_made(kind):
+        tracer.outside.rely_on_class(kind)
+    found, where = lookup(kind, name)
+    return from_class(tracer, found, where, name) if isinstance(
+        found, types.FunctionType) else found
+
+
 def _missing(owner, name: str) -> Raised:
     return Raised(AttributeError(
         f"{type(owner).__name__!r} object has no attribute {name!r}"))
@@ -130,7 +139,7 @@ def own(tracer, owner, name: str):
 
 def _fallback(tracer, owner, kind: type, name: str):
     """What `__getattr__` gives: a module's part, or the user's own."""
-    hook, _ = lookup(kind, "__getattr__")
+    hook = method(tracer, kind, "__getattr__")
     if hook is nn.Module.__getattr__:
         for part in MODULE_PARTS:
             value = _module_part(tracer, owner, part, name)
@@ -174,7 +183,7 @@ def _bind(tracer, found, owner, kind: type, name: str):
             return tracer.call(found.fget, (owner,))
     if isinstance(found, SLOTS) and through:
         return _slot(tracer, found, owner, name)
-    getter, _ = lookup(type(found), "__get__")
+    getter = method(tracer, type(found), "__get__")
     if getter is ABSENT or isinstance(found, type):
         return found
     if type(getter) is types.FunctionType:
@@ -225,7 +234,9 @@ def _of_module(tracer, owner: types.ModuleType, name: str):
     if kind is not types.ModuleType:
         found, _ = lookup(kind, name)
         if found is not ABSENT and _is_data(found):
-            return tracer.native(getattr, (owner, name))
+            return tracer.outside.admit(
+                tracer.native(getattr, (owner, name)), Attribute(
+                    tracer.outside.constant(owner, owner.__name__), name))
     if name == "__dict__":
         raise unsupported("attribute", "a module's __dict__")
     overlay = tracer.outside.globals(owner.__dict__)
@@ -310,7 +321,8 @@ def _set_on_tensor(tracer, tensor: torch.Tensor, name: str):
 def store(tracer, owner, name: str, value=ABSENT) -> None:
     """`owner.name = value`, or `del owner.name`; outside, it waits."""
     given = () if value is ABSENT else (value,)
-    hook, _ = lookup(type(owner), "__setattr__" if given else "__delattr__")
+    hook = method(tracer, type(owner),
+                  "__setattr__" if given else "__delattr__")
     if type(hook) is not types.FunctionType:
         store_plain(tracer, owner, name, value)
     elif hook is not nn.Module.__setattr__ or not _store_part(
@@ -332,7 +344,8 @@ def store_plain(tracer, owner, name: str, value=ABSENT) -> None:
             raise unsupported("effect", f"deleting {name}")
         if own(tracer, owner, name) is ABSENT:
             raise _missing(owner, name)
-    setter = value is not ABSENT and lookup(type(found), "__set__")[0]
+    setter = value is not ABSENT and method(
+        tracer, type(found), "__set__")
     if setter and isinstance(found, property) and found.fset:
         tracer.call(found.fset, (owner, value))
     elif type(setter) is types.FunctionType:

@@ -85,7 +85,7 @@ def call(tracer, function, args: tuple, kwargs: dict):
             return call(tracer, function.function, args, kwargs)
         case _ if isinstance(function, CONSTANT):
             return _cached(tracer, function, args, kwargs)
-    target, _ = attributes.lookup(type(function), "__call__")
+    target = attributes.method(tracer, type(function), "__call__")
     if target is ABSENT:
         raise Raised(TypeError(
             f"{type(function).__name__!r} object is not callable"))
@@ -229,7 +229,7 @@ class Default:
 @passes_on
 def _module(tracer, module: nn.Module, args, kwargs):
     """A module's call: its forward, if no hook is set."""
-    target, _ = attributes.lookup(type(module), "__call__")
+    target = attributes.method(tracer, type(module), "__call__")
     if target is not nn.Module.__call__ or _has_hooks(tracer, module):
         return call(tracer, target, (module, *args), kwargs)
     forward = attributes.load(tracer, module, "forward")
@@ -253,7 +253,7 @@ def _has_hooks(tracer, module: nn.Module) -> bool:
 
 def _make(tracer, kind: type, args, kwargs):
     """An instance of a class, its `__init__` followed."""
-    meta, _ = attributes.lookup(type(kind), "__call__")
+    meta = attributes.method(tracer, type(kind), "__call__")
     if type(meta) is types.FunctionType and type(kind).__module__ != "enum":
         return call(tracer, meta, (kind, *args), kwargs)
     if kind is functools.partial or issubclass(
@@ -266,13 +266,13 @@ def _make(tracer, kind: type, args, kwargs):
         return native.natively(tracer, kind, args, kwargs)
     if type(kind).__module__ == "enum":
         return tracer.native(kind, args, kwargs)
-    make, _ = attributes.lookup(kind, "__new__")
+    make = attributes.method(tracer, kind, "__new__")
     if isinstance(make, staticmethod):
         value = call(tracer, make.__func__, (kind, *args), kwargs)
     else:
         value = native.new(tracer, make, kind, *args)
     if isinstance(value, kind):
-        start, _ = attributes.lookup(kind, "__init__")
+        start = attributes.method(tracer, kind, "__init__")
         call(tracer, start, (value, *args), kwargs)
     return value
 

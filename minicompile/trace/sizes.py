@@ -178,12 +178,14 @@ class Sizes:
         What is equal in arithmetic may differ in its last bit. A truth is
         left open, for it may be a number like others.
         """
+        if type(value) not in (torch.SymFloat, torch.SymBool):
+            return value
         expr = value.node.expr
         if type(value) is torch.SymBool:
             self.truths |= bool(expr.free_symbols)
             return value if expr.free_symbols else bool(value)
-        if type(value) is torch.SymInt or expr.is_Symbol or not any(
-                symbol_is_type(s, SymT.FLOAT) for s in expr.free_symbols):
+        if expr.is_Symbol or not any(symbol_is_type(s, SymT.FLOAT)
+                                     for s in expr.free_symbols):
             return value
         if not math.isfinite(value.node.hint):
             return settled(value)

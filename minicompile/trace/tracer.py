@@ -93,7 +93,7 @@ class Tracer:
         """A method written in Python of the value's class, or None."""
         if isinstance(value, (*STAND_INS, *SYMBOLIC)):
             return None
-        method, _ = attributes.lookup(type(value), name)
+        method = attributes.method(self, type(value), name)
         return method if type(method) is types.FunctionType else None
 
     def asked(self, name: str, value, *more):
@@ -130,9 +130,7 @@ class Tracer:
         """Run a harmless C function; its exception is the program's."""
         args, kwargs = closed(self, function, args, kwargs or {})
         try:
-            result = function(*args, **kwargs)
-            return self.recorder.sizes.step(result) if isinstance(
-                result, SYMBOLIC) else result
+            return self.recorder.sizes.step(function(*args, **kwargs))
         except Raised:
             raise
         except Exception as error:
@@ -318,7 +316,8 @@ class Tracer:
         if self.outside.is_dict(container):
             if self.has_item(container, key):
                 return self.outside.read(self.outside.items(container), key)
-            missing, _ = attributes.lookup(type(container), "__missing__")
+            missing = attributes.method(self, type(container),
+                                        "__missing__")
             if missing is not ABSENT:
                 return self.call(missing, (container, key))
             raise Raised(KeyError(key))
