@@ -123,7 +123,8 @@ class History:
 
 def marked(real: torch.Tensor, how: str) -> set[int]:
     """The dimensions that were marked so, by us or by torch."""
-    return getattr(real, f"_dynamo_{how}_indices", set())
+    return {*range(real.dim())} & getattr(
+        real, f"_dynamo_{how}_indices", set())
 
 
 def limits(real: torch.Tensor, dim: int) -> ValueRanges | None:

@@ -116,8 +116,10 @@ def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None,
 
     If a graph needs it to be a constant, ConstraintViolation is raised.
     """
-    _mark(tensor, "_dynamo_dynamic_indices", dim)
-    _mark(tensor, "_dynamo_dynamic_range", Range(dim, min, max))
+    if max is not None and (max < 2 or max < (min or 0)):
+        raise ValueError(f"no dynamic size is from {min} to {max}")
+    dim = _mark(tensor, "_dynamo_dynamic_indices", dim)
+    _mark(tensor, "_dynamo_dynamic_range", dim, min, max)
 
 
 def mark_static(tensor: torch.Tensor, dim: int) -> None:
@@ -125,10 +127,16 @@ def mark_static(tensor: torch.Tensor, dim: int) -> None:
     _mark(tensor, "_dynamo_static_indices", dim)
 
 
-def _mark(tensor: torch.Tensor, attribute: str, mark: object) -> None:
+def _mark(tensor: torch.Tensor, attribute: str, dim: int, *reach) -> int:
     """Add to the marks of a tensor, which are those of torch.compile."""
-    setattr(tensor, attribute, getattr(tensor, attribute, set()) | {mark})
+    if not -tensor.dim() <= dim < tensor.dim():
+        raise IndexError(f"a tensor of {tensor.dim()} dimensions has no "
+                         f"dimension {dim} to mark")
+    dim %= tensor.dim()
+    setattr(tensor, attribute, getattr(tensor, attribute, set()) | {
+        Range(dim, *reach) if reach else dim})
     tensor._has_dynamo_dim_marking = True
+    return dim
 
 
 @rule(mark_dynamic)

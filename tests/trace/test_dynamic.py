@@ -404,6 +404,34 @@ def test_a_mark_spares_the_first_compile(mark):
     assert compiles(product, calls) == 1 == theirs(product, calls)
 
 
+@pytest.mark.parametrize("mark", [minicompile.mark_dynamic,
+                                  minicompile.mark_static])
+def test_dimensions_that_are_marked(mark):
+    x = torch.randn(4, 3)
+    with pytest.raises(IndexError, match="2 dimensions has no dimension 2"):
+        mark(x, 2)
+    with pytest.raises(ValueError, match="from 5 to 4"):
+        minicompile.mark_dynamic(x, 0, min=5, max=4)
+    with pytest.raises(ValueError, match="to 1"):
+        minicompile.mark_dynamic(x, 0, max=1)
+    mark(x, -2)
+    compiled = minicompile.compile(product, backend="eager", dynamic=(
+        mark is minicompile.mark_static or None))
+    close(compiled(x), product(x))
+    marked = mark is minicompile.mark_dynamic
+    assert "dimension 0" in str(compiled.stats().dynamic) or not marked
+    assert "dimension 1" in str(compiled.stats().dynamic) or marked
+
+
+def test_a_mark_of_torchs_on_no_dimension():
+    x = torch.randn(4, 3)
+    for dim in (5, -1):  # torch takes any, and heeds none
+        torch._dynamo.mark_dynamic(x, dim)
+    compiled = minicompile.compile(product, backend="eager")
+    close(compiled(x), product(x))
+    assert compiled.stats().graphs == 1 and not compiled.stats().fallbacks
+
+
 @pytest.mark.parametrize("mark", [minicompile.mark_static,
                                   torch._dynamo.mark_static])
 def test_a_static_mark_keeps_the_size(mark):
