@@ -1,350 +1,21 @@
-"""compile(): a callable that traces once and then looks up what it made.
+"""compile(): what can be compiled, and with which arguments.
 
-In: a function or a module. Out: a callable that behaves the same. A call
-looks for an entry whose guards hold. If there is none, the function is
-traced, the graph goes down the pipeline, and the entry is kept.
-PyTorch's cache lookup is C++; the rest is torch/_dynamo/eval_frame.py
-and convert_frame.py.
+In: a function, a module, or anything that can be called. Out: the same,
+compiled at its first call. Everything becomes a function first; its
+entries do the work. PyTorch's is torch/__init__.py.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-import threading
 import types
-import weakref
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
-import torch
-from torch import fx, nn
+from torch import nn
 
-from .core import log, stance
-from .core.bind import make_bind, positional_count
-from .core.errors import (BackendError, OptionError, RecompileLimit,
-                          Unsupported)
+from .core import log
 from .core.module import OptimizedModule
-from .core.options import Options, make_options
-from .core.stats import Stats
-from .guards import Check, build_check
-from .pipeline import BACKENDS, Lowered, list_backends, lower
-from .trace import (Continuation, GraphBreak, History, Trace, again,
-                    autocast_kept, trace, turn_autocast)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What compile() was asked for; a wrong name is an OptionError."""
-
-    fullgraph: bool = False
-    dynamic: bool | None = None
-    backend: str | Callable = "fused"
-    mode: str | None = None
-    options: dict | None = None
-
-    def __post_init__(self):
-        if callable(self.backend):
-            return
-        if self.backend in BACKENDS:
-            make_options(self.mode, self.options)
-        elif self.backend not in list_backends():
-            raise OptionError(
-                f"backend {self.backend!r} is unknown; allowed: a callable"
-                f" or one of {', '.join(map(repr, list_backends()))}")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One compiled graph: `run(L, F, inputs)`, with what `check` gives."""
-
-    check: Check
-    run: Callable
-    trace: Trace
-    lowered: Lowered
-
-
-#: What runs a call, and the graph's inputs in it.
-Found = tuple[Callable, list] | None
-
-#: The check of no entry, and how to run none.
-NOTHING = (lambda L, F: None), None
-
-
-class Cache:
-    """The compiled entries of one function, most recent first.
-
-    What goes on after a graph break is a function with a cache of its
-    own; `root` is the cache of the function that was called, which
-    counts for all and knows every continuation.
-    """
-
-    def __init__(self, function: types.FunctionType, settings: Settings,
-                 name: str, root: Cache | None = None):
-        self.function, self.settings = function, settings
-        self.name, self.root = name, root or self
-        self.rebind()
-        self.lock = threading.RLock()
-        self.watch = None  # what explain() has called when an entry holds
-        self.clear()
-
-    def __deepcopy__(self, memo: dict) -> Cache:
-        """Itself: a copied module shares what was compiled."""
-        return self
-
-    def rebind(self) -> None:
-        """Take the function's code as it is now."""
-        self.code = self.function.__code__
-        if self.root is self:  # else a call has all that it lists
-            self.bind = make_bind(self.function)
-        self.count = positional_count(self.function)
-
-    def clear(self) -> None:
-        """Forget every entry and what was learnt."""
-        self.entries: tuple[Entry, ...] = ()
-        self.first, self.made, self.is_full = NOTHING, 0, False
-        self.refused: set[tuple[type, ...]] = set()
-        self.continuations: dict[types.FunctionType, Callable] = {}
-        self.history = History(
-            self.settings.dynamic, not self.options().cudagraphs
-            and self.settings.backend in ("eager", "split", "fused"))
-        if self.root is self:
-            self._stats, self.breaks = Stats(), []
-
-    def goes_on(self, continuation: Continuation) -> Callable:
-        """What compiles a continuation: the same one for the same place."""
-        known = self.root.continuations
-        function = continuation.function
-        if function not in known:
-            known[function] = wrap(function, self.settings, self.name,
-                                   self.root)
-        return known[function]
-
-    def family(self) -> list[Cache]:
-        """This cache, then those of its continuations."""
-        return [self, *(compiled.cache for compiled
-                        in self.continuations.values())]
-
-    def stats(self) -> Stats:
-        """What has happened so far, as a copy."""
-        made = [entry.lowered for cache in self.root.family()
-                for entry in cache.entries]
-        replays = sum((lowered.region.stats for lowered in made
-                       if lowered.region), Counter())
-        counted = self.root._stats
-        return replace(counted, replays=replays, fallbacks=sum(
-            (lowered.notes for lowered in made), counted.fallbacks))
-
-    def find(self, locals: tuple) -> Found:
-        """The entry that holds in this call, put first, and its inputs."""
-        for entry in self.entries:
-            inputs = entry.check.function(locals, self.function)
-            if inputs is not None:
-                if self.root.watch:
-                    self.root.watch(entry, locals, self.function)
-                if self.lock.acquire(blocking=False):
-                    self._keep(entry)
-                    self.lock.release()
-                return entry.run, inputs
-        return None
-
-    def _keep(self, entry: Entry) -> None:
-        """Put the entry first."""
-        self.entries = (entry, *(other for other in self.entries
-                                 if other is not entry))
-        self.first = entry.check.function, entry.run
-
-    def forget(self) -> None:
-        """Drop the entries that can never hold again."""
-        self.first = NOTHING
-        self.entries = tuple(entry for entry in self.entries
-                             if entry.check.alive)
-
-    def miss(self, locals: tuple) -> Found:
-        """What runs this call, compiled if need be; None means eager."""
-        if self.function.__code__ is not self.code:
-            self.root._stats.fallbacks["code replaced"] += 1
-            return self.rebind()  # the old code bound these locals
-        found = self.find(locals)
-        kinds = tuple(map(type, locals))
-        if (found or self.is_full or kinds in self.refused
-                or stance.current == "eager_on_recompile"
-                or _someone_else_records()):
-            return found
-        with self.lock:
-            if found := self.find(locals):  # made by another thread
-                return found
-            try:
-                entry = self._compile(locals)
-                return self.find(locals) or self._unsteady(entry, locals)
-            except Unsupported as refusal:
-                if self.settings.fullgraph:
-                    raise
-                self.root.breaks.append(GraphBreak.of(refusal))
-                self._run_eager(kinds, refusal.kind, refusal.text())
-            except BackendError as failure:
-                if not self.options().suppress_errors:
-                    raise
-                self._run_eager(kinds, "backend error", str(failure))
-        return None
-
-    def _compile(self, locals: tuple) -> Entry:
-        """The entry for this call: traced, lowered, guarded and kept."""
-        self._may_compile(locals)
-        traced, lowered = self._made(locals)
-        entry = link(traced, lowered, self.goes_on)
-        log.show("guards", str(entry.check))
-        self._keep(entry)
-        self.made += 1
-        entry.check.when_dead(self.forget)
-        self._count(traced, lowered)
-        return entry
-
-    def _made(self, locals: tuple) -> tuple[Trace, Lowered]:
-        """The trace of a call, and what the backend makes of its graph.
-
-        If that cannot do with symbols, there are none from now on.
-        """
-        asked = self.settings
-        traced = trace(self.function, locals, history=self.history,
-                       breaks=not asked.fullgraph)
-        for what in self.history.told():
-            self.root._stats.dynamic.append(f"{self.name}: {what}")
-            log.show("dynamic", f"{self.name}: {what}")
-        log.show("graph_code", str(traced))
-        try:
-            return traced, lower(traced.graph, traced.example_inputs,
-                                 asked.backend, asked.mode, asked.options)
-        except BackendError as refusal:
-            if not traced.sizes.symbols:
-                raise
-            log.warn_once(f"minicompile compiles {self.name} for each size"
-                          f" anew: {refusal}")
-        self.root._stats.fallbacks["static shapes"] += 1
-        self.history = History(False, never=True)
-        return self._made(locals)
-
-    def _count(self, traced: Trace, lowered: Lowered) -> None:
-        """Add what one trace became to the stats."""
-        stats = self.root._stats
-        stats.graphs += bool(operations(traced.graph) or self.root is self
-                             and not traced.breaks)
-        stats.graph_breaks += len(traced.breaks)
-        self.root.breaks += traced.breaks
-        for found in traced.breaks:
-            log.show("graph_breaks", str(found))
-        if lowered.fallback:
-            stats.fallbacks[lowered.fallback] += 1
-        stats.kernels += sum(len(program.kernels) for program
-                             in lowered.programs.values())
-
-    def _may_compile(self, locals: tuple) -> None:
-        """Tell why no entry fits; raise if there may be no further one."""
-        reasons = [[f"{self.name}: {failure}" for failure in
-                    entry.check.explain(locals, self.function)]
-                   for entry in self.entries]
-        for number, each in enumerate(reasons):
-            for reason in each:
-                log.show("recompiles", f"entry {number}: {reason}")
-        if stance.current == "fail_on_recompile":
-            raise RecompileLimit("\n".join([
-                f"{self.name} would be compiled, and the stance is "
-                "fail_on_recompile", *sum(reasons, [])]))
-        if self.made and (text := self.root._stats.too_many(
-                self.name, len(self.entries), self.made, self.options(),
-                sum(reasons[:1], []))):
-            if self.settings.fullgraph:
-                raise RecompileLimit(text)
-            self.is_full = True
-            raise Unsupported("recompile limit", text)
-
-    def _unsteady(self, entry: Entry, locals: tuple) -> None:
-        """Say that what the trace saw has changed since; run eager once."""
-        self.root._stats.fallbacks["changed while compiling"] += 1
-        for failure in entry.check.explain(locals, self.function):
-            log.show("recompiles", f"{self.name}: {failure}")
-
-    def _run_eager(self, kinds: tuple, kind: str, why: str) -> None:
-        """Let calls with arguments of these types run eager; warn."""
-        self.refused.add(kinds)
-        self.root._stats.fallbacks[kind] += 1
-        log.warn_once(f"minicompile runs {self.name} as eager: {why}")
-
-    def options(self) -> Options:
-        """Those it was compiled with; of another's backend we have none."""
-        ours = self.settings.backend in tuple(BACKENDS)
-        return make_options(self.settings.mode if ours else None,
-                            self.settings.options if ours else None)
-
-
-def link(traced: Trace, lowered: Lowered, goes_on: Callable) -> Entry:
-    """The entry: check and fetch inputs, run the graph, rebuild results."""
-    inputs, outputs = traced.sources, "graph(inputs)"
-    if not operations(traced.graph):
-        inputs, outputs = (), "()"
-    text = (f"{traced.finish}\n\n\ndef run(L, F, inputs):\n    try:\n"
-            f"        outputs = {outputs}\n"
-            "    except Exception as error:\n"
-            "        return failed(error, L, F)\n"
-            "    return finish(L, F, outputs)\n")
-    names = {name: goes_on(value) if isinstance(value, Continuation)
-             else value for name, value in traced.constants.items()}
-    call = lowered.call
-    if not lowered.programs and turn_autocast in {
-            node.target for node in traced.graph.graph.nodes}:
-        call = autocast_kept()(call)
-    names |= {"graph": call, "math": math, "torch": torch,
-              "failed": again(traced.graph, traced.guards, traced.writes)}
-    exec(text, names)
-    check = build_check((*traced.guards, *traced.sizes.guards()),
-                        traced.constants, inputs)
-    return Entry(check, names["run"], replace(
-        traced, guards=(), sizes=None), lowered)
-
-
-def operations(graph: fx.GraphModule) -> list[fx.Node]:
-    """The nodes of a graph that do something."""
-    return [node for node in graph.graph.nodes
-            if node.op not in ("placeholder", "output")]
-
-
-def _someone_else_records() -> bool:
-    """Whether a dispatch or function mode must see eager's operators."""
-    return bool(torch._C._len_torch_dispatch_stack()
-                or torch._C._len_torch_function_stack()
-                or torch.compiler.is_compiling())
-
-
-def wrap(function: types.FunctionType, settings: Settings,
-         name: str | None = None, root: Cache | None = None) -> Callable:
-    """The compiled form of a Python function, of the same signature."""
-    cache = Cache(function, settings, name or function.__qualname__, root)
-
-    @functools.wraps(function)
-    def compiled(*args, **kwargs):
-        if stance.current == "force_eager":
-            return function(*args, **kwargs)
-        if kwargs or len(args) != cache.count:
-            try:
-                locals = cache.bind(*args, **kwargs)
-            except TypeError:
-                return function(*args, **kwargs)
-        else:
-            locals = args
-        check, run = cache.first
-        inputs = check(locals, function)
-        if inputs is None:
-            found = cache.miss(locals)
-            if found is None:
-                return function(*args, **kwargs)
-            run, inputs = found
-        return run(locals, function, inputs)
-
-    compiled.cache, compiled.stats = cache, cache.stats
-    compiled._torchdynamo_orig_callable = function  # what a trace enters
-    _caches.add(cache)
-    return compiled
+from .entries import CACHES, Settings, wrap
 
 
 def _call(target, *args, **kwargs):
@@ -362,7 +33,7 @@ def compile(model: Callable | None = None, *, fullgraph: bool = False,
     arguments of torch.compile. The result has `stats()`. Raises
     OptionError for an unknown option, mode or backend at once,
     Unsupported at a call if `fullgraph` and the function cannot be
-    traced whole. PyTorch's is torch/__init__.py.
+    traced whole.
     """
     settings = Settings(fullgraph, dynamic, backend, mode, options)
     if model is None:
@@ -399,12 +70,8 @@ def compile_module_(module: nn.Module, **arguments) -> None:
     module._compiled_call_impl = compile(module._call_impl, **arguments)
 
 
-#: Every live cache, for reset().
-_caches: weakref.WeakSet[Cache] = weakref.WeakSet()
-
-
 def reset() -> None:
     """Forget every compiled entry and every warning shown."""
-    for cache in list(_caches):
+    for cache in list(CACHES):
         cache.clear()
     log.forget_warnings()

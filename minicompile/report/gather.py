@@ -15,7 +15,8 @@ from torch import fx
 
 from .. import fusion
 from ..core.guard import Guard
-from ..driver import NOTHING, Cache, Entry, compile, operations
+from ..driver import compile
+from ..entries import NOTHING, Cache, Entry, operations
 from ..trace import GraphBreak
 from .kernels import Kernel, described
 from .page import page

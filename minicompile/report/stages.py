@@ -20,7 +20,7 @@ from ..core.graph import nbytes, placeholders, render, value
 from ..core.loops import Kernel
 from ..core.schedule import Extern, Schedule
 from ..core.options import Options
-from ..driver import Entry
+from ..entries import Entry
 from ..fusion.lower import lower
 from ..fusion.traffic import call_traffic, kernel_traffic
 from .kernels import described

@@ -12,7 +12,7 @@ from chapters._book.pages import ROOT
 PACKAGE = ROOT / "minicompile"
 FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("trace", "guards", "split", "fusion", "emit", "replay", "budget")
-DRIVER = ("pipeline", "driver")
+DRIVER = ("pipeline", "entries", "driver")
 FORBIDDEN = ("torch._dynamo", "torch._inductor", "torch._functorch")
 LINES = 17_500
 
