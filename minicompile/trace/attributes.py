@@ -339,20 +339,23 @@ def store_plain(tracer, owner, name: str, value=ABSENT) -> None:
             outside.write(outside.attributes(owner), name, value)
         return
     _refuse_kinds(tracer, owner, name)
-    if is_outside and value is ABSENT:
-        if found is not ABSENT and _is_data(found):
+    given = () if value is ABSENT else (value,)
+    hook = method(tracer, type(found), "__set__" if given
+                  else "__delete__")
+    accessor = isinstance(found, property) and (
+        found.fset if given else found.fdel)
+    if accessor:
+        tracer.call(accessor, (owner, *given))
+    elif type(hook) is types.FunctionType:
+        tracer.call(hook, (found, owner, *given))
+    elif is_outside and not isinstance(found, property) and (
+            found is not ABSENT or type(owner).__dictoffset__):
+        if not given and found is not ABSENT and _is_data(found):
             raise unsupported("effect", f"deleting {name}")
-        if own(tracer, owner, name) is ABSENT:
+        if not given and own(tracer, owner, name) is ABSENT:
             raise _missing(owner, name)
-    setter = value is not ABSENT and method(
-        tracer, type(found), "__set__")
-    if setter and isinstance(found, property) and found.fset:
-        tracer.call(found.fset, (owner, value))
-    elif type(setter) is types.FunctionType:
-        tracer.call(setter, (found, owner, value))
-    elif is_outside:
         outside.write(outside.attributes(owner), name, value)
-    elif value is ABSENT:
+    elif not given:
         tracer.native(delattr, (owner, name))
     else:
         tracer.native(setattr if isinstance(

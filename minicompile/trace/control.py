@@ -11,12 +11,11 @@ from __future__ import annotations
 import types
 
 from . import attributes
-from .bytecode import SEND_KEEPS
 from .chain import passes_on
 from .names import load_global
 from .opcodes import LOAD_DEREF
 from .reasons import Raised
-from .stand_ins import NULL, Handled
+from .stand_ins import NULL, Handled, stopped
 
 #: What an opcode returns to leave the frame: (how, value).
 RETURN, YIELD = "return", "yield"
@@ -224,6 +223,10 @@ def POP_EXCEPT(frame, _):
 
 def CHECK_EXC_MATCH(frame, _):
     kinds = frame.stack.pop()
+    if not all(map(_is_error, kinds if isinstance(kinds, tuple)
+                   else (kinds,))):
+        raise Raised(TypeError("catching classes that do not inherit from "
+                               "BaseException is not allowed"))
     frame.stack.append(frame.tracer.native(
         isinstance, (frame.stack[-1], kinds)))
 
@@ -233,17 +236,28 @@ def RERAISE(frame, _):
 
 
 def RAISE_VARARGS(frame, count):
-    cause = frame.stack.pop() if count == 2 else None
-    error = frame.stack.pop() if count else frame.tracer.handled()
-    if isinstance(error, type):
-        error = frame.tracer.call(error)
-    if error is None:
-        error = RuntimeError("No active exception to reraise")
-    if count:
-        frame.tracer.raised.pop(id(error), None)
-    if count == 2:
-        error.__cause__ = cause
+    if not count:
+        raise Raised(frame.tracer.handled() or RuntimeError(
+            "No active exception to reraise"))
+    error, *cause = frame.pop(count)
+    error = _error(frame.tracer, error, "exceptions")
+    frame.tracer.raised.pop(id(error), None)
+    if cause:
+        error.__cause__ = cause[0] and _error(
+            frame.tracer, cause[0], "exception causes")
     raise Raised(error)
+
+
+def _is_error(kind) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
+
+
+def _error(tracer, given, what: str) -> BaseException:
+    """The exception to raise: the one given, or one of the class given."""
+    error = tracer.call(given) if _is_error(given) else given
+    if not isinstance(error, BaseException):
+        raise Raised(TypeError(f"{what} must derive from BaseException"))
+    return error
 
 
 # Generators
@@ -273,10 +287,7 @@ def SEND(frame, target):
     except Raised as raised:
         if not isinstance(raised.exception, StopIteration):
             raise
-        if not SEND_KEEPS:
-            frame.stack.pop()
-        frame.stack.append(raised.exception.value)
-        frame.next = target
+        frame.delegated(raised.exception.value, target)
     else:
         frame.stack.append(got)
 
@@ -293,9 +304,8 @@ def CLEANUP_THROW(frame, _):
 
 
 def STOPITERATION_ERROR(frame, _):
-    error = frame.stack[-1]
-    if isinstance(error, StopIteration):
-        frame.stack[-1] = RuntimeError("generator raised StopIteration")
+    if isinstance(frame.stack[-1], StopIteration):
+        frame.stack[-1] = stopped(frame.stack[-1])
 
 
 def _annotations(value) -> dict:

@@ -14,7 +14,7 @@ import types
 from ..core.errors import Unsupported
 from ..core.where import Where
 from . import control, opcodes
-from .bytecode import NULL_ABOVE, Instruction, decode
+from .bytecode import NULL_ABOVE, SEND_KEEPS, Instruction, decode
 from .chain import passes_on
 from .kinds import trusted
 from .reasons import Raised, internal, unsupported
@@ -73,7 +73,8 @@ class Frame:
                     if left is not None:
                         return left
         except (Raised, Unsupported, RecursionError) as error:
-            error.place = getattr(error, "place", None) or tracer.where()
+            error.place = getattr(
+                error, "place", None) or tracer.origin(error)
             raise
         except Exception as error:
             raise internal(error).at(tracer.where()) from error
@@ -98,6 +99,20 @@ class Frame:
             self.stack.append(offset // 2)
         self.stack.append(raised.exception)
         self.next = handler.target
+
+    def delegate(self):
+        """What a generator that waits in a `yield from` waits for."""
+        after = self.program.instructions[self.next]
+        return self.stack[-1] if after.name == "JUMP" else None
+
+    def delegated(self, value, target: int | None = None) -> None:
+        """Go on behind a `yield from`, which gives `value`."""
+        if target is None:
+            target = self.program.instructions[self.next - 2].argument
+        if not SEND_KEEPS:
+            self.stack.pop()
+        self.stack.append(value)
+        self.next = target
 
     def pop(self, count: int) -> list:
         """The topmost `count` values, taken off, lowest first."""

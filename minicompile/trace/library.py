@@ -25,6 +25,7 @@ import weakref
 
 import torch
 from torch.utils.checkpoint import checkpoint, noop_context_fn
+from torch.utils.hooks import BackwardHook
 
 from ..core.source import Call
 from . import attributes, switches
@@ -125,6 +126,14 @@ def _checkpoint(tracer, function, *args, use_reentrant=None,
         return tracer.call(function, args, kwargs)
     finally:
         recorder.region = outer
+
+
+# Hooks that autograd calls: what they are set on must be real
+
+
+@rule(BackwardHook.setup_input_hook, BackwardHook.setup_output_hook)
+def _backward_hook(tracer, *args):
+    raise unsupported("library", "a module's backward hook")
 
 
 # torch's switches

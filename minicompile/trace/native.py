@@ -10,20 +10,19 @@ torch/_dynamo/variables/builtin.py.
 from __future__ import annotations
 
 import functools
-import operator
 import types
 
 import torch
 
 from ..core.scalars import SCALARS
 from ..core.sizes import SYMBOLIC
-from .kinds import ABSENT, IDENTITIES, trusted
+from .kinds import ABSENT
 from .library import ask
 from .optimizers import foreach, scaled
 from .reasons import unsupported
 from .recorder import storage
 from .rules import (HARMLESS, SAFE_OWNERS, apply, method_rule,
-                    number_type)
+                    type_of)
 from .sizes import FORMS, settled
 from .stand_ins import Callback
 
@@ -91,9 +90,6 @@ def method(tracer, unbound, args, kwargs):
     raise unsupported("builtin", unbound.__qualname__)
 
 
-#: Callables that read what they are given.
-GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
-
 #: Tensor methods that no node can stand for, by the kind of reason.
 REFUSED = {
     "data-dependent": {
@@ -150,16 +146,20 @@ HASHING = {"fromkeys", "update", "union", "difference", "issubset",
 KEYED = {"add", "discard", "setdefault", "get", "pop", "__getitem__",
          "__setitem__", "__delitem__", "__contains__"}
 
-#: What C functions may call on an argument.
-PROTOCOL = ("__hash__", "__eq__", "__lt__", "__index__", "__int__",
-            "__float__", "__complex__", "__bool__", "__len__", "__str__",
-            "__getitem__", "__next__", "__fspath__", "__round__",
-            "__floor__", "__ceil__", "__trunc__", "__abs__")
+#: C functions that go through what they are given, one by one; and of
+#: which argument alone.
+CONSUMING = HASHING | {
+    "list", "tuple", "zip", "map", "filter", "enumerate", "any", "all",
+    "sorted", "min", "max", "reduce", "deque", "extend", "extendleft",
+    "__iadd__", "join", "fsum", "prod", "countOf", "indexOf", "Size",
+    "bytes", "bytearray", "OrderedDict"}
+ALONE = {"reduce": 1, "fromkeys": 0}
 
 #: C methods that keep an argument, or look it up, without reading it.
 HOLDING = {"append", "insert", "appendleft", "add", "setdefault", "get",
            "__setitem__", "pop", "discard", "send", "throw", "callable",
-           "__getitem__", "partial", "repeat", "slice", "__contains__",
+           "issubclass", "__getitem__", "heappush", "heappushpop",
+           "heapreplace", "partial", "repeat", "slice", "__contains__",
            "_has_torch_function", "_has_torch_function_unary",
            "_has_torch_function_variadic"}
 
@@ -180,7 +180,7 @@ def closed(tracer, function, args, kwargs: dict) -> tuple:
         args = settled(tuple(args))
     name = getattr(function, "__name__", "")
     if name in OPEN or name in ("and_", "or_") and {
-            *map(number_type, args)} == {bool}:
+            *map(type_of, args)} == {bool}:
         return args, kwargs
     return tracer.recorder.sizes.decided((args, kwargs))
 
@@ -190,7 +190,7 @@ def natively(tracer, function, args, kwargs):
     name = getattr(function, "__name__", "")
     if function in FORMS and not kwargs and any(
             isinstance(a, SYMBOLIC) for a in args) and (
-            len({*map(number_type, args)}) == 1):
+            len({*map(type_of, args)}) == 1):
         form = functools.partial(tracer.native, FORMS[function])
         return functools.reduce(lambda a, b: form((a, b)), args) if (
             len(args) > 1) else form(args)
@@ -207,28 +207,34 @@ def natively(tracer, function, args, kwargs):
     if name not in HOLDING:
         owners = isinstance(function, (types.MethodDescriptorType,
                                        types.WrapperDescriptorType))
-        args = [*args[:owners],
-                *(adapt(tracer, a) for a in args[owners:])]
-        kwargs = {k: adapt(tracer, a) if k in ("key", "default_factory")
+        given, only = args[owners:], ALONE.get(name)
+        goes = (name in CONSUMING or getattr(
+            function, "__module__", None) == "itertools") and (
+            len(given) == 1 or name not in ("min", "max"))
+        args = [*args[:owners], *(
+            a if only is not None and at > only else adapt(
+                tracer, a, name, goes) for at, a in enumerate(given))]
+        kwargs = {k: adapt(tracer, a, name, k == "key")
+                  if k in ("key", "default_factory")
                   else a for k, a in kwargs.items()}
     return tracer.native(function, args, kwargs)
 
 
-def adapt(tracer, value):
-    """An argument as C code may read it."""
-    if isinstance(value, (types.FunctionType, types.MethodType,
-                          functools.partial, *GETTERS)) or any(
-            value is text for text in (str, repr, ascii, format)):
-        return Callback(tracer, value)
-    if isinstance(value, torch.Tensor) or tracer.python_method(
-            value, "__iter__"):
+def adapt(tracer, value, name: str, goes: bool = False):
+    """An argument as C code may read it, that may go through it."""
+    if isinstance(value, torch.Tensor) and not goes:
+        if name in COMPARING - {"min", "max"}:
+            return value
+        raise unsupported("data-dependent", f"{name} of a tensor")
+    if goes and (isinstance(value, torch.Tensor) or any(
+            tracer.python_method(value, name)
+            for name in ("__iter__", "__getitem__"))):
         return tracer.iterate(value)
+    if isinstance(value, (types.FunctionType, types.MethodType,
+                          functools.partial)) or goes and callable(value):
+        return Callback(tracer, value)
     if tracer.outside.is_dict(value):
         return tracer.outside.resolve(value)
-    kind = type(value)
-    if tracer.outside.is_outside(value) or (
-            not isinstance(value, IDENTITIES)
-            and not trusted(kind.__module__)
-            and any(tracer.python_method(value, n) for n in PROTOCOL)):
-        raise unsupported("builtin", f"reading a {kind.__name__}")
+    if tracer.outside.is_outside(value):
+        raise unsupported("builtin", f"reading a {type(value).__name__}")
     return value

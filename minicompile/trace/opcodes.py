@@ -9,9 +9,11 @@ torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase for them.
 from __future__ import annotations
 
 import builtins
+import importlib
 import operator
 import types
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
@@ -50,7 +52,8 @@ def LOAD_CONST(frame, value):
 def LOAD_FAST(frame, name):
     if name not in frame.names:
         raise Raised(UnboundLocalError(
-            f"cannot access local variable {name!r}"))
+            f"cannot access local variable {name!r} where it is not "
+            "associated with a value"))
     frame.stack.append(frame.names[name])
 
 
@@ -117,7 +120,8 @@ def IMPORT_NAME(frame, name):
     below, level = frame.pop(2)[::-1]
     with unset_fake_temporarily():
         frame.stack.append(frame.tracer.native(
-            __import__, (name, frame.globals, None, below, level)))
+            importlib.__import__,
+            (name, frame.globals, None, below, level)))
 
 
 def IMPORT_FROM(frame, name):
@@ -242,10 +246,14 @@ def DICT_MERGE(frame, depth):
 
 
 def UNPACK_SEQUENCE(frame, count):
-    values = frame.tracer.unpacked(frame.stack.pop())
-    if len(values) != count:
+    given = frame.tracer.iterate(frame.stack.pop())
+    values = frame.tracer.native(list, (islice(given, count + 1),))
+    if len(values) > count:
         raise Raised(ValueError(
-            f"expected {count} values to unpack, got {len(values)}"))
+            f"too many values to unpack (expected {count})"))
+    if len(values) < count:
+        raise Raised(ValueError(f"not enough values to unpack (expected "
+                                f"{count}, got {len(values)})"))
     frame.stack += reversed(values)
 
 
@@ -253,7 +261,9 @@ def UNPACK_EX(frame, counts):
     values = frame.tracer.unpacked(frame.stack.pop())
     before, after = counts & 255, counts >> 8
     if len(values) < before + after:
-        raise Raised(ValueError("not enough values to unpack"))
+        raise Raised(ValueError(
+            "not enough values to unpack (expected at least "
+            f"{before + after}, got {len(values)})"))
     rest = values[before:len(values) - after]
     last = values[len(values) - after:]
     frame.stack += [*reversed(last), rest, *reversed(values[:before])]
@@ -268,8 +278,8 @@ def GET_LEN(frame, _):
 
 def MATCH_SEQUENCE(frame, _):
     value = frame.stack[-1]
-    frame.stack.append(isinstance(value, Sequence)
-                      and not isinstance(value, (str, bytes)))
+    frame.stack.append(isinstance(value, Sequence) and not isinstance(
+        value, (str, bytes, bytearray)))
 
 
 def MATCH_MAPPING(frame, _):
@@ -289,9 +299,16 @@ def MATCH_CLASS(frame, count):
     if not frame.tracer.call(isinstance, (value, kind)):
         frame.stack.append(None)
         return
-    own = kind in (bool, bytes, dict, float, frozenset, int, list, set,
-                   str, tuple)
-    places = () if own else getattr(kind, "__match_args__", ())
+    places = getattr(kind, "__match_args__", None)
+    own = places is None and issubclass(kind, (
+        bool, bytearray, bytes, dict, float, frozenset, int, list, set,
+        str, tuple))
+    places = places or ()
+    allowed = 1 if own else len(places)
+    if count > allowed:
+        raise Raised(TypeError(
+            f"{kind.__name__}() accepts {allowed} positional sub-pattern"
+            f"{'s' * (allowed != 1)} ({count} given)"))
     found = [value] * count if own else []
     try:
         found += [attributes.load(frame.tracer, value, name)

@@ -8,6 +8,7 @@ made it. PyTorch's is torch/_dynamo/output_graph.py (SubgraphTracer).
 
 from __future__ import annotations
 
+import enum
 import functools
 import operator
 import re
@@ -306,10 +307,12 @@ BY_CLASS = {torch.tensor, torch.as_tensor, torch.asarray, "new_tensor",
 
 
 def numbers(value, target):
-    """An argument of `target` with Python's numbers for NumPy's."""
+    """An argument of `target`, its numbers and names being Python's."""
     kind = type(value)
     if kind in SCALARS and target not in BY_CLASS:
         return SCALARS[kind](value)
+    if isinstance(value, enum.Enum) and isinstance(value, (int, str)):
+        return value.value
     return rebuilt(value, lambda part: numbers(part, target)) if (
         kind in (tuple, list, dict, slice)) else value
 

@@ -23,9 +23,11 @@ from ..core.sizes import SYMBOLIC
 from . import attributes
 from .kinds import ABSENT, CONSTANTS
 from .names import load_cell
+from .operators import DUNDERS, INPLACE
 from .reasons import Raised, unsupported
 from .recorder import leaves
 from .sizes import FORMS, settled
+from .stand_ins import Generator
 
 #: Builtins with an effect, or that look at more than their arguments.
 _IMPURE = {"print", "input", "open", "exec", "eval", "compile", "globals",
@@ -53,25 +55,6 @@ HARMLESS: set = {
      torch._C._get_privateuse1_backend_name,
      torch._C._has_torch_function, torch._C._has_torch_function_unary,
      torch._C._has_torch_function_variadic}
-
-_ARITHMETIC = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod",
-               "or_", "pow", "rshift", "sub", "truediv", "xor")
-
-COMPARISONS = {operator.lt, operator.le, operator.gt, operator.ge,
-               operator.eq, operator.ne}
-
-#: Operators, and the methods Python tries for them: left's, right's.
-DUNDERS = {
-    **{getattr(operator, name): (f"__{name.strip('_')}__",
-                                 f"__r{name.strip('_')}__")
-       for name in _ARITHMETIC},
-    operator.lt: ("__lt__", "__gt__"), operator.le: ("__le__", "__ge__"),
-    operator.gt: ("__gt__", "__lt__"), operator.ge: ("__ge__", "__le__"),
-    operator.eq: ("__eq__", "__eq__"), operator.ne: ("__ne__", "__ne__")}
-
-#: In-place operators, and the operators they fall back on.
-INPLACE = {getattr(operator, f"i{name.strip('_')}"): getattr(operator, name)
-           for name in _ARITHMETIC}
 
 RULES: dict[int | tuple[str, str], object] = {}
 _held: list[object] = []
@@ -121,8 +104,8 @@ def _isinstance(tracer, value, kinds):
         return any(isinstance(value, k) if k is nn.Parameter
                    else tracer.native(issubclass, (kind, k))
                    for k in leaves((kinds,)))
-    if isinstance(value, SYMBOLIC):
-        return tracer.native(issubclass, (number_type(value), kinds))
+    if type(value) in KINDS:
+        return tracer.native(issubclass, (type_of(value), kinds))
     return tracer.native(isinstance, (value, kinds))
 
 
@@ -132,16 +115,17 @@ def _type(tracer, value, *more):
         raise unsupported("builtin", "type with three arguments")
     if isinstance(value, torch.Tensor):
         return attributes.tensor_type(value)
-    return number_type(value)
+    return type_of(value)
 
 
-def number_type(value) -> type:
-    """The class of a value, of numbers that a symbol stands for."""
-    return NUMBERS.get(type(value), type(value))
+def type_of(value) -> type:
+    """The class of a value, or of what it stands for."""
+    return KINDS.get(type(value), type(value))
 
 
-#: Which class of numbers each symbolic one stands for.
-NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+#: Which class a stand-in's value is of.
+KINDS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool,
+         Generator: types.GeneratorType}
 
 
 @rule(len)
@@ -210,6 +194,13 @@ def _iter(tracer, value, *sentinel):
     if sentinel:
         raise unsupported("builtin", "iter with a sentinel")
     return tracer.iterate(value)
+
+
+@rule(reversed)
+def _reversed(tracer, value):
+    found = tracer.asked("__reversed__", value)
+    return found if found is not ABSENT else tracer.native(
+        reversed, (tracer.readable(value, "__reversed__"),))
 
 
 @rule(next)

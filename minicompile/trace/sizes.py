@@ -309,7 +309,9 @@ def settled(value):
         case torch.SymBool():
             return bool(value)
         case slice():
-            return slice(*settled((value.start, value.stop, value.step)))
+            parts = value.start, value.stop, value.step
+            plain = settled(parts)
+            return value if plain is parts else slice(*plain)
     if type(value) in (tuple, torch.Size):
         parts = [*map(settled, value)]
         if any(a is not b for a, b in zip(parts, value)):

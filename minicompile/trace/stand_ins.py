@@ -15,6 +15,7 @@ import torch
 
 from ..core.errors import Unsupported
 from .reasons import Raised, internal
+from .watched import unwatched
 
 
 class Null:
@@ -48,6 +49,13 @@ class Callback:
     def __init__(self, tracer, function):
         self.tracer, self.function = tracer, function
 
+    def __eq__(self, other):
+        return self.function == getattr(other, "function", other)
+
+    def __hash__(self):
+        return hash(self.function)
+
+    @unwatched
     def __call__(self, *args, **kwargs):
         try:
             return self.tracer.recorder.sizes.decided(
@@ -81,6 +89,13 @@ SEARCHING = {"PUSH_EXC_INFO", "LOAD_GLOBAL", "LOAD_ATTR", "BUILD_TUPLE",
              "RERAISE", "STOPITERATION_ERROR"}
 
 
+def stopped(error: StopIteration) -> RuntimeError:
+    """What a generator raises instead of StopIteration."""
+    failure = RuntimeError("generator raised StopIteration")
+    failure.__cause__ = failure.__context__ = error
+    return failure
+
+
 class Generator:
     """A generator of the traced program: a frame that waits."""
 
@@ -95,11 +110,32 @@ class Generator:
 
     def send(self, value):
         """The next value yielded; StopIteration ends it, as Python's."""
+        if self.frame in self.frame.tracer.frames:
+            raise ValueError("generator already executing")
+        if value is not None and (
+                self.frame.current().name == "RETURN_GENERATOR"):
+            raise TypeError("can't send non-None value to a just-started "
+                            "generator")
         self.frame.stack.append(value)
         return self._go_on()
 
-    def throw(self, error, *_):
+    def throw(self, error, value=None, *_):
         """Raise `error` where the generator waits."""
+        if isinstance(error, type):
+            error = error() if value is None else value
+        inner = not self.done and self.frame.delegate()
+        if isinstance(inner, Generator):
+            try:
+                if not isinstance(error, GeneratorExit):
+                    return inner.throw(error)
+                inner.close()
+            except StopIteration as end:
+                self.frame.delegated(end.value)
+                return self._go_on()
+            except Unsupported:
+                raise
+            except Exception as failure:
+                error = failure
         try:
             self.frame.unwind(Raised(error), self.frame.current().offset)
         except Raised:
@@ -133,10 +169,11 @@ class Generator:
         if not self.done:
             try:
                 self.throw(GeneratorExit())
+                raise RuntimeError("generator ignored GeneratorExit")
             except (GeneratorExit, StopIteration):
-                pass
-        self.done = True
+                self.done = True
 
+    @unwatched
     def _go_on(self):
         if self.done:
             raise StopIteration
@@ -148,6 +185,8 @@ class Generator:
         if error is None and how == "yield":
             return self.frame.tracer.recorder.sizes.decided(value)
         self.done = True
+        if isinstance(error, StopIteration):
+            error = stopped(error)
         raise error or StopIteration(value)
 
 

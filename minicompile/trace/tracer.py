@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 import types
 from collections import deque
+from collections.abc import Sequence
 
 import torch
 
@@ -18,7 +19,7 @@ from ..core.errors import Unsupported
 from ..core.sizes import SYMBOLIC
 from ..core.state import global_state
 from ..core.where import Where
-from . import attributes, calls
+from . import attributes, calls, operators
 from .chain import passes_on
 from .history import History
 from .kinds import ABSENT, CONSTANTS, IDENTITIES
@@ -26,9 +27,9 @@ from .native import closed
 from .outside import Outside
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
-from .rules import COMPARISONS, DUNDERS, INPLACE
 from .sizes import settled
 from .stand_ins import STAND_INS, Generator, Iteration
+from .watched import watched
 
 
 class Tracer:
@@ -44,6 +45,7 @@ class Tracer:
         self.outside = Outside(self.recorder, self.where)
         self.made: dict[int, object] = {}
         self.raised: dict[int, BaseException] = {}
+        self.origins: dict[int, tuple] = {}  # exceptions, and where
         self.turned: list[tuple[tuple, tuple]] = []  # switches
         self.generators: list[tuple] = []
         self.outside.guard(None, "state", self.state)
@@ -62,6 +64,11 @@ class Tracer:
                 return frame.where()
         return self.frames[-1].where() if self.frames else None
 
+    def origin(self, error: Exception) -> Where | None:
+        """The line that failed: of the program's, where it was raised."""
+        key = isinstance(error, Raised) and id(error.exception)
+        return self.origins[key][1] if key in self.origins else self.where()
+
     def handled(self) -> BaseException | None:
         """The exception being handled, by the innermost who does."""
         return next((frame.handling for frame in reversed(self.frames)
@@ -69,6 +76,7 @@ class Tracer:
 
     def raises(self, error: BaseException) -> None:
         """Let an exception, the first time, say what was being handled."""
+        self.origins.setdefault(id(error), (error, self.where()))
         handled = link = self.handled()
         if id(error) in self.raised or handled is None:
             return
@@ -130,7 +138,8 @@ class Tracer:
         """Run a harmless C function; its exception is the program's."""
         args, kwargs = closed(self, function, args, kwargs or {})
         try:
-            return self.recorder.sizes.step(function(*args, **kwargs))
+            return self.recorder.sizes.step(watched(
+                function, args, kwargs))
         except Raised:
             raise
         except Exception as error:
@@ -155,34 +164,7 @@ class Tracer:
 
     def binary(self, op, left, right):
         """`left op right`: recorded, run natively, or a user's method."""
-        if type(left) is str and op is operator.mod:
-            self.as_text(right)
-        plain = INPLACE.get(op, op)
-        if isinstance(left, torch.Tensor):
-            return self.recorder.function(op, (left, right), {})
-        if isinstance(right, torch.Tensor):
-            return self.recorder.function(plain, (left, right), {})
-        if op is operator.ior and self.outside.is_dict(left):
-            return self.call(dict.__ior__, (left, right))
-        name, mirrored = DUNDERS[plain]
-        tries = [(name, left, right), (mirrored, right, left)]
-        if type(left) is not type(right) and isinstance(
-                right, type(left)) and (
-                plain in COMPARISONS or self.python_method(left, mirrored)
-                is not self.python_method(right, mirrored)):
-            tries.reverse()  # a subclass is asked first
-        if plain is not op:
-            tries.insert(0, (f"__{op.__name__}__", left, right))
-        for each in tries:
-            result = self.asked(*each)
-            if result is not ABSENT and result is not NotImplemented:
-                return result
-        left = self.readable(left, name)
-        right = self.readable(right, mirrored)
-        if plain in COMPARISONS and not {type(left),
-                                         type(right)} & CONSTANTS:
-            self.comparable([left, right])
-        return self.native(op, (left, right))
+        return operators.binary(self, op, left, right)
 
     def pin(self, value) -> None:
         """Guard which function it is that C code sees."""
@@ -221,9 +203,7 @@ class Tracer:
             raise unsupported("data-dependent", "a tensor as text")
         parts = list(dict.values(value)) if isinstance(
             value, dict) else value
-        if self.outside.is_outside(value) or any(
-                self.python_method(value, name) for name in (
-                    "__repr__", "__str__", "__format__", "__iter__")):
+        if self.outside.is_outside(value):
             raise unsupported("builtin", "the text of a "
                               f"{type(value).__name__}")
         if isinstance(parts, (tuple, list, set, frozenset, deque)):
@@ -293,13 +273,24 @@ class Tracer:
             self.key(key)
         if self.outside.is_dict(container):
             return self.has_item(container, key)
-        if not hasattr(type(container), "__contains__"):
-            container = list(self.iterate(container))
-        if isinstance(container, (list, tuple, deque)):
-            return any(item is key or self.truth(
-                self.binary(operator.eq, item, key)) for item in container)
+        if isinstance(container, (list, tuple, deque)) or not hasattr(
+                type(container), "__contains__"):
+            return self.finds(self.iterate(container), key)
         return self.native(operator.contains, (
             self.readable(container, "__contains__"), key))
+
+    def finds(self, iterator, key) -> bool:
+        """Whether an iterator comes upon `key`; it goes no further."""
+        while True:
+            try:
+                item = self.native(next, (iterator,))
+            except Raised as raised:
+                if isinstance(raised.exception, StopIteration):
+                    return False
+                raise
+            if item is key or self.truth(self.binary(
+                    operator.eq, item, key)):
+                return True
 
     # Items
 
@@ -354,6 +345,8 @@ class Tracer:
             self.outside.write(self.outside.items(container), key, value)
         else:
             self.inside(container)
+            if isinstance(container, list) and isinstance(key, slice):
+                given = (*given[:2], *map(self.iterate, given[2:]))
             self.native(getattr(operator, name), (
                 container, self.key(key), *given[2:]))
 
@@ -374,6 +367,9 @@ class Tracer:
         if made is not ABSENT:
             return made if self.python_method(
                 made, "__next__") is None else Iteration(self, made)
+        if attributes.lookup(type(value), "__iter__")[0] is ABSENT and (
+                self.python_method(value, "__getitem__")):
+            return self.call(Sequence.__iter__, (value,))
         if not isinstance(value, dict):
             self.inside(value)
         return self.native(iter, (self.outside.resolve(value),))

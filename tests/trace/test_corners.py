@@ -1,0 +1,500 @@
+"""Corners of Python: C code that calls back, who answers an operator,
+generators that are thrown into, and exceptions that are none.
+"""
+
+# ruff: noqa: B016, B030, E711, UP031
+
+import collections
+import contextlib
+import dataclasses
+import enum
+import functools
+import heapq
+import itertools
+import math
+import operator
+import types
+
+import pytest
+import torch
+from torch import nn
+
+import minicompile
+from tests.same import close
+
+LOG = []
+
+
+class Noted:
+    """What C code calls by itself is written down."""
+
+    def __init__(self, value):
+        LOG.append(("init", value))
+        self.value = value
+
+
+def noted(name, answer):
+    def method(self, *args):
+        LOG.append(name)
+        return answer(self, *args)
+    setattr(Noted, name, method)
+
+
+for _name, _answer in {
+        "__contains__": lambda s, v: v == s.value,
+        "__lt__": lambda s, o: s.value < o.value,
+        "__eq__": lambda s, o: s.value == o.value,
+        "__hash__": lambda s: hash(s.value),
+        "__index__": lambda s: s.value,
+        "__bool__": lambda s: s.value > 1,
+        "__repr__": lambda s: "Noted",
+        "__reversed__": lambda s: iter([2, 1]),
+        "__length_hint__": lambda s: 5,
+        "__round__": lambda s, n=0: 5,
+}.items():
+    noted(_name, _answer)
+
+
+class Meta(type):
+    def __instancecheck__(cls, value):
+        LOG.append("instancecheck")
+        return value == 5
+
+    def __getattr__(cls, name):
+        LOG.append(name)
+        raise AttributeError(name)
+
+
+class Asked(metaclass=Meta):
+    pass
+
+
+class Listed:
+    def __getitem__(self, index):
+        LOG.append(index)
+        if index > 2:
+            raise IndexError
+        return index
+
+
+#: What C code would run unseen, while tracing and once more afterwards.
+UNSEEN = {
+    "sorted": lambda x: sorted([3, 1, 2], key=Noted)[0] + x,
+    "map": lambda x: [n.value for n in map(Noted, [1, 2])],
+    "starmap": lambda x: [*itertools.starmap(Noted, [(1,)])][0].value,
+    "contains": lambda x: operator.contains(Noted(3), 3),
+    "index": lambda x: ([1, 2, 3][Noted(1)], "abc"[Noted(1):]),
+    "any": lambda x: (any([Noted(1), Noted(2)]), all([Noted(1)])),
+    "filter": lambda x: len([*filter(None, [Noted(1), Noted(2)])]),
+    "bisect": lambda x: [Noted(1), Noted(3)].index(Noted(3)),
+    "heap": lambda x: heapq.heappop(
+        functools.reduce(lambda h, n: heapq.heappush(h, Noted(n)) or h,
+                         (3, 1, 2), [])).value,
+    "group": lambda x: [len([*g]) for _, g in itertools.groupby(
+        [1, 1, 2], key=Noted)],
+    "text": lambda x: (str([Noted(1)]), f"{Noted(1)}", "%s" % Noted(1)),
+    "reversed": lambda x: [*reversed(Noted(1))],
+    "round": lambda x: round(Noted(1)),
+    "hint": lambda x: operator.length_hint(Noted(1)),
+    "default": lambda x: collections.defaultdict(
+        functools.partial(Noted, 9))["a"].value,
+    "isinstance": lambda x: (isinstance(5, Asked), isinstance(6, Asked)),
+    "legacy": lambda x: ([v for v in Listed()], [*Listed()],
+                         2 in Listed(), dict(zip("ab", Listed()))),
+}
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_no_code_of_the_program_runs_unseen(name):
+    both = UNSEEN[name]
+
+    def program(x):
+        return both(x), x + 1
+
+    x = torch.ones(2)
+    LOG.clear()
+    want = [program(x) for _ in range(3)]
+    seen = LOG.copy()
+    LOG.clear()
+    compiled = minicompile.compile(program, backend="eager")
+    close([compiled(x) for _ in range(3)], want)
+    assert LOG == seen
+
+
+def test_a_profiler_of_the_users_stays():
+    import sys
+    calls = []
+    sys.setprofile(lambda frame, event, _: calls.append(event))
+    try:
+        minicompile.compile(lambda x: x + len([1]), backend="eager")(
+            torch.ones(2))
+        assert sys.getprofile() is not None and "call" in calls
+    finally:
+        sys.setprofile(None)
+
+
+# Operators
+
+
+class Number:
+    def __init__(self, value):
+        self.value = value
+
+    def __mul__(self, other):
+        return Number(self.value * getattr(other, "value", other))
+
+    def __rmul__(self, other):
+        return Number(other * self.value)
+
+    def __add__(self, other):
+        return NotImplemented
+
+    def __radd__(self, other):
+        return "radd", other
+
+    def __iadd__(self, other):
+        return NotImplemented
+
+    def __gt__(self, other):
+        return "gt", other
+
+    def __eq__(self, other):
+        return NotImplemented if other is None else self.value is other
+
+
+class Later(Number):
+    def __radd__(self, other):
+        return "later"
+
+    def __eq__(self, other):
+        return "later"
+
+
+@dataclasses.dataclass
+class Pair:
+    left: int = 1
+    right: int = 2
+
+
+class Kind(enum.IntEnum):
+    ROWS = 0
+    COLUMNS = 1
+
+
+class Small(int):
+    pass
+
+
+SMALL = Small(3)
+
+
+def beside_tensors(x):
+    return (x * Number(x)).value, (Number(x) * x).value, x + Number(1)
+
+
+def compared_with_tensors(x):
+    return x < Number(1), x == Later(1), Later(1) == x
+
+
+def subclass_first(x):
+    return (Number(1) + Later(2), (Later(2) + Number(1))[0],
+            Number(1) == Later(2))
+
+
+def unlike(x):
+    one = Number(1)
+    return (one == None, one != None, Pair() == Pair(), Pair() != Pair(),
+            Pair() == 0, 0 != Pair(), Pair(1, 3) == Pair())
+
+
+def not_equal(x):
+    return Number(1) != 1, Number(2) != 1
+
+
+def identity(x):
+    return operator.is_not(x, x), operator.is_not(x, x + 1)
+
+
+def functions_as_values(x):
+    first, second = (lambda: 1), (lambda: 2)
+    both = [first, second]
+    place, count = both.index(second), both.count(first)
+    both.remove(first)
+    return place, count, len(both), [Pair, int].index(int)
+
+
+def lists_and_tensors(x):
+    mine = [1]
+    mine += x
+    mine[1:1] = x
+    return mine, dict.fromkeys("ab", x), functools.reduce(
+        lambda a, b: a * b, [1, 2], x)
+
+
+def mapped(x):
+    return [*map(torch.sin, [x]), *map(operator.neg, x)]
+
+
+def enumerations(x):
+    return (x.sum(Kind.COLUMNS), x * Kind.COLUMNS, [*Kind], len(Kind),
+            [*reversed(Kind)], {Kind.ROWS: 1}[Kind(0)])
+
+
+def in_what_goes_on(x):
+    steps = iter([1, 2, 3, 4])
+    return 2 in steps, [*steps], 5 in itertools.count()
+
+
+def backwards(x):
+    return [*reversed([1, x])], reversed(x)
+
+
+# Generators
+
+
+def thrown_in(x):
+    def inner():
+        try:
+            yield 1
+        except ValueError as error:
+            yield str(error)
+        return "end"
+
+    def outer():
+        got = yield from inner()
+        yield got
+
+    steps = outer()
+    return next(steps), steps.throw(ValueError("in")), [*steps]
+
+
+def managed(x):
+    caught = []
+
+    def body():
+        try:
+            yield x + 1
+        except ValueError as error:
+            caught.append(str(error))
+
+    @contextlib.contextmanager
+    def manager():
+        yield from body()
+
+    with manager() as y:
+        raise ValueError("inside")
+    return y, caught
+
+
+def closed(x):
+    seen = []
+
+    def inner():
+        try:
+            yield 1
+        finally:
+            seen.append("inner")
+
+    def outer():
+        try:
+            yield from inner()
+        finally:
+            seen.append("outer")
+
+    steps = outer()
+    next(steps)
+    steps.close()
+    return seen
+
+
+def stops_itself(x):
+    def steps():
+        yield 1
+        raise StopIteration("again")
+
+    try:
+        return list(steps())
+    except RuntimeError as error:
+        return str(error), repr(error.__cause__)
+
+
+def sent_too_early(x):
+    def steps():
+        yield 1
+
+    try:
+        steps().send(2)
+    except TypeError as error:
+        return str(error)
+
+
+def runs_already(x):
+    def steps():
+        try:
+            next(mine)
+        except ValueError as error:
+            yield str(error)
+
+    mine = steps()
+    return list(mine)
+
+
+def of_which_class(x):
+    steps = (i for i in range(3))
+    return isinstance(steps, types.GeneratorType), type(steps).__name__
+
+
+# Exceptions, and what is matched
+
+
+def told(action, kind):
+    try:
+        action()
+    except kind as error:
+        return str(error)
+
+
+def no_exceptions(x):
+    def raises():
+        raise 5
+
+    def causes():
+        raise ValueError from 5
+
+    def catches():
+        try:
+            raise ValueError
+        except 5:
+            pass
+
+    def unset():
+        if x is None:
+            value = 1
+        return value
+
+    return (told(raises, TypeError), told(causes, TypeError),
+            told(catches, TypeError), told(unset, UnboundLocalError))
+
+
+def caused_by_a_class(x):
+    try:
+        raise ValueError from KeyError
+    except ValueError as error:
+        return repr(error.__cause__)
+
+
+def counts(x):
+    def two(values):
+        a, b = values
+        return a, b
+
+    def more(values):
+        a, b, *c = values
+        return a, b, c
+
+    return (told(lambda: two((1, 2, 3)), ValueError),
+            told(lambda: two(iter([1])), ValueError),
+            told(lambda: two(itertools.count()), ValueError),
+            told(lambda: more((1,)), ValueError))
+
+
+def patterns(x):
+    def match(value):
+        match value:
+            case [first, _]:
+                return first
+            case Small(number):
+                return number is value
+            case Pair(1, 2):
+                return "pair"
+        return None
+
+    def too_many():
+        match Pair():
+            case Pair(1, 2, 3):
+                return None
+
+    return (match(bytearray(b"ab")), match(SMALL), match(Pair()),
+            told(too_many, TypeError))
+
+
+def properties(x):
+    class Fixed:
+        @property
+        def value(self):
+            return 1
+
+        @property
+        def other(self):
+            return self.kept
+
+        @other.deleter
+        def other(self):
+            del self.kept
+
+    fixed = Fixed()
+    fixed.kept = x
+    del fixed.other
+    return (told(lambda: setattr(fixed, "value", 2), AttributeError),
+            told(lambda: delattr(fixed, "value"), AttributeError),
+            hasattr(fixed, "kept"))
+
+
+FOLLOWED = [value for value in list(globals().values())
+            if isinstance(value, types.FunctionType)
+            and value.__module__ == __name__
+            and value.__code__.co_varnames[:1] == ("x",)]
+
+
+@pytest.mark.parametrize("function", FOLLOWED, ids=lambda f: f.__name__)
+def test_follows(function, follow):
+    follow(function, torch.arange(6.0).reshape(2, 3))
+
+
+# What C code does with tensors
+
+
+DATA = {
+    "max": lambda x: max(1, x.sum()),
+    "min": lambda x: min(1.0, 1.0 / x.sum()) * 2,
+    "sqrt": lambda x: math.sqrt(x.sum()),
+    "index": lambda x: [x, x + 1].index(x),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_numbers_of_tensors_are_asked_in_a_break(name):
+    both = DATA[name]
+
+    def program(x):
+        with contextlib.suppress(KeyError):
+            return both(x + 1)
+
+    x = torch.ones(2)
+    compiled = minicompile.compile(program, backend="eager")
+    close(compiled(x), program(x))
+
+
+@pytest.mark.parametrize("kind", ["register_full_backward_hook",
+                                  "register_full_backward_pre_hook"])
+def test_hooks_of_the_backward_on_a_part(kind):
+    model, seen = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), []
+    getattr(model[0], kind)(lambda *given: seen.append(len(given)))
+    x = torch.ones(2, 3, requires_grad=True)
+    compiled = minicompile.compile(model, backend="eager")
+    got = torch.autograd.grad(compiled(x).sum(), x)
+    assert len(seen) == 1
+    close(got, torch.autograd.grad(model(x).sum(), x))
+    assert compiled.stats().graphs and not compiled.stats().fallbacks
+
+
+def test_a_reason_names_the_line_that_raised():
+    def program(x):
+        try:
+            int("a")
+        except ValueError:
+            raise RuntimeError("here") from None
+
+    with pytest.raises(minicompile.Unsupported, match="RuntimeError") as e:
+        minicompile.compile(program, fullgraph=True)(torch.ones(2))
+    assert "raise RuntimeError" in str(e.value)
