@@ -320,8 +320,9 @@ def settled(value):
 
 
 def based(real: torch.Tensor) -> torch.Tensor:
-    """The tensor, not as a view: its base and offset have no symbols."""
-    if not (real._is_view() or real.storage_offset()):
+    """The tensor alone: no symbols for a base, an offset or a gradient."""
+    if not (real._is_view() or real.storage_offset() or (
+            real.is_leaf and real.grad is not None)):
         return real
     with unset_fake_temporarily():
         alias = torch.empty(0, dtype=real.dtype, device=real.device)

@@ -675,3 +675,10 @@ def test_arithmetic(op):
     for n in (3, 5, 6, 9):
         x = torch.randn(4, dtype=torch.float64)
         close(compiled(x, n), compute(x, n))
+
+
+def test_a_gradient_that_an_input_has_brings_no_symbols():
+    calls = [(x.requires_grad_(),) for (x,) in rows(4, 6, 8)]
+    for (x,) in calls:
+        x.grad = torch.ones_like(x)
+    assert compiles(lambda x: x * 2, calls) == 2
