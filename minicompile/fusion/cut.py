@@ -11,8 +11,9 @@ from math import ceil
 
 from ..core.index import coefficient, index, product
 from ..core.layout import unflatten
-from ..core.loops import Const, Expression, Load, Op, neutral, walk
-from .values import Point, Value, axes, compare, elements, masked
+from ..core.loops import Const, Expression, Load, neutral, walk
+from .values import Point, Value, axes, elements, moved_to
+from .views import inside_or
 
 
 @dataclass(frozen=True)
@@ -87,17 +88,18 @@ def cut(kind: str, value: Value, reduced: tuple[int, ...],
     total = product(inner)
     length = (total + (parts - 1)) // parts
 
+    rest = Const(neutral(kind, value.dtype), value.dtype)
+
+    def place(point: Point) -> Point:
+        *others, flat = point
+        where = dict(zip(outer, others)) | dict(zip(
+            reduced, unflatten(flat, inner)))
+        return tuple(where[axis] for axis in range(len(where)))
+    sizes = tuple(value.shape[axis] for axis in outer)
+    rows = moved_to(value, (*sizes, total), place)
+
     def body(point: Point) -> Expression:
-        part, *others, place = point
-        flat = part * length + place
-        where = dict(zip(reduced, unflatten(flat, inner)))
-        where |= dict(zip(outer, others))
-        element = value.at(tuple(where[a] for a in range(len(where))))
-        if length * parts == total:
-            return element
-        inside = compare("lt", flat, total)
-        rest = Const(neutral(kind, value.dtype), value.dtype)
-        return Op("where", (inside, masked(element, inside), rest),
-                  value.dtype)
-    shape = (index(parts), *(value.shape[axis] for axis in outer), length)
-    return Value(shape, value.dtype, value.device, body, value.origins)
+        part, *others, flat = point
+        return inside_or(rows, (*others, part * length + flat), rest)
+    return Value((index(parts), *sizes, length), value.dtype, value.device,
+                 body, value.origins)

@@ -27,7 +27,7 @@ from ..core.loops import (OPS, Buffer, Const, Expression, Load, Loop, Op,
 from ..core.schedule import Extern, View, made_by, reads_of
 from ..core.where import where_of
 from .cut import cut, parts_of
-from .nests import pointwise_loop, reduction_loop
+from .nests import loop_of
 from .rules import DTYPES, rule_of, tensors_of
 from .site import Site
 from .sizes import expression_of, number_of, sizes_of
@@ -217,7 +217,7 @@ class Lowering:
         shape = tuple(index(1) if step == 0 else size for size, step in
                       zip(value.shape, stride, strict=True))
         once = moved_to(value, shape, lambda point: point)
-        self.steps.append(pointwise_loop(
+        self.steps.append(loop_of(
             replace(buffer, shape=shape), once, where=where_of(node),
             origin=" ".join(value.origins)))
         return load(buffer)
@@ -270,8 +270,8 @@ class Lowering:
         buffer = Buffer(self.fresh(node, suffix), shape, stride, dtype,
                         value.device)
         origin = dict.fromkeys((*value.origins, node.name))
-        self.steps.append(reduction_loop(
-            buffer, kind, value, reduced, where=where_of(node),
+        self.steps.append(loop_of(
+            buffer, value, reduced, kind, where=where_of(node),
             origin=" ".join(origin)))
         return load(buffer)
 

@@ -12,50 +12,30 @@ from collections.abc import Iterable
 from ..core.index import (Index, Variable, coefficient, guess, index,
                           substitute)
 from ..core.layout import flatten
-from ..core.loops import Buffer, Expression, Loop
+from ..core.loops import Buffer, Loop
 from .values import Value, axes, points
 
 
-def pointwise_loop(buffer: Buffer, value: Value, **notes) -> Loop:
-    """The loop that stores every element of `value`."""
-    variables = axes(value.shape)
-    point = points(variables)
-    return nest(buffer, flatten(point, buffer.stride), value.at(point),
-                in_memory_order(variables, buffer.stride), **notes)
-
-
-def reduction_loop(buffer: Buffer, kind: str, value: Value,
-                   reduced: tuple[int, ...], **notes) -> Loop:
-    """The loop that stores `value` reduced over some dimensions.
+def loop_of(buffer: Buffer, value: Value, reduced: tuple[int, ...] = (),
+            kind: str | None = None, **notes) -> Loop:
+    """The loop that stores every element of `value`, or what they are
+    reduced to over some dimensions, as few variables as will do.
 
     The buffer has the remaining ones, or all with size 1 in their place.
+    Those that step furthest through its memory are the outer ones.
     """
     variables = axes(value.shape)
-    point = points(variables)
-    kept = tuple(k for k in range(len(point)) if k not in reduced)
+    kept = [k for k in range(len(variables)) if k not in reduced]
     slim = len(buffer.shape) == len(kept)
     stride = buffer.stride if slim else [buffer.stride[k] for k in kept]
     rows = tuple(variables[k] for k in kept)
-    return nest(buffer, flatten(points(rows), stride), value.at(point),
-                in_memory_order(rows, stride),
+    steps = dict(zip(rows, map(guess, stride), strict=True))
+    loop = Loop(buffer, flatten(points(rows), stride),
+                tuple(sorted(rows, key=lambda v: -steps[v])), value.element,
                 tuple(variables[k] for k in reduced), kind, **notes)
-
-
-def in_memory_order(variables: tuple[Variable, ...],
-                    stride: Iterable[Index]) -> tuple[Variable, ...]:
-    """The variables, those that step furthest through memory first."""
-    pairs = list(zip(variables, stride, strict=True))
-    return tuple(v for v, _ in sorted(pairs, key=lambda p: -guess(p[1])))
-
-
-def nest(buffer: Buffer, place: Index, value: Expression,
-         ranges: tuple[Variable, ...], reduced: tuple[Variable, ...] = (),
-         kind: str | None = None, **notes) -> Loop:
-    """A Loop with merged, renamed variables."""
-    loop = Loop(buffer, place, ranges, value, reduced, kind, **notes)
-    rows, change = merge(ranges, loop.indices, "i")
-    row, inner = merge(reduced, loop.indices, "r")
-    return loop.over(change | inner, rows, row)
+    ranges, change = merge(loop.ranges, loop.indices, "i")
+    row, inner = merge(loop.reduced, loop.indices, "r")
+    return loop.over(change | inner, ranges, row)
 
 
 def merge(variables: tuple[Variable, ...], used: Iterable[Index],

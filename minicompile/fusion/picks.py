@@ -10,20 +10,17 @@ A position that is none raises as in eager, by an operator that checks.
 from __future__ import annotations
 
 import torch
-from torch import fx
 
-from ..core.graph import value as fake_of
 from ..core.index import Index, index
-from ..core.loops import Const, Expression, Op, Position, neutral
-from .pointwise import POINTWISE, Operand, number, standing
+from ..core.loops import Const, Expression, Load, Op, Position, neutral
+from .pointwise import Operand, number, standing
 from .site import Site
-from .sizes import sizes_of
-from .values import Point, Value, both
+from .values import Point, Value, both, with_axis
 
 
 def is_picked(axis: int, places: Value, point: Point) -> Expression:
     """Whether `places` names the position that the point has."""
-    named = places.at((*point[:axis], index(0), *point[axis + 1:]))
+    named = places.at(with_axis(point, axis, index(0)))
     return Op("eq", (named, Position(point[axis], torch.int64)), torch.bool)
 
 
@@ -37,8 +34,12 @@ def require_range(site: Site, places: Value, size: Index) -> None:
                  f"index out of bounds for a dimension of size {size}")
 
 
-def gather(site: Site, a: Value, axis: int, places: Value, **_) -> Value:
-    """The element of each row that `places` names."""
+def gather(site: Site, a: Value, axis: int, places: Value,
+           **_) -> Value | None:
+    """The element of each row that `places` names, if the rows are in
+    memory for nobody else."""
+    if isinstance(a.element, Load) or not picks_one(a, axis, places):
+        return None
     axis %= len(a.shape)
     require_range(site, places, a.shape[axis])
     rest = Const(neutral("max", a.dtype), a.dtype)
@@ -51,13 +52,15 @@ def gather(site: Site, a: Value, axis: int, places: Value, **_) -> Value:
 
 
 def scatter(site: Site, a: Value, axis: int, places: Value,
-            new: Operand) -> Value:
+            new: Operand) -> Value | None:
     """`a` with one element of each row replaced."""
+    if not picks_one(a, axis, places):
+        return None
     axis %= len(a.shape)
     require_range(site, places, a.shape[axis])
 
     def body(point: Point) -> Expression:
-        at = (*point[:axis], index(0), *point[axis + 1:])
+        at = with_axis(point, axis, index(0))
         one = standing(number(new) if not isinstance(new, Value)
                        else new.at(at), site.dtype)
         return Op("where", (is_picked(axis, places, point), one,
@@ -65,26 +68,11 @@ def scatter(site: Site, a: Value, axis: int, places: Value,
     return site.value(body)
 
 
-def picks_one(node: fx.Node) -> bool:
+def picks_one(a: Value, axis: int, places: Value) -> bool:
     """Whether one element of each row is meant, and of which rows all."""
-    source, axis, places = node.args[:3]
-    rows, chosen = (list(sizes_of(fake_of(n).shape))
-                    for n in (source, places))
-    if not rows:
-        return False
-    rows[axis] = index(1)
-    return rows == chosen
-
-
-def picks_from_lazy(node: fx.Node) -> bool:
-    """Whether, moreover, the rows are in memory for nobody else."""
-    name = str(node.args[0].target).removeprefix("aten.")
-    return picks_one(node) and (
-        name in POINTWISE or name.rpartition(".")[0] in POINTWISE)
+    return bool(a.shape) and places.shape == with_axis(
+        a.shape, axis % len(a.shape), index(1))
 
 
 PICKS = {"gather": gather, "scatter.value": scatter,
          "scatter.src": scatter}
-
-#: What these rules ask of a node before they are used.
-WHEN = {gather: picks_from_lazy, scatter: picks_one}

@@ -10,7 +10,7 @@ from torch import fx
 
 from ..core.graph import tensors_of
 from ..core.graph import value as fake_of
-from .picks import PICKS, WHEN
+from .picks import PICKS
 from .pointwise import POINTWISE
 from .random import RANDOM
 from .reductions import REDUCTIONS
@@ -38,8 +38,7 @@ def has_loops(node: fx.Node) -> bool:
     dtypes that loops know, and all its tensors are on one device."""
     if node.target is operator.getitem:
         return has_loops(node.args[0])
-    rule = rule_of(node)
-    if rule is None or not WHEN.get(rule, bool)(node):
+    if rule_of(node) is None:
         return False
     made = tensors_of(fake_of(node))
     read = [t for n in node.all_input_nodes

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from ..core.index import Index, Variable, index, product, substitute
-from ..core.layout import flatten, row_major
+from ..core.layout import flatten, row_major, unflatten
 from ..core.loops import Loop
 from .values import axes
 
@@ -44,8 +44,12 @@ class Space:
 
 def space_of(loop: Loop) -> Space:
     """The space that a loop needs by itself."""
-    return Space(tuple(v.size for v in loop.ranges),
-                 tuple(v.size for v in loop.reduced))
+    return Space(sizes_of(loop.ranges), sizes_of(loop.reduced))
+
+
+def sizes_of(variables: tuple[Variable, ...]) -> Sizes:
+    """How often each loop runs."""
+    return tuple(v.size for v in variables)
 
 
 def refine(a: Sizes, b: Sizes) -> Sizes | None:
@@ -89,28 +93,22 @@ def unite(a: Space, b: Space) -> Space | None:
     return Space(both[:cut], both[cut:])
 
 
-def coordinates(old: tuple[Variable, ...],
-                new: tuple[Variable, ...]) -> dict[Variable, Index]:
-    """Each old variable in terms of the refined ones."""
-    found, left = {}, list(new)
-    for variable in reversed(old):
-        used: list[Variable] = []
-        while product(v.size for v in used) != variable.size:
-            used.insert(0, left.pop())
-        found[variable] = flatten(
-            map(index, used), row_major(tuple(v.size for v in used)))
-    return found
+def runs_over(old: Space, new: Space) -> tuple[tuple, tuple]:
+    """The variables of a space over which loops of one that fits in it
+    run: rows, and what they reduce."""
+    if old.row or product(old.rows) == product(new.rows):
+        return new.ranges, new.reduced if old.row else ()
+    return new.ranges + new.reduced, ()
 
 
 @lru_cache(maxsize=10_000)
 def change(old: Space, new: Space) -> dict[Variable, Index]:
     """What the variables of a space become in a space that it fits in."""
-    if old.row or not new.row:
-        return coordinates(old.ranges, new.ranges) | coordinates(
-            old.reduced, new.reduced)
-    if product(old.rows) == product(new.rows):
-        return coordinates(old.ranges, new.ranges)
-    return coordinates(old.ranges, new.ranges + new.reduced)
+    found: dict[Variable, Index] = {}
+    for mine, theirs in zip((old.ranges, old.reduced), runs_over(old, new)):
+        place = flatten(map(index, theirs), row_major(sizes_of(theirs)))
+        found |= zip(mine, unflatten(place, sizes_of(mine)), strict=True)
+    return found
 
 
 @lru_cache(maxsize=100_000)
@@ -124,8 +122,4 @@ def over(loop: Loop, space: Space) -> Loop:
     own = space_of(loop)
     if own == space:
         return loop
-    rows = own.row or product(own.rows) == product(space.rows)
-    return loop.over(
-        change(own, space),
-        space.ranges if rows else space.ranges + space.reduced,
-        space.reduced if own.row else ())
+    return loop.over(change(own, space), *runs_over(own, space))

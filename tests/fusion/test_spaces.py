@@ -6,7 +6,7 @@ import torch
 from minicompile.core.evaluate import evaluate_loop
 from minicompile.core.index import index
 from minicompile.core.loops import Buffer
-from minicompile.fusion.nests import joins, merge, pointwise_loop
+from minicompile.fusion.nests import joins, loop_of, merge
 from minicompile.fusion.space import Space, over, refine, unite
 from minicompile.fusion.values import axes, load
 
@@ -53,7 +53,7 @@ def buffer(name, shape, stride):
     ((1, 5, 1), (5, 1, 1), (5, 1, 1), [5]), ((), (), (), [])])
 def test_neighbouring_loops_merge(shape, source, target, ranges):
     x = torch.randn(100)
-    loop = pointwise_loop(buffer("y", shape, target),
+    loop = loop_of(buffer("y", shape, target),
                           load(buffer("x", shape, source)))
     assert [int(v.size) for v in loop.ranges] == ranges
     storage = {"x": x, "y": torch.zeros(100)}
@@ -75,7 +75,7 @@ def test_a_bent_index_keeps_its_loops_apart():
 
 def test_a_loop_over_a_refined_space_does_the_same():
     x = torch.randn(24)
-    loop = pointwise_loop(buffer("y", (24,), (1,)),
+    loop = loop_of(buffer("y", (24,), (1,)),
                           load(buffer("x", (24,), (1,))))
     spread = over(loop, Space(sizes(2), sizes(3, 4)))
     assert [str(v) for v in spread.ranges] == ["i0", "r0", "r1"]
