@@ -16,6 +16,7 @@ import torch
 from torch._decomp import decomposition_table
 
 from . import aligned
+from .random import AS_EAGER
 
 #: Why, and the ops it holds for. No overload named: all of them.
 REASONS: dict[str, str] = {
@@ -115,6 +116,7 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
         unscale,
     torch.ops.aten.mm.default: aligned.mm,
     torch.ops.aten.addmm.default: aligned.addmm,
+    **AS_EAGER,
 }
 
 

@@ -24,7 +24,8 @@ class Input:
         self.position = position
         self.node = recorder.node("placeholder", f"primals_{position + 1}")
         self.node.meta["val"] = self.leaf = self.given = example
-        self.wants_gradient = getattr(example, "requires_grad", False)
+        self.wants_gradient = getattr(example, "requires_grad", False) and (
+            not torch.is_inference_mode_enabled())
         self.history = None
         if isinstance(example, torch.Tensor):
             self.stand_in(recorder, example)

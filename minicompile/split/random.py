@@ -16,6 +16,8 @@ from math import pi
 
 import torch
 
+from ..core.errors import BackendError
+from ..core.graph import dense
 from ..core.random import UNIFORM
 
 aten = torch.ops.aten
@@ -101,6 +103,29 @@ def dropout(unit, x, p: float, train: bool | None):
     kept = unit() >= p
     return (x * kept * (1 / (1 - p))).to(x.dtype), kept
 
+
+def along_memory(x: torch.Tensor, p: float, generator=None):
+    """Eager's own bernoulli_, which draws in the order of the memory.
+
+    The operator without writing draws row by row.
+    """
+    order = sorted(range(x.dim()), key=x.stride, reverse=True)
+    if order == [*range(x.dim())]:
+        return NotImplemented
+    drawn = torch.bernoulli(x.permute(order), p, generator=generator)
+    return drawn.permute([*map(order.index, range(x.dim()))])
+
+
+def without_gaps(x: torch.Tensor, *_, **__):
+    """Eager's own normal_, which goes another way where there are gaps."""
+    if x.device.type == "cpu" and not dense(x):
+        raise BackendError("normal_ of memory with gaps draws otherwise")
+    return NotImplemented
+
+
+#: What the operators are that draw eager's very numbers.
+AS_EAGER = {aten.bernoulli.p: along_memory,
+            aten.normal_functional.default: without_gaps}
 
 #: What each operator is, given `unit`, which draws, and its arguments.
 FORMULAS: dict[torch._ops.OpOverload, Callable] = {

@@ -64,7 +64,8 @@ def record(graph: fx.GraphModule, example_inputs,
             outputs = play(graph, recorder,
                            [each.given for each in inputs])
         written = [each for each in inputs if each.written]
-        results, fresh = describe(outputs, inputs)
+        with refusing("what the results are"):
+            results, fresh = describe(outputs, inputs)
         ends = fresh + [each.given for each in written]
         values = [current(end) for end in ends]
     leaves = [each for each in inputs if each.wants_gradient]
@@ -191,11 +192,15 @@ def refusing(what: str, line: Where | None = None):
 
 @contextmanager
 def unchanged_state():
-    """Torch's switches are put back, whatever the graph sets them to."""
-    cached = torch.is_autocast_cache_enabled()
+    """Torch's switches are put back, whatever the graph sets them to.
+
+    Inference mode is off, for it would hide what is written.
+    """
+    cached, grad = (torch.is_autocast_cache_enabled(),
+                    torch.is_grad_enabled())
     torch.set_autocast_cache_enabled(False)
     try:
-        with (torch.set_grad_enabled(torch.is_grad_enabled()),
+        with (torch.inference_mode(False), torch.set_grad_enabled(grad),
               torch.autograd.set_multithreading_enabled(False)):
             yield
     finally:

@@ -17,6 +17,7 @@ from ..core.errors import BackendError
 from ..core.graph import tensors_of
 from .inputs import Input
 from .joint import Result, View, tensor_itself
+from .watch import reach
 
 
 def describe(outputs, inputs: list[Input]) -> tuple[list, list]:
@@ -39,7 +40,7 @@ def describe(outputs, inputs: list[Input]) -> tuple[list, list]:
         else:
             place, at, base = homes[torch._C._storage_id(output)]
             results.append(Result(place, at, view(output, base)))
-    require_history(fresh)
+    require_history([*fresh, *tensors_of(outputs)], inputs)
     return results, fresh
 
 
@@ -61,20 +62,24 @@ def base_of(group: list[torch.Tensor]) -> torch.Tensor:
         group, key=lambda each: (each.requires_grad, each.numel()))
 
 
-def require_history(fresh: list[torch.Tensor]) -> None:
-    """Raise if autograd did not see how a tensor was made."""
-    if any(each.requires_grad and each.grad_fn is None for each in fresh):
-        raise BackendError("a result is a leaf that requires grad, or a "
-                           "view that was made under no_grad")
+def require_history(made: list[torch.Tensor], inputs: list[Input]) -> None:
+    """Raise if a tensor's gradient does not come from the inputs."""
+    given = {id(each.given) for each in inputs if each.wants_gradient}
+    if any(each.requires_grad and given.isdisjoint(
+            (id(each), id(each._base))) and not (given and each.grad_fn)
+           for each in made):
+        raise BackendError("a result is a leaf that requires grad, is made "
+                           "of one, or is a view made under no_grad")
 
 
 def view(output: torch.Tensor, base: torch.Tensor) -> View | None:
     """`output` as a window into `base`, which shares its memory."""
     if output is base:
         return None
-    if output.grad_fn is not None and not leads_to(output, base):
+    if output.grad_fn is not None and (
+            reach(base) < 0 or not leads_to(output, base)):
         raise BackendError("a result is a view, and its gradient does not "
-                           "reach what it is a view of")
+                           "reach each element of what it is a view of")
     size, stride = tuple(output.size()), output.stride()
     start, offset = base.storage_offset(), output.storage_offset()
     before, after = reading(output, base)

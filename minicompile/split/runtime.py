@@ -115,7 +115,7 @@ def trainable(joint: Joint, pair: Pair, run_forward: Run,
             inputs[position] = inputs[position].detach()  # comes from
         return apply(*inputs)
 
-    return run
+    return run if torch.is_grad_enabled() else torch.enable_grad()(run)
 
 
 def own(tensor: torch.Tensor) -> torch.Tensor:
@@ -185,7 +185,8 @@ def write(joint: Joint, inputs: list, outputs: tuple) -> None:
                                  [outputs[m.output] for m in unseen])
     for mutation in joint.mutations:
         if mutation.differentiable:
-            inputs[mutation.input].copy_(outputs[mutation.output])
+            with torch.enable_grad():
+                inputs[mutation.input].copy_(outputs[mutation.output])
 
 
 def maker(joint: Joint, result: Result) -> Callable:
@@ -205,8 +206,8 @@ def window(base: torch.Tensor, view: View, size, stride,
            offset) -> torch.Tensor:
     """The view of `base`, tracked by autograd as eager's was."""
     source = base if view.tracked else base.detach()
-    grad = torch.is_grad_enabled() and (
-        view.differentiable or not source.requires_grad)
+    grad = view.differentiable or (
+        torch.is_grad_enabled() and not source.requires_grad)
     with torch.set_grad_enabled(grad):
         source = view.before(source)
         return view.after(source.as_strided(

@@ -11,11 +11,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 import torch
+from torch._C._functionalization import (
+    get_view_meta_sequence as view_steps, unfold_ViewMeta as Unfold)
 from torch._dispatch.python import enable_python_dispatcher
 from torch.overrides import TorchFunctionMode
 
 from ..core.errors import BackendError
-from ..core.graph import dense
+from ..core.graph import dense, tensors_of
 from .inputs import current
 from .recorder import Recorder, as_it_is
 
@@ -29,6 +31,9 @@ AUTOGRAD = {"detach_", "requires_grad_", "retain_grad_"}
 IN_PLACE_OPERATORS = {f"__i{name}__" for name in (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul",
     "and", "or", "xor", "lshift", "rshift")}
+#: What is not checked to fit in place, as an integer times 1.5 does not.
+ARITHMETIC = {f"{name}_" for name in ("add", "sub", "mul")} | {
+    f"__i{name}__" for name in ("add", "sub", "mul")}
 #: Functions whose ATen op writes to an input although its schema does
 #: not say so. Python's dispatcher has forms of these that say it.
 HIDDEN_WRITES = {"batch_norm", "instance_norm", "native_batch_norm",
@@ -68,24 +73,21 @@ class Watch(TorchFunctionMode):
             raise BackendError("as_strided of memory with gaps")
         if name in METADATA and args[0].requires_grad:
             raise BackendError(f"{name} on a tensor that requires grad")
-        target = kwargs.get("out", args[0] if writes(name) else None)
-        if not isinstance(target, torch.Tensor) or (
-                not torch._is_functional_tensor(target)):
-            return function(*args, **kwargs)
-        memory = target if target._base is None else target._base
-        if overlaps(target) or overlaps(memory):
-            raise BackendError(f"{name} writes to a tensor with several "
-                               "elements in one place")
+        if name in ARITHMETIC and not torch.can_cast(
+                torch.result_type(*args[:2]), args[0].dtype):
+            raise BackendError(f"{name} gives another dtype")
         watched = [(each, each.size(), each.stride())
-                   for each in dict.fromkeys((target, memory))]
+                   for each in memory_written(name, args, kwargs)]
         result = function(*args, **kwargs)
         for each, size, stride in watched:
             self.keep(each, size, stride)
         return result
 
     def keep(self, tensor: torch.Tensor, size, stride) -> None:
-        """Give `tensor` the strides it had, if it still has its shape."""
+        """Give `tensor` the strides it had; an empty `out=` may grow."""
         value = current(tensor)
+        if value.size() != size and size.numel():
+            raise BackendError("out= has another shape than the result")
         if value.size() != size or value.stride() == stride:
             return
         with as_it_is():
@@ -106,6 +108,35 @@ def without_mkldnn():
         torch._C._set_mkldnn_enabled(before)
 
 
+def memory_written(name: str, args: tuple, kwargs: dict) -> list:
+    """The tensors that a call writes to, and what they are views of.
+
+    A BackendError if functionalisation would not write as eager does.
+    """
+    inside = writes(name) or kwargs.get("inplace")
+    written = [each for each in tensors_of(
+                   kwargs.get("out", args[0] if inside else None))
+               if torch._is_functional_tensor(each)]
+    found: dict[torch.Tensor, None] = {}
+    ends: dict[int, int] = {}  # of the memory that is written so far
+    for each in sorted(written, key=torch.Tensor.storage_offset):
+        base = each if each._base is None else each._base
+        start, memory = each.storage_offset(), torch._C._storage_id(each)
+        if reach(each) < 0 or reach(base) < 0:
+            raise BackendError(f"{name} writes to a tensor with several "
+                               "elements in one place")
+        if start <= ends.get(memory, -1):
+            raise BackendError(f"{name} writes to one place twice")
+        steps = view_steps(each)
+        if any(isinstance(step, Unfold) for step in steps):
+            raise BackendError(f"{name} writes to the result of unfold")
+        if steps and "out" in kwargs:
+            raise BackendError("out= is a view")
+        ends[memory] = start + reach(each)
+        found |= {each: None, base: None}
+    return list(found)
+
+
 def writes(name: str) -> bool:
     """Whether a method of this name writes to its tensor's elements."""
     if name.endswith("__"):
@@ -113,12 +144,15 @@ def writes(name: str) -> bool:
     return name.endswith("_") and name not in METADATA | AUTOGRAD
 
 
-def overlaps(tensor: torch.Tensor) -> bool:
-    """Whether two elements of the tensor may be in one place."""
-    reach = 0
+def reach(tensor: torch.Tensor) -> int:
+    """How far the last element is from the first, in elements.
+
+    -1 if two elements may be in one place.
+    """
+    last = 0
     for stride, size in sorted(zip(tensor.stride(), tensor.size())):
         if size > 1:
-            if stride <= reach:
-                return True
-            reach += stride * (size - 1)
-    return False
+            if stride <= last:
+                return -1
+            last += stride * (size - 1)
+    return last

@@ -134,9 +134,11 @@ class Sizes:
         """The fake tensor of a tensor from outside."""
         context = self.history.context(real, source)
         if context is None:
-            return self.fake_mode.from_tensor(real, static_shapes=True)
+            return self.counting(self.fake_mode.from_tensor(
+                real, static_shapes=True))
         fake = self.fake_mode.from_tensor(
             based(real), symbolic_context=context, source=Place(source))
+        fake = self.counting(fake)
         self.shapes.append((fake, fake.shape))
         for dim in marked(real, "dynamic"):
             reach = limits(real, dim)
@@ -154,6 +156,14 @@ class Sizes:
                     if self.bind(value, place) or what is SIZE:
                         self.history.tell(what, dim, source, hint(value))
         return fake
+
+    def counting(self, fake: torch.Tensor) -> torch.Tensor:
+        """The fake tensor, or if it counts no writes one of its memory."""
+        if not fake.is_inference():
+            return fake
+        with self.fake_mode:
+            return torch.empty(0, dtype=fake.dtype,
+                               device=fake.device).set_(fake)
 
     def number(self, value: int | float, source: Source):
         """The symbol of a number from outside."""

@@ -358,3 +358,17 @@ def test_double_backward_that_cannot_be_runs_as_traced(function, reason):
     first, = torch.autograd.grad(y.sum(), x, create_graph=True)
     assert first.shape == x.shape
     assert any(reason in why for why in run.stats().fallbacks)
+
+
+@pytest.mark.parametrize("function", [lambda x: x.t(), lambda x: x[0]])
+def test_a_view_of_an_expanded_input_has_eagers_gradient(function):
+    """as_strided would share it among the elements in one place."""
+    x = torch.arange(3.0).expand(2, 3).requires_grad_()
+    run = minicompile.compile(function)
+    for called in (function, run):
+        y = called(x)
+        weight = torch.arange(1.0, 1 + y.numel()).view_as(y)
+        found, = torch.autograd.grad(y, x, weight)
+        if called is function:
+            want = found
+    torch.testing.assert_close(found, want)

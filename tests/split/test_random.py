@@ -191,6 +191,23 @@ def test_fallback_random_gives_eagers_numbers(function):
         assert torch.equal(torch.random.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: F.dropout(x, 0.5), lambda x: F.dropout(x, 0.5, inplace=True),
+    lambda x: F.alpha_dropout(x, 0.5, True), lambda x: x.bernoulli_(0.4),
+    lambda x: x.normal_(), lambda x: x.uniform_(), torch.rand_like])
+def test_eagers_numbers_are_drawn_along_the_memory(function):
+    run = compiled(function, fallback_random=True)
+    for make in (lambda: torch.ones(5, 6).t(),
+                 lambda: torch.ones(3, 4, 5).permute(2, 0, 1),
+                 lambda: torch.ones(2, 3, 4, 5).contiguous(
+                     memory_format=torch.channels_last)):
+        torch.manual_seed(1)
+        want = function(make())
+        torch.manual_seed(1)
+        torch.testing.assert_close(run(make()), want)
+    assert not run.stats().fallbacks
+
+
 def test_a_generator_of_the_users_own_is_used():
     def function(x, generator):
         return x + torch.rand(x.shape, generator=generator)

@@ -216,6 +216,16 @@ REFUSED = {
     "metadata": (lambda x: x.unsqueeze_(0), "shape or strides"),
     "overlap": (lambda x: x.expand(3, 4).add_(1), "several elements"),
     "requires_grad": (lambda x: x.requires_grad_().sin(), "requires_grad"),
+    "a leaf": (lambda x: x.detach().requires_grad_(), "a leaf"),
+    "of a leaf": (lambda x: x.detach().requires_grad_().sin(), "a leaf"),
+    "list twice": (lambda x: torch._foreach_add_([x, x[:2]], 1), "twice"),
+    "tuple twice": (lambda x: torch.sort(x, out=(x[1:], x.long())), "view"),
+    "out= of another shape": (
+        lambda x: torch.add(x, 1, out=x.clone()[None]), "view"),
+    "out= grows": (lambda x: torch.sum(x, 0, out=x), "another shape"),
+    "unfold": (lambda x: x.unfold(0, 2, 3).mul_(2), "unfold"),
+    "dtype": (lambda x: x.long().mul_(1.5), "another dtype"),
+    "normal_": (lambda x: x.new_empty(20, 2)[:, 0].normal_(), "gaps"),
     "item": (lambda x: x * x.sum().item(), "DataDependent"),
     "eager's own error": (lambda x: x @ x[:2], "size"),
 }

@@ -1,0 +1,81 @@
+"""Grad mode and inference mode, around the call and inside of it."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from itertools import product
+
+import pytest
+import torch
+
+import minicompile
+from tests.split.judge import close, observe
+
+MODES = {"as it is": nullcontext, "no_grad": torch.no_grad,
+         "enable_grad": torch.enable_grad,
+         "inference_mode": torch.inference_mode}
+BODIES = {
+    "value": lambda x, y: (x * y).sin(),
+    "view of an input": lambda x, y: x[0],
+    "views of a value": lambda x, y: (x * 2).chunk(2)[1],
+    "write": lambda x, y: y.mul_(x),
+    "write to a view": lambda x, y: (y[0].mul_(2), x * y)[1],
+    "detach": lambda x, y: x.detach()}
+
+
+@pytest.mark.parametrize("inner", MODES)
+@pytest.mark.parametrize("outer", MODES)
+def test_each_operator_has_the_mode_it_has_in_eager(outer, inner):
+    for body in BODIES.values():
+        function = within(MODES[inner], body)
+        compiled = minicompile.compile(function, backend="split")
+        for grads in product((True, False), repeat=2):
+            given = [torch.rand(2, 2, dtype=torch.float64)
+                     .requires_grad_(each) for each in grads]
+            want, got = [in_mode(MODES[outer], each, given)
+                         for each in (function, compiled)]
+            close(list(got.values()), list(want.values()))
+        assert not compiled.stats().fallbacks
+
+
+def within(mode, body):
+    """A function that does something in a mode, and more around it."""
+    def function(x, y):
+        z = y * 3
+        with mode():
+            made = body(x, z)
+        return made, z, x * 3
+    return function
+
+
+def in_mode(mode, function, given) -> dict:
+    """What is seen of a call made in a mode, looked at outside of it."""
+    def call(*args):
+        with mode():
+            return function(*args)
+    return observe(call, given)
+
+
+def cached(cache, new, at):
+    """Writes to two views of an input, one of them made in two steps."""
+    cache[0, :, at].copy_(new)
+    cache[1].view(-1)[::2] += 1
+    return cache[0].sum(0) + cache.mean()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", ["eager", "split", "fused"])
+def test_a_view_of_an_input_is_written_to_in_inference_mode(
+        backend, dynamic):
+    """An inference tensor counts no writes; they happen all the same."""
+    compiled = minicompile.compile(cached, backend=backend,
+                                   dynamic=dynamic)
+    with torch.inference_mode():
+        for size in (4, 6, 5):
+            mine, other = torch.ones(2, 3, size), torch.ones(2, 3, size)
+            new = torch.rand(3)
+            torch.testing.assert_close(compiled(mine, new, 1),
+                                       cached(other, new, 1))
+            torch.testing.assert_close(mine, other)
+    stats = compiled.stats()
+    assert not stats.fallbacks and not stats.graph_breaks
