@@ -9,22 +9,21 @@ same. PyTorch's is torch/_higher_order_ops/cond.py:CondAutogradOp.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import contextmanager
 
 import torch
 from torch import fx
-from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.overrides import _pop_mode_temporarily as without_watch
 from torch.utils._python_dispatch import (
     _pop_mode_temporarily as without_recorder)
 
-from ..core.branches import Branches, wanted
+from ..core.branches import Branches
 from ..core.errors import BackendError
 from ..core.graph import bare, value
 from .inputs import current
 from .joint import Joint, is_random
-from .partition import backward_nodes, halves
+from .partition import halves
 from .recorder import Recorder, as_it_is
 
 
@@ -40,9 +39,9 @@ def conditional(recorder: Recorder, record: Callable, pred, true, false,
         fakes = [current(each).detach().requires_grad_(each.requires_grad)
                  if isinstance(each, torch.Tensor) else each
                  for each in operands]
-        joints = [checked(record(graph, fakes)) for graph in (true, false)]
-        call = Call(recorder, joints, [*map(wanted, fakes)])
-    if not torch.is_grad_enabled() or not any(call.wanted):
+        call = Call(recorder, [checked(record(graph, fakes, whole=True))
+                               for graph in (true, false)])
+    if not torch.is_grad_enabled() or not call.leaves:
         return call.forward(pred, *operands)
     return Differentiable.apply(call, pred, *operands)
 
@@ -67,18 +66,15 @@ def checked(joint: Joint) -> Joint:
 class Call:
     """The two calls of a cond, and fake tensors like their results."""
 
-    def __init__(self, recorder: Recorder, joints: list[Joint], wanted):
-        self.recorder, self.wanted = recorder, wanted
-        self.results = [value(node) for node in joints[0].outputs]
-        self.leaves = [k for k, wants in enumerate(wanted) if wants]
-        self.flows = {k: torch.empty_like(like).stride()
-                      for k, like in enumerate(self.results)
-                      if like.is_floating_point() or like.is_complex()}
-        self.gradients = [value(joints[0].primals[k]) for k in self.leaves]
-        self.ahead = choice([halves(joint, joint.primals, joint.outputs)[0]
-                             for joint in joints])
-        self.back = choice([backward_of(joint, self.leaves, self.flows)
-                            for joint in joints])
+    def __init__(self, recorder: Recorder, joints: list[Joint]):
+        self.recorder, (joint, _) = recorder, joints
+        self.results = [value(node) for node in joint.outputs]
+        self.leaves = joint.gradients
+        self.gradients = [value(joint.primals[k]) for k in self.leaves]
+        self.flows = [(k, value(node).stride()) for k, node in zip(
+            joint.tangents, joint.tangent_nodes)]
+        self.ahead, self.back = map(choice, zip(*(
+            halves(each, each.primals, each.outputs) for each in joints)))
 
     def forward(self, pred, *operands) -> tuple:
         """The results, from one node."""
@@ -90,9 +86,10 @@ class Call:
         given = list(map(current, (pred, *operands)))
         with as_it_is():
             given += [self.recorder.restride(current(tangents[k]), stride)
-                      for k, stride in self.flows.items()]
-        found = iter(self.perform(self.back, self.gradients, given))
-        return [next(found) if wants else None for wants in self.wanted]
+                      for k, stride in self.flows]
+        found = self.perform(self.back, self.gradients, given)
+        return [*map(dict(zip(self.leaves, found)).get,
+                     range(len(operands)))]
 
     def perform(self, branches: Branches, like: list, given: list) -> tuple:
         """Write down a call whose results look like these."""
@@ -122,43 +119,8 @@ class Differentiable(torch.autograd.Function):
         return None, None, *ctx.call.backward(pred, operands, tangents)
 
 
-def choice(graphs: list[fx.GraphModule]) -> Branches:
+def choice(graphs: tuple[fx.GraphModule, ...]) -> Branches:
     """The choice between two graphs, run operator by operator."""
     runs = tuple(lambda given, run=bare(graph): run(*given)
                  for graph in graphs)
-    return Branches(tuple(graphs), runs)
-
-
-def backward_of(joint: Joint, leaves: list[int],
-                flows: Iterable[int]) -> fx.GraphModule:
-    """The gradients of `leaves` from operands and tangents alone.
-
-    There is a tangent for each of the outputs `flows`, and zeros where no
-    gradient reaches: both branches look alike.
-    """
-    graph, copies = fx.Graph(), {}
-    for node in joint.primals:
-        copies[node] = graph.placeholder(node.name)
-        copies[node].meta = node.meta
-    tangents = dict(zip(joint.tangents, joint.tangent_nodes))
-    for k in flows:
-        node = graph.placeholder(f"tangents_{k + 1}")
-        node.meta["val"] = torch.empty_like(value(joint.outputs[k]))
-        if k in tangents:
-            copies[tangents[k]] = node
-    for node in backward_nodes(joint, set(joint.primals)):
-        if node not in copies:
-            copies[node] = graph.node_copy(node, copies.__getitem__)
-    found = dict(zip(joint.gradients, joint.grads))
-    graph.output(tuple(
-        zeros(graph, copies[joint.primals[k]]) if found.get(k) is None
-        else copies[found[k]] for k in leaves))
-    return _LazyGraphModule(joint.graph, graph)
-
-
-def zeros(graph: fx.Graph, like: fx.Node) -> fx.Node:
-    """A node that makes zeros for an operand that gets no gradient."""
-    node = graph.call_function(torch.ops.aten.full_like.default, (like, 0))
-    with torch.no_grad():
-        node.meta["val"] = torch.empty_like(value(like))
-    return node
+    return Branches(graphs, runs)

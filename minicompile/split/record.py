@@ -40,14 +40,15 @@ CHOICES = {cond, torch.ops.higher_order.cond}
 REGION = torch.ops.higher_order.tag_activation_checkpoint
 
 
-def record(graph: fx.GraphModule, example_inputs,
-           seeded: bool = False) -> Joint:
+def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
+           whole: bool = False) -> Joint:
     """The joint forward and backward graph of a torch-level graph.
 
     `example_inputs`: fake or real tensors, or numbers, one for each
     placeholder; more are inputs of the joint graph alone. Symbolic sizes
     are those of fake tensors, or of the fake value that a placeholder
-    has. `seeded`: random numbers are computed from a seed. Raises
+    has. `seeded`: random numbers are computed from a seed. `whole`: every
+    floating result has a tangent, and no gradient is None. Raises
     BackendError with a reason if the graph cannot be expressed so.
     """
     examples = [symbolic(node, example) for node, example in zip_longest(
@@ -70,8 +71,10 @@ def record(graph: fx.GraphModule, example_inputs,
         values = [current(end) for end in ends]
     leaves = [each for each in inputs if each.wants_gradient]
     tangents = [k for k, end in enumerate(ends)
-                if leaves and end.grad_fn is not None]
-    gradients = differentiate(recorder, [ends[k] for k in tangents], leaves)
+                if leaves and (end.grad_fn is not None or whole and (
+                    end.is_floating_point() or end.is_complex()))]
+    gradients = differentiate(recorder, [ends[k] for k in tangents], leaves,
+                              whole) if tangents else []
     recorder.graph.output(tuple(recorder.argument([*values, *gradients])))
     small = simplify(recorder.graph, len(ends))
     with unchanged_state(), torch.no_grad(), torch._C._DisableAutocast():
@@ -94,18 +97,25 @@ def symbolic(node: fx.Node | None, example: object) -> object:
     return held if known else example
 
 
-def differentiate(recorder: Recorder, ends: list, leaves: list) -> list:
-    """The gradients of `leaves`, recorded; None where there is none."""
-    if not ends:
-        return []
-    tangents = [recorder.tangent(current(end), position)
-                for position, end in enumerate(ends)]
+def differentiate(recorder: Recorder, ends: list, leaves: list,
+                  whole: bool) -> list:
+    """The gradients of `leaves`, recorded.
+
+    Where there is none it is None, or zeros if it is to be `whole`.
+    """
+    tangents = [torch._to_functional_tensor(recorder.tangent(
+        current(end), position)) for position, end in enumerate(ends)]
+    flows = [(end, tangent) for end, tangent in zip(ends, tangents)
+             if end.grad_fn is not None]
+    inputs = [each.leaf for each in leaves]
     with (unchanged_state(), recording(recorder),
           torch._C._DisableAutocast(), refusing("the backward")):
         found = torch.autograd.grad(
-            ends, [each.leaf for each in leaves],
-            [torch._to_functional_tensor(t) for t in tangents],
-            allow_unused=True)
+            [end for end, _ in flows], inputs, [t for _, t in flows],
+            allow_unused=True) if flows else [None] * len(leaves)
+        if whole:
+            found = [torch.zeros_like(given) if each is None else each
+                     for given, each in zip(inputs, found)]
         return [None if g is None else current(g) for g in found]
 
 

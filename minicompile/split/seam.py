@@ -20,14 +20,10 @@ from .partition import halves, kept_nodes
 from .saving import cut
 
 
-def fastest(joint: Joint) -> frozenset[str]:
-    """The names of the values that the default plan saves."""
-    return cut(joint).saved
-
-
 def partition_joint_module(
         joint_module: fx.GraphModule, joint_inputs: Sequence, *,
-        num_fwd_outputs: int, choose: Callable[[Joint], set[str]] = fastest,
+        num_fwd_outputs: int,
+        choose: Callable[[Joint], set] = lambda joint: cut(joint).saved,
         **ignored) -> tuple[fx.GraphModule, fx.GraphModule]:
     """(forward, backward) of a joint graph of AOTAutograd.
 
