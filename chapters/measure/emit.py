@@ -33,7 +33,7 @@ def compiled(folder: Path, name: str, text: str):
     path, _ = build.compiler()
     source, library = folder / f"{name}.cpp", folder / f"{name}.so"
     source.write_text(text)
-    subprocess.run([path, *build.flags(), "-o", library, source,
+    subprocess.run([path, *build.FLAGS, "-o", library, source,
                     *build._libraries()], check=True)
     return ctypes.CDLL(str(library))
 

@@ -27,8 +27,9 @@ from .header import HEADER
 #: additions keep their order. -fwrapv: integers wrap around.
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fwrapv",
          "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
-         "-fno-plt", "-w", "-shared", "-fPIC")
-WIDE = ("-mprefer-vector-width=512",)  # AVX-512 in full width
+         "-fno-plt", "-w", "-shared", "-fPIC") + (
+    ("-mprefer-vector-width=512",)  # AVX-512 in full width
+    if platform.machine() == "x86_64" else ())
 
 
 @cache
@@ -49,21 +50,16 @@ def compiler() -> tuple[str, str]:
 @cache
 def processor() -> str:
     """What -march=native depends on: the features of this processor."""
-    found = re.search(r"^(flags|Features)\s*:.*$", _told("/proc/cpuinfo"),
-                      re.MULTILINE)
+    found = re.search(r"^(flags|Features)\s*:.*$",
+                      Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return platform.machine() + (found.group() if found else "")
-
-
-def flags() -> tuple[str, ...]:
-    """The flags for this machine."""
-    return FLAGS + (WIDE if platform.machine() == "x86_64" else ())
 
 
 def load(source: str) -> ctypes.CDLL:
     """The C++ source as a loaded library, compiled if need be."""
     path, version = compiler()
     text = HEADER + source
-    key = key_of(text, version, processor(), *flags())
+    key = key_of(text, version, processor(), *FLAGS)
     library = made(key, ".so", lambda target: _compile(path, text, target))
     return ctypes.CDLL(str(library))
 
@@ -72,7 +68,7 @@ def _compile(compiler: str, text: str, target: Path) -> None:
     """Run the compiler; its message is the error if it fails."""
     source = store(text, ".cpp")
     ran = subprocess.run(
-        [compiler, *flags(), "-o", str(target), str(source), *_libraries()],
+        [compiler, *FLAGS, "-o", str(target), str(source), *_libraries()],
         capture_output=True, text=True, check=False)
     if ran.returncode < 0:
         raise BackendError(f"{source}: the compiler was killed by signal "
@@ -88,17 +84,9 @@ def _libraries() -> tuple[str, ...]:
     torch.set_num_threads would not reach them.
     """
     loaded = re.search(r"\S*/lib[gi]omp\S*\.so\S*",
-                       _told("/proc/self/maps"))
+                       Path("/proc/self/maps").read_text())
     vectors = ("-lmvec",) if "x86_64" in platform.machine() else ()
     return (*vectors, "-lm", *((loaded.group(),) if loaded else ()))
-
-
-def _told(path: str) -> str:
-    """What Linux says there; nothing on another system."""
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""
 
 
 def function(library: ctypes.CDLL, name: str, count: int, sizes: int = 0):

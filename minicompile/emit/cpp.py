@@ -275,7 +275,7 @@ class Writer:
             self.work(stage, self.shape.groups)
         for fold in stage.folds:
             name = f"{level}{fold.number}"
-            text = folding.result(fold, level, self.lane, self.shape.lanes)
+            text = folding.result(fold, level, self.lane)
             if text != name + self.lane:
                 name = f"t{fold.number}"
                 self.declare([(type_of(fold), name, text)])
@@ -285,7 +285,7 @@ class Writer:
                      level: str) -> list[tuple[str, str, str]]:
         """The variables that a pass's folds have at a level."""
         return [variable for fold in stage.folds for variable in
-                folding.variables(fold, level, self.shape.lanes)]
+                folding.variables(fold, level, self.lane)]
 
     def work(self, stage: Stage, loops: list[tuple[Variable, int]]) -> None:
         """The loops of a pass, from the outermost to the vectors."""
@@ -303,7 +303,7 @@ class Writer:
         at = part + self.lane
         with self.lanes() if folds else ExitStack():
             for fold in folds:
-                value = folding.total(fold, level, at, self.shape.lanes)
+                value = folding.total(fold, level, at)
                 self.add(*folding.join(fold, "w", self.lane, value,
                                        f"{level}i{fold.number}{at}"))
 

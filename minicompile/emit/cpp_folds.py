@@ -41,14 +41,14 @@ def places(fold: Local) -> bool:
     return kind(fold) in BETTER
 
 
-def flagged(fold: Local, lanes: bool) -> bool:
+def flagged(fold: Local, lane: str) -> bool:
     """Whether NaNs are noted apart, so that vectors can take the max."""
-    return (not lanes and kind(fold) in ("max", "min")
+    return (not lane and kind(fold) in ("max", "min")
             and accumulated(fold).is_floating_point)
 
 
 def variables(fold: Local, level: str,
-              lanes: bool) -> list[tuple[str, str, str]]:
+              lane: str) -> list[tuple[str, str, str]]:
     """(type, name, start) of the accumulator's variables."""
     dtype, name = accumulated(fold), kind(fold)
     start = literal(neutral(name.removeprefix("arg"), dtype), dtype)
@@ -57,7 +57,7 @@ def variables(fold: Local, level: str,
               f"{level}{fold.number}", start)]
     if places(fold):
         found.append(("int64", f"{level}i{fold.number}", "~least"))
-    if level == "a" and flagged(fold, lanes):
+    if level == "a" and flagged(fold, lane):
         found.append(("int", f"nan{fold.number}", "0"))
     return found
 
@@ -67,7 +67,7 @@ def clauses(folds: tuple[Local, ...]) -> str:
     found: dict[str, list[str]] = {}
     for fold in folds:
         found.setdefault(CLAUSES[kind(fold)], []).append(f"a{fold.number}")
-        if flagged(fold, False):
+        if flagged(fold, ""):
             found.setdefault("|", []).append(f"nan{fold.number}")
     return "".join(f" reduction({sign}:{', '.join(names)})"
                    for sign, names in found.items())
@@ -76,7 +76,7 @@ def clauses(folds: tuple[Local, ...]) -> str:
 def add(fold: Local, value: str, position: str, lane: str) -> list[str]:
     """Lines that add an element's value to the accumulator."""
     value = convert(value, fold.operands[0].dtype, accumulated(fold))
-    if not flagged(fold, bool(lane)):
+    if not flagged(fold, lane):
         return join(fold, "a", lane, value, position)
     number, sign = fold.number, ">" if kind(fold) == "max" else "<"
     return [f"a{number} = {value} {sign} a{number} ? {value} : a{number};",
@@ -98,19 +98,19 @@ def join(fold: Local, level: str, lane: str, value: str,
             f"{at} = {better} ? {position} : {at};"]
 
 
-def total(fold: Local, level: str, lane: str, lanes: bool) -> str:
+def total(fold: Local, level: str, lane: str) -> str:
     """The accumulator's value; NaN if one was noted."""
     name = f"{level}{fold.number}{lane}"
-    if level == "a" and flagged(fold, lanes):
+    if level == "a" and flagged(fold, lane):
         return f"nan{fold.number} ? not_a_number : {name}"
     return name
 
 
-def result(fold: Local, level: str, lane: str, lanes: bool) -> str:
+def result(fold: Local, level: str, lane: str) -> str:
     """The finished reduction, in the type that holds it."""
     if places(fold):
         return f"{level}i{fold.number}{lane}"
-    text = total(fold, level, lane, lanes)
-    if variables(fold, level, lanes)[0][0] != TYPES[accumulated(fold)]:
+    text = total(fold, level, lane)
+    if variables(fold, level, lane)[0][0] != TYPES[accumulated(fold)]:
         text = f"(float){text}"
     return convert(text, accumulated(fold), fold.dtype)

@@ -110,8 +110,6 @@ def _lanes(kernel: Kernel, inner: Variable, rows: tuple[Variable, ...],
     if length > LANE_BLOCK:
         return min(size, 1024)
     others = guess(product(v.size for v in rows))
-    if not kernel.reduced and others >= PARTS:
-        return size
     share = size * others // (4 * PARTS) // 64 * 64
     return min(size, max(1024 // length, share, 64))
 

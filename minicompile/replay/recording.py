@@ -109,14 +109,16 @@ def share(outputs: tuple, visible: int, read: list) -> Outputs:
     clones = _clones(outputs[:visible], owners)
     made: list[Callable] = []
     for k, output in enumerate(outputs):
-        if not isinstance(output, torch.Tensor):
-            made.append(_constant(output))
-        elif (owner := owners.get(_storage(output))) is not None:
-            made.append(_of_input(owner, read[owner], output))
-        elif k < visible:
-            made.append(_of_clone(output, clones))
+        tensor = isinstance(output, torch.Tensor)
+        storage = _storage(output) if tensor else None
+        if storage in owners:
+            owner = owners[storage]
+            made.append(_within(1, owner, read[owner], output))
+        elif tensor and k < visible:
+            place = list(clones).index(storage)
+            made.append(_within(0, place, clones[storage], output))
         else:
-            made.append(_lent(output))
+            made.append(_itself(output))
     lent = {_storage(output) for output in outputs[visible:]
             if isinstance(output, torch.Tensor)} - {*owners}
     return Outputs(tuple(clones.values()), tuple(made), tuple(
@@ -146,29 +148,24 @@ def _memory(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().as_strided((span,), (1,), 0)
 
 
-def _constant(value: object) -> Callable:
-    """Makes an output that is no tensor."""
-    return lambda fresh, inputs: value
+def _itself(output: object) -> Callable:
+    """Makes what is no tensor, or a tensor in the recording's memory."""
+    if isinstance(output, torch.Tensor):
+        return lambda fresh, inputs: output.data
+    return lambda fresh, inputs: output
 
 
-def _lent(output: torch.Tensor) -> Callable:
-    """Makes an output that is the recording's own memory."""
-    return lambda fresh, inputs: output.data
-
-
-def _of_clone(output: torch.Tensor, clones: dict) -> Callable:
-    """Makes an output that is a clone, or lies in the clone of a storage.
-    """
-    place = list(clones).index(_storage(output))
-    if clones[_storage(output)] is output:
-        return lambda fresh, inputs: fresh[place]
-    layout = output.shape, output.stride(), output.storage_offset()
-    return lambda fresh, inputs: fresh[place].as_strided(*layout)
-
-
-def _of_input(k: int, read: torch.Tensor, output: torch.Tensor) -> Callable:
-    """Makes an output that lies in the memory of input k."""
+def _within(which: int, k: int, base: torch.Tensor,
+            output: torch.Tensor) -> Callable:
+    """Makes an output from clone (0) or input (1) k, in whose memory it
+    lies as it does in that of `base`."""
+    if which == 0 and base is output:
+        return lambda fresh, inputs: fresh[k]
     size, stride = output.shape, output.stride()
-    shift = output.storage_offset() - read.storage_offset()
-    return lambda fresh, inputs: inputs[k].as_strided(
-        size, stride, inputs[k].storage_offset() + shift)
+    shift = output.storage_offset() - base.storage_offset()
+
+    def make(*given: list) -> torch.Tensor:
+        found = given[which][k]
+        return found.as_strided(size, stride,
+                                found.storage_offset() + shift)
+    return make
