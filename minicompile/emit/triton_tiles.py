@@ -208,7 +208,7 @@ def _reach(where: Index) -> list[Index]:
     largest of these; the first is for `where` itself."""
     inside: list[Index] = []
 
-    def most(atom: Symbol | Variable | Division, _) -> Index:
+    def most(atom: Symbol | Variable | Division) -> Index:
         match atom:
             case Symbol():
                 return index(atom)
