@@ -20,7 +20,7 @@ from .control import TRUTH
 from .reasons import unsupported
 from .rebuild import Rebuild
 from .resume import (EMPTY, VALUE, going_on, made_once, origin, placed,
-                     raising, single)
+                     single)
 from .stand_ins import Handled
 
 
@@ -35,14 +35,12 @@ class Continuation:
 class Link:
     """How one frame goes on: a function, and the values it takes.
 
-    `function` also takes what the break, or the frame called, returns.
-    `raising` takes the first `kept` values and an exception; None if the
-    frame would not handle it.
+    `function` also takes what the break, or the frame called, returns,
+    and if it `catches`, an exception or None.
     """
 
     function: FunctionType
-    raising: FunctionType | None
-    kept: int
+    catches: bool
     values: tuple[str, ...]
 
 
@@ -197,7 +195,7 @@ class Break:
     def parts(self, frame) -> Iterator[Link]:
         """What a chain has not called yet, its values found by name."""
         lines, links = _chains[frame.function]
-        called = re.search(r"r = [ef](\d+)", lines[frame.where().line - 1])
+        called = re.search(r"r = f(\d+)", lines[frame.where().line - 1])
         at = int(called[1])
         first = sum(len(link.values) for link in links[:at + 1])
         for link in links[at + 1:]:
@@ -221,14 +219,9 @@ class Break:
             alive |= live(code)[handler.target]
         place, values = self.place(frame, after, stack, alive)
         place = replace(place, stack=(*place.stack, *pushes))
-        function, other, kept = frame.function, None, 0
-        if handler is not None:
-            there = replace(place, offset=step.offset - shift,
-                            stack=place.stack[:handler.depth])
-            kept = there.arguments()
-            other = made_once(raising, there, function)
-        return Link(made_once(going_on, place, function), other, kept,
-                    tuple(values))
+        failing = step.offset - shift if handler is not None else -1
+        return Link(made_once(going_on, place, frame.function, failing),
+                    handler is not None, tuple(values))
 
     def place(self, frame, offset: int, stack, alive):
         """A place, and its values; in frames that wait, no exception."""
@@ -243,24 +236,24 @@ class Break:
              outer: list[Link]) -> list[str]:
         """Statements: perform the operation, then go on."""
         value = self.rebuild.fresh()
-        calls = ["return " + self.call([way.link, *outer], self.got(
-            value, way.count)) for way in ways]
+        calls = ["return " + self.call([way.link, *outer], [
+            *self.got(value, way.count), *["None"] * way.link.catches])
+            for way in ways]
         after = calls[:1]
         if len(calls) == 2:
             loop = self.step.name == "FOR_ITER"
             test = f"{value} is {self.end()}" if loop else f"not {value}"
             after = [f"if {test}:", f"    {calls[1]}", calls[0]]
-        links = [ways[0].link, *outer]
-        while links and not links[0].raising:
+        links, count = [ways[0].link, *outer], ways[0].count
+        while links and not links[0].catches:
             del links[0]
+            count = 1
         if not links:
             return [f"{value} = {operation}", *after]
         failed = self.rebuild.fresh()
-        first = Link(links[0].raising, None, 0,
-                     links[0].values[:links[0].kept])
         return [*attempt([f"{value} = {operation}"], failed),
-                "    return " + self.call([first, *links[1:]],
-                                          [f"{failed}.pop()"]), *after]
+                "    return " + self.call(links, [
+                    *["None"] * count, f"{failed}.pop()"]), *after]
 
     def got(self, value: str, count: int) -> list[str]:
         """What the operation pushes; None for what is dropped at once."""
@@ -334,8 +327,7 @@ def chained(links: tuple[Link, ...]) -> FunctionType:
     """One function that goes on in several frames, the innermost first."""
     if len(links) == 1:
         return links[0].function
-    key = tuple((k.function, k.raising, k.kept, len(k.values))
-                for k in links)
+    key = tuple((k.function, k.catches, len(k.values)) for k in links)
     if key not in _chained:
         text, names = _chain_text(links)
         exec(compile(text, "<minicompile>", "exec"), names)
@@ -353,15 +345,12 @@ def _chain_text(links: tuple[Link, ...]) -> tuple[str, dict]:
     for at, link in enumerate(links):
         values = [f"p{i}" for i in range(first, first + len(link.values))]
         first += len(link.values)
-        names[f"f{at}"], names[f"e{at}"] = link.function, link.raising
-        call = f"r = f{at}({', '.join(values + ['r'] * bool(at))})"
-        if at and link.raising:
-            values = [*values[:link.kept], "failed.pop()"]
-            body = [*attempt(body, "failed"),
-                    f"    r = e{at}({', '.join(values)})",
-                    "else:", f"    {call}"]
-        else:
-            body.append(call)
+        names[f"f{at}"] = link.function
+        values += ["r"] * bool(at)
+        if at and link.catches:
+            body = [*attempt(body, "failed"), "    r = None"]
+            values.append("failed.pop() if failed else None")
+        body.append(f"r = f{at}({', '.join(values)})")
     heading = ", ".join(f"p{i}" for i in range(first))
     return "\n    ".join([f"def resume({heading}):", *body, "return r"]
                          ), names

@@ -21,6 +21,9 @@ from types import CodeType
 NULL_ABOVE = sys.version_info >= (3, 13)
 #: Since 3.12 `SEND` leaves the generator for END_SEND to drop.
 SEND_KEEPS = sys.version_info >= (3, 12)
+#: The jump if the top is None, and the units of cache behind it.
+IF_NONE = (f"POP_JUMP_{'' if SEND_KEEPS else 'FORWARD_'}IF_NONE",
+           int(NULL_ABOVE))
 
 #: What BINARY_OP's number means.
 BINARY = [getattr(operator, name) for name in

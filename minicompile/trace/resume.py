@@ -2,9 +2,9 @@
 
 In: a code object, an offset, what lies on the stack there. Out: ordinary
 functions whose arguments are the frame: one goes on at the offset, one
-raises there, one performs a single instruction, one is a generator that
-waits. All jumps are relative since 3.11, so the original bytes stay as
-they are. PyTorch's is torch/_dynamo/resume_execution.py.
+performs a single instruction, one is a generator that waits. All jumps
+are relative since 3.11, so the original bytes stay as they are.
+PyTorch's is torch/_dynamo/resume_execution.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 
-from .bytecode import decode
+from .bytecode import IF_NONE, decode
 from .reasons import unsupported
 from .stand_ins import NULL, Handled
 
@@ -54,22 +54,22 @@ def slots(code: CodeType) -> tuple[str, ...]:
 # Putting code together
 
 
-def going_on(place: Place) -> tuple[CodeType, int]:
-    """Code that rebuilds the frame and goes on; and how far it moved."""
-    return _before(place, _prefix(place) + _op("JUMP_FORWARD",
-                                               place.offset // 2))
+def going_on(place: Place, failing: int = -1) -> tuple[CodeType, int]:
+    """Code that rebuilds the frame and goes on; and how far it moved.
 
-
-def raising(place: Place) -> tuple[CodeType, int]:
-    """Code that rebuilds the frame and raises its last argument.
-
-    The stack must have the depth of the handler at the offset, which is
-    the instruction that fails; that handler gets the exception.
+    With `failing`, the offset of an instruction, the last argument is
+    None or an exception, which is raised for what handles that one.
     """
-    head = _prefix(place) + _op("LOAD_FAST", place.arguments())
-    body = _op("RAISE_VARARGS", 1) + _op("JUMP_FORWARD", 0)
-    return _before(place, head + body, (len(head), len(head) + 2),
-                   place.offset, extra=1)
+    head, body = _prefix(place), b""
+    if failing >= 0:
+        load = _op("LOAD_FAST", place.arguments())
+        throw = load + _op("RAISE_VARARGS", 1)
+        jump, caches = IF_NONE
+        body = (load + _op(jump, len(throw) // 2) + _op("CACHE") * caches
+                + throw)
+    return _before(place, head + body + _op(
+        "JUMP_FORWARD", place.offset // 2), (
+        len(head), len(head + body)), failing, extra=int(failing >= 0))
 
 
 def single(place: Place, pushed: int) -> tuple[CodeType, int]:
@@ -266,7 +266,7 @@ def _check(tracer, frame) -> None:
 
 def made_once(how: Callable, place: Place, like: FunctionType,
               *more) -> FunctionType:
-    """The function that goes on, raises, waits or acts at a place.
+    """The function that goes on, waits or acts at a place.
 
     `how` gives its code.
     """
