@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import functools
 import io
+import math
 import random
 import sys
 import time
@@ -69,6 +70,24 @@ def a_print_between(x):
     y = x * 2
     print("hello", y.shape)
     return y + 1
+
+
+@case(2, 1)
+def a_number_that_c_code_asks_of_a_tensor(x):
+    try:
+        x = x * math.sqrt(x.sum())
+    except TypeError:
+        x = x - 1
+    return x * 2
+
+
+@case(2, 1)
+def a_range_of_a_tensor(x):
+    try:
+        steps = range(x.int().sum())
+    except TypeError:
+        return x
+    return x * len(steps)
 
 
 @case(2, 1)

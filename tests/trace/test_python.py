@@ -274,6 +274,11 @@ def a_subclass_is_asked_first(x):
 
 
 @program
+def walks_backwards(x):
+    return [row * 2 for row in reversed(x)], list(zip(x, "ab"))
+
+
+@program
 def operators_as_functions(x):
     table, items = {1: 2, 3: 4}, [1, 2]
     operator.delitem(table, 1)
