@@ -10,7 +10,7 @@ PyTorch keeps the same idea in torch/_dynamo/source.py.
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 
@@ -18,14 +18,21 @@ from dataclasses import dataclass
 class Source:
     """A place an object can be read from. Prints as the user wrote it."""
 
+    def form(self, text: Callable[[Source], str]) -> str:
+        """How the place is written; `text` writes what it is read from."""
+        raise NotImplementedError
+
     def code(self) -> str:
         """The Python expression over `L` and `F` that reads this place."""
-        raise NotImplementedError
+        return self.form(Source.code)
+
+    def __str__(self) -> str:
+        return self.form(str)
 
     @property
     def base(self) -> Source | None:
         """The place this one is read through, or None for a root."""
-        return None
+        return getattr(self, "owner", None)
 
 
 def chain(source: Source | None) -> Iterator[Source]:
@@ -42,11 +49,8 @@ class Local(Source):
     name: str
     position: int
 
-    def code(self) -> str:
-        return f"L[{self.position}]"
-
-    def __str__(self) -> str:
-        return self.name
+    def form(self, text: Callable) -> str:
+        return self.name if text is str else f"L[{self.position}]"
 
 
 @dataclass(frozen=True)
@@ -55,11 +59,8 @@ class Function(Source):
 
     name: str
 
-    def code(self) -> str:
-        return "F"
-
-    def __str__(self) -> str:
-        return self.name
+    def form(self, text: Callable) -> str:
+        return self.name if text is str else "F"
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,7 @@ class Constant(Source):
     name: str
     value: object
 
-    def code(self) -> str:
-        return self.name
-
-    def __str__(self) -> str:
+    def form(self, text: Callable) -> str:
         return self.name
 
     def __hash__(self) -> int:
@@ -86,13 +84,10 @@ class Constant(Source):
 class Computed(Source):
     """A number that Python computes of others: an expression of them."""
 
-    text: str
+    expression: str
 
-    def code(self) -> str:
-        return self.text
-
-    def __str__(self) -> str:
-        return self.text
+    def form(self, text: Callable) -> str:
+        return self.expression
 
 
 @dataclass(frozen=True)
@@ -102,18 +97,11 @@ class Attribute(Source):
     owner: Source
     name: str
 
-    def code(self) -> str:
+    def form(self, text: Callable) -> str:
         if self.name.isascii() and self.name.isidentifier() and (
                 not keyword.iskeyword(self.name)):
-            return f"{self.owner.code()}.{self.name}"
-        return f"getattr({self.owner.code()}, {self.name!r})"
-
-    @property
-    def base(self) -> Source:
-        return self.owner
-
-    def __str__(self) -> str:
-        return f"{self.owner}.{self.name}"
+            return f"{text(self.owner)}.{self.name}"
+        return f"getattr({text(self.owner)}, {self.name!r})"
 
 
 @dataclass(frozen=True)
@@ -129,15 +117,10 @@ class Item(Source):
     key: object
     label: str | None = None
 
-    def code(self) -> str:
-        return f"{self.owner.code()}[{self.key!r}]"
-
-    @property
-    def base(self) -> Source:
-        return self.owner
-
-    def __str__(self) -> str:
-        return self.label or f"{self.owner}[{self.key!r}]"
+    def form(self, text: Callable) -> str:
+        if text is str and self.label:
+            return self.label
+        return f"{text(self.owner)}[{self.key!r}]"
 
     def __hash__(self) -> int:
         return hash((self.owner, str(self.key)))
@@ -152,8 +135,10 @@ class Item(Source):
 class Stored(Item):
     """What a dict has at `key`, its class having its own `base[key]`."""
 
-    def code(self) -> str:
-        return f"dict.__getitem__({self.owner.code()}, {self.key!r})"
+    def form(self, text: Callable) -> str:
+        if text is str:
+            return super().form(text)
+        return f"dict.__getitem__({text(self.owner)}, {self.key!r})"
 
 
 @dataclass(frozen=True)
@@ -163,15 +148,8 @@ class Entry(Source):
     owner: Source
     key: Source
 
-    def code(self) -> str:
-        return f"{self.owner.code()}[{self.key.code()}]"
-
-    @property
-    def base(self) -> Source:
-        return self.owner
-
-    def __str__(self) -> str:
-        return f"{self.owner}[{self.key}]"
+    def form(self, text: Callable) -> str:
+        return f"{text(self.owner)}[{text(self.key)}]"
 
 
 @dataclass(frozen=True)
@@ -181,15 +159,8 @@ class Call(Source):
     function: str
     owner: Source
 
-    def code(self) -> str:
-        return f"{self.function}({self.owner.code()})"
-
-    @property
-    def base(self) -> Source:
-        return self.owner
-
-    def __str__(self) -> str:
-        return f"{self.function}({self.owner})"
+    def form(self, text: Callable) -> str:
+        return f"{self.function}({text(self.owner)})"
 
 
 @dataclass(frozen=True)
@@ -201,12 +172,5 @@ class Size(Source):
     dim: int
     symbol: str
 
-    def code(self) -> str:
-        return f"{self.owner.code()}.{self.read}[{self.dim}]"
-
-    @property
-    def base(self) -> Source:
-        return self.owner
-
-    def __str__(self) -> str:
-        return f"{self.owner}.{self.read}[{self.dim}]"
+    def form(self, text: Callable) -> str:
+        return f"{text(self.owner)}.{self.read}[{self.dim}]"

@@ -132,44 +132,48 @@ class Reader:
 
 def in_words(guard: Guard, x: object, ys: list) -> Iterator[Failure]:
     """The failing guard in words: one Failure, or one for each fact."""
-    name, expected = f"`{guard.source}`", guard.expected
     match guard.kind:
         case "state":
             yield from state_changes(guard)
         case "tensor":
             yield from tensor_changes(guard, x)
-        case "type":
-            yield Failure(guard, f"type of {name}", expected.__qualname__,
-                          type(x).__qualname__)
-        case "length":
-            yield Failure(guard, f"length of {name}", str(expected),
-                          brief(attempt(len, x)))
-        case "keys":
-            yield Failure(guard, f"keys of {name}", brief(expected),
-                          brief(attempt(tuple, x)))
-        case "has":
-            yield Failure(guard, f"attribute {expected[0]!r} of {name}",
-                          *presence(expected[1]))
-        case "contains":
-            yield Failure(guard, f"key {expected[0]!r} in {name}",
-                          *presence(expected[1]))
-        case "same" | "different":
-            old, new = "the object at", "another object than"
-            if guard.kind == "different":
-                old, new = new, old
-            yield Failure(guard, name, f"{old} `{expected}`",
-                          f"{new} `{expected}`")
-        case "relation":
-            values = (f"{source} is {y}" for source, y
-                      in zip(expected.sources, ys))
-            yield Failure(guard, f"`{expected}`", "true",
-                          f"false: {', '.join(values)}")
-        case "apart":
-            names = ", ".join(f"`{source}`" for source in expected)
-            yield Failure(guard, f"memory of {names}", "separate", "shared")
-        case _:
-            yield Failure(guard, name, brief(expected),
-                          renewed(expected, x))
+        case kind:
+            words = WORDS.get(kind, of_value)
+            yield Failure(guard, *words(f"`{guard.source}`",
+                                        guard.expected, x, ys))
+
+
+def of_value(name: str, expected: object, x: object, _: list) -> tuple:
+    """What was one thing and is another, which may look like the first."""
+    old, new = brief(expected), brief(x)
+    return name, old, f"another: {new}" if new == old else new
+
+
+#: How each other kind is told: what it is about, the old, the new.
+WORDS: dict[str, Callable[[str, object, object, list], tuple]] = {
+    "type": lambda name, kind, x, _: (
+        f"type of {name}", kind.__qualname__, "another " * (
+            kind.__qualname__ == type(x).__qualname__)
+        + type(x).__qualname__),
+    "length": lambda name, length, x, _: (
+        f"length of {name}", str(length), brief(attempt(len, x))),
+    "keys": lambda name, keys, x, _: (
+        f"keys of {name}", brief(keys), brief(attempt(tuple, x))),
+    "has": lambda name, wanted, *_: (
+        f"attribute {wanted[0]!r} of {name}", *presence(wanted[1])),
+    "contains": lambda name, wanted, *_: (
+        f"key {wanted[0]!r} in {name}", *presence(wanted[1])),
+    "same": lambda name, other, *_: (
+        name, f"the object at `{other}`", f"another object than `{other}`"),
+    "different": lambda name, other, *_: (
+        name, f"another object than `{other}`", f"the object at `{other}`"),
+    "relation": lambda _, relation, x, ys: (
+        f"`{relation}`", "true", "false: " + ", ".join(
+            f"{source} is {y}" for source, y
+            in zip(relation.sources, ys))),
+    "apart": lambda _, places, *more: (
+        f"memory of {', '.join(f'`{place}`' for place in places)}",
+        "separate", "shared")}
 
 
 def presence(there: bool) -> tuple[str, str]:
@@ -183,12 +187,6 @@ def attempt(read: Callable[[object], object], x: object) -> object:
         return read(x)
     except Exception as error:
         return error
-
-
-def renewed(expected: object, x: object) -> str:
-    """The new value in brief; another object may look like the old."""
-    text = brief(x)
-    return f"another: {text}" if text == brief(expected) else text
 
 
 def tensor_changes(guard: Guard, x: object) -> Iterator[Failure]:
