@@ -93,7 +93,7 @@ def from_class(tracer, found, where: type, name: str):
 
 def method(tracer, kind: type, name: str):
     """What a class makes of an operation such as `__call__`, guarded."""
-    if not tracer.is_made(kind):
+    if id(kind) not in tracer.outside.relied and not tracer.is_made(kind):
         tracer.outside.rely_on_class(kind)
     found, where = lookup(kind, name)
     return from_class(tracer, found, where, name) if isinstance(
