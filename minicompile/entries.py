@@ -70,6 +70,9 @@ Found = tuple[Callable, list] | None
 #: The check of no entry, and how to run none.
 NOTHING = (lambda L, F: None), None
 
+#: How many calls may raise before those like them are left alone.
+ATTEMPTS = 8
+
 
 class Cache:
     """The compiled entries of one function, most recent first.
@@ -103,6 +106,7 @@ class Cache:
         """Forget every entry and what was learnt."""
         self.entries: tuple[Entry, ...] = ()
         self.first, self.made, self.is_full = NOTHING, 0, False
+        self.raised = 0  # calls that did so while being traced
         self.refused: set[tuple[type, ...]] = set()
         self.continuations: dict[types.FunctionType, Callable] = {}
         self.history = History(
@@ -265,8 +269,13 @@ class Cache:
             log.show("recompiles", f"{self.name}: {failure}")
 
     def _run_eager(self, kinds: tuple, kind: str, why: str) -> None:
-        """Let calls with arguments of these types run eager; warn."""
-        self.refused.add(kinds)
+        """Let calls with arguments of these types run eager; warn.
+
+        What raised may not raise again: it is tried a few times more.
+        """
+        self.raised += kind == "exception"
+        if kind != "exception" or self.raised >= ATTEMPTS:
+            self.refused.add(kinds)
         self.root._stats.fallbacks[kind] += 1
         log.warn_once(f"minicompile runs {self.name} as eager: {why}")
 

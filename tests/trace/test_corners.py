@@ -498,3 +498,21 @@ def test_a_reason_names_the_line_that_raised():
     with pytest.raises(minicompile.Unsupported, match="RuntimeError") as e:
         minicompile.compile(program, fullgraph=True)(torch.ones(2))
     assert "raise RuntimeError" in str(e.value)
+
+
+def test_a_call_that_raised_does_not_leave_the_next_to_eager():
+    def program(x):
+        with torch.no_grad():
+            if x.shape[0] > 5:
+                raise ValueError("too big")
+        return x * 2
+
+    compiled = minicompile.compile(program, backend="eager")
+    with pytest.raises(ValueError, match="too big"):
+        compiled(torch.ones(6))
+    close(compiled(torch.ones(3)), torch.ones(3) * 2)
+    assert compiled.stats().graphs == 1
+    for _ in range(20):
+        with pytest.raises(ValueError, match="too big"):
+            compiled(torch.ones(6))
+    assert compiled.stats().fallbacks["exception"] == 8
