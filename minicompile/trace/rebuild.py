@@ -138,12 +138,12 @@ class Rebuild:
             return self.hold(f"{self.known(as_tuple)}("
                              f"{self.known(kind)}, "
                              f"({self.values(value)},))")
-        if id(value) in self.tracer.made:
-            return self._instance(value, kind)
         if kind.__module__ in PICKLED and (
                 type(kind.__reduce__) is types.MethodDescriptorType
                 and kind.__reduce__ is not object.__reduce__):
             return self._reduced(value, kind)
+        if id(value) in self.tracer.made:
+            return self._instance(value, kind)
         raise unsupported("result", f"a {kind.__name__}")
 
     def _reduced(self, value, kind: type) -> str:

@@ -516,3 +516,14 @@ def test_a_call_that_raised_does_not_leave_the_next_to_eager():
         with pytest.raises(ValueError, match="too big"):
             compiled(torch.ones(6))
     assert compiled.stats().fallbacks["exception"] == 8
+
+
+def test_a_partial_of_the_programs_crosses_a_break():
+    def program(x):
+        scaled = functools.partial(torch.add, x, alpha=2)
+        minicompile.graph_break()
+        return scaled(x), scaled.keywords
+
+    compiled = minicompile.compile(program, backend="eager")
+    close(compiled(torch.ones(2)), (torch.full((2,), 3.0), {"alpha": 2}))
+    assert not compiled.stats().fallbacks
