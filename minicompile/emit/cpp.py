@@ -22,7 +22,7 @@ from . import cpp_folds as folding
 from .cpp_text import (TYPES, element, expression, literal, place,
                        type_of)
 from .nest import simplify
-from .operations import HALVES, enclosed, held
+from .operations import HALVES, enclosed
 from .printer import failure
 from .shape import PARTS, Shape, shape
 from .stages import Local, Stage, Store, homes, kept, shared, stages
@@ -214,8 +214,7 @@ class Writer:
     @cached_property
     def homes(self) -> dict[Local, Store]:
         """Those that memory can hold which is written later anyway."""
-        return {local: store for local, store in homes(self.stages).items()
-                if held(local.dtype) == local.dtype}
+        return homes(self.stages)
 
     def declare_scratch(self) -> list[str]:
         """Declare what a row keeps; the names of what must be freed."""

@@ -12,14 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import gcd
 
-from ..core.index import (
-    Division,
-    Index,
-    Variable,
-    coefficient,
-    guess,
-    index,
-)
+from ..core.index import (Division, Index, Variable, coefficient, guess,
+                          index)
 from ..core.loops import Kernel
 
 #: What a variable becomes: other variables, and its value from them.

@@ -10,12 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..core.index import (
-    Variable,
-    guess,
-    may_exceed,
-    product,
-)
+from ..core.index import Variable, guess, may_exceed, product
 from ..core.loops import Kernel
 from .nest import fastest, turned
 from .stages import Stage

@@ -17,17 +17,9 @@ import torch
 
 from ..core.errors import BackendError
 from ..core.index import Index, atoms_of
-from ..core.loops import (
-    Const,
-    Expression,
-    Kernel,
-    Load,
-    Loop,
-    Op,
-    described,
-    parts,
-    walk,
-)
+from ..core.loops import (Const, Expression, Kernel, Load, Loop, Op,
+                          described, parts, walk)
+from .operations import held
 
 
 @dataclass(frozen=True)
@@ -256,14 +248,16 @@ def kept(work: tuple[Stage, ...]) -> tuple[Local, ...]:
 
 
 def homes(work: tuple[Stage, ...]) -> dict[Local, Store]:
-    """Memory that is only written later, and can hold a value till then."""
+    """Memory that is only written later, and can hold a value till then,
+    as it is held between operations."""
     last = {local: number for number, stage in enumerate(work)
             for local in stage.again}
     free = [store for stage in work for store in stage.stores]
     found: dict[Local, Store] = {}
     for local in kept(work):
         home = next((store for store in free if store.stage >= last[local]
-                     and store.local.dtype == local.dtype), None)
+                     and store.local.dtype == local.dtype
+                     == held(local.dtype)), None)
         if home is not None:
             found[local] = home
             free.remove(home)
