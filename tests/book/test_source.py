@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("trace", "guards", "split", "fusion", "emit", "replay", "budget")
 DRIVER = ("pipeline", "entries", "driver")
 FORBIDDEN = ("torch._dynamo", "torch._inductor", "torch._functorch")
-LINES = 17_800
+LINES = 17_700
 
 
 def name_of(path):
