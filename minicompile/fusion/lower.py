@@ -227,15 +227,9 @@ class Lowering:
         found = strided(value, tuple(
             coefficient(value.element.index, axis)
             for axis in axes(value.shape)))
-        empty = replace(buffer, name=self.fresh(node, "empty"))
-        aten, where = torch.ops.aten, where_of(node)
-        self.steps += [
-            Extern(aten.empty_strided.default,
-                   (buffer.shape, buffer.stride),
-                   {"dtype": value.dtype, "device": value.device},
-                   (empty,), where),
-            Extern(aten.copy.default, (strided(load(empty), empty.stride),
-                                       found), {}, (buffer,), where)]
+        self.steps.append(Extern(
+            torch.ops.prims.copy_strided.default, (found, buffer.stride),
+            {}, (buffer,), where_of(node)))
         return load(buffer)
 
     def reduce(self, node: fx.Node, kind: str, value: Value,
