@@ -206,6 +206,12 @@ def test_rules(table, name):
     check(table[name], numbers((6, 4)).t())
 
 
+@pytest.mark.parametrize("name", [name for name in VIEWS if name not in (
+    "every other row assigned", "as_strided", "roll")])
+def test_views_are_arithmetic_and_no_calls(name):
+    assert not fuse(aten(VIEWS[name], numbers(X))).externs
+
+
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions_of_halves(name):
     check(REDUCTIONS[name], numbers(X, torch.bfloat16), rtol=2e-2,
