@@ -21,8 +21,8 @@ from ..core.graph import dense, tensors_of
 from .inputs import current
 from .recorder import Recorder, as_it_is
 
-#: Methods that give a tensor other memory.
-FORBIDDEN = {"set_", "resize_", "resize_as_"}
+#: Methods that give a tensor other memory, as setting `data` does.
+FORBIDDEN = {"set_", "resize_", "resize_as_", "__set__"}
 #: Methods that change what a tensor says of itself, not its elements.
 METADATA = {"as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_",
             "transpose_", "unsqueeze_"}

@@ -216,6 +216,7 @@ REFUSED = {
     "metadata": (lambda x: x.unsqueeze_(0), "shape or strides"),
     "overlap": (lambda x: x.expand(3, 4).add_(1), "several elements"),
     "requires_grad": (lambda x: x.requires_grad_().sin(), "requires_grad"),
+    "data": (lambda x: setattr(x, "data", x * 2) or x, "other memory"),
     "a leaf": (lambda x: x.detach().requires_grad_(), "a leaf"),
     "of a leaf": (lambda x: x.detach().requires_grad_().sin(), "a leaf"),
     "list twice": (lambda x: torch._foreach_add_([x, x[:2]], 1), "twice"),
