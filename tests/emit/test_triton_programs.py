@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import minicompile
 from minicompile import emit, fusion
 from minicompile.core.options import Options
 from minicompile.core.random import UNIFORM
@@ -14,6 +15,8 @@ from minicompile.emit import triton_tiles
 from tests.emit.triton_kernels import DEVICE, RUNS
 from tests.fusion.graphs import aten
 from tests.fusion.symbolic import assert_same_at, symbolic
+from tests.guards.test_truths import (AS_VALUES, FLOATS, NUMBERS,
+                                      values_at)
 
 pytestmark = pytest.mark.skipif(
     not RUNS, reason="needs a GPU, or TRITON_INTERPRET=1")
@@ -224,3 +227,14 @@ def test_backward_of_a_block():
     found = torch.autograd.grad(out, (x, w), gradient)
     wanted = torch.autograd.grad(forward(x, w), (x, w), gradient)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["x +", "and", "where", "float", "set",
+                                  "masked", "size"])
+def test_truths_are_arguments(form):
+    compiled = minicompile.compile(AS_VALUES[form], fullgraph=True, options={
+        "cpu_backend": "triton"})
+    for n in NUMBERS:
+        values_at(compiled, AS_VALUES[form], FLOATS.to(DEVICE), n)
+    assert compiled.stats().graphs == 2
+    assert not compiled.stats().fallbacks
