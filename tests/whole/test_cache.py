@@ -61,7 +61,7 @@ class Thing:
 
 
 def compared(thing, wanted, x):
-    return x + 2 if thing == wanted else x + 3
+    return x + {thing: 2}.get(wanted, 3)
 
 
 def test_entries_that_died_count_in_the_accumulated_limit():
