@@ -22,7 +22,7 @@ from .inputs import current
 from .recorder import Recorder, as_it_is
 
 #: Methods that give a tensor other memory, as setting `data` does.
-FORBIDDEN = {"set_", "resize_", "resize_as_", "__set__"}
+FORBIDDEN = {"set_", "resize_", "resize_as_"}
 #: Methods that change what a tensor says of itself, not its elements.
 METADATA = {"as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_",
             "transpose_", "unsqueeze_"}
@@ -56,7 +56,9 @@ class Watch(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = function.__name__
-        if name == "__get__" and function.__self__ is torch.Tensor.data:
+        if getattr(function, "__self__", None) is torch.Tensor.data:
+            if name == "__set__":
+                raise BackendError("setting data gives other memory")
             return args[0].detach()
         if name in HIDDEN_WRITES:
             with enable_python_dispatcher():
