@@ -36,7 +36,10 @@ class Watch:
 
 
 def watched(function, args, kwargs):
-    """What a C function gives; refused if it calls the program's code."""
+    """What a C function gives; refused if it calls the program's code.
+
+    A profiler that is at work already stays so, and nothing is watched.
+    """
     if isinstance(function, PYTHON) or sys.getprofile() or any(
             isinstance(value, SYMBOLIC) for value in args):
         return function(*args, **kwargs)
