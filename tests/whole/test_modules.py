@@ -155,11 +155,19 @@ def test_in_place():
         torch.testing.assert_close(twin.eval()(X), model.eval()(X))
 
 
-def test_module_compile_goes_through_dynamo():
+INSTALLED = pytest.mark.skipif(
+    "minicompile" not in torch.compiler.list_backends(),
+    reason="PyTorch learns the name when the package is installed")
+
+
+@pytest.mark.parametrize("backend", [
+    minicompile.backend, pytest.param("minicompile", marks=INSTALLED)],
+    ids=["function", "name"])
+def test_module_compile_goes_through_dynamo(backend):
     torch._dynamo.reset()
     model, want = Net(), Net()
     want.load_state_dict(model.state_dict())
-    model.compile(backend=minicompile.backend)
+    model.compile(backend=backend)
     for _ in range(2):
         got, expected = model(X), want(X)
         torch.testing.assert_close(got, expected)
