@@ -21,6 +21,7 @@ KINDS = {
     "keys": "a tuple: tuple(x) == expected, in order",
     "has": "a bool: hasattr(x, name) is expected[1]; expected = name, bool",
     "contains": "(key, bool): (key in x) is the bool",
+    "lacks": "a tuple of keys: none is in the dict x",
     "same": "a Source: x is the object found there",
     "different": "a Source: x is not the object found there",
     "apart": "a tuple of Sources: tensors, no two of which share storage",

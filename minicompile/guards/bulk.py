@@ -35,6 +35,11 @@ def holding(containers: list, key: object, there: bool) -> bool:
     return all((key in x) is there for x in containers)
 
 
+def lacking(dicts: list, keys: tuple) -> bool:
+    """Whether none of them has any of the keys."""
+    return all(x.keys().isdisjoint(keys) for x in dicts)
+
+
 def equal(objects: list, expected: list) -> bool:
     """Whether each is of the type and value of a plain constant."""
     return all(type(x) is type(y) and x == y

@@ -105,6 +105,12 @@ def on_member(names: Names, guard: Guard, x: str) -> list[str]:
     return [f"{key} {'' if there else 'not '}in {x}"]
 
 
+def on_absence(names: Names, guard: Guard, x: str) -> list[str]:
+    """The dict has none of the keys."""
+    keys = names.literal("keys", guard.expected)
+    return [f"{x}.keys().isdisjoint({keys})"]
+
+
 def on_alias(names: Names, guard: Guard, x: str, ys: tuple) -> list[str]:
     """Places hold one object, or two, or memory of their own."""
     match guard.kind:
@@ -152,7 +158,7 @@ def on_state(names: Names, guard: Guard) -> list[str]:
 CONDITIONS: dict[str, Callable[[Names, Guard, str], list[str]]] = {
     "type": on_type, "is": on_identity, "equal": on_constant,
     "tensor": on_tensor, "length": on_length, "keys": on_keys,
-    "has": on_attribute, "contains": on_member}
+    "has": on_attribute, "contains": on_member, "lacks": on_absence}
 
 
 def conditions_of(names: Names, guard: Guard, x: str, ys: tuple
@@ -210,6 +216,9 @@ def in_bulk(names: Names, guards: Sequence[Guard], each: str) -> str:
             return ask(names, "exact", each, kind)
         case ("length", _):
             return ask(names, "sized", each, repr(expected[0]))
+        case ("lacks", _):
+            keys = names.literal("keys", expected[0])
+            return ask(names, "lacking", each, keys)
         case ("contains", _):
             key, there = expected[0]
             key = names.literal("key", key)

@@ -163,6 +163,9 @@ WORDS: dict[str, Callable[[str, object, object, list], tuple]] = {
         f"attribute {wanted[0]!r} of {name}", *presence(wanted[1])),
     "contains": lambda name, wanted, *_: (
         f"key {wanted[0]!r} in {name}", *presence(wanted[1])),
+    "lacks": lambda name, keys, x, _: (
+        f"keys of {name}", "without " + brief(found := tuple(
+            key for key in keys if key in x)), f"with {brief(found)}"),
     "same": lambda name, other, *_: (
         name, f"the object at `{other}`", f"another object than `{other}`"),
     "different": lambda name, other, *_: (

@@ -182,6 +182,14 @@ ASK(holding) {
         int held = PySequence_Contains(x, given[1]);
         return held < 0 ? -1 : held == (given[2] == Py_True); });
 }
+ASK(lacking) {
+    return all(given[0], given[0], [&](auto x, auto) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given[1]); i++)
+            if (int held = PySequence_Contains(
+                    x, PyTuple_GET_ITEM(given[1], i)))
+                return held < 0 ? -1 : 0;
+        return 1; });
+}
 ASK(equal) {
     return all(given[0], given[1], [](auto x, auto y) {
         return Py_TYPE(x) != Py_TYPE(y) ? 0
@@ -202,7 +210,8 @@ ASK(metadata) {
 }
 
 static PyMethodDef entries[] = {
-    ENTRY(exact), ENTRY(sized), ENTRY(holding), ENTRY(equal),
+    ENTRY(exact), ENTRY(sized), ENTRY(holding), ENTRY(lacking),
+    ENTRY(equal),
     ENTRY(answers), ENTRY(tensors), ENTRY(metadata), ENTRY(address),
     ENTRY(stamped), ENTRY(settled), {}};
 MODULE(questions)

@@ -18,7 +18,7 @@ from ..core.source import Attribute, Source
 from .conditions import counted
 
 #: Guards whose answer is in the dict, or in the plain value, they are on.
-OF_DICTS = ("type", "length", "keys", "contains", "equal", "is")
+OF_DICTS = ("type", "length", "keys", "contains", "lacks", "equal", "is")
 
 PLAIN = (bool, int, float, str, type(None))
 

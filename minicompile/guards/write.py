@@ -27,8 +27,8 @@ from .steady import Watch, gathered, watched
 
 #: Which kinds are asked first: cheap ones that often differ.
 RANK = {kind: rank for rank, kind in enumerate(
-    ("tensor", "equal", "length", "type", "keys", "contains", "has", "is",
-     "same", "different", "apart", "relation", "state"))}
+    ("tensor", "equal", "length", "type", "keys", "contains", "lacks",
+     "has", "is", "same", "different", "apart", "relation", "state"))}
 
 WIDTH = 76
 HEAD = "def check(L, F):\n    try:\n"

@@ -1,8 +1,9 @@
 """Attribute access as Python does it: the type's MRO, then the instance.
 
 In: an object and a name. Out: the value, with properties and descriptors
-written in Python run by the interpreter, and what is read from outside
-guarded. Tensors give constants (`shape`), recorded values (`T`) or bound
+written in Python run by the interpreter. Every search goes through
+`lookup` and `own`, which guard what they find and also where they find
+nothing. Tensors give constants (`shape`), recorded values (`T`) or bound
 methods. PyTorch's are the `var_getattr` methods in
 torch/_dynamo/variables/.
 """
@@ -15,8 +16,8 @@ import torch
 from torch import nn
 
 from ..core.sizes import SYMBOLIC
-from ..core.source import Attribute, Item
-from .kinds import ABSENT, trusted
+from ..core.source import Attribute, Item, Source
+from .kinds import ABSENT, CONSTANTS, trusted
 from .names import function_source
 from .reasons import Raised, unsupported
 from .sizes import settled
@@ -62,42 +63,66 @@ def load(tracer, owner, name: str):
     if type(owner) is types.MethodType and name not in (
             "__self__", "__func__"):
         return load(tracer, owner.__func__, name)
-    custom, _ = lookup(type(owner), "__getattribute__")
+    custom, _ = lookup(tracer, type(owner), "__getattribute__")
     if type(custom) is types.FunctionType:
         return tracer.call(custom, (owner, name))
     return generic(tracer, owner, name)
 
 
-def lookup(kind: type, name: str, after: type | None = None):
-    """(value, class) of a name in a class's MRO, or (ABSENT, None)."""
+def lookup(tracer, kind: type, name: str, after: type | None = None):
+    """(value, class) of a name in a class's MRO, or (ABSENT, None).
+
+    `after` begins behind that class, as super() does.
+    """
+    key, known = (id(kind), name, id(after)), tracer.found
+    if key not in known:
+        found = _search(tracer, kind, name, after)
+        if tracer.is_made(kind):
+            return found
+        known[key] = found
+    return known[key]
+
+
+def _search(tracer, kind: type, name: str, after: type | None):
+    """The same, guarded: no class before the one that has it does."""
     order = kind.__mro__
-    if after is not None:
-        order = order[order.index(after) + 1:]
-    for each in order:
+    if kept_in(tracer, kind) is not None:
+        tracer.outside.guard(Attribute(tracer.outside.constant(
+            kind, kind.__name__), "__mro__"), "is", order)
+    for each in order[order.index(after) + 1 if after else 0:]:
         if name in each.__dict__:
             return each.__dict__[name], each
+        if (names := kept_in(tracer, each)) is not None:
+            tracer.outside.lacks(names, name)
     return ABSENT, None
+
+
+def kept_in(tracer, kind: type) -> Source | None:
+    """Where a class keeps its attributes; None if they never change."""
+    if trusted(kind.__module__) or tracer.is_made(kind):
+        return None
+    return Attribute(tracer.outside.constant(kind, kind.__name__),
+                     "__dict__")
 
 
 def from_class(tracer, found, where: type, name: str):
     """A class attribute as a value, guarded unless a library's own."""
-    library = trusted(where.__module__)
-    if tracer.is_made(where) or (library and not isinstance(
-            found, (list, dict, set))):
-        return found
-    source = Item(Attribute(tracer.outside.constant(
-        where, where.__name__), "__dict__"), name,
-        f"{where.__name__}.{name}")
-    return tracer.outside.admit(found, source)
+    names = kept_in(tracer, where)
+    if names is None:
+        if tracer.is_made(where) or not isinstance(
+                found, (list, dict, set)):
+            return found
+        names = Attribute(tracer.outside.constant(
+            where, where.__name__), "__dict__")
+    return tracer.outside.admit(found, Item(
+        names, name, f"{where.__name__}.{name}"))
 
 
 def method(tracer, kind: type, name: str):
     """What a class makes of an operation such as `__call__`, guarded."""
-    if id(kind) not in tracer.outside.relied and not tracer.is_made(kind):
-        tracer.outside.rely_on_class(kind)
-    found, where = lookup(kind, name)
-    return from_class(tracer, found, where, name) if isinstance(
-        found, types.FunctionType) else found
+    found, where = lookup(tracer, kind, name)
+    return found if where is None else from_class(
+        tracer, found, where, name)
 
 
 def _missing(owner, name: str) -> Raised:
@@ -108,9 +133,7 @@ def _missing(owner, name: str) -> Raised:
 def generic(tracer, owner, name: str):
     """Data descriptor, instance dict, class attribute, __getattr__."""
     kind = type(owner)
-    if not tracer.is_made(kind):
-        tracer.outside.rely_on_class(kind)
-    found, where = lookup(kind, name)
+    found, where = lookup(tracer, kind, name)
     if name == "__dict__":
         return (tracer.outside.namespace(owner)
                 if tracer.outside.is_outside(owner) else owner.__dict__)
@@ -119,6 +142,9 @@ def generic(tracer, owner, name: str):
     if found is ABSENT or not _is_data(found):
         value = own(tracer, owner, name)
         if value is not ABSENT:
+            if where and (names := kept_in(tracer, where)) is not None:
+                tracer.outside.guard(Item(names, name), "type",
+                                     type(found))
             return value
     if found is not ABSENT:
         return _bind(tracer, from_class(tracer, found, where, name),
@@ -158,8 +184,6 @@ def _module_part(tracer, owner, part: str, name: str):
         return ABSENT
     if not tracer.outside.is_dict(names):
         return names.get(name, ABSENT)
-    if name not in names and name not in tracer.outside.items(names).known:
-        return ABSENT
     return tracer.outside.read(tracer.outside.items(names), name)
 
 
@@ -206,51 +230,56 @@ def _read_once(tracer, owner, name: str, read):
     """What `read()` gives the first time, as an attribute from outside."""
     known = tracer.outside.attributes(owner).known
     if name not in known:
-        known[name] = tracer.outside.admit(read(), Attribute(
-            tracer.outside.source(owner), name))
+        source = tracer.outside.source(owner)
+        try:
+            known[name] = tracer.outside.admit(
+                read(), Attribute(source, name))
+        except Raised:
+            tracer.outside.guard(source, "has", (name, False))
+            raise
     return known[name]
 
 
 def _of_class(tracer, owner: type, name: str):
     """An attribute of a class, methods unbound."""
-    found, where = lookup(owner, name)
-    meta, _ = lookup(type(owner), name)
-    if name in ("__dict__", "__mro__", "__bases__", "__name__",
-                "__qualname__", "__module__", "__doc__", "__class__"):
-        return tracer.native(getattr, (owner, name))
-    if found is ABSENT:
-        if meta is ABSENT:
-            raise Raised(AttributeError(
-                f"type object {owner.__name__!r} has no attribute "
-                f"{name!r}"))
-        return _bind(tracer, meta, owner, type(owner), name)
-    return _bind(tracer, from_class(tracer, found, where, name), ABSENT,
-                 owner, name)
+    kind = type(owner)
+    meta, above = lookup(tracer, kind, name)
+    if isinstance(meta, SLOTS):
+        value = tracer.native(getattr, (owner, name))
+        return value if kept_in(tracer, owner) is None else (
+            tracer.outside.admit(value, Attribute(
+                tracer.outside.constant(owner, owner.__name__), name)))
+    found, where = lookup(tracer, owner, name)
+    if found is not ABSENT:
+        return _bind(tracer, from_class(tracer, found, where, name),
+                     ABSENT, owner, name)
+    if meta is ABSENT:
+        return _fallback(tracer, owner, kind, name)
+    return _bind(tracer, from_class(tracer, meta, above, name), owner,
+                 kind, name)
 
 
 def _of_module(tracer, owner: types.ModuleType, name: str):
     """A global of a Python module."""
     kind = type(owner)
     if kind is not types.ModuleType:
-        found, _ = lookup(kind, name)
+        found, _ = lookup(tracer, kind, name)
         if found is not ABSENT and _is_data(found):
             return tracer.outside.admit(
                 tracer.native(getattr, (owner, name)), Attribute(
                     tracer.outside.constant(owner, owner.__name__), name))
     if name == "__dict__":
         raise unsupported("attribute", "a module's __dict__")
-    overlay = tracer.outside.globals(owner.__dict__)
-    if name in owner.__dict__ or name in overlay.known:
-        value = tracer.outside.read(overlay, name)
-        if value is not ABSENT:
-            return value
-    return tracer.native(getattr, (owner, name))
+    value = tracer.outside.read(
+        tracer.outside.globals(owner.__dict__), name)
+    return value if value is not ABSENT else tracer.native(
+        getattr, (owner, name))
 
 
 def _of_super(tracer, owner: super, name: str):
     """`super().name`: the MRO after the class, bound to the object."""
     target, kind = owner.__self__, owner.__self_class__
-    found, where = lookup(kind, name, owner.__thisclass__)
+    found, where = lookup(tracer, kind, name, owner.__thisclass__)
     if found is ABSENT:
         raise Raised(AttributeError(
             f"'super' object has no attribute {name!r}"))
@@ -270,9 +299,10 @@ def _of_function(tracer, owner: types.FunctionType, name: str):
         return tracer.outside.admit(owner.__dict__[name],
                                     Attribute(source, name))
     if not trusted(owner.__module__):
-        tracer.outside.guard(Attribute(source, "__dict__"), "contains",
-                             (name, False))
+        tracer.outside.lacks(Attribute(source, "__dict__"), name)
     value = tracer.native(getattr, (owner, name))
+    if type(value) in CONSTANTS and not trusted(owner.__module__):
+        tracer.outside.guard(Attribute(source, name), "equal", value)
     return {} if name == "__dict__" else value
 
 
@@ -286,7 +316,7 @@ def _of_tensor(tracer, tensor: torch.Tensor, name: str):
     """A constant, a recorded value, or a bound method."""
     if name in TENSOR_CONSTANTS:
         return TENSOR_CONSTANTS[name](tensor)
-    found, _ = lookup(tensor_type(tensor), name)
+    found, _ = lookup(tracer, tensor_type(tensor), name)
     if name == "grad":
         return _gradient(tracer, tensor)
     if found is ABSENT:
@@ -309,13 +339,16 @@ def _gradient(tracer, tensor: torch.Tensor):
 
 
 def _set_on_tensor(tracer, tensor: torch.Tensor, name: str):
-    """An attribute that somebody set on an input tensor."""
-    real = tracer.recorder.real(tensor)
-    if real is None or name not in getattr(real, "__dict__", {}):
-        raise Raised(AttributeError(
-            f"'Tensor' object has no attribute {name!r}"))
-    return tracer.outside.admit(real.__dict__[name], Attribute(
-        tracer.outside.source(tensor), name))
+    """An attribute that somebody set on an input tensor, or did not."""
+    real, source = (tracer.recorder.real(tensor),
+                    tracer.outside.source(tensor))
+    if real is not None and name in vars(real):
+        return tracer.outside.admit(vars(real)[name],
+                                    Attribute(source, name))
+    if real is not None:
+        tracer.outside.lacks(Attribute(source, "__dict__"), name)
+    raise Raised(AttributeError(
+        f"'Tensor' object has no attribute {name!r}"))
 
 
 def store(tracer, owner, name: str, value=ABSENT) -> None:
@@ -332,7 +365,7 @@ def store(tracer, owner, name: str, value=ABSENT) -> None:
 
 def store_plain(tracer, owner, name: str, value=ABSENT) -> None:
     """The same as `object.__setattr__` or `object.__delattr__` does it."""
-    outside, (found, _) = tracer.outside, lookup(type(owner), name)
+    outside, (found, _) = tracer.outside, lookup(tracer, type(owner), name)
     is_outside = outside.is_outside(owner)
     if isinstance(owner, torch.Tensor) and name == "grad" and value is None:
         if outside.source(owner) is not None:

@@ -257,7 +257,7 @@ def _make(tracer, kind: type, args, kwargs):
     if type(meta) is types.FunctionType and type(kind).__module__ != "enum":
         return call(tracer, meta, (kind, *args), kwargs)
     if kind is functools.partial or issubclass(
-            kind, BaseException) and _is_native(kind, "__init__"):
+            kind, BaseException) and _is_native(tracer, kind, "__init__"):
         return tracer.own(tracer.native(kind, args, kwargs))
     if issubclass(kind, torch.Tensor) or issubclass(
             kind, torch.autograd.Function):
@@ -277,6 +277,6 @@ def _make(tracer, kind: type, args, kwargs):
     return value
 
 
-def _is_native(kind: type, name: str) -> bool:
-    found, _ = attributes.lookup(kind, name)
+def _is_native(tracer, kind: type, name: str) -> bool:
+    found, _ = attributes.lookup(tracer, kind, name)
     return type(found) is not types.FunctionType

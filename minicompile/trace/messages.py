@@ -34,7 +34,7 @@ def _warn(tracer, message, category=None, stacklevel=1, source=None,
     frame = sender(tracer, stacklevel, "warnings.warn")
     where, space = frame.where(), frame.globals
     if source or more or type(message) is not str or not (
-            _is_plain(category)):
+            _is_plain(tracer, category)):
         raise unsupported("effect", "warnings.warn")
     module, outside = space.get("__name__", "<string>"), tracer.outside
     passes = passing(message, category, module, where.line)
@@ -52,11 +52,11 @@ def _warn(tracer, message, category=None, stacklevel=1, source=None,
     outside.said.append((warn, ()))
 
 
-def _is_plain(category) -> bool:
+def _is_plain(tracer, category) -> bool:
     """Whether making a warning of this class runs no user code."""
     return isinstance(category, type) and issubclass(
         category, Warning) and all(
-        not hasattr(attributes.lookup(category, name)[0], "__code__")
+        not hasattr(attributes.lookup(tracer, category, name)[0], "__code__")
         for name in ("__init__", "__new__", "__str__"))
 
 

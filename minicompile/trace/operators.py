@@ -45,7 +45,7 @@ def binary(tracer, op, left, right):
     plain = INPLACE.get(op, op)
     if op is operator.ior and tracer.outside.is_dict(left):
         return tracer.call(dict.__ior__, (left, right))
-    rows = order(plain, left, right)
+    rows = order(tracer, plain, left, right)
     if plain is not op:
         rows.insert(0, (f"__{op.__name__}__", left, right))
     for name, a, b in rows:
@@ -68,15 +68,15 @@ def binary(tracer, op, left, right):
     return tracer.native(op, (left, right))
 
 
-def order(op, left, right) -> list[tuple]:
+def order(tracer, op, left, right) -> list[tuple]:
     """The methods Python tries for an operator, and their arguments."""
     name, other = DUNDERS[op]
     rows, both = [(name, left, right)], (type(left), type(right))
     if op in COMPARISONS or both[0] is not both[1]:
         rows.append((other, right, left))
     first = both[0] is not both[1] and issubclass(*both[::-1]) and (
-        op in COMPARISONS or attributes.lookup(both[0], other)
-        != attributes.lookup(both[1], other))
+        op in COMPARISONS or attributes.lookup(tracer, both[0], other)
+        != attributes.lookup(tracer, both[1], other))
     return rows[::-1] if first else rows
 
 

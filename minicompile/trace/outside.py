@@ -82,7 +82,6 @@ class Outside:
         self.overlays: dict[tuple[int, str], Overlay] = {}
         self.constants: dict[str, object] = {}
         self.named: dict[int, Constant] = {}
-        self.relied: set[int] = set()  # classes relied on
         self.modules: set[Source] = set()  # where nn.Modules are
         self.lives: dict[int, dict] = {}  # id(live) -> whose it is
         self.said: list[tuple] = []  # calls to make: function, arguments
@@ -109,15 +108,14 @@ class Outside:
             known = self.named[id(value)] = Constant(name, value)
         return known
 
-    def rely_on_class(self, kind: type) -> None:
-        """Guard that no name is added to a user's class or its bases."""
-        for each in kind.__mro__:
-            if id(each) not in self.relied:
-                self.relied.add(id(each))
-                if not trusted(each.__module__):
-                    self.guard(Attribute(self.constant(
-                        each, each.__name__), "__dict__"), "length",
-                        len(each.__dict__))
+    def lacks(self, names: Source, key) -> None:
+        """Guard that a dict has no such key: one guard for each dict."""
+        known = self.guards.get((names, "lacks"))
+        keys, where = (known.expected, known.where) if known else (
+            (), self.where())
+        if key not in keys:
+            self.guards[names, "lacks"] = Guard(
+                names, "lacks", (*keys, key), where)
 
     def source(self, value: object) -> Source | None:
         """Where a value was read from; None if the trace made it."""
@@ -219,7 +217,9 @@ class Outside:
         """A function known by its code: its next closure is as good."""
         for name in ("__code__", "__globals__"):
             self.guard(Attribute(source, name), "is", getattr(real, name))
-        self.guard(Attribute(source, "__dict__"), "keys", tuple(vars(real)))
+        for name in ("_torchdynamo_disable", "_torchdynamo_orig_callable"):
+            if name not in vars(real):
+                self.lacks(Attribute(source, "__dict__"), name)
         return self._remember(real, real, source)
 
     def _remember(self, real, value, source: Source):
@@ -313,7 +313,7 @@ class Outside:
             if isinstance(key, torch.Tensor) and not overlay.real:
                 self.guard(overlay.names, "length", 0)
             elif not overlay.trusted:
-                self.guard(overlay.names, "contains", (key, False))
+                self.lacks(overlay.names, key)
         known[key] = value
         return value
 

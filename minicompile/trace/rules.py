@@ -282,6 +282,8 @@ for _name, _functions in (("unary", _UNARY),
 SHORT = {
     bool: lambda tracer, value=False: value if isinstance(
         value, torch.SymBool) else tracer.truth(value),
+    callable: lambda tracer, value: attributes.lookup(
+        tracer, type_of(value), "__call__")[0] is not ABSENT,
     operator.not_: lambda tracer, value: not tracer.truth(value),
     operator.is_not: lambda tracer, a, b: not tracer.same(a, b),
     setattr: lambda tracer, a, name, value: attributes.store(

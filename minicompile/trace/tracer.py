@@ -44,6 +44,7 @@ class Tracer:
         self.recorder = Recorder(self.where, history)
         self.outside = Outside(self.recorder, self.where)
         self.made: dict[int, object] = {}
+        self.found: dict[tuple, tuple] = {}  # what attributes.lookup gave
         self.raised: dict[int, BaseException] = {}
         self.origins: dict[int, tuple] = {}  # exceptions, and where
         self.turned: list[tuple[tuple, tuple]] = []  # switches
@@ -242,7 +243,7 @@ class Tracer:
 
     def readable(self, value, name: str):
         """A value whose method `name` C code may run: nothing unseen."""
-        found, _ = attributes.lookup(type(value), name)
+        found, _ = attributes.lookup(self, type(value), name)
         if self.outside.is_dict(value):
             return self.outside.resolve(value)
         if found is not vars(object).get(name, ABSENT):
@@ -367,7 +368,7 @@ class Tracer:
         if made is not ABSENT:
             return made if self.python_method(
                 made, "__next__") is None else Iteration(self, made)
-        if attributes.lookup(type(value), "__iter__")[0] is ABSENT and (
+        if attributes.lookup(self, type(value), "__iter__")[0] is ABSENT and (
                 self.python_method(value, "__getitem__")):
             return self.call(Sequence.__iter__, (value,))
         if not isinstance(value, dict):
