@@ -112,6 +112,8 @@ class Cache:
         self.history = History(
             self.settings.dynamic, not self.options().cudagraphs
             and self.settings.backend in ("eager", "split", "fused"))
+        if self.root is not self:
+            self.history.counters = self.root.history.counters
         if self.root is self:
             self._stats, self.breaks = Stats(), []
 

@@ -155,6 +155,7 @@ def _traced(tracer: Tracer, end: End | Break, breaks=()) -> Trace:
     finish = end.text()
     recorder.graph.output(tuple(map(recorder.node, end.rebuild.outputs)))
     _keep_apart(tracer)
+    outside.count()
     _no_generator_waits(tracer, end.rebuild.names)
     graph = fx.GraphModule(recorder.modules, recorder.graph)
     return Trace(graph, tuple(n.meta["val"] for n, _ in recorder.placed),

@@ -399,11 +399,12 @@ def store_plain(tracer, owner, name: str, value=ABSENT) -> None:
 def _refuse_kinds(tracer, owner, name: str) -> None:
     """Refuse to change tensors, modules, classes, functions from outside.
     """
-    if isinstance(owner, (torch.Tensor, types.ModuleType, type,
-                          types.FunctionType)) and not (
-            tracer.is_made(owner)):
-        raise unsupported("effect", f"setting {name} of a "
-                          f"{type(owner).__name__}")
+    if tracer.is_made(owner) or not isinstance(owner, (
+            torch.Tensor, types.ModuleType, type, types.FunctionType)):
+        return
+    tracer.recorder.sizes.history.counters.add(name)
+    raise unsupported("effect",
+                      f"setting {name} of a {type(owner).__name__}")
 
 
 def _store_part(tracer, owner, name: str, value) -> bool:

@@ -46,6 +46,7 @@ class History:
         self.why: dict[str, str] = {}
         self.turned: list[str] = []
         self.symbols: set[str] = set()
+        self.counters: set[Source | str] = set()  # what a trace wrote to
 
     def varying(self, what: str, source: Source, values: tuple
                 ) -> list[bool]:

@@ -69,6 +69,12 @@ class Copy:
             a is not b for a, b in zip(self.now, self.before))
 
 
+def named(source: Source) -> Source | str:
+    """The name of an attribute or key, wherever it is; else the place."""
+    name = getattr(source, "name", getattr(source, "key", None))
+    return name if type(name) is str else source
+
+
 class Outside:
     """The objects that existed before the call, as far as they matter."""
 
@@ -148,15 +154,26 @@ class Outside:
         return self._first(real, kind, source)
 
     def is_symbol(self, real: int | float, source: Source) -> bool:
-        """Whether a number may vary: an int only if it is an argument's.
+        """Whether a number may vary: a float, an argument, a counter.
 
-        What modules and globals hold was meant to stay.
+        Other ints that modules and globals hold were meant to stay.
         """
-        places = {*chain(source)}
+        places, history = {*chain(source)}, self.recorder.sizes.history
         is_given = self.modules.isdisjoint(places) and any(
             isinstance(each, (Local, Function)) for each in places)
-        return self.recorder.sizes.history.number(
-            real, source, is_given or type(real) is float)
+        return history.number(real, source, is_given or (
+            type(real) is float or named(source) in history.counters))
+
+    def count(self) -> None:
+        """Tell later traces which places this one writes to."""
+        counters = self.recorder.sizes.history.counters
+        for overlay in self.overlays.values():
+            counters.update(named(self.place(overlay, key))
+                            for key in self.changes(overlay))
+        for copy in self.copies:
+            counters.update(
+                Item(copy.source, at) for at, (old, new) in enumerate(
+                    zip(copy.before, copy.now)) if old is not new)
 
     def _first(self, real, kind: type, source: Source):
         """The value of a mutable object read for the first time."""
