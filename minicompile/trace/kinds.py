@@ -100,4 +100,5 @@ def contents(cell: types.CellType) -> dict:
 
 def passing(value: object) -> bool:
     """Whether a function is of a kind that is made anew at every use."""
-    return type(value) is types.FunctionType and "<" in value.__qualname__
+    return type(value) is types.FunctionType and (
+        "<" in value.__code__.co_qualname)  # whatever it wraps

@@ -46,6 +46,13 @@ def disable(function: Callable | None = None, *, reason: str = ""):
     return disabled
 
 
+@rule(("torch._dynamo.decorators", "disable"))
+def _disable(tracer, function=None, recursive=True, *, reason="", **more):
+    if not recursive or more:
+        raise unsupported("asked", "disable(recursive=False)")
+    return tracer.call(disable, (function,), {"reason": reason})
+
+
 def is_compiling() -> bool:
     """Whether the code that asks is being traced, by us or by Dynamo."""
     return torch.compiler.is_compiling()

@@ -1,5 +1,7 @@
 """What programs say to the compiler, and operators of their own."""
 
+import functools
+
 import pytest
 import torch
 from torch import nn
@@ -208,3 +210,46 @@ def test_errors_is_a_public_module():
     assert errors.Unsupported is minicompile.Unsupported
     assert issubclass(errors.RecompileLimit, errors.MinicompileError)
     assert {"BackendError", "OptionError"} <= set(errors.__all__)
+
+
+@pytest.mark.parametrize("mark", [
+    minicompile.disable, torch.compiler.disable, torch._dynamo.disable])
+def test_a_function_disabled_in_every_call_is_one_break(mark):
+    """What it is wrapped in is new each time, and known by its code."""
+    seen = []
+
+    def hook(x):
+        seen.append(x.sum().item())
+        return x + 1
+
+    def fn(x):
+        return mark(hook)(x * 2) * 3
+
+    compiled = minicompile.compile(fn)
+    for step in range(12):
+        x = torch.full((2,), float(step))
+        assert torch.equal(compiled(x), (x * 2 + 1) * 3)
+    assert seen == [4.0 * step for step in range(12)]
+    assert compiled.stats().graph_breaks == 1
+    assert compiled.stats().recompiles == 0
+
+
+def test_a_wrapped_function_passed_anew_is_known_by_its_code():
+    def plain(x):
+        return x + 1
+
+    def wrapped(by):
+        @functools.wraps(plain)
+        def wrapper(x):
+            return plain(x) * by
+        return wrapper
+
+    compiled = minicompile.compile(lambda f, x: f(x * 2))
+    x = torch.ones(2)
+    for by in (3, 3, 3):
+        assert compiled(wrapped(by), x).tolist() == [9, 9]
+    assert compiled.stats().recompiles == 0
+    assert compiled(wrapped(5), x).tolist() == [15, 15]
+    disabled = minicompile.disable(wrapped(3))
+    assert compiled(disabled, x).tolist() == [9, 9]
+    assert compiled.stats().graph_breaks == 1

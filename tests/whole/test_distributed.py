@@ -1,0 +1,62 @@
+"""Modules that PyTorch's distributed wrappers hold, in one process."""
+
+import copy
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+import minicompile
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+
+@pytest.fixture
+def mesh(tmp_path):
+    """A mesh of one process."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store",
+                            rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def losses(model, steps):
+    """The loss of each of some training steps."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(1)
+    found = []
+    for _ in range(steps):
+        loss = model(torch.randn(4, 8)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.item())
+    return found
+
+
+def test_sharded_blocks_compile_once(mesh):
+    """FSDP2 wraps its hooks anew in each call: known by their code."""
+    torch.manual_seed(0)
+    plain = nn.Sequential(Residual(), Residual())
+    model = copy.deepcopy(plain)
+    for block in model:
+        fully_shard(block, mesh=mesh)
+        minicompile.compile_module_(block)
+    fully_shard(model, mesh=mesh)
+    torch.testing.assert_close(losses(model, 2), losses(plain, 2))
+    before = [block._compiled_call_impl.stats() for block in model]
+    torch.testing.assert_close(losses(model, 10), losses(plain, 10))
+    after = [block._compiled_call_impl.stats() for block in model]
+    assert before == after
+    assert [stats.recompiles for stats in after] == [0, 0]
+    assert not any(stats.fallbacks for stats in after)
