@@ -88,8 +88,11 @@ def kernels_of(function, *args: torch.Tensor) -> tuple[Kernel, ...]:
     return fusion.fuse(joint.graph).kernels
 
 
-def compiled(kernel: Kernel) -> Compiled:
-    """The kernel as TritonPrinter prints it, compiled for an H200."""
+def compiled(kernel: Kernel, wide: bool = False) -> Compiled:
+    """The kernel as TritonPrinter prints it, compiled for an H200.
+
+    `wide`: sizes that are symbols are as large as they can be.
+    """
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -107,9 +110,12 @@ def compiled(kernel: Kernel) -> Compiled:
               for load in loop.loads} | {
         name: b.dtype for name, b in kernel.written.items()}
     order = [*kernel.read, *kernel.written]
+    signature = {f"{n}_ptr": TYPES[dtypes[n]] for n in order} | (
+        dict.fromkeys(map(str, kernel.symbols), "i64" if wide else "i32"))
+    fixed = {name: wide for name in launch.kernel.arg_names
+             if name not in signature}
     source = ASTSource(
-        launch.kernel, {f"{n}_ptr": TYPES[dtypes[n]] for n in order}
-        | dict.fromkeys(map(str, kernel.symbols), "i32"), {},
+        launch.kernel, signature | dict.fromkeys(fixed, "constexpr"), fixed,
         {(k,): [["tt.divisibility", 16]] for k in range(len(order))})
     made = triton.compile(
         source, target=GPUTarget("cuda", 90, 32), options={

@@ -42,6 +42,9 @@ class Axis:
     variables: tuple[Variable, ...]
     block: int
 
+    def __post_init__(self):
+        assert self.block == _power(self.block), "Triton takes powers of 2"
+
     @property
     def length(self) -> str:
         """The name of the block's size in the kernel."""
@@ -77,6 +80,9 @@ class Tiling:
     warps: int
     reduces: bool = False
     looped: bool = False
+
+    def __post_init__(self):
+        assert self.warps == _power(self.warps), "Triton takes powers of 2"
 
     @property
     def grid(self) -> Index:
@@ -167,7 +173,7 @@ def _columns(kernel: Kernel, first: Variable) -> Tiling:
     block = _fitted(2 * columns, 64, 16)
     whole = _power(_count(length))
     sums = sum(loop.reduction is not None for loop in kernel.loops)
-    rows = min(whole, max(1, DOWN // (block * sums)))
+    rows = min(whole, _within(DOWN // (block * sums)))
     warps = max(1, min(8, block * rows // 512))
     return _reduction(kernel, _last(kernel.ranges, first), block, rows,
                       warps, looped=may_exceed(length, rows))
@@ -237,6 +243,11 @@ def _count(size: Index) -> int:
 def _power(count: int) -> int:
     """The least power of two that is not below `count`."""
     return 1 << max(0, count - 1).bit_length()
+
+
+def _within(count: int) -> int:
+    """The largest power of two that is not above `count`; at least 1."""
+    return _power(count // 2 + 1)
 
 
 def _last(variables: tuple[Variable, ...],

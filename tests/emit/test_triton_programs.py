@@ -12,6 +12,7 @@ from minicompile import emit, fusion
 from minicompile.core.options import Options
 from minicompile.core.random import UNIFORM
 from minicompile.emit import triton_tiles
+from tests.emit.sums import Sums
 from tests.emit.triton_kernels import DEVICE, RUNS
 from tests.fusion.graphs import aten
 from tests.fusion.symbolic import assert_same_at, symbolic
@@ -70,6 +71,15 @@ def test_layers_that_draw_share_a_kernel():
     seed = torch.tensor([7, 5])
     program = check(masked_layers, torch.rand(4, 8), torch.eye(8), seed)
     assert program.source.count("@triton.jit") == 1
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random_sums(seed):
+    sums = Sums(seed)
+    args = [arg.to(DEVICE) for arg in sums.inputs()]
+    found = emit.emit(fusion.fuse(sums.graph()), OPTIONS).run(list(args))
+    for got, want in zip(found, sums(*args), strict=True):
+        torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
 
 
 @pytest.fixture(params=["whole rows", "walked rows"])

@@ -16,6 +16,7 @@ from minicompile.core.loops import REDUCTIONS, Kernel, Op
 from minicompile.emit.triton_launch import LAUNCHER
 from minicompile.emit.triton_math import INTERPRETED
 from tests.emit import triton_kernels
+from tests.emit.sums import LARGE, Sums
 from tests.emit.test_triton_ops import ARITY, CASES, result_type
 from tests.fusion.graphs import aten
 
@@ -127,6 +128,14 @@ def test_every_reduction_compiles(dtype, length, monkeypatch):
             name, a, made(f"{name}_out", (64,), kind), ranges, reduced)
         loops += kernel.loops
     compiled(Kernel("kernel_0", ranges, reduced, tuple(loops)))
+
+
+@pytest.mark.parametrize("seed", [*range(12), *(
+    pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 300))])
+def test_random_sums_compile(seed):
+    for kernel in Sums(seed, LARGE).kernels():
+        for wide in (False, True) if kernel.symbols else (False,):
+            compiled(kernel, wide)
 
 
 def test_the_last_parameters_of_a_kernel_are_a_few_of_tritons_own():

@@ -14,8 +14,9 @@ from minicompile.emit import triton_tiles
 from minicompile.emit.nest import indices, simplify
 from minicompile.emit.triton import print_kernel
 from minicompile.emit.triton_tiles import Axis, Tiling, tile, wide
+from tests.emit.sums import LARGE, Sums
 from tests.emit.triton_kernels import buffer, variables
-from tests.fusion.graphs import aten
+from tests.fusion.graphs import aten, fake_inputs
 
 
 def tilings(function, *args) -> list[Tiling]:
@@ -65,6 +66,38 @@ def test_the_blocks_cover_every_point(shape, impl):
     check_cover(tile if impl == "minicompile" else impl, shape)
 
 
+def is_power(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
+
+
+@pytest.mark.parametrize("first", range(0, 60, 15))
+def test_blocks_and_warps_are_powers_of_two(first):
+    """Whatever a kernel sums: many columns, odd sizes, halves, symbols."""
+    for seed in range(first, first + 15):
+        for kernel in map(simplify, Sums(seed, LARGE).kernels()):
+            tiling = tile(kernel)
+            assert is_power(tiling.warps) and tiling.warps <= 32
+            assert all(is_power(axis.block) for axis in tiling.axes)
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+def test_sums_down_columns_share_a_block(count):
+    """As many rows as fit, for every number of sums."""
+    tiling, = tilings(lambda x: tuple(
+        (x * k).sum(0) for k in range(1, count + 1)),
+        *fake_inputs((8192, 100_000), dtype=torch.bfloat16))
+    (_, columns), (_, rows) = blocks(tiling)
+    most = triton_tiles.DOWN
+    assert most < 2 * columns * rows * count <= 2 * most
+
+
+def test_a_tile_that_triton_would_refuse_is_refused():
+    with pytest.raises(AssertionError, match="powers of 2"):
+        Axis("x", (), 85)
+    with pytest.raises(AssertionError, match="powers of 2"):
+        Tiling((), 3)
+
+
 def check_cover(tile, shape) -> None:
     """Blocks are powers of two and leave out no point of the kernel."""
     for function in (lambda x: x + 1, lambda x: x.sum(-1),
@@ -76,11 +109,10 @@ def check_cover(tile, shape) -> None:
             assert sorted(map(str, seen)) == sorted(
                 map(str, kernel.ranges + kernel.reduced))
             for axis in tiling.axes:
-                assert axis.block & (axis.block - 1) == 0
+                assert is_power(axis.block)
                 if not tiling.looped or axis in tiling.outer:
                     assert int(axis.blocks) * axis.block >= int(axis.size)
-            assert 1 <= tiling.warps <= 32
-            assert tiling.warps & (tiling.warps - 1) == 0
+            assert is_power(tiling.warps) and tiling.warps <= 32
 
 
 def copy(sizes, strides, offset=0, dtype=torch.float32) -> Kernel:
