@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from ..core.index import coefficient, index, product
+from ..core.index import atoms_of, coefficient, index, product
 from ..core.layout import unflatten
 from ..core.loops import Const, Expression, Load, neutral, walk
 from .values import Point, Value, axes, elements, moved_to
@@ -69,13 +69,20 @@ def even(wanted: int, sizes: list[int]) -> int:
 
 
 def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
-    """Whether neighbours in memory belong to different rows."""
+    """Whether neighbours in memory belong to different rows.
+
+    Those loads decide that read most, and not one element for a row.
+    """
     names = axes(value.shape)
-    for part in walk(value.element):
-        if isinstance(part, Load):
-            near = {v for v in names if coefficient(part.index, v) == 1}
-            if near:
-                return not near & {names[axis] for axis in reduced}
+    inner = {names[axis] for axis in reduced}
+    loads = {part.index: elements(
+        v.size for v in names if v in atoms_of(part.index))
+        for part in walk(value.element)
+        if isinstance(part, Load) and inner & atoms_of(part.index)}
+    for where, count in loads.items():
+        near = {v for v in names if coefficient(where, v) == 1}
+        if near and count == max(loads.values()):
+            return not near & inner
     return False
 
 

@@ -4,6 +4,7 @@ import time
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from minicompile.core.loops import Op, walk
@@ -106,6 +107,48 @@ def test_columns_are_reduced_together():
     kernel, = schedule.kernels
     assert [str(v.size) for v in kernel.ranges + kernel.reduced] == [
         "64", "512"]
+
+
+def moved_on_a_gpu(function, *args):
+    """(kernels, elements moved) of forward and backward on a GPU."""
+    made = [fuse(as_cuda(half)) for half in halves(function, *args).values()]
+    return sum(len(s.kernels) for s in made), sum(map(moved, made))
+
+
+def test_a_label_does_not_cut_the_rows_of_a_cross_entropy():
+    """Logits are read once forward, read and written once backward."""
+    rows, classes = 2048, 32_000
+    with FakeTensorMode():
+        logits = torch.empty(rows, classes, requires_grad=True)
+        labels = torch.empty(rows, dtype=torch.int64)
+    kernels, elements = moved_on_a_gpu(F.cross_entropy, logits, labels)
+    assert kernels == 3
+    assert 0 <= elements - 3 * rows * classes < 20 * rows
+
+
+@pytest.mark.parametrize("norm", [
+    lambda x: F.layer_norm(x, (4096,)), lambda x: F.rms_norm(x, (4096,)),
+    lambda x: F.softmax(x, -1), lambda x: x.logsumexp(-1)],
+    ids=["layer_norm", "rms_norm", "softmax", "logsumexp"])
+def test_a_scale_of_each_row_does_not_cut_the_rows(norm):
+    """Each element is read once and written once, there and back."""
+    x, scale = fake_inputs((2048, 4096), (2048, 1), grad=True)
+    scale = scale.detach()
+    plain = moved_on_a_gpu(lambda x, scale: norm(x * 2), x, scale)
+    for function in (lambda x, scale: norm(scale * x),
+                     lambda x, scale: norm(x * scale)):
+        kernels, elements = moved_on_a_gpu(function, x, scale)
+        assert kernels == plain[0]
+        assert 0 <= elements - plain[1] < 4 * 2048
+
+
+def test_the_rows_of_a_wide_sum_are_cut_whatever_else_is_read():
+    """Columns beside a row's label, rows beside a column's weight."""
+    x, row, column = fake_inputs((4096, 512), (4096, 1), (512,))
+    for axis, parts in ((0, 2), (1, 1)):
+        for other in (row, column):
+            graph = aten(lambda x, y, axis=axis: (y * x).sum(axis), x, other)
+            assert len(fuse(as_cuda(graph)).kernels) == parts
 
 
 def test_rows_and_columns_are_not_reduced_together():
