@@ -308,7 +308,8 @@ def _ends(atom: Symbol | Division) -> tuple[float, float]:
         case Division(_, dividend, divisor):
             least, most = least_of(dividend), most_of(dividend)
             return (-inf if least < 0 else int(least // most_of(divisor)),
-                    most if most == inf else most // least_of(divisor))
+                    most if most == inf else
+                    most // max(1, least_of(divisor)))
 
 
 def not_negative(where: Index) -> bool:
