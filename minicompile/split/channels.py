@@ -13,6 +13,7 @@ import operator
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..core.graph import tensors_of, value
 
@@ -22,7 +23,7 @@ aten = torch.ops.aten
 IMAGES = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
 
 
-def channels_last(raw: fx.Graph) -> fx.Graph:
+def channels_last(raw: fx.Graph, mode: FakeTensorMode) -> fx.Graph:
     """The graph, the images of its convolutions laid out anew."""
     if not any(map(images, raw.nodes)):
         return raw
@@ -31,12 +32,14 @@ def channels_last(raw: fx.Graph) -> fx.Graph:
     clones: dict[tuple, fx.Node] = {}
 
     def laid_out(node: fx.Node, layout: torch.memory_format) -> fx.Node:
-        fake = value(node).clone(memory_format=layout)
-        if fake.stride() == value(node).stride():
-            return node
         if (node, layout) not in clones:
+            form = {"memory_format": layout}
+            fake = mode.dispatch(aten.clone.default, (), (value(node),),
+                                 form)
+            if fake.stride() == value(node).stride():
+                return node
             clones[node, layout] = clone = graph.call_function(
-                aten.clone.default, (node,), {"memory_format": layout})
+                aten.clone.default, (node,), form)
             clone.meta = {**node.meta, "val": fake}
         return clones[node, layout]
 
@@ -54,8 +57,17 @@ def channels_last(raw: fx.Graph) -> fx.Graph:
         copies[node] = made = graph.node_copy(node, given.__getitem__)
         if moved:
             args, kwargs = fx.map_arg((made.args, made.kwargs), value)
-            made.meta["val"] = node.target(*args, **kwargs)
+            fake = (mode.dispatch(node.target, (), args, kwargs) if
+                    isinstance(node.target, torch._ops.OpOverload)
+                    else args[0][args[1]])
+            if strides(fake) != strides(value(node)):
+                made.meta["val"] = fake
     return graph
+
+
+def strides(fake: object) -> list:
+    """The strides of a value, or of the values in it."""
+    return [tensor.stride() for tensor in tensors_of(fake)]
 
 
 def images(node: fx.Node) -> tuple[fx.Node, ...]:

@@ -77,8 +77,9 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
                               whole) if tangents else []
     recorder.graph.output(tuple(recorder.argument([*values, *gradients])))
     small = simplify(recorder.graph, len(ends))
-    with unchanged_state(), torch.no_grad(), torch._C._DisableAutocast():
-        small = channels_last(small)
+    with (unchanged_state(), torch.no_grad(),
+          torch._C._DisableAutocast(), recorder.dispatcher()):
+        small = channels_last(small, recorder.fake_mode)
     return Joint(
         _LazyGraphModule(recorder.constants, small, "Joint"), graph,
         len(ends), tuple(results),

@@ -93,6 +93,10 @@ class Recorder(TorchDispatchMode):
             node.meta["recompute"] = self.region
         return node
 
+    def dispatcher(self):
+        """Python's forms of operators, which symbolic sizes need."""
+        return enable_python_dispatcher() if self.sizes else nullcontext()
+
     def enter(self, where: Where | None, region: object = None) -> None:
         """From here on, ops belong to the user's line `where`.
 
@@ -191,15 +195,10 @@ class Recorder(TorchDispatchMode):
 
 @contextmanager
 def recording(recorder: Recorder):
-    """Everything run inside is made functional and written down.
-
-    With symbolic sizes C++ needs Python's forms of some operators.
-    """
+    """Everything run inside is made functional and written down."""
     torch._enable_functionalization(reapply_views=True)
-    python = enable_python_dispatcher if recorder.sizes else (
-        nullcontext)
     try:
-        with python(), recorder:
+        with recorder.dispatcher(), recorder:
             yield
     finally:
         torch._disable_functionalization()

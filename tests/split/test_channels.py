@@ -6,6 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import minicompile
+from minicompile.core.index import Symbol, index, most_of
+from tests.split.dynamic import assert_same as assert_same_at
 from tests.split.judge import assert_same
 
 aten = torch.ops.aten
@@ -79,3 +82,46 @@ def test_between_two_convolutions_nothing_is_moved():
     clones = joint.graph.graph.find_nodes(
         op="call_function", target=aten.clone.default)
     assert len(clones) <= 2  # the image, and at most the result
+
+
+#: What asks for Python's forms of operators, or for more of sizes.
+RESIZED = {
+    "nearest": lambda y: F.interpolate(y, scale_factor=2),
+    "bilinear": lambda y: F.interpolate(y, scale_factor=2.0,
+                                        mode="bilinear"),
+    "area": lambda y: F.interpolate(y, size=(5, 3), mode="area"),
+    "bicubic": lambda y: F.interpolate(y, size=(9, 7), mode="bicubic"),
+    "padded": lambda y: F.pad(y, (2, 0, 0, 1), value=3.0),
+    "padded by less": lambda y: F.pad(y, (-1, -1, -2, 0)),
+    "reflected": lambda y: F.pad(y, (1, 1, 2, 0), mode="reflect"),
+    "cropped": lambda y: y[:, :, 1:-1, 1:-1],
+    "fft": lambda y: torch.fft.rfft2(y).abs(),
+    "pooled": lambda y: F.adaptive_avg_pool2d(y, (3, 2)),
+    "mean": lambda y: F.group_norm(y, 2).mean((2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_sizes_may_be_symbols(name):
+    def function(x, w):
+        return RESIZED[name](conv(x, w)).relu()
+
+    calls = [(grad(2, 3, size, size + 2), grad(4, 3, 3, 3))
+             for size in (8, 11)]
+    assert_same_at(function, *calls)
+
+
+def test_a_size_that_may_be_0_divides():
+    size, width = (index(Symbol(name, least=0)) for name in "sw")
+    assert most_of((size * 4) // width) > 0
+
+
+def test_a_crop_is_compiled_for_all_sizes():
+    w = torch.randn(4, 3, 3, 3)
+    run = minicompile.compile(
+        lambda x: F.conv2d(x, w)[:, :, 1:-1, 1:-1].relu(), dynamic=True)
+    for size in (8, 11):
+        x = torch.randn(2, 3, size, size + 2)
+        torch.testing.assert_close(
+            run(x), F.conv2d(x, w)[:, :, 1:-1, 1:-1].relu())
+    assert run.stats().graphs == 1 and not run.stats().fallbacks
