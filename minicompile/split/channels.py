@@ -16,6 +16,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..core.graph import tensors_of, value
+from .joint import is_random
 
 aten = torch.ops.aten
 
@@ -84,7 +85,7 @@ def follows(node: fx.Node) -> bool:
     if target is operator.getitem:
         return True
     return (isinstance(target, torch._ops.OpOverload)
-            and target.namespace == "aten"
+            and target.namespace == "aten" and not is_random(node)
             and not any(r.alias_info for r in target._schema.returns)
             and not any(word in str(target) for word in ("view", "stride"))
             and all(t.is_contiguous() for t in tensors_of(value(node))))

@@ -269,3 +269,56 @@ def test_training_and_evaluation_of_a_module_with_dropout():
     run.eval()
     torch.testing.assert_close(run(x), model(x))
     assert torch.equal(run(x), run(x))
+
+
+#: Draws that follow the memory of an image.
+ON_IMAGES = {
+    **{name: lambda y, draw=draw: y + draw(y.detach())
+       for name, (draw, _) in {**DRAWN, **COUNTED}.items()
+       if name not in ("random_", "dropout", "randint")},
+    "cauchy": lambda y: y + torch.empty_like(y).cauchy_(),
+    "log_normal": lambda y: y + torch.empty_like(y).log_normal_(),
+    "geometric": lambda y: y + torch.empty_like(y).geometric_(0.3),
+    "poisson": lambda y: y + torch.poisson(y.detach().abs()),
+    "normal of means": lambda y: y + torch.normal(y.detach(), 1.0),
+    "bernoulli of tensor": lambda y: y * torch.empty_like(y).bernoulli_(
+        y.detach().sigmoid()),
+    "dropout": lambda y: F.dropout(y, 0.5),
+    "dropout in place": lambda y: F.dropout(y * 1, 0.5, inplace=True),
+    "rrelu": lambda y: F.rrelu(y, training=True),
+    "alpha_dropout": lambda y: F.alpha_dropout(y, 0.5, True),
+    "dropout2d": lambda y: F.dropout2d(y, 0.5),
+    "feature_alpha_dropout": lambda y: F.feature_alpha_dropout(
+        y, 0.5, True),
+}
+
+
+def drawn_between(name: str, run, size: int) -> list[torch.Tensor]:
+    """The result, the gradient and the next number under one seed."""
+    x = torch.randn(2, 3, size, size + 1, dtype=torch.float64,
+                    generator=torch.Generator().manual_seed(size))
+    torch.manual_seed(5)
+    y = run(x.requires_grad_())
+    y.square().sum().backward()
+    return [y.detach(), x.grad, torch.rand(1)]
+
+
+@pytest.mark.parametrize("name, backend", [
+    *((name, "split") for name in ON_IMAGES),
+    ("randn", "fused"), ("dropout", "fused"), ("dropout2d", "fused")])
+def test_between_convolutions(name, backend):
+    """Eager's numbers in eager's order; drawn in kernels, one mask."""
+    w = torch.linspace(-1, 1, 81, dtype=torch.float64).view(3, 3, 3, 3)
+
+    def function(x):
+        return F.conv2d(ON_IMAGES[name](F.conv2d(x, w)).relu(), w)
+
+    run = minicompile.compile(function, dynamic=True, backend=backend,
+                              options={"fallback_random":
+                                       backend == "split"})
+    for size in (8, 11):
+        found = drawn_between(name, run, size)
+        judge = function if backend == "split" else run
+        torch.testing.assert_close(
+            found, drawn_between(name, judge, size))
+    assert not run.stats().fallbacks
