@@ -24,11 +24,12 @@ from torch import fx
 from .core import log, stance
 from .core.bind import make_bind, positional_count
 from .core.errors import (BackendError, OptionError, RecompileLimit,
-                          Unsupported)
+                          StageFailed, Unsupported, brief)
 from .core.options import Options, make_options
 from .core.stats import Stats
 from .guards import Check, build_check
-from .pipeline import BACKENDS, Lowered, list_backends, lower
+from .pipeline import (BACKENDS, Lowered, as_traced, list_backends,
+                       lower)
 from .trace import (Continuation, GraphBreak, History, Trace, again,
                     autocast_kept, trace, turn_autocast)
 
@@ -209,7 +210,8 @@ class Cache:
     def _made(self, locals: tuple) -> tuple[Trace, Lowered]:
         """The trace of a call, and what the backend makes of its graph.
 
-        If that cannot do with symbols, there are none from now on.
+        If that cannot do with symbols, there are none from now on. If a
+        stage of ours fails without any, the graph runs as traced.
         """
         asked = self.settings
         traced = trace(self.function, locals, history=self.history,
@@ -223,9 +225,11 @@ class Cache:
                                  asked.backend, asked.mode, asked.options)
         except BackendError as refusal:
             if not traced.sizes.symbols:
+                if isinstance(refusal, StageFailed):
+                    return traced, as_traced(traced.graph, refusal)
                 raise
             log.warn_once(f"minicompile compiles {self.name} for each size"
-                          f" anew: {refusal}")
+                          f" anew: {brief(refusal)}")
         self.root._stats.fallbacks["static shapes"] += 1
         self.history = History(False, never=True)
         return self._made(locals)

@@ -8,6 +8,7 @@ theirs is torch/_inductor/compile_fx.py.
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,10 +20,11 @@ from . import budget, emit, fusion, replay, split
 from .core import log
 from .core.branches import Branches
 from .core.errors import (BackendError, CompilerMissing,
-                          MinicompileError)
+                          MinicompileError, StageFailed, brief)
 from .core.graph import bare
 from .core.schedule import Schedule
 from .core.options import Options, make_options
+from .core.where import where_of
 
 Boxed = Callable[[list], tuple]
 
@@ -71,9 +73,29 @@ def lower_split(graph: fx.GraphModule, inputs: Sequence,
                                   twice=options.double_backward)
         return Lowered(call, joint, pair, notes=notes)
     except BackendError as refusal:
-        log.warn_once(f"minicompile runs a graph as traced: {refusal}")
-        return replace(lower_eager(graph, inputs, options),
-                       fallback=str(refusal))
+        return as_traced(graph, refusal)
+
+
+def as_traced(graph: fx.GraphModule, error: BackendError) -> Lowered:
+    """The traced graph itself, since a stage failed, with a warning."""
+    where = next(filter(None, map(where_of, graph.graph.nodes)), None)
+    place = f" of {where.function} at {where}" if where else ""
+    log.warn_once(f"minicompile runs the graph{place} as traced: "
+                  f"{brief(error)}")
+    return Lowered(_boxed(graph), fallback=brief(error))
+
+
+def expected(lowering: Callable[..., Lowered]) -> Callable[..., Lowered]:
+    """The same; an exception that no stage expects is StageFailed."""
+    def run(graph, inputs, options) -> Lowered:
+        try:
+            return lowering(graph, inputs, options)
+        except MinicompileError:
+            raise
+        except Exception as error:
+            log.show("perf_hints", traceback.format_exc())
+            raise StageFailed(brief(error)) from error
+    return run
 
 
 def lower_fused(graph: fx.GraphModule, inputs: Sequence,
@@ -97,12 +119,6 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
     except CompilerMissing as missing:
         log.warn_once(f"minicompile does not fuse: {missing}")
         return replace(lowered, schedules=schedules, fallback=str(missing))
-    except MinicompileError:
-        raise
-    except Exception as error:
-        raise BackendError(
-            f"compiling the {name} graph failed: {type(error).__name__}: "
-            f'{error}; backend="split" goes without fusion') from error
     runs, region = {n: p.run for n, p in programs.items()}, None
     if options.cudagraphs and not any(map(
             choices, lowered.pair.halves().values())):
@@ -138,7 +154,8 @@ def compile_branches(graph: fx.GraphModule, options: Options) -> None:
 
 #: What compile(backend=...) names: the pipeline, cut off at three depths.
 BACKENDS: dict[str, Callable[..., Lowered]] = {
-    "eager": lower_eager, "split": lower_split, "fused": lower_fused}
+    "eager": lower_eager, "split": expected(lower_split),
+    "fused": expected(lower_fused)}
 
 
 def register_backend(name: str, function: Callable) -> None:
@@ -184,5 +201,8 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence, *,
     returns what any backend does: a graph with its example inputs, and a
     callable on such inputs that returns a tuple.
     """
-    run = lower(graph, example_inputs, "fused", mode, options).call
+    try:
+        run = lower(graph, example_inputs, "fused", mode, options).call
+    except StageFailed as fault:
+        run = as_traced(graph, fault).call
     return lambda *given: run(list(given))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import shorten
+
 from .where import Where
 
 
@@ -51,12 +53,23 @@ class ConstraintViolation(MinicompileError):
     """A dimension marked dynamic has to be a constant, or out of range."""
 
 
+class StageFailed(BackendError):
+    """A fault of ours: an exception that no stage expects."""
+
+
 class CompilerMissing(BackendError):
     """There is no g++ (or Triton) here; the message says how to get it."""
 
 
 class OptionError(MinicompileError, ValueError):
     """An option, mode or backend name is unknown or has a bad value."""
+
+
+def brief(error: Exception) -> str:
+    """What went wrong, on one line of a message."""
+    kind = "" if isinstance(error, MinicompileError) else (
+        f"{type(error).__name__}: ")
+    return shorten(f"{kind}{error}", 300, placeholder=" …")
 
 
 def one_of(what: str, given: object, allowed) -> None:

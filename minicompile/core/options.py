@@ -24,7 +24,7 @@ class Options:
     fallback_random: bool = False  # random numbers are eager's
     recompile_limit: int = 8  # entries of one function
     accumulated_recompile_limit: int = 256  # those that died included
-    suppress_errors: bool = False  # a failed stage runs as eager, warned
+    suppress_errors: bool = False  # a BackendError runs as eager, warned
 
     def __post_init__(self):
         for field in fields(self):

@@ -24,9 +24,9 @@ from .where import Where
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def hint(number: int | torch.SymInt) -> int:
+def hint(number):
     """The number, or what a symbolic one was when it was traced."""
-    return number.node.hint if isinstance(number, torch.SymInt) else number
+    return number.node.hint if isinstance(number, SYMBOLIC) else number
 
 
 def called(function: Callable) -> Callable:

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..core.branches import cond
-from ..core.errors import BackendError
+from ..core.errors import BackendError, brief
 from ..core.graph import placeholders, tensors_of
 from ..core.where import Where, where_of
 from .branches import conditional
@@ -138,7 +138,7 @@ def play(graph: fx.GraphModule, recorder: Recorder, given: list) -> tuple:
             case "output":
                 returned = args[0]
             case _:
-                with refusing(f"{node.format_node()}", line):
+                with refusing(node.name, line):
                     values[node] = conditional(recorder, record, *args) if (
                         node.target in CHOICES) else (
                             call(graph, node, args, kwargs))
@@ -198,7 +198,7 @@ def refusing(what: str, line: Where | None = None):
     except Exception as error:
         place = f" at {line}" if line else ""
         raise BackendError(f"recording {what}{place} failed: "
-                           f"{type(error).__name__}: {error}") from error
+                           f"{brief(error)}") from error
 
 
 @contextmanager

@@ -23,11 +23,11 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import Unsupported
 from ..core.scalars import SCALARS
-from ..core.sizes import SYMBOLIC, computed
+from ..core.sizes import SYMBOLIC, computed, hint
 from ..core.source import Source
 from .history import History
 from .reasons import unsupported
@@ -148,8 +148,11 @@ class Recorder:
         versions = [version(t) for t in tensors]
         if kwargs.get("out") is not None:
             self._check_out(target, function, args, **kwargs)
+        given = args, kwargs
+        if unseen_writes(target, args):  # no number decides what it makes
+            given = tree_map_only(torch.SymFloat, hint, given)
         try:
-            result = self.compute(target, function, args, kwargs)
+            result = self.compute(target, function, *given)
         except Unsupported:  # such as of a truth for what is no number
             if torch.SymBool not in map(type, tree_leaves((args, kwargs))):
                 raise

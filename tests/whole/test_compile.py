@@ -7,10 +7,11 @@ import warnings
 
 import pytest
 import torch
+from torch import fx
 from torch.nn import functional as F
 
 import minicompile
-from tests.same import assert_same
+from tests.same import assert_same, close
 
 
 def affine(x, scale=2, *, shift=1):
@@ -347,15 +348,77 @@ def test_indices_written_down_in_the_program():
     assert_same(lambda x: x[:, [0, 2, 2]] * 2, x)
 
 
-def test_a_fault_in_a_stage_is_a_backend_error_or_eager(monkeypatch):
-    def broken(*given):
-        raise TypeError("a fault of ours")
-    monkeypatch.setattr(minicompile.pipeline.fusion, "fuse", broken)
+STAGES = [("split", "record"), ("budget", "choose"), ("split", "partition"),
+          ("fusion", "fuse"), ("emit", "emit"), ("split", "make_runtime")]
+
+
+def break_stage(monkeypatch, stage: str, name: str, only=lambda graph: True):
+    """Let a stage raise what it never should, where `only` says so."""
+    home = getattr(minicompile.pipeline, stage)
+    whole = getattr(home, name)
+
+    def broken(graph, *given, **more):
+        if only(getattr(graph, "graph", graph)):
+            raise TypeError("a fault of ours" + 500 * " and so on")
+        return whole(graph, *given, **more)
+    monkeypatch.setattr(home, name, broken)
+
+
+def has_symbols(graph) -> bool:
+    return any(isinstance(node.meta.get("val"), torch.SymInt)
+               for node in getattr(graph, "graph", graph).nodes)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("stage, name", STAGES)
+def test_a_fault_in_a_stage_is_a_warning(monkeypatch, stage, name, dynamic):
+    minicompile.reset()
+    break_stage(monkeypatch, stage, name)
+    compiled = minicompile.compile(affine, dynamic=dynamic, fullgraph=True)
+    with pytest.warns(UserWarning, match="a fault of ours") as caught:
+        for size in (3, 3):
+            x = torch.randn(size, requires_grad=True)
+            close(compiled(x), affine(x))
+    messages = [str(each.message) for each in caught]
+    assert len(messages) == 1 + dynamic and "affine" in messages[0]
+    assert max(map(len, messages)) < 600 and __file__ in messages[-1]
+    stats = compiled.stats()
+    assert stats.graphs == 1 and stats.fallbacks.pop("static shapes",
+                                                     0) == dynamic
+    (reason,) = stats.fallbacks
+    assert reason.startswith("TypeError: a fault of ours")
+
+
+@pytest.mark.parametrize("stage, name", STAGES[:1] + STAGES[3:4])
+def test_a_fault_with_symbols_goes_without_them(monkeypatch, stage, name):
+    minicompile.reset()
+    break_stage(monkeypatch, stage, name, has_symbols)
+    compiled = minicompile.compile(affine, dynamic=True)
+    with pytest.warns(UserWarning, match="for each size anew"):
+        for size in (3, 4):
+            x = torch.randn(size)
+            close(compiled(x), affine(x))
+    stats = compiled.stats()
+    assert stats.fallbacks == {"static shapes": 1} and stats.kernels == 2
+
+
+def test_a_fault_under_torch_compile_is_a_warning(monkeypatch):
+    break_stage(monkeypatch, "fusion", "fuse")
     x = torch.randn(3)
-    with pytest.raises(minicompile.errors.BackendError,
-                       match="TypeError: a fault of ours.*split"):
-        minicompile.compile(affine)(x)
-    compiled = minicompile.compile(affine, options={"suppress_errors": True})
-    with pytest.warns(match="a fault of ours"):
-        assert torch.equal(compiled(x), affine(x))
-    assert compiled.stats().fallbacks == {"backend error": 1}
+    with pytest.warns(UserWarning, match="a fault of ours"):
+        run = minicompile.backend(fx.symbolic_trace(
+            lambda x: (x * 2 + 1,)), [x])
+    assert torch.equal(*run(x), affine(x))
+
+
+def test_a_backend_that_says_it_cannot_is_heard(monkeypatch):
+    def backend(graph, inputs):
+        raise minicompile.BackendError("not today")
+
+    x = torch.randn(3)
+    with pytest.raises(minicompile.BackendError, match="not today"):
+        minicompile.compile(affine, backend=backend)(x)
+    monkeypatch.setitem(minicompile.pipeline.BACKENDS, "not today", None)
+    minicompile.register_backend("not today", backend)
+    with pytest.raises(minicompile.BackendError, match="not today"):
+        minicompile.compile(affine, backend="not today")(x)

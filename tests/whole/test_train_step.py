@@ -109,6 +109,33 @@ def test_a_fused_optimizer_runs_as_it_was_traced():
     assert run.stats().graph_breaks == 2 and run.stats().fallbacks
 
 
+@pytest.mark.parametrize("kind, options", [
+    (AdamW, {}), (Adam, {"amsgrad": True}), (SGD, {"momentum": 0.9}),
+    (torch.optim.Adagrad, {})])
+def test_a_scheduled_rate_compiles_a_fused_optimizer_twice(kind, options):
+    def run(compiled: bool):
+        model = network()
+        optimizer = kind(model.parameters(), lr=0.1, fused=True, **options)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+        def update():
+            optimizer.step()
+
+        update = minicompile.compile(update) if compiled else update
+        for _ in range(6):
+            model(torch.ones(3, 6).double()).square().sum().backward()
+            update()
+            schedule.step()
+            optimizer.zero_grad()
+        return list(model.parameters()), update
+
+    with pytest.warns(UserWarning, match="_fused_ad|_fused_sgd") as caught:
+        got, update = run(True)
+    close(got, run(False)[0])
+    assert max(len(str(each.message)) for each in caught) < 400
+    assert update.stats().graphs <= 3, update.stats()
+
+
 def test_after_torch_compile_was_used():
     """Its first use disables parts of every optimizer, for itself."""
     torch._dynamo.eval_frame.TorchPatcher.patch()
