@@ -276,7 +276,7 @@ def test_one_scalar_read_by_both_joins_small_kernels_only(rows, together):
     def masks(limit, weight):
         places = torch.arange(rows)[:, None] + torch.arange(8)
         early = (places > limit).float() @ weight
-        return (places < limit).float() @ early.relu().t() @ early
+        return (places < limit).float() @ (early.relu().t() @ early)
     graph = aten(masks, torch.tensor(3), torch.randn(8, 8))
     first = fuse(graph).kernels[0]
     assert (len(first.written) == 2) == together
