@@ -97,6 +97,33 @@ def results(graph: fx.Graph) -> tuple:
     return tuple(returned) if many else (returned,)
 
 
+def is_random(call) -> bool:
+    """Whether a call, a node or a step, draws random numbers.
+
+    Attention says that it may; with a dropout of zero it does not.
+    """
+    if torch.Tag.nondeterministic_seeded not in getattr(
+            call.target, "tags", ()):
+        return False
+    names = [each.name for each in call.target._schema.arguments]
+    given = {**dict(zip(names, call.args)), **call.kwargs}
+    return "dropout_p" not in names or given.get("dropout_p", 0) != 0
+
+
+def has_effect(call) -> bool:
+    """Whether a call matters although nobody reads its result.
+
+    A draw moves the generator on, so that later draws are eager's; what
+    returns nothing is there to write or to check; a choice of graphs may
+    hold either.
+    """
+    schema = getattr(call.target, "_schema", None)
+    inside = getattr(call.target, "graphs", ())
+    return is_random(call) or schema is not None and (
+        schema.is_mutable or not schema.returns) or any(
+            has_effect(node) for each in inside for node in each.graph.nodes)
+
+
 def render(graph: fx.GraphModule, name: str = "forward") -> str:
     """The graph as a Python function: types, and the user's lines.
 

@@ -87,6 +87,9 @@ def printer_for(device: torch.device, options: Options) -> Printer:
     return TritonPrinter(options, device)
 
 
+#: A space inside of a text, where no line may be broken.
+UNBROKEN = "\N{NO-BREAK SPACE}"
+
 #: What a program uses of tensors.py.
 HELPERS = ("as_tuple", "in_layout", "random_tensor", "time_alone")
 #: Names that a buffer must not have.
@@ -194,7 +197,8 @@ class Text:
         results = listed(map(self.value, self.schedule.outputs))
         lines.append(f"return ({results})")
         return "\n    ".join(["def call(inputs):", *(
-            part for line in lines for part in folded(line))])
+            part.replace(UNBROKEN, " ") for line in lines
+            for part in folded(line))])
 
     def step(self, step: Step) -> list[str]:
         """The lines that run one step."""
@@ -256,7 +260,9 @@ class Text:
                 return f'float("{argument}")'
             case Index():
                 return str(argument)
-            case (None | bool() | int() | float() | complex() | str()
+            case str():  # no line is broken inside of it
+                return repr(argument).replace(" ", UNBROKEN)
+            case (None | bool() | int() | float() | complex()
                   | torch.dtype() | torch.layout() | torch.memory_format()):
                 return repr(argument)
         return self.name_of(argument)

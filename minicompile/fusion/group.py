@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import torch
-
+from ..core.graph import has_effect
 from ..core.index import Index, Variable, product
 from ..core.loops import Loop
 from ..core.schedule import Extern, made_by, reads_of
@@ -72,14 +71,6 @@ def body_of(loop: Loop) -> Body:
             load.buffer, frozenset()) | {load.index}
     return Body(space_of(loop), (loop,), {loop.buffer.name: loop.index},
                 reads)
-
-
-def is_random(step: Loop | Extern) -> bool:
-    """Whether the step draws random numbers, or is there for its effect:
-    such steps stay in the graph's order."""
-    return isinstance(step, Extern) and (
-        not made_by(step) or torch.Tag.nondeterministic_seeded
-        in getattr(step.target, "tags", ()))
 
 
 def fits(first: Body, second: Body) -> bool:
@@ -224,7 +215,7 @@ class Grouping:
         self.makers: dict[str, Group] = {}
         self.readers: dict[str, list[Group]] = {}
         self.merged: dict[Group, Group] = {}
-        self.random: set[Group] = set()  # the last random step
+        self.effects: set[Group] = set()  # the last that has one
         for position, step in enumerate(steps):
             self.add(Group(step, position), step)
         for group in list(self.groups):
@@ -241,9 +232,9 @@ class Grouping:
         names = reads_of(step)
         deps = {self.find(self.makers[name]) for name in names
                 if name in self.makers}
-        if is_random(step):
-            deps |= self.random
-            self.random = {group}
+        if isinstance(step, Extern) and has_effect(step):
+            deps |= self.effects  # they stay in the graph's order
+            self.effects = {group}
         group.follow(deps)
         self.groups[group] = None
         for buffer in made_by(step):

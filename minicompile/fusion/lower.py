@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from ..core.errors import BackendError
-from ..core.graph import is_number, placeholders, results
+from ..core.graph import has_effect, is_number, placeholders, results
 from ..core.graph import value as fake_of
 from ..core.index import Index, coefficient, index, substitute
 from ..core.layout import row_major
@@ -283,7 +283,7 @@ class Lowering:
         buffers = tuple(self.buffer(node, part) if isinstance(
             part, torch.Tensor) and place in read else None
             for place, part in enumerate(many))
-        if not (any(buffers) or fake is None):
+        if not (any(buffers) or has_effect(node)):
             raise BackendError(f"{node.target} gives no tensor ({node})")
         call = Extern(node.target, args, kwargs, buffers, where_of(node))
         self.steps.append(call)

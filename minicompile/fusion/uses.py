@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import operator
 
-import torch
 from torch import fx
 
-from ..core.graph import is_number
+from ..core.graph import has_effect, is_number
 from ..core.graph import value as fake_of
 from .rules import has_loops, is_view, rule_of, tensors_of
 from .sizes import sizes_of
@@ -37,7 +36,7 @@ class Uses:
         for node in reversed(graph.nodes):
             users = [user for user in node.users
                      if user in self.live and not is_number(user)]
-            if users or node.op != "call_function" or lasting(node):
+            if users or node.op != "call_function" or has_effect(node):
                 self.live.add(node)
                 self.readers[node] = set()
                 for user in users:
@@ -76,10 +75,3 @@ def count(node: fx.Node) -> int:
     """How many elements a node's result has, the first if several."""
     tensors = tensors_of(fake_of(node))
     return elements(sizes_of(tensors[0].shape)) if tensors else 0
-
-
-def lasting(node: fx.Node) -> bool:
-    """Whether the node matters although nobody reads it."""
-    return (fake_of(node) is None or node.is_impure()
-            or torch.Tag.nondeterministic_seeded
-            in getattr(node.target, "tags", ()))

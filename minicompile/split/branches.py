@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import (
 
 from ..core.branches import Branches
 from ..core.errors import BackendError
-from ..core.graph import bare, value
+from ..core.graph import bare, is_random, value
 from .inputs import current
-from .joint import Joint, is_random
+from .joint import Joint
 from .partition import halves
 from .recorder import Recorder, as_it_is
 

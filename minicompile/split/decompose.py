@@ -18,6 +18,8 @@ from torch._decomp import decomposition_table
 from . import aligned
 from .random import AS_EAGER
 
+aten = torch.ops.aten
+
 #: Why, and the ops it holds for. No overload named: all of them.
 REASONS: dict[str, str] = {
     "arithmetic on one element, written with simpler arithmetic": """
@@ -65,7 +67,7 @@ REASONS: dict[str, str] = {
 def overloads(names: str) -> Iterator[torch._ops.OpOverload]:
     """The ops of a row of REASONS that this torch has."""
     for name in names.split():
-        packet = getattr(torch.ops.aten, name, None)
+        packet = getattr(aten, name, None)
         if packet is None:
             continue
         for overload in packet.overloads():
@@ -110,13 +112,30 @@ def unscale(gradients, found_inf, inverse):
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
     **{op: decomposition_table[op]
        for names in REASONS.values() for op in overloads(names)},
-    torch.ops.aten.nll_loss_backward.default: nll_loss_backward,
-    torch.ops.aten.nll_loss2d_backward.default: nll_loss_backward,
-    torch.ops.aten._amp_foreach_non_finite_check_and_unscale.default:
+    aten.nll_loss_backward.default: nll_loss_backward,
+    aten.nll_loss2d_backward.default: nll_loss_backward,
+    aten._amp_foreach_non_finite_check_and_unscale.default:
         unscale,
-    torch.ops.aten.mm.default: aligned.mm,
-    torch.ops.aten.addmm.default: aligned.addmm,
+    aten.mm.default: aligned.mm,
+    aten.addmm.default: aligned.addmm,
     **AS_EAGER,
+}
+
+
+def is_share(x: torch.Tensor) -> torch.Tensor:
+    """Which elements are between 0 and 1."""
+    return (x >= 0) & (x <= 1)
+
+
+#: Where PyTorch's own kernel checks the elements that it reads: what holds
+#: of each. The formula that replaces the operator would take any.
+DEMANDS: dict[torch._ops.OpOverload, Callable] = {
+    aten.binary_cross_entropy.default:
+        lambda x, target, *_: is_share(x) & is_share(target),
+    aten.bernoulli.default: is_share,
+    aten.bernoulli.Tensor: lambda _, p: is_share(p),
+    **dict.fromkeys((aten.normal.float_Tensor, aten.normal.Tensor_Tensor),
+                    lambda _, deviation: deviation >= 0),
 }
 
 

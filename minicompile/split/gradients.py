@@ -12,8 +12,9 @@ from __future__ import annotations
 import torch
 
 from ..core.errors import BackendError
+from ..core.graph import is_random
 from ..core.where import where_of
-from .joint import Joint, Result, is_random
+from .joint import Joint, Result
 
 INPUT = -1  # the label of what changes with an input that is differentiated
 

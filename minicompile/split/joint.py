@@ -153,19 +153,6 @@ def is_view(node: fx.Node) -> bool:
             and isinstance(node.args[0], fx.Node))
 
 
-def is_random(node: fx.Node) -> bool:
-    """Whether the node draws random numbers.
-
-    Attention says that it may; with a dropout of zero it does not.
-    """
-    tags = getattr(node.target, "tags", ())
-    if torch.Tag.nondeterministic_seeded not in tags:
-        return False
-    names = [each.name for each in node.target._schema.arguments]
-    given = {**dict(zip(names, node.args)), **node.kwargs}
-    return "dropout_p" not in names or given.get("dropout_p", 0) != 0
-
-
 def root(node: fx.Node) -> fx.Node:
     """The node whose memory `node` looks at: views followed back."""
     while is_view(node) or _is_item(node) and is_view(node.args[0]):

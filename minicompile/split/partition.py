@@ -16,9 +16,10 @@ from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..core.errors import BackendError
-from ..core.graph import is_number, nbytes, placeholders, render, value
+from ..core.graph import (has_effect, is_number, nbytes, placeholders,
+                          render, value)
 from .joint import Joint
-from .simplify import copy_outputs, must_stay
+from .simplify import copy_outputs
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:
                 if is_number(node) else node.name in saved)}
     needed = set(backward_nodes(joint, stop))
     for node in joint.early:
-        if node in needed and node not in stop and must_stay(node):
+        if node in needed and node not in stop and has_effect(node):
             raise BackendError(f"the backward needs {node.name}, which is "
                                "neither saved nor can be recomputed")
     return [node for node in joint.early
@@ -107,7 +108,7 @@ def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:
 
 def backward_nodes(joint: Joint, kept: set[fx.Node]) -> list[fx.Node]:
     """The backward in the order it runs, what it recomputes included."""
-    effects = [node for node in joint.late if must_stay(node)]
+    effects = [node for node in joint.late if has_effect(node)]
     grads = [node for node in joint.grads if isinstance(node, fx.Node)]
     return ancestors([*effects, *grads], kept | set(joint.tangent_nodes))
 
@@ -115,7 +116,7 @@ def backward_nodes(joint: Joint, kept: set[fx.Node]) -> list[fx.Node]:
 def halves(joint: Joint, kept: list[fx.Node],
            outputs: list) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward to `outputs`, and the backward from `kept`."""
-    effects = [node for node in joint.early if must_stay(node)]
+    effects = [node for node in joint.early if has_effect(node)]
     needed = set(ancestors(
         [node for node in [*outputs, *effects]
          if isinstance(node, fx.Node)], set()))

@@ -75,7 +75,8 @@ class Draws:
 
 def uniform(unit, low=0, high=1):
     """Between `low` and `high`."""
-    return unit(short=True) * (high - low) + low
+    return unit(short=True) * (high - low) + low if low <= high else (
+        NotImplemented)
 
 
 def normal(unit, mean=0, deviation=1, *_, **__):
@@ -91,7 +92,7 @@ def exponential(unit, _, rate=1.0):
 
 def whole(unit, low: int, high: int | None, *_, **__):
     """Whole numbers from `low` to below `high`."""
-    if high is None or high - low > 2 ** 32:
+    if high is None or not 0 < high - low <= 2 ** 32:
         return NotImplemented
     return torch.floor(unit() * (high - low)) + low
 
@@ -139,8 +140,9 @@ FORMULAS: dict[torch._ops.OpOverload, Callable] = {
                     normal),
     aten.normal_functional.default: lambda unit, x, *of: normal(unit, *of),
     aten.bernoulli.default: lambda unit, p: unit() < p,
-    **dict.fromkeys((aten.bernoulli.p, aten.bernoulli.Tensor),
-                    lambda unit, x, p: unit() < p),
+    aten.bernoulli.Tensor: lambda unit, x, p: unit() < p,
+    aten.bernoulli.p: lambda unit, x, p: (
+        unit() < p if 0 <= p <= 1 else NotImplemented),
     aten.exponential.default: exponential,
     aten.randint.default: lambda unit, high, *_, **__: whole(unit, 0, high),
     aten.randint.low: whole,

@@ -23,16 +23,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..core.errors import BackendError
 from ..core.graph import tensors_of
 from ..core.where import Where
-from .decompose import rule_of
+from .decompose import DEMANDS, rule_of
 from .random import Draws
 from .sizes import written
 
-#: What C++ may ask of a tensor; an answer that is a size is specialised.
-QUESTIONS = {torch.ops.prim.device.default, torch.ops.aten.size.default,
-             torch.ops.aten.stride.default,
-             torch.ops.aten.storage_offset.default}
-TRANSPARENT = {torch.ops.aten.detach.default, torch.ops.aten.alias.default,
-               torch.ops.aten.lift_fresh.default}
+aten = torch.ops.aten
+#: What is answered while recording: about sizes, which are specialised if
+#: C++ asks, or about what a tensor is.
+QUESTIONS = {torch.ops.prim.device.default, aten.size.default,
+             aten.stride.default, aten.storage_offset.default,
+             aten._assert_scalar.default,
+             aten._assert_tensor_metadata.default,
+             aten.sym_constrain_range.default,
+             aten.sym_constrain_range_for_size.default}
+TRANSPARENT = {aten.detach.default, aten.alias.default,
+               aten.lift_fresh.default}
 
 
 class Recorder(TorchDispatchMode):
@@ -61,6 +66,10 @@ class Recorder(TorchDispatchMode):
         if rule is not None:
             with self:
                 result = rule(*args, **kwargs)
+                if op in DEMANDS and result is not NotImplemented:
+                    aten._assert_async.msg(
+                        DEMANDS[op](*args).all(),
+                        f"{op} is given a number out of its range")
             if result is not NotImplemented:
                 return self.as_eager(op, args, kwargs, result)
         return self.perform(op, args, kwargs)
@@ -77,7 +86,7 @@ class Recorder(TorchDispatchMode):
         if op in TRANSPARENT:
             self.nodes[id(result)] = arguments[0]
             self.kept.append(result)
-        elif result is not None:
+        else:
             self.bind(self.node("call_function", op, arguments, keywords),
                       result)
         return result
@@ -186,7 +195,6 @@ class Recorder(TorchDispatchMode):
         """`tensor`, or a copy of it that has the strides."""
         if tensor.numel() < 2 or tensor.stride() == stride:
             return tensor
-        aten = torch.ops.aten
         empty = self.perform(
             aten.empty_strided.default, (tensor.size(), stride),
             {"dtype": tensor.dtype, "device": tensor.device})

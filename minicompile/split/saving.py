@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from torch import fx
 
 from ..core import cost
-from ..core.graph import is_number, nbytes, value
+from ..core.graph import has_effect, is_number, nbytes, value
 from .flow import NEVER, Price, cheapest
 from .joint import Joint, root
 from .partition import ancestors, backward_nodes
-from .simplify import must_stay
 
 FUSED = 0.02  # of a pass: arithmetic inside a loop that runs anyway
 TIE = 1e-3  # of a pass: of two equal plans, the one that saves less
@@ -73,7 +72,7 @@ def checkpointed(joint: Joint) -> set[fx.Node]:
     forward, inside = {*ancestors(returned, set())}, set()
     for node in joint.early:
         region = node.meta.get("recompute")
-        if must_stay(node) or node in returned:
+        if has_effect(node) or node in returned:
             continue
         if node not in forward:
             hidden = not inside.isdisjoint(node.all_input_nodes)
@@ -185,7 +184,7 @@ def recomputing(node: fx.Node, reads: dict[fx.Node, set]) -> float:
     An argument that the backward reads at another time only is read once
     more for it.
     """
-    if node.op == "placeholder" or must_stay(node):
+    if node.op == "placeholder" or has_effect(node):
         return NEVER
     if cost.is_free(node):
         return 0.0

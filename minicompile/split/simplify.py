@@ -15,8 +15,8 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from ..core.graph import output, results, value
-from .joint import is_random, root
+from ..core.graph import has_effect, output, results, value
+from .joint import root
 
 aten = torch.ops.aten
 
@@ -34,21 +34,10 @@ def simplify(raw: fx.Graph, forward_outputs: int) -> fx.Graph:
         if earlier is not None:
             graph.erase_node(copied)
         copies[node] = copied if earlier is None else earlier
-    graph.eliminate_dead_code(must_stay)
+    graph.eliminate_dead_code(lambda node: has_effect(node) or (
+        node.op in ("placeholder", "output")))
     separate(graph, forward_outputs)
     return graph
-
-
-def must_stay(node: fx.Node) -> bool:
-    """Whether running the node matters although nobody reads it.
-
-    Random draws move the generator on, so that later draws are eager's.
-    """
-    if node.op in ("placeholder", "output"):
-        return True
-    schema = getattr(node.target, "_schema", None)
-    return is_random(node) or (schema is not None and (
-        schema.is_mutable or not schema.returns))
 
 
 def idle(node: fx.Node) -> fx.Node | None:
@@ -108,7 +97,7 @@ IDLE[aten.slice.Tensor] = lambda node: _read_back(node) or _first(node)
 
 def repeated(node: fx.Node, computed: dict) -> fx.Node | None:
     """The earlier node that computes the same, or None."""
-    if node.op != "call_function" or must_stay(node):
+    if node.op != "call_function" or has_effect(node):
         return None
     key = node.target, repr((node.args, node.kwargs))  # tells 0.0 from -0.0
     earlier = computed.setdefault(key, node)

@@ -137,7 +137,7 @@ class Recorder:
                         bound(*rest, **more), args, kwargs)
 
     def run(self, op: str, target, function, args, kwargs):
-        """Run `function` on fakes; record it if a tensor came of it."""
+        """Run `function` on fakes; record it if that does anything."""
         tensors: list[torch.Tensor] = []
         args, kwargs = numbers(args, target), numbers(kwargs, target)
         if not isinstance(target, TAKES_TRUTHS):
@@ -161,7 +161,9 @@ class Recorder:
         changed = [t for t, old in zip(tensors, versions)
                    if version(t) != old] or unseen_writes(target, args)
         self.written.update(map(storage, changed))
-        if not changed and not self._new(result):
+        effect = result is None and (tensors or isinstance(
+            target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)))
+        if not (changed or effect or self._new(result)):
             return self._known(result)
         node = self.graph.create_node(op, target, fx_args, fx_kwargs)
         node.meta["val"], node.meta["where"] = result, self.where()

@@ -1,0 +1,152 @@
+"""What eager refuses because of the elements of a tensor is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import minicompile
+
+ones, zeros, half = torch.ones(3, 3), torch.zeros(3, 3), torch.full((3,), .5)
+linalg, classes = torch.linalg, torch.tensor([0, 1])
+rows = torch.rand(2, 3)
+seen: list = []
+
+
+@torch.library.custom_op("errors::note", mutates_args=())
+def note(x: torch.Tensor) -> None:
+    seen.append(x.sum().item())
+
+
+@torch.library.custom_op("errors::say", mutates_args=(),
+                         schema="(str text) -> ()")
+def say(text):
+    seen.append(text)
+
+
+note.register_fake(lambda x: None)
+say.register_fake(lambda text: None)
+
+#: The function, arguments that it takes, and such as it refuses.
+BAD = {
+    "cholesky": (linalg.cholesky, (ones.diag().diag(),), (-ones,)),
+    "inv": (linalg.inv, (ones.diag().diag(),), (ones,)),
+    "inverse": (torch.inverse, (ones.diag().diag(),), (ones,)),
+    "power": (lambda x: linalg.matrix_power(x, -1),
+              (ones.diag().diag(),), (ones,)),
+    "solve": (linalg.solve, (ones.diag().diag(), ones), (ones, ones)),
+    "lu_factor": (linalg.lu_factor, (ones.diag().diag(),), (zeros,)),
+    "lu_solve": (lambda a, b: torch.lu_solve(b, *linalg.lu_factor(a)),
+                 (ones.diag().diag(), ones), (zeros, ones)),
+    "an assertion": (lambda x: (torch._assert_async(
+        x.sum() > 1, "a sum of elements that is larger than one, which is "
+        "a long message"), x * 2)[1], (half,), (half / 9,)),
+    "an operator that checks": (
+        lambda x, info: torch.ops.aten._linalg_check_errors(
+            info, "linalg.inv", is_matrix=True) or x * 2,
+        (half, torch.tensor(0, dtype=torch.int32)),
+        (half, torch.tensor(1, dtype=torch.int32))),
+    "bernoulli": (torch.bernoulli, (half,), (half * 4,)),
+    "bernoulli of nan": (torch.bernoulli, (half,), (half * torch.nan,)),
+    "bernoulli_": (lambda x, p: (x + 0).bernoulli_(p), (half, half),
+                   (half, half - 1)),
+    "normal": (lambda x: torch.normal(0., x), (half,), (-half,)),
+    "normal of two": (torch.normal, (half, half), (half, -half)),
+    "input of a loss": (F.binary_cross_entropy, (half, half),
+                        (half * 4, half)),
+    "target of a loss": (F.binary_cross_entropy, (half, half),
+                         (half, -half)),
+    "a class": (F.cross_entropy, (rows, classes), (rows, classes + 2)),
+    "no class": (lambda x, y: F.nll_loss(x.log_softmax(1), y),
+                 (rows, classes), (rows, classes - 2)),
+    "one_hot": (lambda y: F.one_hot(y, 3), (classes,), (classes + 2,)),
+    "gather": (lambda x, y: x.softmax(1).gather(1, y[:, None]),
+               (rows, classes), (rows, classes + 2)),
+    "an index": (lambda x, y: x[y] * 2, (ones, classes),
+                 (ones, classes + 2)),
+}
+
+
+def outcome(function, args):
+    """What comes of a call, in training if an argument can be trained."""
+    args = [each.clone().requires_grad_(each.is_floating_point())
+            for each in args]
+    torch.manual_seed(0)
+    try:
+        made = function(*args)
+        ends = [each for each in (
+            made if isinstance(made, tuple) else (made,)) if each.grad_fn]
+        sum(end.sum() for end in ends).backward() if ends else None
+    except Exception as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("backend", ["split", "fused"])
+def test_a_bad_element_raises_as_in_eager(name, backend):
+    function, good, bad = BAD[name]
+    for call in (good, bad):
+        compiled = minicompile.compile(function, backend=backend)
+        wanted = outcome(function, call)
+        assert outcome(compiled, call) == wanted
+        assert outcome(compiled, call) == wanted  # from the cache
+    assert wanted is not None
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x.clone().uniform_(1, -1), lambda x: x.bernoulli(2.),
+    lambda x: x.clone().random_(3, 1)])
+def test_a_bad_number_raises_as_in_eager(function):
+    assert outcome(function, (half,)) is RuntimeError
+    assert outcome(minicompile.compile(function), (half,)) is RuntimeError
+
+
+@pytest.mark.parametrize("backend", ["eager", "split", "fused"])
+def test_operators_without_a_result_run_once_and_in_order(backend):
+    def function(x):
+        note(x.sin())
+        say("between")
+        torch.ops.errors.note.default(x.sin())
+        return x * 2
+
+    seen.clear()
+    x = torch.ones(2, requires_grad=True)
+    minicompile.compile(function, backend=backend)(x).sum().backward()
+    once = x.sin().sum().item()
+    assert seen == [pytest.approx(once), "between", pytest.approx(once)]
+
+
+def test_a_check_in_a_branch_and_one_in_the_backward():
+    def branch(x):
+        torch.cond(x.sum() > 0, demanding, torch.sin, (x,))
+        return x * 2
+
+    for function in (branch, lambda x: Small.apply(x) * 2):
+        compiled = minicompile.compile(function, fullgraph=True)
+        assert outcome(compiled, (half * 4,)) is RuntimeError
+
+
+class Small(torch.autograd.Function):
+    """The input, if its gradient is small."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        torch._assert_async((gradient < 1).all())
+        return gradient * 1
+
+
+def demanding(x):
+    torch._assert_async((x < 0).all())
+    return x + 1
+
+
+def test_a_check_costs_no_kernel_of_its_own():
+    kernels = [minicompile.explain(function)(half, half).kernels for function
+               in (F.binary_cross_entropy, lambda x, y: (
+                   F.binary_cross_entropy_with_logits(x, y)))]
+    assert len(kernels[0]) <= len(kernels[1]) + 1
