@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import types
 import warnings
-from collections import OrderedDict, deque
+from collections import OrderedDict
 
 import torch
 
@@ -137,7 +137,7 @@ class Rebuild:
         if isinstance(value, tuple):
             return self.hold(f"{self.known(as_tuple)}("
                              f"{self.known(kind)}, "
-                             f"({self.values(value)},))")
+                             f"[{self.values(tuple.__iter__(value))}])")
         if kind.__module__ in PICKLED and (
                 type(kind.__reduce__) is types.MethodDescriptorType
                 and kind.__reduce__ is not object.__reduce__):
@@ -169,8 +169,9 @@ class Rebuild:
         maker, items = self.base(kind), ""
         if issubclass(kind, dict):
             items = self.hold(f"{{{self.pairs(value)}}}")
-        elif issubclass(kind, list):
-            items = self.hold(f"[{self.values(list.__iter__(value))}]")
+        elif issubclass(kind, (list, set)):
+            items = (list if issubclass(kind, list) else set).__iter__
+            items = self.hold(f"[{self.values(items(value))}]")
         slots = [name for each in kind.__mro__
                  for name, found in vars(each).items()
                  if type(found) is types.MemberDescriptorType]
@@ -250,12 +251,17 @@ class Rebuild:
         """A list, deque or set from outside, given its new elements."""
         if not copy.changed():
             return []
-        mine = self.hold(copy.source.code())
-        items = self.hold(f"[{self.values(copy.now)}]")
-        if isinstance(copy.now, list):
+        mine, now = self.hold(copy.source.code()), copy.now
+        if isinstance(now, set):
+            gone = [each for each in copy.before if each not in now]
+            new = [each for each in now if each not in {*copy.before}]
+            return [f"{mine}.{change}([{self.values(items)}])"
+                    for change, items in (("update", new), (
+                        "difference_update", gone)) if items]
+        items = self.hold(f"[{self.values(now)}]")
+        if isinstance(now, list):
             return [f"{mine}[:] = {items}"]
-        grow = "extend" if isinstance(copy.now, deque) else "update"
-        return [f"{mine}.clear()", f"{mine}.{grow}({items})"]
+        return [f"{mine}.clear()", f"{mine}.extend({items})"]
 
 
 #: What a function has besides what makes one.

@@ -1,0 +1,112 @@
+"""Containers of every class: as results, across a break, as arguments."""
+
+import dataclasses
+from collections import (ChainMap, Counter, OrderedDict, defaultdict, deque,
+                         namedtuple)
+
+import pytest
+import torch
+
+import minicompile
+from tests.same import assert_same
+
+Pair = namedtuple("Pair", "a b")
+Nothing = namedtuple("Nothing", "")
+
+
+@dataclasses.dataclass
+class Box:
+    a: object = None
+
+
+class Row(list):
+    pass
+
+
+class Table(dict):
+    pass
+
+
+class Point(tuple):
+    pass
+
+
+class Bag(set):
+    pass
+
+
+#: Results, empty ones and others.
+RESULTS = [
+    lambda x: (), lambda x: (x + 1,), lambda x: x.sum().shape,
+    lambda x: (x + 1).shape, lambda x: torch.Size([]),
+    lambda x: Nothing(), lambda x: Pair(x + 1, ()), lambda x: [],
+    lambda x: [x + 1, []], lambda x: {},
+    lambda x: {"a": x + 1, (1, 2): [], (): ()}, lambda x: set(),
+    lambda x: {1, 2, 3}, lambda x: {(), (1, (2,))}, lambda x: frozenset(),
+    lambda x: frozenset({x.shape, 3}), lambda x: deque(),
+    lambda x: deque([x + 1, 2], maxlen=3), lambda x: deque(maxlen=0),
+    lambda x: OrderedDict(), lambda x: OrderedDict(a=x + 1),
+    lambda x: defaultdict(list), lambda x: defaultdict(None, a=[x + 1]),
+    lambda x: Counter(), lambda x: Counter("abca"), lambda x: ChainMap({}),
+    lambda x: Box(), lambda x: Box((x + 1, Box(()))), lambda x: slice(None),
+    lambda x: slice(1, x.shape[0]), lambda x: range(0),
+    lambda x: range(1, x.shape[0]), lambda x: x.max(0),
+    lambda x: torch.sort(x), lambda x: Row(), lambda x: Row([x + 1]),
+    lambda x: Table(), lambda x: Table(a=x + 1), lambda x: Point(),
+    lambda x: Point((x + 1,)), lambda x: Bag(), lambda x: Bag({1, 2}),
+    lambda x: ((), [()], {"a": torch.Size([])}, {()}, Pair((), Nothing()))]
+
+
+@pytest.mark.parametrize("make", RESULTS)
+def test_results(make):
+    def broken(x):
+        made = make(x)
+        torch._dynamo.graph_break()
+        return made, x * 2
+
+    def kept(x, box):
+        box.a = make(x)
+        return x * 2
+
+    x, ours, theirs = torch.arange(6.).reshape(2, 3), Box(), Box()
+    for function in (make, broken):
+        compiled = minicompile.compile(function, backend="eager")
+        same(compiled(x), function(x))
+        same(compiled(x), function(x))
+    minicompile.compile(kept, backend="eager", fullgraph=True)(x, ours)
+    kept(x, theirs)
+    same(ours, theirs)
+
+
+def same(got, want):
+    """Both are of one class and hold the same, in one order."""
+    assert type(got) is type(want)
+    if isinstance(want, torch.Tensor):
+        assert torch.equal(got, want)
+    elif isinstance(want, dict):
+        same([*got.items()], [*want.items()])
+        assert getattr(got, "default_factory", 0) is getattr(
+            want, "default_factory", 0)
+    elif isinstance(want, (tuple, list, set, frozenset, deque)):
+        assert len(got) == len(want)
+        assert getattr(got, "maxlen", 0) == getattr(want, "maxlen", 0)
+        for ours, theirs in zip(got, want):
+            same(ours, theirs)
+    elif hasattr(want, "__dict__"):
+        same(vars(got), vars(want))
+    else:
+        assert got == want
+
+
+@pytest.mark.parametrize("make", [
+    lambda x: torch.distributions.Independent(
+        torch.distributions.Normal(x, x), 1),
+    lambda x: torch.distributions.TransformedDistribution(
+        torch.distributions.Normal(x, x),
+        [torch.distributions.ExpTransform()]),
+    lambda x: torch.distributions.MixtureSameFamily(
+        torch.distributions.Categorical(x),
+        torch.distributions.Normal(x, x))])
+def test_distributions(make):
+    assert_same(lambda x: make(x).log_prob(x), torch.rand(3) + 0.5,
+                backend="eager", backward=False)
