@@ -85,9 +85,11 @@ def on_keys(names: Names, guard: Guard, x: str) -> list[str]:
     if all(type(key) is str for key in keys):
         return [ask(names, "exact", f"[*{x}]", "str"),
                 f"(*{x},) == {names.literal('keys', keys)}"]
+    wish = f"keys_of_{guard.source}"
+    if all(map(comparable, keys)):
+        return [ask(names, "equal", x, names.listed(wish, [*keys]))]
     like = names.constant("fingerprint", fingerprint)
-    expected = names.constant("keys_of_" + str(guard.source),
-                              fingerprint(keys))
+    expected = names.constant(wish, fingerprint(keys))
     return [f"{like}((*{x},)) == {expected}"]
 
 
@@ -181,7 +183,8 @@ def likeness(guard: Guard) -> tuple:
     match guard.kind:
         case "tensor":
             return "tensor", expected.type in TENSORS
-        case "equal" | "is" if comparable(guard):
+        case "equal" | "is" if comparable(expected) and (
+                guard.kind == "equal" or single(expected)):
             return ("equal",)
         case "is" if held_weakly(expected):
             return ("is",)
@@ -191,11 +194,10 @@ def likeness(guard: Guard) -> tuple:
         return guard.kind, id(expected)
 
 
-def comparable(guard: Guard) -> bool:
-    """Whether `type(x) is type(y) and x == y` says what the guard says."""
-    value = guard.expected
-    return (single(value) and not isinstance(value, enum.Enum)
-            or guard.kind == "equal" and plain(value))
+def comparable(value: object) -> bool:
+    """Whether `type(x) is type(value) and x == value` is exact."""
+    return plain(value) or (
+        single(value) and not isinstance(value, enum.Enum))
 
 
 def in_bulk(names: Names, guards: Sequence[Guard], each: str) -> str:

@@ -44,10 +44,8 @@ def fingerprint(value: object) -> object:
         return kind, value.tobytes()
     if kind is slice:
         return kind, fingerprint((value.start, value.stop, value.step))
-    if issubclass(kind, tuple):
+    if issubclass(kind, tuple) or kind in (frozenset, set):
         return kind, tuple(map(fingerprint, value))
-    if kind in (frozenset, set):
-        return kind, frozenset(map(fingerprint, value))
     if issubclass(kind, UNIQUE):
         return kind, id(value)
     raise Unsupported("guard", f"a {kind.__name__} is not a constant that "

@@ -23,11 +23,14 @@ LOOPS = r"""
 // True if holds(x, y) is 1 for each object and what is expected there.
 template <class Question>
 PyObject *all(PyObject *objects, PyObject *expected, Question holds) {
-    Py_ssize_t count = PyList_Size(objects), others = PyList_Size(expected);
-    int answer = count < 0 || others < 0 ? -1 : count == others;
-    for (Py_ssize_t i = 0; answer == 1 && i < count; i++)
-        answer = holds(PyList_GET_ITEM(objects, i),
+    PyObject *given = PySequence_Fast(objects, "no list");
+    Py_ssize_t others = PyList_Size(expected);
+    int answer = !given || others < 0 ? -1
+               : PySequence_Fast_GET_SIZE(given) == others;
+    for (Py_ssize_t i = 0; answer == 1 && i < others; i++)
+        answer = holds(PySequence_Fast_GET_ITEM(given, i),
                        PyList_GET_ITEM(expected, i));
+    Py_XDECREF(given);
     return answer < 0 ? nullptr : PyBool_FromLong(answer);
 }
 """

@@ -24,7 +24,7 @@ from ..core.source import Attribute, Item
 from . import attributes, messages, native
 from .chain import passes_on
 from .frame import Frame
-from .kinds import ABSENT, CONSTANTS, IDENTITIES, trusted
+from .kinds import ABSENT, is_constant, trusted
 from .marks import refuse_disabled, uncompiled
 from .names import function_source
 from .reasons import Raised, unsupported
@@ -100,20 +100,12 @@ def _cached(tracer, function, args: tuple, kwargs: dict):
     if args and isinstance(args[0], logging.Logger) and not kwargs:
         return messages.told_once(tracer, function, args)
     args = settled(args)
-    if _is_constant((args, *kwargs.values())):
+    if is_constant((args, *kwargs.values())):
         with unset_fake_temporarily():
             result = tracer.native(function, args, kwargs)
-    if not _is_constant(result):
+    if not is_constant(result):
         raise unsupported("builtin", f"{function.__name__}, cached,")
     return result
-
-
-def _is_constant(value) -> bool:
-    """Whether a value never changes, at any depth."""
-    if isinstance(value, tuple):
-        return all(map(_is_constant, tuple.__iter__(value)))
-    return type(value) in CONSTANTS or isinstance(
-        value, (*IDENTITIES, int, str))
 
 
 # Python functions
@@ -215,7 +207,7 @@ class Default:
         """The default, guarded unless it cannot have changed."""
         defaults = getattr(function, self.place)
         value, library = defaults[self.key], trusted(function.__module__)
-        if tracer.is_made(function) or library and _is_constant(value):
+        if tracer.is_made(function) or library and is_constant(value):
             return value
         source = Attribute(function_source(tracer, function), self.place)
         if self.place == "__defaults__":

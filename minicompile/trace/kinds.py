@@ -99,6 +99,15 @@ def contents(cell: types.CellType) -> dict:
 
 
 def passing(value: object) -> bool:
-    """Whether a function is of a kind that is made anew at every use."""
-    return type(value) is types.FunctionType and (
-        "<" in value.__code__.co_qualname)  # whatever it wraps
+    """Whether a value is of a kind that is made anew at every use."""
+    return type(value) is frozenset or (
+        type(value) is types.FunctionType
+        and "<" in value.__code__.co_qualname)  # whatever it wraps
+
+
+def is_constant(value: object) -> bool:
+    """Whether a value never changes, at any depth."""
+    if isinstance(value, tuple):
+        return all(map(is_constant, tuple.__iter__(value)))
+    return type(value) in CONSTANTS or isinstance(
+        value, (*IDENTITIES, int, str))

@@ -70,6 +70,13 @@ def _referent(tracer, reference):
     return tracer.outside.admit(value, Call(call, source))
 
 
+@rule(set.pop)
+def _pop(tracer, owner):
+    if tracer.outside.source(owner) is not None:
+        raise unsupported("builtin", "pop of a set from outside")
+    return tracer.native(set.pop, (owner,))
+
+
 @rule(types.MethodType)
 def _method(tracer, function, owner):
     return types.MethodType(function, owner)

@@ -233,8 +233,7 @@ def adapt(tracer, value, name: str, goes: bool = False):
     if isinstance(value, (types.FunctionType, types.MethodType,
                           functools.partial)) or goes and callable(value):
         return Callback(tracer, value)
-    if tracer.outside.is_dict(value):
-        return tracer.outside.resolve(value)
+    value = tracer.outside.resolve(value)
     if tracer.outside.is_outside(value):
         raise unsupported("builtin", f"reading a {type(value).__name__}")
     return value

@@ -22,7 +22,8 @@ from ..core.guard import Guard
 from ..core.source import (Attribute, Constant, Entry, Function, Item,
                            Local, Source, Stored, chain)
 from .kinds import (ABSENT, BOUND, CONSTANTS, IDENTITIES, contents, facts,
-                    is_bound, passing, printable, taken, trusted)
+                    is_bound, is_constant, passing, printable, taken,
+                    trusted)
 from .reasons import unsupported
 from .recorder import Recorder
 from .stand_ins import as_tuple
@@ -57,11 +58,15 @@ class Overlay:
 
 @dataclass(frozen=True)
 class Copy:
-    """A mutable sequence or set read from outside: before, and now."""
+    """A sequence or set read from outside: before, and now.
+
+    A copy of a set may have another order than the set's own.
+    """
 
     source: Source
     before: tuple
     now: object
+    order: tuple = ()
 
     def changed(self) -> bool:
         """Whether the copy holds other objects than it began with."""
@@ -196,22 +201,22 @@ class Outside:
 
     def _sequence(self, real, source: Source):
         """A list or deque, copied: the copy is the trace's to change."""
-        value = [] if type(real) is list else deque((), real.maxlen)
+        value = []
+        if type(real) is deque:
+            self.guard(Attribute(source, "maxlen"), "equal", real.maxlen)
+            value = deque((), real.maxlen)
         self._remember(real, value, source)
         value.extend(self._elements(real, source))
         self.copies.append(Copy(source, tuple(value), value))
         return value
 
-    def _set(self, real: set, source: Source) -> set:
-        """A set of constants, copied."""
-        if not all(type(item) in CONSTANTS or isinstance(item, IDENTITIES)
-                   for item in real):
+    def _set(self, real: set | frozenset, source: Source):
+        """A set of constants, copied; its order is guarded, too."""
+        if not all(map(is_constant, real)):
             raise unsupported("attribute", f"a set of objects, {source},")
-        self.guard(source, "length", len(real))
-        for item in real:
-            self.guard(source, "contains", (item, True))
-        value = self._remember(real, set(real), source)
-        self.copies.append(Copy(source, tuple(value), value))
+        self.guard(source, "keys", tuple(real))
+        value = self._remember(real, type(real)([*real]), source)
+        self.copies.append(Copy(source, tuple(value), value, tuple(real)))
         return value
 
     def _method(self, real: types.MethodType, source: Source):
@@ -388,7 +393,10 @@ class Outside:
         """A dict from outside as a real one, which follows its writes.
 
         So its views and iterators are Python's own, and notice a change.
+        A set from outside keeps its own order.
         """
+        if isinstance(value, (set, frozenset)):
+            return self._ordered(value)
         if not self.is_dict(value):
             return value
         overlay = self.items(value)
@@ -398,6 +406,15 @@ class Outside:
                             else dict)(now)
             self.lives[id(overlay.live)] = value
         return overlay.live
+
+    def _ordered(self, value: set | frozenset):
+        """A set, or its elements if a copy has them in another order."""
+        for copy in self.copies:
+            if copy.now is value and copy.order != copy.before:
+                if copy.changed():
+                    raise unsupported("effect", "iterating over a set")
+                return [*copy.order]
+        return value
 
     def is_dict(self, value) -> bool:
         """Whether `value` is a dict that existed before the call."""
@@ -411,5 +428,6 @@ class Outside:
 
 #: How an object of each type is read for the first time.
 FIRST = {list: Outside._sequence, deque: Outside._sequence,
-         set: Outside._set, types.MethodType: Outside._method,
+         set: Outside._set, frozenset: Outside._set,
+         types.MethodType: Outside._method,
          types.FunctionType: Outside._passing}

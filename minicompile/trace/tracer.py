@@ -204,7 +204,8 @@ class Tracer:
             raise unsupported("data-dependent", "a tensor as text")
         parts = list(dict.values(value)) if isinstance(
             value, dict) else value
-        if self.outside.is_outside(value):
+        if self.outside.is_outside(value) or (
+                self.outside.resolve(value) is not value):
             raise unsupported("builtin", "the text of a "
                               f"{type(value).__name__}")
         if isinstance(parts, (tuple, list, set, frozenset, deque)):

@@ -110,3 +110,83 @@ def same(got, want):
 def test_distributions(make):
     assert_same(lambda x: make(x).log_prob(x), torch.rand(3) + 0.5,
                 backend="eager", backward=False)
+
+
+def shrunk(kind):
+    """A set whose order is not that of a set made of its elements."""
+    whole = set(range(100))
+    whole -= {*range(100)} - {64, 1}
+    return kind(whole)
+
+
+def ordered(x, s):
+    """A result that depends on elements, their types and their order."""
+    for each in s:
+        x = torch.where(x > len(str(each)), x, -1.0 - x) * 2
+    return x, [*s], [*map(type, s)], len(s), 1 in s, s
+
+
+@pytest.mark.parametrize("kind", [set, frozenset, list, tuple, deque,
+                                  dict.fromkeys])
+def test_order_and_types_of_elements(kind):
+    compiled = minicompile.compile(ordered, backend="eager", options={
+        "recompile_limit": 20})
+    x = torch.ones(2)
+    values = [[8, 0], [0, 8], [1], [True], [1.0], [(2, 3), 1], [None, int],
+              [torch.float32, "a", 0.0], [], [-0.0], ["ab", "b"]]
+    for value in (*values, *values):
+        made = kind(value)
+        got = compiled(x, made)
+        same(got, ordered(x, made))
+        assert got[-1] is made
+    stats = compiled.stats()
+    assert stats.graphs >= 10 and not stats.fallbacks
+    before = stats.graphs
+    for value in values:
+        compiled(x, kind(value))
+    assert compiled.stats().graphs == before
+
+
+@pytest.mark.parametrize("kind", [set, lambda s: frozenset(s)])
+def test_a_set_that_shrank(kind):
+    compiled = minicompile.compile(ordered, backend="eager", fullgraph=True)
+    x, made = torch.ones(2), shrunk(set)
+    assert [*made] == [1, 64] or [*made] == [64, 1]
+    for each in (made, {64, 1}, {1, 64}, made):
+        each = kind(each) if kind is not set else each
+        same(compiled(x, each), ordered(x, each))
+
+
+def test_a_large_set_keeps_its_order():
+    compiled = minicompile.compile(ordered, backend="eager", fullgraph=True)
+    x, made = torch.ones(2), {f"name {n}" for n in range(30)}
+    same(compiled(x, made), ordered(x, made))
+    with pytest.raises(minicompile.errors.Unsupported, match="set.pop|set"):
+        minicompile.compile(lambda x, s: x * len(s.pop()),
+                            backend="eager", fullgraph=True)(x, made)
+
+
+def test_a_set_is_written_back_in_place():
+    def grow(x, s):
+        s.add(8)
+        s.discard(1)
+        return x + len(s)
+
+    compiled = minicompile.compile(grow, backend="eager", fullgraph=True)
+    x = torch.ones(2)
+    for values in ([0, 1], [1, 0], [16, 1, 0], [8]):
+        ours, theirs = set(values), set(values)
+        same((compiled(x, ours), ours), (grow(x, theirs), theirs))
+
+
+def test_the_length_that_a_deque_may_have():
+    def push(x, q):
+        q.append(1)
+        return x + len(q)
+
+    compiled = minicompile.compile(push, backend="eager", fullgraph=True)
+    x = torch.ones(2)
+    for most in (3, None, 2, 3):
+        ours, theirs = deque([1, 2], most), deque([1, 2], most)
+        same((compiled(x, ours), ours), (push(x, theirs), theirs))
+    assert compiled.stats().graphs == 3
