@@ -49,9 +49,7 @@ HARMLESS: set = {
     and not (isinstance(value, type) and issubclass(value, BaseException))
 } | {os.fspath, deque, OrderedDict, defaultdict,
      types.MappingProxyType, torch.Size, torch.device, torch.finfo,
-     torch.iinfo, torch.is_grad_enabled, torch.is_inference_mode_enabled,
-     torch.get_default_dtype, torch.is_autocast_enabled,
-     torch.get_autocast_dtype, torch.is_autocast_cache_enabled,
+     torch.iinfo, torch.is_grad_enabled, torch.get_default_dtype,
      torch._C._get_privateuse1_backend_name,
      torch._C._has_torch_function, torch._C._has_torch_function_unary,
      torch._C._has_torch_function_variadic}
