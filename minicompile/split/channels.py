@@ -15,8 +15,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ..core.graph import tensors_of, value
-from .joint import is_random
+from ..core.graph import has_effect, tensors_of, value
 
 aten = torch.ops.aten
 
@@ -85,7 +84,7 @@ def follows(node: fx.Node) -> bool:
     if target is operator.getitem:
         return True
     return (isinstance(target, torch._ops.OpOverload)
-            and target.namespace == "aten" and not is_random(node)
+            and target.namespace == "aten" and not has_effect(node)
             and not any(r.alias_info for r in target._schema.returns)
             and not any(word in str(target) for word in ("view", "stride"))
             and all(t.is_contiguous() for t in tensors_of(value(node))))
