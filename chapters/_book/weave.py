@@ -2,9 +2,9 @@
 
 `@show minicompile.fusion.lower.can_inline` alone on a line becomes that
 definition, highlighted, with its file and its real line numbers; several
-names share one box. A name that is shown somewhere is a link wherever it
-is mentioned in code, and the first use of a glossary term on a page is a
-link to the glossary.
+names share one box. `@reference` and a file's name become its whole page.
+A name that is shown somewhere is a link wherever it is mentioned in code,
+and the first use of a glossary term on a page is a link to the glossary.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pygments import lex
 from pygments.lexers import PythonLexer
 from pygments.token import STANDARD_TYPES
 
-from chapters._book import pages
+from chapters._book import pages, reference
 from chapters._book.names import File, Package
 
 
@@ -40,7 +40,8 @@ class Book:
                       for page in pages.nav(root)
                       if (self.docs / page).exists()}
         self.shows = [show for page, text in self.texts.items()
-                      for show in pages.read(page, text)[0]]
+                      for show in pages.read(page, reference.expanded(
+                          text, self.package))[0]]
         self.names = [name for show in self.shows for name in show.names]
         self.owned = self.package.split(self.names)
         self.shown_in = {name: show.page for show in reversed(self.shows)
@@ -123,8 +124,9 @@ class Weave(Preprocessor):
 
     def run(self, lines: list[str]) -> list[str]:
         """The lines, with a stashed box for each `@show`."""
+        text = reference.expanded("\n".join(lines), self.book.package)
         return [self._box(*asked) if (asked := pages.shown_names(line))
-                else line for line in lines]
+                else line for line in text.split("\n")]
 
     def _box(self, indent: str, names: tuple[str, ...]) -> str:
         """A placeholder for the box that shows `names`."""
@@ -144,7 +146,9 @@ class Weave(Preprocessor):
         """The lines that `name` owns, as one `pre`."""
         rows = highlight(file, lambda n: self._href(n, page))
         width, out = len(str(len(rows))), []
-        for number in listed(self.book.owned[name], file.lines):
+        told = reference.prose(file) if reference.is_reference(
+            file) else set()
+        for number in listed(self.book.owned[name] - told, file.lines):
             out.append(f'<span class="elided">{" " * width} ⋯</span>\n'
                        if number is None else
                        f'<span class="linenos" data-linenos="'

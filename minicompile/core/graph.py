@@ -121,7 +121,7 @@ def has_effect(call) -> bool:
     inside = getattr(call.target, "graphs", ())
     return is_random(call) or schema is not None and (
         schema.is_mutable or not schema.returns) or any(
-            has_effect(node) for each in inside for node in each.graph.nodes)
+            has_effect(n) for each in inside for n in each.graph.nodes)
 
 
 def render(graph: fx.GraphModule, name: str = "forward") -> str:

@@ -21,9 +21,8 @@ from torch import fx
 from ..core.errors import Unsupported
 from ..core.graph import render
 from ..core.guard import Guard
+from ..core.reference import load
 from ..core.source import Local, Source
-from . import (  # noqa: F401  (rows of tables)
-    conditions, functions)
 from .again import again
 from .breaks import Break, Continuation, End
 from .calls import rely_on_code
@@ -198,3 +197,6 @@ def _keep_apart(tracer: Tracer) -> None:
                    for group in groups.values() if len(group) > 1]
         for others in [*zip_longest(*sharing)] or [()]:
             outside.guard(None, "apart", (*alone, *filter(None, others)))
+
+
+load(__name__, __path__)

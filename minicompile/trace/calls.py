@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import types
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from ..core.errors import Unsupported
 from ..core.scalars import UFUNCS
 from ..core.source import Attribute, Item
-from . import attributes, messages, native
+from . import attributes, native
 from .chain import passes_on
 from .frame import Frame
 from .kinds import ABSENT, is_constant, trusted
@@ -45,6 +44,9 @@ _TAGGED = "install_generation_tagging_init.<locals>.patched_init"
 
 #: What gives the same for the same constants: with a cache, or NumPy's.
 CONSTANT = (functools._lru_cache_wrapper, *UFUNCS)
+
+#: What a cached function does for a first argument of some class.
+CACHED: dict[type, object] = {}
 
 DEEPEST = 120
 
@@ -97,8 +99,9 @@ def _cached(tracer, function, args: tuple, kwargs: dict):
     source, result = tracer.outside.source(function), ABSENT
     if source is not None:
         tracer.outside.guard(source, "is", function)
-    if args and isinstance(args[0], logging.Logger) and not kwargs:
-        return messages.told_once(tracer, function, args)
+    for kind, meaning in CACHED.items():
+        if args and isinstance(args[0], kind) and not kwargs:
+            return meaning(tracer, function, args)
     args = settled(args)
     if is_constant((args, *kwargs.values())):
         with unset_fake_temporarily():
@@ -131,7 +134,8 @@ def _python(tracer, function: types.FunctionType, args, kwargs):
     if function.__qualname__ == _TAGGED:
         return call(tracer, function.__closure__[-1].cell_contents, args,
                     kwargs)
-    if _is_opaque(module):
+    if _is_opaque(module) or _is_opaque(
+            function.__globals__.get("__name__") or ""):
         raise unsupported("library",
                           f"{module}.{function.__qualname__}")
     return inline(tracer, function, args, kwargs)

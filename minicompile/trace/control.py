@@ -12,8 +12,6 @@ import types
 
 from . import attributes
 from .chain import passes_on
-from .names import load_global
-from .opcodes import LOAD_DEREF
 from .reasons import Raised
 from .stand_ins import NULL, Handled, stopped
 
@@ -146,50 +144,6 @@ def CALL_FUNCTION_EX(frame, flags):
 
 def RETURN_VALUE(frame, _):
     return RETURN, frame.stack.pop()
-
-
-# Class bodies
-
-
-def LOAD_NAME(frame, name):
-    frame.stack.append(
-        frame.space[name] if name in frame.space else
-        load_global(frame.tracer, frame.globals, name))
-
-
-def STORE_NAME(frame, name):
-    frame.space[name] = frame.stack.pop()
-
-
-def DELETE_NAME(frame, name):
-    if name not in frame.space:
-        raise Raised(NameError(f"name {name!r} is not defined"))
-    del frame.space[name]
-
-
-def LOAD_CLASSDEREF(frame, name):
-    if name in frame.space:
-        frame.stack.append(frame.space[name])
-    else:
-        LOAD_DEREF(frame, name)
-
-
-def LOAD_LOCALS(frame, _):
-    frame.stack.append(frame.space)
-
-
-def LOAD_FROM_DICT_OR_DEREF(frame, name):
-    frame.stack.pop()
-    LOAD_CLASSDEREF(frame, name)
-
-
-def LOAD_FROM_DICT_OR_GLOBALS(frame, name):
-    frame.stack.pop()
-    LOAD_NAME(frame, name)
-
-
-def SETUP_ANNOTATIONS(frame, _):
-    frame.space["__annotations__"] = {}
 
 
 # With and exceptions

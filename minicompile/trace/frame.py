@@ -20,10 +20,14 @@ from .kinds import trusted
 from .reasons import Raised, internal, unsupported
 from .stand_ins import NULL
 
+def opcodes_in(names: dict) -> dict:
+    """The opcodes among a module's names: functions in capital letters."""
+    return {name: function for name, function in names.items()
+            if name.isupper() and isinstance(function, types.FunctionType)}
+
+
 #: The function of every opcode, by the opcode's name.
-OPCODES = {name: function for module in (opcodes, control)
-           for name, function in vars(module).items()
-           if name.isupper() and isinstance(function, types.FunctionType)}
+OPCODES = opcodes_in(vars(opcodes)) | opcodes_in(vars(control))
 OPCODES |= {name: make(*row) for make, table in (
     (opcodes.opcode, opcodes.VALUES), (control.deciding, control.TRUTH))
     for name, row in table.items()}

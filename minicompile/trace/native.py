@@ -16,9 +16,7 @@ import torch
 
 from ..core.scalars import SCALARS
 from ..core.sizes import SYMBOLIC
-from .kinds import ABSENT
 from .library import ask
-from .optimizers import foreach, scaled
 from .reasons import unsupported
 from .recorder import storage
 from .rules import (HARMLESS, SAFE_OWNERS, apply, method_rule,
@@ -39,9 +37,6 @@ def run(tracer, function, args, kwargs):
     """The result of a C function, or of a C method bound to its object."""
     owner, name = function.__self__, function.__name__
     module = getattr(function, "__module__", None)
-    if name.startswith("_foreach_") and (
-            made := foreach(tracer, name, args, kwargs)) is not ABSENT:
-        return made
     if module in OPERATORS or (owner is None and module == "torch"):
         return tracer.recorder.function(function, args, kwargs)
     if name == "__new__" and isinstance(owner, type):
@@ -79,10 +74,10 @@ def _bound(tracer, function, args, kwargs):
 def method(tracer, unbound, args, kwargs):
     """A method written in C, `args[0]` being its object."""
     name, owner = unbound.__name__, args[0] if args else None
-    if isinstance(owner, torch.Tensor):
-        return tensor_method(tracer, name, args, kwargs)
     if (rule := method_rule(tracer, owner, unbound)) is not None:
         return apply(tracer, rule, args, kwargs)
+    if isinstance(owner, torch.Tensor):
+        return tensor_method(tracer, name, args, kwargs)
     if name in ("format", "format_map", "__mod__"):
         tracer.as_text([*args, *kwargs.values()])
     if not tracer.outside.is_outside(owner):
@@ -117,8 +112,6 @@ def tensor_method(tracer, name: str, args, kwargs):
             raise unsupported(kind, f"Tensor.{name}")
     if name == "storage_offset":
         return _offset(tracer, args[0])
-    if isinstance(kwargs.get("value"), torch.Tensor) and len(args) == 3:
-        return scaled(tracer, name, args, kwargs["value"])
     return tracer.recorder.method(name, args, kwargs)
 
 

@@ -262,50 +262,6 @@ class Recorder:
         return next((i.real for i in self.inputs if i.fake is fake), None)
 
 
-class Inner(Recorder):
-    """A graph inside a graph: what it reads of that one is an input."""
-
-    def __init__(self, outer: Recorder, tensors=()):
-        vars(self).update(vars(outer), outer=outer, graph=fx.Graph(),
-                          nodes={}, modules={}, numbers={}, captured=[])
-        self.last, self.count = self.graph._root, 0
-        for tensor in tensors:
-            self.placeholder(tensor)
-
-    def placeholder(self, tensor: torch.Tensor | torch.SymInt) -> None:
-        """One more input, which stands for `tensor`, or a size, in here."""
-        with self.graph.inserting_after(self.last):
-            self.last = self.graph.placeholder(f"given_{self.count}")
-        self.count += 1
-        self.last.meta["val"], self.last.meta["where"] = tensor, None
-        if isinstance(tensor, SYMBOLIC):
-            self.numbers[tensor.node.expr] = self.last
-        self.nodes.setdefault(id(tensor), self.last)
-        self.kept.append(tensor)
-
-    def node(self, fake: torch.Tensor) -> fx.Node:
-        """The node of a tensor in here; one from outside is captured."""
-        if id(fake) not in self.nodes:
-            self.outer.node(fake)
-            self.captured.append(fake)
-            self.placeholder(fake)
-        return super().node(fake)
-
-    def symbol(self, symbol: Symbol) -> fx.Node:
-        """The node of a symbol in here; it is captured."""
-        if symbol not in self.numbers:
-            value = self.outer.symbol(symbol).meta["val"]
-            self.captured.append(value)
-            self.placeholder(value)
-        return self.numbers[symbol]
-
-    def finish(self, outputs) -> fx.GraphModule:
-        """The graph, returning the nodes of some tensors."""
-        self.graph.output(tuple(None if each is None else self.node(each)
-                                for each in outputs))
-        return fx.GraphModule(self.modules, self.graph)
-
-
 #: What looks at the class of a number, where others take its value.
 BY_CLASS = {torch.tensor, torch.as_tensor, torch.asarray, "new_tensor",
             "__setitem__", operator.setitem}

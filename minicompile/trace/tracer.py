@@ -369,8 +369,8 @@ class Tracer:
         if made is not ABSENT:
             return made if self.python_method(
                 made, "__next__") is None else Iteration(self, made)
-        if attributes.lookup(self, type(value), "__iter__")[0] is ABSENT and (
-                self.python_method(value, "__getitem__")):
+        found, _ = attributes.lookup(self, type(value), "__iter__")
+        if found is ABSENT and self.python_method(value, "__getitem__"):
             return self.call(Sequence.__iter__, (value,))
         if not isinstance(value, dict):
             self.inside(value)

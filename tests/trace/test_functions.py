@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 import minicompile
 from minicompile.trace import trace
-from minicompile.trace.functions import autograd_function
+from minicompile.trace.torch.autograd_function import autograd_function
 from tests.same import assert_same, close
 
 BACKENDS = ("eager", "split", "fused")

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import functools
 import logging
+import operator
 import sys
 import sysconfig
 import warnings
 
-from ..core.sizes import SYMBOLIC
-from ..core.source import Call
-from . import attributes
-from .functions import state
-from .kinds import CONSTANTS, trusted
-from .library import ask
-from .reasons import unsupported
-from .rules import rule
+from ...core.sizes import SYMBOLIC
+from ...core.source import Call
+from .. import attributes
+from ..calls import CACHED
+from ..kinds import CONSTANTS, trusted
+from ..library import ask
+from ..reasons import unsupported
+from ..rules import rule
+from ..torch.subgraphs import state
 
 
 @rule(warnings.warn)
@@ -54,10 +56,11 @@ def _warn(tracer, message, category=None, stacklevel=1, source=None,
 
 def _is_plain(tracer, category) -> bool:
     """Whether making a warning of this class runs no user code."""
-    return isinstance(category, type) and issubclass(
-        category, Warning) and all(
-        not hasattr(attributes.lookup(tracer, category, name)[0], "__code__")
-        for name in ("__init__", "__new__", "__str__"))
+    if not isinstance(category, type) or not issubclass(category, Warning):
+        return False
+    found = [attributes.lookup(tracer, category, name)[0] for name in (
+        "__init__", "__new__", "__str__")]
+    return not any(hasattr(each, "__code__") for each in found)
 
 
 @functools.lru_cache
@@ -82,6 +85,16 @@ def matches(pattern, text: str) -> bool:
     if pattern is None or isinstance(pattern, str):
         return pattern in (None, text)
     return pattern.match(text) is not None
+
+
+@rule(logging.Logger.isEnabledFor)
+def _is_enabled(tracer, logger, level):
+    return ask(tracer, logger, f"listens_{level}", _listens(level))
+
+
+@functools.cache
+def _listens(level: int):
+    return operator.methodcaller("isEnabledFor", level)
 
 
 @rule(logging.Logger._log)
@@ -130,6 +143,9 @@ def told_once(tracer, function, args: tuple) -> None:
     if result is not None or before != state(tracer, {}):
         raise unsupported("builtin", f"{function.__qualname__}, cached,")
     said.append((function, args))
+
+
+CACHED[logging.Logger] = told_once
 
 
 def is_known(value) -> bool:

@@ -10,17 +10,16 @@ torch/_dynamo/variables/higher_order_ops.py:AutogradFunctionApplyVariable.
 from __future__ import annotations
 
 import inspect
-from contextlib import contextmanager
 
 import torch
 from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 
-from . import attributes
-from .kinds import CONSTANTS, IDENTITIES
-from .reasons import unsupported
-from .recorder import Inner
-from .rules import rule
+from .. import attributes
+from ..kinds import CONSTANTS, IDENTITIES
+from ..reasons import unsupported
+from ..rules import rule
+from .subgraphs import recording, state
 
 
 PARTS = ("forward", "setup_context", "backward")
@@ -129,35 +128,6 @@ def _backward(tracer, backward, ctx: Context, args, made, saved: list):
         graph = inner.finish(each for each, arg in zip(found, args)
                              if torch.is_tensor(arg))
     return graph, inner.captured
-
-
-@contextmanager
-def recording(tracer, tensors, grad_enabled: bool = False):
-    """What is traced inside goes to a graph of its own."""
-    outer, grad = tracer.recorder, torch.is_grad_enabled()
-    tracer.recorder = inner = Inner(outer, tensors)
-    torch._C._set_grad_enabled(grad_enabled)
-    try:
-        yield inner
-    finally:
-        tracer.recorder = outer
-        torch._C._set_grad_enabled(grad)
-
-
-def state(tracer, own: dict) -> list:
-    """All that code which runs later must not have changed by now."""
-    outside, seen = tracer.outside, []
-    waiting = [own, tracer.turned, outside.said,
-               *(o.written for o in outside.overlays.values()),
-               *(copy.now for copy in outside.copies)]
-    for each in waiting:
-        parts = each.items() if isinstance(each, dict) else enumerate(each)
-        for key, part in parts:
-            seen.append((id(each), key, id(part)))
-            if isinstance(part, (dict, list, tuple, set)) and not any(
-                    part is one for one in waiting):
-                waiting.append(part)
-    return seen
 
 
 class Traced(Function):

@@ -12,11 +12,11 @@ from __future__ import annotations
 import torch
 from torch.utils import _pytree as pytree
 
-from ..core.branches import cond
-from .functions import recording, state
-from .reasons import unsupported
-from .recorder import storage
-from .rules import rule
+from ...core.branches import cond
+from ..reasons import unsupported
+from ..recorder import storage
+from ..rules import rule
+from .subgraphs import recording, state
 
 
 @rule(torch.cond)

@@ -9,12 +9,12 @@ torch/_dynamo/variables/optimizer.py, and Inductor's lowering of foreach.
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 
 import torch
 
-from .kinds import ABSENT
-from .rules import rule
+from ..rules import rule
 
 
 @rule(torch.autograd.profiler.record_function)
@@ -22,18 +22,22 @@ def _record_function(tracer, name, *more):
     return tracer.own(contextlib.nullcontext())
 
 
-def foreach(tracer, name: str, args: tuple, kwargs: dict):
-    """An operator on lists, one tensor after the other; or ABSENT."""
-    name = name.removeprefix("_foreach_")
+@rule(torch._C._group_tensors_by_device_and_dtype)
+def _grouped(tracer, *args, **kwargs):
+    return tracer.own(tracer.native(
+        torch._C._group_tensors_by_device_and_dtype, args, kwargs))
+
+
+def foreach(tracer, operator, args: tuple, kwargs: dict):
+    """An operator on lists, one tensor after the other if that can be."""
+    name = operator.__name__.removeprefix("_foreach_")
     home = torch.Tensor if name.endswith("_") else torch
     one = NAMES.get(name) or getattr(home, name, None)
-    if one is None:
-        return ABSENT
     args = [list(tracer.iterate(a)) if k > 2 and torch.is_tensor(a) else a
             for k, a in enumerate(args)]  # the factors of addcdiv
     lists = [a for a in args if isinstance(a, (list, tuple))]
-    if len({*map(len, lists)}) != 1:
-        return ABSENT
+    if one is None or len({*map(len, lists)}) != 1:
+        return tracer.recorder.function(operator, args, kwargs)
     made = []
     for k in range(len(lists[0])):
         each = [a[k] if isinstance(a, (list, tuple)) else a for a in args]
@@ -48,10 +52,25 @@ def foreach(tracer, name: str, args: tuple, kwargs: dict):
 NAMES = {"norm": torch.linalg.vector_norm}
 
 
-def scaled(tracer, name: str, args: tuple, value: torch.Tensor):
-    """`x.addcdiv_(a, b, value=v)` and its like, where v is a tensor."""
-    owner, one, other = args
+for _name in dir(torch):
+    if _name.startswith("_foreach_"):
+        rule(getattr(torch, _name))(
+            lambda tracer, *args, _operator=getattr(torch, _name), **kwargs:
+            foreach(tracer, _operator, args, kwargs))
+
+
+def scaled(tracer, name: str, owner, one, other, *, value=1):
+    """`x.addcdiv_(a, b, value=v)` and its like, where v may be a tensor."""
+    if not isinstance(value, torch.Tensor):
+        return tracer.recorder.method(name, (owner, one, other),
+                                      {"value": value})
     op = operator.truediv if "div" in name else operator.mul
     term = tracer.binary(op, tracer.binary(operator.mul, value, one), other)
     add = "add_" if name.endswith("_") else "add"
     return tracer.recorder.method(add, (owner, term), {})
+
+
+for _name in ("addcmul", "addcmul_", "addcdiv", "addcdiv_"):
+    rule(getattr(torch.Tensor, _name))(
+        functools.partial(lambda name, tracer, *args, **kwargs:
+                          scaled(tracer, name, *args, **kwargs), _name))

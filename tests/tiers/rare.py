@@ -1,0 +1,138 @@
+"""What the reference adds: `python -m tests.tiers.rare trace`.
+
+Small programs, by stage, that use what its subfolders know. Without one of
+those files there may be more graph breaks; the results stay eager's. Runs
+in a process of its own, with the package that PYTHONPATH finds first.
+"""
+
+import functools
+import logging
+import sys
+import warnings
+from collections import namedtuple
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import minicompile
+from tests.same import assert_same, close
+
+LOGGER = logging.getLogger("tests.tiers")
+LOGGER.addHandler(logging.NullHandler())
+
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x ** 3
+
+    @staticmethod
+    def backward(ctx, grad):
+        [x] = ctx.saved_tensors
+        return grad * 3 * x ** 2
+
+
+def own_function(x):
+    return Cube.apply(x) * 2
+
+
+def chosen(x):
+    return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+
+def checkpointed(x):
+    return checkpoint(lambda y: y.exp().sin(), x * 2, use_reentrant=False)
+
+
+def lower_precision(x):
+    with torch.autocast("cpu", torch.bfloat16):
+        y = x @ x
+    return y.float() + x
+
+
+def foreach(x):
+    parts = [x * 1, x * 2]
+    torch._foreach_add_(parts, 1.0)
+    return torch._foreach_mul(parts, [2.0, 3.0])
+
+
+def matched(x):
+    match {"kind": "scale", "by": [2, 3]}:
+        case {"kind": "scale", "by": [first, *rest]}:
+            return x * first + len(rest)
+    return x
+
+
+def local_class(x):
+    @dataclass
+    class Pair:
+        a: object
+        b: float = 2.0
+    pair = Pair(x)
+    return pair.a * pair.b
+
+
+def local_tuple(x):
+    Point = namedtuple("Point", "a b")
+    return Point(x, 2).a + Point(x, 3).b
+
+
+def messages(x):
+    warnings.warn("of the tiers", stacklevel=1)
+    LOGGER.warning("seen %d", x.shape[0])
+    return x + 1
+
+
+def handled(x):
+    try:
+        raise ValueError("three")
+    except ValueError as error:
+        y = x + len(str(error))
+        return y * (sys.exc_info()[0] is ValueError)
+
+
+def partial_method(x):
+    return functools.partial(torch.add, x, alpha=3)(x)
+
+
+TRACE = [own_function, chosen, checkpointed, lower_precision, foreach,
+         matched, local_class, local_tuple, messages, handled,
+         partial_method]
+
+
+def optimizer_steps(kind):
+    """Parameters after some compiled steps of an optimizer, and eager's."""
+    found = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 3)
+        optimizer = kind(model.parameters())
+        step = optimizer.step
+        if compiled:
+            step = minicompile.compile(step, backend="eager")
+        for _ in range(4):
+            model(torch.ones(2, 3)).sum().backward()
+            step()
+            optimizer.zero_grad()
+        found.append([p.detach() for p in model.parameters()])
+    return found
+
+
+def trace():
+    """The programs of the trace."""
+    for program in TRACE:
+        x = torch.rand(4, 4, requires_grad=True)
+        assert_same(program, x, fallback=True, backend="eager")
+    for kind in (torch.optim.AdamW, functools.partial(
+            torch.optim.SGD, lr=0.1, momentum=0.9)):
+        close(*optimizer_steps(kind), rtol=1e-4, atol=1e-5)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    globals()[sys.argv[1]]()

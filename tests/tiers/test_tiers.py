@@ -1,0 +1,65 @@
+"""The road is a compiler by itself; the reference only adds to it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chapters._book.names import Package
+from chapters._book.pages import ROOT
+from chapters._book.reference import is_reference, stale
+from tests.book.test_source import PACKAGE, imported
+
+REFERENCE = [Path(file.shown_path) for file in Package(ROOT).files.values()
+             if is_reference(file)]
+
+
+def run(tmp_path, module, argument, without, **more):
+    """Run a module of these tests on the package without some files."""
+    copy = tmp_path / "minicompile"
+    shutil.copytree(PACKAGE, copy,
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    for path in without:
+        (tmp_path / path).unlink()
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-m", f"tests.tiers.{module}", argument],
+        cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": path, **more})
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.slow
+def test_the_road_alone_is_right(tmp_path):
+    run(tmp_path, "road", "cpu", REFERENCE)
+
+
+def test_the_road_alone_is_right_in_tritons_interpreter(tmp_path):
+    run(tmp_path, "road", "interpreter", REFERENCE, TRITON_INTERPRET="1")
+
+
+@pytest.mark.parametrize("path", [
+    *(pytest.param(path, marks=pytest.mark.slow) for path in REFERENCE),
+    None], ids=str)
+def test_no_file_of_the_reference_is_needed(tmp_path, path):
+    """Without it its stage's programs still give what eager gives."""
+    stage = path.parts[1] if path else "trace"
+    without = [path] if path else [p for p in REFERENCE
+                                   if p.parts[1] == stage]
+    run(tmp_path, "rare", stage, without)
+
+
+def test_the_road_never_imports_the_reference():
+    parts = {".".join(path.with_suffix("").parts) for path in REFERENCE}
+    parts |= {".".join(path.parent.parts) for path in REFERENCE}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.relative_to(ROOT) not in REFERENCE:
+            assert not parts & {*imported(path)}, path
+
+
+def test_each_file_of_the_reference_has_its_page():
+    """Else: python -m chapters._book.reference"""
+    assert stale() == []
