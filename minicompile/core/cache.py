@@ -20,19 +20,20 @@ from pathlib import Path
 from .log import warn_once
 
 
-def directory() -> Path:
-    """The cache directory; one for this process if it is not safe."""
+def within(work: Callable[[Path], Path]) -> Path:
+    """`work(directory)` in the cache directory; in one for this process
+    if the cache is not safe, or read-only, or full."""
     given = os.environ.get("MINICOMPILE_CACHE_DIR")
     path = Path(given) if given else Path.home() / ".cache/minicompile"
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _only_ours(path):
-            return path
+            return work(path)
         reason = "others can write to it"
     except OSError as error:
-        reason = str(error)
+        reason = error.strerror
     warn_once(f"minicompile does not use the cache {path}: {reason}")
-    return _private()
+    return work(_private())
 
 
 @cache
@@ -78,10 +79,12 @@ def read(path: Path) -> bytes | None:
 
 def store(text: str, suffix: str) -> Path:
     """The path of a file that holds the text, named by its hash."""
-    path = directory() / (key_of(text) + suffix)
-    if read(path) != text.encode():
-        write(path, text.encode())
-    return path
+    def work(folder: Path) -> Path:
+        path = folder / (key_of(text) + suffix)
+        if read(path) != text.encode():
+            write(path, text.encode())
+        return path
+    return within(work)
 
 
 def made(key: str, suffix: str, make: Callable[[Path], None]) -> Path:
@@ -89,16 +92,20 @@ def made(key: str, suffix: str, make: Callable[[Path], None]) -> Path:
 
     The hash of its content is kept beside it, in a file of its own.
     """
-    path = directory() / (key + suffix)
-    noted = path.with_suffix(".sha256")
-    content = read(path)
-    if content is None or read(noted) != _digest(content):
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            fresh = Path(folder) / path.name
-            make(fresh)
-            write(noted, _digest(fresh.read_bytes()))
-            os.replace(fresh, path)
-    return path
+    def work(folder: Path) -> Path:
+        path = folder / (key + suffix)
+        noted = path.with_suffix(".sha256")
+        content = read(path)
+        if content is None or read(noted) != _digest(content):
+            write(noted, b"")  # where this fails nothing is made
+            with tempfile.TemporaryDirectory() as empty:
+                fresh = Path(empty) / path.name
+                make(fresh)
+                content = fresh.read_bytes()
+            write(noted, _digest(content))
+            write(path, content)
+        return path
+    return within(work)
 
 
 def _digest(content: bytes) -> bytes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -32,7 +34,7 @@ def maker():
 
 
 def test_the_directory_is_made_for_the_user_alone(folder):
-    assert cache.directory() == folder
+    assert cache.store("text", ".py").parent == folder
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
@@ -96,7 +98,7 @@ def test_a_directory_that_others_can_write_is_not_used(folder):
     folder.mkdir(parents=True)
     os.chmod(folder, 0o777)
     with pytest.warns(UserWarning, match="others can write"):
-        private = cache.directory()
+        private = cache.store("text", ".py").parent
     assert private != folder
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
 
@@ -105,7 +107,29 @@ def test_a_directory_that_cannot_be_made_is_no_failure(folder):
     folder.parent.mkdir()
     folder.write_text("a file")
     with pytest.warns(UserWarning, match="does not use the cache"):
-        assert cache.directory().is_dir()
+        assert cache.store("text", ".py").read_text() == "text"
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC,
+                                    errno.EACCES], ids=errno.errorcode.get)
+def test_a_directory_that_cannot_be_written_is_left_with_one_warning(
+        folder, number, monkeypatch, recwarn):
+    """What lies there is used; the rest goes to a temporary directory."""
+    found, make, mkstemp = cache.store("old", ".py"), maker(), (
+        tempfile.mkstemp)
+
+    def refuse(dir=None, **rest):
+        if dir == folder:
+            raise OSError(number, os.strerror(number), "a name")
+        return mkstemp(dir=dir, **rest)
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    assert cache.store("old", ".py") == found
+    paths = {cache.made(f"key {number}", ".so", make) for _ in range(2)}
+    paths |= {cache.store(f"new {number}", ".py")}
+    assert {path.parent for path in paths} == {cache._private()}
+    assert make.calls == 1
+    warned, = recwarn
+    assert os.strerror(number) in str(warned.message)
 
 
 def test_a_failed_make_leaves_nothing(folder):
@@ -115,7 +139,7 @@ def test_a_failed_make_leaves_nothing(folder):
 
     with pytest.raises(RuntimeError):
         cache.made("key", ".so", fail)
-    assert not list(folder.iterdir())
+    assert not list(folder.glob("*.so")) + list(folder.glob(".*"))
 
 
 KERNEL = """
