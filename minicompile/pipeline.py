@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -19,7 +19,7 @@ from torch import fx
 from . import budget, emit, fusion, replay, split
 from .core import log
 from .core.branches import Branches
-from .core.errors import (BackendError, CompilerMissing,
+from .core.errors import (BackendError, CompileError,
                           MinicompileError, StageFailed, brief)
 from .core.graph import bare
 from .core.schedule import Schedule
@@ -102,7 +102,7 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
                 options: Options) -> Lowered:
     """The whole pipeline: forward and backward as compiled programs.
 
-    Where there is no compiler, the split graphs run, with a warning.
+    If a kernel does not compile, the split graphs run, with a warning.
     """
     lowered = lower_split(graph, inputs, options,
                           not options.fallback_random)
@@ -111,14 +111,17 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
     schedules, programs = {}, {}
     try:
         for name, half in lowered.pair.halves().items():
-            compile_branches(half, options)
-            schedules[name] = fusion.fuse(half, lowered.pair.dying)
-            log.show("fusion", str(schedules[name]))
-            programs[name] = emit.emit(schedules[name], options)
-            log.show("output_code", programs[name].source)
-    except CompilerMissing as missing:
-        log.warn_once(f"minicompile does not fuse: {missing}")
-        return replace(lowered, schedules=schedules, fallback=str(missing))
+            set_branches(half, lambda branch: program_of(
+                branch, options)[1].ready().run)
+            schedules[name], programs[name] = program_of(
+                half, options, lowered.pair.dying)
+        for program in programs.values():
+            program.ready()
+    except CompileError as failed:
+        for half in lowered.pair.halves().values():
+            set_branches(half, _boxed)
+        log.warn_once(f"minicompile does not fuse: {failed}")
+        return replace(lowered, fallback=str(failed))
     runs, region = {n: p.run for n, p in programs.items()}, None
     if options.cudagraphs and not any(map(
             choices, lowered.pair.halves().values())):
@@ -140,16 +143,26 @@ def choices(graph: fx.GraphModule) -> list[fx.Node]:
             if isinstance(node.target, Branches)]
 
 
-def compile_branches(graph: fx.GraphModule, options: Options) -> None:
-    """Let the branches in a graph run as programs of their own."""
-    def compiled(branch: fx.GraphModule) -> Boxed:
-        compile_branches(branch, options)
-        program = emit.emit(fusion.fuse(branch), options)
-        log.show("output_code", program.source)
-        return program.run
+def program_of(graph: fx.GraphModule, options: Options,
+               dying: Collection[str] = ()
+               ) -> tuple[Schedule, emit.Program]:
+    """The graph as kernels, and as a program."""
+    schedule = fusion.fuse(graph, dying)
+    log.show("fusion", str(schedule))
+    program = emit.emit(schedule, options)
+    log.show("output_code", program.source)
+    return schedule, program
+
+
+def set_branches(graph: fx.GraphModule,
+                 make: Callable[[fx.GraphModule], Boxed]) -> None:
+    """Let the branches in a graph, and in these, run as `make` says."""
+    def made(branch: fx.GraphModule) -> Boxed:
+        set_branches(branch, make)
+        return make(branch)
 
     for node in choices(graph):
-        node.target = node.target.compiled(compiled)
+        node.target = node.target.compiled(made)
 
 
 #: What compile(backend=...) names: the pipeline, cut off at three depths.

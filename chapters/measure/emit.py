@@ -18,6 +18,7 @@ import minicompile
 from chapters._book.ptx import kernels_of
 from chapters._book.running import tail
 from chapters.measure.timing import compare, save
+from minicompile.core import compiler
 from minicompile.core.loops import Kernel
 from minicompile.emit import build, cpp, header
 
@@ -30,10 +31,10 @@ def without(text: str, *pragmas: str) -> str:
 
 def compiled(folder: Path, name: str, text: str):
     """The text's kernel, compiled with our flags."""
-    path, _ = build.compiler()
+    words, _ = compiler.compiler("g++")
     source, library = folder / f"{name}.cpp", folder / f"{name}.so"
     source.write_text(text)
-    subprocess.run([path, *build.FLAGS, "-o", library, source,
+    subprocess.run([*words, *build.FLAGS, "-o", library, source,
                     *build._libraries()], check=True)
     return ctypes.CDLL(str(library))
 

@@ -57,8 +57,9 @@ class StageFailed(BackendError):
     """A fault of ours: an exception that no stage expects."""
 
 
-class CompilerMissing(BackendError):
-    """There is no g++ (or Triton) here; the message says how to get it."""
+class CompileError(BackendError):
+    """A kernel does not compile, or there is no compiler: the graph runs
+    unfused."""
 
 
 class OptionError(MinicompileError, ValueError):

@@ -130,12 +130,12 @@ def _reduce(reduction: str, value: torch.Tensor, count: int):
 
 def evaluate_schedule(schedule: Schedule, inputs: list) -> tuple:
     """The schedule's results for these tensors, computed step by step."""
-    storage: Storage = {name: _flat(tensor)
+    storage: Storage = {name: flat(tensor)
                         for name, tensor in schedule.constants.items()}
     sizes = sizes_in(schedule, inputs)
     for buffer, tensor in zip(schedule.inputs, inputs, strict=True):
         if buffer is not None:
-            storage[buffer.name] = _flat(tensor)
+            storage[buffer.name] = flat(tensor)
     for step in schedule.steps:
         if isinstance(step, Kernel):
             evaluate_kernel(step, storage, sizes)
@@ -174,10 +174,10 @@ def _evaluate_extern(step: Extern, storage: Storage,
     many = result if isinstance(result, (tuple, list)) else (result,)
     for buffer, tensor in zip(step.outputs, many, strict=True):
         if buffer is not None:
-            storage[buffer.name] = _flat(tensor)
+            storage[buffer.name] = flat(tensor)
 
 
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
+def flat(tensor: torch.Tensor) -> torch.Tensor:
     """The memory that a tensor spans as one dimension, from its first
     element."""
     count = 1 + sum((size - 1) * step for size, step in zip(

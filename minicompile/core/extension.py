@@ -7,8 +7,6 @@ about three seconds. PyTorch's is torch/utils/cpp_extension.py.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sysconfig
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -16,7 +14,8 @@ from types import ModuleType
 
 import torch
 
-from .cache import key_of, made, store
+from .compiler import library
+from .errors import CompileError
 
 HEAD = r"""
 #include <Python.h>
@@ -49,13 +48,11 @@ TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 def extension(name: str, source: str) -> ModuleType:
     """The module; ImportError if it cannot be made on this machine."""
-    text = HEAD + source
     try:
-        library = made(key_of(text, *command()), ".so",
-                       lambda target: build(text, target))
-    except (OSError, subprocess.CalledProcessError) as error:
+        path = library(HEAD + source, *flags())
+    except (OSError, CompileError) as error:
         raise ImportError(f"{name} does not compile: {error}") from error
-    spec = spec_from_file_location(name, library)
+    spec = spec_from_file_location(name, path)
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     for x in (kind(torch.empty(0)) for kind in TENSORS):
@@ -64,18 +61,10 @@ def extension(name: str, source: str) -> ModuleType:
     return module
 
 
-def command() -> tuple[str, ...]:
-    """The compiler and its flags, with the headers of this torch."""
+def flags() -> tuple[str, ...]:
+    """What the compiler is told, with the headers of this torch."""
     torch_is_at = Path(torch.__file__).parent
-    return (os.environ.get("CXX", "g++"), "-std=c++20", "-O3", "-shared",
-            "-fno-semantic-interposition",
+    return ("-std=c++20", "-O3", "-shared", "-fno-semantic-interposition",
             "-fPIC", "-w", f"-I{sysconfig.get_path('include')}",
             f"-I{torch_is_at / 'include'}", f"-L{torch_is_at / 'lib'}",
             f"-DTORCH={torch.__version__!r}", "-lc10")
-
-
-def build(text: str, target: Path) -> None:
-    """Compile to `target`."""
-    compiler, *flags = command()
-    subprocess.run([compiler, str(store(text, ".cpp")), "-o", str(target),
-                    *flags], check=True, capture_output=True, text=True)

@@ -9,16 +9,12 @@ Inductor's is torch/_inductor/cpp_builder.py.
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import re
-import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 
-from ..core.cache import key_of, made, store
-from ..core.errors import BackendError, CompilerMissing
+from ..core.compiler import library
 from ..core.loops import Kernel
 from .cpp import function as text_of
 from .header import HEADER
@@ -33,21 +29,6 @@ FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fwrapv",
 
 
 @cache
-def compiler() -> tuple[str, str]:
-    """(path, version) of $CXX or g++; CompilerMissing if there is none."""
-    name = os.environ.get("CXX", "g++")
-    path = shutil.which(name)
-    if path is None:
-        raise CompilerMissing(
-            f"no C++ compiler: {name!r} is not on the PATH. Install it "
-            "with `apt install g++`, `dnf install gcc-c++` or `conda "
-            "install gxx`, or name another one in CXX")
-    ran = subprocess.run([path, "--version"], capture_output=True,
-                         text=True, check=True)
-    return path, ran.stdout.splitlines()[0]
-
-
-@cache
 def processor() -> str:
     """What -march=native depends on: the features of this processor."""
     found = re.search(r"^(flags|Features)\s*:.*$",
@@ -57,26 +38,11 @@ def processor() -> str:
 
 def load(source: str) -> ctypes.CDLL:
     """The C++ source as a loaded library, compiled if need be."""
-    path, version = compiler()
-    text = HEADER + source
-    key = key_of(text, version, processor(), *FLAGS)
-    library = made(key, ".so", lambda target: _compile(path, text, target))
-    return ctypes.CDLL(str(library))
+    return ctypes.CDLL(str(library(HEADER + source, *FLAGS, *_libraries(),
+                                   host=processor())))
 
 
-def _compile(compiler: str, text: str, target: Path) -> None:
-    """Run the compiler; its message is the error if it fails."""
-    source = store(text, ".cpp")
-    ran = subprocess.run(
-        [compiler, *FLAGS, "-o", str(target), str(source), *_libraries()],
-        capture_output=True, text=True, check=False)
-    if ran.returncode < 0:
-        raise BackendError(f"{source}: the compiler was killed by signal "
-                           f"{-ran.returncode}; is there enough memory?")
-    if ran.returncode:
-        raise BackendError(f"{source}: {ran.stderr.strip()}")
-
-
+@cache
 def _libraries() -> tuple[str, ...]:
     """What to link: the C library's vectors, and PyTorch's own OpenMP.
 
@@ -117,7 +83,7 @@ class CppPrinter:
         return "\n".join(lines)
 
     def prepare(self, kernel: Kernel, *given: object) -> None:
-        """Nothing: it is compiled."""
+        """Nothing to wait for: it is compiled."""
 
     def begin(self) -> str:
         """Nothing: a call of a C function needs no preparation."""

@@ -8,9 +8,10 @@ torch/_inductor/codegen/common.py registers for each device.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Protocol
 
-from ..core.errors import BackendError
+from ..core.errors import CompileError
 from ..core.loops import Buffer, Kernel
 
 
@@ -24,8 +25,8 @@ class Printer(Protocol):
         """Python that defines each kernel under its own name."""
 
     def prepare(self, kernel: Kernel, defined: object,
-                buffers: dict[str, Buffer]) -> None:
-        """Begin what can be done before the first launch."""
+                buffers: dict[str, Buffer]) -> Future | None:
+        """Begin to compile it; what to wait for, if it is not yet."""
 
     def begin(self) -> str:
         """Lines that open `call`, before it takes its inputs."""
@@ -44,8 +45,10 @@ def computes(kernel: Kernel) -> list[str]:
         for loop in kernel.loops))
 
 
-def failure(kernel: Kernel, message: str) -> BackendError:
+def failure(kernel: Kernel, error: Exception) -> CompileError:
     """The error for a kernel that did not compile, and whose it is."""
-    return BackendError("\n  it computes ".join([
-        f"kernel {kernel.name} does not compile: {message}",
-        *computes(kernel)]))
+    said = str(error).strip().splitlines() or [type(error).__name__]
+    why = " … ".join(dict.fromkeys([said[0], said[-1]]))
+    return CompileError("\n  it computes ".join([
+        f"kernel {kernel.name} does not compile: {why}",
+        *computes(kernel)[:3]]))

@@ -12,6 +12,7 @@ import keyword
 import re
 import textwrap
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
@@ -20,7 +21,7 @@ from pathlib import Path
 import torch
 
 from ..core.cache import store
-from ..core.errors import BackendError
+from ..core.errors import CompileError
 from ..core.graph import SHORT
 from ..core.index import Index, index
 from ..core.loops import Buffer, Kernel
@@ -43,47 +44,62 @@ class Program:
     path: Path
     run: Callable[[list], tuple]
     kernels: tuple[Kernel, ...]
+    begun: dict[Kernel, Future | None] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.source
 
+    def ready(self) -> Program:
+        """The same, each kernel compiled; CompileError if one is not."""
+        for kernel, future in self.begun.items():
+            try:
+                future and future.result()
+            except Exception as error:
+                raise failure(kernel, error) from error
+        return self
+
 
 def emit(schedule: Schedule, options: Options = Options()) -> Program:
-    """The schedule as a loaded program.
-
-    Raises CompilerMissing without a compiler, and BackendError for a
-    kernel that does not compile, naming its graph nodes and line.
+    """The schedule as a loaded program; CompileError if a compiler is
+    missing, or refuses it. Some kernels are compiled until `ready()`.
     """
     text = Text(schedule, options)
     source = text.program()
-    path = store(source, ".py")
-    names = {"__name__": f"minicompile_{path.stem}", "__file__": str(path)}
     try:
+        path = store(source, ".py")
+        names = {"__name__": f"minicompile_{path.stem}",
+                 "__file__": str(path)}
         exec(compile(source, str(path), "exec"), names)
-    except BackendError as error:
-        raise _blamed(schedule, error) from error
-    for kernel in text.different:
-        text.printers[device_of(kernel)].prepare(
+        begun = {kernel: text.printers[device_of(kernel)].prepare(
             kernel, names[kernel.name], text.buffers)
+            for kernel in text.different}
+    except Exception as error:
+        raise _blamed(schedule, error) from error
     names.update(text.given)
     names.update({text.names[name]: value
                   for name, value in schedule.constants.items()})
-    return Program(source, path, names["call"], schedule.kernels)
+    return Program(source, path, names["call"], schedule.kernels, begun)
 
 
-def _blamed(schedule: Schedule, error: BackendError) -> BackendError:
+def _blamed(schedule: Schedule, error: Exception) -> CompileError:
     """The compiler's error, with the kernel that it is about."""
+    said = "\n".join([str(error), *getattr(error, "__notes__", ())])
     for kernel in schedule.kernels:
-        if re.search(rf"\b{kernel.name}\b", str(error)):
-            return failure(kernel, str(error))
-    return error
+        if re.search(rf"\b{kernel.name}\b", said):
+            return failure(kernel, error)
+    return error if isinstance(error, CompileError) else CompileError(
+        f"{type(error).__name__}: {error}")
 
 
 def printer_for(device: torch.device, options: Options) -> Printer:
     """Who prints the kernels of a device."""
     if device.type == "cpu" and options.cpu_backend == "cpp":
         return CppPrinter()
-    from .triton import TritonPrinter
+    try:
+        from .triton import TritonPrinter
+    except ImportError as error:
+        raise CompileError(f"no Triton: {error}; pip install triton"
+                           ) from error
     return TritonPrinter(options, device)
 
 

@@ -8,6 +8,8 @@ triton.py and torch/_inductor/codegen/wrapper.py.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 import torch
 
 from ..core.errors import OptionError
@@ -49,13 +51,14 @@ class TritonPrinter:
         return "\n\n\n".join(map(print_kernel, kernels))
 
     def prepare(self, kernel: Kernel, defined: Launch,
-                buffers: dict[str, Buffer]) -> None:
+                buffers: dict[str, Buffer]) -> Future | None:
         """Begin to compile it."""
         if self.compiles:
-            defined.prepare(self.device, *(
+            return defined.prepare(kernel, self.device, *(
                 buffers[name].dtype
                 for name in (*kernel.read, *kernel.written)), *(
                 symbol.hint for symbol in kernel.symbols))
+        return None
 
     def begin(self) -> str:
         """Ask once for the stream that the kernels are to run on."""
@@ -74,21 +77,20 @@ def print_kernel(kernel: Kernel) -> str:
     tiling = tile(simple)
     names = [f"{name}_ptr" for name in (*kernel.read, *kernel.written)]
     names += map(str, kernel.symbols)
-    head = f"@launched(grid={tiling.grid}, warps={tiling.warps}, computes=("
+    head = f"@launched(grid={tiling.grid}, warps={tiling.warps})"
     fixed = [symbol.name for symbol in kernel.symbols if symbol.is_number]
     if len(fixed) < len(kernel.symbols):
         given = f"lambda {', '.join(map(str, kernel.symbols))}:"
         head = "\n".join([
             "@launched(", f"    grid={given} {tiling.grid},",
-            f"    sizes={len(kernel.symbols)}, warps={tiling.warps},"])
+            f"    sizes={len(kernel.symbols)}, warps={tiling.warps})"])
         if counted(simple, tiling) == "WIDE":
             names.append("wide: tl.constexpr")
             most = ", ".join(map(str, wide(simple, tiling)))
             most = f"max({most})" if ", " in most else most
-            head += f"\n    wide={given} {most} > {NARROW},"
-        head += "\n    computes=("
+            head = f"{head[:-1]},\n    wide={given} {most} > {NARROW})"
     return "\n".join([
-        head, *(f"    {about!r}," for about in computes(kernel)), "))",
+        *(f"# {about}" for about in computes(kernel)), head,
         f"@triton.jit{f'(do_not_specialize={fixed})' * bool(fixed)}",
         f"def {kernel.name}({', '.join(names)}):",
         *Body(simple, tiling).write()])

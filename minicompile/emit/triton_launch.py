@@ -21,8 +21,10 @@ import torch
 import triton
 
 from ..core import log
-from ..core.errors import BackendError
+from ..core.evaluate import evaluate_kernel, flat
 from ..core.extension import extension
+from ..core.loops import Kernel
+from .printer import failure
 from .triton_math import INTERPRETED, scalar
 
 LAUNCHER = r"""
@@ -106,32 +108,31 @@ def stream_of(index: int) -> int | None:
 
 
 def launched(grid: int | Callable, warps: int,
-             computes: tuple[str, ...] = (), sizes: int = 0,
-             wide: Callable | None = None):
+             sizes: int = 0, wide: Callable | None = None):
     """Decorates a @triton.jit function: its `run` launches it.
 
-    `computes` says what the kernel is for, should it not compile. If its
-    last arguments are `sizes`, these decide how many programs `grid` has,
-    and whether positions are `wide`.
+    If its last arguments are `sizes`, these decide how many programs
+    `grid` has, and whether positions are `wide`.
     """
     if not sizes:
-        return lambda kernel: Launch(kernel, lambda: grid, warps, computes)
+        return lambda kernel: Launch(kernel, lambda: grid, warps)
     after = -1 if wide else None
     places = slice(-sizes + (after or 0), after)
-    return lambda kernel: Sized(lambda: Launch(
-        kernel, grid, warps, computes, places), sizes, wide)
+    return lambda kernel: Sized(lambda of=None: Launch(
+        kernel, grid, warps, places, of), sizes, wide)
 
 
 class Launch:
     """A kernel and how it is launched; `run(stream, *tensors)` does it.
 
     Of the arguments those in the slice `sizes` say how large the grid is.
+    If the kernel does not compile, PyTorch evaluates what it is a text of.
     """
 
     def __init__(self, kernel, grid: Callable, warps: int,
-                 computes: tuple[str, ...], sizes: slice = slice(0, 0)):
+                 sizes: slice = slice(0, 0), of: Kernel | None = None):
         self.kernel, self.grid, self.warps = kernel, grid, warps
-        self.computes, self.sizes = computes, sizes
+        self.sizes, self.of = sizes, of
         self.begun: tuple[list | None, Future | None] = None, None
         self.run = self.interpret if INTERPRETED else self.first
 
@@ -146,10 +147,13 @@ class Launch:
             self.kernel[(self.grid(*given[self.sizes]),)](
                 *given, num_warps=self.warps, enable_fp_fusion=False)
 
-    def prepare(self, device: int, *given: torch.dtype | int) -> None:
+    def prepare(self, of: Kernel, device: int,
+                *given: torch.dtype | int) -> Future:
         """Begin to compile for such tensors and numbers."""
-        self.begun = _dtypes(given), compilers().submit(
-            self.compile, device, given)
+        self.of = of
+        future = compilers().submit(self.compile, device, given)
+        self.begun = _dtypes(given), future
+        return future
 
     def compile(self, device: int | torch.device, given: tuple):
         """The kernel, compiled and on the device, and its address there."""
@@ -170,37 +174,45 @@ class Launch:
             made = (begun.result() if dtypes == _dtypes(kinds) else
                     self.compile(given[0].device, kinds))
         except Exception as error:
-            raise self.failure(error) from error
-        self.run = direct(self, *made)
+            if self.of is None:
+                raise
+            log.warn_once("minicompile does not fuse: "
+                          f"{failure(self.of, error)}")
+            self.run = self.evaluate
+        else:
+            self.run = direct(self, *made)
         self.run(stream, *given)
 
-    def failure(self, error: Exception) -> BackendError:
-        """The error, with what the kernel computes and where it is."""
-        code = self.kernel.fn.__code__
-        return BackendError("\n  ".join([
-            f"kernel {self.kernel.fn.__name__} does not compile: {error}",
-            *(f"it computes {what}" for what in self.computes),
-            f"it stands in {code.co_filename}:{code.co_firstlineno}"]))
+    def evaluate(self, stream: int | None, *given: torch.Tensor | int):
+        """Do with PyTorch what the kernel is to do."""
+        names = *self.of.read, *self.of.written
+        with torch.device(given[0].device):
+            evaluate_kernel(
+                self.of, dict(zip(names, map(flat, given))),
+                dict(zip(self.of.symbols, given[len(names):])))
 
 
 class Sized:
     """A kernel that serves all sizes: a Launch for each way in which
     Triton compiles it."""
 
-    def __init__(self, make: Callable[[], Launch], count: int,
+    def __init__(self, make: Callable[[Kernel | None], Launch], count: int,
                  wide: Callable | None):
         self.make, self.count, self.wide = make, count, wide
         self.launches: dict[tuple, Launch] = {}
+        self.of: Kernel | None = None  # what is to be computed
 
     def run(self, stream: int | None, *given: torch.Tensor | int) -> None:
         """Launch for these tensors and sizes."""
         launch, *more = self.variant(given)
         launch.run(stream, *given, *more)
 
-    def prepare(self, device: int, *given: torch.dtype | int) -> None:
+    def prepare(self, of: Kernel, device: int,
+                *given: torch.dtype | int) -> Future:
         """Begin to compile for such tensors and sizes."""
+        self.of = of
         launch, *more = self.variant(given)
-        launch.prepare(device, *given, *more)
+        return launch.prepare(of, device, *given, *more)
 
     def variant(self, given: tuple) -> tuple[Launch | bool, ...]:
         """The Launch for such sizes, and what else it takes."""
@@ -208,7 +220,7 @@ class Sized:
         more = () if self.wide is None else (self.wide(*sizes),)
         key = (*map(_kind, sizes), *more)
         if key not in self.launches:
-            self.launches[key] = self.make()
+            self.launches[key] = self.make(self.of)
         return self.launches[key], *more
 
 

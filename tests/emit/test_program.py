@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import weakref
@@ -14,13 +15,13 @@ from torch.nn import functional as F
 
 from chapters._book.running import block, inputs
 from minicompile import emit, split
-from minicompile.core.errors import BackendError, CompilerMissing
+from minicompile.core.errors import BackendError
 from minicompile.core.index import index
 from minicompile.core.loops import Buffer, Kernel, Load, Loop, Op
 from minicompile.core.schedule import Extern, Schedule, View
 from minicompile.core.options import Options
 from minicompile.core.where import Where
-from minicompile.emit import build, operations
+from minicompile.emit import operations
 from minicompile.fusion import fuse
 from tests.emit.build import CPU, buffer, variables
 
@@ -212,8 +213,8 @@ def test_a_kernel_that_fails_names_nodes_and_line(monkeypatch):
     message = str(caught.value)
     assert "kernel kernel_3 does not compile" in message
     assert "add_7" in message and f"{__file__}:1" in message
-    assert "nonsense" in message
-    kept = message.split(": ")[1]
+    assert "nonsense" in message and message.count("\n") == 1
+    kept = re.search(r"fails: (.*?\.cpp):", message).group(1)
     assert "kernel_3" in open(kept).read()
 
 
@@ -222,16 +223,6 @@ def test_a_dtype_that_cpp_does_not_have_is_a_clear_error():
     y = buffer("y", 4, dtype=torch.complex64)
     with pytest.raises(BackendError, match="complex64"):
         emit.emit(schedule([x], [doubled(x, y)], [view(y)]))
-
-
-def test_without_a_compiler_it_says_how_to_get_one(monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    build.compiler.cache_clear()
-    try:
-        with pytest.raises(CompilerMissing, match="apt install g"):
-            program_of(lambda x: x.sin() + 41, torch.randn(3))
-    finally:
-        build.compiler.cache_clear()
 
 
 def test_what_no_text_can_name_is_given_to_the_program():

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from minicompile.core.errors import BackendError, OptionError
+from minicompile.core.errors import OptionError
 from minicompile.core.extension import extension
 from minicompile.core.options import Options
 from minicompile.emit import triton_launch
@@ -84,7 +84,7 @@ ZEROS = (0, 0, 0, 0)
 
 def test_a_bound_kernel_is_launched_directly_if_that_is_safe(monkeypatch):
     fake = Compiled(monkeypatch, ["*fp32", "*fp32"])
-    launch = triton_launch.Launch(None, lambda: 7, 4, ())
+    launch = triton_launch.Launch(None, lambda: 7, 4)
     launch.plainly = fake.plainly
     memory = torch.zeros(64)
     a, b, odd = memory[:16], memory[16:32], memory[1:17]
@@ -103,7 +103,7 @@ def test_a_bound_kernel_is_launched_directly_if_that_is_safe(monkeypatch):
 def test_what_the_driver_refuses_is_left_to_triton(monkeypatch):
     """It has an error's text, and a context for a new thread."""
     fake = Compiled(monkeypatch, ["*fp32", "i32"], answer=201)
-    launch = triton_launch.Launch(None, lambda n: n, 4, (), slice(1, 2))
+    launch = triton_launch.Launch(None, lambda n: n, 4, slice(1, 2))
     launch.plainly = fake.plainly
     a = torch.zeros(64)
     run = triton_launch.direct(launch, fake, fake.function)
@@ -115,7 +115,7 @@ def test_what_the_driver_refuses_is_left_to_triton(monkeypatch):
 
 def test_an_error_of_triton_is_an_error_of_the_launch(monkeypatch):
     fake = Compiled(monkeypatch, ["*fp32"], answer=700)
-    launch = triton_launch.Launch(None, lambda: 7, 4, ())
+    launch = triton_launch.Launch(None, lambda: 7, 4)
 
     def plainly(stream, *given):
         raise RuntimeError("Triton Error [CUDA]: an illegal access")
@@ -129,14 +129,14 @@ def test_an_error_of_triton_is_an_error_of_the_launch(monkeypatch):
 def test_a_kernel_with_more_to_it_is_left_to_triton(
         monkeypatch, kinds, scratch):
     fake = Compiled(monkeypatch, kinds, scratch=scratch)
-    launch = triton_launch.Launch(None, lambda: 7, 4, ())
+    launch = triton_launch.Launch(None, lambda: 7, 4)
     assert triton_launch.direct(launch, fake, 1234) == launch.plainly
 
 
 def test_without_the_driver_kernels_are_launched_as_triton_does(monkeypatch):
     fake = Compiled(monkeypatch, ["*fp32"])
     monkeypatch.setattr(triton_launch, "driver", lambda: None)
-    launch = triton_launch.Launch(None, lambda: 7, 4, ())
+    launch = triton_launch.Launch(None, lambda: 7, 4)
     assert triton_launch.direct(launch, fake, 1234) == launch.plainly
 
 
@@ -194,7 +194,7 @@ def test_a_kernel_is_compiled_before_it_is_launched(compiling):
     for other tensors than foreseen, anew."""
     launches, *_ = compiling
     kernel = triton_launch.launched(grid=7, warps=4)(None)
-    kernel.prepare(0, torch.float32, 3)
+    kernel.prepare(None, 0, torch.float32, 3)
     kernel.run(5, torch.zeros(16), 8)
     kernel.run(5, torch.zeros(16), 9)
     assert compiling[1:] == [(torch.float32, 3, "pool_0")]
@@ -207,25 +207,8 @@ def test_a_kernel_is_compiled_before_it_is_launched(compiling):
 def test_a_kernel_for_all_sizes_is_compiled_for_the_first_before(compiling):
     kernel = triton_launch.launched(
         grid=lambda n: n, warps=4, sizes=1)(None)
-    kernel.prepare(0, torch.float32, 32)
+    kernel.prepare(None, 0, torch.float32, 32)
     kernel.run(5, torch.zeros(16), 48)
     assert compiling[1:] == [(torch.float32, 32, "pool_0")]
     kernel.run(5, torch.zeros(16), 49)
     assert compiling[2:] == [(torch.float32, 49, "MainThread")]
-
-
-def test_a_kernel_that_does_not_compile_says_what_it_is_for(monkeypatch):
-    def kernel_3():
-        pass
-
-    def refuse(device, kinds):
-        raise ValueError("no such register")
-
-    fake = type("Kernel", (), {"fn": staticmethod(kernel_3)})
-    launch = triton_launch.Launch(fake, None, 4, ("gelu, from m.py:3: f(x)",))
-    monkeypatch.setattr(launch, "compile", refuse)
-    with pytest.raises(BackendError) as caught:
-        launch.first(0, torch.zeros(4))
-    for part in ("kernel_3", "no such register", "gelu, from m.py:3: f(x)",
-                 "test_triton.py:"):
-        assert part in str(caught.value)

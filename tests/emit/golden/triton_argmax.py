@@ -1,6 +1,5 @@
-@launched(grid=64, warps=1, computes=(
-    'argmax',
-))
+# argmax
+@launched(grid=64, warps=1)
 @triton.jit
 def kernel_0_argmax(primals_1_ptr, argmax_ptr):
     XBLOCK: tl.constexpr = 1

@@ -1,9 +1,8 @@
-@launched(grid=64, warps=1, computes=(
-    '_to_copy var_mean',
-    'var_mean',
-    'var_mean add rsqrt',
-    '_to_copy var_mean sub mul _to_copy_1',
-))
+# _to_copy var_mean
+# var_mean
+# var_mean add rsqrt
+# _to_copy var_mean sub mul _to_copy_1
+@launched(grid=64, warps=1)
 @triton.jit
 def kernel_0__to_copy_var_mean_add_rsqrt(primals_1_ptr, _to_copy_1_ptr):
     XBLOCK: tl.constexpr = 1

@@ -1,6 +1,5 @@
-@launched(grid=256, warps=2, computes=(
-    'permute add',
-))
+# permute add
+@launched(grid=256, warps=2)
 @triton.jit
 def kernel_0_permute_add(primals_1_ptr, add_0_ptr):
     YBLOCK: tl.constexpr = 32

@@ -1,0 +1,216 @@
+"""A kernel that a compiler refuses costs speed, never the call."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+import minicompile
+from minicompile import emit, fusion
+from chapters._book.ptx import TYPES
+from minicompile.core import log
+from minicompile.emit import operations, program, triton_launch
+from minicompile.emit.triton import TritonPrinter
+from minicompile.emit.triton_math import INTERPRETED
+from minicompile.errors import BackendError
+from tests.fusion.graphs import aten
+from tests.fusion.symbolic import symbolic
+
+CUDA, COMPILERS = torch.cuda.is_available(), triton_launch.compilers
+compiles = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+
+
+def wave(x, w):
+    return (x.sin() @ w).exp()
+
+
+def normed(x, w):
+    return (x * w.sum(0)).sin().softmax(-1)
+
+
+def either(x, w):
+    return torch.cond(x.sum() > 0, lambda x, w: (x.sin() @ w).tanh(),
+                      lambda x, w: (x @ w).exp(), (x, w)) + x
+
+
+@pytest.fixture(params=["sin", "cos"])
+def refused(request, monkeypatch):
+    """Nobody compiles a sine; or the cosine that its gradient needs."""
+    monkeypatch.setitem(operations.FORMS, request.param,
+                        operations.Form("nonsense({0})"))
+    log.forget_warnings()
+    return request.param
+
+
+def given(rows=4, device="cpu"):
+    torch.manual_seed(rows)
+    return [torch.randn(size, 6, device=device, requires_grad=True)
+            for size in (rows, 6)]
+
+
+def gradients(found, args):
+    """The result and the gradients, after a backward."""
+    found.sum().backward()
+    return found.detach(), *(arg.grad for arg in args)
+
+
+def assert_eager(compiled, function, rows=4, device="cpu"):
+    args, theirs = given(rows, device), given(rows, device)
+    for got, want in zip(gradients(compiled(*args), args),
+                         gradients(function(*theirs), theirs)):
+        torch.testing.assert_close(got, want)
+
+
+def ours(warned):
+    return [str(each.message) for each in warned
+            if "minicompile" in str(each.message)]
+
+
+def assert_unfused(function, device="cpu", **settings):
+    """One warning, before the first launch; then calls are eager's."""
+    compiled = minicompile.compile(function, **settings)
+    with pytest.warns(UserWarning) as warned:
+        args = given(device=device)
+        found = compiled(*args)
+        first = len(ours(warned))
+        gradients(found, args)
+        for rows in (4, 4, 5, 7) if settings.get("dynamic") else (4, 4):
+            assert_eager(compiled, function, rows, device)
+    text, = ours(warned)
+    assert first == 1
+    assert text.startswith("minicompile does not fuse: kernel kernel_")
+    assert "does not compile" in text and "nonsense" in text
+    assert "test_refused.py" in text and len(text) < 900
+    assert compiled.stats().kernels == 0
+    assert list(compiled.stats().fallbacks.values()) == [1]
+
+
+@pytest.mark.parametrize("function", [wave, normed, either])
+def test_what_gxx_refuses_runs_operator_by_operator(refused, function):
+    assert_unfused(function)
+
+
+def test_for_all_sizes(refused):
+    assert_unfused(wave, dynamic=True)
+
+
+def test_as_a_backend_of_torch_compile(refused):
+    compiled = torch.compile(wave, backend=minicompile.backend)
+    with pytest.warns(UserWarning, match="does not fuse: kernel kernel_"):
+        assert_eager(compiled, wave)
+    torch._dynamo.reset()
+
+
+def test_a_fault_in_a_text_is_a_fault_still(monkeypatch):
+    """What is ours to print is no matter of the compiler."""
+    monkeypatch.delitem(operations.FORMS, "exp")
+    with pytest.raises(BackendError):
+        minicompile.compile(wave)(*given())
+
+
+def for_an_h200(launch, device, kinds):
+    """What Launch.compile does, on a machine without a GPU."""
+    names = launch.kernel.arg_names
+    signature = {name: TYPES.get(kind, "i32")
+                 for name, kind in zip(names, kinds)}
+    return triton.compile(
+        ASTSource(launch.kernel, signature, {}, {}),
+        target=GPUTarget("cuda", 90, 32),
+        options={"num_warps": launch.warps, "enable_fp_fusion": False}), 0
+
+
+@pytest.fixture
+def without_gpu(monkeypatch):
+    """Kernels for CPU tensors that Triton compiles, though none can run."""
+    def printer(device, options):
+        made = object.__new__(TritonPrinter)
+        made.device, made.compiles = 0, True
+        return made
+    monkeypatch.setattr(program, "printer_for", printer)
+    monkeypatch.setattr(triton_launch.Launch, "compile", for_an_h200)
+    pool = ThreadPoolExecutor(2)
+    monkeypatch.setattr(triton_launch, "compilers", lambda: pool)
+
+
+@compiles
+@pytest.mark.parametrize("function", [wave, normed, either])
+def test_what_triton_refuses_runs_operator_by_operator(
+        refused, without_gpu, function):
+    assert_unfused(function)
+
+
+@compiles
+def test_what_the_assembler_refuses(without_gpu, monkeypatch):
+    """Any exception, of any stage of Triton."""
+    def compile(launch, device, kinds):
+        raise MemoryError("nonsense: out of shared memory")
+    monkeypatch.setattr(triton_launch.Launch, "compile", compile)
+    log.forget_warnings()
+    assert_unfused(normed)
+
+
+def rows_and_columns(x, w):
+    return (x * w.sum(0)).softmax(-1) * x.shape[0], (x.half() + 1).sum(0)
+
+
+@compiles
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_is_refused_at_a_launch_is_evaluated(
+        without_gpu, monkeypatch, dynamic):
+    """As is a kernel for other sizes than those that were compiled."""
+    def compile(launch, device, kinds):
+        raise ValueError("nonsense")
+    monkeypatch.setattr(triton_launch.Launch, "compile", compile)
+    monkeypatch.setattr(triton_launch, "_current_device", lambda: 0)
+    monkeypatch.setattr(triton_launch, "_raw_stream", lambda device: 5)
+    log.forget_warnings()
+    args = [arg.detach() for arg in given()]
+    graph = (symbolic if dynamic else aten)(rows_and_columns, *args)
+    made = emit.emit(fusion.fuse(graph))
+    assert len(made.kernels) > 1
+    with pytest.warns(UserWarning, match="does not compile: nonsense"):
+        for rows in (4, 4, 16, 31) if dynamic else (4, 4):
+            args = [arg.detach() for arg in given(rows)]
+            for got, want in zip(made.run(list(args)),
+                                 rows_and_columns(*args)):
+                torch.testing.assert_close(got, want)
+
+
+@compiles
+@pytest.mark.skipif(CUDA, reason="there is a driver")
+def test_triton_without_a_driver(without_gpu, monkeypatch):
+    monkeypatch.setattr(triton_launch, "compilers", COMPILERS)
+    log.forget_warnings()
+    with pytest.warns(UserWarning, match="does not fuse: .*driver"):
+        assert_eager(minicompile.compile(wave), wave)
+
+
+@pytest.mark.gpu
+@compiles
+def test_a_size_that_is_refused_on_a_gpu(monkeypatch):
+    """Sizes that 16 divides are compiled; in a backward, others are not."""
+    made = triton_launch.Launch.compile
+
+    def compile(launch, device, kinds):
+        if any(type(kind) is int and kind % 16 for kind in kinds):
+            raise ValueError("nonsense")
+        return made(launch, device, kinds)
+    monkeypatch.setattr(triton_launch.Launch, "compile", compile)
+    log.forget_warnings()
+    compiled = minicompile.compile(wave, dynamic=True)
+    assert_eager(compiled, wave, 16, "cuda")
+    with pytest.warns(UserWarning, match="does not compile: nonsense"):
+        for rows in (17, 32, 17):
+            assert_eager(compiled, wave, rows, "cuda")
+    assert compiled.stats().kernels > 0
+
+
+@pytest.mark.gpu
+@compiles
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("function", [wave, normed, either])
+def test_on_a_gpu(refused, function, dynamic):
+    assert_unfused(function, "cuda", dynamic=dynamic)
