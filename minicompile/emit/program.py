@@ -44,14 +44,14 @@ class Program:
     path: Path
     run: Callable[[list], tuple]
     kernels: tuple[Kernel, ...]
-    begun: dict[Kernel, Future | None] = field(default_factory=dict)
+    begun: tuple[tuple[Kernel, Future | None], ...] = ()
 
     def __str__(self) -> str:
         return self.source
 
     def ready(self) -> Program:
         """The same, each kernel compiled; CompileError if one is not."""
-        for kernel, future in self.begun.items():
+        for kernel, future in self.begun:
             try:
                 future and future.result()
             except Exception as error:
@@ -70,9 +70,9 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
         names = {"__name__": f"minicompile_{path.stem}",
                  "__file__": str(path)}
         exec(compile(source, str(path), "exec"), names)
-        begun = {kernel: text.printers[device_of(kernel)].prepare(
-            kernel, names[kernel.name], text.buffers)
-            for kernel in text.different}
+        begun = tuple((kernel, text.printers[device_of(kernel)].prepare(
+            kernel, names[kernel.name], text.buffers))
+            for kernel in text.different)
     except Exception as error:
         raise _blamed(schedule, error) from error
     names.update(text.given)
@@ -98,8 +98,7 @@ def printer_for(device: torch.device, options: Options) -> Printer:
     try:
         from .triton import TritonPrinter
     except ImportError as error:
-        raise CompileError(f"no Triton: {error}; pip install triton"
-                           ) from error
+        raise CompileError(f"no Triton: {error}") from error
     return TritonPrinter(options, device)
 
 

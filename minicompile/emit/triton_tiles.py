@@ -42,9 +42,6 @@ class Axis:
     variables: tuple[Variable, ...]
     block: int
 
-    def __post_init__(self):
-        assert self.block == _power(self.block), "Triton takes powers of 2"
-
     @property
     def length(self) -> str:
         """The name of the block's size in the kernel."""
@@ -82,7 +79,8 @@ class Tiling:
     looped: bool = False
 
     def __post_init__(self):
-        assert self.warps == _power(self.warps), "Triton takes powers of 2"
+        sizes = (self.warps, *(axis.block for axis in self.axes))
+        assert all(size == _power(size) for size in sizes), self
 
     @property
     def grid(self) -> Index:
