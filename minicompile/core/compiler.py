@@ -43,7 +43,7 @@ def compiler(named: str) -> tuple[tuple[str, ...], str]:
 
 
 def run(*command: str) -> str:
-    """What the compiler prints; its first complaint if it fails."""
+    """The compiler's output; CompileError with its first complaint."""
     ran = subprocess.run(command, capture_output=True, text=True,
                          errors="replace", check=False)
     if ran.returncode:

@@ -26,7 +26,7 @@ class Printer(Protocol):
 
     def prepare(self, kernel: Kernel, defined: object,
                 buffers: dict[str, Buffer]) -> Future | None:
-        """Begin to compile it; what to wait for, if it is not yet."""
+        """Begin to compile it; the Future to wait for, if there is one."""
 
     def begin(self) -> str:
         """Lines that open `call`, before it takes its inputs."""

@@ -61,7 +61,8 @@ class Program:
 
 def emit(schedule: Schedule, options: Options = Options()) -> Program:
     """The schedule as a loaded program; CompileError if a compiler is
-    missing, or refuses it. Some kernels are compiled until `ready()`.
+    missing, or refuses it. `ready()` waits for kernels that are compiled
+    meanwhile.
     """
     text = Text(schedule, options)
     source = text.program()

@@ -126,7 +126,7 @@ class Launch:
     """A kernel and how it is launched; `run(stream, *tensors)` does it.
 
     Of the arguments those in the slice `sizes` say how large the grid is.
-    If the kernel does not compile, PyTorch evaluates what it is a text of.
+    If it does not compile, PyTorch evaluates the Kernel `of` instead.
     """
 
     def __init__(self, kernel, grid: Callable, warps: int,
@@ -184,7 +184,7 @@ class Launch:
         self.run(stream, *given)
 
     def evaluate(self, stream: int | None, *given: torch.Tensor | int):
-        """Do with PyTorch what the kernel is to do."""
+        """Compute with PyTorch what the kernel would."""
         names = *self.of.read, *self.of.written
         with torch.device(given[0].device):
             evaluate_kernel(

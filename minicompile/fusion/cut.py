@@ -71,7 +71,7 @@ def even(wanted: int, sizes: list[int]) -> int:
 def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
     """Whether neighbours in memory belong to different rows.
 
-    Those loads decide that read most, and not one element for a row.
+    The loads that read most decide, of those that vary within a row.
     """
     names = axes(value.shape)
     inner = {names[axis] for axis in reduced}
