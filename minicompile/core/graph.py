@@ -8,6 +8,7 @@ line it came from.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import fx
@@ -95,6 +96,39 @@ def results(graph: fx.Graph) -> tuple:
     returned = output(graph).args[0]
     many = isinstance(returned, (tuple, list))
     return tuple(returned) if many else (returned,)
+
+
+def operators(target) -> list[torch._ops.OpOverload]:
+    """The ATen operators that an overload, all of them, or a name means."""
+    if isinstance(target, torch._ops.OpOverload):
+        return [target]
+    packet = getattr(torch.ops.aten, target, None) if isinstance(
+        target, str) else target
+    found = [getattr(packet, name) for name in packet.overloads()] if (
+        isinstance(packet, torch._ops.OpOverloadPacket)) else []
+    return [op for op in found if torch._C._dispatch_has_kernel(op.name())]
+
+
+@cache
+def written_places(target) -> frozenset[int | str]:
+    """Which arguments are written to, by position and by name."""
+    return frozenset(["out"]).union(*(
+        [argument.name, *[place] * (not argument.kwarg_only)]
+        for op in operators(target) for place, argument
+        in enumerate(op._schema.arguments) if argument.is_write
+        and "Tensor" in str(argument.type)))
+
+
+def written_by(target, args: tuple, kwargs: dict) -> list[torch.Tensor]:
+    """The tensors that a call writes to, as its operator's schema says.
+
+    A function of torch's is the operator of its name.
+    """
+    if not isinstance(target, (str, torch._ops.OpOverload,
+                               torch._ops.OpOverloadPacket)):
+        target = getattr(target, "__name__", "")
+    given = {**dict(enumerate(args)), **kwargs}
+    return tensors_of(list(map(given.get, written_places(target))))
 
 
 def is_random(call) -> bool:

@@ -8,7 +8,9 @@ elements were apart. So the layout is put back, or the write refused.
 
 from __future__ import annotations
 
+import operator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch._C._functionalization import (
@@ -17,23 +19,14 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.overrides import TorchFunctionMode
 
 from ..core.errors import BackendError
-from ..core.graph import dense, tensors_of
+from ..core.graph import dense, operators, tensors_of, written_by
 from .inputs import current
 from .recorder import Recorder, as_it_is
 
 #: Methods that give a tensor other memory, as setting `data` does.
 FORBIDDEN = {"set_", "resize_", "resize_as_"}
-#: Methods that change what a tensor says of itself, not its elements.
-METADATA = {"as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_",
-            "transpose_", "unsqueeze_"}
-AUTOGRAD = {"detach_", "requires_grad_", "retain_grad_"}
-#: `+=` and its like.
-IN_PLACE_OPERATORS = {f"__i{name}__" for name in (
-    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul",
-    "and", "or", "xor", "lshift", "rshift")}
 #: What is not checked to fit in place, as an integer times 1.5 does not.
-ARITHMETIC = {f"{name}_" for name in ("add", "sub", "mul")} | {
-    f"__i{name}__" for name in ("add", "sub", "mul")}
+ARITHMETIC = {"add", "sub", "mul", "subtract", "multiply"}
 #: Functions whose ATen op writes to an input although its schema does
 #: not say so. Python's dispatcher has forms of these that say it.
 HIDDEN_WRITES = {"batch_norm", "instance_norm", "native_batch_norm",
@@ -47,7 +40,7 @@ CHECKED = {"linalg_eig", "linalg_eigh", "linalg_svd"}
 
 
 class Watch(TorchFunctionMode):
-    """Sees each call of a torch function or method, by its name."""
+    """Sees each call of a torch function, method or operator."""
 
     def __init__(self, recorder: Recorder):
         super().__init__()
@@ -55,7 +48,7 @@ class Watch(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        name = function.__name__
+        name = getattr(function, "_opname", function.__name__)
         if getattr(function, "__self__", None) is torch.Tensor.data:
             if name == "__set__":
                 raise BackendError("setting data gives other memory")
@@ -75,13 +68,21 @@ class Watch(TorchFunctionMode):
             raise BackendError(f"the gradient of {name} looks at values")
         if name == "as_strided" and not dense(args[0]):
             raise BackendError("as_strided of memory with gaps")
-        if name in METADATA and args[0].requires_grad:
-            raise BackendError(f"{name} on a tensor that requires grad")
-        if name in ARITHMETIC and not torch.can_cast(
-                torch.result_type(*args[:2]), args[0].dtype):
+        if is_inplace_view(name):
+            if args[0].requires_grad:
+                raise BackendError(f"{name} on a tensor that requires grad")
+            return function(*args, **kwargs)
+        written = [each for each in (
+            args[:1] if kwargs.get("inplace") or assigns(name)
+            else written_by(function, args, kwargs))
+            if torch._is_functional_tensor(each)]
+        if written and name.strip("_").removeprefix("i") in ARITHMETIC and (
+                not torch.can_cast(torch.result_type(*args[:2]),
+                                   args[0].dtype)):
             raise BackendError(f"{name} gives another dtype")
+        require_apart(name, written, args, kwargs)
         watched = [(each, each.size(), each.stride())
-                   for each in memory_written(name, args, kwargs)]
+                   for each in memory_of(name, written, "out" in kwargs)]
         result = function(*args, **kwargs)
         for each, size, stride in watched:
             self.keep(each, size, stride)
@@ -112,15 +113,12 @@ def without_mkldnn():
         torch._C._set_mkldnn_enabled(before)
 
 
-def memory_written(name: str, args: tuple, kwargs: dict) -> list:
+def memory_of(name: str, written: list, grows: bool) -> list:
     """The tensors that a call writes to, and what they are views of.
 
-    A BackendError if functionalisation would not write as eager does.
+    A BackendError if functionalisation would not write as eager does;
+    what is given as `out=` also `grows`.
     """
-    inside = writes(name) or kwargs.get("inplace")
-    written = [each for each in tensors_of(
-                   kwargs.get("out", args[0] if inside else None))
-               if torch._is_functional_tensor(each)]
     found: dict[torch.Tensor, None] = {}
     ends: dict[int, int] = {}  # of the memory that is written so far
     for each in sorted(written, key=torch.Tensor.storage_offset):
@@ -134,18 +132,53 @@ def memory_written(name: str, args: tuple, kwargs: dict) -> list:
         steps = view_steps(each)
         if any(isinstance(step, Unfold) for step in steps):
             raise BackendError(f"{name} writes to the result of unfold")
-        if steps and "out" in kwargs:
+        if steps and grows:
             raise BackendError("out= is a view")
         ends[memory] = start + reach(each)
         found |= {each: None, base: None}
     return list(found)
 
 
-def writes(name: str) -> bool:
-    """Whether a method of this name writes to its tensor's elements."""
-    if name.endswith("__"):
-        return name == "__setitem__" or name in IN_PLACE_OPERATORS
-    return name.endswith("_") and name not in METADATA | AUTOGRAD
+def require_apart(name: str, written: list, args: tuple,
+                  kwargs: dict) -> None:
+    """Raise if what is written is also read, but at other places.
+
+    Eager raises too, or the result depends on the order.
+    """
+    if name == "__setitem__":
+        where, value = args[1:]
+        written = [] if tensors_of([where]) else [args[0][where]]
+        args = value,
+    for read in tensors_of((args, kwargs)):
+        if any(overlap_in_part(each, read) for each in written):
+            raise BackendError(f"{name} reads a part of what it writes")
+
+
+def overlap_in_part(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors without gaps have some elements in common, but
+    not each its own; where there are gaps, eager does not ask."""
+    apart = not torch._is_functional_tensor(b) or (
+        torch._C._storage_id(a) != torch._C._storage_id(b))
+    if apart or not (dense(a) and dense(b)):
+        return False
+    (start, end, steps), (other, last, others) = (
+        (each.storage_offset() * each.itemsize, each.storage_offset()
+         * each.itemsize + each.nbytes, each.stride()) for each in (a, b))
+    return start < last and other < end and (
+        (start, end, steps) != (other, last, others))
+
+
+def assigns(name: str) -> bool:
+    """Whether a method of this name is an assignment, such as `+=`."""
+    return name == "__setitem__" or name.startswith("__i") and hasattr(
+        operator, f"__{name[3:]}")
+
+
+@cache
+def is_inplace_view(name: str) -> bool:
+    """Whether a method changes what a tensor says of itself, such as its
+    shape, and not its elements."""
+    return any(torch.Tag.inplace_view in op.tags for op in operators(name))
 
 
 def reach(tensor: torch.Tensor) -> int:

@@ -9,7 +9,6 @@ made it. PyTorch's is torch/_dynamo/output_graph.py (SubgraphTracer).
 from __future__ import annotations
 
 import enum
-import functools
 import operator
 import re
 import types
@@ -26,6 +25,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import Unsupported
+from ..core.graph import written_by
 from ..core.scalars import SCALARS
 from ..core.sizes import SYMBOLIC, computed, hint
 from ..core.source import Source
@@ -159,7 +159,8 @@ class Recorder:
             return self.run(op, target, function,
                             *self.sizes.decided((args, kwargs)))
         changed = [t for t, old in zip(tensors, versions)
-                   if version(t) != old] or unseen_writes(target, args)
+                   if version(t) != old] or written_by(
+                       target, args, kwargs)
         self.written.update(map(storage, changed))
         effect = result is None and (tensors or isinstance(
             target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)))
@@ -291,24 +292,6 @@ def rebuilt(value, change):
             return slice(*map(change, (value.start, value.stop,
                                        value.step)))
     raise unsupported("argument", type(value).__name__)
-
-
-def unseen_writes(target, args: tuple) -> list[torch.Tensor]:
-    """What operators on lists write to, which no version tells."""
-    places = _written_lists(getattr(target, "__name__", ""))
-    return [t for k, each in enumerate(args) if k in places for t in each]
-
-
-@functools.cache
-def _written_lists(name: str) -> frozenset[int]:
-    """The arguments of such an operator that are lists it writes to."""
-    packet = getattr(torch.ops.aten, name, None)
-    if packet is None or not re.fullmatch(r"_.*[^_]_", name):
-        return frozenset()
-    return frozenset(
-        place for overload in packet.overloads() for place, argument
-        in enumerate(getattr(packet, overload)._schema.arguments)
-        if argument.is_write and "List" in str(argument.type))
 
 
 def leaves(value):

@@ -1,0 +1,134 @@
+"""Operators that write, reached as methods, functions and overloads."""
+
+from __future__ import annotations
+
+import operator
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import minicompile
+from tests.same import assert_same, close
+
+aten = torch.ops.aten
+places = torch.tensor([[0, 1, 1], [1, 0, 1]])
+ROW = torch.tensor([0.5, 2.0])
+BOX = torch.arange(6.).view(3, 2) / 7
+
+
+def rows(x):
+    return x.sin().expand(3, 2)
+
+
+def keeping_strides(write):
+    """A write to a transposed tensor, then one that sees its strides."""
+    def function(x):
+        y = x.sin().t()
+        write(y)
+        z = y.t().reshape(-1)
+        z.add_(1)
+        return y, z
+    return function
+
+
+STRIDES = {
+    "method": lambda y: y.scatter_(0, places, y * 2),
+    "packet": lambda y: aten.scatter_(y, 0, places, y * 2),
+    "overload": lambda y: aten.scatter_.src(y, 0, places, y * 2),
+    "value": lambda y: aten.scatter_.value(y, 0, places, 2.),
+    "list": lambda y: aten._foreach_add_.Scalar([y], 1.),
+    "index_put_": lambda y: aten.index_put_.default(
+        y, [torch.tensor([1])], torch.ones(3)),
+    "masked_fill_": lambda y: aten.masked_fill_.Scalar(y, y > 0, 2.),
+}
+
+
+@pytest.mark.parametrize("name", STRIDES)
+def test_a_write_keeps_the_strides(name):
+    assert_same(keeping_strides(STRIDES[name]), BOX, backend="split")
+
+
+SEVERAL = {
+    "method": lambda x: rows(x).add_(1),
+    "packet": lambda x: aten.add_(rows(x), 1),
+    "overload": lambda x: aten.add_.Tensor(rows(x), 1),
+    "scalar": lambda x: aten.mul_.Scalar(rows(x), 2.),
+    "operator": lambda x: operator.iadd(rows(x), 1),
+    "unary": lambda x: aten.sin_.default(rows(x)),
+    "copy": lambda x: aten.copy_.default(rows(x), torch.ones(3, 2)),
+    "zeros": lambda x: aten.zero_.default(rows(x)),
+    "mask": lambda x: aten.masked_fill_.Scalar(rows(x), rows(x) > 0, 1.),
+    "item": lambda x: operator.setitem(rows(x), 0, 1.),
+    "list": lambda x: aten._foreach_add_.Scalar([rows(x)], 1.),
+    "inplace": lambda x: F.relu(rows(x), inplace=True),
+    "window": lambda x: aten.add_.Tensor(x.cos().unfold(0, 2, 1), 1),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.filterwarnings("ignore")
+def test_several_elements_in_one_place_are_eagers_business(name):
+    for leaf in (ROW, ROW.clone().requires_grad_()):
+        assert_same(SEVERAL[name], leaf, backend="split", fallback=True,
+                    backward=False)
+
+
+def shifted(write):
+    def function(x):
+        y = x * 1
+        write(y)
+        return y
+    return function
+
+
+PARTS = {
+    "method": lambda y: y[1:].add_(y[:-1]),
+    "overload": lambda y: aten.add_.Tensor(y[1:], y[:-1]),
+    "copy": lambda y: y[1:].copy_(y[:-1]),
+    "item": lambda y: operator.setitem(y, slice(1, None), y[:-1]),
+    "transposed": lambda y: y[:2].add_(y[:2].t()),
+}
+APART = {
+    "rows": lambda y: operator.setitem(y, 0, y[1]),
+    "columns": lambda y: y[:, 0].add_(y[:, 1]),
+    "itself": lambda y: y[1:].mul_(y[1:]),
+    "halves": lambda y: y[:1].add_(y[2:]),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_reading_a_part_of_what_is_written_raises(name):
+    function = shifted(PARTS[name])
+    with pytest.raises(RuntimeError, match="unsupported operation"):
+        function(BOX)
+    assert_same(function, BOX, backend="split", fallback=True)
+
+
+@pytest.mark.parametrize("name", APART)
+def test_reading_other_parts_of_the_memory_is_compiled(name):
+    assert_same(shifted(APART[name]), BOX, backend="split")
+
+
+@pytest.mark.parametrize("write", [
+    lambda x: aten.mul_.Tensor(x, 1.5), lambda x: x.multiply_(1.5)])
+def test_a_product_that_does_not_fit_raises(write):
+    numbers = torch.ones(3, dtype=torch.int64)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        minicompile.compile(write, backend="split")(numbers)
+
+
+def test_what_changes_a_tensor_not_its_elements_is_seen():
+    def function(x):
+        return aten.detach_.default(x * 2) * 3
+
+    x = ROW.clone().requires_grad_()
+    found = minicompile.compile(function, backend="split")(x)
+    close(found, function(x))
+    assert not found.requires_grad
+
+
+def test_running_statistics_of_an_overload_are_written():
+    assert_same(lambda x, mean, var: aten.native_batch_norm.default(
+        x, None, None, mean, var, True, 0.1, 1e-5)[0], BOX,
+        torch.zeros(2), torch.ones(2), backend="split")
