@@ -46,6 +46,10 @@ def bytes_of_floats(x):
     return y, y.view(torch.int8)
 
 
+def sparse_gradient(x):
+    return torch.nn.functional.embedding(torch.tensor([2, 0]), x, sparse=True)
+
+
 EXAMPLES = (write_in_an_operator_of_ones_own, operator_without_a_backward,
             draw_in_a_branch, window_over_gaps, differentiate_eigenvectors,
-            bytes_of_floats)
+            bytes_of_floats, sparse_gradient)

@@ -23,6 +23,10 @@ SHORT = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
          torch.bool: "b1", torch.complex64: "c64",
          torch.complex128: "c128"}
 
+#: What a fake tensor cannot be: it would be one of plain numbers.
+QUANTIZED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2,
+             torch.quint2x4}
+
 
 def value(node: fx.Node):
     """What the node produces at trace time: a fake tensor, a tuple, …"""

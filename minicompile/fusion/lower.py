@@ -341,8 +341,6 @@ class Lowering:
 
     def buffer(self, node: fx.Node, fake: torch.Tensor) -> Buffer:
         """A new buffer, shaped and strided as a fake tensor."""
-        if fake.layout != torch.strided:
-            raise BackendError(f"{node} has the layout {fake.layout}")
         return Buffer(self.fresh(node), sizes_of(fake.shape),
                       sizes_of(fake.stride()), fake.dtype, fake.device)
 

@@ -34,8 +34,6 @@ class Input:
 
     def stand_in(self, recorder: Recorder, example: torch.Tensor) -> None:
         """Make functional tensors that act as `example` would."""
-        if example.layout != torch.strided:
-            raise BackendError(f"an input has the layout {example.layout}")
         fake = example if isinstance(example, FakeTensor) else (
             recorder.fake_mode.from_tensor(example, static_shapes=True))
         recorder.bind(self.node, fake)

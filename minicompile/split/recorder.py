@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..core.errors import BackendError
-from ..core.graph import tensors_of
+from ..core.graph import QUANTIZED, tensors_of
 from ..core.where import Where
 from .decompose import DEMANDS, rule_of
 from .random import Draws
@@ -127,6 +127,8 @@ class Recorder(TorchDispatchMode):
         """Let `node` stand for `result`, and its items for the parts."""
         node.meta["val"] = result
         if isinstance(result, torch.Tensor):
+            if result.layout is not torch.strided:
+                raise BackendError(f"{node} is a {result.layout} tensor")
             self.nodes[id(result)] = node
         elif isinstance(result, (tuple, list)):
             for position, part in enumerate(result):
@@ -149,6 +151,8 @@ class Recorder(TorchDispatchMode):
                         for key, part in value.items()}
             case torch.SymInt() | torch.SymFloat() | torch.SymBool():
                 return written(self.graph, self.sizes, value)
+            case torch.dtype() if value in QUANTIZED:
+                raise BackendError(f"no fake tensor is a {value} one")
         return value
 
     def constant(self, tensor: torch.Tensor) -> fx.Node:

@@ -25,7 +25,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import Unsupported
-from ..core.graph import written_by
+from ..core.graph import QUANTIZED, written_by
 from ..core.scalars import SCALARS
 from ..core.sizes import SYMBOLIC, computed, hint
 from ..core.source import Source
@@ -198,6 +198,8 @@ class Recorder:
         """`value` as a node's argument; its tensors join `tensors`."""
         kind = type(value)
         if kind in PLAIN:
+            if value in QUANTIZED:
+                raise unsupported("argument", str(value))
             return value
         if isinstance(value, torch.Tensor):
             tensors.append(value)
