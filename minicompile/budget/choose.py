@@ -12,8 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import gcd, inf
+from operator import getitem
 
 import torch
+
+from ..core import cost, log
 
 STEPS = 20_000  # how finely the knapsack tells sizes apart
 
@@ -32,7 +35,19 @@ def choose(joint, budget: float, *, cut: Callable) -> frozenset[str]:
         return fastest.saved
     over, under = neighbours(fastest, ceiling, lambda price: cut(
         joint, byte_price=price, dear=1))
-    return under.saved if over is None else drop(over, under, ceiling)
+    saved = under.saved if over is None else drop(over, under, ceiling)
+    kept = [node.args[0] if node.target is getitem else node
+            for node in joint.early if node.name in saved]
+    if under.bytes - ceiling > fastest.bytes // 100:  # not just a seed
+        names = ", ".join(sorted(set(map(str, kept)) & {*under.sizes}))
+        log.warn_once(f"minicompile saves {under.bytes} bytes, the budget "
+                      f"allows {ceiling}: {names} cannot be computed again")
+    for op in {node.target for node in filter(cost.is_opaque, kept)}:
+        log.warn_once(
+            f"minicompile saves what {op} computes: it may run again if "
+            "its cost is known, @torch.utils.flop_counter."
+            f"register_flop_formula(torch.ops.{op.overloadpacket})")
+    return saved
 
 
 def neighbours(fastest, ceiling: int, priced: Callable) -> tuple:

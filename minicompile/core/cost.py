@@ -79,8 +79,31 @@ def moved(node: fx.Node) -> int:
 
 def flops(node: fx.Node) -> float:
     """Multiplications and additions of a matmul-like op; 0 for others."""
-    rule = FLOPS.get(getattr(node.target, "overloadpacket", None))
+    rule = rule_of(node.target)
     return float(rule(node)) if rule else 0.0
+
+
+def rule_of(op: object) -> Callable[[fx.Node], float] | None:
+    """How the op's work is counted: by our table, or as its author says."""
+    packet = getattr(op, "overloadpacket", None)
+    if packet in FLOPS or not is_foreign(op):
+        return FLOPS.get(packet)
+    from torch.utils.flop_counter import flop_registry  # takes long
+    formula = flop_registry.get(packet)
+    return formula and (lambda node: hint(formula(*fx.node.map_arg(
+        node.args, value), **fx.node.map_arg(node.kwargs, value),
+        out_val=value(node))))
+
+
+def is_foreign(op: object) -> bool:
+    """Whether the op is not PyTorch's own, nor ours."""
+    return getattr(op, "namespace", "aten") not in (
+        "aten", "prims", "minicompile")
+
+
+def is_opaque(node: fx.Node) -> bool:
+    """Whether nobody knows what the node costs, or what else it does."""
+    return is_foreign(node.target) and not known(node)
 
 
 def _arithmetic(node: fx.Node, machine: Machine) -> float:
@@ -207,7 +230,7 @@ def is_free(node: fx.Node) -> bool:
 def known(node: fx.Node) -> bool:
     """Whether some table says what the node costs."""
     return (is_loop(node) or node.target in COPYING
-            or getattr(node.target, "overloadpacket", None) in FLOPS)
+            or rule_of(node.target) is not None)
 
 
 def is_loop(node: fx.Node) -> bool:

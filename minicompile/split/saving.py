@@ -51,8 +51,8 @@ def cut(joint: Joint, *, byte_price: float = 0.0,
     needed = {source for node in joint.late
               for source in node.all_input_nodes}
     needed |= set(filter(None, joint.grads))
-    prices = price_all(joint)
     inside = checkpointed(joint)
+    prices = price_all(joint, inside)
     saved = cheapest(prices, lambda node: node.users, needed, {
         node: Price(0.0, NEVER) if node in inside else
         Price(dear_price(node, price.recompute, dear),
@@ -109,13 +109,19 @@ def size(joint: Joint, node: fx.Node) -> int:
     return nbytes(value(node))
 
 
-def price_all(joint: Joint) -> dict[fx.Node, Price]:
-    """The price of each forward value; numbers cost nothing."""
+def price_all(joint: Joint, again: Container[fx.Node] = ()
+              ) -> dict[fx.Node, Price]:
+    """The price of each forward value; numbers cost nothing.
+
+    A user's operator runs `again` only if the user says so, or its cost.
+    """
     written = in_memory(joint)
     reads = readings([*joint.early, *joint.late], depths(joint.late),
                      written)
-    return {node: Price(recomputing(node, reads), saving(
-                joint, node, node in written, reads[node]))
+    return {node: Price(
+                NEVER if cost.is_opaque(node) and node not in again
+                else recomputing(node, reads),
+                saving(joint, node, node in written, reads[node]))
             for node in joint.early if not is_number(node)}
 
 

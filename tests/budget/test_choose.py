@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+import warnings
 from itertools import product
 
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import (flop_registry,
+                                      register_flop_formula)
 
+import minicompile
 from minicompile import budget, split
 from minicompile.budget.choose import keep
 from minicompile.core import cost
@@ -140,3 +145,74 @@ def test_the_knapsack_by_trying_all(seed):
         sum(v for v, k in zip(losses, flags) if not k)
         for flags in product([0, 1], repeat=7)
         if sum(w for w, k in zip(weights, flags) if k) <= room)
+
+
+RUNS: list = []
+
+
+@torch.library.custom_op("budget::work", mutates_args=())
+def work(x: torch.Tensor) -> torch.Tensor:
+    RUNS.append(x.shape)
+    return x.sin()
+
+
+work.register_fake(torch.empty_like)
+work.register_autograd(
+    lambda ctx, g: g * ctx.saved_tensors[0].cos(),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+
+
+def working(x):
+    y = work(x * 2)
+    return (y * y.exp()).exp().sum()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7])
+def test_an_operator_of_unknown_cost_runs_once_and_the_budget_says_so(share):
+    RUNS.clear()
+    minicompile.reset()
+    run = minicompile.compile(working, options={
+        "activation_memory_budget": share})
+    with pytest.warns(UserWarning, match="register_flop_formula"):
+        run(grad(64, 64)).backward()
+    assert len(RUNS) == 1
+
+
+def test_an_operator_of_known_cost_runs_again():
+    RUNS.clear()
+    register_flop_formula(torch.ops.budget.work)(
+        lambda shape, out_shape=None, **_: 7)
+    try:
+        run = minicompile.compile(working, options={
+            "activation_memory_budget": 0.0})
+        run(grad(64, 64)).backward()
+        assert len(RUNS) == 2
+        node = next(node for node in joint_of(working, [grad(4)]).early
+                    if "work" in node.name)
+        assert cost.known(node) and cost.flops(node) == 7
+    finally:
+        flop_registry.pop(torch.ops.budget.work)
+
+
+def test_a_checkpoint_of_the_users_runs_it_again():
+    RUNS.clear()
+    x = grad(64, 64)
+    minicompile.compile(lambda x: checkpoint(
+        working, x, use_reentrant=False))(x).backward()
+    assert len(RUNS) == 2
+
+
+def test_a_ceiling_that_cannot_be_met_is_told_once():
+    def function(x):
+        return F.dropout(x, 0.5).sin().sum()
+
+    minicompile.reset()
+    for eager, told in ((True, 1), (False, 0)):
+        run = minicompile.compile(function, options={
+            "activation_memory_budget": 0.0, "fallback_random": eager})
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run(grad(64, 64)).backward()
+        found = [each for each in caught if "the budget allows 0" in str(
+            each.message) and "bernoulli" in str(each.message)]
+        assert len(found) == told
