@@ -23,6 +23,9 @@ from .where import Where
 #: The stand-ins of numbers and truths that are not constants.
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
+#: Functions that may return their input, of which Python's form is a copy.
+AS_IN_CPP = {"dropout"}
+
 
 def hint(number):
     """The number, or what a symbolic one was when it was traced."""

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..core.errors import BackendError
 from ..core.graph import dense, operators, tensors_of, written_by
+from ..core.sizes import AS_IN_CPP
 from .inputs import current
 from .recorder import Recorder, as_it_is
 
@@ -55,6 +56,9 @@ class Watch(TorchFunctionMode):
             return args[0].detach()
         if name in HIDDEN_WRITES:
             with enable_python_dispatcher():
+                return function(*args, **kwargs)
+        if name in AS_IN_CPP:
+            with torch._C._DisablePythonDispatcher():
                 return function(*args, **kwargs)
         if name in RECURRENT and torch.is_grad_enabled():
             with without_mkldnn():

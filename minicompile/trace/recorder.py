@@ -176,11 +176,11 @@ class Recorder:
 
     def compute(self, target, function, args, kwargs):
         """`function` on fakes, its failure told as a reason to stop."""
+        name = getattr(target, "__name__", target)
         try:
-            with self.sizes.dispatcher():
+            with self.sizes.dispatcher(name):
                 return function(*args, **kwargs)
         except DATA_DEPENDENT as error:
-            name = getattr(target, "__name__", target)
             raise unsupported("data-dependent", name) from error
         except (Unsupported, RecursionError):
             raise

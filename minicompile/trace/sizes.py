@@ -28,7 +28,7 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from ..core.errors import ConstraintViolation
 from ..core.guard import Guard, Relation
-from ..core.sizes import hint
+from ..core.sizes import AS_IN_CPP, hint
 from ..core.source import Computed, Size, Source
 from ..core.where import Where
 from .history import NUMBER, SIZE, STRIDE, History, limits, marked
@@ -236,9 +236,10 @@ class Sizes:
         self.equal.append((source, expr, self.where()))
         return False
 
-    def dispatcher(self):
-        """What lets C++ operators work with symbols, if there are any."""
-        return enable_python_dispatcher() if self.symbols else (
+    def dispatcher(self, name: str):
+        """What lets this operator work with symbols, if there are any."""
+        python = self.symbols and name not in AS_IN_CPP
+        return enable_python_dispatcher() if python else (
             contextlib.nullcontext())
 
     # What was learnt

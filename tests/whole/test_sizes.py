@@ -95,3 +95,56 @@ def test_numbers_made_of_sizes():
         found, expected = compiled(x, n), function(x, n)
         for a, b in zip(found, expected, strict=True):
             torch.testing.assert_close(a, b)
+
+
+#: What eager answers with its input, with a view of it, or with a copy.
+IDENTITIES = {
+    "dropout": lambda x: F.dropout(x, 0.5, False),
+    "dropout of nothing": lambda x: F.dropout(x, 0.0),
+    "dropout in place": lambda x: F.dropout(x, 0.5, False, True),
+    "torch.dropout": lambda x: torch.dropout(x, 0.5, False),
+    "module": nn.Dropout(0.5).eval(),
+    "dropout2d": nn.Dropout2d(0.5).eval(),
+    "alpha_dropout": nn.AlphaDropout(0.5).eval(),
+    "feature_alpha_dropout": nn.FeatureAlphaDropout(0.5).eval(),
+    "identity": nn.Identity(),
+    "contiguous": lambda x: x.contiguous(),
+    "to": lambda x: x.to(torch.float32),
+    "to a copy": lambda x: x.to(torch.float32, copy=True),
+    "cpu": lambda x: x.cpu(),
+    "type_as": lambda x: x.type_as(x),
+    "reshape": lambda x: x.reshape(x.shape),
+    "view": lambda x: x.view(x.shape),
+    "expand": lambda x: x.expand(x.shape),
+    "broadcast_to": lambda x: torch.broadcast_to(x, x.shape),
+    "flatten one": lambda x: x.flatten(1, 1),
+    "flatten": lambda x: x.flatten(),
+    "ravel": lambda x: x.ravel(),
+    "squeeze": lambda x: x.squeeze(0),
+    "transpose": lambda x: x.transpose(1, 1),
+    "slice": lambda x: x[:],
+    "pad": lambda x: F.pad(x, (0, 0)),
+    "cat": lambda x: torch.cat([x]),
+    "positive": lambda x: +x,
+    "sum_to_size": lambda x: x.sum_to_size(x.shape),
+    "resolve_conj": lambda x: x.resolve_conj(),
+    "rrelu": lambda x: F.rrelu(x),
+    "interpolate": lambda x: F.interpolate(x, size=x.shape[-1]),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_what_gives_back_its_input_does(name, grad):
+    function = IDENTITIES[name]
+
+    def seen(run, x):
+        y = run(x)
+        return (y is x, torch._C._storage_id(y) == torch._C._storage_id(x),
+                y.shape, y.stride(), y.requires_grad)
+
+    run = minicompile.compile(function, dynamic=True, backend="split")
+    for size in (4, 6):
+        x = torch.randn(size, size + 3, 5, requires_grad=grad)
+        assert seen(run, x) == seen(function, x)
+    assert run.stats().graphs == 1 and not run.stats().fallbacks
