@@ -77,6 +77,14 @@ class Recorder:
         return Recording(ways, replay, share(outputs, visible, read),
                          lends, pool)
 
+    def too_early(self, sizes: tuple) -> str:
+        """Why nothing can be recorded for these sizes yet; else ""."""
+        if sizes in self.last:
+            return ""
+        if len(self.last) >= EVER:
+            return f"called with more than {EVER} tuples of sizes"
+        return "first call of its sizes" if self.last else "first call"
+
     def moved(self, inputs: list, strangers: list[int]) -> None:
         """Have these inputs copied in recordings made from now on."""
         self.moving |= {k for k in strangers if isinstance(
@@ -150,8 +158,8 @@ class Region:
                 return recording
             busy += not strange
             strangers += strange
-        if numbers(inputs) not in self.ahead.last:
-            return "first call"
+        if why := self.ahead.too_early(numbers(inputs)):
+            return why
         if busy >= AT_ONCE:
             return "every recording is held by a pending backward"
         if not busy:
@@ -165,8 +173,8 @@ class Region:
     def _backward(self, inputs: list) -> Recording | str:
         """The recording that goes with the forward of these values."""
         sizes = numbers(inputs)
-        if sizes not in self.back.last:
-            return "first call"
+        if why := self.back.too_early(sizes):
+            return why
         here = set(addresses(inputs))
         lender = next((r for r in self.forwards if r.lends & here), None)
         lends = any(recording.lends for recording in self.forwards)

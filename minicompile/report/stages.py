@@ -183,11 +183,17 @@ def emit_view(entry: Entry, options: Options) -> View:
 
 
 def replay_view(entry: Entry, options: Options) -> View:
-    """Whether launches are recorded."""
+    """Whether launches are recorded, and what became of the calls."""
     if not options.cudagraphs:
         return View("replay", 'off (mode="reduce-overhead" turns it on)')
+    region = entry.lowered.region
+    blocked = region.blocked if region else "the graph chooses a branch"
+    if blocked:
+        return View("replay", f"off: {blocked}")
     steps = sum(len(s.steps) for s in entry.lowered.schedules.values())
-    return View("replay", f"{steps} steps recorded as CUDA graphs")
+    calls = [f"{why}: {count}" for why, count in region.stats.items()]
+    return View("replay", f"{steps} steps to record as CUDA graphs; calls: "
+                f"{', '.join(calls)}")
 
 
 def cut(text: str, lines: int) -> str:

@@ -140,7 +140,8 @@ def test_each_size_has_a_recording_of_its_own():
         x = memory[:n]
         torch.testing.assert_close(region.forward([n, x]),
                                    (x.cumsum(0) * n,))
-    assert region.stats["first call"] == 3
+    assert region.stats["first call"] == 1
+    assert region.stats["first call of its sizes"] == 2
     assert region.stats["recorded"] == len(region.forwards) == 3
     assert region.stats["replayed"] == 6
 
@@ -153,6 +154,24 @@ def test_recordings_for_sizes_are_bounded(monkeypatch):
         torch.testing.assert_close(region.forward([n, x]), (x * n,))
     assert region.stats["recorded"] == 3
     assert len(region.ahead.last) == 3
+    assert region.stats == {
+        "first call": 1, "first call of its sizes": 2, "recorded": 3,
+        "replayed": 3, "called with more than 3 tuples of sizes": 8}
+
+
+def test_what_is_not_replayed_says_why(monkeypatch):
+    """Every call is a replay or has a reason, which is the true one."""
+    monkeypatch.setattr(region_module, "EVER", 2)
+    region = inference(lambda n, x: (x * n,))
+    kept = torch.randn(8)
+    for n, moves in [(4, 0), (4, 0), (6, 0), (4, 0), (6, 0), (8, 0), (8, 0),
+                     (4, 1), (4, 1)]:
+        x = torch.randn(n) if moves else kept[:n]
+        torch.testing.assert_close(region.forward([n, x]), (x * n,))
+    assert region.stats == {
+        "first call": 1, "first call of its sizes": 1, "recorded": 2,
+        "replayed": 3, "called with more than 2 tuples of sizes": 2,
+        "recorded 2 times already": 2}
 
 
 def test_what_cannot_be_recorded_runs_and_the_reason_is_counted():

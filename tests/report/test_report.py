@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import minicompile
+from minicompile.replay import schedules
 from minicompile.report import explain
+from tests.replay.fake import FakeDevice
 
 
 def bend(x, w):
@@ -53,6 +55,34 @@ def test_the_text_names_every_stage():
     assert stages == ["trace", "guards", "split", "fusion", "emit",
                       "replay", "budget"]
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_replay_is_reported_as_it_is(monkeypatch):
+    """Nothing is recorded on a CPU, nor in a first call."""
+    def replay(function, x):
+        report = explain(function, mode="reduce-overhead")(x)
+        return next(line for line in str(report).splitlines()
+                    if line.startswith("  replay"))
+
+    x = torch.randn(4, 8)
+    assert "off: not all tensors are on a CUDA device" in replay(bend_one, x)
+    assert "off: the graph chooses" in replay(choice, x)
+    monkeypatch.setattr(schedules, "refusal", lambda schedule: None)
+    monkeypatch.setattr(schedules, "Cuda", lambda index: FakeDevice())
+    assert re.search("4 steps to record .* first call: 1$",
+                     replay(four_products, x))
+
+
+def bend_one(x):
+    return F.layer_norm(x @ x.T @ x, (8,)) * 2
+
+
+def four_products(x):
+    return x @ x.T @ x @ x.T @ x
+
+
+def choice(x):
+    return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 
 
 def test_a_graph_break_says_where_and_what_to_do(capsys):
