@@ -36,6 +36,7 @@ NEVER_ACTIVE: dict[str, Callable[[], object]] = {
     "a torch.func transform": torch._C._are_functorch_transforms_active,
     "a torch function mode": torch._C._is_torch_function_mode_enabled,
     "a torch dispatch mode": modes,
+    "torch.jit.trace": torch._C._is_tracing,
     "forward-mode AD": dual_level}
 
 
