@@ -37,7 +37,7 @@ OPAQUE = {"warnings", "importlib", "threading",
           "numpy", "torch._dynamo", "torch._inductor", "torch._functorch",
           "torch.utils.checkpoint", "torch.autograd.function",
           "torch.autograd", "torch.jit", "torch.library",
-          "torch._higher_order_ops"}
+          "torch._higher_order_ops", "torch.distributed.fsdp"}
 
 #: What Dynamo, once it ran in this process, puts around Module.__init__.
 _TAGGED = "install_generation_tagging_init.<locals>.patched_init"
