@@ -255,3 +255,28 @@ def test_compiled_code_dies_with_the_module():
     del model, run
     gc.collect()
     assert [ref() for ref in dead] == [None, None]
+
+
+@pytest.mark.parametrize("layers", [0, 2])
+def test_an_encoder_told_what_is_padding(layers):
+    """One layer is eager's to the last place; of several, eager's nested
+    tensors make zeros of what stands at padded places."""
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    if layers:
+        model = nn.TransformerEncoder(model, layers)
+    model.eval()
+    x, padding = torch.randn(3, 5, 8), torch.zeros(3, 5, dtype=torch.bool)
+    padding[0, 3:] = padding[1, 2:] = True
+    run = minicompile.compile(model)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            want = model(x, src_key_padding_mask=padding)
+            got = run(x, src_key_padding_mask=padding)
+        if layers:
+            want, got = want[~padding], got[~padding]
+        torch.testing.assert_close(got, want)
+    assert not run.stats().graph_breaks and not run.stats().fallbacks
+    names = [str(node.target) for node in
+             run.cache.entries[0].trace.graph.graph.nodes]
+    assert any("_transformer_encoder_layer_fwd" in name for name in names)
