@@ -32,6 +32,16 @@ def hint(number):
     return number.node.hint if isinstance(number, SYMBOLIC) else number
 
 
+def formula(number) -> Expr:
+    """What a symbolic number is made of.
+
+    That a float is equal to another one does not give it its sign.
+    """
+    expr = number.node.expr
+    return number.node._expr if expr.free_symbols and isinstance(
+        number, torch.SymFloat) else expr
+
+
 def called(function: Callable) -> Callable:
     """The same as a function of proxies, which becomes a node."""
     return staticmethod(lambda x, *rest: x.tracer.create_proxy(

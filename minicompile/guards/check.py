@@ -22,8 +22,8 @@ from .write import others, write
 
 #: Names that generated code uses for something else.
 RESERVED = ("L", "F", "check", "type", "id", "len", "map", "str", "all",
-            "hasattr", "math", "torch", "min", "max", "abs", "float", "one",
-            "at")
+            "hasattr", "math", "torch", "min", "max", "abs", "float", "int",
+            "pow", "round", "one", "at")
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,9 @@ def closed(tracer, function, args, kwargs: dict) -> tuple:
     """
     for value in args:
         tracer.pin(value)
-    if not SCALARS.keys().isdisjoint(map(type, args)):
+    if function in (complex, divmod) or not SCALARS.keys().isdisjoint(
+            map(type, args)) or getattr(
+            function, "__module__", None) == "_struct":
         args = settled(tuple(args))
     name = getattr(function, "__name__", "")
     if name in OPEN or name in ("and_", "or_") and {

@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from ..core.errors import Unsupported
 from ..core.graph import QUANTIZED, written_by
 from ..core.scalars import SCALARS
-from ..core.sizes import SYMBOLIC, computed, hint
+from ..core.sizes import SYMBOLIC, computed, formula, hint
 from ..core.source import Source
 from .history import History
 from .reasons import unsupported
@@ -108,7 +108,7 @@ class Recorder:
 
     def number(self, value) -> fx.Node | int | float:
         """The node that computes a symbolic number, or the number."""
-        expr = value.node.expr
+        expr = formula(value)
         if not expr.free_symbols:
             return settled(value)
         if expr.is_Symbol:

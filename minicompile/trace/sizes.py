@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
+import sys
 from collections import deque
+from collections.abc import Iterable
 from weakref import WeakMethod
 
 import torch
@@ -23,12 +26,13 @@ from torch._subclasses.fake_tensor import (
     unset_fake_temporarily,
 )
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from ..core.errors import ConstraintViolation
 from ..core.guard import Guard, Relation
-from ..core.sizes import AS_IN_CPP, hint
+from ..core.sizes import AS_IN_CPP, SYMBOLIC, formula, hint
 from ..core.source import Computed, Size, Source
 from ..core.where import Where
 from .history import NUMBER, SIZE, STRIDE, History, limits, marked
@@ -46,6 +50,45 @@ def as_float(number):
 FORMS = {int: torch.sym_int, float: as_float, max: torch.sym_max,
          min: torch.sym_min, math.sqrt: torch._sym_sqrt,
          math.log2: torch._sym_log2}
+
+
+#: How Python writes arithmetic: a sign between operands, or a name.
+WRITTEN = {getattr(operator, kind + name): f" {sign} "
+           for kind in ("", "i") for name, sign in (
+               ("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/"),
+               ("floordiv", "//"), ("mod", "%"), ("pow", "**"))} | {
+    operator.neg: "-", operator.pos: "+", operator.abs: "abs"} | {
+    each: f"math.{name}" for name, each in vars(math).items()
+    if callable(each)} | {
+    each: each.__name__ for each in (abs, round, pow, *FORMS)
+    if each.__module__ == "builtins"}
+WRITTEN |= {form: WRITTEN[each] for each, form in FORMS.items()}
+
+#: Of numbers beyond it, and of longer texts, symbols are not made.
+LARGEST, LONGEST = sys.float_info.max, 2000
+
+
+def written(form: str, parts: Iterable[str]) -> str:
+    """Arithmetic on these parts, as Python text."""
+    if form.strip() == form and len(form) > 1:
+        return f"{form}({', '.join(parts)})"
+    first, *rest = (f"({part})" for part in parts)
+    return f"({first}{form}{rest[0]})" if rest else f"({form}{first})"
+
+
+def outcome(text: str):
+    """What the arithmetic gives; None if it raises."""
+    try:
+        return eval(text, {"math": math})
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+
+
+def varies(value) -> bool:
+    """Whether this is a float made of floats that vary."""
+    return type(value) is torch.SymFloat and any(
+        symbol_is_type(symbol, SymT.FLOAT)
+        for symbol in value.node.expr.free_symbols)
 
 
 class Fakes(FakeTensorMode):
@@ -176,30 +219,50 @@ class Sizes:
                 made = self.env.create_symfloatnode(made, hint=value)
                 self.ranges.append(
                     Relation("math.isfinite({0})", (source,)))
+            if type(source) is Computed:
+                self.ranges.append(Relation(
+                    f"type({{0}}) is {type(value).__name__}", (source,)))
             self.bind(made, source)
             if type(source) is not Computed:
                 self.history.tell(NUMBER, 0, source, value)
             self.numbers[source] = made
         return self.numbers[source]
 
-    def step(self, value):
-        """A float made of floats, as a symbol: no step may be merged.
+    def compute(self, function, args: tuple, kwargs: dict):
+        """What Python computes of floats: the text says it, not sympy.
 
-        What is equal in arithmetic may differ in its last bit. A truth is
-        left open, for it may be a number like others.
+        A float made of floats is a symbol of its own, with the value that
+        the text has now; None if a function is no arithmetic. What is
+        not finite is not computed of symbols.
         """
+        given = args
+        if getattr(function, "__module__", None) == "math":
+            args = [tuple(a) if type(a) is list else a for a in args]
+            given = tree_leaves(args)
+        if not any(map(varies, given)):
+            return None
+        form, kinds = WRITTEN.get(function), {*map(type, given)}
+        if not any(type(a) is int and abs(a) > 2**53 for a in given):
+            if form is None or kwargs or not kinds <= {
+                    int, float, bool, torch.SymInt, torch.SymFloat}:
+                return None
+            text = written(form, map(self.text, args))
+            value = outcome(written(form, map(repr, tree_map(hint, args))))
+            if type(value) in (int, float) and (
+                    abs(value) <= LARGEST) and len(text) < LONGEST:
+                return self.number(value, Computed(text))
+        return function(*settled(tuple(args)), **kwargs)
+
+    def step(self, value):
+        """A result of C code; a truth is left open, like a number."""
         if type(value) not in (torch.SymFloat, torch.SymBool):
             return value
-        expr = value.node.expr
-        if type(value) is torch.SymBool:
-            self.truths |= bool(expr.free_symbols)
-            return value if expr.free_symbols else bool(value)
-        if expr.is_Symbol or not any(symbol_is_type(s, SymT.FLOAT)
-                                     for s in expr.free_symbols):
-            return value
-        if not math.isfinite(value.node.hint):
+        if varies(value) and not formula(value).is_Symbol:
+            raise unsupported("builtin", "arithmetic inside a C function")
+        if not value.node.expr.free_symbols:
             return settled(value)
-        return self.number(value.node.hint, Computed(self.text(value)))
+        self.truths |= type(value) is torch.SymBool
+        return value
 
     def decided(self, value):
         """The value with answers for the truths left open, at any depth.
@@ -245,16 +308,21 @@ class Sizes:
     # What was learnt
 
     def text(self, value) -> str:
-        """The Python expression of a symbolic number over `L` and `F`.
+        """The Python expression of a number over `L` and `F`.
 
         It is read when the graph has run, so no input may have another
         shape by then.
         """
         if any(str(fake.shape) != str(was) for fake, was in self.shapes):
             raise unsupported("effect", "an input that gets another shape")
+        if type(value) is tuple:
+            return f"({', '.join(map(self.text, value))},)"
+        expr = formula(value) if isinstance(value, SYMBOLIC) else None
+        if expr is None or not expr.free_symbols:
+            return repr(settled(value))
         names = {symbol: source.code()
                  for symbol, source in self.symbols.items()}
-        return f"({Printer(names).doprint(value.node.expr)})"
+        return f"({Printer(names).doprint(expr)})"
 
     def guards(self) -> tuple[Guard, ...]:
         """What the graph relies on, as relations between sizes."""

@@ -138,8 +138,10 @@ class Tracer:
     def native(self, function, args=(), kwargs=None):
         """Run a harmless C function; its exception is the program's."""
         args, kwargs = closed(self, function, args, kwargs or {})
+        sizes = self.recorder.sizes
         try:
-            return self.recorder.sizes.step(watched(
+            made = sizes.compute(function, args, kwargs)
+            return made if made is not None else sizes.step(watched(
                 function, args, kwargs))
         except Raised:
             raise

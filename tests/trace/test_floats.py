@@ -1,0 +1,184 @@
+"""Floats that vary: what Python computes of them, to the last bit."""
+
+import math
+import random
+import struct
+
+import pytest
+import torch
+
+import minicompile
+
+#: Expressions of floats s and t; n is a size, i an int that varies.
+EXPRESSIONS = """s - s
+s * 0
+0 * s
+s * -0.0
+s + 0
+s + 0.0
+-s
++s
+abs(s)
+s - t + t
+(s * 0.1) * 3
+s / t * t
+s / s
+1 / s
+s // 1
+-0.0 // 1 + s
+s // t
+s % t
+s % 1
+-s % 3
+s ** 2
+s ** 0
+s ** 0.5
+2 ** s
+s ** -1
+s ** t
+(-2.0) ** s
+-2.0 ** s
+s * s - s * s
+max(s, 0.25)
+max(s, 0)
+max(0.0, -s)
+min(s, t)
+min(s, t, 1)
+math.copysign(1, -s)
+math.copysign(s, t)
+math.copysign(0.0, s)
+math.sqrt(abs(s))
+math.sqrt(s)
+math.exp(s)
+math.log2(s)
+math.log(abs(s) + 1, 3)
+math.sin(s) * 0
+math.floor(s)
+math.ceil(s)
+math.trunc(s)
+math.fmod(s, t)
+math.hypot(s, t)
+math.ldexp(s, 3)
+math.fsum([s, t, -s])
+math.prod([s, 0])
+sum([s, t, -s])
+round(s)
+round(s, 1)
+round(s, ndigits=1)
+int(s)
+int(s * 100) * 2
+float(s)
+float(int(s))
+bool(s)
+divmod(s, 0.75)
+complex(s, -s)
+s == 0
+s < t
+(s < t) + s
+s != s
+not s
+s > 10 ** 30
+s == 2 ** 53 + 1
+s if s > t else t
+s and t
+s or -0.0
+t if s == t else s
+s is s
+s in (0.0, 0.5)
+[s, t].index(s)
+sorted([s, t, 0.0])
+math.isnan(s)
+math.isfinite(s - t)
+s.is_integer()
+(s * 4).hex()
+str(s)
+s * n
+s / n - s
+n / 2 * s
+s * i
+i * s - i * s
+i ** s
+True * s
+s - True
+pow(s, 2)
+pow(s, 3) * 0
+(lambda z: z - z)(s * 3)
+s.real - s.imag
+s.__neg__()
+s.__add__(1)
+struct.pack("d", s)
+list(map(abs, [s, -t]))
+[a * 0 for a in (s, t)]
+dict(a=s)["a"] * 0""".splitlines()
+
+#: What s is in one call after another, with t.
+USUAL = ((0.5, 1.5), (0.7, -0.3), (0.9, 2.5))
+ODD = (0.0, -0.0, 1.0, -1.0, 1e308, -1e308, 5e-324, math.inf, -math.inf,
+       math.nan, 2.5, 3.5, 2.0**53, 0.1, 1e30)
+
+
+def bits(value):
+    """A value in which no two floats look alike."""
+    if isinstance(value, float):
+        return float, "nan" if value != value else struct.pack("d", value)
+    if isinstance(value, complex):
+        return complex, bits(value.real), bits(value.imag)
+    if isinstance(value, (tuple, list)):
+        return [type(value), *map(bits, value)]
+    if isinstance(value, torch.Tensor):
+        return bits(value.tolist())
+    return type(value), value
+
+
+def outcome(function, *args):
+    """What a call gives, or the class of its exception."""
+    try:
+        return bits(function(*args))
+    except Exception as error:
+        return type(error)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_as_python_computes(text):
+    expression = eval(f"lambda s, t, n, i: {text}", globals())
+
+    def program(x, s, t, i):
+        value = expression(s, t, x.shape[0], i)
+        return value, x * value if type(value) in (int, float) else x
+
+    random.seed(text)
+    x = torch.tensor([1.5, -2.5, 0.0], dtype=torch.float64)
+    odd = [(random.choice((s, 0.5)), random.choice((0.75, -0.0, s)))
+           for s in random.sample(ODD, 6)]
+    compiled = minicompile.compile(program, backend="eager", options={
+        "recompile_limit": 50, "accumulated_recompile_limit": 50})
+    for i, (s, t) in enumerate([*USUAL, *odd, *((s, 2.0) for s in ODD)]):
+        args = x, s, t, (i + 2) % 5
+        assert outcome(compiled, *args) == outcome(program, *args), (s, t)
+
+
+@pytest.mark.parametrize("text", [
+    "s * 0.1 - s", "s - s", "s ** 2 // 0.3", "abs(-s)", "max(s, 0.25)",
+    "math.exp(s)", "round(s, 2)", "float(s) * n"])
+def test_one_graph_for_all(text):
+    expression = eval(f"lambda s, n: {text}", globals())
+    compiled = minicompile.compile(
+        lambda x, s: x * expression(s, x.shape[0]), backend="eager",
+        fullgraph=True)
+    x = torch.ones(2)
+    for s in (0.5, 0.7, 1.9, 2.3, 3.1, 0.3):
+        assert bits(compiled(x, s)) == bits(x * expression(s, 2))
+    assert compiled.stats().graphs <= 2
+
+
+def test_text_does_not_explode():
+    def program(x, s):
+        for _ in range(40):
+            s = s * (1 - s) * 3
+        return x * s
+
+    compiled = minicompile.compile(program, backend="eager")
+    x = torch.ones(2, dtype=torch.float64)
+    for s in (0.5, 0.7, 0.6, 0.3):
+        assert bits(compiled(x, s)) == bits(program(x, s))
