@@ -9,15 +9,17 @@ torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase for them.
 from __future__ import annotations
 
 import builtins
-import importlib
+import importlib.util
 import operator
+import sys
 import types
 from itertools import islice
 
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from ..core.source import Item
 from . import attributes, names
-from .kinds import ABSENT
+from .kinds import ABSENT, trusted
 from .reasons import Raised
 from .stand_ins import NULL
 
@@ -118,9 +120,15 @@ def DELETE_DEREF(frame, name):
 def IMPORT_NAME(frame, name):
     below, level = frame.pop(2)[::-1]
     with unset_fake_temporarily():
-        frame.stack.append(frame.tracer.native(
-            importlib.__import__,
-            (name, frame.globals, None, below, level)))
+        found = frame.tracer.native(importlib.__import__, (
+            name, frame.globals, None, below, level))
+    key = importlib.util.resolve_name(
+        "." * level + name, frame.globals.get("__package__"))
+    key, outside = key if below else key.split(".")[0], frame.tracer.outside
+    if not trusted(key):
+        modules = outside.constant(sys.modules, "modules")
+        outside.guard(Item(modules, key), "is", found)
+    frame.stack.append(found)
 
 
 def IMPORT_FROM(frame, name):
@@ -140,7 +148,7 @@ def LOAD_ATTR(frame, argument):
 def LOAD_SUPER_ATTR(frame, argument):
     name, called = argument
     maker, kind, owner = frame.pop(3)
-    frame.push(attributes.load(frame.tracer, frame.tracer.native(
+    frame.push(attributes.load(frame.tracer, frame.tracer.call(
         maker, (kind, owner)), name), called)
 
 

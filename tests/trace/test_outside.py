@@ -1,6 +1,8 @@
 """What existed before the call: identity, writes and their order."""
 
 import copy
+import sys
+import types
 from collections import OrderedDict, deque
 
 import pytest
@@ -10,6 +12,7 @@ from torch import nn
 import minicompile
 from minicompile.core.errors import Unsupported
 from minicompile.trace import trace
+from tests.same import close
 
 from .conftest import entry, traced
 
@@ -268,3 +271,81 @@ def test_a_dict_that_makes_what_it_is_asked_for():
     makers = Makers(leaky=(nn.LeakyReLU, {"negative_slope": 0.5}))
     x = torch.tensor([-2.0, 2.0])
     assert traced(lambda x: makers["leaky"](x), x).tolist() == [-1, 2]
+
+
+class Twice:
+    by = 2
+
+    def scaled(self, x):
+        return x * self.by
+
+
+class Thrice:
+    by = 3
+
+    def scaled(self, x):
+        return x * self.by + 1
+
+
+@pytest.mark.parametrize("read", [
+    lambda x, thing: thing.scaled(x), lambda x, thing: x * thing.by,
+    lambda x, thing: x * (2 if isinstance(thing, Twice) else 5),
+    lambda x, thing: x * (2 if issubclass(type(thing), Twice) else 5),
+    lambda x, thing: x * super(type(thing), thing).by])
+def test_bases_that_are_changed(read):
+    middle = type("Middle", (Twice,), {})
+    kind = type("Kind", (middle,), {})
+    compiled = minicompile.compile(read, backend="eager", fullgraph=True)
+    x, thing = torch.ones(2), kind()
+    for owner, base in ((middle, Twice), (middle, Thrice), (kind, Twice),
+                        (kind, Thrice), (kind, middle)):
+        owner.__bases__ = base,
+        close(compiled(x, thing), read(x, thing))
+        close(compiled(x, thing), read(x, thing))
+    assert compiled.stats().graphs <= 5
+
+
+def whole(x):
+    import the_helper
+    return x * the_helper.by
+
+
+def part(x):
+    from the_helper import by
+    return x * by
+
+
+def below(x):
+    import the_package.inner
+    return x * the_package.inner.by
+
+
+def renamed(x):
+    import the_package.inner as inner
+    return x * inner.by
+
+
+def relative(x):
+    from .inner import by
+    return x * by
+
+
+@pytest.mark.parametrize("program", [whole, part, below, renamed, relative])
+def test_a_module_that_is_swapped_is_imported_again(program, monkeypatch):
+    def install(by):
+        modules = {name: types.ModuleType(name) for name in (
+            "the_helper", "the_package", "the_package.inner")}
+        for name, module in modules.items():
+            module.by, module.__path__ = by, []
+            monkeypatch.setitem(sys.modules, name, module)
+        modules["the_package"].inner = modules["the_package.inner"]
+
+    monkeypatch.setitem(globals(), "__package__", "the_package")
+    install(2)
+    compiled = minicompile.compile(program, backend="eager", fullgraph=True)
+    x = torch.ones(2)
+    for by in (2, 3, 3, 4):
+        install(by)
+        close(compiled(x), program(x))
+        close(compiled(x), program(x))
+    assert compiled.stats().graphs == 4
