@@ -22,7 +22,7 @@ from .write import others, write
 
 #: Names that generated code uses for something else.
 RESERVED = ("L", "F", "check", "type", "id", "len", "map", "str", "all",
-            "hasattr", "math", "torch", "min", "max", "abs", "float", "int",
+            "hasattr", "math", "torch", "min", "max", "abs", "float",
             "pow", "round", "one", "at")
 
 

@@ -61,7 +61,7 @@ WRITTEN = {getattr(operator, kind + name): f" {sign} "
     each: f"math.{name}" for name, each in vars(math).items()
     if callable(each)} | {
     each: each.__name__ for each in (abs, round, pow, *FORMS)
-    if each.__module__ == "builtins"}
+    if each.__module__ == "builtins"} | {int: "math.trunc"}
 WRITTEN |= {form: WRITTEN[each] for each, form in FORMS.items()}
 
 #: Of numbers beyond it, and of longer texts, symbols are not made.
@@ -221,7 +221,7 @@ class Sizes:
                     Relation("math.isfinite({0})", (source,)))
             if type(source) is Computed:
                 self.ranges.append(Relation(
-                    f"type({{0}}) is {type(value).__name__}", (source,)))
+                    f"type({{0}}) is type({type(value)()})", (source,)))
             self.bind(made, source)
             if type(source) is not Computed:
                 self.history.tell(NUMBER, 0, source, value)
