@@ -77,12 +77,16 @@ def on_length(names: Names, guard: Guard, x: str) -> list[str]:
     return [f"len({x}) == {names.literal('length', guard.expected)}"]
 
 
+#: So many keys are compared with those in a list.
+LONG = 32
+
+
 def on_keys(names: Names, guard: Guard, x: str) -> list[str]:
     """Iterating over x gives these constants in this order."""
     keys = guard.expected
     if not keys:
         return [f"(*{x},) == ()"]
-    if all(type(key) is str for key in keys):
+    if len(keys) < LONG and all(type(key) is str for key in keys):
         return [ask(names, "exact", f"[*{x}]", "str"),
                 f"(*{x},) == {names.literal('keys', keys)}"]
     wish = f"keys_of_{guard.source}"
@@ -195,8 +199,8 @@ def likeness(guard: Guard) -> tuple:
 
 
 def comparable(value: object) -> bool:
-    """Whether `type(x) is type(value) and x == value` is exact."""
-    return plain(value) or (
+    """Whether `equal` says whether another value is the same."""
+    return plain(value) or type(value) is float or (
         single(value) and not isinstance(value, enum.Enum))
 
 

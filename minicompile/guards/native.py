@@ -194,9 +194,18 @@ ASK(lacking) {
         return 1; });
 }
 ASK(equal) {
+    if (Py_ssize_t count = PyList_Size(given[1]);
+        (PyList_CheckExact(given[0]) || PyTuple_CheckExact(given[0]))
+        && PySequence_Fast_GET_SIZE(given[0]) == count
+        && !memcmp(PySequence_Fast_ITEMS(given[0]),
+                   PySequence_Fast_ITEMS(given[1]), count * sizeof *given))
+        Py_RETURN_TRUE;  // the very same objects
     return all(given[0], given[1], [](auto x, auto y) {
-        return Py_TYPE(x) != Py_TYPE(y) ? 0
-               : PyObject_RichCompareBool(x, y, Py_EQ); });
+        if (Py_TYPE(x) != Py_TYPE(y)) return 0;
+        if (!PyFloat_CheckExact(x))
+            return PyObject_RichCompareBool(x, y, Py_EQ);
+        double a = PyFloat_AS_DOUBLE(x), b = PyFloat_AS_DOUBLE(y);
+        return int(!memcmp(&a, &b, sizeof a)); });
 }
 ASK(answers) {
     return all(given[0], given[1], [](auto ask, auto y) {

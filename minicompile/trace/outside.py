@@ -29,6 +29,10 @@ from .recorder import Recorder
 from .stand_ins import as_tuple
 
 
+#: So many constants in a sequence are compared in one go.
+LONG = 32
+
+
 @dataclass
 class Overlay:
     """One namespace of the outside: a dict's items, or attributes.
@@ -194,10 +198,15 @@ class Outside:
         return self._remember(real, real, source)
 
     def _elements(self, real, source: Source) -> list:
-        """The elements of a sequence, its length guarded."""
+        """The elements of a sequence; of a long one, all in one guard."""
+        places = [Item(source, index) for index in range(len(real))]
+        if len(real) >= LONG and {*map(type, real)} <= CONSTANTS and not (
+                any([type(item) in (int, float) and self.is_symbol(
+                    item, place) for item, place in zip(real, places)])):
+            self.guard(source, "keys", tuple(real))
+            return [*real]
         self.guard(source, "length", len(real))
-        return [self.admit(item, Item(source, index))
-                for index, item in enumerate(real)]
+        return [*map(self.admit, real, places)]
 
     def _sequence(self, real, source: Source):
         """A list or deque, copied: the copy is the trace's to change."""

@@ -1,6 +1,7 @@
 """Containers of every class: as results, across a break, as arguments."""
 
 import dataclasses
+import timeit
 from collections import (ChainMap, Counter, OrderedDict, defaultdict, deque,
                          namedtuple)
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 import minicompile
+from minicompile.trace import trace
 from tests.same import assert_same
 
 Pair = namedtuple("Pair", "a b")
@@ -190,3 +192,50 @@ def test_the_length_that_a_deque_may_have():
         ours, theirs = deque([1, 2], most), deque([1, 2], most)
         same((compiled(x, ours), ours), (push(x, theirs), theirs))
     assert compiled.stats().graphs == 3
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("values", [
+    range(400), [0.5 * n for n in range(400)], ["ab" * n for n in range(99)],
+    [None, True, 1.5, "a"] * 40, [-0.0, float("nan")] * 40])
+def test_a_long_list_is_one_guard(kind, values):
+    def program(x, values):
+        return x * len(str(values[3])), values[5], len(values), values[-1:]
+
+    calls, x = [kind(values) for _ in range(3)], torch.ones(2)
+    made = trace(program, (x, calls[0]))
+    assert len(made.guards) < 10
+    compiled = minicompile.compile(program, backend="eager", options={
+        "recompile_limit": 50})
+    for given in (*calls, calls[0]):
+        assert str(compiled(x, given)) == str(program(x, given))
+    assert compiled.stats().graphs == 1
+    for other in (0.0, True, 1, "b", None, -0.0):
+        changed = [*values]
+        changed[5] = other
+        given = kind(changed)
+        assert str(compiled(x, given)) == str(program(x, given))
+    assert not compiled.stats().fallbacks
+
+
+def test_numbers_of_a_long_list_may_vary():
+    compiled = minicompile.compile(lambda x, ns: x * ns[40] + ns[2],
+                                   backend="eager", fullgraph=True)
+    x = torch.ones(2)
+    for n in range(3, 9):
+        ns = [*range(10, 90)]
+        ns[40] = n
+        same(compiled(x, ns), x * n + 12)
+    assert compiled.stats().graphs == 2
+
+
+def test_a_long_list_costs_little():
+    compiled = minicompile.compile(lambda x, ns: x * ns[3], backend="eager")
+    x, seconds = torch.ones(2), []
+    for count in (10, 5000):
+        ns = [0.5] * count
+        ns[3] = 2.0
+        compiled(x, ns)
+        seconds.append(min(timeit.repeat(
+            lambda given=ns: compiled(x, given), number=200, repeat=15)))
+    assert seconds[1] - seconds[0] < 200 * 10e-6
