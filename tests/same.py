@@ -9,10 +9,11 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 import minicompile
+from tests.judge import judged, near
 
 
-def assert_same(fn, *args, calls=2, backward=True, rtol=None, atol=None,
-                fallback=False, **options):
+def assert_same(fn, *args, calls=2, backward=True, fallback=False,
+                **options):
     """Compare compiled `fn` with eager: results, mutations, gradients.
 
     Each of `calls` runs gets fresh copies of `args`; the second run is
@@ -20,54 +21,56 @@ def assert_same(fn, *args, calls=2, backward=True, rtol=None, atol=None,
     twin starts from the same state. Unless `fallback`, the function must
     really have been compiled. Returns the compiled callable.
     """
-    eager = copy.deepcopy(fn) if isinstance(fn, nn.Module) else fn
+    eager = copied(fn)
     compiled = minicompile.compile(fn, **options)
     for _ in range(calls):
-        random = torch.random.get_rng_state()
-        want_args, want = _run(eager, args)
+        random, before = torch.random.get_rng_state(), copied(eager)
+        want = _seen(eager, eager, args, backward)
         torch.random.set_rng_state(random)
-        got_args, got = _run(compiled, args)
-        close(got, want, rtol, atol)
-        close(got_args, want_args, rtol, atol)
-        if backward:
-            close(_gradients(got, got_args, fn),
-                  _gradients(want, want_args, eager), rtol, atol)
-        if isinstance(fn, nn.Module):
-            close(dict(fn.state_dict()), dict(eager.state_dict()),
-                  rtol, atol)
+        got = _seen(compiled, fn, args, backward)
+        judged(close, got, want, lambda fn, *args: _seen(
+            fn, fn, args, backward), before, *args)
     stats = compiled.stats()
     if not fallback:
         assert stats.graphs and not stats.fallbacks, stats
     return compiled
 
 
-def close(got, want, rtol=None, atol=None):
-    """Equal types, structures, dtypes, strides, flags; close values."""
+def copied(fn):
+    """A module's copy; a function is its own."""
+    return copy.deepcopy(fn) if isinstance(fn, nn.Module) else fn
+
+
+def close(got, want, exact=None):
+    """Equal types, structures, dtypes, strides, flags; near values."""
     assert type(got) is type(want), (got, want)
     if isinstance(want, Exception):
         assert str(got) == str(want)
     elif isinstance(want, torch.Tensor):
-        torch.testing.assert_close(got, want, rtol=rtol, atol=atol,
-                                   equal_nan=True, check_stride=True)
+        near(got, want, exact)
+        assert got.stride() == want.stride(), (got.stride(), want.stride())
         assert got.requires_grad == want.requires_grad, (got, want)
     elif isinstance(want, dict):
         assert list(got) == list(want)
-        close(list(got.values()), list(want.values()), rtol, atol)
+        close(list(got.values()), list(want.values()),
+              exact and list(exact.values()))
     elif isinstance(want, (tuple, list)):
         assert len(got) == len(want)
-        for ours, theirs in zip(got, want, strict=True):
-            close(ours, theirs, rtol, atol)
+        for each in zip(got, want, exact or [None] * len(want), strict=True):
+            close(*each)
     elif not callable(want):
         assert repr(got) == repr(want)
 
 
-def _run(fn, args):
-    """Fresh copies of the arguments, and what `fn` returned or raised."""
+def _seen(run, fn, args, backward) -> list:
+    """A call's result, the arguments then, gradients and `fn`'s state."""
     args = tree_map(_copy, args)
     try:
-        return args, fn(*args)
+        result = run(*args)
     except Exception as error:
-        return args, error
+        result = error
+    return [result, args, _gradients(result, args, fn) if backward else [],
+            dict(fn.state_dict()) if isinstance(fn, nn.Module) else {}]
 
 
 def _copy(leaf):

@@ -9,6 +9,7 @@ from minicompile.core.index import Index, Variable, index
 from minicompile.core.layout import flatten, row_major
 from minicompile.core.loops import Buffer, Kernel, Load, Loop
 from minicompile.emit import build, cpp
+from tests.judge import judged, near
 
 CPU = torch.device("cpu")
 
@@ -74,8 +75,19 @@ def reference(kernel: Kernel, given: dict[str, torch.Tensor]
 
 def check(kernel: Kernel, given: dict[str, torch.Tensor], **tolerance
           ) -> None:
-    """The compiled kernel writes what the reference does."""
-    got, want = run(kernel, given), reference(kernel, given)
-    for name in want:
-        torch.testing.assert_close(got[name], want[name], equal_nan=True,
+    """The compiled kernel writes what the reference does: as right, or
+    within a tolerance for each element."""
+    got = run(kernel, given)
+    if not tolerance:
+        return as_right(got, kernel, given)
+    for name, want in reference(kernel, given).items():
+        torch.testing.assert_close(got[name], want, equal_nan=True,
                                    **tolerance)
+
+
+def as_right(got: dict[str, torch.Tensor], kernel: Kernel,
+             given: dict[str, torch.Tensor]) -> None:
+    """What was written is as right as what the reference writes."""
+    for name, want in reference(kernel, given).items():
+        judged(near, got[name], want, lambda *of, name=name: reference(
+            *of)[name], kernel, given)

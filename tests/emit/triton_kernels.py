@@ -51,9 +51,8 @@ def reference(kernel: Kernel, storage: dict) -> dict:
 
 def judge(kernel: Kernel, storage: dict, folder: Path,
           loose: dict | None = None, **tolerance) -> None:
-    """Fail unless the printed kernel and the evaluator agree.
-
-    `loose` has the buffers that have a tolerance of their own.
+    """Fail unless the printed kernel and the evaluator agree, each
+    element within a tolerance; `loose` has the buffers with their own.
     """
     found, wanted = run(kernel, storage, folder), reference(kernel, storage)
     for name in wanted:

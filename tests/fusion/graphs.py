@@ -13,6 +13,7 @@ from minicompile.core.graph import results, value
 from minicompile.core.loops import Kernel
 from minicompile.core.schedule import Extern, View
 from minicompile.fusion import fuse
+from tests.judge import judged, near
 
 
 def aten(function, *args):
@@ -48,23 +49,26 @@ def halves(function, *args):
     return split.partition(whole, saved).halves()
 
 
-def assert_right(graph, args, schedule=None, **tolerance):
+def assert_right(graph, args, schedule=None, exactly=False):
     """The schedule means what the graph means; returns the schedule.
 
-    Values and dtypes are those of the graph run by PyTorch, strides
-    those of its fake values; no result lies in the memory of an input.
+    Values and dtypes are those of the graph run by PyTorch, bit for bit
+    if `exactly`; strides are those of its fake values; no result lies
+    in the memory of an input.
     """
     schedule = schedule or fuse(graph)
     assert_sound(schedule)
     expected = graph(*(a.clone() for a in args))
     found = evaluate_schedule(schedule, list(args))
+    judged(near, found, expected, graph, *args)
     memory = {a.untyped_storage().data_ptr() for a in args}
     for a, b, node in zip(found, expected, results(graph.graph),
                           strict=True):
         if not isinstance(b, torch.Tensor):
             assert a == b
             continue
-        torch.testing.assert_close(a, b, equal_nan=True, **tolerance)
+        if exactly:
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
         assert steps(a) == steps(value(node))
         assert (node.op == "placeholder" or not a.numel()
                 or a.untyped_storage().data_ptr() not in memory)

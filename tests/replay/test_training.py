@@ -65,6 +65,14 @@ def weights():
     return w, w.detach().clone().requires_grad_()
 
 
+@pytest.fixture(autouse=True)
+def doubles():
+    """In double precision, so that no step is judged by its rounding."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 def check(x, x2, w, w2):
     torch.testing.assert_close(x.grad, x2.grad)
     torch.testing.assert_close(w.grad, w2.grad)

@@ -13,6 +13,7 @@ from torch import fx
 from torch.utils._pytree import tree_flatten
 
 from minicompile import split
+from tests.judge import judged, near
 
 
 def fresh(args, leaves: bool = True) -> tuple[list, list]:
@@ -78,20 +79,19 @@ def compiled(fn, args, saved=None):
     return split.make_runtime(joint, pair, **halves), joint, pair
 
 
-def assert_same(fn, *args, calls=2, rtol=None, atol=None, saved=None,
-                leaves=True):
+def assert_same(fn, *args, calls=2, saved=None, leaves=True):
     """Values, gradients, writes, aliasing and flags are eager's.
 
     Returns the joint graph and its halves, for more to be asked.
     """
     run, joint, pair = compiled(fn, fresh(args, leaves)[0], saved)
     for call in range(calls):
-        same(lambda *given: run(list(given)), fn, args, leaves, rtol, atol,
-             call, f"{joint}\n\n{pair}")
+        same(lambda *given: run(list(given)), fn, args, leaves, call,
+             f"{joint}\n\n{pair}")
     return joint, pair
 
 
-def same(run, fn, args, leaves=True, rtol=None, atol=None, seed=0, text=""):
+def same(run, fn, args, leaves=True, seed=0, text=""):
     """`run(*args)` does what `fn(*args)` does, to all that can be seen."""
     torch.manual_seed(seed)
     want = observe(flat(fn), args, leaves)
@@ -99,7 +99,8 @@ def same(run, fn, args, leaves=True, rtol=None, atol=None, seed=0, text=""):
     got = observe(run, args, leaves)
     for name in want:
         try:
-            close(got[name], want[name], rtol, atol)
+            judged(close, got[name], want[name], lambda *args, name=name:
+                   observe(flat(fn), args, leaves)[name], *args)
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}\n\n{text}") from error
 
@@ -128,17 +129,16 @@ def observe(fn, args, leaves=True, held=()) -> dict:
     return seen
 
 
-def close(got, want, rtol=None, atol=None) -> None:
-    """Equal structure, dtypes, layouts and flags; close values."""
+def close(got, want, exact=None) -> None:
+    """Equal structure, dtypes, layouts and flags; near values."""
     if isinstance(want, torch.Tensor):
-        torch.testing.assert_close(got, want, rtol=rtol, atol=atol,
-                                   equal_nan=True)
+        near(got, want, exact)
         assert got.requires_grad == want.requires_grad, "requires_grad"
         assert layout(got) == layout(want), (layout(got), layout(want))
     elif isinstance(want, list):
         assert len(got) == len(want)
-        for ours, theirs in zip(got, want, strict=True):
-            close(ours, theirs, rtol, atol)
+        for each in zip(got, want, exact or [None] * len(want)):
+            close(*each)
     else:
         assert type(got) is type(want), (got, want)
         assert got == want or got != got and want != want, (got, want)

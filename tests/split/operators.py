@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import minicompile
 from minicompile.core import log
+from tests.judge import judged
 from tests.split import judge
 
 pytest.importorskip("expecttest", reason="PyTorch's samples need it")
@@ -239,41 +240,18 @@ def differing(case: Case, got: dict, want: dict) -> str:
         if case.name.startswith(UNSET) and name in ("results", "written"):
             continue
         try:
-            judge.close(got[name], expected)
+            judged(judge.close, got[name], expected,
+                   lambda *leaves, name=name: alone(case, leaves)[name],
+                   *case.leaves)
         except AssertionError as error:
-            if not as_near(case, name, got[name], expected):
-                return f"{name}: {error}"
+            return f"{name}: {error}"
     return ""
 
 
-def as_near(case: Case, name: str, got, want) -> bool:
-    """Whether ours is as near as eager's to the result in double.
-
-    Only small differences in fp32 are weighed so.
-    """
-    try:
-        judge.close(got, want, rtol=1e-3, atol=1e-3)
-        true = seen(replace(case, leaves=tuple(map(doubled, case.leaves))),
-                    lambda target: target)[name]
-    except (AssertionError, KeyError):
-        return False
-    return case.dtype == "float32" and all(
-        distance(mine, exact) <= 2 * distance(theirs, exact) + 1e-5
-        for mine, theirs, exact in zip(got, want, true)
-        if isinstance(exact, torch.Tensor) and exact.numel())
-
-
-def doubled(leaf):
-    """A float tensor in double precision; anything else as it is."""
-    if not isinstance(leaf, torch.Tensor) or leaf.dtype != torch.float32:
-        return leaf
-    return leaf.detach().double().requires_grad_(leaf.requires_grad)
-
-
-def distance(value: torch.Tensor, exact: torch.Tensor) -> float:
-    """The largest error, relative where numbers are large."""
-    error = (value.detach() - exact.detach()).abs()
-    return (error / exact.detach().abs().clamp(min=1)).nan_to_num().max()
+def alone(case: Case, leaves) -> dict:
+    """What eager shows with these leaves, modules in double precision."""
+    return seen(replace(case, leaves=leaves), lambda target: target.double()
+                if isinstance(target, torch.nn.Module) else target)
 
 
 def why_not(compiled) -> str:

@@ -199,11 +199,11 @@ def test_autocast(ambient):
         with torch.autocast("cpu", torch.bfloat16):
             h = x @ w
         with torch.autocast("cpu", enabled=False):
-            return (h.float() @ w).relu(), h
+            return (h.to(w.dtype) @ w).relu(), h
 
     args = grad(4, 4), grad(4, 4)
     with torch.autocast("cpu", torch.bfloat16, enabled=ambient):
-        joint, _ = assert_same(function, *args, rtol=2e-2, atol=1e-1)
+        joint, _ = assert_same(function, *args)
     kinds = [node.meta["val"].dtype for node in joint.graph.graph.nodes
              if node.name in ("mm", "mm_1")]
     assert kinds == [torch.bfloat16, torch.float32]
@@ -255,4 +255,4 @@ def test_module(training):
                                           (x,))
 
     held = [*module.parameters(), *module.buffers()]
-    assert_same(function, T(2, 3, 8, 8), *held, rtol=1e-5, atol=1e-5)
+    assert_same(function, T(2, 3, 8, 8), *held)
