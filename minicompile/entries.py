@@ -325,9 +325,9 @@ def operations(graph: fx.GraphModule) -> list[fx.Node]:
 
 def _someone_else_records() -> bool:
     """Whether a mode or torch.jit.trace must see eager's operators."""
-    return bool(torch._C._is_tracing() or torch._C._len_torch_dispatch_stack()
-                or torch._C._len_torch_function_stack()
-                or torch.compiler.is_compiling())
+    return bool(torch._C._is_tracing() or torch.compiler.is_compiling()
+                or torch._C._len_torch_dispatch_stack()
+                or torch._C._len_torch_function_stack())
 
 
 def wrap(function: types.FunctionType, settings: Settings,

