@@ -86,9 +86,8 @@ def lookup(tracer, kind: type, name: str, after: type | None = None):
 def _search(tracer, kind: type, name: str, after: type | None):
     """The same, guarded: no class before the one that has it does."""
     order = kind.__mro__
-    if kept_in(tracer, kind) is not None:
-        tracer.outside.guard(Attribute(tracer.outside.constant(
-            kind, kind.__name__), "__mro__"), "is", order)
+    if not tracer.is_made(kind):
+        tracer.outside.rely_on_class(kind)
     for each in order[order.index(after) + 1 if after else 0:]:
         if name in each.__dict__:
             return each.__dict__[name], each
