@@ -159,7 +159,8 @@ def has_effect(call) -> bool:
     inside = getattr(call.target, "graphs", ())
     return is_random(call) or schema is not None and (
         schema.is_mutable or not schema.returns) or any(
-            has_effect(n) for each in inside for n in each.graph.nodes)
+            has_effect(node) for graph in inside
+            for node in graph.graph.nodes)
 
 
 def render(graph: fx.GraphModule, name: str = "forward") -> str:

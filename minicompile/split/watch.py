@@ -84,9 +84,9 @@ class Watch(TorchFunctionMode):
                 not torch.can_cast(torch.result_type(*args[:2]),
                                    args[0].dtype)):
             raise BackendError(f"{name} gives another dtype")
-        require_apart(name, written, args, kwargs)
         watched = [(each, each.size(), each.stride())
                    for each in memory_of(name, written, "out" in kwargs)]
+        require_apart(name, written, args, kwargs)
         result = function(*args, **kwargs)
         for each, size, stride in watched:
             self.keep(each, size, stride)
@@ -161,15 +161,15 @@ def require_apart(name: str, written: list, args: tuple,
 def overlap_in_part(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors without gaps have some elements in common, but
     not each its own; where there are gaps, eager does not ask."""
-    apart = not torch._is_functional_tensor(b) or (
+    apart = a is b or not torch._is_functional_tensor(b) or (
         torch._C._storage_id(a) != torch._C._storage_id(b))
     if apart or not (dense(a) and dense(b)):
         return False
-    (start, end, steps), (other, last, others) = (
-        (each.storage_offset() * each.itemsize, each.storage_offset()
-         * each.itemsize + each.nbytes, each.stride()) for each in (a, b))
-    return start < last and other < end and (
-        (start, end, steps) != (other, last, others))
+    (start, end, *_), (other, last, *_) = one, two = [
+        (each.storage_offset() * each.itemsize, each.itemsize * (
+            each.storage_offset() + each.numel()), each.stride())
+        for each in (a, b)]
+    return start < last and other < end and one != two
 
 
 def assigns(name: str) -> bool:

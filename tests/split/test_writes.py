@@ -132,3 +132,16 @@ def test_running_statistics_of_an_overload_are_written():
     assert_same(lambda x, mean, var: aten.native_batch_norm.default(
         x, None, None, mean, var, True, 0.1, 1e-5)[0], BOX,
         torch.zeros(2), torch.ones(2), backend="split")
+
+
+def test_sizes_that_vary_are_compared():
+    def function(x):
+        y = x * 1
+        y.mul_(y.detach()).view(-1)[1:].add_(2)
+        return y
+
+    run = minicompile.compile(function, backend="split", dynamic=True)
+    for rows in (3, 5):
+        x = torch.rand(rows, 4)
+        close(run(x), function(x))
+    assert not run.stats().fallbacks
