@@ -1,0 +1,32 @@
+"""Random programs on images, each at two sizes, with their gradients."""
+
+import warnings
+
+import pytest
+
+from tests.whole.images import judged
+
+
+def check(seed: int, backend: str) -> None:
+    """The program is right at both sizes, and nothing fell back."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        compiled = judged(seed, backend)
+    if compiled is not None:
+        assert not compiled.stats().fallbacks, seed
+
+
+@pytest.mark.parametrize("seed", range(1000, 1016))
+def test_a_sample_of_programs(seed):
+    check(seed, "split")
+
+
+@pytest.mark.parametrize("seed", range(1020, 1024))
+def test_a_sample_in_kernels(seed):
+    check(seed, "fused")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(500))
+def test_many_programs(seed):
+    check(seed, "fused" if seed % 5 == 0 else "split")
