@@ -22,6 +22,10 @@ aten = torch.ops.aten
 #: How many of the first arguments are images.
 IMAGES = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
 
+#: In the names of operators that mean something else in another layout,
+#: or whose fake results are laid out otherwise than the real ones.
+OTHERWISE = "view", "stride", "roll", "channel_shuffle"
+
 
 def channels_last(raw: fx.Graph, mode: FakeTensorMode) -> fx.Graph:
     """The graph, the images of its convolutions laid out anew."""
@@ -86,5 +90,5 @@ def follows(node: fx.Node) -> bool:
     return (isinstance(target, torch._ops.OpOverload)
             and target.namespace == "aten" and not has_effect(node)
             and not any(r.alias_info for r in target._schema.returns)
-            and not any(word in str(target) for word in ("view", "stride"))
+            and not any(word in str(target) for word in OTHERWISE)
             and all(t.is_contiguous() for t in tensors_of(value(node))))

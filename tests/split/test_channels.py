@@ -37,6 +37,8 @@ CASES = {
         y := conv(x, w).flatten(2)).transpose(1, 2) @ y,
     "permuted": lambda x, w: conv(x, w).permute(0, 2, 3, 1).contiguous(),
     "two": lambda x, w: conv(F.pad(conv(x, w), (1, 1)), w.transpose(0, 1)),
+    "rolled": lambda x, w: conv(x, w).roll(1, 2),
+    "channels shuffled": lambda x, w: F.channel_shuffle(conv(x, w), 2),
     "argmax": lambda x, w: (y := conv(x, w), y.argmax(1), y.sum(1)),
 }
 
