@@ -200,7 +200,7 @@ def likeness(guard: Guard) -> tuple:
 
 def comparable(value: object) -> bool:
     """Whether `equal` says whether another value is the same."""
-    return plain(value) or type(value) is float or (
+    return plain(value) or type(value) in (float, type) or (
         single(value) and not isinstance(value, enum.Enum))
 
 

@@ -136,7 +136,7 @@ class Outside:
         """Guard that a user's class keeps its bases."""
         if not trusted(kind.__module__):
             self.guard(Attribute(self.constant(kind, kind.__name__),
-                                 "__mro__"), "is", kind.__mro__)
+                                 "__mro__"), "keys", kind.__mro__)
 
     def source(self, value: object) -> Source | None:
         """Where a value was read from; None if the trace made it."""

@@ -2,7 +2,9 @@
 
 import collections
 import copy
+import functools
 import random
+import sys
 import types
 
 import torch
@@ -47,6 +49,39 @@ class Net(nn.Module):
         return self.act(self.head(x)).clamp(max=self.config.cap)
 
 
+class Left:
+    by = 2
+
+
+class Right:
+    by = 3
+
+
+class Kind(Left):
+    pass
+
+
+#: What is read in order, and what tells how a switch stands.
+STORE = types.SimpleNamespace(
+    names={"b": 1, "a": 2}, chosen=set([8, 0, 16]), fixed=frozenset({1, 9}),
+    recent=collections.deque([1, 2], maxlen=3), many=[*range(40, 140)],
+    pair=(1, 2.0), kind=Kind())
+
+
+def contained(h):
+    """What depends on order, on types of elements, and on switches."""
+    import world_helper
+    for each in (*STORE.names, *STORE.chosen, *STORE.fixed, *STORE.recent,
+                 *STORE.pair, STORE.many[7], STORE.recent.maxlen):
+        h = h * 1.125 + len(str(each))
+    dtypes = torch.get_autocast_dtype("cpu"), torch.get_default_dtype()
+    switches = (torch.is_warn_always_enabled(), dtypes[0] is torch.float16,
+                torch.is_autocast_cache_enabled(),
+                torch.backends.cudnn.benchmark)
+    return h * STORE.kind.by + world_helper.by + [*switches].index(
+        True) + len(str(switches))
+
+
 def make_program(offset):
     """A function with a closure, globals, defaults and two arguments."""
     def program(net, x, flag=True):
@@ -55,7 +90,7 @@ def make_program(offset):
             h = helper(h) * SCALE
         if TABLE["bias"]:
             h = h + TABLE["shift"]
-        return h
+        return contained(h)
     return program
 
 
@@ -214,6 +249,22 @@ def under(context):
     return lambda: context.__exit__(None, None, None)
 
 
+def put_module(name, by):
+    module = types.ModuleType(name)
+    module.by = by
+    return put(sys.modules, name, module)
+
+
+def put_bases(kind, *bases):
+    old, kind.__bases__ = kind.__bases__, bases
+    return lambda: setattr(kind, "__bases__", old)
+
+
+def store(name, *values):
+    return lambda w: put(STORE, name, random.choice(values))
+
+
+put_module("world_helper", 1)
 GLOBALS = globals()
 
 #: Changes after which eager may compute something else.
@@ -323,6 +374,34 @@ ALTERING = {
         Block, "power", property(lambda self: 4, lambda self, v: None)),
 }
 
+ALTERING |= {
+    "order of a dict": store("names", {"a": 2, "bb": 1}, {"ccc": 1}),
+    "order of a set": store("chosen", set([16, 8, 0]), set([0, 8, 16])),
+    "elements of a set": store("chosen", {8, 0, 17}, {8, False, 16}),
+    "a set that is frozen": store("chosen", frozenset({8, 0, 16})),
+    "order of a frozen set": store("fixed", frozenset([9, 1])),
+    "types in a frozen set": store("fixed", frozenset([True, 9]),
+                                   frozenset([1.0, 9])),
+    "length of a deque": store("recent", collections.deque([1, 2]),
+                               collections.deque([1, 2], maxlen=2)),
+    "elements of a deque": store(
+        "recent", collections.deque([1, True], maxlen=3)),
+    "a type in a tuple": store("pair", (True, 2.0), (1, 2), (1.0, 2.0)),
+    "one of many": lambda w: put_item(STORE.many, 7, random.choice(
+        [47.0, 5, "47"])),
+    "one more of many": store("many", [*range(40, 141)]),
+    "an imported module": lambda w: put_module("world_helper", 2),
+    "bases": lambda w: put_bases(Kind, Right),
+    "more bases": lambda w: put_bases(Kind, Right, Left),
+    "warn always": lambda w: put_global(torch.set_warn_always, True, False),
+    "dtype of autocast": lambda w: put_global(functools.partial(
+        torch.set_autocast_dtype, "cpu"), torch.float16, torch.bfloat16),
+    "cache of autocast": lambda w: put_global(
+        torch.set_autocast_cache_enabled, False, True),
+    "benchmark": lambda w: put_global(
+        torch._C._set_cudnn_benchmark, True, False),
+}
+
 #: Changes that no answer depends on.
 UNRELATED = {
     "counter": lambda w: put(block(w), "calls", random.random()),
@@ -369,4 +448,17 @@ UNRELATED = {
     "swapped blocks": lambda w: swap_blocks(w.net, "1", "2"),
     "state dict": lambda w: (w.net.load_state_dict(w.net.state_dict()),
                              lambda: None)[1],
+}
+
+UNRELATED |= {
+    "equal dict": lambda w: put(STORE, "names", {"b": 1, "a": 2}),
+    "equal set": lambda w: put(STORE, "chosen", set([8, 0, 16])),
+    "equal frozen set": lambda w: put(STORE, "fixed", frozenset([1, 9])),
+    "equal deque": lambda w: put(STORE, "recent", STORE.recent.copy()),
+    "equal list": lambda w: put(STORE, "many", [*STORE.many]),
+    "equal tuple": lambda w: put(STORE, "pair", (1, float("2"))),
+    "equal bases": lambda w: put_bases(Kind, Left),
+    "a module that is not imported": lambda w: put_module("unused_", 2),
+    "dtype of autocast elsewhere": lambda w: put_global(functools.partial(
+        torch.set_autocast_dtype, "cuda"), torch.bfloat16, torch.float16),
 }
