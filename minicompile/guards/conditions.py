@@ -200,7 +200,9 @@ def likeness(guard: Guard) -> tuple:
 
 def comparable(value: object) -> bool:
     """Whether `equal` says whether another value is the same."""
-    return plain(value) or type(value) in (float, type) or (
+    if isinstance(value, type):
+        return type(value).__eq__ is type.__eq__
+    return plain(value) or type(value) is float or (
         single(value) and not isinstance(value, enum.Enum))
 
 
