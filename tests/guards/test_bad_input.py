@@ -224,12 +224,12 @@ def test_huge_values_are_neither_walked_nor_printed(build):
     check = build([Guard(Item(X, name), "equal", 1) for name in huge]
                   + [Guard(Item(Y, "list"), "length", 10**7),
                      Guard(Item(Item(Y, "list"), 7), "equal", 0)], {})
-    started = time.perf_counter()
+    started = time.process_time()
     assert check((dict.fromkeys(huge, 1), huge), None)
     assert not check((huge, huge), None)
     told = [str(failure) for failure in check.explain((huge, huge), None)]
     assert len(told) == 4 and all(len(text) < 200 for text in told)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize("bad", BAD)
