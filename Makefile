@@ -1,13 +1,14 @@
 # Every target sets itself up: a fresh machine needs only Python and g++.
-#   make tour    the compiler at work on a small GPT, stage by stage
-#   make test    the tests
-#   make book    the book, in site/index.html
-#   make serve   the book, rebuilt while you edit
-#   make check   what CI runs: lint, tests, the book's own checks
-#   make sweep   all of PyTorch's operators and modules, eager beside ours
-#   make matrix  the tests on another Python: make matrix PYTHON=python3.13
+#   make tour      the compiler at work on a small GPT, stage by stage
+#   make test      the quick tests, and a sample of each family of slow ones
+#   make test-all  every test
+#   make book      the book, in site/index.html
+#   make serve     the book, rebuilt while you edit
+#   make check     what CI runs: lint, tests, the book's own checks
+#   make sweep     all of PyTorch's operators and modules, eager beside ours
+#   make matrix    the tests on another Python: make matrix PYTHON=python3.13
 # ARGS goes to the command: make tour ARGS="--model mlp --stage fusion"
-#                           make test ARGS="tests/guards -x"
+#                           make test-all ARGS="tests/guards -x"
 #                           make sweep ARGS="--only sort --samples 4"
 
 FITS   := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
@@ -16,15 +17,20 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11 python; \
 VENV   ?= .venv
 TORCH  ?= torch==2.13.0
 RUN    := $(VENV)/bin/python
+# Two processes, whose idle threads leave the processor to each other.
+PYTEST := OMP_WAIT_POLICY=passive $(RUN) -m pytest -n 2 --dist worksteal
 MKDOCS := NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(RUN) -m mkdocs
 
-.PHONY: tour test book serve check sweep matrix clean
+.PHONY: tour test test-all book serve check sweep matrix clean
 
 tour: $(VENV)/.stamp-tour
 	$(RUN) -m minicompile $(ARGS)
 
 test: $(VENV)/.stamp-test
-	$(RUN) -m pytest $(ARGS)
+	$(PYTEST) --part=quick $(ARGS)
+
+test-all: $(VENV)/.stamp-test
+	$(PYTEST) $(ARGS)
 
 book: $(VENV)/.stamp-book
 	$(MKDOCS) build --strict
@@ -43,7 +49,7 @@ sweep: $(VENV)/.stamp-sweep
 # An environment for each version, beside the usual one.
 VERSION = import sys; print("%d.%d" % sys.version_info[:2])
 matrix:
-	$(MAKE) test VENV=.venv-$$($(PYTHON) -c '$(VERSION)')
+	$(MAKE) test-all VENV=.venv-$$($(PYTHON) -c '$(VERSION)')
 
 clean:
 	rm -rf $(VENV) .venv-* site build *.egg-info

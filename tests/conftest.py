@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import random
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -17,15 +20,50 @@ def pytest_addoption(parser):
                           "module:function of your own")
     parser.addoption("--seed", type=int, default=0,
                      help="which of PyTorch's own operators and modules "
-                          "tests/split/test_sweep.py takes")
+                          "tests/split/test_sweep.py takes, and which "
+                          "tests are quick")
+    parser.addoption("--part", choices=["quick", "rest"],
+                     help="quick: the slow tests are left out, but for a "
+                          "sample; rest: only what quick leaves out")
 
 
-def pytest_collection_modifyitems(items):
-    if torch.cuda.is_available():
-        return
+def pytest_configure():
+    """MINICOMPILE_TEST_MKLDNN=0: as on a processor without oneDNN."""
+    if os.environ.get("MINICOMPILE_TEST_MKLDNN") == "0":
+        torch.backends.mkldnn.set_flags(False)
+
+
+def pytest_collection_modifyitems(config, items):
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+    if part := config.getoption("--part"):
+        chosen = quick(items, config.getoption("--seed"))
+        kept = [(part == "quick") == (item in chosen) for item in items]
+        config.hook.pytest_deselected(items=[
+            item for item, keep in zip(items, kept) if not keep])
+        items[:] = [item for item, keep in zip(items, kept) if keep]
+
+
+def quick(items, seed: int) -> set:
+    """What is not marked slow, and of each slow family its `sample`.
+
+    A family is a parametrised test; what this machine skips is drawn
+    apart.
+    """
+    chosen, families = set(), defaultdict(list)
     for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+        if item.get_closest_marker("slow"):
+            skipped = item.get_closest_marker("gpu") is not None
+            families[item.nodeid.split("[")[0], skipped].append(item)
+        else:
+            chosen.add(item)
+    for (name, _), members in families.items():
+        sample = members[0].get_closest_marker("slow").kwargs.get("sample", 0)
+        chosen |= set(random.Random(f"{seed} {name}").sample(
+            members, min(sample, len(members))))
+    return chosen
 
 
 @pytest.fixture

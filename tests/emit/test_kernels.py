@@ -140,6 +140,7 @@ def as_float(value):
     return value if value.dtype == F32 else Op("cast", (value,), F32)
 
 
+@pytest.mark.slow(sample=2)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("small", [False, True])
 def test_random_kernels(seed, small, monkeypatch):

@@ -28,11 +28,14 @@ SUITES = [HERE / "test_triton_ops.py", HERE / "test_triton_programs.py"]
 
 
 @pytest.mark.skipif(INTERPRETED, reason="this is the interpreter's process")
-def test_the_suite_in_the_interpreter():
+@pytest.mark.parametrize("part", [
+    "quick", pytest.param("rest", marks=pytest.mark.slow)])
+def test_the_suite_in_the_interpreter(part):
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-W", "ignore",
-         *map(str, SUITES)], cwd=HERE.parent.parent, capture_output=True,
-        text=True, env={**os.environ, "TRITON_INTERPRET": "1"})
+         f"--part={part}", *map(str, SUITES)], cwd=HERE.parent.parent,
+        capture_output=True, text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"})
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
     assert " passed" in ran.stdout
 

@@ -96,6 +96,7 @@ ROWS = [(torch.float32, (7, 13)), (torch.float32, (3, 4, 8)),
         (torch.bfloat16, (7, 13)), (torch.bfloat16, (5, 64))]
 
 
+@pytest.mark.slow(sample=12)
 @pytest.mark.parametrize("dtype, shape", ROWS, ids=str)
 @pytest.mark.parametrize("function", [
     lambda x: F.softmax(x, -1), lambda x: F.layer_norm(x, x.shape[-1:]),
@@ -109,6 +110,7 @@ def test_reductions(function, shape, dtype, rows):
     check(function, torch.randn(shape).to(dtype))
 
 
+@pytest.mark.slow(sample=4)
 @pytest.mark.parametrize("dtype", [
     torch.float32, torch.float64, torch.int64, torch.int32, torch.int8,
     torch.uint8, torch.bool, torch.float16], ids=str)

@@ -44,6 +44,7 @@ WIDE = {
 }
 
 
+@pytest.mark.slow(sample=3)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", WIDE)
 def test_loads_and_stores_are_of_16_bytes(name, dtype):
@@ -86,6 +87,7 @@ def test_what_comes_after_a_sum_is_divided_quickly():
     assert kernel.instructions < 28  # what there is time for
 
 
+@pytest.mark.slow(sample=1)
 @pytest.mark.parametrize("dtype", [
     torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.int32,
     torch.bool, torch.uint8], ids=str)
@@ -108,6 +110,7 @@ def test_every_operation_compiles(dtype, monkeypatch):
     compiled(Kernel("kernel_0", ranges, (), tuple(loops)))
 
 
+@pytest.mark.slow(sample=2)
 @pytest.mark.parametrize("length", [1024, 100_000])
 @pytest.mark.parametrize("dtype", [
     torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.bool],

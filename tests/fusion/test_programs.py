@@ -17,6 +17,7 @@ from tests.fusion.programs import Program
 SWEEP = bool(os.environ.get("SWEEP"))
 
 
+@pytest.mark.slow(sample=10)
 @pytest.mark.parametrize("seed", range(1000 if SWEEP else 40))
 def test_random_programs(seed):
     program = Program(seed, steps=10 + seed % 25)
@@ -54,6 +55,7 @@ def chosen() -> list:
         random.Random(0).sample(found, count))]
 
 
+@pytest.mark.slow(sample=15)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("op", chosen())
 def test_samples_of_pytorch(op):

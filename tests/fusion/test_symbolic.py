@@ -22,6 +22,7 @@ def check(program, run_of):
     assert ran[0]
 
 
+@pytest.mark.slow(sample=10)
 @pytest.mark.parametrize("seed", range(600 if SWEEP else 40))
 def test_random_programs_at_several_sizes(seed):
     check(Program(seed, steps=8 + seed % 12), lambda schedule:

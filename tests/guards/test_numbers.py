@@ -137,6 +137,7 @@ def compiles(make, values, compile):
         close(compiled(x, *more), program(x, *more))
 
 
+@pytest.mark.slow(sample=40)
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("dynamic", [None, True, False])

@@ -63,6 +63,7 @@ def pair(monkeypatch):
     torch._dynamo.reset()
 
 
+@pytest.mark.slow(sample=3)
 @pytest.mark.parametrize("name", CASES)
 def test_one_change_and_back(pair, name):
     random.seed(name)

@@ -141,6 +141,7 @@ def test_other_tensors(form, x):
     assert not compiled.stats().fallbacks
 
 
+@pytest.mark.slow(sample=16)
 @pytest.mark.parametrize("form", [*AS_VALUES, *ASKED])
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("x", [FLOATS, INTS], ids=["floats", "ints"])

@@ -103,6 +103,7 @@ def test_the_backward_is_given_ints_and_computes_with_them():
     assert places["number"] <= len(known.places)
 
 
+@pytest.mark.slow(sample=1)
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_programs(first):
     outcomes = programs.outcomes(range(first, first + 20),
@@ -159,6 +160,7 @@ def step(model, batch) -> list:
     return [loss, *torch.autograd.grad(loss, [*model.parameters()])]
 
 
+@pytest.mark.slow(sample=1)
 @pytest.mark.parametrize("name", ["mlp", "gpt", "resnet"])
 def test_a_model_in_training_is_compiled_once(name):
     model, batch = build(name)

@@ -23,6 +23,7 @@ BODIES = {
     "detach": lambda x, y: x.detach()}
 
 
+@pytest.mark.slow(sample=5)
 @pytest.mark.parametrize("inner", MODES)
 @pytest.mark.parametrize("outer", MODES)
 def test_each_operator_has_the_mode_it_has_in_eager(outer, inner):

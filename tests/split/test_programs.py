@@ -7,6 +7,7 @@ import pytest
 from tests.split import programs
 
 
+@pytest.mark.slow(sample=1)
 @pytest.mark.parametrize("first", range(0, 500, 100))
 def test_programs(first):
     outcomes = programs.outcomes(range(first, first + 100))

@@ -32,6 +32,7 @@ def aot(dynamic):
             "dynamic": dynamic}
 
 
+@pytest.mark.slow(sample=1)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", ["mlp", "resnet"])
 def test_partition_fn_of_aot_autograd(name, dynamic):
@@ -57,6 +58,7 @@ def inductor(dynamic):
             "options": {"custom_partitioner_fn": Ours()}}
 
 
+@pytest.mark.slow
 def test_custom_partitioner_of_inductor():
     torch._dynamo.reset()
     partition_fn.calls = 0

@@ -25,6 +25,7 @@ def pytest_generate_tests(metafunc):
             for entry in operators.chosen(suite, seed, share)])
 
 
+@pytest.mark.slow(sample=40)
 def test_is_as_eager(suite, dtype, samples, entry, request):
     """Compiled, or left to eager for a reason; never wrong."""
     seed = request.config.getoption("--seed")

@@ -75,6 +75,7 @@ def both(fn, args):
     return made, [g if g is None else g.contiguous() for g in found]
 
 
+@pytest.mark.slow(sample=4)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("fn", [rising, one_sided, closing, nested,
                                 python_bool, structured])

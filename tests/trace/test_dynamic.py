@@ -126,6 +126,7 @@ def test_constants_where_they_are_needed(program, dynamic):
     compiles(program, rows(4, 6, 8, 10, 12), dynamic=dynamic)
 
 
+@pytest.mark.slow(sample=8)
 @pytest.mark.parametrize("dynamic", [None, True, False])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_rows_as_often_as_torch(program, dynamic):
@@ -134,6 +135,7 @@ def test_rows_as_often_as_torch(program, dynamic):
     assert ours <= theirs(program, calls, dynamic=dynamic)
 
 
+@pytest.mark.slow(sample=4)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_both_dimensions(program):
     calls = [(torch.randn(b, n),) for b, n in

@@ -17,6 +17,7 @@ COUNT = 5000 if os.environ.get("SWEEP") else 80
 PARTS = 4
 
 
+@pytest.mark.slow(sample=1)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.filterwarnings("ignore")
 def test_programs(part):

@@ -82,6 +82,7 @@ def build(name: str):
     return kind(kind.config_class(**config)), inputs
 
 
+@pytest.mark.slow(sample=6)
 @pytest.mark.parametrize("name, backend, training", CASES)
 def test_model(name, backend, training):
     model, inputs = build(name)

@@ -55,6 +55,7 @@ def train(function, **settings):
             optimizer.state_dict()["state"]], run
 
 
+@pytest.mark.slow(sample=2)
 @pytest.mark.parametrize("function", [inside, clipping])
 @pytest.mark.parametrize("backend", ["eager", "split", "fused"])
 def test_a_step_with_a_scaler(function, backend):

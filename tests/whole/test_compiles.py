@@ -92,6 +92,7 @@ def theirs(case, mark, **options):
     return len(graphs)
 
 
+@pytest.mark.slow(sample=2)
 @pytest.mark.parametrize("backend", ["split", "fused"])
 @pytest.mark.parametrize("case", CASES)
 def test_two_compiles_serve_all_sizes(case, backend):
@@ -100,6 +101,7 @@ def test_two_compiles_serve_all_sizes(case, backend):
     assert compiles(case, backend, False) == 2 + odd <= theirs(case, False)
 
 
+@pytest.mark.slow(sample=1)
 @pytest.mark.parametrize("backend", ["split", "fused"])
 @pytest.mark.parametrize("case", CASES)
 def test_one_compile_if_asked_for_at_once(case, backend):

@@ -30,6 +30,7 @@ def batch_in(batch, dtype):
     return [x.to(dtype) if x.is_floating_point() else x for x in batch]
 
 
+@pytest.mark.slow(sample=5)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("backend", ["eager", "split", "fused"])
 @pytest.mark.parametrize("name", MODELS)
@@ -42,6 +43,7 @@ def test_loss_and_gradients_are_as_exact_as_eager(name, backend, device):
     judged(near, ours, eager, loss_and_gradients, model, batch)
 
 
+@pytest.mark.slow(sample=2)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [
     torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.gpu)])

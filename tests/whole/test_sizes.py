@@ -56,6 +56,7 @@ def seen(model, x) -> list:
             *model.buffers()]
 
 
+@pytest.mark.slow(sample=2)
 @pytest.mark.parametrize("name", CASES)
 def test_training_at_all_sizes(name):
     make, shape, dynamic, graphs = CASES[name]

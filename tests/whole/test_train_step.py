@@ -81,6 +81,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow(sample=4)
 @pytest.mark.parametrize("function, kind, options, backend", [
     *((*case, "fused") for case in CASES),
     *((step, kind, {}, backend) for kind in (SGD, AdamW)
