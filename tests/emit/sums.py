@@ -47,9 +47,10 @@ class Sums:
             found += (x - mean,)
         return found
 
-    def graph(self):
+    def graph(self, device: str = "cpu"):
         """Its ATen graph, for all sizes if it is symbolic."""
-        return (symbolic if self.symbolic else aten)(self, *self.inputs())
+        record = symbolic if self.symbolic else aten
+        return record(self, *(x.to(device) for x in self.inputs()))
 
     def kernels(self):
         return fusion.fuse(self.graph()).kernels

@@ -55,8 +55,8 @@ def lower_precision(x):
 
 def foreach(x):
     parts = [x * 1, x * 2]
-    torch._foreach_add_(parts, 1.0)
-    return torch._foreach_mul(parts, [2.0, 3.0])
+    same = torch._foreach_add_(parts, 1.0)
+    return torch._foreach_mul(parts, [2.0, 3.0]), same is parts, same
 
 
 def matched(x):

@@ -45,8 +45,13 @@ def foreach(tracer, operator, args: tuple, kwargs: dict):
         if name.startswith("addc") and len(each) > 3:
             more["value"] = each.pop()
         made.append(tracer.call(one, each, more))
-    return None if name.endswith("_") else tuple(made)
+    if name.endswith("_"):
+        return args[0] if RETURNS_ITS_LIST else None
+    return tuple(made)
 
+
+#: Whether an operator that writes to a list returns it, in this torch.
+RETURNS_ITS_LIST = torch._foreach_neg_([torch.zeros(1)]) is not None
 
 #: Where the operator on one tensor has another name.
 NAMES = {"norm": torch.linalg.vector_norm}
