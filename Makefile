@@ -72,7 +72,7 @@ $(VENV)/.stamp-tour: $(VENV)/.stamp-torch pyproject.toml
 	@touch $@
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-torch pyproject.toml
-	@$(RUN) -m pip install -qq -e '.[test]'
+	@$(RUN) -m pip install -qq -e '.[test,book]'
 	@touch $@
 
 $(VENV)/.stamp-sweep: $(VENV)/.stamp-test

@@ -73,6 +73,7 @@ def sized(x, w):
     return y.view(-1)[1:] * w.shape[1], y.cumsum(0).cos().cos()
 
 
+@pytest.mark.slow(sample=1)
 @pytest.mark.parametrize("compiler", [aot, inductor])
 def test_one_partition_for_all_sizes(compiler):
     torch._dynamo.reset()
