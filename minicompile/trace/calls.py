@@ -134,8 +134,9 @@ def _python(tracer, function: types.FunctionType, args, kwargs):
     if function.__qualname__ == _TAGGED:
         return call(tracer, function.__closure__[-1].cell_contents, args,
                     kwargs)
-    if _is_opaque(module) or _is_opaque(
-            function.__globals__.get("__name__") or ""):
+    if module == "torch":  # where it is shown, not where it is written
+        module = function.__globals__["__name__"]
+    if _is_opaque(module):
         raise unsupported("library",
                           f"{module}.{function.__qualname__}")
     return inline(tracer, function, args, kwargs)

@@ -139,7 +139,8 @@ class Recorder:
     def run(self, op: str, target, function, args, kwargs):
         """Run `function` on fakes; record it if that does anything."""
         tensors: list[torch.Tensor] = []
-        args, kwargs = numbers(args, target), numbers(kwargs, target)
+        whole, args = args, numbers(args, target)
+        kwargs = numbers(kwargs, target)
         if not isinstance(target, TAKES_TRUTHS):
             args, kwargs = self.sizes.decided((args, kwargs))
         fx_args = tuple([self.argument(a, tensors) for a in args])
@@ -158,6 +159,8 @@ class Recorder:
                 raise
             return self.run(op, target, function,
                             *self.sizes.decided((args, kwargs)))
+        result = next((mine for mine, its in zip(whole, given[0])
+                       if its is result), result)  # the program's own list
         changed = [t for t, old in zip(tensors, versions)
                    if version(t) != old] or written_by(
                        target, args, kwargs)
