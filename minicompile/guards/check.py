@@ -23,7 +23,7 @@ from .write import others, write
 #: Names that generated code uses for something else.
 RESERVED = ("L", "F", "check", "type", "id", "len", "map", "str", "all",
             "hasattr", "math", "torch", "min", "max", "abs", "float",
-            "pow", "round", "one", "at")
+            "pow", "round", "sum", "one", "at")
 
 
 @dataclass(frozen=True)

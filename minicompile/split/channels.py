@@ -24,7 +24,7 @@ IMAGES = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
 
 #: In the names of operators that mean something else in another layout,
 #: or whose fake results are laid out otherwise than the real ones.
-OTHERWISE = "view", "stride", "roll", "channel_shuffle"
+OTHERWISE = "view", "stride", "roll", "channel_shuffle", "tion_pad"
 
 
 def channels_last(raw: fx.Graph, mode: FakeTensorMode) -> fx.Graph:

@@ -232,9 +232,17 @@ def _next(tracer, iterator, *default):
 
 @rule(sum)
 def _sum(tracer, values, start=0):
-    for value in list(tracer.iterate(values)):
+    values = tuple(tracer.iterate(values))
+    kinds = {*map(type, values)}
+    if not kinds.isdisjoint(REAL) and kinds <= {int, bool, *REAL}:
+        return tracer.native(sum, (values, start))
+    for value in values:
         start = tracer.binary(operator.add, start, value)
     return start
+
+
+#: Numbers that sum() adds up with more digits, since Python 3.12.
+REAL = {float, torch.SymFloat}
 
 
 def _asking(kind: type, name: str):

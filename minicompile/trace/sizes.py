@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
+import re
 import sys
 from collections import deque
 from collections.abc import Iterable
@@ -60,7 +61,7 @@ WRITTEN = {getattr(operator, kind + name): f" {sign} "
     operator.neg: "-", operator.pos: "+", operator.abs: "abs"} | {
     each: f"math.{name}" for name, each in vars(math).items()
     if callable(each)} | {
-    each: each.__name__ for each in (abs, round, pow, *FORMS)
+    each: each.__name__ for each in (abs, round, pow, sum, *FORMS)
     if each.__module__ == "builtins"} | {int: "math.trunc"}
 WRITTEN |= {form: WRITTEN[each] for each, form in FORMS.items()}
 
@@ -236,7 +237,8 @@ class Sizes:
         not finite is not computed of symbols.
         """
         given = args
-        if getattr(function, "__module__", None) == "math":
+        if function is sum or getattr(
+                function, "__module__", None) == "math":
             args = [tuple(a) if type(a) is list else a for a in args]
             given = tree_leaves(args)
         if not any(map(varies, given)):
@@ -319,7 +321,7 @@ class Sizes:
             return f"({', '.join(map(self.text, value))},)"
         expr = formula(value) if isinstance(value, SYMBOLIC) else None
         if expr is None or not expr.free_symbols:
-            return repr(settled(value))
+            return re.sub("(?=nan|inf)", "math.", repr(settled(value)))
         names = {symbol: source.code()
                  for symbol, source in self.symbols.items()}
         return f"({Printer(names).doprint(expr)})"
