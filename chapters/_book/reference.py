@@ -30,18 +30,21 @@ def expanded(text: str, package: Package) -> str:
 
 def page(file: File) -> list[str]:
     """The lines of a file's page: docstrings, and `@show` lines."""
-    first, *rest = (ast.get_docstring(file.tree) or "").split("\n")
+    first, *rest = told(file.tree)
     lines = [f"# {first.removesuffix('.')}", *rest, ""]
     for node in file.tree.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            lines += [*told(ast.get_docstring(node) or ""), "",
-                      f"@show {file.module}.{node.name}", ""]
+            lines += [*told(node), "", f"@show {file.module}.{node.name}", ""]
     return [*lines, f"@show {file.module}"]
 
 
-def told(docstring: str) -> list[str]:
-    """A docstring as a paragraph."""
-    return [line.strip() for line in docstring.split("\n")]
+def told(node: ast.Module | ast.FunctionDef | ast.ClassDef) -> list[str]:
+    """A docstring as a paragraph: of what, and PyTorch's files as code."""
+    text = ast.get_docstring(node) or ""
+    if text and not isinstance(node, ast.Module):
+        capital = text[:1] if text[1:2].isupper() else text[:1].lower()
+        text = f"`{node.name}`: {capital}{text[1:]}"
+    return re.sub(r"\btorch/[\w/.:]*\w", r"`\g<0>`", text).split("\n")
 
 
 def prose(file: File) -> set[int]:

@@ -148,7 +148,11 @@ class Weave(Preprocessor):
         width, out = len(str(len(rows))), []
         told = reference.prose(file) if reference.is_reference(
             file) else set()
-        for number in listed(self.book.owned[name] - told, file.lines):
+        lines = ["" if n in told else line
+                 for n, line in enumerate(file.lines, 1)]
+        for number in listed(self.book.owned[name], lines):
+            if number in told:
+                continue
             out.append(f'<span class="elided">{" " * width} ⋯</span>\n'
                        if number is None else
                        f'<span class="linenos" data-linenos="'
@@ -163,7 +167,7 @@ class Weave(Preprocessor):
         return self.book.link(name, page, ".html") if shown else None
 
 
-def listed(own: set[int], lines: tuple[str, ...]) -> list[int | None]:
+def listed(own: set[int], lines: list[str]) -> list[int | None]:
     """The numbers to print, in order; None where others are left out."""
     full = sorted(n for n in own if lines[n - 1].strip())
     numbers: list[int | None] = full[:1]

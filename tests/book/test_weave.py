@@ -190,6 +190,23 @@ def test_the_first_use_of_a_term_links_to_the_glossary(book):
     assert '<dt id="term-graph-break">' in convert(root, "glossary.md")
 
 
+def test_a_reference_page_is_made_from_its_file(book):
+    """Docstrings are its prose, and are not in its boxes."""
+    root = book(one="@reference minicompile.part.topic.rows\n")
+    (root / "minicompile" / "part" / "topic").mkdir()
+    (root / "minicompile" / "part" / "topic" / "rows.py").write_text(
+        '"""Rows of a table.\n\nPyTorch\'s is torch/x/y.py:Z.\n"""\n\n'
+        'import os\n\n\ndef row(x):\n    """A row of x."""\n'
+        "    return os.path.join(x)\n")
+    html = convert(root, "one.md")
+    assert "<h1>Rows of a table</h1>" in html
+    assert "<code>torch/x/y.py:Z</code>" in html
+    assert html.count("row of x") == 1 and ": a row of x." in html
+    assert "⋯" not in html.split('rows.row">')[1].split("</pre>")[0]
+    assert 'data-linenos="11 "' in html and 'data-linenos="10 "' not in html
+    assert problems(root, "minicompile.part.topic") == []
+
+
 def test_every_line_shown_once_is_no_problem(book):
     part = "minicompile.part.things"
     root = book(one=f"@show {part}.Box\n\n@show {part}.Box.open\n",
