@@ -52,6 +52,7 @@ def write(names: Names, guards: list[Guard], inputs: Sequence[Source]
     text.ask(sorted((guard for root in roots for guard in places.at[root]),
                     key=rank))
     text.settle()
+    text.watch_alone(roots)
     text.ask(guard for guard in guards if guard.kind == "state")
     text.descend(roots)
     text.ask(guard for guard in guards if others(guard))
@@ -216,14 +217,18 @@ class Text:
         for child in alone:
             self.ask(self.places.at[child])
         self.settle()
-        for child in alone:
-            if child in self.places.watches:
-                self.watch(f"[{self.read(child)}]", [child])
+        self.watch_alone(alone)
         for alike in families:
             if len(alike) >= MANY:
                 each = self.gather(alike)
                 self.rows(each, each, alike)
         return alone
+
+    def watch_alone(self, places: Iterable[Source]) -> None:
+        """Watch those of these places that are worth it, one by one."""
+        for place in places:
+            if place in self.places.watches:
+                self.watch(f"[{self.read(place)}]", [place])
 
     def watch(self, each: str, roots: Sequence[Source]) -> None:
         """Ask about all below these places, unless nothing has changed."""

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import nn
 
+import minicompile
 from minicompile.core.guard import Guard
 from minicompile.core.source import Attribute, Item
 from minicompile.guards import build_check
-from tests.guards.say import X, module_guards
+from tests.guards.say import X, module_guards, tensor
 
 
 class Layer(nn.Linear):
@@ -228,3 +229,51 @@ def test_models_in_a_list_are_settled_one_by_one(build):
     assert check((models,), None)
     models[2] = nn.Sequential(*(Layer() for _ in range(5)))
     assert not check((models,), None)
+
+
+def settings():
+    return {"a": 1, "b": 2.0, "c": "three", "d": None, "e": True, "f": 6,
+            "g": {"h": 8}, "i": 9, "j": torch.ones(3)}
+
+
+#: What is done to a dict that is itself an argument.
+SETTINGS = {
+    "number": lambda d: d.update(a=2),
+    "type": lambda d: d.update(a=True),
+    "float": lambda d: d.update(b=-2.0),
+    "none": lambda d: d.update(d=0),
+    "below": lambda d: d["g"].update(h=7),
+    "another below": lambda d: d.update(g={"h": 7}),
+    "tensor": lambda d: d.update(j=torch.ones(4)),
+    "gone": lambda d: d.pop("i"),
+}
+
+
+@pytest.mark.parametrize("calls", [0, 2])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_dict_that_is_an_argument_is_asked_about(build, name, calls):
+    table = settings()
+    guards = [Guard(X, "type", dict), Guard(Item(X, "g"), "type", dict),
+              Guard(Item(Item(X, "g"), "h"), "equal", 8),
+              *(tensor(Item(X, key), value) if key == "j" else
+                Guard(Item(X, key), "equal", value)
+                for key, value in table.items() if key != "g")]
+    check = build(guards, {})
+    for _ in range(calls):
+        assert check((table,), None)
+    SETTINGS[name](table)
+    assert not check((table,), None)
+    assert check((settings(),), None)
+    assert not check(([*table],), None)
+
+
+def test_a_compiled_function_follows_the_dict_it_is_given():
+    def weighted(x, d):
+        return x * (d["a"] + d["b"] + d["c"] + d["e"] + d["f"] + d["g"]
+                    + d["h"] + d["i"] + d["j"] + d["k"])
+    compiled = minicompile.compile(weighted, backend="eager")
+    table, x = dict.fromkeys("abcdefghijk", 1), torch.ones(2)
+    for key in "abck":
+        assert compiled(x, table).equal(weighted(x, table))
+        table[key] += 1
+        assert compiled(x, table).equal(weighted(x, table))
