@@ -35,6 +35,24 @@ class Source:
         return getattr(self, "owner", None)
 
 
+def hashed_once(kind: type) -> type:
+    """The class as a frozen dataclass whose objects keep their hash.
+
+    The hash of a source is made of its owner's. Without keeping it, each
+    look-up would go up to the root.
+    """
+    kind = dataclass(frozen=True)(kind)
+    compute = kind.__hash__
+
+    def __hash__(self) -> int:
+        kept = vars(self)
+        if "hash" not in kept:
+            kept["hash"] = compute(self)
+        return kept["hash"]
+    kind.__hash__ = __hash__
+    return kind
+
+
 def chain(source: Source | None) -> Iterator[Source]:
     """The source and all that it is read through."""
     while source is not None:
@@ -42,7 +60,7 @@ def chain(source: Source | None) -> Iterator[Source]:
         source = source.base
 
 
-@dataclass(frozen=True)
+@hashed_once
 class Local(Source):
     """A parameter of the called function: `position` in its frame."""
 
@@ -53,7 +71,7 @@ class Local(Source):
         return self.name if text is str else f"L[{self.position}]"
 
 
-@dataclass(frozen=True)
+@hashed_once
 class Function(Source):
     """The called function object itself."""
 
@@ -63,7 +81,7 @@ class Function(Source):
         return self.name if text is str else "F"
 
 
-@dataclass(frozen=True)
+@hashed_once
 class Constant(Source):
     """An object the generated code holds by name, such as a class."""
 
@@ -80,7 +98,7 @@ class Constant(Source):
         return isinstance(other, Constant) and other.value is self.value
 
 
-@dataclass(frozen=True)
+@hashed_once
 class Computed(Source):
     """A number that Python computes of others: an expression of them."""
 
@@ -90,7 +108,7 @@ class Computed(Source):
         return self.expression
 
 
-@dataclass(frozen=True)
+@hashed_once
 class Attribute(Source):
     """`base.name`."""
 
@@ -104,7 +122,7 @@ class Attribute(Source):
         return f"getattr({text(self.owner)}, {self.name!r})"
 
 
-@dataclass(frozen=True)
+@hashed_once
 class Item(Source):
     """`base[key]`, the key a constant that prints as itself.
 
@@ -141,7 +159,7 @@ class Stored(Item):
         return f"dict.__getitem__({text(self.owner)}, {self.key!r})"
 
 
-@dataclass(frozen=True)
+@hashed_once
 class Entry(Source):
     """`base[key]`, the key an object that is read from a place too."""
 
@@ -152,7 +170,7 @@ class Entry(Source):
         return f"{text(self.owner)}[{text(self.key)}]"
 
 
-@dataclass(frozen=True)
+@hashed_once
 class Call(Source):
     """`function(base)` for a named, pure function such as `type`, `len`."""
 
@@ -163,7 +181,7 @@ class Call(Source):
         return f"{self.function}({text(self.owner)})"
 
 
-@dataclass(frozen=True)
+@hashed_once
 class Size(Source):
     """`tensor.shape[dim]` or `tensor.stride()[dim]`, and its symbol."""
 
