@@ -18,6 +18,7 @@ from torch import fx
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
+from .errors import BackendError
 from .where import Where
 
 #: The stand-ins of numbers and truths that are not constants.
@@ -73,3 +74,19 @@ def computed(graph: fx.Graph, expr: Expr, nodes: dict[Symbol, fx.Node],
         last.meta["val"] = last.target(*fx.map_arg(
             last.args, lambda node: node.meta["val"]))
     return node
+
+
+def written(graph: fx.Graph, known: dict[Expr, fx.Node], number) -> object:
+    """The number as a node of `graph`; or what it is, if it is constant.
+
+    `known` are the nodes there are, by formula; each symbol needs one.
+    """
+    expr = number.node.expr
+    if not expr.free_symbols:
+        return number.node.pytype(expr)
+    if not expr.free_symbols <= known.keys():
+        raise BackendError(f"a size ({expr}) is not decided by the sizes"
+                           " of the inputs")
+    if expr not in known:
+        known[expr] = computed(graph, expr, known)
+    return known[expr]

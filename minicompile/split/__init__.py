@@ -1,10 +1,10 @@
 """Chapter 3: forward and backward recorded as one graph, cut in two.
 
 In: the torch-level graph and its fake inputs. Out: a callable that
-autograd can differentiate. Read joint.py, decompose.py, sizes.py,
-recorder.py, random.py, inputs.py, watch.py, results.py, record.py,
-simplify.py, partition.py, flow.py, saving.py, gradients.py, runtime.py
-and seam.py, in that order.
+autograd can differentiate. Read joint.py, decompose.py, recorder.py,
+random.py, inputs.py, watch.py, results.py, record.py, simplify.py,
+partition.py, flow.py, saving.py, gradients.py, runtime.py and seam.py, in
+that order.
 """
 
 from .gradients import require_twice

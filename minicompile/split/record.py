@@ -10,7 +10,6 @@ torch/_functorch/_aot_autograd/graph_capture.py.
 
 from __future__ import annotations
 
-import operator
 from contextlib import contextmanager
 from itertools import zip_longest
 
@@ -62,8 +61,10 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
                   for position, example in enumerate(examples)]
     with unchanged_state(), recording(recorder):
         with Watch(recorder):
-            outputs = play(graph, recorder,
-                           [each.given for each in inputs])
+            outputs = Player(graph, recorder).run(
+                *(each.given for each in inputs))
+        if not isinstance(outputs, (tuple, list)):
+            outputs = outputs,
         written = [each for each in inputs if each.written]
         with refusing("what the results are"):
             results, fresh = describe(outputs, inputs)
@@ -120,41 +121,41 @@ def differentiate(recorder: Recorder, ends: list, leaves: list,
         return [None if g is None else current(g) for g in found]
 
 
-def play(graph: fx.GraphModule, recorder: Recorder, given: list) -> tuple:
-    """What the torch-level graph returns for `given`, line by line."""
-    values: dict[fx.Node, object] = {}
-    waiting = iter(given)
-    for node in graph.graph.nodes:
+class Player(fx.Interpreter):
+    """Plays a torch-level graph on functional tensors, line by line."""
+
+    def __init__(self, graph: fx.GraphModule, recorder: Recorder):
+        super().__init__(graph)
+        self.recorder, self.extra_traceback = recorder, False
+
+    def run_node(self, node: fx.Node):
+        """The value of a node, recorded as its line's."""
         line = where_of(node)
-        recorder.enter(line, node.name if node.target is REGION
-                       else node.meta.get("recompute"))
-        args, kwargs = fx.node.map_arg(
-            (node.args, node.kwargs), values.__getitem__)
-        match node.op:
-            case "placeholder":
-                values[node] = next(waiting)
-            case "get_attr":
-                values[node] = held(graph, recorder, node.target)
-            case "output":
-                returned = args[0]
-            case _:
-                with refusing(node.name, line):
-                    values[node] = conditional(recorder, record, *args) if (
-                        node.target in CHOICES) else (
-                            call(graph, node, args, kwargs))
-                    require_backward(node.target, args)
-    many = isinstance(returned, (tuple, list))
-    return tuple(returned) if many else (returned,)
+        self.recorder.enter(line, node.name if node.target is REGION
+                            else node.meta.get("recompute"))
+        with refusing(node.name, line):
+            return super().run_node(node)
 
+    def call_function(self, target, args, kwargs):
+        """The result of a call; it has a backward if it needs one."""
+        if target in CHOICES:
+            return conditional(self.recorder, record, *args)
+        made = super().call_function(target, args, kwargs)
+        require_backward(target, args)
+        return made
 
-def call(graph: fx.GraphModule, node: fx.Node, args, kwargs):
-    """The result of one node, on functional tensors."""
-    match node.op:
-        case "call_method":
-            return getattr(args[0], node.target)(*args[1:], **kwargs)
-        case "call_module":
-            return graph.get_submodule(node.target)(*args, **kwargs)
-    return node.target(*args, **kwargs)
+    def get_attr(self, target, args, kwargs):
+        """A tensor that the graph holds, as our constant; or a graph."""
+        tensor = super().get_attr(target, args, kwargs)
+        if isinstance(tensor, fx.GraphModule):
+            return tensor
+        if not isinstance(tensor, torch.Tensor):
+            raise BackendError(f"the graph holds {target}, not a tensor")
+        if tensor.requires_grad:
+            raise BackendError(f"the graph holds {target}, which requires "
+                               "grad; it should be an input")
+        node = self.recorder.constant(tensor)
+        return torch._to_functional_tensor(node.meta["val"])
 
 
 def require_backward(op: object, args: tuple) -> None:
@@ -172,20 +173,6 @@ def require_backward(op: object, args: tuple) -> None:
                            "CompositeImplicitAutograd")):
         raise BackendError(f"{name} has no backward; give it one with "
                            "torch.library.register_autograd")
-
-
-def held(graph: fx.GraphModule, recorder: Recorder, target: str):
-    """A tensor that the graph holds, as our constant; or a graph in it."""
-    tensor = operator.attrgetter(target)(graph)
-    if isinstance(tensor, fx.GraphModule):
-        return tensor
-    if not isinstance(tensor, torch.Tensor):
-        raise BackendError(f"the graph holds {target}, not a tensor")
-    if tensor.requires_grad:
-        raise BackendError(f"the graph holds {target}, which requires grad;"
-                           " it should be an input")
-    node = recorder.constant(tensor)
-    return torch._to_functional_tensor(node.meta["val"])
 
 
 @contextmanager

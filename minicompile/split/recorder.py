@@ -18,14 +18,15 @@ from sympy import Expr
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..core.errors import BackendError
 from ..core.graph import QUANTIZED, tensors_of
+from ..core.sizes import SYMBOLIC, written
 from ..core.where import Where
 from .decompose import DEMANDS, rule_of
 from .random import Draws
-from .sizes import written
 
 aten = torch.ops.aten
 #: What is answered while recording: about sizes, which are specialised if
@@ -138,21 +139,18 @@ class Recorder(TorchDispatchMode):
                     self.bind(item, part)
 
     def argument(self, value: object):
-        """`value` with nodes in place of the tensors."""
-        match value:
-            case torch.Tensor():
-                known = self.nodes.get(id(value))
-                return self.constant(value) if known is None else known
-            case tuple() | list():
-                made = [self.argument(part) for part in value]
-                return tuple(made) if isinstance(value, tuple) else made
-            case dict():
-                return {key: self.argument(part)
-                        for key, part in value.items()}
-            case torch.SymInt() | torch.SymFloat() | torch.SymBool():
-                return written(self.graph, self.sizes, value)
-            case torch.dtype() if value in QUANTIZED:
-                raise BackendError(f"no fake tensor is a {value} one")
+        """`value` with nodes in place of the tensors and the sizes."""
+        return map_aggregate(value, self.known)
+
+    def known(self, value: object):
+        """The node that stands for a tensor or a size; or a constant."""
+        if isinstance(value, torch.Tensor):
+            node = self.nodes.get(id(value))
+            return self.constant(value) if node is None else node
+        if isinstance(value, SYMBOLIC):
+            return written(self.graph, self.sizes, value)
+        if isinstance(value, torch.dtype) and value in QUANTIZED:
+            raise BackendError(f"no fake tensor is a {value} one")
         return value
 
     def constant(self, tensor: torch.Tensor) -> fx.Node:

@@ -13,12 +13,14 @@ from collections import Counter
 from collections.abc import Callable
 
 import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.graph import value
+from ..core.sizes import SYMBOLIC, written
 from .gradients import again, as_eager, made_of
 from .joint import Joint, Result, View
 from .partition import Pair
-from .sizes import at_run_time
 
 Run = Callable[[list], tuple]
 
@@ -133,6 +135,21 @@ def tangents(joint: Joint) -> Callable[[list], tuple]:
     return at_run_time(joint, tuple(
         (k, tuple(fake.size()), fake.stride(), fake.dtype, fake.device)
         for k, fake in zip(joint.tangents, fakes)))
+
+
+def at_run_time(joint: Joint, values: object) -> Callable[[list], object]:
+    """A function from a call's inputs to `values`, sizes as plain ints."""
+    graph = fx.Graph()
+    copies = [graph.node_copy(primal) for primal in joint.primals]
+    known = {value(node).node.expr: node for node in copies
+             if isinstance(value(node), SYMBOLIC)}
+    filled = tree_map_only(
+        SYMBOLIC, lambda number: written(graph, known, number), values)
+    if not any(isinstance(leaf, fx.Node) for leaf in tree_leaves(filled)):
+        return lambda inputs: filled
+    graph.output(filled)
+    formulas = fx.GraphModule({}, graph).forward
+    return lambda inputs: formulas(*inputs)
 
 
 def fit(gradient: torch.Tensor | None, size, stride, dtype,

@@ -9,7 +9,6 @@ elements were apart. So the layout is put back, or the write refused.
 from __future__ import annotations
 
 import operator
-from contextlib import contextmanager
 from functools import cache
 
 import torch
@@ -61,7 +60,7 @@ class Watch(TorchFunctionMode):
             with torch._C._DisablePythonDispatcher():
                 return function(*args, **kwargs)
         if name in RECURRENT and torch.is_grad_enabled():
-            with without_mkldnn():
+            with torch.backends.mkldnn.flags(enabled=False):
                 return function(*args, **kwargs)
         if name in FORBIDDEN:
             raise BackendError(f"{name} gives a tensor other memory")
@@ -104,17 +103,6 @@ class Watch(TorchFunctionMode):
         torch._functionalize_replace(tensor, kept)
         torch._functionalize_commit_update(tensor)
         torch._sync(tensor)
-
-
-@contextmanager
-def without_mkldnn():
-    """PyTorch's own kernels on a CPU, where there is a choice."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
 
 
 def memory_of(name: str, written: list, grows: bool) -> list:
