@@ -7,6 +7,7 @@ partition.py, flow.py, saving.py, gradients.py, runtime.py and seam.py, in
 that order.
 """
 
+from ..core.reference import load
 from .gradients import require_twice
 from .joint import Joint
 from .partition import Pair, partition
@@ -17,3 +18,5 @@ from .seam import partition_joint_module
 
 __all__ = ["Joint", "Pair", "Plan", "cut", "make_runtime", "partition",
            "partition_joint_module", "record", "require_twice"]
+
+load(__name__, __path__)

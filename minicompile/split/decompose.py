@@ -15,7 +15,6 @@ from functools import cache
 import torch
 from torch._decomp import decomposition_table
 
-from . import aligned
 from .random import AS_EAGER
 
 aten = torch.ops.aten
@@ -116,8 +115,6 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
     aten.nll_loss2d_backward.default: nll_loss_backward,
     aten._amp_foreach_non_finite_check_and_unscale.default:
         unscale,
-    aten.mm.default: aligned.mm,
-    aten.addmm.default: aligned.addmm,
     **AS_EAGER,
 }
 

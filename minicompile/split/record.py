@@ -10,6 +10,7 @@ torch/_functorch/_aot_autograd/graph_capture.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import contextmanager
 from itertools import zip_longest
 
@@ -23,8 +24,6 @@ from ..core.branches import cond
 from ..core.errors import BackendError, brief
 from ..core.graph import placeholders, tensors_of
 from ..core.where import Where, where_of
-from .branches import conditional
-from .channels import channels_last
 from .inputs import Input, current
 from .joint import Joint, Mutation
 from .recorder import Recorder, recording
@@ -33,10 +32,20 @@ from .simplify import simplify
 from .watch import Watch
 
 
-#: Ours, and what Dynamo records.
-CHOICES = {cond, torch.ops.higher_order.cond}
 #: A checkpoint, as Dynamo records it: an operator around a graph.
 REGION = torch.ops.higher_order.tag_activation_checkpoint
+
+
+def refused(recorder: Recorder, *args):
+    """No result: a choice between two graphs is not recorded."""
+    raise BackendError("no rule records a cond")
+
+
+#: How a choice between two graphs is recorded: ours, and Dynamo's.
+CHOICES: dict[Callable, Callable] = dict.fromkeys(
+    (cond, torch.ops.higher_order.cond), refused)
+#: What gives a better form of a joint graph, and leaves it alone.
+PASSES: list[Callable[[fx.Graph, FakeTensorMode], fx.Graph]] = []
 
 
 def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
@@ -80,7 +89,8 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
     small = simplify(recorder.graph, len(ends))
     with (unchanged_state(), torch.no_grad(),
           torch._C._DisableAutocast(), recorder.dispatcher()):
-        small = channels_last(small, recorder.fake_mode)
+        for improved in PASSES:
+            small = improved(small, recorder.fake_mode)
     return Joint(
         _LazyGraphModule(recorder.constants, small, "Joint"), graph,
         len(ends), tuple(results),
@@ -139,7 +149,7 @@ class Player(fx.Interpreter):
     def call_function(self, target, args, kwargs):
         """The result of a call; it has a backward if it needs one."""
         if target in CHOICES:
-            return conditional(self.recorder, record, *args)
+            return CHOICES[target](self.recorder, *args)
         made = super().call_function(target, args, kwargs)
         require_backward(target, args)
         return made

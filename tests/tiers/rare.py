@@ -132,6 +132,27 @@ def trace():
             assert (eager - ours).abs().max() < 1e-5
 
 
+def picture(x, w):
+    y = nn.functional.conv2d(x, w).relu()
+    return nn.functional.max_pool2d(y, 2).flatten(1) + 1
+
+
+def odd_product(x, w):
+    return torch.addmm(w[0], x, w.cos()).sin() @ w.t()
+
+
+def split():
+    """The programs of the split: a choice, images, products in bf16."""
+    x, w = (torch.rand(13, 13, requires_grad=True) for _ in range(2))
+    image, kernel = (torch.rand(2, 3, size, size, requires_grad=True)
+                     for size in (9, 3))
+    half = [each.detach().bfloat16().requires_grad_() for each in (x, w)]
+    for program, args in ((chosen, (x,)), (picture, (image, kernel)),
+                          (odd_product, (x, w)), (odd_product, half)):
+        for backend in ("split", "fused"):
+            assert_same(program, *args, fallback=True, backend=backend)
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)

@@ -15,7 +15,8 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ..core.graph import has_effect, tensors_of, value
+from ...core.graph import has_effect, tensors_of, value
+from ..record import PASSES
 
 aten = torch.ops.aten
 
@@ -92,3 +93,6 @@ def follows(node: fx.Node) -> bool:
             and not any(r.alias_info for r in target._schema.returns)
             and not any(word in str(target) for word in OTHERWISE)
             and all(t.is_contiguous() for t in tensors_of(value(node))))
+
+
+PASSES.append(channels_last)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minicompile import compile, split
-from minicompile.split import aligned
+from minicompile.split.torch import pad_mm
 from minicompile.trace import trace
 from tests.same import assert_same
 
@@ -16,8 +16,8 @@ SIZES = (8, 13)
 @pytest.fixture(autouse=True)
 def everywhere(monkeypatch):
     """As if every product on a CPU were worth it."""
-    monkeypatch.setitem(aligned.ROWS, "cpu", 16)
-    monkeypatch.setattr(aligned, "SLOWER", 1e12)
+    monkeypatch.setitem(pad_mm.ROWS, "cpu", 16)
+    monkeypatch.setattr(pad_mm, "SLOWER", 1e12)
 
 
 def whole(*shape, grad=False):
@@ -76,21 +76,21 @@ def test_results_are_laid_out_as_eager_lays_them():
 
 @pytest.mark.parametrize("shape", [(64, 64), (1, 13), (13, 1)])
 def test_small_products_stay_whole(shape, monkeypatch):
-    monkeypatch.setattr(aligned, "SLOWER", 4)
-    monkeypatch.setitem(aligned.MACHINES, "cpu", aligned.MACHINES["cuda"])
+    monkeypatch.setattr(pad_mm, "SLOWER", 4)
+    monkeypatch.setitem(pad_mm.MACHINES, "cpu", pad_mm.MACHINES["cuda"])
     a, b = whole(*shape), whole(shape[1], 3)
-    assert aligned.mm(a, b) is NotImplemented
-    assert aligned.addmm(whole(3), a, b) is NotImplemented
+    assert pad_mm.mm(a, b) is NotImplemented
+    assert pad_mm.addmm(whole(3), a, b) is NotImplemented
 
 
 def test_aligned_products_stay_whole():
     a, b = whole(64, 64), whole(64, 64)
-    assert aligned.mm(a, b) is NotImplemented
+    assert pad_mm.mm(a, b) is NotImplemented
 
 
 def test_other_types_stay_whole():
     a, b = torch.randn(13, 13), torch.randn(13, 13)
-    assert aligned.mm(a, b) is NotImplemented
+    assert pad_mm.mm(a, b) is NotImplemented
 
 
 @pytest.mark.gpu

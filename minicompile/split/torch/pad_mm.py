@@ -12,7 +12,10 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from ..core.cost import MACHINES
+from ...core.cost import MACHINES
+from ..decompose import DECOMPOSITIONS
+
+aten = torch.ops.aten
 
 #: Where rows have to be aligned, and to how many bytes.
 ROWS = {"cuda": 16}
@@ -82,3 +85,6 @@ def extended(matrix: torch.Tensor, rows: int, columns: int):
 def cut(product: torch.Tensor, a: torch.Tensor, b: torch.Tensor):
     """The part of a product that was asked for, row after row."""
     return product[:a.shape[0], :b.shape[1]].contiguous()
+
+
+DECOMPOSITIONS |= {aten.mm.default: mm, aten.addmm.default: addmm}

@@ -9,7 +9,6 @@ same. PyTorch's is torch/_higher_order_ops/cond.py:CondAutogradOp.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import contextmanager
 
 import torch
@@ -18,18 +17,18 @@ from torch.overrides import _pop_mode_temporarily as without_watch
 from torch.utils._python_dispatch import (
     _pop_mode_temporarily as without_recorder)
 
-from ..core.branches import Branches
-from ..core.errors import BackendError
-from ..core.graph import bare, is_random, value
-from .inputs import current
-from .joint import Joint
-from .partition import halves
-from .recorder import Recorder, as_it_is
+from ...core.branches import Branches
+from ...core.errors import BackendError
+from ...core.graph import bare, is_random, value
+from ..inputs import current
+from ..joint import Joint
+from ..partition import halves
+from ..record import CHOICES, record
+from ..recorder import Recorder, as_it_is
 
 
-def conditional(recorder: Recorder, record: Callable, pred, true, false,
-                operands) -> tuple:
-    """The results of a cond, its calls recorded; `record` as in chapter 3.
+def conditional(recorder: Recorder, pred, true, false, operands) -> tuple:
+    """The results of a cond, its calls recorded.
 
     Both branches are given all symbolic sizes, their backwards need them.
     """
@@ -124,3 +123,6 @@ def choice(graphs: tuple[fx.GraphModule, ...]) -> Branches:
     runs = tuple(lambda given, run=bare(graph): run(*given)
                  for graph in graphs)
     return Branches(graphs, runs)
+
+
+CHOICES.update(dict.fromkeys(CHOICES, conditional))
