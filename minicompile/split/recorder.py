@@ -22,7 +22,7 @@ from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..core.errors import BackendError
-from ..core.graph import QUANTIZED, tensors_of
+from ..core.graph import QUANTIZED, placeholders, tensors_of
 from ..core.sizes import SYMBOLIC, written
 from ..core.where import Where
 from .decompose import DEMANDS, rule_of
@@ -168,10 +168,9 @@ class Recorder(TorchDispatchMode):
 
     def tangent(self, value: torch.Tensor, position: int):
         """A fake gradient of `value`, as one more placeholder."""
-        last = [n for n in self.graph.nodes if n.op == "placeholder"][-1]
         with torch.no_grad():
             fake = torch.empty_like(value)  # dense, even if value is not
-        with self.graph.inserting_after(last):
+        with self.graph.inserting_after(placeholders(self.graph)[-1]):
             node = self.node("placeholder", f"tangents_{position + 1}")
         self.bind(node, fake)
         return fake

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import (
 
 from ...core.branches import Branches
 from ...core.errors import BackendError
-from ...core.graph import bare, is_random, value
+from ...core.graph import bare, is_random, tensors_of, value
 from ..inputs import current
 from ..joint import Joint
 from ..partition import halves
@@ -32,17 +32,53 @@ def conditional(recorder: Recorder, pred, true, false, operands) -> tuple:
 
     Both branches are given all symbolic sizes, their backwards need them.
     """
-    operands = (*operands, *(value(node) for node in recorder.sizes.values()
-                             if node.op == "placeholder"))
+    operands = (pred, *operands, *(
+        value(node) for node in recorder.sizes.values()
+        if node.op == "placeholder"))
+    given = list(map(current, operands))
     with paused():
-        fakes = [current(each).detach().requires_grad_(each.requires_grad)
+        fakes = [fake.detach().requires_grad_(each.requires_grad)
                  if isinstance(each, torch.Tensor) else each
-                 for each in operands]
-        call = Call(recorder, [checked(record(graph, fakes, whole=True))
-                               for graph in (true, false)])
-    if not torch.is_grad_enabled() or not call.leaves:
-        return call.forward(pred, *operands)
-    return Differentiable.apply(call, pred, *operands)
+                 for fake, each in zip(given[1:], operands[1:])]
+        joints = [checked(record(graph, fakes, whole=True))
+                  for graph in (true, false)]
+    joint, _ = joints
+    ahead, back = map(choice, zip(*(
+        halves(each, each.primals, each.outputs) for each in joints)))
+
+    class Choice(torch.autograd.Function):
+        """The call of the forwards; its backward calls the backwards."""
+
+        @staticmethod
+        def forward(ctx, *operands):
+            ctx.save_for_backward(*tensors_of(operands))
+            return perform(recorder, ahead, joint.outputs, given)
+
+        @staticmethod
+        def backward(ctx, *tangents):
+            list(ctx.saved_tensors)  # raises if one was written to
+            with as_it_is():
+                fitted = [recorder.restride(
+                    current(tangents[k]), value(node).stride()) for k, node
+                    in zip(joint.tangents, joint.tangent_nodes)]
+            found = dict(zip(joint.gradients, perform(
+                recorder, back, [joint.primals[k] for k in joint.gradients],
+                given + fitted)))
+            return None, *map(found.get, range(len(given) - 1))
+
+    if torch.is_grad_enabled() and joint.gradients:
+        return Choice.apply(*operands)
+    return perform(recorder, ahead, joint.outputs, given)
+
+
+def perform(recorder: Recorder, branches: Branches, like: list[fx.Node],
+            given: list) -> tuple:
+    """The results of a call, recorded; they look like those of nodes."""
+    node = recorder.node("call_function", branches,
+                         tuple(recorder.argument(given)))
+    made = tuple(map(value, like))
+    recorder.bind(node, made)
+    return tuple(map(torch._to_functional_tensor, made))
 
 
 @contextmanager
@@ -60,62 +96,6 @@ def checked(joint: Joint) -> Joint:
         raise BackendError("a branch of cond draws random numbers, and its "
                            "backward would draw them again")
     return joint
-
-
-class Call:
-    """The two calls of a cond, and fake tensors like their results."""
-
-    def __init__(self, recorder: Recorder, joints: list[Joint]):
-        self.recorder, (joint, _) = recorder, joints
-        self.results = [value(node) for node in joint.outputs]
-        self.leaves = joint.gradients
-        self.gradients = [value(joint.primals[k]) for k in self.leaves]
-        self.flows = [(k, value(node).stride()) for k, node in zip(
-            joint.tangents, joint.tangent_nodes)]
-        self.ahead, self.back = map(choice, zip(*(
-            halves(each, each.primals, each.outputs) for each in joints)))
-
-    def forward(self, pred, *operands) -> tuple:
-        """The results, from one node."""
-        return self.perform(self.ahead, self.results, list(map(
-            current, (pred, *operands))))
-
-    def backward(self, pred, operands, tangents) -> list:
-        """A gradient or None for each operand, from one node."""
-        given = list(map(current, (pred, *operands)))
-        with as_it_is():
-            given += [self.recorder.restride(current(tangents[k]), stride)
-                      for k, stride in self.flows]
-        found = self.perform(self.back, self.gradients, given)
-        return [*map(dict(zip(self.leaves, found)).get,
-                     range(len(operands)))]
-
-    def perform(self, branches: Branches, like: list, given: list) -> tuple:
-        """Write down a call whose results look like these."""
-        node = self.recorder.node("call_function", branches, tuple(
-            self.recorder.argument(given)))
-        self.recorder.bind(node, tuple(like))
-        return tuple(map(torch._to_functional_tensor, like))
-
-
-class Differentiable(torch.autograd.Function):
-    """The forward call, with the backward call as its backward."""
-
-    @staticmethod
-    def forward(ctx, call: Call, pred, *operands):
-        ctx.call, ctx.sizes = call, [
-            None if isinstance(each, torch.Tensor) else each
-            for each in operands]
-        ctx.save_for_backward(pred, *(
-            each for each in operands if isinstance(each, torch.Tensor)))
-        return call.forward(pred, *operands)
-
-    @staticmethod
-    def backward(ctx, *tangents):
-        pred, *saved = ctx.saved_tensors
-        operands = [saved.pop(0) if size is None else size
-                    for size in ctx.sizes]
-        return None, None, *ctx.call.backward(pred, operands, tangents)
 
 
 def choice(graphs: tuple[fx.GraphModule, ...]) -> Branches:

@@ -25,19 +25,19 @@ SLOWER = 4
 
 def mm(a: torch.Tensor, b: torch.Tensor):
     """`a @ b` of aligned operands, or NotImplemented to leave it whole."""
-    more = padding(a, b)
-    if not any(more):
-        return NotImplemented
-    return cut(torch.mm(*operands(a, b, more)), a, b)
+    return addmm(None, a, b)
 
 
-def addmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **factors):
+def addmm(bias: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor,
+          **factors):
     """`bias + a @ b` of aligned operands, or NotImplemented."""
-    more = padding(a, b)
-    if not any(more) or bias.shape != b.shape[1:]:
+    m, k, n = more = padding(a, b)
+    if not any(more) or bias is not None and bias.shape != b.shape[1:]:
         return NotImplemented
-    bias = F.pad(bias, (0, more[2]))
-    return cut(torch.addmm(bias, *operands(a, b, more), **factors), a, b)
+    wide = extended(a, m, k), extended(b, k, n)
+    product = torch.mm(*wide) if bias is None else torch.addmm(
+        F.pad(bias, (0, n)), *wide, **factors)
+    return product[:a.shape[0], :b.shape[1]].contiguous()
 
 
 def padding(a: torch.Tensor, b: torch.Tensor) -> tuple[int, int, int]:
@@ -67,12 +67,6 @@ def turned(matrix: torch.Tensor) -> bool:
     return matrix.stride(1) != 1 and matrix.stride(0) == 1
 
 
-def operands(a: torch.Tensor, b: torch.Tensor, more: tuple[int, int, int]):
-    """Both operands, extended by zeros."""
-    m, k, n = more
-    return extended(a, m, k), extended(b, k, n)
-
-
 def extended(matrix: torch.Tensor, rows: int, columns: int):
     """The matrix with more rows and columns, its layout as it was."""
     if not rows and not columns:
@@ -80,11 +74,6 @@ def extended(matrix: torch.Tensor, rows: int, columns: int):
     if turned(matrix):
         return extended(matrix.t(), columns, rows).t()
     return F.pad(matrix, (0, columns, 0, rows))
-
-
-def cut(product: torch.Tensor, a: torch.Tensor, b: torch.Tensor):
-    """The part of a product that was asked for, row after row."""
-    return product[:a.shape[0], :b.shape[1]].contiguous()
 
 
 DECOMPOSITIONS |= {aten.mm.default: mm, aten.addmm.default: addmm}
