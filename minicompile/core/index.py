@@ -61,7 +61,8 @@ class Division:
     divisor: Index
 
     def __str__(self) -> str:
-        return f"{_factor(self.dividend)}{self.sign}{_factor(self.divisor)}"
+        return self.sign.join(
+            enclosed(str(side)) for side in (self.dividend, self.divisor))
 
 
 Atom = Symbol | Variable | Division
@@ -136,8 +137,12 @@ class Index:
         return _divided(self, index(other))[1]
 
     def __str__(self) -> str:
-        text = " + ".join(_term(*term) for term in self.terms) or "0"
-        return text.replace("+ -", "- ")
+        return self.text(str)
+
+    def text(self, division: Callable[[Division], str]) -> str:
+        """`3*i0 + i1`, the divisions as they are written elsewhere."""
+        terms = (_term(*term, division) for term in self.terms)
+        return " + ".join(terms).replace("+ -", "- ") or "0"
 
     def __repr__(self) -> str:
         return f"index({self})"
@@ -333,11 +338,13 @@ def _order(term: tuple[tuple[Atom, ...], int]) -> tuple:
     return (not atoms, [str(atom) for atom in atoms])
 
 
-def _term(atoms: tuple[Atom, ...], coefficient: int) -> str:
+def _term(atoms: tuple[Atom, ...], coefficient: int,
+          division: Callable[[Division], str]) -> str:
     """`3*i0*s1`; the coefficient 1 is left out."""
     alone = len(atoms) == 1 and coefficient == 1
-    factors = [str(atom) if alone or isinstance(atom, (Symbol, Variable))
-               else f"({atom})" for atom in atoms]
+    factors = [str(atom) if not isinstance(atom, Division) else
+               division(atom) if alone else enclosed(division(atom))
+               for atom in atoms]
     if coefficient == -1 and factors:
         return "-" + "*".join(factors)
     if coefficient != 1 or not factors:
@@ -345,10 +352,14 @@ def _term(atoms: tuple[Atom, ...], coefficient: int) -> str:
     return "*".join(factors)
 
 
-def _factor(where: Index) -> str:
-    """A divisor, in parentheses unless it is a single name or number."""
-    text = str(where)
-    return text if text.isalnum() else f"({text})"
+def enclosed(text: str) -> str:
+    """The text in brackets, unless it is one name, number or call."""
+    depth = 0
+    for letter in text.replace("e-", ""):  # 1e-05
+        depth += (letter in "([") - (letter in ")]")
+        if depth == 0 and not (letter.isalnum() or letter in "._<>)]"):
+            return f"({text})"
+    return text
 
 
 @lru_cache(maxsize=100_000)

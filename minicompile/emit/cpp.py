@@ -14,15 +14,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..core.index import (Index, Variable, coefficient, index, may_exceed,
-                          most_of, substitute)
+import torch
+
+from ..core.index import (Index, Variable, coefficient, enclosed, index,
+                          may_exceed, most_of, substitute)
 from ..core.layout import flatten, row_major
-from ..core.loops import Const, Kernel
+from ..core.loops import Const, Kernel, Load, Op, Position
 from . import cpp_folds as folding
-from .cpp_text import (TYPES, element, expression, literal, place,
-                       type_of)
+from .target import CPP
 from .nest import simplify
-from .operations import HALVES, enclosed
+from .operations import HALVES
 from .printer import failure
 from .shape import PARTS, Shape, shape
 from .stages import Local, Stage, Store, homes, kept, shared, stages
@@ -57,16 +58,35 @@ def types(kernel: Kernel) -> dict[str, str]:
              for load in loop.loads}
     found |= {loop.buffer.name: loop.buffer.dtype for loop in kernel.loops}
     for dtype in found.values():
-        if dtype not in TYPES:
+        if dtype not in CPP.types:
             raise failure(kernel, f"C++ has no type for {dtype} here")
-    return {name: TYPES[dtype] for name, dtype in found.items()}
+    return {name: CPP.types[dtype] for name, dtype in found.items()}
 
 
 def read(local: Local, texts: Mapping[Local, str]) -> str:
     """How a local is read; a number is written out."""
     if isinstance(local.node, Const):
-        return literal(local.node.value, local.dtype)
+        return CPP.literal(local.node.value, local.dtype)
     return texts[local]
+
+
+def expression(local: Local, operands: list[str]) -> str:
+    """The text that computes a local from its operands."""
+    match local.node:
+        case Op() as op:
+            return CPP.operation(op, operands)
+        case Position(where, dtype):
+            return CPP.convert(CPP.index(where), torch.int64, dtype)
+        case Load(buffer, where, dtype, mask, other):
+            text = element(buffer, where, dtype)
+            return text if mask is None else (
+                f"{operands[0]} ? {text} : {CPP.literal(other, dtype)}")
+
+
+def element(buffer: str, where: Index, dtype: torch.dtype) -> str:
+    """An element of memory, in the type that holds it."""
+    text = f"{buffer}_ptr[{CPP.index(where)}]"
+    return f"load({text})" if dtype in HALVES else text
 
 
 @dataclass
@@ -106,18 +126,18 @@ class Writer:
                pragma: str = ""):
         """Loops over the starts `v_` of the variables' blocks."""
         return self.nest(*(
-            self.loop(v if step == 1 else f"{v}_", place(v.size), 0, step,
-                      "" if number else pragma)
+            self.loop(v if step == 1 else f"{v}_", CPP.index(v.size), 0,
+                      step, "" if number else pragma)
             for number, (v, step) in enumerate(loops)))
 
     def within(self, variable: Variable, step: int, pragma: str = ""):
         """A loop over the block that starts at `v_`, if it has blocks."""
         size, start = variable.size, f"{variable}_"
         if not may_exceed(size, step):
-            return self.loop(variable, place(size), pragma=pragma)
+            return self.loop(variable, CPP.index(size), pragma=pragma)
         stop = f"{start} + {step}"
         if size % step != 0:
-            stop = f"smaller<int64>({stop}, {place(size)})"
+            stop = f"smaller<int64>({stop}, {CPP.index(size)})"
         return self.loop(variable, stop, start, pragma=pragma)
 
     @contextmanager
@@ -151,7 +171,7 @@ class Writer:
         """What lets threads share a loop, if that is worth it."""
         work = self.kernel.rows * self.kernel.row_length
         if work.constant is None:
-            clause += f" if({place(work)} >= {self.shape.worth})"
+            clause += f" if({CPP.index(work)} >= {self.shape.worth})"
         return f"parallel for{clause}"
 
     def row(self) -> None:
@@ -220,14 +240,14 @@ class Writer:
         """Declare what a row keeps; the names of what must be freed."""
         heap, size = [], self.kernel.row_length * self.width
         for local in self.kept:
-            kind, name = type_of(local), f"k{local.number}"
+            kind, name = CPP.type_of(local.dtype), f"k{local.number}"
             if local in self.homes:
                 continue
             if not may_exceed(size, ON_STACK):
                 self.add(f"{kind} {name}[{most_of(size)}];")
                 continue
             self.add(f"{kind}* {name} = ({kind}*)malloc("
-                     f"{enclosed(place(size))} * sizeof({kind}));")
+                     f"{enclosed(CPP.index(size))} * sizeof({kind}));")
             heap.append(name)
         return heap
 
@@ -236,8 +256,8 @@ class Writer:
         public = [local for local in shared(self.stages)
                   if local in stage.row]
         lanes = public if self.shape.lanes else ()
-        self.add(*(f"{type_of(local)} k{local.number}[{self.width}];"
-                   for local in lanes))
+        self.add(*(f"{CPP.type_of(local.dtype)} k{local.number}"
+                   f"[{self.width}];" for local in lanes))
         with self.lanes():
             made = self.compute(stage.row, stage.row_stores, self.texts)
             for local in lanes:
@@ -253,16 +273,20 @@ class Writer:
         for local in locals:
             text = expression(local, [read(operand, texts)
                                       for operand in local.operands])
-            texts[local] = text
-            if not text.isidentifier():
-                texts[local] = f"t{local.number}"
-                self.add(f"const {type_of(local)} {texts[local]} = {text};")
+            texts[local] = text if text.isidentifier() else (
+                self.named(local, text))
         for store in stores:
             value = read(store.local, texts)
-            text = f"{store.buffer}_ptr[{place(store.index)}]"
+            text = f"{store.buffer}_ptr[{CPP.index(store.index)}]"
             self.add(f"store({text}, {value});" if store.local.dtype
                      in HALVES else f"{text} = {value};")
         return texts
+
+    def named(self, local: Local, text: str) -> str:
+        """Write a line that gives the value a name; the name."""
+        name = f"t{local.number}"
+        self.add(f"const {CPP.type_of(local.dtype)} {name} = {text};")
+        return name
 
     def elements(self, stage: Stage) -> None:
         """A pass over the elements of a row, by all threads or by one."""
@@ -277,7 +301,7 @@ class Writer:
             text = folding.result(fold, level, self.lane)
             if text != name + self.lane:
                 name = f"t{fold.number}"
-                self.declare([(type_of(fold), name, text)])
+                self.declare([(CPP.type_of(fold.dtype), name, text)])
             self.texts[fold] = name + self.lane
 
     def accumulators(self, stage: Stage,
@@ -314,7 +338,7 @@ class Writer:
         (first, step), *rest = self.shape.groups
         steps = (first.size + step - 1) // step
         count = min(PARTS, steps.constant or PARTS)
-        share = place((steps + count - 1) // count * step)
+        share = enclosed(CPP.index((steps + count - 1) // count * step))
         totals = self.accumulators(stage, "w")
         width = f"[{self.width}]" if self.shape.lanes else ""
         self.add(*(f"{kind} p{name[1:]}[{count}]{width};"
@@ -324,7 +348,7 @@ class Writer:
             with self.loop(
                     first if step == 1 else f"{first}_",
                     f"smaller<int64>(part * {share} + {share}, "
-                    f"{place(first.size)})", f"part * {share}", step):
+                    f"{CPP.index(first.size)})", f"part * {share}", step):
                 self.work(stage, rest)
             with self.lanes() if totals else ExitStack():
                 self.add(*(f"p{name[1:]}[part]{self.lane} = "
@@ -352,12 +376,11 @@ class Writer:
         for local, store in stage.again.items():
             text = (element(store.buffer, store.index, local.dtype)
                     if store else self.scratch(local))
-            texts[local] = f"t{local.number}"
-            self.add(f"const {type_of(local)} {texts[local]} = {text};")
+            texts[local] = self.named(local, text)
         texts = self.compute(stage.body, stage.stores, texts)
         self.add(*(f"{self.scratch(local)} = {texts[local]};"
                    for local in stage.body if local in self.kept))
-        position = place(flat(self.kernel.reduced))
+        position = CPP.index(flat(self.kernel.reduced))
         for fold in stage.folds:
             self.add(*folding.add(fold, read(fold.operands[0], texts),
                                   position, self.lane))
@@ -367,7 +390,7 @@ class Writer:
         if local in self.homes:
             home = self.homes[local]
             return element(home.buffer, home.index, local.dtype)
-        where = place(flat(self.shape.reduced if self.shape.lanes else
+        where = CPP.index(flat(self.shape.reduced if self.shape.lanes else
                            (*self.shape.reduced, self.shape.inner)))
         if self.shape.lanes:
             where = (f"{enclosed(where)} * {self.width} + "
@@ -388,9 +411,9 @@ class Writer:
             if load.buffer in self.kernel.read and steps[0] == 1 and (
                     steps[1] not in (None, 0)):
                 next_row = {inner: index(0), row: index(row) + 1}
-                where = place(substitute(load.index, next_row))
+                where = CPP.index(substitute(load.index, next_row))
                 self.add(f"fetch(&{load.buffer}_ptr[{where}], "
-                         f"{place(size)});")
+                         f"{CPP.index(size)});")
 
 
 def flat(variables: tuple[Variable, ...]) -> Index:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 
 from ..core.loops import REDUCTIONS, neutral
-from .cpp_text import TYPES, convert, literal
+from .target import CPP
 from .operations import BETTER, FORMS, held
 from .stages import Local
 
@@ -51,9 +51,9 @@ def variables(fold: Local, level: str,
               lane: str) -> list[tuple[str, str, str]]:
     """(type, name, start) of the accumulator's variables."""
     dtype, name = accumulated(fold), kind(fold)
-    start = literal(neutral(name.removeprefix("arg"), dtype), dtype)
+    start = CPP.literal(neutral(name.removeprefix("arg"), dtype), dtype)
     wide = level != "a" and name == "sum" and dtype == torch.float32
-    found = [("double" if wide else TYPES[dtype],
+    found = [("double" if wide else CPP.types[dtype],
               f"{level}{fold.number}", start)]
     if places(fold):
         found.append(("int64", f"{level}i{fold.number}", "~least"))
@@ -75,7 +75,7 @@ def clauses(folds: tuple[Local, ...]) -> str:
 
 def add(fold: Local, value: str, position: str, lane: str) -> list[str]:
     """Lines that add an element's value to the accumulator."""
-    value = convert(value, fold.operands[0].dtype, accumulated(fold))
+    value = CPP.convert(value, fold.operands[0].dtype, accumulated(fold))
     if not flagged(fold, lane):
         return join(fold, "a", lane, value, position)
     number, sign = fold.number, ">" if kind(fold) == "max" else "<"
@@ -86,7 +86,7 @@ def add(fold: Local, value: str, position: str, lane: str) -> list[str]:
 def join(fold: Local, level: str, lane: str, value: str,
          position: str = "") -> list[str]:
     """Lines that join a value, or another accumulator's, to this one."""
-    number, type = fold.number, TYPES[accumulated(fold)]
+    number, type = fold.number, CPP.types[accumulated(fold)]
     into = f"{level}{number}{lane}"
     if not places(fold):
         form = FORMS[REDUCTIONS[kind(fold)][1]]
@@ -111,6 +111,6 @@ def result(fold: Local, level: str, lane: str) -> str:
     if places(fold):
         return f"{level}i{fold.number}{lane}"
     text = total(fold, level, lane)
-    if variables(fold, level, lane)[0][0] != TYPES[accumulated(fold)]:
+    if variables(fold, level, lane)[0][0] != CPP.types[accumulated(fold)]:
         text = f"(float){text}"
-    return convert(text, accumulated(fold), fold.dtype)
+    return CPP.convert(text, accumulated(fold), fold.dtype)

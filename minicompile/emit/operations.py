@@ -24,16 +24,6 @@ def held(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in HALVES else dtype
 
 
-def enclosed(text: str) -> str:
-    """The text in brackets, unless it is one name, number or call."""
-    depth = 0
-    for letter in text.replace("e-", ""):  # 1e-05
-        depth += (letter in "([") - (letter in ")]")
-        if depth == 0 and not (letter.isalnum() or letter in "._<>)]"):
-            return f"({text})"
-    return text
-
-
 @dataclass(frozen=True)
 class Form:
     """How one operation is written; `{0}`, `{1}`, … are its operands.
@@ -41,17 +31,27 @@ class Form:
     These are first converted to `given`: the type of the "result", their
     "common" type, or "bool". The text is of that type, or of `made`.
     `exact`: of 16-bit floats it makes a 16-bit float, without rounding.
-    C++ also fills in `{f}`, the suffix of functions of floats, `{type}`,
-    its name for what is given, and `{round}`, to 16 bits if need be.
+    `rough` serves where the last bits are not eager's anyway. Also filled
+    in are `{f}`, the suffix of functions of floats, `{type}`, the name of
+    what is given, and `{round}`, to 16 bits if need be.
     """
 
     cpp: str = ""
     triton: str = ""  # the same, if not given
     cpp_integer: str = ""
     triton_integer: str = ""
+    triton_rough: str = ""
     given: str = "result"
     made: torch.dtype | None = None
     exact: bool = False
+
+    def text(self, language: str, work: torch.dtype,
+             rough: bool = False) -> str:
+        """The text for operands of this type."""
+        names = ([f"{language}_integer"] * (not work.is_floating_point)
+                 + [f"{language}_rough"] * rough + [language, "cpp"])
+        return next(filter(None, (getattr(self, name, "")
+                                  for name in names)))
 
 
 Exact = partial(Form, exact=True)
@@ -104,7 +104,8 @@ FORMS: dict[str, Form] = {
     "trunc": Exact("trunc{f}({0})", "libdevice.trunc({0})"),
     "round": Exact("rint{f}({0})", "libdevice.rint({0})"),
     "bitwise_not": Form("~{0}", "-{0} - 1"),
-    "div": Form("{0} / {1}", "device.divide({0}, {1})"),
+    "div": Form("{0} / {1}", "device.divide({0}, {1})",
+                triton_rough="{0} / {1}"),
     "div_floor": Form("divide_floor<{type}>({0}, {1})",
                       "device.float_floor_divide({0}, {1})",
                       triton_integer="device.floor_divide({0}, {1})"),

@@ -9,13 +9,15 @@ triton.py and torch/_inductor/codegen/wrapper.py.
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 
 import torch
 
 from ..core.errors import OptionError
-from ..core.loops import Buffer, Kernel
+from ..core.loops import Buffer, Const, Expression, Kernel, Op, rewrite
 from ..core.options import Options
 from .nest import simplify
+from .operations import HALVES, form_of, held
 from .printer import computes
 from .triton_body import Body, counted
 from .triton_launch import Launch
@@ -93,4 +95,43 @@ def print_kernel(kernel: Kernel) -> str:
         *(f"# {about}" for about in computes(kernel)), head,
         f"@triton.jit{f'(do_not_specialize={fixed})' * bool(fixed)}",
         f"def {kernel.name}({', '.join(names)}):",
-        *Body(simple, tiling).write()])
+        *Body(as_on_a_gpu(simple), tiling).write()])
+
+
+#: Where eager rounds a number to the other operand's 16-bit type first.
+ROUNDS_NUMBERS = {"pow", "fmod", "remainder", "lt", "le", "gt", "ge"}
+
+
+def as_on_a_gpu(kernel: Kernel) -> Kernel:
+    """The kernel with numbers as eager takes them on a GPU."""
+    return replace(kernel, loops=tuple(
+        replace(loop, value=rewrite(loop.value, _as_on_a_gpu))
+        for loop in kernel.loops))
+
+
+def _as_on_a_gpu(node: Expression) -> Expression:
+    """An operation: it multiplies by an inverse, and to get a power."""
+    if not isinstance(node, Op):
+        return node
+    if node.name in ROUNDS_NUMBERS:
+        node = replace(node, operands=tuple(map(_rounded, node.operands)))
+    match node:
+        case Op("div" | "pow", (value, Const(number))) if not isinstance(
+                value, Const) and form_of(node)[1].is_floating_point:
+            work = held(form_of(node)[1])
+            if node.name == "div":
+                inverse = (1 / torch.tensor(number, dtype=work)).item()
+                return Op("mul", (value, Const(inverse, work)), node.dtype)
+            if number in (2, 3):
+                square = Op("mul", (value, value), node.dtype)
+                return square if number == 2 else Op(
+                    "mul", (square, value), node.dtype)
+    return node
+
+
+def _rounded(part: Expression) -> Expression:
+    """A number of a 16-bit type rounded to it."""
+    if isinstance(part, Const) and part.dtype in HALVES:
+        number = torch.tensor(part.value, dtype=part.dtype).item()
+        return replace(part, value=number)
+    return part

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..core.index import Index, least_of
+from ..core.index import Index, enclosed, least_of
 from ..core.loops import Const, Kernel, Load, Op, Position
 from . import triton_folds as folds
-from .operations import HALVES, enclosed, held
+from .operations import HALVES
 from .printer import failure
 from .stages import Local, Stage, Store, everything, stages
-from .triton_ops import TYPES, literal, operation
+from .target import TRITON
 from .triton_tiles import NARROW, Axis, Tiling, wide
 
 
@@ -118,24 +118,24 @@ class Body:
             *(self.reach(operand) for operand in local.operands))
         match local.node:
             case Const(number, dtype):
-                text = literal(number, held(dtype))
+                text = TRITON.literal(number, dtype)
             case Position(where, dtype):
                 along |= self.tiling.along(where)
-                text = f"({self.tiling.place(where)})"
+                text = f"({TRITON.index(self.tiling.place(where))})"
                 if along:
-                    text = f"{text}.to({TYPES[held(dtype)]})"
+                    text = f"{text}.to({TRITON.type_of(dtype)})"
                 elif where.constant is None:
-                    text = f"tl.full((), {text}, {TYPES[held(dtype)]})"
+                    text = TRITON.scalar.format(
+                        text, type=TRITON.type_of(dtype))
                 else:
-                    text = literal(int(where), held(dtype), True)
+                    text = TRITON.literal(int(where), dtype, True)
             case Load():
                 along |= self.tiling.along(local.node.index)
                 text = self.load(local, along)
             case Op():
                 summed = not self.summed.isdisjoint(local.operands)
-                text = operation(local.node, [
-                    self.text(operand) for operand in local.operands],
-                    exact=not summed)
+                text = TRITON.operation(local.node, list(map(
+                    self.text, local.operands)), rough=summed)
                 self.summed |= {local} if summed else set()
         self.along[local] = along
         return text
@@ -143,7 +143,7 @@ class Body:
     def text(self, local: Local) -> str:
         """How to write a value that is an operand."""
         if isinstance(local.node, Const):
-            return literal(local.node.value, held(local.node.dtype), True)
+            return TRITON.literal(local.node.value, local.dtype, True)
         return self.names[local]
 
     def reach(self, local: Local) -> frozenset[str]:
@@ -159,7 +159,7 @@ class Body:
         mask, other = self.mask(along), ""
         if node.mask is not None:
             mask = self.mask(along, self.text(local.operands[0]))
-            other = f", other={literal(node.other, node.dtype)}"
+            other = f", other={TRITON.literal(node.other, node.dtype)}"
         pointer = self.pointer(node.buffer, node.index, along)
         text = f"tl.load({pointer}{mask}{other})"
         return f"{text}.to(tl.float32)" if node.dtype in HALVES else text
@@ -175,7 +175,7 @@ class Body:
                 along: frozenset[str]) -> str:
         """An address for each point along these axes."""
         missing = along - self.tiling.along(where)
-        text = " + ".join([str(self.tiling.place(where)),
+        text = " + ".join([TRITON.index(self.tiling.place(where)),
                            *(f"0*{name}" for name in sorted(missing))])
         return f"{buffer}_ptr + {enclosed(text)}"
 

@@ -14,8 +14,7 @@ from ..core.loops import REDUCTIONS
 from ..core.loops import neutral as neutral_number
 from .operations import BETTER, FORMS, held
 from .stages import Local
-from .triton_ops import TYPES, convert, literal
-
+from .target import TRITON
 
 #: How a block is reduced to a column, where there is a short way.
 ACROSS = {"sum": "tl.sum({0}, 1, keep_dims=True)",
@@ -44,20 +43,21 @@ def to_working_type(fold: Local, text: str) -> str:
     """The value to reduce, in the type in which the reduction works."""
     given = fold.operands[0].dtype
     if fold.node.reduction in ("any", "all"):
-        text, given = convert(text, given, torch.bool), torch.bool
-    return convert(text, given, working_type(fold))
+        text, given = TRITON.convert(text, given, torch.bool), torch.bool
+    return TRITON.convert(text, given, working_type(fold))
 
 
 def neutral(fold: Local) -> str:
     """What changes no result, as text."""
     kind, name = working_type(fold), fold.node.reduction
-    return literal(neutral_number(name.removeprefix("arg"), kind), kind)
+    return TRITON.literal(
+        neutral_number(name.removeprefix("arg"), kind), kind)
 
 
 def begin(fold: Local) -> list[str]:
     """Lines before the first block of a row."""
     lines = [f"{block(fold)} = tl.full([XBLOCK, RBLOCK], {neutral(fold)}, "
-             f"{TYPES[working_type(fold)]})"]
+             f"{TRITON.types[working_type(fold)]})"]
     if fold.node.reduction in BETTER:
         lines.append(f"{places(fold)} = "
                      "tl.broadcast_to(lane, [XBLOCK, RBLOCK])")
@@ -69,7 +69,7 @@ def step(fold: Local, text: str) -> list[str]:
     name, old = fold.node.reduction, block(fold)
     if name not in BETTER:
         form = FORMS[REDUCTIONS[name][1]]
-        combined = (form.triton or form.cpp).format(old, text)
+        combined = form.text("triton", working_type(fold)).format(old, text)
         return [f"{old} = {combined}"]
     return [f"new = {text}", f"better = device.{BETTER[name]}(new, {old})",
             f"{old} = tl.where(better, new, {old})",
@@ -84,7 +84,8 @@ def finish(fold: Local, text: str, looped: bool,
     """
     name = block(fold)
     if fold.node.reduction not in BETTER:
-        result = convert(across(fold, text), working_type(fold), fold.dtype)
+        result = TRITON.convert(across(fold, text), working_type(fold),
+                                fold.dtype)
         return [f"{name} = {result}"]
     place = places(fold) if looped else "r"
     return [*([] if looped else [f"{name} = {text}"]),

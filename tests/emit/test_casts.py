@@ -7,7 +7,7 @@ import torch
 
 from minicompile.core.loops import Kernel, Loop, Op
 from minicompile.emit import build, cpp
-from minicompile.emit.cpp_text import TYPES
+from minicompile.emit.target import CPP
 from tests.emit.build import (
     at,
     buffer,
@@ -26,16 +26,16 @@ def cast(source: torch.dtype, target: torch.dtype, count: int) -> Kernel:
     (i,) = variables("i", count)
     out = buffer("out", count, dtype=target)
     value = Op("cast", (load(buffer("x", count, dtype=source), i),), target)
-    name = f"to_{TYPES[target]}"
+    name = f"to_{CPP.types[target]}"
     return Kernel(name, (i,), (), (Loop(out, at(out, i), (i,), value),))
 
 
-@pytest.mark.parametrize("source", TYPES, ids=lambda d: str(d)[6:])
+@pytest.mark.parametrize("source", CPP.types, ids=lambda d: str(d)[6:])
 def test_a_cast_is_pytorchs(source):
     given = {"x": torch.tensor(VALUES * 5).to(source)}
     if source.is_floating_point:
         given["x"][:3] = torch.tensor([float("inf"), float("nan"), 7e4])
-    kernels = [cast(source, target, len(given["x"])) for target in TYPES]
+    kernels = [cast(source, target, len(given["x"])) for target in CPP.types]
     library = build.load("\n".join(map(cpp.function, kernels)))
     for kernel in kernels:
         got = run_loaded(library, kernel, given)["out"]

@@ -13,8 +13,8 @@ import torch
 
 from minicompile.core.loops import OPS, Kernel, Loop, Op
 from minicompile.emit import build, cpp
-from minicompile.emit.cpp_text import TYPES
 from minicompile.emit.operations import FORMS
+from minicompile.emit.target import CPP
 from tests.emit.build import (at, buffer, check, load, reference,
                               run_loaded, variables)
 
@@ -127,7 +127,7 @@ def kernel(name: str, dtype: torch.dtype, given: dict) -> Kernel:
         out, at(out, i), (i,), Op(name, operands, result)),))
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=lambda d: str(d)[6:])
+@pytest.mark.parametrize("dtype", CPP.types, ids=lambda d: str(d)[6:])
 def test_every_operation_is_pytorchs(dtype):
     made = kernels(dtype)
     library = build.load("\n".join(

@@ -5,7 +5,8 @@ import torch.nn.functional as F
 
 from chapters._book.ptx import kernels_of
 from minicompile.core.loops import Op
-from minicompile.emit import operations, triton_ops
+from minicompile.emit import operations
+from minicompile.emit.target import TRITON
 from tests.book.answers import answer
 from tests.emit import test_triton_tiles
 from tests.emit.triton_kernels import at, buffer, variables
@@ -26,7 +27,7 @@ def test_5_6_a_row_of_your_own(monkeypatch):
     monkeypatch.setitem(operations.FORMS, "logaddexp", form)
     ranges = variables("i", (8,))
     operands = tuple(at(buffer(n, (8,)), ranges) for n in "ab")
-    text = triton_ops.operation(
+    text = TRITON.operation(
         Op("logaddexp", operands, torch.float32), ["a", "b"])
     a, b = torch.randn(2, 8) * torch.tensor([[1.], [100.]])
     found = eval(text, {"a": a, "b": b, "libdevice": torch,

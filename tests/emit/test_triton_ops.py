@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from minicompile.core import loops
-from minicompile.core.loops import Const, Kernel, Op
+from minicompile.core.index import index
+from minicompile.core.loops import Const, Kernel, Op, Position
 from minicompile.emit.operations import FORMS
 from tests.emit.triton_kernels import (
     RUNS,
@@ -189,6 +190,16 @@ def test_operations_on_numbers_only(tmp_path):
                torch.float32)
     value = Op("exp", (value,), torch.float32)
     judge(pointwise(value, buffer("out", (8,)), ranges), {}, tmp_path)
+
+
+@needs_triton
+@pytest.mark.parametrize("sign", ["//", "%"])
+def test_a_division_of_a_negative_index_rounds_down(sign, tmp_path):
+    (i,) = variables("i", (40,))
+    where = -index(i) // 9 if sign == "//" else -index(i) % 9
+    kernel = pointwise(Position(where, torch.int64),
+                       buffer("out", (40,), torch.int64), (i,))
+    judge(kernel, {}, tmp_path, rtol=0, atol=0)
 
 
 @needs_triton
