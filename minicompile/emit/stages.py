@@ -19,7 +19,10 @@ from ..core.errors import BackendError
 from ..core.index import Index, atoms_of
 from ..core.loops import (Const, Expression, Kernel, Load, Loop, Op,
                           described, parts, walk)
-from .operations import held
+from .operations import BETTER, held
+
+#: Reductions of bools that are another one: it keeps them bools.
+OF_BOOLS = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,7 @@ class Numbering:
         if loop.reduction is not None:
             value = self.fold(loop.reduction, value)
         if value.dtype != loop.buffer.dtype:
-            value = self.local(Op("cast", (value.node,), loop.buffer.dtype),
-                               (value,))
+            value = self.cast(value, loop.buffer.dtype)
         element = value.element or self.moves(loop.index)
         self.stores[loop.buffer.name] = Store(
             loop.buffer.name, loop.index, value, element, value.stage)
@@ -110,12 +112,18 @@ class Numbering:
     def fold(self, reduction: str, value: Local) -> Local:
         """The local of a reduction; of a single element, the element."""
         if not self.kernel.reduced:
-            whole = reduction not in ("argmax", "argmin")
-            return value if whole else self.local(
+            return value if reduction not in BETTER else self.local(
                 Const(0, torch.int64), ())
-        dtype = (torch.int64 if reduction in ("argmax", "argmin") else
-                 torch.bool if reduction in ("any", "all") else value.dtype)
+        if value.dtype == torch.bool:
+            reduction = OF_BOOLS.get(reduction, reduction)
+        elif reduction in ("any", "all"):
+            value = self.cast(value, torch.bool)
+        dtype = torch.int64 if reduction in BETTER else value.dtype
         return self.local(Fold(reduction, dtype), (value,))
+
+    def cast(self, value: Local, dtype: torch.dtype) -> Local:
+        """The local of the value in another dtype."""
+        return self.local(Op("cast", (value.node,), dtype), (value,))
 
     def local(self, node: Expression | Fold, operands: tuple[Local, ...],
               stage: int = 0) -> Local:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 import torch
 
 from ..core.index import Division, Index, enclosed, not_negative
-from ..core.loops import Const, Expression, Op
+from ..core.loops import REDUCTIONS, Const, Expression, Op, neutral
 from .operations import FORMS, HALVES, form_of, held, rounded_already
+from .stages import Local
 
 #: The functions of FORMS that divide and round down.
 DIVISIONS = {"//": "div_floor", "%": "remainder"}
@@ -32,7 +33,8 @@ class Target:
     in `detour` by way of a wide integer. Arithmetic leaves the types in
     `promoted`. `numbers` are the forms of literals by dtype, `special`
     those of some; `scalar` makes a value of a literal. `quotient` is the
-    sign that divides whole numbers.
+    sign that divides whole numbers. Those that are `reduced_as` another
+    type are accumulated in it.
     """
 
     language: str
@@ -50,6 +52,8 @@ class Target:
     numbers: Mapping[torch.dtype, str] = field(default_factory=dict)
     scalar: str = "{0}"
     scalars: tuple[torch.dtype, ...] = ()
+    reduced_as: Mapping[torch.dtype, torch.dtype] = field(
+        default_factory=dict)
 
     def type_of(self, dtype: torch.dtype) -> str:
         """The type that holds a value of this dtype."""
@@ -127,6 +131,24 @@ class Target:
         return self.scalar.format(text, type=kind) if (
             scalar or dtype in self.scalars) else text
 
+    def accumulator(self, fold: Local) -> torch.dtype:
+        """The dtype in which a reduction is accumulated."""
+        given = fold.operands[0].dtype
+        return self.reduced_as.get(given, held(given))
+
+    def neutral(self, fold: Local) -> str:
+        """What changes no result of the reduction."""
+        dtype = self.accumulator(fold)
+        kind = fold.node.reduction.removeprefix("arg")
+        return self.literal(neutral(kind, dtype), dtype)
+
+    def combined(self, fold: Local, *partial: str) -> str:
+        """Two partial results as one: what the reduction repeats."""
+        form = FORMS[REDUCTIONS[fold.node.reduction][1]]
+        dtype = self.accumulator(fold)
+        return form.text(self.language, dtype).format(
+            *partial, type=self.types[dtype])
+
     def index(self, where: Index) -> str:
         """An index of elements."""
         return where.text(self._division)
@@ -177,5 +199,6 @@ TRITON = Target(
     cast="{0}.to({type})", truth="({0} != 0)",
     rounded="device.rounded({0}, {type})", quotient="//",
     detour=(torch.uint8,), scalars=(torch.float64,),
+    reduced_as=dict.fromkeys(CPP.promoted, torch.int32),
     scalar="tl.full((), {0}, {type})",
     special={text: f"float('{text}')" for text in ("inf", "-inf", "nan")})

@@ -214,12 +214,13 @@ class Body:
     def whole(self, fold: Local) -> str:
         """The block to reduce, neutral where elements do not exist."""
         value, axis = fold.operands[0], self.tiling.axes[-1]
-        text = folds.to_working_type(fold, self.text(value))
+        text = TRITON.convert(self.text(value), value.dtype,
+                              TRITON.accumulator(fold))
         if axis.name not in self.reach(value):
             text = f"tl.broadcast_to({text}, [XBLOCK, RBLOCK])"
         if axis.even:
             return text
-        return f"tl.where(r_inside, {text}, {folds.neutral(fold)})"
+        return f"tl.where(r_inside, {text}, {TRITON.neutral(fold)})"
 
     def finish(self, fold: Local, text: str) -> None:
         """Write the reduction of the block that a pass has left."""

@@ -7,12 +7,9 @@ best value wins, and NaN is better than every number.
 
 from __future__ import annotations
 
-import torch
-
 from ..core.index import Index
 from ..core.loops import REDUCTIONS
-from ..core.loops import neutral as neutral_number
-from .operations import BETTER, FORMS, held
+from .operations import BETTER
 from .stages import Local
 from .target import TRITON
 
@@ -30,34 +27,11 @@ def across(fold: Local, text: str) -> str:
     return reduced.format(text)
 
 
-def working_type(fold: Local) -> torch.dtype:
-    """The type in which a reduction works; narrow integers are widened."""
-    given = fold.operands[0].dtype
-    if fold.node.reduction in ("any", "all"):
-        return torch.int32
-    narrow = not given.is_floating_point and given.itemsize < 4
-    return torch.int32 if narrow else held(given)
-
-
-def to_working_type(fold: Local, text: str) -> str:
-    """The value to reduce, in the type in which the reduction works."""
-    given = fold.operands[0].dtype
-    if fold.node.reduction in ("any", "all"):
-        text, given = TRITON.convert(text, given, torch.bool), torch.bool
-    return TRITON.convert(text, given, working_type(fold))
-
-
-def neutral(fold: Local) -> str:
-    """What changes no result, as text."""
-    kind, name = working_type(fold), fold.node.reduction
-    return TRITON.literal(
-        neutral_number(name.removeprefix("arg"), kind), kind)
-
-
 def begin(fold: Local) -> list[str]:
     """Lines before the first block of a row."""
-    lines = [f"{block(fold)} = tl.full([XBLOCK, RBLOCK], {neutral(fold)}, "
-             f"{TRITON.types[working_type(fold)]})"]
+    kind = TRITON.types[TRITON.accumulator(fold)]
+    lines = [f"{block(fold)} = tl.full([XBLOCK, RBLOCK], "
+             f"{TRITON.neutral(fold)}, {kind})"]
     if fold.node.reduction in BETTER:
         lines.append(f"{places(fold)} = "
                      "tl.broadcast_to(lane, [XBLOCK, RBLOCK])")
@@ -68,9 +42,7 @@ def step(fold: Local, text: str) -> list[str]:
     """Lines that take one more block of a row in."""
     name, old = fold.node.reduction, block(fold)
     if name not in BETTER:
-        form = FORMS[REDUCTIONS[name][1]]
-        combined = form.text("triton", working_type(fold)).format(old, text)
-        return [f"{old} = {combined}"]
+        return [f"{old} = {TRITON.combined(fold, old, text)}"]
     return [f"new = {text}", f"better = device.{BETTER[name]}(new, {old})",
             f"{old} = tl.where(better, new, {old})",
             f"{places(fold)} = tl.where(better, r, {places(fold)})"]
@@ -84,9 +56,9 @@ def finish(fold: Local, text: str, looped: bool,
     """
     name = block(fold)
     if fold.node.reduction not in BETTER:
-        result = TRITON.convert(across(fold, text), working_type(fold),
-                                fold.dtype)
-        return [f"{name} = {result}"]
+        result = across(fold, text)
+        kind = TRITON.accumulator(fold)
+        return [f"{name} = {TRITON.convert(result, kind, fold.dtype)}"]
     place = places(fold) if looped else "r"
     return [*([] if looped else [f"{name} = {text}"]),
             f"top = {across(fold, name)}",
