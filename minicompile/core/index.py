@@ -9,6 +9,7 @@ uses sympy for this (torch/_inductor/sizevars.py).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -355,7 +356,7 @@ def _term(atoms: tuple[Atom, ...], coefficient: int,
 def enclosed(text: str) -> str:
     """The text in brackets, unless it is one name, number or call."""
     depth = 0
-    for letter in text.replace("e-", ""):  # 1e-05
+    for letter in re.sub(r"^-(?=\d)|e-", "", text):  # -1e-05
         depth += (letter in "([") - (letter in ")]")
         if depth == 0 and not (letter.isalnum() or letter in "._<>)]"):
             return f"({text})"

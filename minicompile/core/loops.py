@@ -15,7 +15,8 @@ from functools import cached_property
 
 import torch
 
-from .index import Index, Symbol, Variable, product, substitute, symbols_of
+from .index import (Index, Symbol, Variable, enclosed, product, substitute,
+                    symbols_of)
 from .layout import flatten
 from .random import philox
 from .where import Where
@@ -317,7 +318,7 @@ def _loop_lines(loop: Loop) -> list[str]:
     value = _named(loop.value, names, lines, "    " * depth)
     if loop.reduction is not None:
         value = f"{rule}({target}, {value})"
-    lines.append("    " * depth + f"{target} = {_bare(value)}")
+    lines.append("    " * depth + f"{target} = {value}")
     return lines
 
 
@@ -337,7 +338,7 @@ def _named(value: Expression, names: dict[int, str], lines: list[str],
         text = _text(node, names)
         if uses.get(id(node), 0) > 1 and isinstance(node, (Op, Load)):
             name = f"t{len(lines)}"
-            lines.append(f"{indent}{name} = {_bare(text)}")
+            lines.append(f"{indent}{name} = {text}")
             text = name
         names[id(node)] = text
     return names[id(value)]
@@ -357,22 +358,13 @@ def _text(node: Expression, names: dict[int, str]) -> str:
         case Load(buffer, where, _, None):
             return f"{buffer}[{where}]"
         case Load(buffer, where, _, mask, other):
-            return (f"({buffer}[{where}] if {names[id(mask)]} "
-                    f"else {other})")
+            return (f"{buffer}[{where}] if {names[id(mask)]} "
+                    f"else {other}")
         case Op("cast", (operand,), dtype):
-            return f"cast({_bare(names[id(operand)])}, {dtype})"
+            return f"cast({names[id(operand)]}, {dtype})"
         case Op(name, (a, b), _) if name in _INFIX:
-            return f"({names[id(a)]} {_INFIX[name]} {names[id(b)]})"
+            sides = (enclosed(names[id(part)]) for part in (a, b))
+            return f" {_INFIX[name]} ".join(sides)
         case Op(name, operands, _):
-            inner = ", ".join(_bare(names[id(part)]) for part in operands)
+            inner = ", ".join(names[id(part)] for part in operands)
             return f"{name}({inner})"
-
-
-def _bare(text: str) -> str:
-    """The text without parentheses that enclose all of it."""
-    depth = 0
-    for place, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0 and place < len(text) - 1:
-            return text
-    return text[1:-1] if text[0] == "(" else text

@@ -19,7 +19,7 @@ import torch
 from ..core.index import (Index, Variable, coefficient, enclosed, index,
                           may_exceed, most_of, substitute)
 from ..core.layout import flatten, row_major
-from ..core.loops import Const, Kernel, Load, Op, Position
+from ..core.loops import Kernel, Load, Op, Position
 from . import cpp_folds as folding
 from .target import CPP
 from .nest import simplify
@@ -61,13 +61,6 @@ def types(kernel: Kernel) -> dict[str, str]:
         if dtype not in CPP.types:
             raise failure(kernel, f"C++ has no type for {dtype} here")
     return {name: CPP.types[dtype] for name, dtype in found.items()}
-
-
-def read(local: Local, texts: Mapping[Local, str]) -> str:
-    """How a local is read; a number is written out."""
-    if isinstance(local.node, Const):
-        return CPP.literal(local.node.value, local.dtype)
-    return texts[local]
 
 
 def expression(local: Local, operands: list[str]) -> str:
@@ -271,12 +264,12 @@ class Writer:
         """Write locals, then stores; how each local can be read."""
         texts = dict(texts)
         for local in locals:
-            text = expression(local, [read(operand, texts)
-                                      for operand in local.operands])
+            text = expression(local, [
+                CPP.read(operand, texts) for operand in local.operands])
             texts[local] = text if text.isidentifier() else (
                 self.named(local, text))
         for store in stores:
-            value = read(store.local, texts)
+            value = CPP.read(store.local, texts)
             text = f"{store.buffer}_ptr[{CPP.index(store.index)}]"
             self.add(f"store({text}, {value});" if store.local.dtype
                      in HALVES else f"{text} = {value};")
@@ -382,7 +375,7 @@ class Writer:
                    for local in stage.body if local in self.kept))
         position = CPP.index(flat(self.kernel.reduced))
         for fold in stage.folds:
-            self.add(*folding.add(fold, read(fold.operands[0], texts),
+            self.add(*folding.add(fold, CPP.read(fold.operands[0], texts),
                                   position, self.lane))
 
     def scratch(self, local: Local) -> str:

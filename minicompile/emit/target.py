@@ -76,7 +76,8 @@ class Target:
         text = text.format(
             *texts, type=self.type_of(work),
             f="" if work == torch.float64 else "f",
-            round=f"rounded<{self.types[work]}>" * (work in HALVES))
+            round=f"rounded<{self.types[work]}>" * (work in HALVES)
+        ).replace("--", "- -")
         if work in self.promoted and form.made is None:
             text = self._as(f"({text})", work)
         if op.dtype in HALVES and rounded_already(form, op):
@@ -112,6 +113,12 @@ class Target:
     def _as(self, text: str, wanted: torch.dtype) -> str:
         """The text converted as the language does it."""
         return self.cast.format(enclosed(text), type=self.types[wanted])
+
+    def read(self, local: Local, names: Mapping[Local, str]) -> str:
+        """How a value is read: its name, or what number it is."""
+        if isinstance(local.node, Const):
+            return self.literal(local.node.value, local.dtype, True)
+        return names[local]
 
     def literal(self, value: bool | int | float, dtype: torch.dtype,
                 scalar: bool = False) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..core.index import Index, enclosed, least_of
-from ..core.loops import Const, Kernel, Load, Op, Position
+from ..core.loops import Kernel, Load, Op, Position
 from . import triton_folds as folds
 from .operations import HALVES
 from .printer import failure
@@ -104,21 +104,17 @@ class Body:
         for local in values:
             if local in self.names:
                 continue
-            text = self.value(local)
-            if isinstance(local.node, Const) or text.isidentifier():
-                self.names[local] = text
-                continue
-            self.names[local] = f"t{self.count}"
-            self.line(f"t{self.count} = {text}")
-            self.count += 1
+            text = self.names[local] = self.value(local)
+            if not text.isidentifier():
+                self.names[local] = f"t{self.count}"
+                self.line(f"t{self.count} = {text}")
+                self.count += 1
 
     def value(self, local: Local) -> str:
         """The text of a value whose operands are written."""
         along = frozenset().union(
             *(self.reach(operand) for operand in local.operands))
         match local.node:
-            case Const(number, dtype):
-                text = TRITON.literal(number, dtype)
             case Position(where, dtype):
                 along |= self.tiling.along(where)
                 text = f"({TRITON.index(self.tiling.place(where))})"
@@ -134,17 +130,12 @@ class Body:
                 text = self.load(local, along)
             case Op():
                 summed = not self.summed.isdisjoint(local.operands)
-                text = TRITON.operation(local.node, list(map(
-                    self.text, local.operands)), rough=summed)
+                text = TRITON.operation(local.node, [
+                    TRITON.read(operand, self.names)
+                    for operand in local.operands], rough=summed)
                 self.summed |= {local} if summed else set()
         self.along[local] = along
         return text
-
-    def text(self, local: Local) -> str:
-        """How to write a value that is an operand."""
-        if isinstance(local.node, Const):
-            return TRITON.literal(local.node.value, local.dtype, True)
-        return self.names[local]
 
     def reach(self, local: Local) -> frozenset[str]:
         """The axes that a value depends on; a constant on none."""
@@ -158,7 +149,8 @@ class Body:
                           " that another thread writes")
         mask, other = self.mask(along), ""
         if node.mask is not None:
-            mask = self.mask(along, self.text(local.operands[0]))
+            mask = self.mask(along, TRITON.read(
+                local.operands[0], self.names))
             other = f", other={TRITON.literal(node.other, node.dtype)}"
         pointer = self.pointer(node.buffer, node.index, along)
         text = f"tl.load({pointer}{mask}{other})"
@@ -185,8 +177,8 @@ class Body:
             axes = self.tiling.axes if store.element else self.tiling.outer
             along = frozenset(axis.name for axis in axes)
             pointer = self.pointer(store.buffer, store.index, along)
-            value, mask = self.text(store.local), self.mask(along)
-            self.line(f"tl.store({pointer}, {value}{mask})")
+            value = TRITON.read(store.local, self.names)
+            self.line(f"tl.store({pointer}, {value}{self.mask(along)})")
 
     def walk(self, stage: Stage) -> None:
         """Write a pass along rows that are longer than the block."""
@@ -214,7 +206,7 @@ class Body:
     def whole(self, fold: Local) -> str:
         """The block to reduce, neutral where elements do not exist."""
         value, axis = fold.operands[0], self.tiling.axes[-1]
-        text = TRITON.convert(self.text(value), value.dtype,
+        text = TRITON.convert(TRITON.read(value, self.names), value.dtype,
                               TRITON.accumulator(fold))
         if axis.name not in self.reach(value):
             text = f"tl.broadcast_to({text}, [XBLOCK, RBLOCK])"

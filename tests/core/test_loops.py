@@ -53,6 +53,17 @@ def test_a_printed_kernel_runs_and_means_the_same(golden):
     torch.testing.assert_close(out.view(x.shape), x.softmax(1))
 
 
+def test_a_printed_operand_is_in_brackets_where_python_needs_them():
+    out, found = buffer("out", ROWS, dtype=torch.int64), torch.empty(ROWS)
+    value = Op("mul", (Position(index(I) + 4, torch.int64),
+                       Const(-3, torch.int64)), torch.int64)
+    kernel = Kernel("scaled", (I,), (), (
+        Loop(out, index(I), (I,), value),))
+    exec(str(kernel), names := dict(NAMESPACE))
+    names["scaled"](found)
+    assert found.tolist() == [-3 * (i + 4) for i in range(ROWS)]
+
+
 def test_a_kernel_knows_what_it_reads_and_writes():
     assert softmax().read == ("x",)
     assert list(softmax().written) == ["out"]

@@ -9,7 +9,7 @@ def kernel_0_var_mean_add_rsqrt_sub(primals_1, primals_2, primals_3, getitem_1, 
         var_mean_sum_0[i0] = 0
         for r0 in range(8):
             t3 = primals_1[8*i0 + r0] - (var_mean_sum[i0] / 8)
-            var_mean_sum_0[i0] = add(var_mean_sum_0[i0], (t3 * t3))
+            var_mean_sum_0[i0] = add(var_mean_sum_0[i0], t3 * t3)
     for i0 in range(4):
         getitem_1[i0] = var_mean_sum[i0] / 8
     for i0 in range(4):
