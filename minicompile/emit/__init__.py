@@ -1,5 +1,8 @@
 """Stage 5: schedules printed as programs, compiled and loaded."""
 
+from ..core.reference import load
 from .program import Program, emit
 
 __all__ = ["Program", "emit"]
+
+load(__name__, __path__)

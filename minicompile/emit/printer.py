@@ -8,11 +8,16 @@ torch/_inductor/codegen/common.py registers for each device.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol
 
 from ..core.errors import CompileError
 from ..core.loops import Buffer, Kernel
+
+#: Ways to start a compiled Triton kernel quicker than Triton does: a launch
+#: and what it has compiled become the function that runs it.
+STARTERS: list[Callable] = []
 
 
 class Printer(Protocol):

@@ -20,6 +20,7 @@ from minicompile.core.errors import OptionError
 from minicompile.core.extension import extension
 from minicompile.core.options import Options
 from minicompile.emit import triton_launch
+from minicompile.emit.cuda import launcher
 from minicompile.emit.triton import TritonPrinter
 from minicompile.emit.triton_math import INTERPRETED
 
@@ -66,8 +67,8 @@ class Compiled:
             num_warps=4, shared=96, global_scratch_size=scratch,
             profile_scratch_size=0)
         self.start = START(self.note)
-        bound = extension("launcher", triton_launch.LAUNCHER).bound
-        monkeypatch.setattr(triton_launch, "driver", lambda: (
+        bound = extension("launcher", launcher.LAUNCHER).bound
+        monkeypatch.setattr(launcher, "driver", lambda: (
             bound, ctypes.cast(self.start, ctypes.c_void_p).value))
 
     def note(self, function, programs, y, z, threads, ty, tz, shared,
@@ -91,7 +92,7 @@ def test_a_bound_kernel_is_launched_directly_if_that_is_safe(monkeypatch):
     launch.plainly = fake.plainly
     memory = torch.zeros(64)
     a, b, odd = memory[:16], memory[16:32], memory[1:17]
-    run = triton_launch.direct(launch, fake, fake.function)
+    run = launcher.direct(launch, fake, fake.function)
     assert memory.data_ptr() % 16 == 0
     run(5, a, b)
     run(5, a, odd)
@@ -109,7 +110,7 @@ def test_what_the_driver_refuses_is_left_to_triton(monkeypatch):
     launch = triton_launch.Launch(None, lambda n: n, 4, slice(1, 2))
     launch.plainly = fake.plainly
     a = torch.zeros(64)
-    run = triton_launch.direct(launch, fake, fake.function)
+    run = launcher.direct(launch, fake, fake.function)
     run(5, a, 3)
     run(5, a, "three")
     assert [call[0] for call in fake.calls] == [1234, "plainly", "plainly"]
@@ -124,7 +125,7 @@ def test_an_error_of_triton_is_an_error_of_the_launch(monkeypatch):
         raise RuntimeError("Triton Error [CUDA]: an illegal access")
     launch.plainly = plainly
     with pytest.raises(RuntimeError, match="an illegal access"):
-        triton_launch.direct(launch, fake, 1234)(5, torch.zeros(64))
+        launcher.direct(launch, fake, 1234)(5, torch.zeros(64))
 
 
 @pytest.mark.parametrize("kinds, scratch", [
@@ -133,14 +134,14 @@ def test_a_kernel_with_more_to_it_is_left_to_triton(
         monkeypatch, kinds, scratch):
     fake = Compiled(monkeypatch, kinds, scratch=scratch)
     launch = triton_launch.Launch(None, lambda: 7, 4)
-    assert triton_launch.direct(launch, fake, 1234) == launch.plainly
+    assert launcher.direct(launch, fake, 1234) == launch.plainly
 
 
 def test_without_the_driver_kernels_are_launched_as_triton_does(monkeypatch):
     fake = Compiled(monkeypatch, ["*fp32"])
-    monkeypatch.setattr(triton_launch, "driver", lambda: None)
+    monkeypatch.setattr(launcher, "driver", lambda: None)
     launch = triton_launch.Launch(None, lambda: 7, 4)
-    assert triton_launch.direct(launch, fake, 1234) == launch.plainly
+    assert launcher.direct(launch, fake, 1234) == launch.plainly
 
 
 @pytest.mark.skipif(INTERPRETED, reason="nothing is compiled there")

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections import namedtuple
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 from torch import nn
@@ -151,6 +152,19 @@ def split():
                           (odd_product, (x, w)), (odd_product, half)):
         for backend in ("split", "fused"):
             assert_same(program, *args, fallback=True, backend=backend)
+
+
+def emit():
+    """A compiled Triton kernel is started, by whoever knows how."""
+    from minicompile.emit.triton_launch import Launch
+    about = SimpleNamespace(global_scratch_size=64, profile_scratch_size=0)
+    launch, given, started = Launch(None, lambda: 1, 4), torch.zeros(4), []
+    launch.compile = lambda *_: (SimpleNamespace(
+        metadata=about, src=SimpleNamespace(signature={"x": "*fp32"})), 0)
+    launch.plainly = lambda *call: started.append(call)
+    launch.first(5, given)
+    assert started == [(5, given)]
+    assert_same(lambda x: (x * 2).softmax(-1).exp(), given)
 
 
 if __name__ == "__main__":
