@@ -219,22 +219,12 @@ class Writer:
                 self.add(*(f"{name}{self.lane} = {value};"
                            for _, name, value in variables))
 
-    @cached_property
-    def kept(self) -> tuple[Local, ...]:
-        """The values of an element that later passes read again."""
-        return kept(self.stages)
-
-    @cached_property
-    def homes(self) -> dict[Local, Store]:
-        """Those that memory can hold which is written later anyway."""
-        return homes(self.stages)
-
     def declare_scratch(self) -> list[str]:
         """Declare what a row keeps; the names of what must be freed."""
         heap, size = [], self.kernel.row_length * self.width
-        for local in self.kept:
+        for local in kept(self.stages):
             kind, name = CPP.type_of(local.dtype), f"k{local.number}"
-            if local in self.homes:
+            if local in homes(self.stages):
                 continue
             if not may_exceed(size, ON_STACK):
                 self.add(f"{kind} {name}[{most_of(size)}];")
@@ -372,7 +362,7 @@ class Writer:
             texts[local] = self.named(local, text)
         texts = self.compute(stage.body, stage.stores, texts)
         self.add(*(f"{self.scratch(local)} = {texts[local]};"
-                   for local in stage.body if local in self.kept))
+                   for local in kept(self.stages) if local in stage.body))
         position = CPP.index(flat(self.kernel.reduced))
         for fold in stage.folds:
             self.add(*folding.add(fold, CPP.read(fold.operands[0], texts),
@@ -380,8 +370,7 @@ class Writer:
 
     def scratch(self, local: Local) -> str:
         """Where a row keeps a value of this element."""
-        if local in self.homes:
-            home = self.homes[local]
+        if home := homes(self.stages).get(local):
             return element(home.buffer, home.index, local.dtype)
         where = CPP.index(flat(self.shape.reduced if self.shape.lanes else
                            (*self.shape.reduced, self.shape.inner)))

@@ -20,9 +20,6 @@ from ..core.loops import REDUCTIONS, Const, Expression, Op, neutral
 from .operations import FORMS, HALVES, form_of, held, rounded_already
 from .stages import Local
 
-#: The functions of FORMS that divide and round down.
-DIVISIONS = {"//": "div_floor", "%": "remainder"}
-
 
 @dataclass(frozen=True)
 class Target:
@@ -166,8 +163,8 @@ class Target:
         if not_negative(atom.dividend):
             sign = self.quotient if atom.sign == "//" else atom.sign
             return sign.join(map(enclosed, sides))
-        form = FORMS[DIVISIONS[atom.sign]]
-        return form.text(self.language, torch.int64).format(
+        form = "div_floor" if atom.sign == "//" else "remainder"
+        return FORMS[form].text(self.language, torch.int64).format(
             *map(enclosed, sides), type=self.types[torch.int64])
 
 
