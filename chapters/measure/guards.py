@@ -18,7 +18,9 @@ import minicompile
 from chapters.measure.timing import compare, save
 from minicompile.core.guard import Guard, TensorFacts
 from minicompile.core.source import Item, Local
-from minicompile.guards import build_check, bulk, conditions, native
+from minicompile.guards import build_check, check_codegen, predicates
+from minicompile.guards.fast.c_functions import faster
+from minicompile.guards.predicates import PYTHON
 from minicompile.trace import trace
 
 #: One question each, on a tensor `x` and lists of 100 objects.
@@ -29,10 +31,8 @@ QUESTIONS = {
     "x.requires_grad": 1, "is_grad_enabled()": 1,
     "d['a'] is value": 1, "id(x) == address": 1}
 
-#: Questions on lists of 100 modules, or of what they have.
-IN_BULK = ("exact(layers, Linear)", "sized(hooks, 0)",
-           "holding(dicts, 'forward', False)",
-           "tensors(weights, facts)")
+#: Questions about 100 objects.
+IN_BULK = ("tensors(weights, facts)", "answers(switches, settings)")
 
 
 def facts(x: torch.Tensor) -> TensorFacts:
@@ -62,17 +62,14 @@ def questions() -> list[dict]:
 
 def in_bulk() -> list[dict]:
     """Nanoseconds for each object of a question about a hundred."""
-    layers = [nn.Linear(4, 4) for _ in range(100)]
-    weights, rows = [layer.weight for layer in layers], []
+    weights, rows = [nn.Linear(4, 4).weight for _ in range(100)], []
     for text in IN_BULK:
         row = {"question": text}
-        for way in (native.questions(), bulk):
-            names = {**vars(way), "layers": layers, "weights": weights,
-                     "dicts": [vars(layer) for layer in layers],
-                     "hooks": [layer._forward_hooks for layer in layers],
-                     "Linear": nn.Linear,
+        for name, way in ("compiled", faster()), ("python", PYTHON):
+            names = {**way._asdict(), "weights": weights,
+                     "switches": [torch.is_grad_enabled] * 100,
+                     "settings": [True] * 100,
                      "facts": [way.described(facts(w)) for w in weights]}
-            name = "python" if way is bulk else "compiled"
             row[name] = _best(text, names) / 100
         rows.append(row)
     return rows
@@ -95,7 +92,8 @@ def checks() -> list[dict]:
     for name, function, locals, target in cases:
         traced = trace(function, locals)
         check = build_check(traced.guards, traced.constants, traced.sources)
-        with mock.patch.object(conditions, "questions", lambda: bulk):
+        with mock.patch.object(predicates, "FASTER", []), (
+                mock.patch.object(check_codegen, "BLOCKS", [])):
             slower = build_check(traced.guards, traced.constants,
                                  traced.sources)
         assert check(locals, function) and slower(locals, function)

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field, replace
 
 from ..core.guard import Guard
 from ..core.source import Source
-from .conditions import conditions_of
+from .predicates import conditions_of
 from .explain import Failure, Question, costs, failures, losses
-from .held import Names, kept
-from .write import others, write
+from .guard_namespace import Names, kept
+from .check_codegen import others, write
 
 #: Names that generated code uses for something else.
 RESERVED = ("L", "F", "check", "type", "id", "len", "map", "str", "all",
             "hasattr", "math", "torch", "min", "max", "abs", "float",
-            "pow", "round", "sum", "one", "at")
+            "pow", "round", "sum", "key")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import torch
 from ..core.guard import Guard, TensorFacts
 from ..core.source import Source, chain
 from ..core.state import NEVER_ACTIVE, global_state
-from .held import Held, brief
+from .guard_namespace import Held, brief
 
 
 @dataclass(frozen=True)

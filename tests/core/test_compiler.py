@@ -12,13 +12,13 @@ import minicompile
 from minicompile.core import compiler, log
 from minicompile.core.errors import CompileError
 from minicompile.emit import build
-from minicompile.guards import bulk, native
+from minicompile.guards.fast import c_functions
 
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
     """Makes CXX a shell script; nothing has been compiled before."""
-    native.questions()  # what other tests use
+    c_functions.compiled()  # what other tests use
     monkeypatch.setenv("MINICOMPILE_CACHE_DIR", str(tmp_path / "cache"))
     log.forget_warnings()
 
@@ -85,7 +85,7 @@ def assert_unfused(says: str) -> None:
 def test_a_compiler_that_does_not_work_costs_speed_only(fake, kind):
     fake(BROKEN[kind][0])
     assert_unfused(BROKEN[kind][1])
-    assert native.questions.__wrapped__() is bulk
+    assert c_functions.compiled.__wrapped__() is None
 
 
 @pytest.mark.parametrize("named", ["no-such-compiler", "no-such-ccache g++",
@@ -95,7 +95,7 @@ def test_a_compiler_that_is_not_there_costs_speed_only(
     monkeypatch.setenv("CXX", named)
     says = "No closing quotation" if named == "'" else "apt install g++"
     assert_unfused(says)
-    assert native.questions.__wrapped__() is bulk
+    assert c_functions.compiled.__wrapped__() is None
 
 
 def test_a_file_that_is_no_program_costs_speed_only(
@@ -123,7 +123,7 @@ def test_cxx_may_hold_flags_and_a_launcher(fake):
     library = build.load('extern "C" int length() {'
                          " return sizeof(A_FLAG); }")
     assert library.length() == len("two words") + 1
-    assert native.questions.__wrapped__() is not bulk
+    assert c_functions.compiled.__wrapped__() is not None
     assert len(open(log_file).read().splitlines()) == 3
 
 

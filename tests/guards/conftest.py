@@ -4,18 +4,18 @@ import importlib
 
 import pytest
 
-from minicompile.guards import bulk, conditions, native
+from minicompile.guards import check_codegen, predicates
+from minicompile.guards.fast import c_functions
 
 
 @pytest.fixture(params=["compiled", "python"])
 def questions(request, monkeypatch):
-    """The questions about lists: both ways of asking them."""
+    """The questions about many objects: both ways of asking them."""
     if request.param == "python":
-        monkeypatch.setattr(conditions, "questions", lambda: bulk)
-        return bulk
-    if native.questions() is bulk:
-        pytest.skip("no C++ compiler here")
-    return native.questions()
+        monkeypatch.setattr(predicates, "FASTER", [])
+        monkeypatch.setattr(check_codegen, "BLOCKS", [])
+        return predicates.PYTHON
+    return c_functions.faster() or pytest.skip("no C++ compiler here")
 
 
 @pytest.fixture

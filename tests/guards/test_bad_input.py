@@ -233,7 +233,7 @@ def test_huge_values_are_neither_walked_nor_printed(build):
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_bad_object_in_place_of_what_is_asked_in_bulk(build, bad):
+def test_a_bad_object_in_place_of_what_is_asked_about_many_layers(build, bad):
     model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(6)))
     check = build(module_guards(model, X), {})
     assert check((model,), None) and check((model,), None)

@@ -10,7 +10,8 @@ from minicompile.core.errors import Unsupported
 from minicompile.core.guard import Guard
 from minicompile.core.source import Attribute, Call, Constant, Item
 from minicompile.core.where import Where
-from minicompile.guards import build_check, steady
+from minicompile.guards import build_check
+from minicompile.guards.fast import dict_versions
 from tests.guards.say import STATE, F, X, Y, Z, module_guards, tensor
 
 
@@ -99,6 +100,24 @@ class Sub(Thing):
     pass
 
 
+class Meta(type):
+    """Says that it is every class."""
+
+    def __eq__(cls, other):
+        return True
+
+    def __hash__(cls):
+        return hash(int)
+
+
+class Posing(metaclass=Meta):
+    pass
+
+
+class Name(str):
+    pass
+
+
 thing, items, table = Thing(), [1, 2], {"a": 1, "b": 2}
 
 #: kind -> (expected, what holds, what does not)
@@ -112,6 +131,13 @@ KINDS = {
     "keys": (("a", "b"), [table, ["a", "b"]],
              [{"b": 2, "a": 1}, {"a": 1}, {"a": 1, "b": 2, "c": 3}, 3]),
     "keys int": ((1, 0), [{1: 0, 0: 0}], [{True: 0, 0: 0}, {1: 0}]),
+    "keys str": (("a", ""), [["a", ""]], [[Name("a"), ""], ["a"], ["a", 0]]),
+    "keys types": ((int, bool), [(int, bool), {int: 0, bool: 0}],
+                   [(int,), (bool, int), (Posing, bool), (int, 1), 3]),
+    "keys mro": (Sub.__mro__, [Sub.__mro__, [*Sub.__mro__]],
+                 [Thing.__mro__, Sub]),
+    "keys mixed": ((int, "a", 1.0), [(int, "a", 1.0)],
+                   [(int, "a", 1), (bool, "a", 1.0), (int, "a")]),
     "keys none": ((), [{}, []], [{"": 0}, None]),
     "has": (("real", True), [3, 1.0], [thing, "a"]),
     "has not": (("real", False), [thing], [3]),
@@ -299,6 +325,6 @@ def test_the_text_is_pinned(golden, counted, monkeypatch):
     guards = [STATE, tensor(X, base()), Guard(Y, "equal", 2, where),
               *module_guards(layers(5), Z)]
     """Where changes of dicts are counted, and where they are not."""
-    monkeypatch.setattr(steady, "counted", lambda: counted)
+    monkeypatch.setattr(dict_versions, "counted", lambda: counted)
     golden("check.txt" if counted else "check_uncounted.txt",
            build_check(guards, {}).source)

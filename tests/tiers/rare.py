@@ -167,6 +167,28 @@ def emit():
     assert_same(lambda x: (x * 2).softmax(-1).exp(), given)
 
 
+def weighted(model, x, table):
+    return model(x) * (table["a"] + table["b"] + table["c"] + table["d"])
+
+
+def guards():
+    """Calls between which layers, their tensors and a dict change."""
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(6)))
+    table, x = dict.fromkeys("abcdefghij", 2), torch.rand(3, 4)
+    compiled = minicompile.compile(weighted, backend="eager")
+    changes = [
+        lambda: None, lambda: None, lambda: table.update(b=3.0),
+        lambda: model[1].register_forward_hook(lambda m, x, y: y + 1),
+        lambda: setattr(model[2], "forward", torch.sin),
+        lambda: setattr(model[3], "weight", nn.Parameter(torch.ones(4, 4))),
+        lambda: model.__setitem__(4, nn.ReLU()), model.double]
+    for change in changes:
+        change()
+        x = x.to(model[0].weight.dtype)
+        for _ in range(3):
+            assert compiled(model, x, table).equal(weighted(model, x, table))
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)

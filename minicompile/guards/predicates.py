@@ -8,23 +8,77 @@ PyTorch's counterpart is GuardBuilder in torch/_dynamo/guards.py.
 
 from __future__ import annotations
 
-import enum
 import itertools
 import math
-import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
 
-from ..core.errors import Unsupported
 from ..core.extension import TENSORS
-from ..core.guard import GlobalState, Guard
+from ..core.guard import GlobalState, Guard, TensorFacts
 from ..core.state import (NEVER_ACTIVE, SWITCHES, any_autocast, autocast,
                           modes)
-from . import bulk
 from .constants import fingerprint, plain, single
-from .held import Names, held_weakly
-from .native import questions
+from .guard_namespace import Names, held_weakly
+
+
+class Questions(NamedTuple):
+    """What a check asks about many objects in one call."""
+
+    answers: Callable[[list[Callable], list], bool]
+    tensors: Callable[[list, list], bool]
+    described: Callable[[TensorFacts], object]
+
+
+#: What gives a faster form of the questions, or None.
+FASTER: list[Callable[[], Questions | None]] = []
+
+
+def questions() -> Questions:
+    """The questions as fast as they can be asked on this machine."""
+    return next(filter(None, (form() for form in FASTER)), PYTHON)
+
+
+#: Each object with what is expected of it.
+pairs = partial(zip, strict=True)
+
+
+def answers(functions: list[Callable], expected: list) -> bool:
+    """Whether each function returns the very object expected."""
+    return all(ask() is y for ask, y in pairs(functions, expected))
+
+
+def tensors(objects: list, expected: list) -> bool:
+    """Whether each is a tensor of class and metadata as expected."""
+    return all(type(x) is y[0] and metadata(x) == y
+               for x, y in pairs(objects, expected))
+
+
+def metadata(x: torch.Tensor) -> tuple:
+    """What decides how a kernel reads the tensor, with its lazy bits."""
+    return (type(x), x.dtype, x.device, x.layout, x.is_neg(), x.is_conj(),
+            x.requires_grad, x.shape, x.stride())
+
+
+def described(facts: TensorFacts) -> tuple:
+    """The metadata of a tensor of which these are the facts."""
+    sizes = (tuple(ANY if n is None else n for n in numbers)
+             for numbers in (facts.shape, facts.stride))
+    return (facts.type, facts.dtype, facts.device, torch.strided, False,
+            False, facts.requires_grad, *sizes)
+
+
+class Any:
+    """What a symbolic size is expected to be: it equals every number."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+ANY = Any()
+PYTHON = Questions(answers, tensors, described)
 
 
 def on_type(names: Names, guard: Guard, x: str) -> list[str]:
@@ -66,7 +120,7 @@ def on_tensor(names: Names, guard: Guard, x: str) -> list[str]:
 
 def on_tensors(names: Names, guards: Sequence[Guard], each: str) -> str:
     """Each has its guard's class and metadata."""
-    way = questions() if guards[0].expected.type in TENSORS else bulk
+    way = questions() if guards[0].expected.type in TENSORS else PYTHON
     facts = [way.described(guard.expected) for guard in guards]
     return (f"{names.constant('tensors', way.tensors)}({each}, "
             f"{names.listed('facts', facts)})")
@@ -77,21 +131,18 @@ def on_length(names: Names, guard: Guard, x: str) -> list[str]:
     return [f"len({x}) == {names.literal('length', guard.expected)}"]
 
 
-#: So many keys are compared with those in a list.
-LONG = 32
-
-
 def on_keys(names: Names, guard: Guard, x: str) -> list[str]:
     """Iterating over x gives these constants in this order."""
-    keys = guard.expected
+    keys, wish = guard.expected, f"keys_of_{guard.source}"
     if not keys:
         return [f"(*{x},) == ()"]
-    if len(keys) < LONG and all(type(key) is str for key in keys):
-        return [ask(names, "exact", f"[*{x}]", "str"),
-                f"(*{x},) == {names.literal('keys', keys)}"]
-    wish = f"keys_of_{guard.source}"
-    if all(map(comparable, keys)):
-        return [ask(names, "equal", x, names.listed(wish, [*keys]))]
+    if all(isinstance(key, type) for key in keys):
+        addresses = names.listed("ids", [names.hold(key) for key in keys])
+        return [f"({x} is {names.constant(wish, keys)}"
+                f" or [*map(id, {x})] == {addresses})"]
+    if all(type(key) is str for key in keys):
+        found = f"[type(key) is str and key for key in {x}]"
+        return [f"{found} == {names.literal(wish, [*keys])}"]
     like = names.constant("fingerprint", fingerprint)
     expected = names.constant(wish, fingerprint(keys))
     return [f"{like}((*{x},)) == {expected}"]
@@ -150,9 +201,9 @@ def on_state(names: Names, guard: Guard) -> list[str]:
                  for switch, read in SWITCHES.items()},
               **dict.fromkeys(NEVER_ACTIVE.values(), False),
               modes: 0, any_autocast: bool(state.autocast)}
-    conditions = [ask(names, "answers",
-                      names.listed("switches", list(wanted)),
-                      names.listed("settings", list(wanted.values())))]
+    conditions = [f"{names.constant('answers', questions().answers)}("
+                  f"{names.listed('switches', list(wanted))}, "
+                  f"{names.listed('settings', list(wanted.values()))})"]
     if state.autocast:
         current = names.constant("autocast", autocast)
         wanted = names.literal("autocast", state.autocast)
@@ -179,68 +230,3 @@ def conditions_of(names: Names, guard: Guard, x: str, ys: tuple
             return on_relation(names, guard, ys)
         case kind:
             return CONDITIONS[kind](names, guard, x)
-
-
-def likeness(guard: Guard) -> tuple:
-    """Equal for guards that can be asked about in one go."""
-    expected = guard.expected
-    match guard.kind:
-        case "tensor":
-            return "tensor", expected.type in TENSORS
-        case "equal" | "is" if comparable(expected) and (
-                guard.kind == "equal" or single(expected)):
-            return ("equal",)
-        case "is" if held_weakly(expected):
-            return ("is",)
-    try:
-        return guard.kind, fingerprint(expected)
-    except Unsupported:
-        return guard.kind, id(expected)
-
-
-def comparable(value: object) -> bool:
-    """Whether `equal` says whether another value is the same."""
-    if isinstance(value, type):
-        return type(value).__eq__ is type.__eq__
-    return plain(value) or type(value) is float or (
-        single(value) and not isinstance(value, enum.Enum))
-
-
-def in_bulk(names: Names, guards: Sequence[Guard], each: str) -> str:
-    """The condition that guards which are alike hold on a list."""
-    guard, expected = guards[0], [guard.expected for guard in guards]
-    match likeness(guard):
-        case ("tensor", _):
-            return on_tensors(names, guards, each)
-        case ("equal",):
-            values = names.listed(f"values_of_{each}", expected)
-            return ask(names, "equal", each, values)
-        case ("is",):
-            addresses = names.listed(f"ids_of_{each}",
-                                     [names.hold(x) for x in expected])
-            return f"[*map(id, {each})] == {addresses}"
-        case ("type", _):
-            kind = names.constant(expected[0].__name__, expected[0])
-            return ask(names, "exact", each, kind)
-        case ("length", _):
-            return ask(names, "sized", each, repr(expected[0]))
-        case ("lacks", _):
-            keys = names.literal("keys", expected[0])
-            return ask(names, "lacking", each, keys)
-        case ("contains", _):
-            key, there = expected[0]
-            key = names.literal("key", key)
-            return ask(names, "holding", each, key, repr(there))
-    conditions = " and ".join(conditions_of(names, guard, "one", ()))
-    return f"all([{conditions} for one in {each}])"
-
-
-def ask(names: Names, question: str, *arguments: str) -> str:
-    """The call of one of the questions about lists."""
-    function = getattr(questions(), question)
-    return f"{names.constant(question, function)}({', '.join(arguments)})"
-
-
-def counted() -> bool:
-    """Whether changes are counted: all are in CPython before 3.13."""
-    return questions() is not bulk and sys.version_info < (3, 13)

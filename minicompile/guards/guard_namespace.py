@@ -113,7 +113,7 @@ class Held:
 
 def printable(value: object) -> bool:
     """Whether repr(value) is Python for the value."""
-    if type(value) is tuple:
+    if type(value) in (tuple, list):
         return all(map(printable, value))
     if type(value) is float:
         return math.isfinite(value)
