@@ -135,7 +135,7 @@ class Player(fx.Interpreter):
     """Plays a torch-level graph on functional tensors, line by line."""
 
     def __init__(self, graph: fx.GraphModule, recorder: Recorder):
-        super().__init__(graph)
+        super().__init__(graph, garbage_collect_values=False)
         self.recorder, self.extra_traceback = recorder, False
 
     def run_node(self, node: fx.Node):
@@ -144,7 +144,8 @@ class Player(fx.Interpreter):
         self.recorder.enter(line, node.name if node.target is REGION
                             else node.meta.get("recompute"))
         with refusing(node.name, line):
-            return super().run_node(node)
+            args, kwargs = self.fetch_args_kwargs_from_env(node)
+            return getattr(self, node.op)(node.target, args, kwargs)
 
     def call_function(self, target, args, kwargs):
         """The result of a call; it has a backward if it needs one."""

@@ -110,8 +110,8 @@ def test_memory_that_runs_out_while_compiling(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     run = minicompile.compile(lambda x: torch.sin(x))
-    monkeypatch.setattr(sys.modules["minicompile.split.record"], "call",
-                        exhausted)
+    monkeypatch.setattr(sys.modules["minicompile.split.record"].Player,
+                        "call_function", exhausted)
     x = torch.randn(4)
     torch.testing.assert_close(run(x), x.sin())
     assert any("out of memory" in why for why in run.stats().fallbacks)
