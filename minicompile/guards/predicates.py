@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -28,6 +29,7 @@ class Questions(NamedTuple):
     """What a check asks about many objects in one call."""
 
     answers: Callable[[list[Callable], list], bool]
+    same: Callable[[list, list], bool]
     tensors: Callable[[list, list], bool]
     described: Callable[[TensorFacts], object]
 
@@ -48,6 +50,13 @@ pairs = partial(zip, strict=True)
 def answers(functions: list[Callable], expected: list) -> bool:
     """Whether each function returns the very object expected."""
     return all(ask() is y for ask, y in pairs(functions, expected))
+
+
+def same(objects: list, expected: list) -> bool:
+    """Whether a list or tuple holds the very objects expected."""
+    return type(objects) in (list, tuple) and (
+        len(objects) == len(expected)
+        and all(map(operator.is_, objects, expected)))
 
 
 def tensors(objects: list, expected: list) -> bool:
@@ -78,7 +87,7 @@ class Any:
 
 
 ANY = Any()
-PYTHON = Questions(answers, tensors, described)
+PYTHON = Questions(answers, same, tensors, described)
 
 
 def on_type(names: Names, guard: Guard, x: str) -> list[str]:
@@ -131,21 +140,27 @@ def on_length(names: Names, guard: Guard, x: str) -> list[str]:
     return [f"len({x}) == {names.literal('length', guard.expected)}"]
 
 
+#: So many keys are first compared as objects.
+LONG = 32
+
+
 def on_keys(names: Names, guard: Guard, x: str) -> list[str]:
     """Iterating over x gives these constants in this order."""
     keys, wish = guard.expected, f"keys_of_{guard.source}"
     if not keys:
         return [f"(*{x},) == ()"]
-    if all(isinstance(key, type) for key in keys):
-        addresses = names.listed("ids", [names.hold(key) for key in keys])
-        return [f"({x} is {names.constant(wish, keys)}"
-                f" or [*map(id, {x})] == {addresses})"]
-    if all(type(key) is str for key in keys):
+    if len(keys) < LONG and all(type(key) is str for key in keys):
         found = f"[type(key) is str and key for key in {x}]"
         return [f"{found} == {names.literal(wish, [*keys])}"]
-    like = names.constant("fingerprint", fingerprint)
-    expected = names.constant(wish, fingerprint(keys))
-    return [f"{like}((*{x},)) == {expected}"]
+    same = names.constant("same", questions().same)
+    objects = names.listed(wish, [*keys])
+    if all(isinstance(key, type) for key in keys):
+        found = f"[*map(id, {x})]"
+        expected = names.listed("ids", [names.hold(key) for key in keys])
+    else:
+        found = f"{names.constant('fingerprint', fingerprint)}((*{x},))"
+        expected = names.listed("fingerprints", fingerprint(keys))
+    return [f"({same}({x}, {objects}) or {found} == {expected})"]
 
 
 def on_attribute(names: Names, guard: Guard, x: str) -> list[str]:

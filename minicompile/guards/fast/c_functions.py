@@ -1,7 +1,7 @@
 """The questions of a check, compiled.
 
-In: nothing. Out: `answers` and `tensors` of predicates.py as loops in C++,
-which read a tensor's metadata where it lies. They are compiled once for a
+In: nothing. Out: `answers`, `same` and `tensors` of predicates.py in C++,
+which reads a tensor's metadata where it lies. They are compiled once for a
 version of Python and of torch, which takes about three seconds; without a
 compiler or Python.h the Python is used.
 PyTorch's are in torch/csrc/dynamo/guards.cpp.
@@ -75,6 +75,14 @@ ASK(answers) {
         Py_XDECREF(answer);
         return answer ? answer == y : -1; });
 }
+ASK(same) {
+    Py_ssize_t count = PyList_Size(given[1]);
+    return PyBool_FromLong(
+        (PyList_CheckExact(given[0]) || PyTuple_CheckExact(given[0]))
+        && PySequence_Fast_GET_SIZE(given[0]) == count
+        && !memcmp(PySequence_Fast_ITEMS(given[0]),
+                   PySequence_Fast_ITEMS(given[1]), count * sizeof *given));
+}
 ASK(tensors) {
     return all(given[0], given[1], agrees);
 }
@@ -86,7 +94,7 @@ ASK(metadata) {
 
 #: The C++ of the module, and the functions that Python sees.
 PARTS = [FUNCTIONS]
-ENTRIES = ["address", "answers", "tensors", "metadata"]
+ENTRIES = ["address", "answers", "same", "tensors", "metadata"]
 
 #: What a symbolic size is expected to be.
 ANY = -1 << 63
@@ -108,7 +116,8 @@ def compiled() -> ModuleType | None:
 def faster() -> Questions | None:
     """The compiled questions, if there is a compiler."""
     found = compiled()
-    return found and Questions(found.answers, found.tensors, described)
+    return found and Questions(found.answers, found.same,
+                               found.tensors, described)
 
 
 FASTER.append(faster)
