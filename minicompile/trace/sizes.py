@@ -151,6 +151,9 @@ class Printer(PythonPrinter):
     def _print_Symbol(self, symbol: Symbol) -> str:
         return self.names[symbol]
 
+    def _print_NaN(self, _) -> str:
+        return "math.nan"  # which torch 2.11 writes without its module
+
 
 class Sizes:
     """The symbols of one trace.
