@@ -88,7 +88,9 @@ def _search(tracer, kind: type, name: str, after: type | None):
     order = kind.__mro__
     if not tracer.is_made(kind):
         tracer.outside.rely_on_class(kind)
-    for each in order[order.index(after) + 1 if after else 0:]:
+    if after is not None:
+        order = order[order.index(after) + 1:]
+    for each in order:
         if name in each.__dict__:
             return each.__dict__[name], each
         if (names := kept_in(tracer, each)) is not None:
@@ -141,7 +143,8 @@ def generic(tracer, owner, name: str):
     if found is ABSENT or not _is_data(found):
         value = own(tracer, owner, name)
         if value is not ABSENT:
-            if where and (names := kept_in(tracer, where)) is not None:
+            names = found is not ABSENT and kept_in(tracer, where)
+            if names:
                 tracer.outside.guard(Item(names, name), "type",
                                      type(found))
             return value

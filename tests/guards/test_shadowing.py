@@ -191,3 +191,49 @@ def test_changes_are_seen_by_eager():
             undo()
             made += 1
     assert seen > made / 8
+
+
+class Silent(type):
+    """A metaclass of classes that are false, and say so once too often."""
+
+    def __bool__(self):
+        raise RuntimeError("nobody may ask")
+
+    __len__ = __bool__
+
+
+class Base(metaclass=Silent):
+    k = 1
+
+    def size(self):
+        return 2
+
+
+class Derived(Base):
+    def size(self):
+        return super().size() + self.k
+
+
+def test_a_class_is_never_asked_whether_it_is_true():
+    thing = Derived()
+    thing.k = 5
+
+    def program(thing, x):
+        return x * thing.size()
+
+    call = (thing, torch.ones(2)), program
+    kept = Reusable(call)
+    assert kept.run(call).tolist() == [7, 7]
+    undo = put_property(Base)
+    try:
+        assert not kept.check(*call)
+    finally:
+        undo()
+    assert kept.check(*call)
+
+
+def put_property(kind):
+    """Let `k` be a property that wins over an instance's own."""
+    before = kind.k
+    kind.k = property(lambda self: 9, lambda self, value: None)
+    return lambda: setattr(kind, "k", before)
