@@ -23,7 +23,7 @@ def blocks(page):
     return [b for b in pages.read(page, text)[1] if b.executed]
 
 
-@pytest.mark.slow(sample=8)
+@pytest.mark.slow(sample=4)
 @pytest.mark.skipif("BUILT_SITE" in os.environ,
                     reason="the book was just built from these blocks")
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)])

@@ -48,6 +48,7 @@ def test_no_file_of_the_reference_is_needed(tmp_path, path):
     run(tmp_path, "rare", path.parts[1], [path])
 
 
+@pytest.mark.slow(sample=1)
 @pytest.mark.parametrize("stage", sorted({p.parts[1] for p in REFERENCE}))
 def test_a_stage_needs_no_file_of_its_reference(tmp_path, stage):
     """Without any of them its programs still give what eager gives."""

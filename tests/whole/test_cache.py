@@ -64,6 +64,7 @@ def compared(thing, wanted, x):
     return x + {thing: 2}.get(wanted, 3)
 
 
+@pytest.mark.slow
 def test_entries_that_died_count_in_the_accumulated_limit():
     compiled = minicompile.compile(compared, options={
         "recompile_limit": 2, "accumulated_recompile_limit": 5})

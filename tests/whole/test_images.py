@@ -21,6 +21,7 @@ def test_a_sample_of_programs(seed):
     check(seed, "split")
 
 
+@pytest.mark.slow(sample=2)
 @pytest.mark.parametrize("seed", range(1020, 1024))
 def test_a_sample_in_kernels(seed):
     check(seed, "fused")

@@ -79,6 +79,7 @@ def apart(*call: object) -> None:
                    timeout=300)
 
 
+@pytest.mark.slow(sample=1)
 @pytest.mark.parametrize("name", ["traced_by_jit", "exported"])
 def test_what_torch_jit_traces_is_eager(name):
     apart(name)
