@@ -186,6 +186,8 @@ def evaluate_index(where: Index, values: Mapping[Atom, object]):
             return values[atom] if atom in values else index(atom)
         dividend = evaluate_index(atom.dividend, values)
         divisor = evaluate_index(atom.divisor, values)
+        if isinstance(divisor, Index) and isinstance(dividend, int):
+            dividend = index(dividend)
         return (dividend // divisor if atom.sign == "//"
                 else dividend % divisor)
     return fold(where, value)
