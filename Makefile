@@ -2,6 +2,7 @@
 #   make tour      the compiler at work on a small GPT, stage by stage
 #   make test      the quick tests, and a sample of each family of slow ones
 #   make test-all  every test
+#   make exercise N=4.1   your answer in exercises/chapter_4.py, judged
 #   make book      the book, in site/index.html
 #   make serve     the book, rebuilt while you edit
 #   make check     what CI runs: lint, tests, the book's own checks
@@ -21,7 +22,7 @@ RUN    := $(VENV)/bin/python
 PYTEST := OMP_WAIT_POLICY=passive $(RUN) -m pytest -n 2 --dist worksteal
 MKDOCS := NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(RUN) -m mkdocs
 
-.PHONY: tour test test-all book serve check sweep matrix clean
+.PHONY: tour test test-all exercise book serve check sweep matrix clean
 
 tour: $(VENV)/.stamp-tour
 	$(RUN) -m minicompile $(ARGS)
@@ -31,6 +32,11 @@ test: $(VENV)/.stamp-test
 
 test-all: $(VENV)/.stamp-test
 	$(PYTEST) $(ARGS)
+
+exercise: $(VENV)/.stamp-test
+	@test -n "$(N)" || { echo "which one? make exercise N=4.1"; exit 1; }
+	$(RUN) -m pytest --mine -q --no-header -k test_$(subst .,_,$(N))_ \
+		$(wildcard tests/*/test_*exercises.py) $(ARGS)
 
 book: $(VENV)/.stamp-book
 	$(MKDOCS) build --strict

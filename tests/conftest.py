@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.book import answers
+
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true",
@@ -18,6 +20,9 @@ def pytest_addoption(parser):
     parser.addoption("--impl", default="minicompile",
                      help="what a suite judges: minicompile, torch, or "
                           "module:function of your own")
+    parser.addoption("--mine", nargs="?", const="exercises",
+                     help="judge the answers in this folder, exercises/ if "
+                          "none is named, in place of the book's solutions")
     parser.addoption("--seed", type=int, default=0,
                      help="which of PyTorch's own operators and modules "
                           "tests/split/test_sweep.py takes, and which "
@@ -27,8 +32,10 @@ def pytest_addoption(parser):
                           "sample; rest: only what quick leaves out")
 
 
-def pytest_configure():
+def pytest_configure(config):
     """MINICOMPILE_TEST_MKLDNN=0: as on a processor without oneDNN."""
+    if mine := config.getoption("--mine"):
+        answers.MINE[:] = [Path(mine)]
     if os.environ.get("MINICOMPILE_TEST_MKLDNN") == "0":
         torch.backends.mkldnn.set_flags(False)
 
