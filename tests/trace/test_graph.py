@@ -1,5 +1,6 @@
 """What a trace looks like: graph, recipe and guards, pinned as text."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -73,6 +74,20 @@ def test_operators_on_lists_write_what_they_are_given():
 
     assert_same(update, *torch.rand(3, 4).add(1).unbind(), fullgraph=True,
                 backend="eager")
+
+
+@pytest.mark.parametrize("form", [
+    lambda a, b, c: a.clone().addcdiv_(2.0, b, c),
+    lambda a, b, c: a.addcmul(2, b, c),
+    lambda a, b, c: torch.Tensor.addcmul(a, tensor1=b, tensor2=c),
+    lambda a, b, c: a.addcdiv(tensor1=b, tensor2=c, value=3),
+    lambda a, b, c: a.addcmul(b, c, value=0.5),
+    lambda a, b, c: a.clone().addcdiv_(b, c, value=a[0].detach())])
+def test_every_form_of_a_scaled_product_is_one_graph(form):
+    """The deprecated ones too, and one whose factor is a tensor."""
+    compiled = assert_same(form, *torch.rand(3, 4).add(1).unbind(),
+                           fullgraph=True)
+    assert compiled.stats().graphs == 1
 
 
 def test_inputs_that_share_memory_and_are_only_read():

@@ -28,16 +28,16 @@ def _grouped(tracer, *args, **kwargs):
         torch._C._group_tensors_by_device_and_dtype, args, kwargs))
 
 
-def foreach(tracer, operator, args: tuple, kwargs: dict):
+def foreach(function, tracer, *args, **kwargs):
     """An operator on lists, one tensor after the other if that can be."""
-    name = operator.__name__.removeprefix("_foreach_")
+    name = function.__name__.removeprefix("_foreach_")
     home = torch.Tensor if name.endswith("_") else torch
     one = NAMES.get(name) or getattr(home, name, None)
     args = [list(tracer.iterate(a)) if k > 2 and torch.is_tensor(a) else a
             for k, a in enumerate(args)]  # the factors of addcdiv
     lists = [a for a in args if isinstance(a, (list, tuple))]
     if one is None or len({*map(len, lists)}) != 1:
-        return tracer.recorder.function(operator, args, kwargs)
+        return tracer.recorder.function(function, args, kwargs)
     made = []
     for k in range(len(lists[0])):
         each = [a[k] if isinstance(a, (list, tuple)) else a for a in args]
@@ -57,25 +57,21 @@ RETURNS_ITS_LIST = torch._foreach_neg_([torch.zeros(1)]) is not None
 NAMES = {"norm": torch.linalg.vector_norm}
 
 
-for _name in dir(torch):
-    if _name.startswith("_foreach_"):
-        rule(getattr(torch, _name))(
-            lambda tracer, *args, _operator=getattr(torch, _name), **kwargs:
-            foreach(tracer, _operator, args, kwargs))
-
-
-def scaled(tracer, name: str, owner, one, other, *, value=1):
+def scaled(name: str, tracer, *args, **kwargs):
     """`x.addcdiv_(a, b, value=v)` and its like, where v may be a tensor."""
-    if not isinstance(value, torch.Tensor):
-        return tracer.recorder.method(name, (owner, one, other),
-                                      {"value": value})
+    value = kwargs.get("value")
+    if not isinstance(value, torch.Tensor) or len(args) != 3:
+        return tracer.recorder.method(name, args, kwargs)
+    owner, one, other = args
     op = operator.truediv if "div" in name else operator.mul
     term = tracer.binary(op, tracer.binary(operator.mul, value, one), other)
     add = "add_" if name.endswith("_") else "add"
     return tracer.recorder.method(add, (owner, term), {})
 
 
+for _name in dir(torch):
+    if _name.startswith("_foreach_"):
+        _function = getattr(torch, _name)
+        rule(_function)(functools.partial(foreach, _function))
 for _name in ("addcmul", "addcmul_", "addcdiv", "addcdiv_"):
-    rule(getattr(torch.Tensor, _name))(
-        functools.partial(lambda name, tracer, *args, **kwargs:
-                          scaled(tracer, name, *args, **kwargs), _name))
+    rule(getattr(torch.Tensor, _name))(functools.partial(scaled, _name))
