@@ -24,18 +24,18 @@ from ..core.guard import Guard
 from ..core.reference import load
 from ..core.source import Local, Source
 from .again import again
+from .automatic_dynamic import History
 from .breaks import Break, Continuation, End
 from .calls import rely_on_code
 from .chain import waiting
 from .control import RETURN
 from .frame import Frame
-from .history import History
+from .grad_modes import autocast_kept, kept, turn_autocast
 from .marks import (allow_in_graph, disable, disallow_in_graph, graph_break,
                     is_compiling, mark_dynamic, mark_static)
-from .recorder import Input
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
-from .sizes import Sizes
-from .switches import autocast_kept, kept, turn_autocast
+from .recorder import Input
+from .symbolic_shapes import Sizes
 from .tracer import Tracer
 
 __all__ = ["Continuation", "GraphBreak", "History", "Trace", "again",

@@ -17,7 +17,7 @@ from torch import fx
 
 from ..core import log
 from ..core.errors import MinicompileError
-from .switches import turn_autocast
+from .grad_modes import turn_autocast
 
 #: Where operators come from that only compute.
 _OPERATORS = ("torch", "_operator", "builtins", "math")

@@ -20,8 +20,8 @@ from ..core.source import Attribute, Item, Source
 from .kinds import ABSENT, CONSTANTS, trusted
 from .names import function_source
 from .reasons import Raised, unsupported
-from .sizes import settled
 from .stand_ins import STAND_INS
+from .symbolic_shapes import settled
 
 #: Attributes of tensors that a fake tensor would answer differently.
 TENSOR_CONSTANTS = {

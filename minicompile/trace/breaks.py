@@ -18,7 +18,7 @@ from types import FunctionType
 from .bytecode import NULL_ABOVE, decode, live
 from .control import TRUTH
 from .reasons import unsupported
-from .rebuild import Rebuild
+from .reconstruct import Rebuild
 from .resume import (EMPTY, VALUE, going_on, made_once, origin, placed,
                      single)
 from .stand_ins import Handled

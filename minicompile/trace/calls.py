@@ -28,8 +28,8 @@ from .marks import refuse_disabled, uncompiled
 from .names import function_source
 from .reasons import Raised, unsupported
 from .rules import HARMLESS, SAFE_OWNERS, apply, registered
-from .sizes import settled
 from .stand_ins import Callback
+from .symbolic_shapes import settled
 
 #: Libraries whose insides are never followed.
 OPAQUE = {"warnings", "importlib", "threading",

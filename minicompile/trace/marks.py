@@ -15,7 +15,7 @@ import torch
 
 from .reasons import unsupported
 from .rules import rule
-from .sizes import settled
+from .symbolic_shapes import settled
 
 
 def graph_break(reason: str = "") -> None:

@@ -21,8 +21,8 @@ from .reasons import unsupported
 from .recorder import storage
 from .rules import (HARMLESS, SAFE_OWNERS, apply, method_rule,
                     type_of)
-from .sizes import FORMS, settled
 from .stand_ins import Callback
+from .symbolic_shapes import FORMS, settled
 
 #: Builtins that are operators when given a tensor.
 ARITHMETIC = {abs, divmod, pow, round}

@@ -29,9 +29,9 @@ from ..core.graph import QUANTIZED, written_by
 from ..core.scalars import SCALARS
 from ..core.sizes import SYMBOLIC, computed, formula, hint
 from ..core.source import Source
-from .history import History
+from .automatic_dynamic import History
 from .reasons import unsupported
-from .sizes import Fakes, Sizes, settled
+from .symbolic_shapes import Fakes, Sizes, settled
 
 #: Immutable values that may stand in a graph as they are.
 PLAIN = {type(None), bool, int, float, complex, str, bytes, type(...),

@@ -26,8 +26,8 @@ from .names import load_cell
 from .operators import DUNDERS, INPLACE
 from .reasons import Raised, unsupported
 from .recorder import leaves
-from .sizes import FORMS, settled
 from .stand_ins import Generator
+from .symbolic_shapes import FORMS, settled
 
 #: Builtins with an effect, or that look at more than their arguments.
 _IMPURE = {"print", "input", "open", "exec", "eval", "compile", "globals",

@@ -20,15 +20,15 @@ from ..core.sizes import SYMBOLIC
 from ..core.state import global_state
 from ..core.where import Where
 from . import attributes, calls, operators
+from .automatic_dynamic import History
 from .chain import passes_on
-from .history import History
 from .kinds import ABSENT, CONSTANTS, IDENTITIES
 from .native import closed
-from .outside import Outside
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
-from .sizes import settled
+from .side_effects import Outside
 from .stand_ins import STAND_INS, Generator, Iteration
+from .symbolic_shapes import settled
 from .watched import watched
 
 

@@ -21,7 +21,7 @@ import minicompile
 from chapters._book import breaking
 from minicompile.core.state import global_state
 from minicompile.trace.reasons import REASONS
-from minicompile.trace.switches import kept
+from minicompile.trace.grad_modes import kept
 from tests.same import close
 
 CASES = []

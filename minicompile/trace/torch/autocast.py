@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import attributes, switches
+from .. import attributes, grad_modes
 from ..rules import rule
 
 
@@ -21,7 +21,7 @@ def _autocast(tracer, *args, **kwargs):
 @rule(torch.autocast.__enter__)
 def _enter_autocast(tracer, manager):
     kind = attributes.load(tracer, manager, "device")
-    for name, now in zip(_BEFORE[1:], switches.autocast(kind)[1:]):
+    for name, now in zip(_BEFORE[1:], grad_modes.autocast(kind)[1:]):
         attributes.store(tracer, manager, name, now)
     _turn_autocast(tracer, manager, _INSIDE, 1)
     return manager
@@ -36,8 +36,8 @@ def _exit_autocast(tracer, manager, *error):
 def _turn_autocast(tracer, manager, names, deeper: int) -> None:
     """Set autocast to what attributes of the manager say."""
     settings = [attributes.load(tracer, manager, n) for n in names]
-    before = switches.autocast(settings[0])
-    turn = switches.turn_autocast
+    before = grad_modes.autocast(settings[0])
+    turn = grad_modes.turn_autocast
     tracer.turn((turn, *settings, deeper), (turn, *before, -deeper))
 
 

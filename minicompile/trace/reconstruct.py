@@ -22,9 +22,9 @@ from ..core.source import Local
 from .bytecode import live
 from .kinds import (ABSENT, CONSTANTS, IDENTITIES, contents, is_bound,
                     printable)
-from .outside import Copy, Overlay
 from .reasons import unsupported
 from .resume import made_once, placed, waiting
+from .side_effects import Copy, Namespace
 from .stand_ins import STAND_INS, Callback, Generator, Iteration, as_tuple
 
 #: Classes whose `__new__` makes the bare instance of a subclass.
@@ -228,7 +228,7 @@ class Rebuild:
             lines += self._replace(copy)
         return lines
 
-    def _write(self, overlay: Overlay, key, value) -> str:
+    def _write(self, overlay: Namespace, key, value) -> str:
         """One attribute or item of an object from outside, written."""
         owner, names = overlay.owner, overlay.names
         source = self.outside.source(owner) or names

@@ -36,7 +36,7 @@ from ..core.guard import Guard, Relation
 from ..core.sizes import AS_IN_CPP, SYMBOLIC, formula, hint
 from ..core.source import Computed, Size, Source
 from ..core.where import Where
-from .history import NUMBER, SIZE, STRIDE, History, limits, marked
+from .automatic_dynamic import NUMBER, SIZE, STRIDE, History, limits, marked
 from .reasons import unsupported
 
 
@@ -69,7 +69,7 @@ WRITTEN |= {form: WRITTEN[each] for each, form in FORMS.items()}
 LARGEST, LONGEST = sys.float_info.max, 2000
 
 
-def written(form: str, parts: Iterable[str]) -> str:
+def spelled(form: str, parts: Iterable[str]) -> str:
     """Arithmetic on these parts, as Python text."""
     if form.strip() == form and len(form) > 1:
         return f"{form}({', '.join(parts)})"
@@ -251,8 +251,8 @@ class Sizes:
             if form is None or kwargs or not kinds <= {
                     int, float, bool, torch.SymInt, torch.SymFloat}:
                 return None
-            text = written(form, map(self.text, args))
-            value = outcome(written(form, map(repr, tree_map(hint, args))))
+            text = spelled(form, map(self.text, args))
+            value = outcome(spelled(form, map(repr, tree_map(hint, args))))
             if type(value) in (int, float) and (
                     abs(value) <= LARGEST) and len(text) < LONGEST:
                 return self.number(value, Computed(text))

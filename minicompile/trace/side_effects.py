@@ -4,7 +4,7 @@ In: real objects and the sources they were read from. Out: the values the
 interpreter uses for them, the guards for what it learnt, and the writes
 that are to be replayed once the graph has run. An object stands for
 itself; a list is copied when first read; attributes and dict items are
-read through an `Overlay`, which also keeps writes from the real thing.
+read through a `Namespace`, which also keeps writes from the real thing.
 PyTorch's are torch/_dynamo/variables/builder.py and side_effects.py.
 """
 
@@ -30,11 +30,11 @@ from .stand_ins import as_tuple
 
 
 #: So many constants in a sequence are compared in one go.
-LONG = 32
+LONG_LIST = 32
 
 
 @dataclass
-class Overlay:
+class Namespace:
     """One namespace of the outside: a dict's items, or attributes.
 
     `real` is the dict that was there, found at `names`. `known` holds
@@ -94,7 +94,7 @@ class Outside:
         self.sources: dict[int, Source] = {}  # id(value) -> source
         self.kept: list[object] = []  # ids stay valid while objects live
         self.copies: list[Copy] = []
-        self.overlays: dict[tuple[int, str], Overlay] = {}
+        self.overlays: dict[tuple[int, str], Namespace] = {}
         self.constants: dict[str, object] = {}
         self.named: dict[int, Constant] = {}
         self.modules: set[Source] = set()  # where nn.Modules are
@@ -206,8 +206,8 @@ class Outside:
     def _elements(self, real, source: Source) -> list:
         """The elements of a sequence; of a long one, all in one guard."""
         places = [Item(source, index) for index in range(len(real))]
-        if len(real) >= LONG and {*map(type, real)} <= CONSTANTS and not (
-                any([type(item) in (int, float) and self.is_symbol(
+        if (len(real) >= LONG_LIST and {*map(type, real)} <= CONSTANTS
+                and not any([type(item) in (int, float) and self.is_symbol(
                     item, place) for item, place in zip(real, places)])):
             self.guard(source, "keys", tuple(real))
             return [*real]
@@ -284,33 +284,33 @@ class Outside:
 
     # Namespaces: attributes of objects, items of dicts
 
-    def attributes(self, owner) -> Overlay:
+    def attributes(self, owner) -> Namespace:
         """The instance attributes of an object from outside."""
         real = (contents(owner) if isinstance(owner, types.CellType)
                 else getattr(owner, "__dict__", {}))
         return self._overlay("attributes", owner, real, Attribute(
             self.source(owner), "__dict__"))
 
-    def items(self, mapping: dict) -> Overlay:
+    def items(self, mapping: dict) -> Namespace:
         """The items of a dict from outside."""
         return self._overlay("items", mapping, mapping,
                              self.source(mapping))
 
-    def globals(self, names: dict) -> Overlay:
+    def globals(self, names: dict) -> Namespace:
         """The global names of a module."""
         name = names.get("__name__") or "module"
         return self._overlay("globals", names, names, self.constant(
             names, f"{name}_globals"), trusted(name))
 
-    def _overlay(self, kind: str, owner, *more) -> Overlay:
+    def _overlay(self, kind: str, owner, *more) -> Namespace:
         """What an object is read through from its first read on."""
         key = id(owner), kind
         if key not in self.overlays:
             self.kept.append(owner)
-            self.overlays[key] = Overlay(kind, owner, *more)
+            self.overlays[key] = Namespace(kind, owner, *more)
         return self.overlays[key]
 
-    def place(self, overlay: Overlay, key) -> Source:
+    def place(self, overlay: Namespace, key) -> Source:
         """Where the value of a key is."""
         match overlay.kind:
             case "attributes":
@@ -337,7 +337,7 @@ class Outside:
         self.overlays[id(overlay.real), "items"] = overlay
         return self.admit(overlay.real, overlay.names)
 
-    def read(self, overlay: Overlay, key):
+    def read(self, overlay: Namespace, key):
         """What is at `key`, or ABSENT; either is guarded."""
         known, key = overlay.known, self.real(key)
         if key in known:
@@ -354,7 +354,7 @@ class Outside:
         known[key] = value
         return value
 
-    def write(self, overlay: Overlay, key, value) -> None:
+    def write(self, overlay: Namespace, key, value) -> None:
         """Let `key` be `value` from now on (ABSENT deletes it)."""
         key = self.real(key)
         if overlay.known.get(key) is ABSENT:  # it comes last again
@@ -378,7 +378,7 @@ class Outside:
         owners += [copy.now for copy in self.copies if copy.changed()]
         return [owner for owner in owners if id(owner) in self.sources]
 
-    def changes(self, overlay: Overlay) -> dict:
+    def changes(self, overlay: Namespace) -> dict:
         """What is to be written back: keys whose value is another one."""
         real = overlay.real
         return {key: value for key, value in overlay.written.items()
@@ -393,7 +393,7 @@ class Outside:
                     id(value) in self.sources):
                 yield self.sources[id(value)]
 
-    def keys(self, overlay: Overlay) -> list:
+    def keys(self, overlay: Namespace) -> list:
         """All keys, in order."""
         if any(isinstance(key, torch.Tensor) for key in overlay.real):
             raise unsupported("attribute", "a dict with tensors as keys")
