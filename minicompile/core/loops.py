@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -22,16 +23,29 @@ from .random import philox
 from .where import Where
 
 
-@dataclass(frozen=True)
-class Const:
+class Interned(type):
+    """Makes each expression once: two that are equal are one object."""
+
+    made: WeakValueDictionary = WeakValueDictionary()
+
+    def __call__(cls, *given, **named):
+        """A new expression, or the one that there is already."""
+        node = super().__call__(*given, **named)
+        key = cls, *(repr(part) if isinstance(part, (int, float)) else part
+                     for part in vars(node).values())  # 0.0 is not -0.0
+        return Interned.made.setdefault(key, node)
+
+
+@dataclass(frozen=True, eq=False)
+class Const(metaclass=Interned):
     """A Python number; `dtype` says what it stands for."""
 
     value: bool | int | float
     dtype: torch.dtype
 
 
-@dataclass(frozen=True)
-class Position:
+@dataclass(frozen=True, eq=False)
+class Position(metaclass=Interned):
     """A loop index used as a value, such as arange needs."""
 
     index: Index
@@ -39,7 +53,7 @@ class Position:
 
 
 @dataclass(frozen=True, eq=False)
-class Load:
+class Load(metaclass=Interned):
     """The element of `buffer` at `index`, counted in elements.
 
     Where `mask` (a bool expression) is false nothing is read and the
@@ -52,23 +66,10 @@ class Load:
     mask: Expression | None = None
     other: bool | int | float = 0
 
-    def __eq__(self, other: object) -> bool:
-        return (isinstance(other, Load)
-                and self.buffer == other.buffer
-                and self.index == other.index
-                and self.mask is other.mask and self.other == other.other)
-
-    def __hash__(self) -> int:
-        return hash((self.buffer, self.index, self.other))
-
 
 @dataclass(frozen=True, eq=False)
-class Op:
-    """A pointwise operation, rounded to `dtype`; `name` is in OPS.
-
-    Compared by identity: expressions are graphs that share nodes, and
-    one node is computed once.
-    """
+class Op(metaclass=Interned):
+    """A pointwise operation, rounded to `dtype`; `name` is in OPS."""
 
     name: str
     operands: tuple[Expression, ...]

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..core.loops import (Expression, Kernel, Load, Loop, described, parts,
-                          rewrite)
+from ..core.loops import Expression, Kernel, Load, Loop, rewrite
 from .group import Group
 from .space import over
 
@@ -23,7 +22,7 @@ def kernel_of(group: Group, number: int, needed: set[str]) -> Kernel:
     internal = frozenset(loop.buffer.name for loop in loops
                          if loop.buffer.name not in needed)
     return Kernel(name_of(number, loops), body.space.ranges,
-                  body.space.reduced, shared(loops), internal)
+                  body.space.reduced, tuple(loops), internal)
 
 
 def without_relays(loops: list[Loop], needed: set[str]) -> list[Loop]:
@@ -62,17 +61,6 @@ def substituted(loop: Loop, values: dict[str, Expression]) -> Loop:
     value = rewrite(loop.value, lambda part: values.get(
         part.buffer, part) if isinstance(part, Load) else part)
     return replace(loop, value=value)
-
-
-def shared(loops: Iterable[Loop]) -> tuple[Loop, ...]:
-    """The loops, equal expressions being one object in all of them."""
-    known: dict[object, Expression] = {}
-
-    def same(part: Expression) -> Expression:
-        key = described(part), tuple(map(id, parts(part)))
-        return known.setdefault(key, part)
-    return tuple(replace(loop, value=rewrite(loop.value, same))
-                 for loop in loops)
 
 
 def name_of(number: int, loops: Iterable[Loop]) -> str:
