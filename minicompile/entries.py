@@ -112,7 +112,8 @@ class Cache:
         self.continuations: dict[types.FunctionType, Callable] = {}
         self.history = History(
             self.settings.dynamic, not self.options().cudagraphs
-            and self.settings.backend in ("eager", "split", "fused"))
+            and self.settings.backend in ("eager", "split", "fused",
+                                          "minicompile"))
         if self.root is not self:
             self.history.counters = self.root.history.counters
         if self.root is self:

@@ -169,22 +169,30 @@ def set_branches(graph: fx.GraphModule,
 BACKENDS: dict[str, Callable[..., Lowered]] = {
     "eager": lower_eager, "split": expected(lower_split),
     "fused": expected(lower_fused)}
+BACKENDS["minicompile"] = BACKENDS["fused"]
 
 
-def register_backend(name: str, function: Callable) -> None:
+def register_backend(name: str, function: Callable | None = None):
     """Let compile(backend=name) hand its graphs to `function`.
 
     `function(graph_module, example_inputs)` returns a callable on the
-    same inputs, as a backend of torch.compile does.
+    same inputs, as a backend of torch.compile does. Without `function`
+    it is a decorator.
     """
-    BACKENDS[name] = lambda graph, inputs, options: Lowered(
-        _boxed(function(graph, list(inputs))))
+    def register(function: Callable) -> Callable:
+        BACKENDS[name] = lambda graph, inputs, options: Lowered(
+            _boxed(function(graph, list(inputs))))
+        return function
+
+    return register if function is None else register(function)
 
 
-def list_backends() -> list[str]:
-    """The names compile(backend=...) takes: ours, then PyTorch's."""
-    theirs = [name for name in torch.compiler.list_backends(exclude_tags=())
-              if name != "minicompile"]
+def list_backends(exclude_tags: Sequence[str] = ()) -> list[str]:
+    """The names compile(backend=...) takes: ours, then PyTorch's.
+
+    PyTorch tags its own with "debug" or "experimental".
+    """
+    theirs = torch.compiler.list_backends(exclude_tags=tuple(exclude_tags))
     return [*BACKENDS, *(name for name in theirs if name not in BACKENDS)]
 
 

@@ -1,15 +1,47 @@
-"""The options of compile(), checked once and then handed down unchanged."""
+"""The options of compile(), checked once and then handed down unchanged.
+
+In: the mode and the options that the user gave. Out: one frozen `Options`.
+A name of torch.compile's that only concerns speed is taken with a hint; a
+name that would change results, or that nobody knows, is an OptionError.
+PyTorch's are in torch/_inductor/config.py.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
+from . import log
 from .errors import OptionError, one_of
 
 #: What each mode of torch.compile means here, as options.
 MODES: dict[str, dict[str, object]] = {
     "default": {},
     "reduce-overhead": {"cudagraphs": True},
+    "max-autotune": {"cudagraphs": True, "max_autotune": True},
+    "max-autotune-no-cudagraphs": {"max_autotune": True},
+}
+
+#: torch.compile's name for an option that has another name here.
+ALIASES = {"triton.cudagraphs": "cudagraphs"}
+
+_MATMULS = "matrix products stay calls of PyTorch's library"
+_FUSED = "fusion decides this by itself"
+_SAVED = 'explain(f)(x).save("page.html") writes every stage to a page'
+
+#: Options of torch.compile that change no result, and what happens here.
+HINTS = {
+    "max_autotune": _MATMULS, "max_autotune_gemm": _MATMULS,
+    "max_autotune_gemm_backends": _MATMULS,
+    "max_autotune_pointwise": "kernels are not timed against each other",
+    "coordinate_descent_tuning": "kernels are not timed against each other",
+    "epilogue_fusion": _MATMULS, "prologue_fusion": _MATMULS,
+    "aggressive_fusion": _FUSED, "permute_fusion": _FUSED,
+    "shape_padding": "a pass decides which operands it pads",
+    "layout_optimization": "a pass decides the layout of convolutions",
+    "compile_threads": "kernels compile on all processors",
+    "triton.cudagraph_trees": "recordings share one pool of memory",
+    "size_asserts": "guards check the inputs",
+    "trace.enabled": _SAVED, "trace.graph_diagram": _SAVED,
 }
 
 
@@ -49,20 +81,35 @@ def _check(field, value: object) -> None:
 
 
 def make_options(mode: str | None, given: dict | None) -> Options:
-    """Options from compile()'s `mode` and `options`; errors list names."""
-    mode = "default" if mode is None else mode
-    one_of("mode", mode, MODES)
-    names = [field.name for field in fields(Options)]
-    for name in given or {}:
-        one_of("option", name, names)
-    return replace(Options(), **{**MODES[mode], **(given or {})})
+    """Options from compile()'s `mode` and `options`; errors list names.
+
+    As in torch.compile, a call gives a mode or options, and a `-` in a
+    name means `_`. An option of HINTS that is turned on warns once.
+    """
+    if mode is not None and given is not None:
+        raise OptionError("give a mode or options, not both; "
+                          f"list_mode_options({mode!r}) has the mode's")
+    one_of("mode", mode or "default", MODES)
+    chosen = {}
+    for name, value in (given or MODES[mode or "default"]).items():
+        name = name.replace("-", "_")
+        name = ALIASES.get(name, name)
+        if name not in HINTS:
+            one_of("option", name, list_options())
+            chosen[name] = value
+        elif value:
+            log.warn_once(f"option {name!r} has no effect: {HINTS[name]}")
+    return replace(Options(), **chosen)
 
 
 def list_options() -> list[str]:
-    """The names accepted in compile(options={...})."""
+    """The names that have an effect in compile(options={...})."""
     return [field.name for field in fields(Options)]
 
 
 def list_mode_options(mode: str | None = None) -> dict:
     """What each mode sets, or what `mode` sets."""
-    return MODES if mode is None else MODES[mode]
+    if mode is None:
+        return {name: dict(options) for name, options in MODES.items()}
+    one_of("mode", mode, MODES)
+    return dict(MODES[mode])

@@ -11,6 +11,7 @@ from torch import fx
 from torch.nn import functional as F
 
 import minicompile
+from minicompile.core import options
 from tests.same import assert_same, close
 
 
@@ -183,6 +184,61 @@ def test_wrong_names_list_what_is_allowed():
         minicompile.compile(3)
 
 
+def test_a_mode_or_options_and_not_both():
+    with pytest.raises(minicompile.OptionError, match="not both"):
+        minicompile.compile(affine, mode="default", options={})
+
+
+@pytest.mark.parametrize("mode", torch._inductor.list_mode_options())
+def test_torch_compile_s_modes(mode):
+    """All but "lite", which asks for parts of the compiler by name."""
+    x = torch.randn(3, 4)
+    if mode == "lite":
+        with pytest.raises(minicompile.OptionError, match="max-autotune"):
+            minicompile.compile(chain, mode=mode)
+        return
+    theirs = torch._inductor.list_mode_options(mode)
+    ours = minicompile.list_mode_options(mode)
+    assert ours.get("cudagraphs", False) == theirs.get(
+        "triton.cudagraphs", False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.testing.assert_close(
+            minicompile.compile(chain, mode=mode)(x), chain(x))
+
+
+@pytest.mark.parametrize("name", options.HINTS)
+def test_an_option_that_changes_no_result_warns_once(name):
+    minicompile.reset()
+    assert name in torch._inductor.list_options()
+    options.make_options(None, {name: False})
+    for spelled in dict.fromkeys((name, name.replace("_", "-"))):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                made = options.make_options(None, {spelled: True})
+        assert made == options.Options()
+        assert [name in str(each.message) for each in seen] == [True][
+            spelled != name:]
+
+
+def test_an_option_under_torch_compile_s_name():
+    given = {"triton.cudagraphs": True}
+    assert options.make_options(None, given).cudagraphs
+    assert given == {"triton.cudagraphs": True}
+    for wrong in ("use_fast_math", "emulate_precision_casts", "triton"):
+        with pytest.raises(minicompile.OptionError, match="unknown"):
+            minicompile.compile(affine, options={wrong: True})
+
+
+def test_what_is_listed_is_the_caller_s_own():
+    minicompile.list_mode_options()["default"]["cudagraphs"] = True
+    minicompile.list_mode_options("default")["cudagraphs"] = True
+    assert minicompile.list_mode_options("default") == {}
+    with pytest.raises(minicompile.OptionError, match="reduce-overhead"):
+        minicompile.list_mode_options("nope")
+
+
 def fails(x):
     raise KeyError("the user's own")
 
@@ -312,6 +368,21 @@ def test_any_callable_and_torch_s_backends_take_our_graphs():
         chain, backend="aot_eager", fullgraph=True)(x), chain(x))
     minicompile.register_backend("mine", mine)
     assert "mine" in minicompile.list_backends()
+    assert minicompile.register_backend("mine too")(mine) is mine
+    seen.clear()
+    minicompile.compile(chain, backend="mine too")(x)
+    assert len(seen) == 1
+
+
+def test_backends_by_name():
+    x, every = torch.randn(3, 4), minicompile.list_backends()
+    compiled = minicompile.compile(chain, backend="minicompile")
+    torch.testing.assert_close(compiled(x), chain(x))
+    assert compiled.stats().kernels == 1
+    few = minicompile.list_backends(exclude_tags=("debug", "experimental"))
+    assert set(few) < set(every) and "inductor" in few
+    assert "aot_eager" in every and "aot_eager" not in few
+    assert len(every) == len(set(every))
 
 
 def test_without_a_compiler_the_graph_runs_eager(tmp_path):
