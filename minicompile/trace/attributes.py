@@ -86,8 +86,7 @@ def lookup(tracer, kind: type, name: str, after: type | None = None):
 def _search(tracer, kind: type, name: str, after: type | None):
     """The same, guarded: no class before the one that has it does."""
     order = kind.__mro__
-    if not tracer.is_made(kind):
-        tracer.outside.rely_on_class(kind)
+    rely_on(tracer, kind)
     if after is not None:
         order = order[order.index(after) + 1:]
     for each in order:
@@ -98,9 +97,20 @@ def _search(tracer, kind: type, name: str, after: type | None):
     return ABSENT, None
 
 
-def kept_in(tracer, kind: type) -> Source | None:
-    """Where a class keeps its attributes; None if they never change."""
-    if trusted(kind.__module__) or tracer.is_made(kind):
+def rely_on(tracer, kind: type) -> None:
+    """Guard that a user's class keeps its bases."""
+    if (names := kept_in(tracer, kind)) is not None:
+        tracer.outside.guard(Attribute(names.base, "__mro__"), "keys",
+                             kind.__mro__)
+
+
+def kept_in(tracer, kind: type, found=None) -> Source | None:
+    """Where a class keeps an attribute; None if it never changes.
+
+    A library's classes stay as they are, but not what is in a list.
+    """
+    if tracer.is_made(kind) or trusted(kind.__module__) and not isinstance(
+            found, (list, dict, set)):
         return None
     return Attribute(tracer.outside.constant(kind, kind.__name__),
                      "__dict__")
@@ -108,15 +118,9 @@ def kept_in(tracer, kind: type) -> Source | None:
 
 def from_class(tracer, found, where: type, name: str):
     """A class attribute as a value, guarded unless a library's own."""
-    names = kept_in(tracer, where)
-    if names is None:
-        if tracer.is_made(where) or not isinstance(
-                found, (list, dict, set)):
-            return found
-        names = Attribute(tracer.outside.constant(
-            where, where.__name__), "__dict__")
-    return tracer.outside.admit(found, Item(
-        names, name, f"{where.__name__}.{name}"))
+    names = kept_in(tracer, where, found)
+    return found if names is None else tracer.outside.admit(
+        found, Item(names, name, f"{where.__name__}.{name}"))
 
 
 def method(tracer, kind: type, name: str):

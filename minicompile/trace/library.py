@@ -53,7 +53,7 @@ def _set_grad_enabled(tracer, mode):
 
 
 #: What tells how a switch stands; the answer is guarded.
-SWITCHES = [getattr(torch, name, None) or getattr(torch._C, name, None)
+GETTERS = [getattr(torch, name, None) or getattr(torch._C, name, None)
             for name in """get_autocast_dtype is_autocast_enabled
     is_autocast_cache_enabled is_anomaly_enabled
     is_anomaly_check_nan_enabled get_num_threads get_num_interop_threads
@@ -91,7 +91,7 @@ def _read_switch(tracer, switch, *args):
     return tracer.native(question)
 
 
-for _switch in filter(None, SWITCHES):
+for _switch in filter(None, GETTERS):
     rule(_switch)(lambda tracer, *args, _switch=_switch: _read_switch(
         tracer, _switch, *args))
 

@@ -104,20 +104,15 @@ def _isinstance(tracer, value, kinds):
                    for k in leaves((kinds,)))
     if type(value) in KINDS:
         return tracer.native(issubclass, (type_of(value), kinds))
-    _rely_on(tracer, type(value))
+    attributes.rely_on(tracer, type(value))
     return tracer.native(isinstance, (value, kinds))
 
 
 @rule(issubclass)
 def _issubclass(tracer, kind, kinds):
-    _rely_on(tracer, kind)
+    if isinstance(kind, type):
+        attributes.rely_on(tracer, kind)
     return tracer.native(issubclass, (kind, kinds))
-
-
-def _rely_on(tracer, kind) -> None:
-    """Guard what a class from outside is made of."""
-    if isinstance(kind, type) and not tracer.is_made(kind):
-        tracer.outside.rely_on_class(kind)
 
 
 @rule(type)
@@ -198,7 +193,8 @@ def _super(tracer, *args):
             owner = load_cell(tracer, owner, "self")
         args = kind, owner
     for owner in args[1:]:
-        _rely_on(tracer, owner if isinstance(owner, type) else type(owner))
+        attributes.rely_on(
+            tracer, owner if isinstance(owner, type) else type(owner))
     return tracer.native(super, args)
 
 

@@ -132,12 +132,6 @@ class Outside:
             self.guards[names, "lacks"] = Guard(
                 names, "lacks", (*keys, key), where)
 
-    def rely_on_class(self, kind: type) -> None:
-        """Guard that a user's class keeps its bases."""
-        if not trusted(kind.__module__):
-            self.guard(Attribute(self.constant(kind, kind.__name__),
-                                 "__mro__"), "keys", kind.__mro__)
-
     def source(self, value: object) -> Source | None:
         """Where a value was read from; None if the trace made it."""
         return self.sources.get(id(value))
