@@ -22,7 +22,10 @@ RUN    := $(VENV)/bin/python
 PYTEST := OMP_WAIT_POLICY=passive $(RUN) -m pytest -n 2 --dist worksteal
 MKDOCS := NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(RUN) -m mkdocs
 
-.PHONY: tour test test-all exercise book serve check sweep matrix clean
+.PHONY: help tour test test-all exercise book serve check sweep matrix clean
+
+help:
+	@sed -n 's/^#   \(.*\)/  \1/p' Makefile
 
 tour: $(VENV)/.stamp-tour
 	$(RUN) -m minicompile $(ARGS)

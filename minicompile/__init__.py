@@ -13,6 +13,8 @@ from .split import partition_joint_module as partition
 from .trace import (allow_in_graph, disable, disallow_in_graph, graph_break,
                     is_compiling, mark_dynamic, mark_static)
 
+__version__ = "0.1.0"
+
 __all__ = ["BackendError", "ConstraintViolation", "GraphBreak", "Kernel",
            "MinicompileError", "OptionError", "RecompileLimit", "Report",
            "Unsupported", "allow_in_graph", "backend", "compile",

@@ -30,10 +30,27 @@ def compile(model: Callable | None = None, *, fullgraph: bool = False,
     """`model`, compiled at its first call; also a decorator.
 
     Takes a function, a method, a module or any callable, and the
-    arguments of torch.compile. The result has `stats()`. Raises
-    OptionError for an unknown option, mode or backend at once,
-    Unsupported at a call if `fullgraph` and the function cannot be
-    traced whole.
+    arguments of torch.compile:
+
+    fullgraph: a graph break is an `Unsupported` at the call, not a detour
+        through Python.
+    dynamic: None makes a size a symbol when its second value comes; True
+        starts with symbols, False compiles each size.
+    backend: "fused" is the whole pipeline, "split" stops before fusion,
+        "eager" before the split; or a name of `list_backends()`, or a
+        function of a graph and its example inputs.
+    mode: "default", or "reduce-overhead" to replay CUDA graphs;
+        `list_mode_options()` has all.
+    options: a dict of names in `list_options()`, in place of a mode, such
+        as `{"activation_memory_budget": 0.5}`.
+    disable: return `model` as it is.
+
+    The result has `stats()`. A wrong option, mode or backend raises
+    OptionError here, not at the first call.
+
+        step = minicompile.compile(step, mode="reduce-overhead")
+        @minicompile.compile(fullgraph=True)
+        def loss(x, y): ...
     """
     settings = Settings(fullgraph, dynamic, backend, mode, options)
     if model is None:

@@ -3,8 +3,10 @@
 import io
 
 import pytest
+import torch
 from rich.console import Console
 
+import minicompile
 from minicompile.__main__ import STAGES, main
 from minicompile.report.tour import tour
 
@@ -37,6 +39,34 @@ def test_one_stage_in_full(stage):
     assert stage in text
     if stage not in ("replay", "budget"):
         assert len(text.splitlines()) > 25
+
+
+def test_where_torch_compile_fails_the_others_are_timed(monkeypatch):
+    def no_compiler(model):
+        def call(*batch):
+            raise RuntimeError("no C++ compiler\n" + "trace back " * 99)
+        return call
+    monkeypatch.setattr(torch, "compile", no_compiler)
+    text = shown("mlp")
+    assert "torch.compile fails here: RuntimeError: no C++" in text
+    rows = [line.split()[0] for line in text.splitlines() if "━" in line]
+    assert rows == ["eager", "minicompile"]
+
+
+def test_what_the_command_says_about_itself(capsys):
+    for flag, word in (("--version", minicompile.__version__),
+                       ("--help", "examples:")):
+        with pytest.raises(SystemExit) as stop:
+            main([flag])
+        assert stop.value.code == 0
+        assert word in capsys.readouterr().out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there(capsys):
+    with pytest.raises(SystemExit):
+        main(["--device", "cuda"])
+    assert "no CUDA GPU" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_wrong_name_lists_what_is_allowed(capsys):
