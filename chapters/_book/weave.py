@@ -14,6 +14,7 @@ import html
 import os
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -28,6 +29,11 @@ from pygments.token import STANDARD_TYPES
 
 from chapters._book import pages, reference
 from chapters._book.names import File, Package
+
+
+#: The functions that the book compiles: no name of the compiler's.
+RUNNING = set(re.findall(r"^def (\w+)", (
+    pages.DOCS / "_book/running.py").read_text(), re.M))
 
 
 class Book:
@@ -46,9 +52,10 @@ class Book:
         self.owned = self.package.split(self.names)
         self.shown_in = {name: show.page for show in reversed(self.shows)
                          for name in show.names if name in self.owned}
-        ends = [name.rsplit(".", 1)[-1] for name in self.shown_in]
-        self.short = {end: name for end, name in zip(ends, self.shown_in)
-                      if ends.count(end) == 1 and len(end) > 3}
+        self.short = defaultdict(list)
+        for name in self.shown_in:
+            module = self.package.file_of(name).module
+            self.short[name.removeprefix(f"{module}.")].append(name)
         self.terms = glossary(self.texts.get("glossary.md", ""))
 
     def page_of(self, lines: list[str]) -> str | None:
@@ -70,10 +77,21 @@ class Book:
         raise LookupError(f"chapters/{page}:{(lines or ['?'])[0]}: "
                           f"@show {name}: nothing has that name{hint}")
 
-    def find(self, name: str) -> str | None:
-        """The shown name that `name` means, written in full or short."""
-        name = self.package.resolve(name.removesuffix("()"))
-        return name if name in self.shown_in else self.short.get(name)
+    def find(self, text: str, page: str | None) -> str | None:
+        """The shown name that `text` means, written in full or short.
+
+        A short name means what its page shows, or else the only one in
+        the book that is called so. A plain word (`result`) may just as
+        well be a variable: it is never looked for on other pages.
+        """
+        name = self.package.resolve(text.removesuffix("()"))
+        if name in self.shown_in:
+            return name
+        every = [] if name in RUNNING else self.short.get(name, [])
+        here = [each for each in every if self.shown_in[each] == page]
+        plain = name == text and name.isalpha() and name.islower()
+        found = here or ([] if plain else every)
+        return found[0] if len(found) == 1 else None
 
     def link(self, name: str, page: str | None, suffix: str) -> str:
         """The address of the box that shows `name`, seen from `page`."""
@@ -229,7 +247,7 @@ class Links(Treeprocessor):
 
     def _link_code(self, element: ElementTree.Element, page: str) -> None:
         """`<code>name</code>` becomes a link around the same."""
-        name = self.book.find(html.unescape(_text(element)))
+        name = self.book.find(html.unescape(_text(element)), page)
         if name is None:
             return
         inner = ElementTree.Element("code")

@@ -136,10 +136,20 @@ def test_code_is_escaped(book):
 def test_mentions_link_to_the_one_place_that_shows_them(book):
     part = "minicompile.part.things"
     root = book(one=f"@show {part}.first\n",
-                two=f"Call `first` here.\n\n@show {part}.second\n")
+                two=f"Call `first()` here.\n\n@show {part}.second\n")
     html = convert(root, "two.md")
-    assert f'<a href="one.md#{part}.first"><code>first</code></a>' in html
+    assert f'<a href="one.md#{part}.first"><code>first()</code></a>' in html
     assert f'<a href="one.html#{part}.first">first</a>' in html
+
+
+def test_a_plain_word_is_a_link_on_its_own_page_only(book):
+    part = "minicompile.part.things"
+    root = book(one=f"The `first` one.\n\n@show {part}.first\n",
+                two="The `first` one, and a method `open()`.\n",
+                three=f"`Box.open` it.\n\n@show {part}.Box\n")
+    assert f'#{part}.first"><code>' in convert(root, "one.md")
+    assert "<a href" not in convert(root, "two.md")
+    assert "<code>Box.open</code>" in convert(root, "three.md")
 
 
 def test_names_in_cells_break_behind_dots_and_bars(book):
