@@ -1,0 +1,21 @@
+"""The time that the main pages take, and the names they leave unexplained.
+
+Both only ever go down: `python -m chapters._book.reading` has them by page.
+"""
+
+from chapters._book import reading
+
+HOURS, UNNAMED = 39.3, 780
+
+
+def test_the_book_gets_no_longer():
+    every = reading.read()
+    assert sum(page.minutes for page in every) / 60 <= HOURS
+    assert sum(len(page.unnamed) for page in every) <= UNNAMED
+
+
+def test_what_counts_as_prose():
+    text = "One `two`.\n\n@show a.b\n\n    ```python\n    three\n    ```\nFour."
+    assert reading.prose(text).split() == ["One", "`two`.", "Four."]
+    assert reading.mentioned("calls `two()` first", "a.b.two")
+    assert not reading.mentioned("calls `twofold`", "a.b.two")
