@@ -156,28 +156,18 @@ HOLDING = {"append", "insert", "appendleft", "add", "setdefault", "get",
            "_has_torch_function", "_has_torch_function_unary",
            "_has_torch_function_variadic"}
 
-#: What leaves a truth open that it is given.
-OPEN = {"append", "appendleft", "extend", "__get__", "getattr", "getitem",
-        "insert", "iter", "list", "next", "send", "setattr", "__setattr__",
-        "setitem", "as_float", "tuple"}
-
-
-def closed(tracer, function, args, kwargs: dict) -> tuple:
+def closed(tracer, function, args: tuple) -> tuple:
     """The arguments as a C function may have them.
 
-    NumPy's numbers meet no symbols; an open truth is for `&` and `|`.
+    NumPy's numbers meet no symbols.
     """
     for value in args:
         tracer.pin(value)
     if function in (complex, divmod) or not SCALARS.keys().isdisjoint(
             map(type, args)) or getattr(
             function, "__module__", None) == "_struct":
-        args = settled(tuple(args))
-    name = getattr(function, "__name__", "")
-    if name in OPEN or name in ("and_", "or_") and {
-            *map(type_of, args)} == {bool}:
-        return args, kwargs
-    return tracer.recorder.sizes.decided((args, kwargs))
+        return settled(tuple(args))
+    return args
 
 
 def natively(tracer, function, args, kwargs):

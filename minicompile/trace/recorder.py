@@ -8,10 +8,8 @@ made it. PyTorch's is torch/_dynamo/output_graph.py (SubgraphTracer).
 
 from __future__ import annotations
 
-import enum
 import operator
 import re
-import types
 from dataclasses import dataclass
 
 import torch
@@ -22,12 +20,10 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import Unsupported
 from ..core.graph import QUANTIZED, written_by
-from ..core.scalars import SCALARS
-from ..core.sizes import SYMBOLIC, computed, formula, hint
+from ..core.sizes import SYMBOLIC, computed, formula
 from ..core.source import Source
 from .automatic_dynamic import History
 from .reasons import unsupported
@@ -38,10 +34,20 @@ PLAIN = {type(None), bool, int, float, complex, str, bytes, type(...),
          torch.dtype, torch.device, torch.layout, torch.memory_format}
 
 
-#: What takes a truth that is left open wherever it takes a number.
-TAKES_TRUTHS = (str, types.BuiltinFunctionType, torch._ops.OpOverload)
-
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
+
+
+def refuse(recorder, target, function, args, kwargs) -> None:
+    """Refuse to record a call, unless its `out=` is None."""
+    if kwargs["out"] is not None:
+        raise unsupported("effect", "out=")
+
+
+#: Keywords, and what looks at a call that has one before it is recorded.
+CAREFUL = {"out": refuse}
+
+#: Classes of other arguments, and what turns one into a node's argument.
+CONVERSIONS = {}
 
 
 @dataclass(frozen=True)
@@ -138,29 +144,14 @@ class Recorder:
 
     def run(self, op: str, target, function, args, kwargs):
         """Run `function` on fakes; record it if that does anything."""
-        tensors: list[torch.Tensor] = []
-        whole, args = args, numbers(args, target)
-        kwargs = numbers(kwargs, target)
-        if not isinstance(target, TAKES_TRUTHS):
-            args, kwargs = self.sizes.decided((args, kwargs))
+        self.target, tensors = target, []
         fx_args = tuple([self.argument(a, tensors) for a in args])
         fx_kwargs = {k: self.argument(a, tensors)
                      for k, a in kwargs.items()}
+        for name in CAREFUL.keys() & kwargs.keys():
+            CAREFUL[name](self, target, function, args, kwargs)
         versions = [version(t) for t in tensors]
-        if kwargs.get("out") is not None:
-            self._check_out(target, function, args, **kwargs)
-        given = args, kwargs
-        if written_by(target, args, kwargs):  # no number decides its form
-            given = tree_map_only(torch.SymFloat, hint, given)
-        try:
-            result = self.compute(target, function, *given)
-        except Unsupported:  # such as of a truth for what is no number
-            if torch.SymBool not in map(type, tree_leaves((args, kwargs))):
-                raise
-            return self.run(op, target, function,
-                            *self.sizes.decided((args, kwargs)))
-        result = next((mine for mine, its in zip(whole, given[0])
-                       if its is result), result)  # the program's own list
+        result = self.compute(target, function, args, kwargs)
         changed = [t for t, old in zip(tensors, versions)
                    if version(t) != old] or written_by(
                        target, args, kwargs)
@@ -173,7 +164,7 @@ class Recorder:
         node.meta["val"], node.meta["where"] = result, self.where()
         if self.region is not None:
             node.meta["recompute"] = self.region
-        self.kept.append(args)
+        self.kept.append(tensors)
         self._bind(result, node, bool(changed))
         return result
 
@@ -191,12 +182,6 @@ class Recorder:
             what = f"{type(error).__name__}: {error}"
             raise unsupported("exception", what) from error
 
-    def _check_out(self, target, function, args, *, out, **kwargs) -> None:
-        """Refuse an `out=` that eager would resize, cast to, or refuse."""
-        found = self.compute(target, function, args, kwargs)
-        if _kinds(found) != _kinds(out):
-            raise unsupported("effect", "out= of another shape or dtype")
-
     def argument(self, value, tensors: list):
         """`value` as a node's argument; its tensors join `tensors`."""
         kind = type(value)
@@ -209,10 +194,9 @@ class Recorder:
             return self.node(value)
         if kind in SYMBOLIC:
             return self.number(value)
-        if isinstance(value, fx.GraphModule):
-            name = f"graph_{len(self.modules)}"
-            self.modules[name] = value
-            return self.graph.get_attr(name)
+        for kinds, convert in CONVERSIONS.items():
+            if isinstance(value, kinds):
+                return convert(self, value)
         return rebuilt(value, lambda part: self.argument(part, tensors))
 
     def node(self, fake: torch.Tensor) -> fx.Node:
@@ -268,22 +252,6 @@ class Recorder:
         return next((i.real for i in self.inputs if i.fake is fake), None)
 
 
-#: What looks at the class of a number, where others take its value.
-BY_CLASS = {torch.tensor, torch.as_tensor, torch.asarray, "new_tensor",
-            "__setitem__", operator.setitem}
-
-
-def numbers(value, target):
-    """An argument of `target`, its numbers and names being Python's."""
-    kind = type(value)
-    if kind in SCALARS and target not in BY_CLASS:
-        return SCALARS[kind](value)
-    if isinstance(value, enum.Enum) and isinstance(value, (int, str)):
-        return value.value
-    return rebuilt(value, lambda part: numbers(part, target)) if (
-        kind in (tuple, list, dict, slice)) else value
-
-
 def rebuilt(value, change):
     """A container like `value`, of what `change` makes of its parts."""
     match value:
@@ -306,11 +274,6 @@ def leaves(value):
             yield from leaves(item)
     else:
         yield value
-
-
-def _kinds(value) -> list:
-    """Shapes and dtypes of a tensor, or of several."""
-    return [(part.shape, part.dtype) for part in leaves(value)]
 
 
 def version(tensor: torch.Tensor) -> int:

@@ -130,7 +130,7 @@ def type_of(value) -> type:
 
 
 #: Which class a stand-in's value is of.
-KINDS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool,
+KINDS = {torch.SymInt: int, torch.SymFloat: float,
          Generator: types.GeneratorType}
 
 
@@ -297,8 +297,7 @@ for _name, _functions in (("unary", _UNARY),
 
 #: Functions whose meaning takes a line.
 SHORT = {
-    bool: lambda tracer, value=False: value if isinstance(
-        value, torch.SymBool) else tracer.truth(value),
+    bool: lambda tracer, value=False: tracer.truth(value),
     callable: lambda tracer, value: attributes.lookup(
         tracer, type_of(value), "__call__")[0] is not ABSENT,
     operator.not_: lambda tracer, value: not tracer.truth(value),

@@ -58,8 +58,7 @@ class Callback:
     @unwatched
     def __call__(self, *args, **kwargs):
         try:
-            return self.tracer.recorder.sizes.decided(
-                self.tracer.call(self.function, args, kwargs))
+            return self.tracer.call(self.function, args, kwargs)
         except Raised as raised:
             error = raised.exception
         except (Unsupported, RecursionError):
@@ -183,7 +182,7 @@ class Generator:
         except Raised as raised:
             error = raised.exception
         if error is None and how == "yield":
-            return self.frame.tracer.recorder.sizes.decided(value)
+            return value
         self.done = True
         if isinstance(error, StopIteration):
             error = stopped(error)

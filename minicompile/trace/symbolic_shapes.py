@@ -14,7 +14,6 @@ import math
 import operator
 import re
 import sys
-from collections import deque
 from collections.abc import Iterable
 from weakref import WeakMethod
 
@@ -40,16 +39,9 @@ from .automatic_dynamic import NUMBER, SIZE, STRIDE, History, limits, marked
 from .reasons import unsupported
 
 
-def as_float(number):
-    """`float(number)`, of a number or a truth that stays symbolic."""
-    if type(number) is torch.SymBool:
-        return torch.sym_ite(number, 1.0, 0.0)
-    return torch.sym_float(number)
-
-
 #: What does the same as a C function, and keeps symbols symbolic.
-FORMS = {int: torch.sym_int, float: as_float, max: torch.sym_max,
-         min: torch.sym_min, math.sqrt: torch._sym_sqrt,
+FORMS = {int: torch.sym_int, float: torch.sym_float,
+         max: torch.sym_max, min: torch.sym_min, math.sqrt: torch._sym_sqrt,
          math.log2: torch._sym_log2}
 
 
@@ -98,13 +90,20 @@ class Fakes(FakeTensorMode):
     On a CPU a batch of 16 runs another kernel; its results lie the same.
     """
 
-    def dispatch(self, function, types, args=(), kwargs=None):
-        quiet = function in CONVOLUTIONS and args[0].device.type == "cpu"
-        with self.shape_env.suppress_guards() if quiet else (
-                contextlib.nullcontext()):
-            return super().dispatch(function, types, args, kwargs)
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is DEVICE:  # the question asked most
+            return args[0].fake_device
+        if function in CONVOLUTIONS and args[0].device.type == "cpu":
+            with self.shape_env.suppress_guards():
+                return self.dispatch(function, types, args, kwargs)
+        return self.dispatch(function, types, args, kwargs)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # no Dynamo runs: nothing need be wrapped around
 
 
+DEVICE = torch.ops.prim.device.default
 CONVOLUTIONS = {torch.ops.aten.convolution.default,
                 torch.ops.aten.convolution_backward.default}
 
@@ -171,7 +170,6 @@ class Sizes:
         self.ranges: list[Relation] = []
         self.marked: list[tuple[object, int, Source]] = []
         self.wrong: list[str] = []  # marks that do not hold
-        self.truths = False  # whether any truth was left open
         self.shapes: list[tuple[torch.Tensor, torch.Size]] = []
         self.env.guards = self.learnt = Learnt(where)
 
@@ -259,35 +257,14 @@ class Sizes:
         return function(*settled(tuple(args)), **kwargs)
 
     def step(self, value):
-        """A result of C code; a truth is left open, like a number."""
-        if type(value) not in (torch.SymFloat, torch.SymBool):
+        """A result of C code; the answer, if it is a question."""
+        if type(value) is torch.SymBool:
+            return bool(value)
+        if type(value) is not torch.SymFloat:
             return value
         if varies(value) and not formula(value).is_Symbol:
             raise unsupported("builtin", "arithmetic inside a C function")
-        if not value.node.expr.free_symbols:
-            return settled(value)
-        self.truths |= type(value) is torch.SymBool
-        return value
-
-    def decided(self, value):
-        """The value with answers for the truths left open, at any depth.
-
-        C code gets nothing else. Lists and dicts stay what they are.
-        """
-        kind = type(value)
-        if kind is torch.SymBool:
-            return bool(value)
-        if not self.truths or kind not in (tuple, list, deque, dict):
-            return value
-        parts = value.items() if kind is dict else enumerate(value)
-        made = {at: plain for at, part in parts
-                if (plain := self.decided(part)) is not part}
-        if kind is tuple:
-            return tuple([made.get(at, part) for at, part
-                          in enumerate(value)]) if made else value
-        for at, plain in made.items():
-            value[at] = plain
-        return value
+        return value if value.node.expr.free_symbols else settled(value)
 
     def bind(self, value: torch.SymInt | torch.SymFloat, source: Source
              ) -> bool:

@@ -113,7 +113,6 @@ class Tracer:
 
     def turn(self, now: tuple, back: tuple) -> None:
         """Call `now`, here and in the graph; `back` would undo it."""
-        now = self.recorder.sizes.decided(now)
         self.recorder.effect(*now)
         now[0](*now[1:])
         if self.turned and self.turned[-1] == (back, now):
@@ -137,7 +136,7 @@ class Tracer:
 
     def native(self, function, args=(), kwargs=None):
         """Run a harmless C function; its exception is the program's."""
-        args, kwargs = closed(self, function, args, kwargs or {})
+        args, kwargs = closed(self, function, args), kwargs or {}
         sizes = self.recorder.sizes
         try:
             made = sizes.compute(function, args, kwargs)
@@ -226,8 +225,6 @@ class Tracer:
 
     def same(self, left, right) -> bool:
         """`left is right`, guarded if both are from outside."""
-        if torch.SymBool in (type(left), type(right)):
-            left, right = settled((left, right))
         if left is right:
             return True
         ours = self.outside.source(left), self.outside.source(right)
@@ -300,7 +297,6 @@ class Tracer:
 
     def item(self, container, key):
         """`container[key]`."""
-        key = self.recorder.sizes.decided(key)
         if isinstance(container, torch.Tensor):
             return self.recorder.function(operator.getitem,
                                           (container, key), {})

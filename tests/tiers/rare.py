@@ -13,6 +13,7 @@ from collections import namedtuple
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import numpy
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -95,13 +96,24 @@ def handled(x):
         return y * (sys.exc_info()[0] is ValueError)
 
 
+def of_numpy(x):
+    by, wide = numpy.float64(0.5), numpy.int64(4)
+    return x * by + torch.full((wide,), by) + torch.tensor(by)
+
+
+def into(x):
+    y = x.detach() + 1
+    same = torch.mul(y, 2, out=torch.empty(4, 4))
+    return torch.add(y, y, out=torch.empty(2)), same
+
+
 def partial_method(x):
     return functools.partial(torch.add, x, alpha=3)(x)
 
 
 TRACE = [own_function, chosen, checkpointed, lower_precision, foreach,
          matched, local_class, local_tuple, messages, handled,
-         partial_method]
+         of_numpy, into, partial_method]
 
 
 def optimizer_steps(kind):
