@@ -8,6 +8,7 @@ PyTorch's is OptimizedModule in torch/_dynamo/eval_frame.py.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from torch import nn
@@ -24,10 +25,18 @@ class OptimizedModule(nn.Module):
         super().__init__()
         del self.__dict__["training"]
         self._modules["_orig_mod"] = module
-        self.__dict__.update(_make=make, _compiled=make())
+        self._compile(make)
 
-    def forward(self, *args, **kwargs):
-        return self._compiled(self._orig_mod, *args, **kwargs)
+    def _compile(self, make: Callable[[], Callable]) -> None:
+        """Make `forward`, under the signature of the user's."""
+        compiled, modules = make(), self._modules
+
+        @functools.wraps(self._orig_mod.forward, updated=())
+        def forward(*args, **kwargs):
+            return compiled(modules["_orig_mod"], *args, **kwargs)
+
+        self.__dict__.update(_make=make, _compiled=compiled,
+                             forward=forward)
 
     def stats(self):
         """What has happened to this module's compiled calls."""
@@ -56,8 +65,9 @@ class OptimizedModule(nn.Module):
 
     def __getstate__(self) -> dict:
         return {name: value for name, value in self.__dict__.items()
-                if name not in ("_compiled", "_compiled_call_impl")}
+                if name not in ("_compiled", "_compiled_call_impl",
+                                "forward")}
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
-        self.__dict__["_compiled"] = self._make()
+        self._compile(self._make)

@@ -1,0 +1,84 @@
+"""Compiled models in the hands of the libraries that train them."""
+
+import copy
+import inspect
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from transformers import (GPT2Config, GPT2LMHeadModel, Trainer,
+                          TrainingArguments)
+
+import minicompile
+
+
+class Scaled(nn.Module):
+    def __init__(self, scale=2.0):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x, *, shift: float = 0.0):
+        """Scale, then shift."""
+        return x * self.scale + shift
+
+
+def test_the_signature_of_forward_shows_through():
+    compiled = minicompile.compile(Scaled())
+    for each in (compiled, copy.deepcopy(compiled),
+                 pickle.loads(pickle.dumps(compiled))):
+        assert inspect.signature(each.forward) == inspect.signature(
+            Scaled().forward)
+        assert each.forward.__doc__ == "Scale, then shift."
+        assert each(torch.ones(2), shift=1.0).tolist() == [3, 3]
+        assert each.forward(torch.ones(2)).tolist() == [2, 2]
+
+
+def test_the_module_within_may_be_replaced():
+    compiled = minicompile.compile(Scaled())
+    assert compiled(torch.ones(1)).item() == 2
+    compiled._orig_mod = Scaled(5.0)
+    assert compiled(torch.ones(1)).item() == 5
+    assert compiled.scale == 5.0
+
+
+def gpt():
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config(
+        n_layer=1, n_head=2, n_embd=32, vocab_size=64, n_positions=32,
+        bos_token_id=0, eos_token_id=1, resid_pdrop=0.0, embd_pdrop=0.0,
+        attn_pdrop=0.0))
+
+
+def trained(model, folder):
+    """The losses of a few steps of Hugging Face's Trainer."""
+    tokens = torch.arange(16 * 16).reshape(16, 16) * 7 % 64
+    trainer = Trainer(model, TrainingArguments(
+        str(folder), max_steps=4, per_device_train_batch_size=4,
+        logging_steps=1, save_strategy="no", report_to=[], use_cpu=True,
+        disable_tqdm=True), train_dataset=[
+            {"input_ids": row, "labels": row} for row in tokens])
+    trainer.train()
+    return trainer, [seen["loss"] for seen in trainer.state.log_history
+                     if "loss" in seen]
+
+
+@pytest.mark.slow(sample=1)
+@pytest.mark.parametrize("how", ["in place", "wrapped"])
+def test_a_trainer_trains_a_compiled_model(tmp_path, how):
+    pytest.importorskip("accelerate")
+    _, wanted = trained(gpt(), tmp_path)
+    model = gpt()
+    if how == "wrapped":
+        model = compiled = minicompile.compile(model)
+    else:
+        minicompile.compile_module_(model)
+        compiled = model._compiled_call_impl
+    trainer, losses = trained(model, tmp_path)
+    assert losses == pytest.approx(wanted, rel=1e-4)
+    assert compiled.stats().graphs == 1
+    if how == "in place":
+        trainer.save_model(str(tmp_path / "out"))
+        again = GPT2LMHeadModel.from_pretrained(tmp_path / "out")
+        for name, weight in model.state_dict().items():
+            assert torch.equal(again.state_dict()[name], weight)
