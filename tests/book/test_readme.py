@@ -4,6 +4,8 @@ import re
 import runpy
 from pathlib import Path
 
+from chapters._book import readme
+
 README = Path("README.md").read_text()
 
 
@@ -24,3 +26,11 @@ def test_its_commands_are_targets_and_its_files_exist():
             r"^([\w-]+):", Path("Makefile").read_text(), re.MULTILINE))
     for suite in re.findall(r"ARGS=\"?(tests/\w+)", README):
         assert Path(suite).is_dir()
+
+
+def test_its_table_is_what_was_measured():
+    """Else: python -m chapters._book.readme"""
+    assert readme.wanted() == README
+    rows = [row.split(" | ") for row in readme.table().splitlines()[2:]]
+    assert len(rows) == len(readme.ROWS)
+    assert all(row[3] and row[4] for row in rows)
