@@ -25,12 +25,10 @@ from ..core.reference import load
 from ..core.source import Local, Source
 from .again import again
 from .automatic_dynamic import History
-from .breaks import Break, Continuation, End
 from .calls import rely_on_code
-from .chain import waiting
-from .control import RETURN
-from .frame import Frame
+from .frame import RETURN, Frame
 from .grad_modes import autocast_kept, kept, turn_autocast
+from .graph_breaks import Continuation, breaking, ending, waiting
 from .marks import (allow_in_graph, disable, disallow_in_graph, graph_break,
                     is_compiling, mark_dynamic, mark_static)
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
@@ -100,23 +98,24 @@ def _attempt(tracer: Tracer, locals: tuple,
     """The trace, up to where the tracer is to stop; `why` it is."""
     with kept(), tracer.recorder.fake_mode:
         try:
-            return _traced(tracer, End(tracer, _run(tracer, locals)))
+            return _traced(tracer, *ending(tracer, _run(tracer, locals)))
         except Stopped as stopped:
             return _stopped(tracer, stopped, why)
         except Exception as error:
             refusal = _refusal(error)
             refusal.stops = [frame.moment for frame in reversed(
-                waiting(error, Frame.run.__code__))]
+                waiting(error))]
             raise refusal from getattr(error, "exception", None)
 
 
 def _stopped(tracer: Tracer, stopped: Stopped, why: Unsupported) -> Trace:
     """The trace up to a moment, if all its frames can be left waiting."""
     frames = stopped.frames
-    if len(waiting(stopped, Frame.run.__code__)) < len(frames):
+    if len(waiting(stopped)) < len(frames):
         raise unsupported("code", "something in between") from None
     try:
-        return _traced(tracer, Break(tracer, frames), (GraphBreak.of(why),))
+        return _traced(tracer, *breaking(tracer, frames),
+                       (GraphBreak.of(why),))
     except Unsupported:
         raise
     except Exception as error:
@@ -148,14 +147,13 @@ def _run(tracer: Tracer, locals: tuple):
     return result
 
 
-def _traced(tracer: Tracer, end: End | Break, breaks=()) -> Trace:
+def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
     """The graph and all that belongs to it, with what comes after it."""
     recorder, outside = tracer.recorder, tracer.outside
-    finish = end.text()
-    recorder.graph.output(tuple(map(recorder.node, end.rebuild.outputs)))
+    recorder.graph.output(tuple(map(recorder.node, rebuild.outputs)))
     _keep_apart(tracer)
     outside.count()
-    _no_generator_waits(tracer, end.rebuild.names)
+    _no_generator_waits(tracer, rebuild.names)
     graph = fx.GraphModule(recorder.modules, recorder.graph)
     return Trace(graph, tuple(n.meta["val"] for n, _ in recorder.placed),
                  tuple(source for _, source in recorder.placed),

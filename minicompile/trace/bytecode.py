@@ -14,7 +14,7 @@ import functools
 import operator
 import sys
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 
 #: Since 3.13 a callable lies below its NULL, before that above it.
@@ -84,7 +84,10 @@ class Handler:
 
 @dataclass(frozen=True)
 class Program:
-    """A code object decoded: its instructions and exception handlers."""
+    """A code object decoded: its instructions and exception handlers.
+
+    Offsets count in `code`: what is before it has negative ones.
+    """
 
     code: CodeType
     instructions: tuple[Instruction, ...]
@@ -129,15 +132,25 @@ class Program:
             for at, step in enumerate(self.instructions))
 
 
-_programs: dict[int, Program] = {}
+_programs: dict[int, tuple[CodeType, Program]] = {}
 
 
 def decode(code: CodeType) -> Program:
     """The program of a code object, decoded once."""
-    program = _programs.get(id(code))
-    if program is None:
-        program = _programs[id(code)] = _decode(code)
-    return program
+    if id(code) not in _programs:
+        _programs[id(code)] = code, _decode(code)
+    return _programs[id(code)][1]
+
+
+def extend(original: CodeType, code: CodeType, by: int) -> CodeType:
+    """`code`, decoded as the original's with `by` bytes before it."""
+    program = _decode(code)
+    steps = (replace(step, offset=step.offset - by)
+             for step in program.instructions)
+    rows = (replace(row, start=row.start - by, end=row.end - by,
+                    entry=row.entry - by) for row in program.handlers)
+    _programs[id(code)] = code, Program(original, (*steps,), (*rows,))
+    return code
 
 
 def _decode(code: CodeType) -> Program:
@@ -219,14 +232,12 @@ def _plain(code: CodeType, step: dis.Instruction) -> list[tuple]:
             return [(name, (value, step.arg & 1))]
         case "KW_NAMES":
             return [(name, code.co_consts[step.arg])]
-        case "LOAD_METHOD":
-            return [("LOAD_ATTR", (value, 1))]
-        case "LOAD_ATTR":
-            return [(name, (value, step.arg & SEND_KEEPS))]
+        case "LOAD_ATTR" | "LOAD_METHOD":
+            called = name == "LOAD_METHOD" or step.arg & SEND_KEEPS
+            return [("LOAD_ATTR", (value, called))]
         case "COMPARE_OP":
             truth = NULL_ABOVE and step.arg & 16
-            return [(name, COMPARE[value])] + [("TO_BOOL", None)] * bool(
-                truth)
+            return [(name, COMPARE[value]), *[("TO_BOOL", None)][:truth]]
         case "BINARY_OP":
             return [(name, BINARY[value])]
         case "CALL_INTRINSIC_1":

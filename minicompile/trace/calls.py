@@ -21,8 +21,7 @@ from ..core.errors import Unsupported
 from ..core.scalars import UFUNCS
 from ..core.source import Attribute, Item
 from . import attributes, native
-from .chain import passes_on
-from .frame import Frame
+from .frame import Frame, passes_on
 from .kinds import ABSENT, is_constant, trusted
 from .marks import refuse_disabled, uncompiled
 from .names import function_source

@@ -10,27 +10,48 @@ torch/_dynamo/symbolic_convert.py (InstructionTranslator).
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 
 from ..core.errors import Unsupported
 from ..core.where import Where
-from . import control, opcodes
 from .bytecode import NULL_ABOVE, SEND_KEEPS, Instruction, decode
-from .chain import passes_on
 from .kinds import trusted
 from .reasons import Raised, internal, unsupported
 from .stand_ins import NULL
 
-def opcodes_in(names: dict) -> dict:
-    """The opcodes among a module's names: functions in capital letters."""
-    return {name: function for name, function in names.items()
-            if name.isupper() and isinstance(function, types.FunctionType)}
+#: What leaves a frame: (how, value).
+RETURN, YIELD = "return", "yield"
+
+#: opcode -> (values taken off the stack, values pushed, function). The
+#: function of (frame, argument, *taken) gives the one value to push. It
+#: pushes any other number itself. With None in its place, a graph break
+#: cannot leave the instruction to CPython, and the function gives how the
+#: frame is left, if it is. A number may be a function of the argument.
+OPCODES: dict[str, tuple] = {}
+
+_direct: set[types.CodeType] = set()
 
 
-#: The function of every opcode, by the opcode's name.
-OPCODES = opcodes_in(vars(opcodes)) | opcodes_in(vars(control))
-OPCODES |= {name: make(*row) for make, table in (
-    (opcodes.opcode, opcodes.VALUES), (control.deciding, control.TRUTH))
-    for name, row in table.items()}
+def opcode(takes, pushes=1) -> Callable:
+    """Add the decorated function to the table, under its name."""
+    def add(function):
+        OPCODES[function.__name__] = takes, pushes, function
+        return function
+    return add
+
+
+def passes_on(function: Callable) -> Callable:
+    """Mark: all this returns or pushes is the result of its last call.
+
+    A frame below it can be left waiting when the graph breaks.
+    """
+    _direct.add(function.__code__)
+    return function
+
+
+def is_direct(code: types.CodeType) -> bool:
+    """Whether a function with this code passes on a result."""
+    return code in _direct
 
 
 class Frame:
@@ -88,10 +109,15 @@ class Frame:
     @passes_on
     def step(self, step: Instruction):
         """Run one instruction: None, or how it leaves the frame."""
-        opcode = OPCODES.get(step.name)
-        if opcode is None:
+        if step.name not in OPCODES:
             raise unsupported("opcode", step.name)
-        return opcode(self, step.argument)
+        takes, pushes, function = OPCODES[step.name]
+        taken = self.pop(takes(step.argument) if callable(takes) else takes)
+        made = function(self, step.argument, *taken)
+        if pushes is None:
+            return made
+        if pushes == 1:
+            self.stack.append(made)
 
     def unwind(self, raised: Raised, offset: int) -> None:
         """Go on at the handler of an exception, or let it leave."""
@@ -130,3 +156,8 @@ class Frame:
         """Push a value, if called with the NULL that CALL expects."""
         pair = (value, NULL) if NULL_ABOVE else (NULL, value)
         self.stack += pair if called else (value,)
+
+    def jump(self, target: int, jumps: bool = True) -> None:
+        """Go on at another position, if so."""
+        if jumps:
+            self.next = target

@@ -1,97 +1,101 @@
-"""Opcodes that handle data: names, attributes, items, operators, text.
+"""Opcodes: names, attributes, items, operators, jumps, loops, calls.
 
-In: a frame and the instruction's argument. Out: a changed stack. Each
-function is named as the opcode that `dis` shows; what an operation means
-is the tracer's business. PyTorch has
+In: a frame, the instruction's argument, the values it takes off the
+stack. Out: what it pushes. Each row is named as the opcode that `dis`
+shows; what an operation means is the tracer's business. PyTorch has
 torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase for them.
 """
 
 from __future__ import annotations
 
-import builtins
-import importlib.util
 import operator
-import sys
 import types
 from itertools import islice
 
-from torch._subclasses.fake_tensor import unset_fake_temporarily
-
-from ..core.source import Item
 from . import attributes, names
-from .kinds import ABSENT, trusted
+from .frame import OPCODES, RETURN, opcode, passes_on
 from .reasons import Raised
 from .stand_ins import NULL
 
-# The stack
+#: Rows of one expression; `f` is the frame.
+OPCODES |= {
+    "POP_TOP": (1, None, lambda f, _, x: None),
+    "PUSH_NULL": (0, None, lambda f, _: f.stack.append(NULL)),
+    "COPY": (0, None, lambda f, depth: f.stack.append(f.stack[-depth])),
+    "LOAD_CONST": (0, 1, lambda f, value: value),
+    "LOAD_FAST_AND_CLEAR": (0, None, lambda f, name: f.stack.append(
+        f.names.pop(name, NULL))),
+    "LOAD_DEREF": (0, 1, lambda f, name: names.load_cell(
+        f.tracer, f.names[name], name)),
+    "STORE_DEREF": (1, 0, lambda f, name, value: names.store_cell(
+        f.tracer, f.names[name], value)),
+    "STORE_ATTR": (2, 0, lambda f, name, value, owner: attributes.store(
+        f.tracer, owner, name, value)),
+    "STORE_SUBSCR": (3, 0, lambda f, _, value, owner, key: (
+        f.tracer.set_item(owner, key, value))),
+    "BINARY_SUBSCR": (2, 1, lambda f, _, owner, key: f.tracer.item(
+        owner, key)),
+    "BINARY_SLICE": (3, 1, lambda f, _, owner, *ends: f.tracer.item(
+        owner, slice(*ends))),
+    "BINARY_OP": (2, 1, lambda f, op, a, b: f.tracer.binary(op, a, b)),
+    "COMPARE_OP": (2, 1, lambda f, op, a, b: f.tracer.binary(op, a, b)),
+    "IS_OP": (2, 1, lambda f, invert, a, b: (
+        f.tracer.same(a, b) is not bool(invert))),
+    "CONTAINS_OP": (2, 1, lambda f, invert, key, owner: (
+        f.tracer.contains(owner, key) is not bool(invert))),
+    "UNARY_NEGATIVE": (1, 1, lambda f, _, x: f.tracer.unary(
+        operator.neg, x)),
+    "UNARY_NOT": (1, 1, lambda f, _, x: not f.tracer.truth(x)),
+    "TO_BOOL": (1, 1, lambda f, _, x: f.tracer.truth(x)),
+    "GET_ITER": (1, 1, lambda f, _, x: f.tracer.iterate(x)),
+    "BUILD_TUPLE": (int, 1, lambda f, _, *values: values),
+    "BUILD_LIST": (int, 1, lambda f, _, *values: [*values]),
+    "BUILD_SLICE": (int, 1, lambda f, _, *values: slice(*values)),
+    "LIST_TO_TUPLE": (1, 1, lambda f, _, values: tuple(values)),
+    "LIST_APPEND": (1, 0, lambda f, depth, x: f.stack[-depth].append(x)),
+    "LIST_EXTEND": (1, 0, lambda f, depth, x: f.tracer.native(
+        f.stack[-depth].extend, (f.tracer.iterate(x),))),
+    "JUMP": (0, None, lambda f, target: f.jump(target)),
+    "POP_JUMP_IF_NONE": (1, None, lambda f, target, x: f.jump(
+        target, x is None)),
+    "POP_JUMP_IF_NOT_NONE": (1, None, lambda f, target, x: f.jump(
+        target, x is not None)),
+    "RETURN_VALUE": (1, None, lambda f, _, value: (RETURN, value)),
+}
+
+# The stack and names
 
 
-def POP_TOP(frame, _):
-    frame.stack.pop()
-
-
-def PUSH_NULL(frame, _):
-    frame.stack.append(NULL)
-
-
-def COPY(frame, depth):
-    frame.stack.append(frame.stack[-depth])
-
-
+@opcode(0, None)
 def SWAP(frame, depth):
     stack = frame.stack
     stack[-1], stack[-depth] = stack[-depth], stack[-1]
 
 
-# Names
-
-
-def LOAD_CONST(frame, value):
-    frame.stack.append(value)
-
-
+@opcode(0)
 def LOAD_FAST(frame, name):
     if name not in frame.names:
         raise Raised(UnboundLocalError(
             f"cannot access local variable {name!r} where it is not "
             "associated with a value"))
-    frame.stack.append(frame.names[name])
+    return frame.names[name]
 
 
-def LOAD_FAST_AND_CLEAR(frame, name):
-    frame.stack.append(frame.names.pop(name, NULL))
-
-
-def STORE_FAST(frame, name):
-    value = frame.stack.pop()
+@opcode(1, None)
+def STORE_FAST(frame, name, value):
     if value is NULL:
         frame.names.pop(name, None)
     else:
         frame.names[name] = value
 
 
-def DELETE_FAST(frame, name):
-    LOAD_FAST(frame, name)
-    del frame.stack[-1], frame.names[name]
-
-
+@opcode(0, None)
 def LOAD_GLOBAL(frame, argument):
     name, called = argument
     frame.push(names.load_global(frame.tracer, frame.globals, name), called)
 
 
-def STORE_GLOBAL(frame, name):
-    outside = frame.tracer.outside
-    outside.write(outside.globals(frame.globals), name,
-                  frame.stack.pop())
-
-
-def DELETE_GLOBAL(frame, name):
-    outside = frame.tracer.outside
-    names.load_global(frame.tracer, frame.globals, name)
-    outside.write(outside.globals(frame.globals), name, ABSENT)
-
-
+@opcode(0, None)
 def MAKE_CELL(frame, name):
     cell = frame.tracer.own(types.CellType())
     if name in frame.names:
@@ -99,152 +103,35 @@ def MAKE_CELL(frame, name):
     frame.names[name] = cell
 
 
+@opcode(0, None)
 def COPY_FREE_VARS(frame, _):
     cells = names.closure(frame.tracer, frame.function)
     frame.names.update(zip(frame.code.co_freevars, cells))
 
 
-def LOAD_DEREF(frame, name):
-    frame.stack.append(names.load_cell(
-        frame.tracer, frame.names[name], name))
+# Attributes and containers
 
 
-def STORE_DEREF(frame, name):
-    names.store_cell(frame.tracer, frame.names[name], frame.stack.pop())
-
-
-def DELETE_DEREF(frame, name):
-    names.store_cell(frame.tracer, frame.names[name], ABSENT)
-
-
-def IMPORT_NAME(frame, name):
-    below, level = frame.pop(2)[::-1]
-    with unset_fake_temporarily():
-        found = frame.tracer.native(importlib.__import__, (
-            name, frame.globals, None, below, level))
-    key = importlib.util.resolve_name(
-        "." * level + name, frame.globals.get("__package__"))
-    key, outside = key if below else key.split(".")[0], frame.tracer.outside
-    if not trusted(key):
-        modules = outside.constant(sys.modules, "modules")
-        outside.guard(Item(modules, key), "is", found)
-    frame.stack.append(found)
-
-
-def IMPORT_FROM(frame, name):
-    frame.stack.append(attributes.load(
-        frame.tracer, frame.stack[-1], name))
-
-
-# Attributes and items
-
-
-def LOAD_ATTR(frame, argument):
+@opcode(1, lambda argument: 1 + argument[1])
+def LOAD_ATTR(frame, argument, owner):
     name, called = argument
-    frame.push(attributes.load(frame.tracer, frame.stack.pop(), name),
-               called)
+    frame.push(attributes.load(frame.tracer, owner, name), called)
 
 
-def LOAD_SUPER_ATTR(frame, argument):
-    name, called = argument
-    maker, kind, owner = frame.pop(3)
-    frame.push(attributes.load(frame.tracer, frame.tracer.call(
-        maker, (kind, owner)), name), called)
-
-
-def STORE_ATTR(frame, name):
-    owner = frame.stack.pop()
-    attributes.store(frame.tracer, owner, name, frame.stack.pop())
-
-
-def DELETE_ATTR(frame, name):
-    attributes.store(frame.tracer, frame.stack.pop(), name)
-
-
-def STORE_SUBSCR(frame, _):
-    value, container, key = frame.pop(3)
-    frame.tracer.set_item(container, key, value)
-
-
-def STORE_SLICE(frame, _):
-    value, container, start, end = frame.pop(4)
-    frame.tracer.set_item(container, slice(start, end), value)
-
-
-def DELETE_SUBSCR(frame, _):
-    frame.tracer.set_item(*frame.pop(2))
-
-
-# Operators
-
-
-def BINARY_OP(frame, op):
-    left, right = frame.pop(2)
-    frame.stack.append(frame.tracer.binary(op, left, right))
-
-
-COMPARE_OP = BINARY_OP
-
-
-def IS_OP(frame, invert):
-    left, right = frame.pop(2)
-    frame.stack.append(frame.tracer.same(left, right) is not bool(invert))
-
-
-def CONTAINS_OP(frame, invert):
-    key, container = frame.pop(2)
-    found = frame.tracer.contains(container, key)
-    frame.stack.append(found is not bool(invert))
-
-
-# Building
-
-
-def BUILD_MAP(frame, count):
-    values = frame.pop(2 * count)
+@opcode(lambda count: 2 * count)
+def BUILD_MAP(frame, _, *values):
     keys = map(frame.tracer.key, values[::2])
-    frame.stack.append(frame.tracer.native(
-        dict, (zip(keys, values[1::2]),)))
+    return frame.tracer.native(dict, (zip(keys, values[1::2]),))
 
 
-def BUILD_CONST_KEY_MAP(frame, count):
-    keys = frame.stack.pop()
-    frame.stack.append(dict(zip(keys, frame.pop(count))))
+@opcode(lambda count: count + 1)
+def BUILD_CONST_KEY_MAP(frame, _, *values):
+    return dict(zip(values[-1], values))
 
 
-def LIST_APPEND(frame, depth):
-    value = frame.stack.pop()
-    frame.stack[-depth].append(value)
-
-
-def SET_ADD(frame, depth):
-    value = frame.tracer.key(frame.stack.pop())
-    frame.tracer.native(frame.stack[-depth].add, (value,))
-
-
-def MAP_ADD(frame, depth):
-    key, value = frame.pop(2)
-    frame.tracer.set_item(frame.stack[-depth], key, value)
-
-
-def LIST_EXTEND(frame, depth):
-    values = frame.tracer.iterate(frame.stack.pop())
-    frame.tracer.native(frame.stack[-depth].extend, (values,))
-
-
-def SET_UPDATE(frame, depth):
-    values = frame.tracer.iterate(frame.stack.pop())
-    frame.tracer.native(frame.stack[-depth].update, (values,))
-
-
-def DICT_UPDATE(frame, depth):
-    values = frame.tracer.mapping(frame.stack.pop())
-    frame.tracer.native(frame.stack[-depth].update, (values,))
-
-
-def DICT_MERGE(frame, depth):
-    values = frame.tracer.mapping(frame.stack.pop())
-    target = frame.stack[-depth]
+@opcode(1, 0)
+def DICT_MERGE(frame, depth, mapping):
+    values, target = frame.tracer.mapping(mapping), frame.stack[-depth]
     both = [key for key in values if key in target]
     if both:
         raise Raised(TypeError(
@@ -252,9 +139,10 @@ def DICT_MERGE(frame, depth):
     target.update(values)
 
 
-def UNPACK_SEQUENCE(frame, count):
-    given = frame.tracer.iterate(frame.stack.pop())
-    values = frame.tracer.native(list, (islice(given, count + 1),))
+@opcode(1, int)
+def UNPACK_SEQUENCE(frame, count, given):
+    values = frame.tracer.native(list, (islice(
+        frame.tracer.iterate(given), count + 1),))
     if len(values) > count:
         raise Raised(ValueError(
             f"too many values to unpack (expected {count})"))
@@ -264,64 +152,101 @@ def UNPACK_SEQUENCE(frame, count):
     frame.stack += reversed(values)
 
 
-def UNPACK_EX(frame, counts):
-    values = frame.tracer.unpacked(frame.stack.pop())
-    before, after = counts & 255, counts >> 8
-    if len(values) < before + after:
-        raise Raised(ValueError(
-            "not enough values to unpack (expected at least "
-            f"{before + after}, got {len(values)})"))
-    rest = values[before:len(values) - after]
-    last = values[len(values) - after:]
-    frame.stack += [*reversed(last), rest, *reversed(values[:before])]
+# Jumps and loops
+
+#: Jumps on the truth of the top: whether true jumps, and if it stays.
+TRUTH = {"POP_JUMP_IF_TRUE": (True, False),
+         "POP_JUMP_IF_FALSE": (False, False),
+         "JUMP_IF_TRUE_OR_POP": (True, True),
+         "JUMP_IF_FALSE_OR_POP": (False, True)}
 
 
-# Text
+def deciding(when: bool, stays: bool):
+    """The function of an opcode in TRUTH."""
+    def decide(frame, target, value):
+        if frame.tracer.truth(value) is when:
+            frame.jump(target)
+            frame.stack += [value] * stays
+    return decide
 
 
-def FORMAT_VALUE(frame, how):
-    convert, has_spec = how
-    spec = frame.stack.pop() if has_spec else ""
-    if convert:
-        CONVERT_VALUE(frame, convert)
-    frame.stack.append(frame.tracer.call(format, (frame.stack.pop(),
-                                                spec)))
+OPCODES |= {name: (1, None, deciding(*row)) for name, row in TRUTH.items()}
 
 
-def CONVERT_VALUE(frame, convert):
-    frame.stack.append(frame.tracer.call(convert, (frame.stack.pop(),)))
+@opcode(0, None)
+def FOR_ITER(frame, target):
+    frame.tracer.inside(frame.stack[-1])
+    try:
+        value = frame.tracer.native(next, (frame.stack[-1],))
+    except Raised as raised:
+        if not isinstance(raised.exception, StopIteration):
+            raise
+        frame.stack.pop()
+        frame.jump(target)
+    else:
+        frame.stack.append(value)
 
 
-#: Opcodes that take values off the stack, as many as a number or their
-#: argument says, and push what a function makes of them.
-VALUES = {
-    "BINARY_SUBSCR": (2, lambda tracer, *both: tracer.item(*both)),
-    "BINARY_SLICE": (3, lambda tracer, owner, *ends: tracer.item(
-        owner, slice(*ends))),
-    "UNARY_NEGATIVE": (1, lambda tracer, x: tracer.unary(operator.neg, x)),
-    "UNARY_POSITIVE": (1, lambda tracer, x: tracer.unary(operator.pos, x)),
-    "UNARY_INVERT": (1, lambda tracer, x: tracer.unary(
-        operator.invert, x)),
-    "UNARY_NOT": (1, lambda tracer, x: not tracer.truth(x)),
-    "TO_BOOL": (1, lambda tracer, x: tracer.truth(x)),
-    "GET_ITER": (1, lambda tracer, x: tracer.iterate(x)),
-    "LIST_TO_TUPLE": (1, lambda tracer, values: tuple(values)),
-    "FORMAT_SIMPLE": (1, lambda tracer, x: tracer.call(format, (x, ""))),
-    "FORMAT_WITH_SPEC": (2, lambda tracer, *x: tracer.call(format, x)),
-    "LOAD_ASSERTION_ERROR": (0, lambda tracer: AssertionError),
-    "LOAD_BUILD_CLASS": (0, lambda tracer: builtins.__build_class__),
-    "BUILD_TUPLE": (None, lambda tracer, *values: values),
-    "BUILD_LIST": (None, lambda tracer, *values: [*values]),
-    "BUILD_SLICE": (None, lambda tracer, *values: slice(*values)),
-    "BUILD_STRING": (None, lambda tracer, *values: "".join(values)),
-    "BUILD_SET": (None, lambda tracer, *values: tracer.native(
-        set, (map(tracer.key, values),))),
-}
+# Functions and calls
+
+#: What a function is given one by one, in the order of the stack.
+FLAGS = {8: "__closure__", 4: "__annotations__", 2: "__kwdefaults__",
+         1: "__defaults__"}
 
 
-def opcode(count: int | None, make):
-    """An opcode from a row of VALUES."""
-    def push(frame, argument):
-        values = frame.pop(argument if count is None else count)
-        frame.stack.append(make(frame.tracer, *values))
-    return push
+@opcode(1, None)
+def MAKE_FUNCTION(frame, flags, code):
+    cells = tuple(types.CellType() for _ in code.co_freevars)
+    frame.stack.append(frame.tracer.own(types.FunctionType(
+        code, frame.globals, closure=cells or None)))
+    for flag in FLAGS:
+        if (flags or 0) & flag:
+            SET_FUNCTION_ATTRIBUTE(frame, flag)
+
+
+@opcode(0, None)
+def SET_FUNCTION_ATTRIBUTE(frame, flag):
+    value, function = frame.pop(2)
+    if flag == 8:  # comes first, and cannot be set
+        function = frame.tracer.own(types.FunctionType(
+            function.__code__, function.__globals__, closure=value))
+    elif flag == 4 and isinstance(value, tuple):  # of Python 3.11
+        function.__annotations__ = dict(zip(value[::2], value[1::2]))
+    else:
+        setattr(function, FLAGS[flag], value)
+    frame.stack.append(function)
+
+
+@opcode(0, None)
+def KW_NAMES(frame, keywords):
+    frame.keywords = keywords
+
+
+@opcode(lambda count: count + 2)
+@passes_on
+def CALL(frame, count, *values):
+    keywords, frame.keywords = frame.keywords, ()
+    return CALL_KW(frame, count, *values, keywords)
+
+
+@opcode(lambda count: count + 3)
+@passes_on
+def CALL_KW(frame, _, lower, upper, *values):
+    *values, keywords = values
+    if lower is NULL:
+        function = upper
+    elif upper is NULL:
+        function = lower
+    else:
+        function, values = lower, [upper, *values]
+    plain = len(values) - len(keywords)
+    return frame.tracer.call(
+        function, values[:plain], dict(zip(keywords, values[plain:])))
+
+
+@opcode(lambda flags: 3 + (flags & 1))
+@passes_on
+def CALL_FUNCTION_EX(frame, flags, lower, upper, args, kwargs=None):
+    named = frame.tracer.mapping(kwargs) if flags & 1 else {}
+    return frame.tracer.call(upper if lower is NULL else lower,
+                             frame.tracer.unpacked(args), named)

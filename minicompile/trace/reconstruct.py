@@ -19,13 +19,11 @@ import torch
 
 from ..core.sizes import SYMBOLIC
 from ..core.source import Local
-from .bytecode import live
 from .kinds import (ABSENT, CONSTANTS, IDENTITIES, contents, is_bound,
                     printable)
 from .reasons import unsupported
-from .resume import made_once, placed, waiting
 from .side_effects import Copy, Namespace
-from .stand_ins import STAND_INS, Callback, Generator, Iteration, as_tuple
+from .stand_ins import STAND_INS, Callback, Iteration, as_tuple
 
 #: Classes whose `__new__` makes the bare instance of a subclass.
 BASES = (OrderedDict, dict, list, set, object)
@@ -359,28 +357,13 @@ def _advanced(view, count: int):
     return iterator
 
 
-def _generator(rebuild: Rebuild, generator: Generator) -> str:
-    """A generator that stands where the interpreted one does."""
-    if generator.done:
-        return "iter(())"
-    frame = generator.frame
-    offset = frame.program.bounds(frame.current().offset)[1]
-    place, values = placed(rebuild, frame, offset, frame.stack,
-                           live(frame.code)[frame.next])
-    made = made_once(waiting, place, frame.function)
-    function = rebuild.outside.constant(made, f"rest_{made.__name__}")
-    name = rebuild.hold(f"{function.code()}({', '.join(values)})")
-    rebuild.lines.append(f"{rebuild.known(next)}({name})")
-    return name
-
-
 #: How an object of each type is written, given a Rebuild and the object.
 MAKERS = {
     list: lambda r, v: f"[{r.values(v)}]",
     tuple: lambda r, v: f"({r.values(v)},)" if v else "()",
     dict: lambda r, v: f"{{{r.pairs(v)}}}",
     types.MethodType: _method, types.FunctionType: _function,
-    types.CellType: _cell, Generator: _generator,
+    types.CellType: _cell,
     Callback: lambda r, v: r.value(v.function),
     Iteration: lambda r, v: r.value(v.step.function.__self__),
     **dict.fromkeys(VIEWS, _view), **dict.fromkeys(STEPS, _step)}

@@ -2,9 +2,9 @@
 
 In: a code object, an offset, what lies on the stack there. Out: ordinary
 functions whose arguments are the frame: one goes on at the offset, one
-performs a single instruction, one is a generator that waits. All jumps
-are relative since 3.11, so the original bytes stay as they are.
-PyTorch's is torch/_dynamo/resume_execution.py.
+performs a single instruction. All jumps are relative since 3.11, so the
+original bytes stay as they are. PyTorch's is
+torch/_dynamo/resume_execution.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 
-from .bytecode import IF_NONE, decode
+from .bytecode import IF_NONE, decode, extend
 from .reasons import unsupported
 from .stand_ins import NULL, Handled
 
@@ -54,25 +54,42 @@ def slots(code: CodeType) -> tuple[str, ...]:
 # Putting code together
 
 
-def going_on(place: Place, failing: int = -1) -> tuple[CodeType, int]:
-    """Code that rebuilds the frame and goes on; and how far it moved.
+def going_on(place: Place, failing: int | None = None) -> CodeType:
+    """Code that rebuilds the frame and goes on.
 
     With `failing`, the offset of an instruction, the last argument is
     None or an exception, which is raised for what handles that one.
     """
-    head, body = _prefix(place), b""
-    if failing >= 0:
-        load = _op("LOAD_FAST", place.arguments())
-        throw = load + _op("RAISE_VARARGS", 1)
-        jump, caches = IF_NONE
-        body = (load + _op(jump, len(throw) // 2) + _op("CACHE") * caches
-                + throw)
-    return _before(place, head + body + _op(
-        "JUMP_FORWARD", place.offset // 2), (
-        len(head), len(head + body)), failing, extra=int(failing >= 0))
+    if failing is None:
+        return after(place, b"")
+    load = op("LOAD_FAST", place.arguments())
+    throw, (jump, caches) = load + op("RAISE_VARARGS", 1), IF_NONE
+    return after(place, load + op(jump, len(throw) // 2) + op(
+        "CACHE") * caches + throw, failing, extra=1)
 
 
-def single(place: Place, pushed: int) -> tuple[CodeType, int]:
+def after(place: Place, body: bytes, like: int = -1,
+          extra: int = 0) -> CodeType:
+    """Code that rebuilds the frame, runs `body` and goes on.
+
+    What handles the offset `like` handles `body` as well.
+    """
+    code, head = place.code, _prefix(place)
+    start, end = len(head), len(head + body)
+    head += body + op("JUMP_FORWARD", place.offset // 2)
+    table = b"".join(
+        _row(row.start + len(head), row.end + len(head),
+             row.entry + len(head), row.depth, row.lasti)
+        for row in decode(code).handlers)
+    if row := decode(code).handler(like):
+        table = _row(start, end, row.entry + len(head), row.depth,
+                     row.lasti) + table
+    return extend(code, _made(
+        place, head + code.co_code, _lines(place, head) + code.co_linetable,
+        table, extra), len(head))
+
+
+def single(place: Place, pushed: int) -> CodeType:
     """Code that performs one instruction: what it pushes is returned.
 
     An exception that was being handled is so for this one instruction.
@@ -84,65 +101,38 @@ def single(place: Place, pushed: int) -> tuple[CodeType, int]:
     if HANDLED in place.stack:
         below = place.stack.index(HANDLED)
         top = len(place.stack) + decode(place.code).effect(place.offset)
-        tail = _op("COPY", top - below) + _op("POP_EXCEPT")
+        tail = op("COPY", top - below) + op("POP_EXCEPT")
     if pushed == 0:
-        tail += _op("LOAD_CONST", len(place.code.co_consts))
+        tail += op("LOAD_CONST", len(place.code.co_consts))
     elif pushed > 1:
-        tail += _op("BUILD_TUPLE", pushed)
-    tail += _op("RETURN_VALUE")
+        tail += op("BUILD_TUPLE", pushed)
+    tail += op("RETURN_VALUE")
     if HANDLED in place.stack:
         table = _row(len(head), len(body), len(body + tail), below + 1,
                      False)
-        tail += _op("COPY", 2) + _op("POP_EXCEPT") + _op("RERAISE", 0)
+        tail += op("COPY", 2) + op("POP_EXCEPT") + op("RERAISE", 0)
     return _made(place, body + tail, _lines(place, body + tail, False),
-                 table), 0
-
-
-def waiting(place: Place) -> tuple[CodeType, int]:
-    """A generator that waits at a yield, once it was stepped to there."""
-    head = _prefix(place)
-    body = (_op("LOAD_CONST", len(place.code.co_consts))
-            + _op("YIELD_VALUE", 0) + _op("RESUME", 1))
-    jump = _op("JUMP_FORWARD", place.offset // 2)
-    return _before(place, head + body + jump,
-                   (len(head), len(head + body)), place.offset - 2)
-
-
-def _before(place: Place, head: bytes, covered: tuple[int, int] = (0, 0),
-            like: int = -1, extra: int = 0) -> tuple[CodeType, int]:
-    """`head` and the original code; and how far that moved.
-
-    What handles the offset `like` handles the bytes `covered` as well.
-    """
-    code, shift = place.code, len(head)
-    table = b"".join(
-        _row(row.start + shift, row.end + shift, row.entry + shift,
-             row.depth, row.lasti) for row in decode(code).handlers)
-    if row := decode(code).handler(like):
-        table = _row(*covered, row.entry + shift, row.depth,
-                     row.lasti) + table
-    return _made(place, head + code.co_code, _lines(place, head)
-                 + code.co_linetable, table, extra), shift
+                 table)
 
 
 def _prefix(place: Place) -> bytes:
     """Instructions that rebuild the frame from its arguments."""
     names = slots(place.code)
-    head = _op("COPY_FREE_VARS", 1) if "__class__" in names else b""
+    head = op("COPY_FREE_VARS", 1) if "__class__" in names else b""
     if place.code.co_flags & inspect.CO_GENERATOR:
-        head += _op("RETURN_GENERATOR") + _op("POP_TOP")
-    head += _op("RESUME", 0)
+        head += op("RETURN_GENERATOR") + op("POP_TOP")
+    head += op("RESUME", 0)
     for name in place.unbound:
-        head += _op("DELETE_FAST", names.index(name))
+        head += op("DELETE_FAST", names.index(name))
     argument = len(names)
     for kind in place.stack:
         if kind == EMPTY:
-            head += _op("PUSH_NULL")
+            head += op("PUSH_NULL")
             continue
-        head += _op("LOAD_FAST", argument)
+        head += op("LOAD_FAST", argument)
         argument += 1
         if kind == HANDLED:
-            head += _op("PUSH_EXC_INFO") + _op("POP_TOP")
+            head += op("PUSH_EXC_INFO") + op("POP_TOP")
     return head
 
 
@@ -167,10 +157,10 @@ def _made(place: Place, code: bytes, lines: bytes, table: bytes,
         co_stacksize=max(place.code.co_stacksize, len(place.stack)) + 3)
 
 
-def _op(name: str, argument: int = 0) -> bytes:
+def op(name: str, argument: int = 0) -> bytes:
     """One instruction, with as many EXTENDED_ARG as it needs."""
     low, high = argument & 255, argument >> 8
-    return (_op("EXTENDED_ARG", high) if high else b"") + bytes(
+    return (op("EXTENDED_ARG", high) if high else b"") + bytes(
         (dis.opmap[name], low))
 
 
@@ -184,9 +174,9 @@ def _lines(place: Place, head: bytes, returns: bool = True) -> bytes:
     """
     delta = decode(place.code).line(place.offset) - (
         place.code.co_firstlineno)
-    units = len(head) // 2 - 1 - returns
-    return _line(1, delta) + b"".join(
-        _line(min(units - k, 8), 0) for k in range(0, units, 8)) + (
+    units = len(head) // 2 - returns
+    return b"".join(_line(min(units - k, 8), 0 if k else delta)
+                    for k in range(0, units, 8)) + (
         _line(1, -delta) if returns else b"")
 
 
@@ -202,19 +192,15 @@ def _line(units: int, delta: int) -> bytes:
 
 def _row(start: int, end: int, entry: int, depth: int,
          lasti: bool) -> bytes:
-    """One row of an exception table, from byte offsets."""
-    numbers = (start // 2, (end - start) // 2, entry // 2,
-               depth << 1 | lasti)
-    first, *rest = map(_number, numbers)
-    return bytes((first[0] | 128, *first[1:])) + b"".join(rest)
-
-
-def _number(value: int) -> bytes:
-    """A number in six-bit digits, the highest first."""
-    digits = [value & 63]
-    while value := value >> 6:
-        digits.append(64 | value & 63)
-    return bytes(reversed(digits))
+    """One row of an exception table: numbers in six-bit digits."""
+    row = b""
+    for value in (start // 2, (end - start) // 2, entry // 2,
+                  depth << 1 | lasti):
+        digits = [value & 63]
+        while value := value >> 6:
+            digits.insert(0, 64 | value & 63)
+        row += bytes(digits)
+    return bytes((row[0] | 128,)) + row[1:]
 
 
 # Frames as places
@@ -223,18 +209,17 @@ def _number(value: int) -> bytes:
 LOOKING = {"locals", "vars", "dir", "eval", "exec"}
 
 _functions: dict[tuple, FunctionType] = {}
-_origins: dict[CodeType, tuple[CodeType, int]] = {}
-
-
-def origin(code: CodeType) -> tuple[CodeType, int]:
-    """The code that a continuation's comes from, and how far it moved."""
-    return _origins.get(code, (code, 0))
 
 
 def placed(rebuild, frame, offset: int, stack, alive):
     """Where `frame` stands, in its original code, and its values' text."""
-    _check(rebuild.tracer, frame)
-    code, shift = origin(frame.code)
+    cell = _class_cell(frame.function)
+    if cell is not None and rebuild.tracer.is_made(cell):
+        raise unsupported("code", "a method made in the function")
+    for step in frame.program.instructions:
+        if step.name == "LOAD_GLOBAL" and step.argument[0] in LOOKING:
+            raise unsupported("code", f"a caller of {step.argument[0]}")
+    code = frame.program.code
     names = slots(code)
     if "__class__" in names:
         alive |= {"__class__", code.co_varnames[0]}
@@ -251,30 +236,24 @@ def placed(rebuild, frame, offset: int, stack, alive):
         values.append(rebuild.local(value.error if handled else value))
     unbound = tuple(name for name in names
                     if name in alive and name not in frame.names)
-    return Place(code, offset - shift, tuple(kinds), unbound), values
-
-
-def _check(tracer, frame) -> None:
-    """Refuse what would not be the same in another function."""
-    for step in frame.program.instructions:
-        if step.name == "LOAD_GLOBAL" and step.argument[0] in LOOKING:
-            raise unsupported("code", f"a caller of {step.argument[0]}")
-    cell = _class_cell(frame.function)
-    if cell is not None and tracer.is_made(cell):
-        raise unsupported("code", "a method made in the function")
+    return Place(code, offset, tuple(kinds), unbound), values
 
 
 def made_once(how: Callable, place: Place, like: FunctionType,
               *more) -> FunctionType:
-    """The function that goes on, waits or acts at a place.
+    """The function that goes on or acts at a place; `how` gives its code.
 
-    `how` gives its code.
+    It lives in the world of the function that it comes from.
     """
-    key = (how, place, id(like.__globals__), id(_class_cell(like)), *more)
+    cell = _class_cell(like)
+    key = (how, place, id(like.__globals__), id(cell), *more)
     if key not in _functions:
-        code, shift = how(place, *more)
-        _origins[code] = place.code, shift
-        _functions[key] = function_of(code, like)
+        code = how(place, *more)
+        made = _functions[key] = FunctionType(
+            code, like.__globals__, like.__name__, None,
+            (cell,) if code.co_freevars else None)
+        made.__qualname__, made.__module__ = (
+            like.__qualname__, like.__module__)
     return _functions[key]
 
 
@@ -282,13 +261,3 @@ def _class_cell(function: FunctionType):
     """The cell of a method's `__class__`, or None."""
     return dict(zip(function.__code__.co_freevars,
                     function.__closure__ or ())).get("__class__")
-
-
-def function_of(code: CodeType, like: FunctionType) -> FunctionType:
-    """A function of `code` in the world of the function it comes from."""
-    made = FunctionType(
-        code, like.__globals__, like.__name__, None,
-        (_class_cell(like),) if code.co_freevars else None)
-    made.__qualname__ = like.__qualname__
-    made.__module__ = like.__module__
-    return made

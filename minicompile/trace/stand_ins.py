@@ -15,7 +15,7 @@ import torch
 
 from ..core.errors import Unsupported
 from .reasons import Raised, internal
-from .watched import unwatched
+from .reentry_check import unwatched
 
 
 class Null:

@@ -21,15 +21,15 @@ from ..core.state import global_state
 from ..core.where import Where
 from . import attributes, calls, operators
 from .automatic_dynamic import History
-from .chain import passes_on
+from .frame import passes_on
 from .kinds import ABSENT, CONSTANTS, IDENTITIES
 from .native import closed
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
+from .reentry_check import watched
 from .side_effects import Outside
 from .stand_ins import STAND_INS, Generator, Iteration
 from .symbolic_shapes import settled
-from .watched import watched
 
 
 class Tracer:

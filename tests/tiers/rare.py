@@ -111,9 +111,37 @@ def partial_method(x):
     return functools.partial(torch.add, x, alpha=3)(x)
 
 
-TRACE = [own_function, chosen, checkpointed, lower_precision, foreach,
-         matched, local_class, local_tuple, messages, handled,
-         of_numpy, into, partial_method]
+def caught(x):
+    with torch.no_grad():
+        y = x * 2
+    try:
+        assert x.dim() == 3, "no cube"
+    except AssertionError as error:
+        return y + len(str(error)) + x
+    return y
+
+
+def drawn(x):
+    def halves(count):
+        while count > 1:
+            yield count
+            count //= 2
+        return (yield from [5, 6])
+
+    return [x * size for size in halves(9)][-1] + sum(halves(4))
+
+
+def stated(x):
+    import math
+    first, *rest = (x * n for n in {1, 2})
+    text = f"{len(rest)} of {math.floor(2.5):>3}"
+    del first
+    return rest[0] + len(text)
+
+
+TRACE = [caught, drawn, stated, own_function, chosen, checkpointed,
+         lower_precision, foreach, matched, local_class, local_tuple,
+         messages, handled, of_numpy, into, partial_method]
 
 
 def optimizer_steps(kind):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minicompile.core.errors import Unsupported
 from minicompile.trace import History, _attempt
-from minicompile.trace.breaks import Continuation
+from minicompile.trace.graph_breaks import Continuation
 from minicompile.trace.reasons import unsupported
 from minicompile.trace.tracer import Tracer
 

@@ -15,9 +15,8 @@ import types
 
 import torch
 
-from ..frame import OPCODES, Frame, opcodes_in
-from ..names import load_global
-from ..opcodes import LOAD_DEREF
+from ..frame import OPCODES, Frame, opcode
+from ..names import load_cell, load_global
 from ..reasons import Raised, unsupported
 from ..rules import rule
 
@@ -48,46 +47,37 @@ def _dataclass(tracer, kind, *args):
 
 # Opcodes
 
+OPCODES |= {
+    "LOAD_BUILD_CLASS": (0, 1, lambda frame, _: builtins.__build_class__),
+    "LOAD_LOCALS": (0, None, lambda frame, _: frame.stack.append(
+        frame.space)),
+    "LOAD_FROM_DICT_OR_DEREF": (1, None, lambda frame, name, _: (
+        LOAD_CLASSDEREF(frame, name))),
+    "LOAD_FROM_DICT_OR_GLOBALS": (1, None, lambda frame, name, _: (
+        LOAD_NAME(frame, name))),
+    "STORE_NAME": (1, None, lambda frame, name, value: (
+        frame.space.update({name: value}))),
+    "SETUP_ANNOTATIONS": (0, None, lambda frame, _: frame.space.update(
+        {"__annotations__": {}})),
+}
 
+
+@opcode(0, None)
 def LOAD_NAME(frame, name):
     frame.stack.append(
         frame.space[name] if name in frame.space else
         load_global(frame.tracer, frame.globals, name))
 
 
-def STORE_NAME(frame, name):
-    frame.space[name] = frame.stack.pop()
-
-
+@opcode(0, None)
 def DELETE_NAME(frame, name):
     if name not in frame.space:
         raise Raised(NameError(f"name {name!r} is not defined"))
     del frame.space[name]
 
 
+@opcode(0, None)
 def LOAD_CLASSDEREF(frame, name):
-    if name in frame.space:
-        frame.stack.append(frame.space[name])
-    else:
-        LOAD_DEREF(frame, name)
-
-
-def LOAD_LOCALS(frame, _):
-    frame.stack.append(frame.space)
-
-
-def LOAD_FROM_DICT_OR_DEREF(frame, name):
-    frame.stack.pop()
-    LOAD_CLASSDEREF(frame, name)
-
-
-def LOAD_FROM_DICT_OR_GLOBALS(frame, name):
-    frame.stack.pop()
-    LOAD_NAME(frame, name)
-
-
-def SETUP_ANNOTATIONS(frame, _):
-    frame.space["__annotations__"] = {}
-
-
-OPCODES |= opcodes_in(globals())
+    frame.stack.append(
+        frame.space[name] if name in frame.space else
+        load_cell(frame.tracer, frame.names[name], name))

@@ -11,38 +11,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .. import attributes
-from ..frame import OPCODES, opcodes_in
+from ..frame import OPCODES, opcode
 from ..reasons import Raised
 
+OPCODES |= {
+    "GET_LEN": (0, 1, lambda frame, _: frame.tracer.call(
+        len, (frame.stack[-1],))),
+    "MATCH_MAPPING": (0, 1, lambda frame, _: isinstance(
+        frame.stack[-1], Mapping)),
+    "MATCH_SEQUENCE": (0, 1, lambda frame, _: isinstance(
+        frame.stack[-1], Sequence) and not isinstance(
+        frame.stack[-1], (str, bytes, bytearray))),
+}
 
 
-def GET_LEN(frame, _):
-    frame.stack.append(frame.tracer.call(len, (frame.stack[-1],)))
-
-
-def MATCH_SEQUENCE(frame, _):
-    value = frame.stack[-1]
-    frame.stack.append(isinstance(value, Sequence) and not isinstance(
-        value, (str, bytes, bytearray)))
-
-
-def MATCH_MAPPING(frame, _):
-    frame.stack.append(isinstance(frame.stack[-1], Mapping))
-
-
+@opcode(0)
 def MATCH_KEYS(frame, _):
     mapping, keys = frame.stack[-2:]
-    found = all(frame.tracer.contains(mapping, key) for key in keys)
-    frame.stack.append(tuple(
-        frame.tracer.item(mapping, key) for key in keys)
-        if found else None)
+    if all(frame.tracer.contains(mapping, key) for key in keys):
+        return tuple(frame.tracer.item(mapping, key) for key in keys)
 
 
-def MATCH_CLASS(frame, count):
-    value, kind, names = frame.pop(3)
+@opcode(3)
+def MATCH_CLASS(frame, count, value, kind, names):
     if not frame.tracer.call(isinstance, (value, kind)):
-        frame.stack.append(None)
-        return
+        return None
     places = getattr(kind, "__match_args__", None)
     own = places is None and issubclass(kind, (
         bool, bytearray, bytes, dict, float, frozenset, int, list, set,
@@ -55,13 +48,8 @@ def MATCH_CLASS(frame, count):
             f"{'s' * (allowed != 1)} ({count} given)"))
     found = [value] * count if own else []
     try:
-        found += [attributes.load(frame.tracer, value, name)
-                  for name in (*places[:count], *names)]
+        return (*found, *(attributes.load(frame.tracer, value, name)
+                          for name in (*places[:count], *names)))
     except Raised as raised:
         if not isinstance(raised.exception, AttributeError):
             raise
-        found = None
-    frame.stack.append(None if found is None else tuple(found))
-
-
-OPCODES |= opcodes_in(globals())

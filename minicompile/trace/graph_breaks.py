@@ -1,0 +1,310 @@
+"""A graph break: what Python does between two graphs, and what goes on.
+
+In: the frames of a trace that stopped before an instruction. Out: the
+text of `finish`, which performs that instruction on real values and
+calls the continuation with what the frames hold. Frames that wait
+become one function, so what is left of a call is one graph. PyTorch's is
+torch/_dynamo/symbolic_convert.py:break_graph_if_unsupported.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import FunctionType
+
+from .bytecode import NULL_ABOVE, live
+from .frame import OPCODES, Frame, is_direct
+from .opcodes import TRUTH
+from .reasons import unsupported
+from .reconstruct import Rebuild
+from .resume import EMPTY, VALUE, going_on, made_once, placed, single
+from .stand_ins import Handled
+
+
+def waiting(error: BaseException) -> list[Frame]:
+    """The frames, outermost first, that can be left waiting.
+
+    The exception came through them. The list ends where something other
+    than a plain call stands between two of them.
+    """
+    frames, direct = [], True
+    here = error.__traceback__
+    while here is not None:
+        code, names = here.tb_frame.f_code, here.tb_frame.f_locals
+        if code is Frame.run.__code__:
+            if not frames or names["self"] is not frames[-1]:
+                if frames and not direct or _standard(names["self"]):
+                    break
+                frames.append(names["self"])
+            direct = True
+        elif not is_direct(code):
+            direct = False
+        here = here.tb_next
+    return frames
+
+
+def _standard(frame: Frame) -> bool:
+    """Whether a frame belongs to the standard library: one step to us."""
+    root = str(frame.globals.get("__name__")).partition(".")[0]
+    return root in sys.stdlib_module_names - {"__main__"}
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """The rest of a call: a function of what was there at the break."""
+
+    function: FunctionType
+
+
+@dataclass(frozen=True)
+class Link:
+    """How one frame goes on: a function, and the values it takes.
+
+    `function` also takes what the break, or the frame called, returns,
+    and if it `catches`, an exception or None.
+    """
+
+    function: FunctionType
+    catches: bool
+    values: tuple[str, ...]
+
+
+_END = object()
+
+
+def ending(tracer, result) -> tuple[Rebuild, str]:
+    """What `finish` says at the end of a call: its effects, its result."""
+    rebuild = Rebuild(tracer)
+    returned = rebuild.value(result)
+    body = [*rebuild.writes(), *switched(rebuild)]
+    if body:
+        returned = rebuild.hold(returned)
+    return rebuild, rebuild.function([*body, f"return {returned}"])
+
+
+def breaking(tracer, frames) -> tuple[Rebuild, str]:
+    """What `finish` says where the trace of some frames stopped."""
+    at = Break(tracer, frames[-1])
+    operation, ways = at.operation()
+    outer = [link for frame in reversed(frames[:-1])
+             for link in at.links(frame)]
+    body = [*at.rebuild.writes(), *switched(at.rebuild)]
+    return at.rebuild, at.rebuild.function(
+        [*body, *at.tail(operation, ways, outer)])
+
+
+class Break:
+    """The statements that leave one instruction to Python.
+
+    A way to go on is a link and the number of values it takes from the
+    operation.
+    """
+
+    def __init__(self, tracer, frame: Frame):
+        self.tracer, self.frame = tracer, frame
+        self.step = frame.current()
+        self.rebuild = Rebuild(tracer)
+        self.local, self.name = self.rebuild.local, self.rebuild.known
+
+    # The operation
+
+    def operation(self) -> tuple[str, list[tuple[Link, int]]]:
+        """An expression, and the one or two ways to go on after it."""
+        frame, step, stack = self.frame, self.step, [*self.frame.stack]
+        program = frame.program
+        behind = program.bounds(step.offset)[1]
+        jump = step
+        if step.name == "TO_BOOL":
+            jump = program.instructions[frame.next]
+        if jump.name in TRUTH:
+            return self.decision(jump, stack)
+        if step.name == "FOR_ITER":
+            ends = program.instructions[step.argument].offset
+            return (f"{self.name(next)}({self.local(stack[-1])}, "
+                    f"{self.end()})",
+                    [(self.link(frame, behind, stack, [VALUE]), 1),
+                     (self.link(frame, program.bounds(ends)[0],
+                                stack[:-1]), 0)])
+        if step.name == "LOAD_ATTR":
+            name, called = step.argument
+            text = self.local(stack.pop())
+            pushes = [VALUE, EMPTY] if NULL_ABOVE else [EMPTY, VALUE]
+            return (f"{self.name(getattr)}({text}, {name!r})",
+                    [(self.link(frame, behind, stack, pushes if called
+                                else [VALUE]), 1)])
+        count = pushed(step)
+        place, values = placed(
+            self.rebuild, frame, step.offset, stack,
+            live(frame.code)[program.at(step.offset)])
+        made = made_once(single, place, frame.function, count)
+        name = self.tracer.outside.constant(made, f"line_{step.line}")
+        rest = stack[:len(stack) + program.effect(step.offset) - count]
+        return (f"{name.code()}({', '.join(values)})",
+                [(self.link(frame, behind, rest, [VALUE] * count), count)])
+
+    def decision(self, jump, stack) -> tuple[str, list[tuple[Link, int]]]:
+        """A jump on the truth of a value: if true, and if not."""
+        when, stays = TRUTH[jump.name]
+        program = self.frame.program
+        target = program.instructions[jump.argument].offset
+        ways = [(self.link(self.frame, program.bounds(target)[0],
+                           stack if stays else stack[:-1]), 0),
+                (self.link(self.frame, program.bounds(jump.offset)[1],
+                           stack[:-1]), 0)]
+        return (f"{self.name(bool)}({self.local(stack[-1])})",
+                ways if when else ways[::-1])
+
+    def end(self) -> str:
+        """The name of what stands for the end of a loop."""
+        return self.tracer.outside.constant(_END, "end").code()
+
+    # Frames
+
+    def links(self, frame: Frame) -> Iterator[Link]:
+        """How a frame that waits for its callee goes on.
+
+        A chain goes on with what it has not called yet.
+        """
+        if any(isinstance(value, Handled) for value in frame.stack):
+            raise unsupported("code", "a frame that handles an exception")
+        if frame.function in _chains:
+            links = _chains[frame.function]
+            for at in range(frame.names["at"] + 1, len(links)):
+                yield replace(links[at], values=tuple(
+                    self.local(frame.names[name])
+                    for name in parameters(at, links[at])))
+            return
+        behind = frame.program.bounds(frame.current().offset)[1]
+        yield self.link(frame, behind, frame.stack, [VALUE])
+
+    def link(self, frame: Frame, after: int, stack, pushes=()) -> Link:
+        """How a frame goes on at `after`, with what is pushed."""
+        program, alive = frame.program, live(frame.code)
+        offset = frame.current().offset
+        handler, names = program.handler(offset), alive[program.at(after)]
+        if handler is not None:
+            names |= alive[handler.target]
+        place, values = placed(self.rebuild, frame, after, stack, names)
+        place = replace(place, stack=(*place.stack, *pushes))
+        more = () if handler is None else (offset,)
+        return Link(made_once(going_on, place, frame.function, *more),
+                    handler is not None, tuple(values))
+
+    # Text
+
+    def tail(self, operation: str, ways: list, outer: list[Link]
+             ) -> list[str]:
+        """Statements: perform the operation, then go on."""
+        value = self.rebuild.fresh()
+        calls = ["return " + self.call([link, *outer], [
+            *self.got(value, count), *["None"] * link.catches])
+            for link, count in ways]
+        after = calls[:1]
+        if len(calls) == 2:
+            loop = self.step.name == "FOR_ITER"
+            test = f"{value} is {self.end()}" if loop else f"not {value}"
+            after = [f"if {test}:", f"    {calls[1]}", calls[0]]
+        [first, count], *_ = ways
+        links = [first, *outer]
+        while links and not links[0].catches:
+            del links[0]
+            count = 1
+        if not links:
+            return [f"{value} = {operation}", *after]
+        failed = self.rebuild.fresh()
+        return [*attempt([f"{value} = {operation}"], failed),
+                "    return " + self.call(links, [
+                    *["None"] * count, f"{failed}.pop()"]), *after]
+
+    def got(self, value: str, count: int) -> list[str]:
+        """What the operation pushes; None for what is dropped at once."""
+        if count != 1:
+            return [f"{value}[{i}]" for i in range(count)]
+        program = self.frame.program
+        at = program.at(program.bounds(self.step.offset)[1])
+        [following] = program.instructions[at:at + 1] or [self.step]
+        drops = following.name == "POP_TOP" or (
+            following.name == "STORE_FAST" and following.argument
+            not in live(self.frame.code)[at + 1])
+        return ["None" if drops else value]
+
+    def call(self, links: list[Link], got: list[str]) -> str:
+        """A call of the continuation made of some links."""
+        links[0] = replace(links[0], values=(*links[0].values, *got))
+        function = chained(links)
+        name = self.tracer.outside.constant(
+            continuation(function), f"resume_{function.__name__}").code()
+        values = [text for link in links for text in link.values]
+        return f"{name}({', '.join(values)})"
+
+
+def attempt(body: list[str], failed: str) -> list[str]:
+    """Statements: `body`, and a test whether it raised; `failed` has what.
+    """
+    return [f"{failed} = []", "try:", *(f"    {line}" for line in body),
+            f"except BaseException as {failed}_:",
+            f"    {failed}.append({failed}_)", f"if {failed}:"]
+
+
+def pushed(step) -> int:
+    """How many values an instruction pushes; refused if unknown."""
+    _, pushes, _ = OPCODES.get(step.name, (0, None, None))
+    if pushes is None:
+        raise unsupported("opcode", step.name)
+    return pushes(step.argument) if callable(pushes) else pushes
+
+
+def switched(rebuild: Rebuild) -> list[str]:
+    """Statements that leave torch's switches as the trace left them.
+
+    The graph leaves them as it found them.
+    """
+    tracer = rebuild.tracer
+    for _, back in reversed(tracer.turned):
+        tracer.recorder.effect(*back)
+    return [f"{rebuild.known(turn)}({rebuild.values(how)})"
+            for (turn, *how), _ in tracer.turned]
+
+
+# Functions, each made once
+
+_chained: dict[tuple, FunctionType] = {}
+_chains: dict[FunctionType, list[Link]] = {}
+continuation = functools.cache(Continuation)
+
+
+def chained(links: list[Link]) -> FunctionType:
+    """One function that goes on in several frames, the innermost first."""
+    if len(links) == 1:
+        return links[0].function
+    key = tuple((k.function, k.catches, len(k.values)) for k in links)
+    if key not in _chained:
+        names: dict = {"__name__": "minicompile"}
+        names |= {f"f{at}": link.function for at, link in enumerate(links)}
+        exec(compile(chain_text(links), "<minicompile>", "exec"), names)
+        function = _chained[key] = names["resume"]
+        function.__name__ = links[-1].function.__name__
+        _chains[function] = links
+    return _chained[key]
+
+
+def chain_text(links: list[Link]) -> str:
+    """The source of a chain: `at` says which link is being called."""
+    body: list[str] = []
+    for at, link in enumerate(links):
+        given = [*parameters(at, link), *["r"] * bool(at)]
+        if at and link.catches:
+            body = [*attempt(body, "failed"), "    r = None"]
+            given.append("failed.pop() if failed else None")
+        body += [f"at = {at}", f"r = f{at}({', '.join(given)})"]
+    heading = ", ".join(name for at, link in enumerate(links)
+                        for name in parameters(at, link))
+    return "\n    ".join([f"def resume({heading}):", *body, "return r"])
+
+
+def parameters(at: int, link: Link) -> list[str]:
+    """The names under which a chain takes the values of a link."""
+    return [f"p{at}_{number}" for number in range(len(link.values))]
