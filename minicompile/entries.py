@@ -30,8 +30,8 @@ from .core.stats import Stats
 from .guards import Check, build_check
 from .pipeline import (BACKENDS, Lowered, as_traced, list_backends,
                        lower)
-from .trace import (Continuation, GraphBreak, History, Trace, again,
-                    autocast_kept, trace, turn_autocast)
+from .trace import (KEPT, Continuation, GraphBreak, History, Trace, again,
+                    trace)
 
 
 @dataclass(frozen=True)
@@ -305,10 +305,11 @@ def link(traced: Trace, lowered: Lowered, goes_on: Callable) -> Entry:
             "    return finish(L, F, outputs)\n")
     names = {name: goes_on(value) if isinstance(value, Continuation)
              else value for name, value in traced.constants.items()}
-    call = lowered.call
-    if not lowered.programs and turn_autocast in {
-            node.target for node in traced.graph.graph.nodes}:
-        call = autocast_kept()(call)
+    call, targets = lowered.call, {
+        node.target for node in traced.graph.graph.nodes}
+    for turn, keep in KEPT.items():
+        if not lowered.programs and turn in targets:
+            call = keep()(call)
     names |= {"graph": call, "math": math, "torch": torch,
               "failed": again(traced.graph, traced.guards, traced.writes)}
     exec(text, names)

@@ -27,7 +27,7 @@ from .again import again
 from .automatic_dynamic import History
 from .calls import rely_on_code
 from .frame import RETURN, Frame
-from .grad_modes import autocast_kept, kept, turn_autocast
+from .grad_modes import KEPT, kept
 from .graph_breaks import Continuation, breaking, ending, waiting
 from .marks import (allow_in_graph, disable, disallow_in_graph, graph_break,
                     is_compiling, mark_dynamic, mark_static)
@@ -36,11 +36,10 @@ from .recorder import Input
 from .symbolic_shapes import Sizes
 from .tracer import Tracer
 
-__all__ = ["Continuation", "GraphBreak", "History", "Trace", "again",
-           "allow_in_graph", "autocast_kept", "disable",
-           "disallow_in_graph", "graph_break",
-           "is_compiling", "mark_dynamic", "mark_static", "trace",
-           "turn_autocast"]
+__all__ = ["KEPT", "Continuation", "GraphBreak", "History", "Trace",
+           "again", "allow_in_graph", "disable", "disallow_in_graph",
+           "graph_break", "is_compiling", "mark_dynamic", "mark_static",
+           "trace"]
 
 _WAITING = (inspect.CO_GENERATOR | inspect.CO_COROUTINE
             | inspect.CO_ASYNC_GENERATOR)

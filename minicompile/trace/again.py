@@ -17,7 +17,7 @@ from torch import fx
 
 from ..core import log
 from ..core.errors import MinicompileError
-from .grad_modes import turn_autocast
+from .grad_modes import KEPT
 
 #: Where operators come from that only compute.
 _OPERATORS = ("torch", "_operator", "builtins", "math")
@@ -29,7 +29,7 @@ def again(graph: fx.GraphModule, guards, writes: bool) -> Callable:
                  if guard.kind == "state"), None)
     repeats = not writes and all(
         (getattr(node.target, "__module__", None) or "torch").partition(
-            ".")[0] in _OPERATORS or node.target is turn_autocast
+            ".")[0] in _OPERATORS or node.target in KEPT
         for node in graph.graph.nodes)
 
     def failed(error: Exception, locals: tuple, function):

@@ -44,8 +44,8 @@ _TAGGED = "install_generation_tagging_init.<locals>.patched_init"
 #: What gives the same for the same constants: with a cache, or NumPy's.
 CONSTANT = (functools._lru_cache_wrapper, *UFUNCS)
 
-#: What a cached function does for a first argument of some class.
-CACHED: dict[type, object] = {}
+#: What a function with a cache means; ABSENT where a row has no answer.
+CACHED: list = []
 
 DEEPEST = 120
 
@@ -77,11 +77,13 @@ def call(tracer, function, args: tuple, kwargs: dict):
             return tracer.recorder.function(function, args, kwargs)
         case nn.Module():
             return _module(tracer, function, args, kwargs)
-        case functools.partial():
+        case functools.partial() | functools.partialmethod():
             load = functools.partial(attributes.load, tracer, function)
             before = tracer.mapping(load("keywords"))
-            return call(tracer, load("func"), (*load("args"), *args),
-                        {**before, **kwargs})
+            owner = isinstance(function, functools.partialmethod)
+            return call(tracer, load("func"), (
+                *args[:owner], *load("args"), *args[owner:]),
+                {**before, **kwargs})
         case Callback():
             return call(tracer, function.function, args, kwargs)
         case _ if isinstance(function, CONSTANT):
@@ -98,9 +100,10 @@ def _cached(tracer, function, args: tuple, kwargs: dict):
     source, result = tracer.outside.source(function), ABSENT
     if source is not None:
         tracer.outside.guard(source, "is", function)
-    for kind, meaning in CACHED.items():
-        if args and isinstance(args[0], kind) and not kwargs:
-            return meaning(tracer, function, args)
+    for meaning in CACHED:
+        result = meaning(tracer, function, args, kwargs)
+        if result is not ABSENT:
+            return result
     args = settled(args)
     if is_constant((args, *kwargs.values())):
         with unset_fake_temporarily():

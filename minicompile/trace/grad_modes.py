@@ -9,6 +9,7 @@ torch/_dynamo/utils.py (preserve_rng_state and its like).
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import torch
 
@@ -57,11 +58,17 @@ def autocast_kept():
             turn_autocast(*each, 0)
 
 
+#: What turns switches, and what puts them back as they were.
+KEPT: dict[Callable, Callable] = {turn_autocast: autocast_kept}
+
+
 @contextlib.contextmanager
 def kept():
     """Put the switches back as they were."""
     grad = torch.is_grad_enabled()
-    with autocast_kept(), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        for keep in KEPT.values():
+            stack.enter_context(keep())
         stack.callback(torch._C._set_grad_enabled, grad)
         if torch.is_inference_mode_enabled():  # it hides what is written
             stack.enter_context(torch.inference_mode(False))

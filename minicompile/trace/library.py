@@ -76,7 +76,7 @@ def asking(switch, *args) -> functools.partial:
     return functools.partial(switch, *args)
 
 
-def _read_switch(tracer, switch, *args):
+def read_switch(tracer, switch, *args):
     """How a switch stands; a guard asks how it stood before the call."""
     question = asking(switch, *args)
     for _, (back, *given) in reversed(tracer.turned):
@@ -92,7 +92,7 @@ def _read_switch(tracer, switch, *args):
 
 
 for _switch in filter(None, GETTERS):
-    rule(_switch)(lambda tracer, *args, _switch=_switch: _read_switch(
+    rule(_switch)(lambda tracer, *args, _switch=_switch: read_switch(
         tracer, _switch, *args))
 
 

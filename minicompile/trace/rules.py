@@ -61,7 +61,8 @@ _held: list[object] = []
 def rule(*functions):
     """Let the decorated function be what calling `functions` means.
 
-    One that is not to be imported for it is given as (module, name).
+    One that is not to be imported for it is given by the module and the
+    qualified name of its code.
     """
     def register(meaning):
         for function in functions:
@@ -76,7 +77,8 @@ def registered(function):
     """The rule of a callable, or None."""
     found = RULES.get(id(function))
     if found is None and type(function) is types.FunctionType:
-        found = RULES.get((function.__module__, function.__name__))
+        found = RULES.get((function.__globals__.get("__name__"),
+                           function.__code__.co_qualname))
     return found
 
 

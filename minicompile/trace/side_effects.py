@@ -57,7 +57,10 @@ class Namespace:
         """Read a dict past what its class makes of `real[key]`."""
         if self.kind == "items" and (
                 type(self.real).__getitem__ is not dict.__getitem__):
-            self.real = dict.copy(self.real)
+            keys = OrderedDict if isinstance(
+                self.real, OrderedDict) else dict
+            self.real = {key: dict.__getitem__(self.real, key)
+                         for key in keys.__iter__(self.real)}
 
 
 @dataclass(frozen=True)

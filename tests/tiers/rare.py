@@ -13,10 +13,13 @@ from collections import namedtuple
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import einops
 import numpy
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
+from tqdm import tqdm
 
 import minicompile
 from tests.same import assert_same
@@ -139,7 +142,21 @@ def stated(x):
     return rest[0] + len(text)
 
 
-TRACE = [caught, drawn, stated, own_function, chosen, checkpointed,
+def in_the_library(x):
+    shown = x.new_zeros(4, 4)
+    for row in tqdm(einops.rearrange(x, "a b -> b a"), disable=True):
+        shown = shown + row
+    return shown
+
+
+def attending(x):
+    with sdpa_kernel(SDPBackend.MATH):
+        y = nn.functional.scaled_dot_product_attention(x, x, x)
+    return y + 1
+
+
+TRACE = [caught, drawn, stated, own_function, chosen, checkpointed, attending,
+         in_the_library,
          lower_precision, foreach, matched, local_class, local_tuple,
          messages, handled, of_numpy, into, partial_method]
 

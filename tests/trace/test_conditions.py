@@ -131,6 +131,51 @@ def test_branches_that_cannot_be_chosen_between(yes, no, what):
 SEEN: list = []
 
 
+def in_a_list(said, box, x):
+    said.append(1)
+    return x * 1
+
+
+def in_a_dict_of_an_object(said, box, x):
+    box.kept["x"] = 1
+    return x * 1
+
+
+def of_a_generator(said, box, x):
+    return x * next(box.steps)
+
+
+@pytest.mark.parametrize("effect", [
+    in_a_list, in_a_dict_of_an_object, of_a_generator])
+def test_a_branch_changes_nothing_that_the_function_made(effect):
+    class Box:
+        pass
+
+    def chosen(x):
+        said, box = [], Box()
+        box.kept, box.steps = {}, (step for step in (1, 2))
+        return torch.cond(x.sum() > 0, lambda v: effect(said, box, v),
+                          lambda v: v * 2, (x,)), said, len(box.kept)
+
+    with pytest.raises(minicompile.Unsupported, match="changes something"):
+        minicompile.compile(chosen, fullgraph=True)(torch.ones(3))
+
+
+def test_a_branch_may_read_what_nobody_read_before():
+    table, scale = [2.0, 3.0], {"by": 4.0}
+
+    def chosen(x):
+        def yes(v):
+            made = [scale["by"]]
+            made.append(table[1])
+            return v * made[0] * made[1]
+        return torch.cond(x.sum() > 0, yes, lambda v: v * 2, (x,))
+
+    compiled = minicompile.compile(chosen, fullgraph=True)
+    assert compiled(torch.ones(2)).tolist() == [12, 12]
+    assert compiled(-torch.ones(2)).tolist() == [-2, -2]
+
+
 def test_random_numbers_in_a_branch_are_left_to_eager():
     """A backward that drew again would see another mask."""
     def dropping(x):

@@ -20,11 +20,11 @@ from ...core.sizes import SYMBOLIC
 from ...core.source import Call
 from .. import attributes
 from ..calls import CACHED
-from ..kinds import CONSTANTS, trusted
+from ..kinds import ABSENT, CONSTANTS, trusted
 from ..library import ask
 from ..reasons import unsupported
 from ..rules import rule
-from ..torch.subgraphs import state
+from ..torch.subgraphs import unchanged
 
 
 @rule(warnings.warn)
@@ -131,21 +131,24 @@ def is_installed(module: str) -> bool:
     return trusted(module) or file.startswith(sysconfig.get_path("purelib"))
 
 
-def told_once(tracer, function, args: tuple) -> None:
+def told_once(tracer, function, args: tuple, kwargs: dict):
     """A cached function that logs: called each time, as eager does.
 
     Its cache then knows whether the message was sent before.
     """
-    said = tracer.outside.said
-    before, count = state(tracer, {}), len(said)
-    result = tracer.call(function.__wrapped__, args)
-    del said[count:]
-    if result is not None or before != state(tracer, {}):
-        raise unsupported("builtin", f"{function.__qualname__}, cached,")
-    said.append((function, args))
+    if kwargs or not args or not isinstance(args[0], logging.Logger):
+        return ABSENT
+    said, what = tracer.outside.said, f"{function.__qualname__}, cached,"
+    count = len(said)
+    with unchanged(tracer, "builtin", what):
+        result = tracer.call(function.__wrapped__, args)
+        del said[count:]
+    if result is not None:
+        raise unsupported("builtin", what)
+    return said.append((function, args))
 
 
-CACHED[logging.Logger] = told_once
+CACHED.append(told_once)
 
 
 def is_known(value) -> bool:

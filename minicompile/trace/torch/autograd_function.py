@@ -19,7 +19,7 @@ from .. import attributes
 from ..kinds import CONSTANTS, IDENTITIES
 from ..reasons import unsupported
 from ..rules import rule
-from .subgraphs import recording, state
+from .subgraphs import recording, unchanged
 
 
 PARTS = ("forward", "setup_context", "backward")
@@ -114,12 +114,11 @@ def _backward(tracer, backward, ctx: Context, args, made, saved: list):
     if not ctx.materialize_grads and len(flows) > 1:
         raise unsupported("gradient", "a backward that may be given None")
     ctx.saved_tensors = ctx.to_save
-    before = state(tracer, vars(ctx))
     with recording(tracer, [*saved, *flows]) as inner, (
             torch._C._DisableAutocast()):
-        found = list(several(tracer.call(backward, (ctx, *tangents))))
-        if before != state(tracer, vars(ctx)):
-            raise unsupported("effect", "a backward")
+        with unchanged(tracer, "effect", "a backward", vars(ctx)):
+            made = tracer.call(backward, (ctx, *tangents))
+        found = list(several(made))
         found += [None] * (len(args) - len(found))
         wrong = [each for each, arg in zip(found, args)
                  if not torch.is_tensor(arg)] + found[len(args):]

@@ -16,7 +16,7 @@ from ...core.branches import cond
 from ..reasons import unsupported
 from ..recorder import storage
 from ..rules import rule
-from .subgraphs import recording, state
+from .subgraphs import recording, unchanged
 
 
 @rule(torch.cond)
@@ -47,22 +47,21 @@ def _cond(tracer, pred, true_fn, false_fn, operands=()):
 
 def _branch(tracer, function, operands, given: list):
     """A branch being recorded, the leaves it returns, their structure."""
-    outer, before = tracer.recorder, state(tracer, {})
+    outer, grad = tracer.recorder, torch.is_grad_enabled()
     written = set(outer.written)
-    with recording(tracer, given, torch.is_grad_enabled()) as inner:
+    with recording(tracer, given, grad) as inner, unchanged(
+            tracer, "branch", "changes something outside"):
         leaves, spec = pytree.tree_flatten(
             tracer.call(function, tuple(tracer.unpacked(operands))))
-        if state(tracer, {}) != before:
-            raise unsupported("branch", "changes something outside")
-        inputs = {storage(t) for t in [*given, *inner.captured]
-                  if torch.is_tensor(t)}
-        if inputs & (outer.written - written):
-            raise unsupported("branch", "writes to its operands")
-        made = [storage(t) for t in leaves if torch.is_tensor(t)]
-        if inputs & {*made} or len({*made}) < len(made):
-            raise unsupported("branch", "returns one memory twice, or an "
-                              "operand's,")
-        return inner, leaves, spec
+    inputs = {storage(t) for t in [*given, *inner.captured]
+              if torch.is_tensor(t)}
+    if inputs & (outer.written - written):
+        raise unsupported("branch", "writes to its operands")
+    made = [storage(t) for t in leaves if torch.is_tensor(t)]
+    if inputs & {*made} or len({*made}) < len(made):
+        raise unsupported("branch", "returns one memory twice, or an "
+                          "operand's,")
+    return inner, leaves, spec
 
 
 def _looks(value):

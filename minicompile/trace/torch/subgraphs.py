@@ -8,6 +8,8 @@ torch/_dynamo/output_graph.py (SubgraphTracer).
 
 from __future__ import annotations
 
+import types
+from collections import deque
 from contextlib import contextmanager
 
 import torch
@@ -15,7 +17,10 @@ from sympy import Symbol
 from torch import fx
 
 from ...core.sizes import SYMBOLIC
+from ..kinds import contents
+from ..reasons import unsupported
 from ..recorder import Recorder
+from ..stand_ins import Generator
 
 
 class Inner(Recorder):
@@ -75,17 +80,48 @@ def recording(tracer, tensors, grad_enabled: bool = False):
         torch._C._set_grad_enabled(grad)
 
 
-def state(tracer, own: dict) -> list:
-    """All that code which runs later must not have changed by now."""
-    outside, seen = tracer.outside, []
-    waiting = [own, tracer.turned, outside.said,
-               *(o.written for o in outside.overlays.values()),
-               *(copy.now for copy in outside.copies)]
-    for each in waiting:
-        parts = each.items() if isinstance(each, dict) else enumerate(each)
-        for key, part in parts:
-            seen.append((id(each), key, id(part)))
-            if isinstance(part, (dict, list, tuple, set)) and not any(
-                    part is one for one in waiting):
-                waiting.append(part)
-    return seen
+@contextmanager
+def unchanged(tracer, kind: str, what: str, own=()):
+    """What is traced inside runs later, or not at all: no effect counts.
+
+    Otherwise it is refused: `what` changes something.
+    """
+    before, kept = state(tracer, own)
+    yield
+    if before != state(tracer, own)[0]:
+        raise unsupported(kind, what)
+    del kept  # until now, so that no id was used twice
+
+
+def state(tracer, own) -> tuple[dict, list]:
+    """Everything that the program may change, and its parts, by id."""
+    outside, seen = tracer.outside, {}
+    kept = [own, tracer.turned, outside.said,
+            *(o.written for o in outside.overlays.values() if o.written),
+            *(copy.now for copy in outside.copies if copy.changed()),
+            *(frame.names for frame in tracer.frames)]
+    for each in kept:
+        if id(each) not in seen:
+            parts = parts_of(tracer, each)
+            seen[id(each)] = [*map(id, parts)]
+            kept += parts
+    return seen, kept
+
+
+def parts_of(tracer, value) -> list:
+    """The objects that a value is made of, where a trace may change it."""
+    match value:
+        case dict():
+            return [*value, *value.values()]
+        case list() | tuple() | set() | deque():
+            return [*value]
+        case types.CellType():
+            return [*contents(value).values()]
+        case types.MethodType():
+            return [value.__self__]
+        case Generator():
+            return [value.frame.next, value.frame.names]
+        case types.FunctionType() if tracer.is_made(value):
+            return [*(value.__closure__ or ())]
+    return [*getattr(value, "__dict__", {}).values()] if (
+        tracer.is_made(value)) else []
