@@ -4,32 +4,26 @@ In: what the traced function returned and what it changed outside. Out:
 the graph's outputs, each tensor once, and the text of `finish(L, F,
 outputs)`, which rebuilds the result from them and then performs the
 writes. Objects from outside are fetched, never rebuilt, so identity
-holds; what C code made is made as pickle would make it. PyTorch's is
-torch/_dynamo/codegen.py.
+holds. PyTorch's is torch/_dynamo/codegen.py.
 """
 
 from __future__ import annotations
 
-import gc
 import types
-import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 
 import torch
 
 from ..core.sizes import SYMBOLIC
 from ..core.source import Local
-from .kinds import (ABSENT, CONSTANTS, IDENTITIES, contents, is_bound,
-                    printable)
+from .kinds import ABSENT, CONSTANTS, IDENTITIES, is_bound, printable
 from .reasons import unsupported
 from .side_effects import Copy, Namespace
-from .stand_ins import STAND_INS, Callback, Iteration, as_tuple
+from .stand_ins import as_tuple
 
-#: Classes whose `__new__` makes the bare instance of a subclass.
+#: Classes whose `__new__` makes the bare instance of a derived class.
 BASES = (OrderedDict, dict, list, set, object)
-
-#: Modules of classes written in C that pickle knows how to make again.
-PICKLED = ("builtins", "collections", "functools", "itertools")
 
 
 class Rebuild:
@@ -40,16 +34,13 @@ class Rebuild:
         self.outputs: list[torch.Tensor] = []
         self.lines: list[str] = []
         self.names: dict[int, str | None] = {}
-        self.cells: list[tuple[str, types.CellType]] = []
+        self.later: list[Callable] = []  # what writes the last lines
         self.count = 0
 
     def function(self, body: list[str]) -> str:
         """The text of a function: what was held, then `body`."""
-        for name, cell in self.cells:
-            content = contents(cell).get("cell_contents", ABSENT)
-            if content is not ABSENT:
-                self.lines.append(
-                    f"{name}.cell_contents = {self.value(content)}")
+        for write in self.later:
+            write()
         return "\n    ".join(["def finish(L, F, outputs):", *self.lines,
                               *body]) + "\n"
 
@@ -125,90 +116,42 @@ class Rebuild:
 
     def _made(self, value, kind: type) -> str:
         """The name of an object that the traced program made."""
-        if kind in MAKERS:
-            return self.hold(MAKERS[kind](self, value))
-        if isinstance(value, type):
-            raise unsupported("result", f"the class {value.__name__}, "
-                              "made in the function,")
-        if isinstance(value, BaseException):
-            return self._error(value, kind)
-        if isinstance(value, tuple):
-            return self.hold(f"{self.known(as_tuple)}("
-                             f"{self.known(kind)}, "
-                             f"[{self.values(tuple.__iter__(value))}])")
-        if kind.__module__ in PICKLED and (
-                type(kind.__reduce__) is types.MethodDescriptorType
-                and kind.__reduce__ is not object.__reduce__):
-            return self._reduced(value, kind)
-        if id(value) in self.tracer.made:
-            return self._instance(value, kind)
-        raise unsupported("result", f"a {kind.__name__}")
+        make = MAKERS.get(kind) or next(
+            DERIVED[each] for each in kind.__mro__ if each in DERIVED)
+        text = make(self, value)
+        return text if text.isidentifier() else self.hold(text)
 
-    def _reduced(self, value, kind: type) -> str:
-        """An object written in C where it stands, as pickle makes it."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            parts = kind.__reduce__(value)
-        self.outside.kept.append(parts)
-        make, args, *more = parts
-        state, items, pairs = (*more, None, None, None)[:3]
-        name = self.hold(f"{self.known(make)}({self.values(args)})")
-        if state is not None:
-            self.lines.append(f"{name}.__setstate__({self.value(state)})")
-        if items is not None:
-            self.lines.append(f"{name}.extend([{self.values(items)}])")
-        if pairs is not None:
-            self.lines.append(
-                f"{name}.update({{{self.pairs(dict(pairs))}}})")
-        return name
+    def derived_tuple(self, value: tuple) -> str:
+        """A tuple of a class of its own, its `__new__` not run."""
+        return (f"{self.known(as_tuple)}({self.known(type(value))}, "
+                f"[{self.values(tuple.__iter__(value))}])")
 
-    def _instance(self, value, kind: type) -> str:
+    def instance(self, value) -> str:
         """An object of a user's class, made without its `__init__`."""
-        maker, items = self.base(kind), ""
-        if issubclass(kind, dict):
-            items = self.hold(f"{{{self.pairs(value)}}}")
-        elif issubclass(kind, (list, set)):
-            items = (list if issubclass(kind, list) else set).__iter__
-            items = self.hold(f"[{self.values(items(value))}]")
+        kind = type(value)
+        if isinstance(value, (type, BaseException)) or (
+                id(value) not in self.tracer.made):
+            raise unsupported("result", f"the class {value.__name__}, made "
+                              "in the function," if isinstance(value, type)
+                              else f"a {kind.__name__}")
         slots = [name for each in kind.__mro__
                  for name, found in vars(each).items()
                  if type(found) is types.MemberDescriptorType]
-        names = [*getattr(value, "__dict__", ()), *slots]
-        state = self.state({name: getattr(value, name) for name in names
-                            if hasattr(value, name)})
-        name = self.hold(f"{maker}.__new__({self.known(kind)})")
-        if items:
-            method = "extend" if issubclass(kind, list) else "update"
-            self.lines.append(f"{maker}.{method}({name}, {items})")
-        self.fill(name, state)
-        return name
+        state = {name: getattr(value, name) for name in [
+            *getattr(value, "__dict__", ()), *slots]
+            if hasattr(value, name)}
+        base, items = base_of(kind), "()"
+        if issubclass(base, dict):
+            items = f"{{{self.pairs(value)}}}"
+        elif base is not object:
+            items = f"[{self.values(base.__iter__(value))}]"
+        made = f"{self.known(base)}.__new__({self.known(kind)})"
+        return self.filled(made, state, items)
 
-    def _error(self, error: BaseException, kind: type) -> str:
-        """An exception that the program made or caught."""
-        make, args = self.known(kind), error.args
-        if isinstance(kind.__init__, types.FunctionType):
-            make, args = f"{make}.__new__", (kind, *args)
-        name = self.hold(f"{self.known(thrown)}("
-                         f"{make}({self.values(args)}))")
-        links = {link: getattr(error, link) for link in (
-            "__cause__", "__context__", "__suppress_context__")}
-        self.fill(name, self.state(vars(error) | {
-            link: value for link, value in links.items() if value}))
-        return name
-
-    def state(self, attributes: dict) -> str:
-        """The name of a dict of attributes; "" if there are none."""
-        return attributes and self.hold(f"{{{self.pairs(attributes)}}}")
-
-    def fill(self, name: str, state: str) -> None:
-        """Let what was made have such attributes."""
-        if state:
-            self.lines.append(f"{self.known(fill)}({name}, {state})")
-
-    def base(self, kind: type) -> str:
-        """The builtin class whose methods change a `kind` unseen."""
-        base = next(k for k in BASES if issubclass(kind, k))
-        return self.known(base) if base is OrderedDict else base.__name__
+    def filled(self, made: str, state: dict, items: str = "()") -> str:
+        """What was made, with such attributes and items."""
+        return (f"{self.known(filled)}({made}, {{{self.pairs(state)}}}, "
+                f"{items})")
 
     # Writes
 
@@ -233,7 +176,7 @@ class Rebuild:
         mine = self.hold(source.code())
         if overlay.kind != "attributes":
             key = self.value(self.outside.values.get(id(key), key))
-            base = self.base(type(owner))
+            base = self.known(base_of(type(owner)))
             if value is ABSENT:
                 return f"{base}.pop({mine}, {key}, None)"
             value = self.hold(self.value(value))
@@ -262,108 +205,29 @@ class Rebuild:
         return [f"{mine}.clear()", f"{mine}.extend({items})"]
 
 
-#: What a function has besides what makes one.
-ATTRIBUTES = ("__kwdefaults__", "__qualname__", "__module__", "__doc__",
-              "__annotations__", "__dict__")
+def base_of(kind: type) -> type:
+    """The builtin class whose methods make or change a `kind` unseen."""
+    return next(base for base in BASES if issubclass(kind, base))
 
 
-def _function(rebuild: Rebuild, made: types.FunctionType) -> str:
-    """A closure: its code, globals and defaults, and its cells."""
-    maker = rebuild.known(types.FunctionType)
-    code, names = rebuild.known(made.__code__), rebuild.known(
-        made.__globals__)
-    cells = ("None" if made.__closure__ is None
-             else f"({rebuild.values(made.__closure__)},)")
-    name = rebuild.hold(f"{maker}({code}, {names}, {made.__name__!r}, "
-                        f"{rebuild.value(made.__defaults__)}, {cells})")
-    plain = types.FunctionType(made.__code__, made.__globals__,
-                               closure=made.__closure__)
-    rebuild.fill(name, rebuild.state({
-        each: getattr(made, each) for each in ATTRIBUTES
-        if getattr(made, each) != getattr(plain, each)}))
-    return name
-
-
-def _method(rebuild: Rebuild, method: types.MethodType) -> str:
-    """A bound method; a stand-in's is one of what it stands for."""
-    owner = rebuild.value(method.__self__)
-    if isinstance(method.__self__, STAND_INS):
-        return f"{owner}.{method.__name__}"
-    return (f"{rebuild.known(types.MethodType)}("
-            f"{rebuild.value(method.__func__)}, {owner})")
-
-
-def _cell(rebuild: Rebuild, cell: types.CellType) -> str:
-    """A cell, filled once all else is made: a function may be in it."""
-    name = rebuild.hold(f"{rebuild.known(types.CellType)}()")
-    rebuild.cells.append((name, cell))
-    return name
-
-
-def fill(made: object, state: dict) -> None:
-    """Set attributes where they are kept, whatever the class says."""
+def filled(made: object, state: dict, items) -> object:
+    """`made`, given items and attributes whatever its class says."""
+    base = base_of(type(made))
+    if issubclass(base, dict):
+        for key, value in items.items():
+            base.__setitem__(made, key, value)
+    elif base is not object:
+        (list.extend if base is list else set.update)(made, items)
     for name, value in state.items():
         object.__setattr__(made, name, value)
+    return made
 
 
-def thrown(error: BaseException) -> BaseException:
-    """The exception with a traceback, which CPython counts on."""
-    try:
-        raise error
-    except BaseException as caught:
-        return caught
-
-
-VIEWS = {type({}.keys()): "keys", type({}.values()): "values",
-         type({}.items()): "items"}
-
-#: Iterators of dicts, which notice that their dict changed its size.
-STEPS = {type(iter(getattr({}, name)())): name for name in VIEWS.values()}
-
-
-def _view(rebuild: Rebuild, view) -> str:
-    """`d.keys()` and the like, of the same dict."""
-    return f"{rebuild.value(_owner(rebuild, view))}.{VIEWS[type(view)]}()"
-
-
-def _owner(rebuild: Rebuild, view) -> dict:
-    """The dict that a view or an iterator is of."""
-    owner = next((each for each in gc.get_referents(view)
-                  if isinstance(each, dict)), {})
-    return rebuild.outside.lives.get(id(owner), owner)
-
-
-def _step(rebuild: Rebuild, iterator) -> str:
-    """An iterator of a dict, as far along as this one."""
-    owner, outside = _owner(rebuild, iterator), rebuild.outside
-    try:
-        left = len(iterator.__reduce__()[1][0])
-    except RuntimeError:
-        left = None
-    if outside.is_dict(owner) and outside.keys(
-            overlay := outside.items(owner)) != list(overlay.real):
-        left = None
-    if left is None:
-        raise unsupported("result", "an iterator of a changed dict")
-    return (f"{rebuild.known(_advanced)}({rebuild.value(owner)}."
-            f"{STEPS[type(iterator)]}(), {len(owner) - left})")
-
-
-def _advanced(view, count: int):
-    """An iterator of a view, `count` steps along."""
-    iterator = iter(view)
-    for _ in range(count):
-        next(iterator)
-    return iterator
-
-
-#: How an object of each type is written, given a Rebuild and the object.
+#: How an object of a class is written, given a Rebuild and the object.
 MAKERS = {
     list: lambda r, v: f"[{r.values(v)}]",
     tuple: lambda r, v: f"({r.values(v)},)" if v else "()",
-    dict: lambda r, v: f"{{{r.pairs(v)}}}",
-    types.MethodType: _method, types.FunctionType: _function,
-    types.CellType: _cell,
-    Callback: lambda r, v: r.value(v.function),
-    Iteration: lambda r, v: r.value(v.step.function.__self__),
-    **dict.fromkeys(VIEWS, _view), **dict.fromkeys(STEPS, _step)}
+    dict: lambda r, v: f"{{{r.pairs(v)}}}"}
+
+#: The same for every class derived from one of these, the nearest first.
+DERIVED = {tuple: Rebuild.derived_tuple, object: Rebuild.instance}

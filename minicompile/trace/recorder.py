@@ -197,7 +197,7 @@ class Recorder:
         for kinds, convert in CONVERSIONS.items():
             if isinstance(value, kinds):
                 return convert(self, value)
-        return rebuilt(value, lambda part: self.argument(part, tensors))
+        return mapped(value, lambda part: self.argument(part, tensors))
 
     def node(self, fake: torch.Tensor) -> fx.Node:
         """The node that makes `fake`, taken out of a tuple if need be."""
@@ -252,7 +252,7 @@ class Recorder:
         return next((i.real for i in self.inputs if i.fake is fake), None)
 
 
-def rebuilt(value, change):
+def mapped(value, change):
     """A container like `value`, of what `change` makes of its parts."""
     match value:
         case tuple() if type(value) in (tuple, torch.Size):

@@ -5,7 +5,9 @@ those files there may be more graph breaks; the results stay eager's. Runs
 in a process of its own, with the package that PYTHONPATH finds first.
 """
 
+import collections
 import functools
+import itertools
 import logging
 import sys
 import warnings
@@ -110,6 +112,29 @@ def into(x):
     return torch.add(y, y, out=torch.empty(2)), same
 
 
+def closures(x):
+    factor = x.shape[0]
+
+    def scaled(y, by=2):
+        return y * factor * by
+    return scaled(x), scaled
+
+
+def half_run(x):
+    def halves():
+        for k in range(3):
+            yield k / 2
+    table, steps = {"a": 1, "b": 2}, halves()
+    x = x + next(steps)
+    for (name, k), n in zip(table.items(), itertools.count()):
+        try:
+            raise ValueError(name)
+        except ValueError as error:
+            minicompile.graph_break()
+            x = x * k + len(error.args) + n
+    return x + next(steps), collections.deque([x], 3), x.sum
+
+
 def partial_method(x):
     return functools.partial(torch.add, x, alpha=3)(x)
 
@@ -158,7 +183,15 @@ def attending(x):
 TRACE = [caught, drawn, stated, own_function, chosen, checkpointed, attending,
          in_the_library,
          lower_precision, foreach, matched, local_class, local_tuple,
-         messages, handled, of_numpy, into, partial_method]
+         messages, handled, of_numpy, into, half_run, partial_method]
+
+
+def returned_closure():
+    """A closure that a compiled function returns, called afterwards."""
+    x = torch.rand(4, 4)
+    for function in (closures, minicompile.compile(closures)):
+        y, scaled = function(x)
+        assert torch.equal(y, x * 8) and scaled(1, by=3) == 12
 
 
 def optimizer_steps(kind):
@@ -184,6 +217,7 @@ def trace():
     for program in TRACE:
         x = torch.rand(4, 4, requires_grad=True)
         assert_same(program, x, fallback=True, backend="eager")
+    returned_closure()
     for kind in (torch.optim.AdamW, functools.partial(
             torch.optim.SGD, lr=0.1, momentum=0.9)):
         for eager, ours in zip(*optimizer_steps(kind)):
