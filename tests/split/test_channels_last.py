@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 import minicompile
 from minicompile.core.index import Symbol, index, most_of
+from minicompile.split.torch.channels_last import gains
 from tests.split.dynamic import assert_same as assert_same_at
 from tests.split.judge import assert_same
 
@@ -56,6 +58,31 @@ def test_results_are_laid_out_as_in_eager(name):
     assert len(found) >= 2
     assert all(image.is_contiguous(memory_format=torch.channels_last)
                for image in found)
+
+
+@pytest.mark.parametrize("tf32", [True, False])
+def test_which_images_gain_by_it(tf32, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
+    with FakeTensorMode():
+        for device, dtype, expected in (
+                ("cpu", torch.float32, True), ("cpu", torch.float64, True),
+                ("cuda", torch.float16, True), ("cuda", torch.float64, False),
+                ("cuda", torch.bfloat16, True), ("cuda", torch.float32, tf32),
+                ("meta", torch.float32, False)):
+            image = torch.empty(2, 3, 8, 8, device=device, dtype=dtype)
+            assert gains(image) is expected
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_on_a_gpu_tensor_cores_get_it(dtype):
+    x, w = (torch.randn(2, 8, 8, 8), torch.randn(8, 8, 3, 3))
+    args = [each.to("cuda", dtype).requires_grad_() for each in (x, w)]
+    joint, _ = assert_same(CASES["two"], *args)
+    found = images_of(joint)
+    assert len(found) >= 4
+    assert all(image.is_contiguous(memory_format=torch.channels_last) is (
+        dtype == torch.bfloat16) for image in found)
 
 
 @pytest.mark.parametrize("function, x, w", [

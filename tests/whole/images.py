@@ -148,13 +148,15 @@ def outcome(run, image: torch.Tensor) -> list[torch.Tensor]:
     return [y.detach(), mean.detach(), x.grad]
 
 
-def judged(seed: int, backend: str) -> object:
+def judged(seed: int, backend: str, device: str = "cpu",
+           dtype: torch.dtype = torch.float32) -> object:
     """The program compiled, once it is right; None if eager refuses it."""
     function = program(seed)
+    rounding = 2e-5 if dtype == torch.float32 else 8 * torch.finfo(dtype).eps
     compiled = minicompile.compile(function, backend=backend)
     for height, width in SIZES:
         image = torch.randn(2, 4, height, width, generator=torch.Generator(
-            ).manual_seed(seed))
+            ).manual_seed(seed)).to(device, dtype)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -168,6 +170,6 @@ def judged(seed: int, backend: str) -> object:
             scale = truth.abs().max().item()
             off, allowed = ((each - truth).abs().max().item()
                             for each in (ours, theirs))
-            assert off <= 4 * allowed + 2e-5 * (1 + scale), (
+            assert off <= 4 * allowed + rounding * (1 + scale), (
                 seed, off, allowed, scale)
     return compiled

@@ -3,6 +3,7 @@
 import warnings
 
 import pytest
+import torch
 
 from tests.whole.images import judged
 
@@ -32,6 +33,16 @@ def test_a_sample_of_programs(seed):
 @pytest.mark.parametrize("seed", range(1020, 1024))
 def test_a_sample_in_kernels(seed):
     check(seed, "fused")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16,
+                                   torch.bfloat16])
+@pytest.mark.parametrize("seed", range(1030, 1040))
+def test_a_sample_on_a_gpu(seed, dtype):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        judged(seed, "split", "cuda", dtype)
 
 
 @pytest.mark.slow

@@ -1,9 +1,11 @@
-"""Convolutions on a CPU get images whose channels lie side by side.
+"""Convolutions get images whose channels lie side by side.
 
-In and out: the joint graph; the input is left alone. So laid out, a
-convolution takes half as long. What is computed from one follows it, up
-to views and results, which stay as recorded: only memory in between is
-arranged anew. PyTorch decides this in
+In and out: the joint graph; the input is left alone. On a CPU a
+convolution takes half as long in this layout. On a GPU the tensor cores
+need it, so cuDNN converts any other image before each convolution.
+Values computed from an image keep its layout, up to views and results,
+which stay as recorded: only memory in between is laid out in another way.
+PyTorch decides this in
 torch/_inductor/graph.py:GraphLowering.decide_layout_opt.
 """
 
@@ -76,10 +78,19 @@ def strides(fake: object) -> list:
 
 
 def images(node: fx.Node) -> tuple[fx.Node, ...]:
-    """The images that a convolution on a CPU reads."""
+    """The images that a convolution reads and that gain by the layout."""
     found = node.args[:IMAGES.get(node.target, 0)]
     return tuple(image for image in found if value(image).dim() == 4
-                 and value(image).device.type == "cpu")
+                 and gains(value(image)))
+
+
+def gains(image: torch.Tensor) -> bool:
+    """Whether convolutions of the image are faster in the layout: all on
+    a CPU, and on a GPU those that tensor cores do."""
+    halves = torch.float16, torch.bfloat16
+    return image.device.type == "cpu" or image.is_cuda and (
+        image.dtype in halves or image.dtype == torch.float32
+        and torch.backends.cudnn.allow_tf32)
 
 
 def follows(node: fx.Node) -> bool:
