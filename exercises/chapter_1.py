@@ -5,9 +5,8 @@ The tasks: 01-trace.md, 01-breaks.md, 01-graphs.md.
 """
 
 
-# 1.1 How long is a function?
-def opcodes(function):
-    raise NotImplementedError
+# 1.1 A row for an opcode.
+row = None
 
 
 # 1.2 A rule for print.

@@ -10,8 +10,8 @@ def spare(guards):
     raise NotImplementedError
 
 
-# 2.2 Most recent first.
-def lookup(entries, L, F):
+# 2.2 In which order?
+def ordered(questions):
     raise NotImplementedError
 
 

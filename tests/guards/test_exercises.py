@@ -1,5 +1,6 @@
 """The exercises of chapter 2, with the page's answers or the reader's."""
 
+import itertools
 import random
 import types
 
@@ -24,16 +25,24 @@ def test_2_1_spare_a_question():
     assert spare(wasted + kept + wasted) == kept
 
 
-def test_2_2_most_recent_first():
-    lookup = answer("2.2", "lookup")
-    entries = [(build_check([Guard(X, "equal", n)], {}), f"run {n}")
-               for n in range(4)]
-    again = list(entries)
-    assert lookup(entries, (2,), None) == "run 2"
-    assert entries == [again[2], again[0], again[1], again[3]]
-    assert lookup(entries, (2,), None) == "run 2"
-    assert lookup(entries, (7,), None) is None
-    assert sorted(entries, key=again.index) == again
+def expected(questions):
+    """The mean cost of asking until one fails."""
+    total, reached = 0.0, 1.0
+    for cost, fails in questions:
+        total += reached * cost
+        reached *= 1 - fails
+    return total
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_2_2_in_which_order(seed):
+    draw = random.Random(seed)
+    questions = [(draw.randint(1, 9), draw.choice((0.0, 0.1, 0.5, 0.9)))
+                 for _ in range(5)]
+    found = answer("2.2", "ordered")(questions)
+    assert sorted(found) == sorted(questions)
+    assert expected(found) == pytest.approx(min(
+        map(expected, itertools.permutations(questions))))
 
 
 def test_2_3_which_entry_to_try():

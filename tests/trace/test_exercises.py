@@ -1,11 +1,12 @@
 """The exercises of chapter 1: the page's solutions, or a reader's."""
 
+import pytest
 import torch
 
 import minicompile
 from chapters._book import breaking, regions
 from minicompile.core.errors import Unsupported
-from minicompile.trace import rules, trace
+from minicompile.trace import frame, rules, trace
 from tests.book.answers import answer
 
 
@@ -19,17 +20,21 @@ def loud(x):
     return x + 1
 
 
-def test_1_1_how_long_is_a_function():
-    opcodes = answer("1.1", "opcodes")
+def test_1_1_a_row_for_an_opcode(monkeypatch):
+    def turned(x, n):
+        return -x * -n
 
-    def f(x):
-        def inner(y):
-            return y * x
-        return inner(x)
-
-    seen = opcodes(f)
-    assert seen["RETURN_VALUE"] == 2 and seen["BINARY_OP"] == 1
-    assert seen["MAKE_FUNCTION"] == 1
+    monkeypatch.delitem(frame.OPCODES, "UNARY_NEGATIVE")
+    x = torch.arange(3.0)
+    with pytest.raises(Unsupported):
+        trace(turned, (x, 2))
+    monkeypatch.setitem(frame.OPCODES, "UNARY_NEGATIVE",
+                        answer("1.1", "row"))
+    traced = trace(turned, (x, 2))
+    assert torch.equal(traced.graph(x)[0], turned(x, 2))
+    calls = [node.target for node in traced.graph.graph.nodes
+             if node.op.startswith("call")]
+    assert len(calls) == 2, "a minus for the tensor, none for the number"
 
 
 def test_1_2_a_rule_for_print(monkeypatch, capsys):
