@@ -30,8 +30,8 @@ from .core.stats import Stats
 from .guards import Check, build_check
 from .pipeline import (BACKENDS, Lowered, as_traced, list_backends,
                        lower)
-from .trace import (KEPT, Continuation, GraphBreak, History, Trace, again,
-                    trace)
+from .trace import (KEPT, Continuation, GraphBreak, History, Trace,
+                    recovery, trace)
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ def link(traced: Trace, lowered: Lowered, goes_on: Callable) -> Entry:
         if not lowered.programs and turn in targets:
             call = keep()(call)
     names |= {"graph": call, "math": math, "torch": torch,
-              "failed": again(traced.graph, traced.guards, traced.writes)}
+              "failed": recovery(traced)}
     exec(text, names)
     check = build_check((*traced.guards, *traced.sizes.guards()),
                         traced.constants, inputs)

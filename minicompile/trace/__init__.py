@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import inspect
 import types
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 
 import torch
 from torch import fx
+from torch._C import _set_grad_enabled
 
-from ..core.errors import Unsupported
+from ..core.errors import MinicompileError, Unsupported
 from ..core.graph import render
 from ..core.guard import Guard
 from ..core.reference import load
 from ..core.source import Local, Source
-from .again import again
 from .automatic_dynamic import History
 from .calls import rely_on_code
 from .frame import RETURN, Frame
@@ -37,8 +38,8 @@ from .symbolic_shapes import Sizes
 from .tracer import Tracer
 
 __all__ = ["KEPT", "Continuation", "GraphBreak", "History", "Trace",
-           "again", "allow_in_graph", "disable", "disallow_in_graph",
-           "graph_break", "is_compiling", "mark_dynamic", "mark_static",
+           "allow_in_graph", "disable", "disallow_in_graph", "graph_break",
+           "is_compiling", "mark_dynamic", "mark_static", "recovery",
            "trace"]
 
 _WAITING = (inspect.CO_GENERATOR | inspect.CO_COROUTINE
@@ -167,6 +168,27 @@ def _no_generator_waits(tracer: Tracer, held) -> None:
         if id(made) not in held and not made.done and made.would_act():
             raise unsupported("effect", "a generator left half-run").at(
                 where)
+
+
+#: Each gives for a Trace how to run a call again whose graph raised, as a
+#: function of (error, L, F); None if it must not run twice.
+RERUNS: list[Callable] = []
+
+
+def recovery(made: Trace) -> Callable:
+    """`failed(error, L, F)`: what a call does whose graph raised."""
+    grad = next((guard.expected.grad_enabled for guard in made.guards
+                 if guard.kind == "state"), None)
+    reruns = [run for rerun in RERUNS if (run := rerun(made))]
+
+    def failed(error: Exception, locals: tuple, function):
+        if grad is not None:
+            _set_grad_enabled(grad)
+        if not reruns or isinstance(error, MinicompileError):
+            raise error
+        return reruns[0](error, locals, function)
+
+    return failed
 
 
 def _keep_apart(tracer: Tracer) -> None:

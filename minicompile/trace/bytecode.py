@@ -14,7 +14,7 @@ import functools
 import operator
 import sys
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import CodeType
 
 #: Since 3.13 a callable lies below its NULL, before that above it.
@@ -70,35 +70,18 @@ class Instruction:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
-    """A row of the exception table, in byte offsets and positions."""
-
-    start: int
-    end: int
-    entry: int
-    target: int
-    depth: int
-    lasti: bool
-
-
 @dataclass(frozen=True)
 class Program:
-    """A code object decoded: its instructions and exception handlers.
-
-    Offsets count in `code`: what is before it has negative ones.
-    """
+    """A code object decoded: instructions, rows of the exception table."""
 
     code: CodeType
     instructions: tuple[Instruction, ...]
-    handlers: tuple[Handler, ...]
+    handlers: tuple
 
-    def handler(self, offset: int) -> Handler | None:
-        """Where an exception raised at `offset` is handled, if at all."""
-        for row in self.handlers:
-            if row.start <= offset < row.end:
-                return row
-        return None
+    def handler(self, offset: int):
+        """The row for exceptions raised at `offset`, or None."""
+        return next((row for row in self.handlers
+                     if row.start <= offset < row.end), None)
 
     def at(self, offset: int) -> int:
         """The position of the first instruction at or after `offset`."""
@@ -135,25 +118,19 @@ class Program:
 _programs: dict[int, tuple[CodeType, Program]] = {}
 
 
-def decode(code: CodeType) -> Program:
-    """The program of a code object, decoded once."""
+def decode(code: CodeType, original: CodeType | None = None,
+           by: int = 0) -> Program:
+    """The program of a code object, decoded once.
+
+    If it is an original behind a prefix of `by` bytes, the instructions
+    have the original's offsets, and those of the prefix negative ones.
+    """
     if id(code) not in _programs:
-        _programs[id(code)] = code, _decode(code)
+        _programs[id(code)] = code, _decode(code, original or code, by)
     return _programs[id(code)][1]
 
 
-def extend(original: CodeType, code: CodeType, by: int) -> CodeType:
-    """`code`, decoded as the original's with `by` bytes before it."""
-    program = _decode(code)
-    steps = (replace(step, offset=step.offset - by)
-             for step in program.instructions)
-    rows = (replace(row, start=row.start - by, end=row.end - by,
-                    entry=row.entry - by) for row in program.handlers)
-    _programs[id(code)] = code, Program(original, (*steps,), (*rows,))
-    return code
-
-
-def _decode(code: CodeType) -> Program:
+def _decode(code: CodeType, original: CodeType, by: int) -> Program:
     """Instructions first with byte offsets, then jumps as positions."""
     raw = list(dis.get_instructions(code))
     names = {step.offset: step.opname for step in raw}
@@ -168,14 +145,13 @@ def _decode(code: CodeType) -> Program:
             argument = _after_loop(names, argument)
         return bisect_left(offsets, argument)
 
-    handlers = tuple(
-        Handler(row.start, row.end, row.target,
-                bisect_left(offsets, row.target), row.depth, row.lasti)
-        for row in dis._parse_exception_table(code))
-    return Program(code, tuple(
-        Instruction(name, resolve(step, argument), step.offset,
+    rows = (row._replace(start=row.start - by, end=row.end - by,
+                         target=row.target - by)
+            for row in dis._parse_exception_table(code))
+    return Program(original, tuple(
+        Instruction(name, resolve(step, argument), step.offset - by,
                     step.positions.lineno or code.co_firstlineno)
-        for step, name, argument in steps), handlers)
+        for step, name, argument in steps), tuple(rows))
 
 
 #: Opcodes that do not go on with the next instruction.
@@ -206,7 +182,7 @@ def _live(program: Program, step: Instruction, alive, below):
     elif "_FAST" in step.name or "DEREF" in step.name:
         names |= {step.argument}
     handler = program.handler(step.offset)
-    return names | alive[handler.target] if handler else names
+    return names | alive[program.at(handler.target)] if handler else names
 
 
 def _after_loop(names: dict[int, str], offset: int) -> int:

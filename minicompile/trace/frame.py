@@ -128,7 +128,7 @@ class Frame:
         if handler.lasti:
             self.stack.append(offset // 2)
         self.stack.append(raised.exception)
-        self.next = handler.target
+        self.next = self.program.at(handler.target)
 
     def delegate(self):
         """What a generator that waits in a `yield from` waits for."""

@@ -89,19 +89,17 @@ def breaking(tracer, frames) -> tuple[Rebuild, str]:
     """What `finish` says where the trace of some frames stopped."""
     at = Break(tracer, frames[-1])
     operation, ways = at.operation()
+    links = [(at.link(at.frame, *way), way[2].count(VALUE))
+             for way in ways]
     outer = [link for frame in reversed(frames[:-1])
              for link in at.links(frame)]
     body = [*at.rebuild.writes(), *switched(at.rebuild)]
     return at.rebuild, at.rebuild.function(
-        [*body, *at.tail(operation, ways, outer)])
+        [*body, *at.tail(operation, links, outer)])
 
 
 class Break:
-    """The statements that leave one instruction to Python.
-
-    A way to go on is a link and the number of values it takes from the
-    operation.
-    """
+    """The statements that leave one instruction to Python."""
 
     def __init__(self, tracer, frame: Frame):
         self.tracer, self.frame = tracer, frame
@@ -111,51 +109,49 @@ class Break:
 
     # The operation
 
-    def operation(self) -> tuple[str, list[tuple[Link, int]]]:
-        """An expression, and the one or two ways to go on after it."""
-        frame, step, stack = self.frame, self.step, [*self.frame.stack]
-        program = frame.program
-        behind = program.bounds(step.offset)[1]
-        jump = step
-        if step.name == "TO_BOOL":
-            jump = program.instructions[frame.next]
+    def operation(self) -> tuple[str, list[tuple]]:
+        """An expression, and the one or two ways to go on after it.
+
+        A way is an offset, the stack there, and what comes on top of it.
+        """
+        step, program, stack = self.step, self.frame.program, [
+            *self.frame.stack]
+        below, behind = stack[:-1], program.bounds(step.offset)[1]
+        jump = (program.instructions[self.frame.next]
+                if step.name == "TO_BOOL" else step)
         if jump.name in TRUTH:
-            return self.decision(jump, stack)
+            when, stays = TRUTH[jump.name]
+            target = program.instructions[jump.argument].offset
+            ways = [(program.bounds(target)[0], stack if stays else below,
+                     []), (program.bounds(jump.offset)[1], below, [])]
+            return (f"{self.name(bool)}({self.local(stack[-1])})",
+                    ways if when else ways[::-1])
         if step.name == "FOR_ITER":
             ends = program.instructions[step.argument].offset
             return (f"{self.name(next)}({self.local(stack[-1])}, "
-                    f"{self.end()})",
-                    [(self.link(frame, behind, stack, [VALUE]), 1),
-                     (self.link(frame, program.bounds(ends)[0],
-                                stack[:-1]), 0)])
+                    f"{self.end()})", [
+                        (behind, stack, [VALUE]),
+                        (program.bounds(ends)[0], below, [])])
         if step.name == "LOAD_ATTR":
             name, called = step.argument
-            text = self.local(stack.pop())
             pushes = [VALUE, EMPTY] if NULL_ABOVE else [EMPTY, VALUE]
-            return (f"{self.name(getattr)}({text}, {name!r})",
-                    [(self.link(frame, behind, stack, pushes if called
-                                else [VALUE]), 1)])
+            return (f"{self.name(getattr)}({self.local(stack[-1])}, "
+                    f"{name!r})",
+                    [(behind, below, pushes if called else [VALUE])])
+        return self.single(behind)
+
+    def single(self, behind: int) -> tuple[str, list[tuple]]:
+        """The instruction itself, run by CPython on the real stack."""
+        frame, step, program = self.frame, self.step, self.frame.program
         count = pushed(step)
         place, values = placed(
-            self.rebuild, frame, step.offset, stack,
+            self.rebuild, frame, step.offset, frame.stack,
             live(frame.code)[program.at(step.offset)])
         made = made_once(single, place, frame.function, count)
         name = self.tracer.outside.constant(made, f"line_{step.line}")
-        rest = stack[:len(stack) + program.effect(step.offset) - count]
+        left = len(frame.stack) + program.effect(step.offset) - count
         return (f"{name.code()}({', '.join(values)})",
-                [(self.link(frame, behind, rest, [VALUE] * count), count)])
-
-    def decision(self, jump, stack) -> tuple[str, list[tuple[Link, int]]]:
-        """A jump on the truth of a value: if true, and if not."""
-        when, stays = TRUTH[jump.name]
-        program = self.frame.program
-        target = program.instructions[jump.argument].offset
-        ways = [(self.link(self.frame, program.bounds(target)[0],
-                           stack if stays else stack[:-1]), 0),
-                (self.link(self.frame, program.bounds(jump.offset)[1],
-                           stack[:-1]), 0)]
-        return (f"{self.name(bool)}({self.local(stack[-1])})",
-                ways if when else ways[::-1])
+                [(behind, frame.stack[:left], [VALUE] * count)])
 
     def end(self) -> str:
         """The name of what stands for the end of a loop."""
@@ -186,7 +182,7 @@ class Break:
         offset = frame.current().offset
         handler, names = program.handler(offset), alive[program.at(after)]
         if handler is not None:
-            names |= alive[handler.target]
+            names |= alive[program.at(handler.target)]
         place, values = placed(self.rebuild, frame, after, stack, names)
         place = replace(place, stack=(*place.stack, *pushes))
         more = () if handler is None else (offset,)
@@ -225,7 +221,7 @@ class Break:
             return [f"{value}[{i}]" for i in range(count)]
         program = self.frame.program
         at = program.at(program.bounds(self.step.offset)[1])
-        [following] = program.instructions[at:at + 1] or [self.step]
+        following = program.instructions[at]
         drops = following.name == "POP_TOP" or (
             following.name == "STORE_FAST" and following.argument
             not in live(self.frame.code)[at + 1])
@@ -242,8 +238,7 @@ class Break:
 
 
 def attempt(body: list[str], failed: str) -> list[str]:
-    """Statements: `body`, and a test whether it raised; `failed` has what.
-    """
+    """Statements: `body`, and a test whether it raised, into `failed`."""
     return [f"{failed} = []", "try:", *(f"    {line}" for line in body),
             f"except BaseException as {failed}_:",
             f"    {failed}.append({failed}_)", f"if {failed}:"]

@@ -12,27 +12,21 @@ from dataclasses import dataclass
 
 from ..core.errors import Unsupported
 
+_MOVE = "move it out of the compiled function"
+
 #: kind -> (sentence with the case's details, what to write instead)
 REASONS = {
     "data-dependent": (
         "{what} needs the values of a tensor, which a trace does not have",
         "use torch.where or another tensor operation, or move the "
         "decision out of the compiled function"),
-    "builtin": (
-        "the C function {what} cannot be followed",
-        "move the call out of the compiled function"),
-    "library": (
-        "{what} belongs to a library that is not traced",
-        "move the call out of the compiled function"),
-    "asked": (
-        "the program asks for a graph break: {what}",
-        "remove the call of graph_break()"),
-    "disabled": (
-        "{what} is marked to be left alone",
-        "remove disable() if the function can be compiled"),
-    "opcode": (
-        "the bytecode instruction {what} is not supported",
-        "write the line another way, or move it out of the function"),
+    "builtin": ("the C function {what} cannot be followed", _MOVE),
+    "library": ("{what} belongs to a library that is not traced", _MOVE),
+    "asked": ("the program asks for a graph break: {what}",
+              "remove the call of graph_break()"),
+    "disabled": ("{what} is marked to be left alone",
+                 "remove disable() if the function can be compiled"),
+    "opcode": ("the bytecode instruction {what} is not supported", _MOVE),
     "exception": (
         "{what} is raised while tracing",
         "the function runs as it is, so that the exception reaches you"),
@@ -40,41 +34,27 @@ REASONS = {
         "an operator cannot be recorded with the argument {what}",
         "pass tensors, numbers, strings, dtypes, devices and containers "
         "of them"),
-    "input": (
-        "{what} cannot become a graph input",
-        "pass a plain torch.Tensor or nn.Parameter"),
-    "untracked": (
-        "{what} came out of a call that was not recorded",
-        "call the tensor operation directly"),
+    "input": ("{what} cannot become a graph input",
+              "pass a plain torch.Tensor or nn.Parameter"),
+    "untracked": ("{what} came out of a call that was not recorded",
+                  "call the tensor operation directly"),
     "aliasing": (
         "inputs {what} share memory and one of them is written to",
         "pass a clone of one of them"),
-    "effect": (
-        "{what} changes something outside the function in a way that "
-        "cannot be replayed",
-        "move it out of the compiled function"),
-    "result": (
-        "{what} cannot be rebuilt after the graph has run",
-        "return tensors, constants, containers or plain objects"),
-    "attribute": (
-        "{what} cannot be looked up by a trace",
-        "use a plain attribute"),
-    "recursion": (
-        "calls are nested deeper than {what}",
-        "write the recursion as a loop"),
-    "branch": (
-        "a branch of torch.cond {what}, which no graph can choose between",
-        "let both branches return new tensors that look alike, and write "
-        "to nothing"),
-    "gradient": (
-        "{what} runs autograd inside the compiled function",
-        "call it outside, on the result"),
-    "code": (
-        "{what} is not a plain Python function",
-        "compile a function, a method or an nn.Module"),
-    "internal": (
-        "minicompile itself failed: {what}",
-        "please report it; the function runs as it is"),
+    "effect": ("{what} changes something outside the function in a way "
+               "that cannot be replayed", _MOVE),
+    "result": ("{what} cannot be rebuilt after the graph has run",
+               "return tensors, constants, containers or plain objects"),
+    "attribute": ("{what} cannot be looked up by a trace",
+                  "use a plain attribute"),
+    "recursion": ("calls are nested deeper than {what}",
+                  "write the recursion as a loop"),
+    "gradient": ("{what} runs autograd inside the compiled function",
+                 "call it outside, on the result"),
+    "code": ("{what} is not a plain Python function",
+             "compile a function, a method or an nn.Module"),
+    "internal": ("minicompile itself failed: {what}",
+                 "please report it; the function runs as it is"),
 }
 
 
@@ -111,19 +91,18 @@ class GraphBreak:
 
     kind: str
     reason: str
-    file: str
-    line: int
-    source: str
     hint: str
+    file: str = ""
+    line: int = 0
+    source: str = ""
 
     @staticmethod
     def of(refusal: Unsupported) -> GraphBreak:
         """What the trace said when it could not go on."""
         where = refusal.where
         return GraphBreak(
-            refusal.kind, refusal.reason, where.file if where else "",
-            where.line if where else 0, where.text if where else "",
-            refusal.hint)
+            refusal.kind, refusal.reason, refusal.hint,
+            *((where.file, where.line, where.text) if where else ()))
 
     def __str__(self) -> str:
         place = f" at {self.file}:{self.line}  {self.source}"

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 
-from .bytecode import IF_NONE, decode, extend
+from .bytecode import IF_NONE, decode
 from .reasons import unsupported
 from .stand_ins import NULL, Handled
 
@@ -77,16 +77,17 @@ def after(place: Place, body: bytes, like: int = -1,
     code, head = place.code, _prefix(place)
     start, end = len(head), len(head + body)
     head += body + op("JUMP_FORWARD", place.offset // 2)
-    table = b"".join(
-        _row(row.start + len(head), row.end + len(head),
-             row.entry + len(head), row.depth, row.lasti)
-        for row in decode(code).handlers)
-    if row := decode(code).handler(like):
-        table = _row(start, end, row.entry + len(head), row.depth,
-                     row.lasti) + table
-    return extend(code, _made(
+    shift, program = len(head), decode(code)
+    rows = [(row.start + shift, row.end + shift, row)
+            for row in program.handlers]
+    if row := program.handler(like):
+        rows.insert(0, (start, end, row))
+    made = _made(
         place, head + code.co_code, _lines(place, head) + code.co_linetable,
-        table, extra), len(head))
+        b"".join(_row(start, end, row.target + shift, row.depth, row.lasti)
+                 for start, end, row in rows), extra)
+    decode(made, code, shift)
+    return made
 
 
 def single(place: Place, pushed: int) -> CodeType:

@@ -13,10 +13,16 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...core.branches import cond
-from ..reasons import unsupported
+from ..reasons import REASONS, unsupported
 from ..recorder import storage
 from ..rules import rule
 from .subgraphs import recording, unchanged
+
+
+REASONS["branch"] = (
+    "a branch of torch.cond {what}, which no graph can choose between",
+    "let both branches return new tensors that look alike, and write to "
+    "nothing")
 
 
 @rule(torch.cond)
