@@ -22,9 +22,8 @@ from torch import fx
 from minicompile import fusion, split
 from minicompile.core.loops import Kernel
 from minicompile.core.options import Options
-from minicompile.emit.nest import simplify
-from minicompile.emit.triton import TritonPrinter
-from minicompile.emit.triton_tiles import tile
+from minicompile.emit.launch import TritonPrinter
+from minicompile.emit.schedules.gpu import tile
 
 TYPES = {torch.float64: "*fp64", torch.float32: "*fp32",
          torch.bfloat16: "*bf16", torch.float16: "*fp16",
@@ -58,8 +57,7 @@ class Compiled:
         lines = re.findall(r"^\s+/\*[0-9a-f]{4,5}\*/.*", self._dumped(
             "-sass"), re.M)
         end = max(k for k, line in enumerate(lines) if " EXIT" in line)
-        points = prod(axis.block for axis in tile(
-            simplify(self.kernel)).axes)
+        points = prod(axis.block for axis in tile(self.kernel).axes)
         return end / (points / (32 * self.warps))
 
     def _dumped(self, option: str) -> str:
@@ -104,8 +102,6 @@ def compiled(kernel: Kernel, wide: bool = False) -> Compiled:
     names = {"__name__": "program", "__file__": str(path)}
     exec(compile(text, str(path), "exec"), names)
     launch = names[kernel.name]
-    if kernel.symbols:
-        launch = launch.make()
     dtypes = {load.buffer: load.dtype for loop in kernel.loops
               for load in loop.loads} | {
         name: b.dtype for name, b in kernel.written.items()}

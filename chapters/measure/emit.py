@@ -20,7 +20,7 @@ from chapters._book.running import tail
 from chapters.measure.timing import compare, save
 from minicompile.core import compiler
 from minicompile.core.loops import Kernel
-from minicompile.emit import build, cpp, header
+from minicompile.emit import build, cpp
 
 
 def without(text: str, *pragmas: str) -> str:
@@ -44,15 +44,15 @@ def rungs(kernel: Kernel) -> dict[str, str]:
     full = cpp.function(kernel)
     simd = "#pragma omp simd"
     threads = "#pragma omp parallel"
-    scalar = header.HEADER.replace(', simd("notinbranch")', "")
+    scalar = build.headed("").replace(', simd("notinbranch")', "")
     library = full.replace("vector_erf(", "erff(")
     return {
         "loops": scalar + without(library, simd, threads),
         "+ vectors": scalar + without(library, threads),
         "+ the C library's vector erf":
-            header.HEADER + without(library, threads),
-        "+ our erf": header.HEADER + without(full, threads),
-        "+ threads": header.HEADER + full}
+            build.headed("") + without(library, threads),
+        "+ our erf": build.headed("") + without(full, threads),
+        "+ threads": build.headed("") + full}
 
 
 def main() -> None:

@@ -27,8 +27,8 @@ import minicompile
 from chapters.measure.timing import compare, save
 from minicompile import emit, fusion, split
 from minicompile.core.options import Options
+from minicompile.emit import launch as launching
 from minicompile.emit import triton as printer
-from minicompile.emit import triton_launch
 from minicompile.trace import trace
 
 N = 16384
@@ -165,12 +165,12 @@ def speeds(function, args, moved: int, top: float) -> dict:
 @contextmanager
 def tiled(change):
     """Every kernel gets `change(its tiling)`."""
-    before = printer.tile
-    printer.tile = lambda kernel: change(before(kernel))
+    before = printer.TILINGS[-1]
+    printer.TILINGS.append(lambda kernel: change(before(kernel)))
     try:
         yield
     finally:
-        printer.tile = before
+        printer.TILINGS.pop()
 
 
 def with_warps(warps):
@@ -274,7 +274,7 @@ def differing(name, dtype, folder) -> dict:
     out = torch.empty(count, dtype=kind, device="cuda")
     given = [a, b][:len(operands)]
     load(kernel, folder)[kernel.name].run(
-        triton_launch.stream_of(0), *given, out)
+        launching.stream_of(0), *given, out)
     wanted = OPS[name](*given).to(kind)
     off = ~((out == wanted) | (out != out) & (wanted != wanted))
     return {"differ": int(off.sum()), "worst": worst(
@@ -301,7 +301,7 @@ def launch() -> list[dict]:
     kernel = names[program.kernels[0].name]
     compiled = kernel.kernel[(1,)](
         x, out, num_warps=1, enable_fp_fusion=False)
-    stream = triton_launch.stream_of(0)
+    stream = launching.stream_of(0)
     run, function = compiled.run, compiled.function
     packed, p, q = compiled.packed_metadata, x.data_ptr(), out.data_ptr()
     ways = {
@@ -310,7 +310,7 @@ def launch() -> list[dict]:
         "compiled.run": lambda: run(1, 1, 1, stream, function, packed,
                                     None, None, None, p, q),
         "ours, bound": lambda: kernel.run(stream, x, out),
-        "stream_of": lambda: triton_launch.stream_of(0),
+        "stream_of": lambda: launching.stream_of(0),
         "empty_strided": lambda: torch.empty_strided(
             (16,), (1,), device="cuda"),
         "program": lambda: program.run([x]),

@@ -18,12 +18,15 @@ from ..core.compiler import library
 from ..core.loops import Kernel
 from .cpp import function as text_of
 from .header import HEADER
+from .operations import FUNCTIONS
 
+#: g++ would make one sincosf, which has no vector form, of sin and cos.
 #: No -ffast-math: NaN, infinity and -0.0 are what they are in eager, and
 #: additions keep their order. -fwrapv: integers wrap around.
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fwrapv",
          "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
-         "-fno-plt", "-w", "-shared", "-fPIC") + (
+         "-fno-builtin-sin", "-fno-builtin-cos", "-fno-builtin-sinf",
+         "-fno-builtin-cosf", "-fno-plt", "-w", "-shared", "-fPIC") + (
     ("-mprefer-vector-width=512",)  # AVX-512 in full width
     if platform.machine() == "x86_64" else ())
 
@@ -36,9 +39,14 @@ def processor() -> str:
     return platform.machine() + (found.group() if found else "")
 
 
+def headed(source: str) -> str:
+    """The C++ source after what every kernel starts with."""
+    return HEADER + "".join(FUNCTIONS["cpp"]) + source
+
+
 def load(source: str) -> ctypes.CDLL:
     """The C++ source as a loaded library, compiled if need be."""
-    return ctypes.CDLL(str(library(HEADER + source, *FLAGS, *_libraries(),
+    return ctypes.CDLL(str(library(headed(source), *FLAGS, *_libraries(),
                                    host=processor())))
 
 

@@ -14,6 +14,7 @@ from functools import partial, reduce
 
 import torch
 
+from ..core.errors import CompileError
 from ..core.loops import Const, Expression, Op
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -72,8 +73,8 @@ def _infix(form: type, given: str = "result", **signs: str
 
 
 FORMS: dict[str, Form] = {
-    **_functions("""exp2 expm1 log log2 log10 log1p sin cos tan asin acos
-        atan sinh cosh tanh asinh acosh atanh erfc lgamma"""),
+    **_functions("""exp erf exp2 expm1 log log2 log10 log1p sin cos tan
+        asin acos atan sinh cosh tanh asinh acosh atanh erfc lgamma"""),
     **_infix(Form, add="+", sub="-", mul="*", bitwise_and="&",
              bitwise_or="|", bitwise_xor="^"),
     **_infix(Question, "common", eq="==", ne="!=", lt="<", le="<=",
@@ -82,22 +83,16 @@ FORMS: dict[str, Form] = {
              logical_xor="^"),
     "logical_not": Question("!{0}", "{0} == 0", given="bool"),
     "isnan": Question("{0} != {0}"),
-    "isinf": Question("fabs{f}({0}) == infinity",
-                      "tl.abs({0}) == float('inf')"),
-    "signbit": Question("copysign{f}(1, {0}) < 0", "device.signbit({0})",
-                        "{0} < 0", "{0} < 0"),
     "cast": Exact("{0}", given="common"),
     "neg": Exact("-{0}"),
     "abs": Exact("fabs{f}({0})", "tl.abs({0})", "{0} < 0 ? -{0} : {0}"),
     "sign": Exact("({type})(({0} > 0) - ({0} < 0))", "device.sign({0})"),
     "relu": Exact("{0} < 0 ? 0 : {0}", "device.maximum({0}, 0.0)",
                   triton_integer="tl.maximum({0}, 0)"),
-    "exp": Form("vector_exp({0})", "libdevice.exp({0})"),
-    "erf": Form("vector_erf({0})", "libdevice.erf({0})"),
     "sqrt": Form("sqrt{f}({0})", "device.sqrt({0})"),
     "rsqrt": Form("1 / sqrt{f}({0})", "libdevice.rsqrt({0})"),
     "reciprocal": Form("1 / {0}", "device.divide(1.0, {0})"),
-    "sigmoid": Form("1 / (1 + vector_exp(-{0}))",
+    "sigmoid": Form("1 / (1 + exp{f}(-{0}))",
                     "device.divide(1.0, 1.0 + libdevice.exp(-{0}))"),
     "floor": Exact("floor{f}({0})", "tl.floor({0})"),
     "ceil": Exact("ceil{f}({0})", "tl.ceil({0})"),
@@ -106,44 +101,15 @@ FORMS: dict[str, Form] = {
     "bitwise_not": Form("~{0}", "-{0} - 1"),
     "div": Form("{0} / {1}", "device.divide({0}, {1})",
                 triton_rough="{0} / {1}"),
-    "div_floor": Form("divide_floor<{type}>({0}, {1})",
-                      "device.float_floor_divide({0}, {1})",
-                      triton_integer="device.floor_divide({0}, {1})"),
-    "div_trunc": Form("trunc{f}({round}({0} / {1}))",
-                      "libdevice.trunc(device.divide({0}, {1}))",
-                      "divide_whole<{type}>({0}, {1})", "{0} // {1}"),
-    "remainder": Form("modulo<{type}>({0}, {1})",
-                      "device.modulo(libdevice.fmod({0}, {1}), {1})",
-                      triton_integer="device.modulo({0} % {1}, {1})"),
-    "fmod": Form("fmod{f}({0}, {1})", "libdevice.fmod({0}, {1})",
-                 "rest<{type}>({0}, {1})", "{0} % {1}"),
-    "pow": Form("pow{f}({0}, {1})", "libdevice.pow({0}, {1})",
-                "integer_power<{type}>({0}, {1})",
-                "device.integer_power({0}, {1})"),
-    "atan2": Form("atan2{f}({0}, {1})", "libdevice.atan2({0}, {1})"),
-    "hypot": Form("hypot{f}({0}, {1})", "libdevice.hypot({0}, {1})"),
-    "copysign": Exact("copysign{f}({0}, {1})",
-                      "libdevice.copysign({0}, {1})"),
     "maximum": Exact("maximum<{type}>({0}, {1})",
                      "device.maximum({0}, {1})"),
     "minimum": Exact("minimum<{type}>({0}, {1})",
                      "device.minimum({0}, {1})"),
-    "fmax": Exact("{0} >= {1} | {1} != {1} ? {0} : {1}",
-                  "tl.where(({0} >= {1}) | ({1} != {1}), {0}, {1})"),
-    "fmin": Exact("{0} <= {1} | {1} != {1} ? {0} : {1}",
-                  "tl.where(({0} <= {1}) | ({1} != {1}), {0}, {1})"),
-    "bitwise_left_shift": Form("shift_left<{type}>({0}, {1})",
-                               "device.shift_left({0}, {1})"),
-    "bitwise_right_shift": Form("shift_right<{type}>({0}, {1})",
-                                "device.shift_right({0}, {1})"),
     "where": Exact("{0} ? {1} : {2}", "tl.where({0}, {1}, {2})"),
-    "uniform": Form("uniform({0}, {1}, {2})",
-                    "device.uniform({0}, {1}, {2})", given="common",
-                    made=torch.float32),
 }
 
-#: What argmax and argmin ask of two values; both headers have it.
-BETTER = {"argmax": "above", "argmin": "below"}
+#: Functions that kernels call, as text, beside those that all have.
+FUNCTIONS: dict[str, list[str]] = {"cpp": [], "triton": []}
 #: Operations that are another one on integers, or on bools.
 OF_INTEGERS = {"floor": "cast", "ceil": "cast", "trunc": "cast",
                "round": "cast", "isinf": "isnan"}
@@ -155,6 +121,8 @@ OF_BOOLS = OF_INTEGERS | {
 
 def form_of(node: Op) -> tuple[Form, torch.dtype]:
     """How the operation is written, and the type in which it works."""
+    if node.name not in FORMS:
+        raise CompileError(f"no kernel can compute {node.name} here")
     form = FORMS[node.name]
     work = torch.bool if form.given == "bool" else _promoted(form, node)
     others = OF_BOOLS if work == torch.bool else (

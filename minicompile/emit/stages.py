@@ -1,11 +1,9 @@
 """A kernel as numbered values, each placed where it is computed.
 
-In: a Kernel. Out: its Stages. Equal expressions get one Local (this is
-value numbering), a read of a buffer of the kernel's own is the value that
-was stored, and what does not depend on the element belongs to the row. A
-row is worked through in stages: values of the row, then one pass over its
-elements, whose reductions the next stage can use. Inductor's CSE is in
-torch/_inductor/codegen/common.py.
+In: a Kernel. Out: its Stages. Equal expressions become one Local (this is
+value numbering), and a read of a buffer that the kernel has stored is the
+value that it stored. A value that does not depend on the element belongs
+to the row. Inductor's CSE is in torch/_inductor/codegen/common.py.
 """
 
 from __future__ import annotations
@@ -16,13 +14,13 @@ from dataclasses import dataclass, field
 import torch
 
 from ..core.errors import BackendError
-from ..core.index import Index, atoms_of
-from ..core.loops import (Const, Expression, Kernel, Load, Loop, Op,
-                          described, parts, walk)
-from .operations import BETTER, held
+from ..core.index import Index, atoms_of, index, may_exceed
+from ..core.layout import flatten, row_major
+from ..core.loops import (Const, Expression, Kernel, Loop, Op,
+                          Position, described, parts, walk)
 
-#: Reductions of bools that are another one: it keeps them bools.
-OF_BOOLS = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
+#: Reductions of bools that are another one, which keeps them bools.
+FOLDS_OF_BOOLS = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
 
 
 @dataclass(frozen=True)
@@ -81,49 +79,64 @@ class Numbering:
         value = made[id(loop.value)]
         if loop.reduction is not None:
             value = self.fold(loop.reduction, value)
-        if value.dtype != loop.buffer.dtype:
-            value = self.cast(value, loop.buffer.dtype)
+        value = self.cast(value, loop.buffer.dtype)
         element = value.element or self.moves(loop.index)
         self.stores[loop.buffer.name] = Store(
             loop.buffer.name, loop.index, value, element, value.stage)
 
     def number(self, node: Expression, operands: tuple) -> Local:
         """The local of a node; a load of what was stored is that value."""
-        stage = 0
-        if isinstance(node, Load) and node.buffer in self.stores:
-            store = self.stores[node.buffer]
-            if store.index == node.index:
-                return self.chosen(node, operands, store.local)
+        if isinstance(node, Position) and node.index.constant is not None:
+            node = Const(int(node.index), node.dtype)
+        store = self.stores.get(getattr(node, "buffer", None))
+        if store is None:
+            return self.local(node, operands)
+        if store.index != node.index:
             if node.buffer in self.kernel.internal:
                 raise BackendError(f"{self.kernel.name} reads {node} before"
                                    " it is in memory")
-            stage = store.stage + 1
-        return self.local(node, operands, stage)
-
-    def chosen(self, load: Load, mask: tuple, stored: Local) -> Local:
-        """What the load finds where `stored` has just been put."""
-        if load.mask is None:
-            return stored
-        other = self.local(Const(load.other, load.dtype), ())
-        return self.local(
-            Op("where", (load.mask, stored.node, other.node), load.dtype),
-            (*mask, stored, other))
+            return self.local(node, operands, store.stage + 1)
+        if node.mask is None:
+            return store.local
+        other = self.local(Const(node.other, node.dtype), ())
+        return self.op("where", node.dtype, *operands, store.local, other)
 
     def fold(self, reduction: str, value: Local) -> Local:
         """The local of a reduction; of a single element, the element."""
+        place = reduction.removeprefix("arg")
+        if place != reduction:
+            return self.place(place, value)
         if not self.kernel.reduced:
-            return value if reduction not in BETTER else self.local(
-                Const(0, torch.int64), ())
+            return value
         if value.dtype == torch.bool:
-            reduction = OF_BOOLS.get(reduction, reduction)
+            reduction = FOLDS_OF_BOOLS.get(reduction, reduction)
         elif reduction in ("any", "all"):
             value = self.cast(value, torch.bool)
-        dtype = torch.int64 if reduction in BETTER else value.dtype
-        return self.local(Fold(reduction, dtype), (value,))
+        return self.local(Fold(reduction, value.dtype), (value,))
+
+    def place(self, reduction: str, value: Local) -> Local:
+        """The first place of the best value; NaN is the best there is."""
+        best, sizes = self.fold(reduction, value), tuple(
+            variable.size for variable in self.kernel.reduced)
+        found = self.op("logical_or", torch.bool,
+                        self.op("eq", torch.bool, value, best),
+                        self.op("ne", torch.bool, value, value))
+        here = flatten(map(index, self.kernel.reduced), row_major(sizes))
+        dtype = torch.int64 if may_exceed(
+            self.kernel.row_length, (1 << 31) - 1) else torch.int32
+        return self.fold("min", self.op(
+            "where", dtype, found, self.local(Position(here, dtype), ()),
+            self.local(Const(torch.iinfo(dtype).max, dtype), ())))
 
     def cast(self, value: Local, dtype: torch.dtype) -> Local:
         """The local of the value in another dtype."""
-        return self.local(Op("cast", (value.node,), dtype), (value,))
+        return value if value.dtype == dtype else self.op(
+            "cast", dtype, value)
+
+    def op(self, name: str, dtype: torch.dtype, *operands: Local) -> Local:
+        """The local of an operation on others."""
+        return self.local(Op(name, tuple(o.node for o in operands), dtype),
+                          operands)
 
     def local(self, node: Expression | Fold, operands: tuple[Local, ...],
               stage: int = 0) -> Local:
@@ -138,24 +151,23 @@ class Numbering:
                 max([stage, *(o.stage + fold for o in operands)]))
         return self.locals[key]
 
-    def moves(self, index: Index | None) -> bool:
+    def moves(self, where: Index | None) -> bool:
         """Whether the index depends on the element of a row."""
-        return index is not None and not set(
-            self.kernel.reduced).isdisjoint(atoms_of(index))
+        return where is not None and not set(
+            self.kernel.reduced).isdisjoint(atoms_of(where))
 
 
 @dataclass(frozen=True)
 class Stage:
     """Values of the row and their stores, then a pass over the elements.
 
-    `body` is what the pass computes, `again` what it takes from where an
-    earlier pass left it: memory that it stored, or scratch (None).
+    The pass computes `body` and reads `again` what an earlier pass kept.
     """
 
     row: tuple[Local, ...]
     row_stores: tuple[Store, ...]
     body: tuple[Local, ...]
-    again: dict[Local, Store | None]
+    again: tuple[Local, ...]
     stores: tuple[Store, ...]
     folds: tuple[Local, ...]
 
@@ -165,13 +177,12 @@ class Stage:
         return bool(self.stores or self.folds)
 
 
-def stages(kernel: Kernel, keep: Callable[[Local], bool] | None
+def stages(kernel: Kernel, keep: Callable[[Local], bool] = lambda _: False
            ) -> tuple[Stage, ...]:
     """The kernel's work in stages.
 
-    A later pass that needs a value again reads it where it was stored,
-    or from scratch if `keep` is true of it, or of what led to it; else it
-    computes it anew. Without `keep` it computes everything anew.
+    A later pass reads a value again if `keep` is true of it, or of a value
+    that led to it; it computes the others once more.
     """
     numbering = Numbering(kernel)
     for loop in kernel.loops:
@@ -179,22 +190,16 @@ def stages(kernel: Kernel, keep: Callable[[Local], bool] | None
     stores = [store for store in numbering.stores.values()
               if store.buffer not in kernel.internal]
     live = _reached(store.local for store in stores)
-    worth = _worth_keeping(live, keep) if keep else set()
-    done: dict[Local, Store | None] = {}
-    found = []
-    last = max((local.stage for local in live), default=0)
-    for number in range(last + 1):
-        stage = _stage(number, live, stores, done)
-        found.append(stage)
-        if keep:
-            done |= dict.fromkeys(worth.intersection(stage.body))
-            done |= {store.local: store for store in stage.stores}
+    worth: set[Local] = set()
+    for local in live:
+        if local.element and (keep(local) or not worth.isdisjoint(
+                local.operands)):
+            worth.add(local)
+    found, done = [], set()
+    for number in range(max((l.stage for l in live), default=0) + 1):
+        found.append(_stage(number, live, stores, done))
+        done |= worth.intersection(found[-1].body)
     return tuple(found)
-
-
-def everything(_: Local) -> bool:
-    """Keep all values: there is room for them."""
-    return True
 
 
 def _reached(roots: Iterable[Local]) -> list[Local]:
@@ -209,78 +214,24 @@ def _reached(roots: Iterable[Local]) -> list[Local]:
     return sorted(found, key=lambda local: local.number)
 
 
-def _worth_keeping(live: list[Local],
-                   keep: Callable[[Local], bool]) -> set[Local]:
-    """The values of the element to keep, and what they lead to."""
-    found: set[Local] = set()
-    for local in live:
-        if local.element and (keep(local) or not found.isdisjoint(
-                local.operands)):
-            found.add(local)
-    return found
-
-
 def _stage(number: int, live: list[Local], stores: list[Store],
-           done: dict[Local, Store | None]) -> Stage:
-    """One stage; `done` says what it need not compute again."""
+           done: set[Local]) -> Stage:
+    """One stage, which need not compute again what is `done`."""
     now = [store for store in stores if store.stage == number]
-    writes = [store for store in now if store.element]
-    folds = [local for local in live if isinstance(local.node, Fold)
-             and local.stage == number + 1]
-    body: set[Local] = set()
-    again: dict[Local, Store | None] = {}
+    writes = tuple(store for store in now if store.element)
+    folds = tuple(local for local in live if isinstance(local.node, Fold)
+                  and local.stage == number + 1)
+    needed: set[Local] = set()
     waiting = [f.operands[0] for f in folds] + [s.local for s in writes]
     while waiting:
         local = waiting.pop()
-        if not local.element or local in body:
-            continue
-        if local in done:
-            again[local] = done[local]
-        else:
-            body.add(local)
-            waiting += local.operands
-    row = [local for local in live
-           if local.stage == number and not local.element
-           and not isinstance(local.node, (Const, Fold))]
-    return Stage(
-        tuple(row), tuple(s for s in now if not s.element),
-        tuple(sorted(body, key=lambda local: local.number)),
-        again, tuple(writes), tuple(folds))
-
-
-def kept(work: tuple[Stage, ...]) -> tuple[Local, ...]:
-    """The values of an element that scratch must hold for later passes."""
-    return tuple(dict.fromkeys(
-        local for stage in work
-        for local, store in stage.again.items() if store is None))
-
-
-def homes(work: tuple[Stage, ...]) -> dict[Local, Store]:
-    """Memory that is only written later, and can hold a value till then,
-    as it is held between operations."""
-    last = {local: number for number, stage in enumerate(work)
-            for local in stage.again}
-    free = [store for stage in work for store in stage.stores]
-    found: dict[Local, Store] = {}
-    for local in kept(work):
-        home = next((store for store in free if store.stage >= last[local]
-                     and store.local.dtype == local.dtype
-                     == held(local.dtype)), None)
-        if home is not None:
-            found[local] = home
-            free.remove(home)
-    return found
-
-
-def shared(work: tuple[Stage, ...]) -> tuple[Local, ...]:
-    """The values of the row that are read outside the stage's row part."""
-    found: dict[Local, None] = {}
-    for stage in work:
-        for made, roots in (
-                (stage.row, [store.local for store in stage.row_stores]),
-                (stage.body, [store.local for store in stage.stores]
-                 + [fold.operands[0] for fold in stage.folds])):
-            read = [o for local in made for o in local.operands] + roots
-            found |= dict.fromkeys(local for local in read if not
-                                   local.element and local not in made)
-    return tuple(sorted(found, key=lambda local: local.number))
+        if local.element and local not in needed:
+            needed.add(local)
+            waiting += () if local in done else local.operands
+    row = tuple(local for local in live
+                if local.stage == number and not local.element
+                and not isinstance(local.node, (Const, Fold)))
+    body, again = (tuple(l for l in live if l in some) for some in (
+        needed - done, needed & done))
+    return Stage(row, tuple(s for s in now if not s.element), body, again,
+                 writes, folds)

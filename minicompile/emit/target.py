@@ -30,8 +30,9 @@ class Target:
     in `detour` by way of a wide integer. Arithmetic leaves the types in
     `promoted`. `numbers` are the forms of literals by dtype, `special`
     those of some; `scalar` makes a value of a literal. `quotient` is the
-    sign that divides whole numbers. Those that are `reduced_as` another
-    type are accumulated in it.
+    sign that divides whole numbers. A reduction accumulates some types
+    in another: `reduced_as`, a sum `summed_as`. `named` is a line that
+    names a value; a block is `opened` and `closed`.
     """
 
     language: str
@@ -51,6 +52,11 @@ class Target:
     scalars: tuple[torch.dtype, ...] = ()
     reduced_as: Mapping[torch.dtype, torch.dtype] = field(
         default_factory=dict)
+    summed_as: Mapping[torch.dtype, torch.dtype] = field(
+        default_factory=dict)
+    named: str = "{0} = {1}"
+    opened: str = ""
+    closed: tuple[str, ...] = ()
 
     def type_of(self, dtype: torch.dtype) -> str:
         """The type that holds a value of this dtype."""
@@ -111,12 +117,6 @@ class Target:
         """The text converted as the language does it."""
         return self.cast.format(enclosed(text), type=self.types[wanted])
 
-    def read(self, local: Local, names: Mapping[Local, str]) -> str:
-        """How a value is read: its name, or what number it is."""
-        if isinstance(local.node, Const):
-            return self.literal(local.node.value, local.dtype, True)
-        return names[local]
-
     def literal(self, value: bool | int | float, dtype: torch.dtype,
                 scalar: bool = False) -> str:
         """A number in the type that holds `dtype`."""
@@ -137,14 +137,15 @@ class Target:
 
     def accumulator(self, fold: Local) -> torch.dtype:
         """The dtype in which a reduction is accumulated."""
-        given = fold.operands[0].dtype
-        return self.reduced_as.get(given, held(given))
+        given = held(fold.operands[0].dtype)
+        if fold.node.reduction == "sum" and given in self.summed_as:
+            return self.summed_as[given]
+        return self.reduced_as.get(given, given)
 
     def neutral(self, fold: Local) -> str:
         """What changes no result of the reduction."""
         dtype = self.accumulator(fold)
-        kind = fold.node.reduction.removeprefix("arg")
-        return self.literal(neutral(kind, dtype), dtype)
+        return self.literal(neutral(fold.node.reduction, dtype), dtype)
 
     def combined(self, fold: Local, *partial: str) -> str:
         """Two partial results as one: what the reduction repeats."""
@@ -177,7 +178,6 @@ def shortest(value: float) -> str:
 
 
 _NAMES = {torch.float64: "double", torch.float32: "float",
-          torch.float16: "half", torch.bfloat16: "bfloat",
           torch.bool: "bool"}
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -194,12 +194,14 @@ CPP = Target(
              torch.int64: "{0}ll"},
     special={"True": "true", "False": "false", "inf": "infinity",
              "-inf": "-infinity", "nan": "not_a_number",
-             str(-2 ** 63): "least"})
+             str(-2 ** 63): "least"},
+    summed_as={torch.float32: torch.float64},
+    named="const {type} {0} = {1};", opened=" {", closed=("}",))
 
 #: Triton takes a literal for a float32, even beside a float64.
 TRITON = Target(
     "triton", {dtype: f"tl.{str(dtype)[6:]}" for dtype in (
-        *_NAMES, *_WHOLE)} | {torch.bool: "tl.int1"},
+        *_NAMES, *_WHOLE, *HALVES)} | {torch.bool: "tl.int1"},
     cast="{0}.to({type})", truth="({0} != 0)",
     rounded="device.rounded({0}, {type})", quotient="//",
     detour=(torch.uint8,), scalars=(torch.float64,),

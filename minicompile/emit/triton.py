@@ -1,135 +1,331 @@
-"""The printer for CUDA: Triton kernels, and the lines that launch them.
+"""Triton kernels: blocks of points, computed by one program each.
 
-In: kernels. Out: Python text that stands in the program's file, from
-which Triton reads it. With `cpu_backend="triton"` the same kernels run on
-CPU tensors in Triton's interpreter. Inductor: torch/_inductor/codegen/
-triton.py and torch/_inductor/codegen/wrapper.py.
+In: a Kernel. Out: a function for `@triton.jit`, one line a value. A value
+of the row is a column of the block, an element's value the whole block.
+If a row fits, values stay in registers from pass to pass; if it does not,
+each pass computes again what it needs. In Inductor:
+torch/_inductor/codegen/triton.py:TritonKernel.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from ..core.errors import OptionError
-from ..core.loops import Buffer, Const, Expression, Kernel, Op, rewrite
-from ..core.options import Options
-from .nest import simplify
-from .operations import HALVES, form_of, held
-from .printer import computes
-from .triton_body import Body, counted
-from .triton_launch import Launch
-from .triton_math import INTERPRETED
-from .triton_tiles import NARROW, tile, wide
+from ..core.index import (Index, Variable, atoms_of, enclosed, index,
+                          may_exceed, most_of, product, substitute)
+from ..core.layout import unflatten
+from ..core.loops import (REDUCTIONS, Const, Expression, Kernel, Load, Op,
+                          Position)
+from .operations import HALVES
+from .stages import Local, Stage, Store, stages
+from .target import TRITON
+from .writer import Writer, accumulator, computes, failure
 
-
-class TritonPrinter:
-    """Prints kernels for one CUDA device, or for the interpreter."""
-
-    def __init__(self, options: Options, device: torch.device):
-        if device.type == "cpu" and not INTERPRETED:
-            raise OptionError(
-                "cpu_backend='triton' runs kernels in Triton's interpreter,"
-                " which must be chosen before triton is imported: start"
-                " Python with TRITON_INTERPRET=1 in its environment")
-        self.device = device.index or 0
-        self.compiles = not INTERPRETED and torch.cuda.is_available()
-
-    def prelude(self) -> str:
-        """The imports of the kernels."""
-        return "\n".join([
-            "import triton",
-            "import triton.language as tl",
-            "",
-            "from minicompile.emit import triton_math as device",
-            "from minicompile.emit.triton_launch import "
-            "launched, stream_of",
-            "from minicompile.emit.triton_math import libdevice"])
-
-    def define(self, kernels: tuple[Kernel, ...]) -> str:
-        """The kernels as functions, ready to be launched."""
-        return "\n\n\n".join(map(print_kernel, kernels))
-
-    def prepare(self, kernel: Kernel, defined: Launch,
-                buffers: dict[str, Buffer]) -> Future | None:
-        """Begin to compile it."""
-        if self.compiles:
-            return defined.prepare(kernel, self.device, *(
-                buffers[name].dtype
-                for name in (*kernel.read, *kernel.written)), *(
-                symbol.hint for symbol in kernel.symbols))
-        return None
-
-    def begin(self) -> str:
-        """Ask once for the stream that the kernels are to run on."""
-        return f"stream = stream_of({self.device})"
-
-    def launch(self, kernel: Kernel, tensors: tuple[str, ...],
-               numbers: tuple[str, ...]) -> str:
-        """The call that launches the kernel on these tensors."""
-        given = ", ".join((*tensors, *numbers))
-        return f"{kernel.name}.run(stream, {given})"
-
-
-def print_kernel(kernel: Kernel) -> str:
-    """The kernel's definition: how it is launched, then its body."""
-    simple = simplify(kernel)
-    tiling = tile(simple)
-    names = [f"{name}_ptr" for name in (*kernel.read, *kernel.written)]
-    names += map(str, kernel.symbols)
-    head = f"@launched(grid={tiling.grid}, warps={tiling.warps})"
-    fixed = [symbol.name for symbol in kernel.symbols if symbol.is_number]
-    if len(fixed) < len(kernel.symbols):
-        given = f"lambda {', '.join(map(str, kernel.symbols))}:"
-        head = "\n".join([
-            "@launched(", f"    grid={given} {tiling.grid},",
-            f"    sizes={len(kernel.symbols)}, warps={tiling.warps})"])
-        if counted(simple, tiling) == "WIDE":
-            names.append("wide: tl.constexpr")
-            most = ", ".join(map(str, wide(simple, tiling)))
-            most = f"max({most})" if ", " in most else most
-            head = f"{head[:-1]},\n    wide={given} {most} > {NARROW})"
-    return "\n".join([
-        *(f"# {about}" for about in computes(kernel)), head,
-        f"@triton.jit{f'(do_not_specialize={fixed})' * bool(fixed)}",
-        f"def {kernel.name}({', '.join(names)}):",
-        *Body(as_on_a_gpu(simple), tiling).write()])
-
-
+#: The elements of a row that a program works on at a time.
+LONGEST = 4096
+#: Positions up to this one are counted in 32 bits.
+NARROW = 2 ** 31 - 2 ** 20 - 1
+#: How a block is reduced to a column, where there is a short way.
+ACROSS = {"sum": "tl.sum({0}, 1, keep_dims=True)",
+          "any": "tl.max({0}, 1, keep_dims=True)",
+          "all": "tl.min({0}, 1, keep_dims=True)"}
 #: Where eager rounds a number to the other operand's 16-bit type first.
 ROUNDS_NUMBERS = {"pow", "fmod", "remainder", "lt", "le", "gt", "ge"}
 
 
-def as_on_a_gpu(kernel: Kernel) -> Kernel:
-    """The kernel with numbers as eager takes them on a GPU."""
-    return replace(kernel, loops=tuple(
-        replace(loop, value=rewrite(loop.value, _as_on_a_gpu))
-        for loop in kernel.loops))
+@dataclass(frozen=True)
+class Axis:
+    """Loop variables that are counted as one, in blocks."""
+
+    name: str
+    variables: tuple[Variable, ...]
+    block: int
+
+    @property
+    def length(self) -> str:
+        """The name of the block's size in the kernel."""
+        return f"{self.name.upper()}BLOCK"
+
+    @property
+    def size(self) -> Index:
+        """How many points the axis has."""
+        return product(variable.size for variable in self.variables)
+
+    @property
+    def blocks(self) -> Index:
+        """How many blocks cover the axis."""
+        return (self.size + self.block - 1) // self.block
+
+    @property
+    def even(self) -> bool:
+        """Whether the last block is full: no mask is needed."""
+        return self.size % self.block == 0
+
+    def coordinates(self) -> dict[Variable, Index]:
+        """The loop variables in terms of the one number."""
+        number = index(Variable(self.name, self.size))
+        sizes = tuple(variable.size for variable in self.variables)
+        return dict(zip(self.variables, unflatten(number, sizes)))
 
 
-def _as_on_a_gpu(node: Expression) -> Expression:
-    """An operation: it multiplies by an inverse, and to get a power."""
-    if not isinstance(node, Op):
-        return node
-    if node.name in ROUNDS_NUMBERS:
-        node = replace(node, operands=tuple(map(_rounded, node.operands)))
-    match node:
-        case Op("div" | "pow", (value, Const(number))) if not isinstance(
-                value, Const) and form_of(node)[1].is_floating_point:
-            work = held(form_of(node)[1])
-            if node.name == "div":
-                inverse = (1 / torch.tensor(number, dtype=work)).item()
-                return Op("mul", (value, Const(inverse, work)), node.dtype)
-            if number in (2, 3):
-                square = Op("mul", (value, value), node.dtype)
-                return square if number == 2 else Op(
-                    "mul", (square, value), node.dtype)
-    return node
+@dataclass(frozen=True)
+class Tiling:
+    """A kernel's axes; with `looped` a block walks along the last one.
+
+    Positions are `counted` in this type, "" for 32 bits; in "WIDE" ones
+    each launch decides, by whether one of `large` is.
+    """
+
+    axes: tuple[Axis, ...]
+    warps: int
+    reduces: bool = False
+    looped: bool = False
+    counted: str = "tl.int64"
+    large: tuple[Index, ...] = ()
+
+    def __post_init__(self):
+        sizes = (self.warps, *(axis.block for axis in self.axes))
+        assert all(size == power(size) for size in sizes), self
+
+    @property
+    def grid(self) -> Index:
+        """How many programs run."""
+        return product(axis.blocks for axis in self.outer)
+
+    @property
+    def outer(self) -> tuple[Axis, ...]:
+        """The axes that are dealt out to programs."""
+        return self.axes[:-1] if self.reduces else self.axes
+
+    def place(self, where: Index) -> Index:
+        """An index of the kernel in terms of the axes' numbers."""
+        return substitute(where, {
+            variable: number for axis in self.axes
+            for variable, number in axis.coordinates().items()})
+
+    def along(self, where: Index) -> frozenset[str]:
+        """The names of the axes that an index depends on."""
+        used = atoms_of(where)
+        return frozenset(axis.name for axis in self.axes
+                         if not used.isdisjoint(axis.variables))
 
 
-def _rounded(part: Expression) -> Expression:
+def power(count: int) -> int:
+    """The least power of two that is not below `count`."""
+    return 1 << max(0, count - 1).bit_length()
+
+
+def plain(kernel: Kernel) -> Tiling:
+    """A thousand points a program, or one row."""
+    if not kernel.reduced:
+        return Tiling((Axis("x", kernel.ranges, 1024),), 4)
+    block = power(min(most_of(kernel.row_length), LONGEST))
+    return Tiling((Axis("x", kernel.ranges, 1),
+                   Axis("r", kernel.reduced, block)), 4, True,
+                  looped=may_exceed(kernel.row_length, block))
+
+
+#: How kernels are tiled: the last of these.
+TILINGS: list[Callable[[Kernel], Tiling]] = [plain]
+#: What is done to a kernel before it is printed.
+REWRITES: list[Callable[[Kernel], Kernel]] = []
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """The kernel's definition: how it is launched, then its body."""
+    for rewrite in REWRITES:
+        kernel = rewrite(kernel)
+    tiling, symbols = TILINGS[-1](kernel), [*map(str, kernel.symbols)]
+    names = [f"{name}_ptr" for name in (*kernel.read, *kernel.written)]
+    names += symbols + ["wide: tl.constexpr"] * bool(tiling.large)
+    fixed = [symbol.name for symbol in kernel.symbols if symbol.is_number]
+    sized = len(fixed) < len(symbols)
+    given = f"lambda {', '.join(symbols)}:" if sized else "lambda:"
+    about = [f"grid={given} {tiling.grid}", f"warps={tiling.warps}"]
+    about += [f"sizes={len(symbols)}"] * sized
+    if tiling.large:
+        about.append(f"wide={given} " + " or ".join(
+            f"{large} > {NARROW}" for large in tiling.large))
+    return "\n".join([
+        *(f"# {about}" for about in computes(kernel)),
+        "@launched(" + (",\n          " if sized else ", ").join(about)
+        + ")",
+        f"@triton.jit{f'(do_not_specialize={fixed})' * bool(fixed)}",
+        f"def {kernel.name}({', '.join(names)}):",
+        *TritonWriter(kernel, stages(kernel), depth=1,
+                      tiling=tiling).write()])
+
+
+@dataclass
+class TritonWriter(Writer):
+    """A kernel's lines as they are written.
+
+    `summed` are values made of a sum: eager adds up in another order, so
+    their last bits are not eager's.
+    """
+
+    tiling: Tiling = field(kw_only=True)
+    along: dict[Local, frozenset[str]] = field(default_factory=dict)
+    summed: set[Local] = field(default_factory=set)
+    target = TRITON
+
+    def write(self) -> list[str]:
+        """The kernel's lines, without its header."""
+        self.blocks()
+        self.work()
+        return self.lines
+
+    def blocks(self) -> None:
+        """Write where this program's block of points lies."""
+        first, kind = "tl.program_id(0)", self.tiling.counted
+        if self.tiling.large:
+            self.add("WIDE: tl.constexpr = tl.int64 if wide else tl.int32",
+                     *(f"{symbol} = tl.full((), {symbol}, WIDE)"
+                       for symbol in self.kernel.symbols))
+        first += f".to({kind})" * bool(kind)
+        axes, outer = self.tiling.axes, self.tiling.outer
+        for axis in axes:
+            self.add(f"{axis.length}: tl.constexpr = {axis.block}")
+        for place, axis in enumerate(axes):
+            lane = f"tl.arange(0, {axis.length})"
+            if len(axes) == 2:
+                lane += "[None, :]" if place else "[:, None]"
+            if axis in outer:
+                number = first if len(outer) == 1 else (
+                    f"{first} {'%' if place else '//'} "
+                    f"{enclosed(str(axes[1].blocks))}")
+                self.point(axis, f"{number} * {axis.length} + {lane}")
+                continue
+            lane += f".to({kind})" * bool(kind)
+            if self.tiling.looped:
+                self.add(f"lane = {lane}")
+            else:
+                self.point(axis, lane)
+
+    def point(self, axis: Axis, text: str) -> None:
+        """Write an axis's numbers, and which of them exist."""
+        self.add(f"{axis.name} = {text}")
+        if not axis.even:
+            self.add(f"{axis.name}_inside = {axis.name} < {axis.size}")
+
+    def value(self, local: Local) -> str:
+        """The text of a value whose operands have names."""
+        along = frozenset().union(
+            *(self.reach(operand) for operand in local.operands))
+        match local.node:
+            case Position(where, dtype):
+                along |= self.tiling.along(where)
+                text = f"({TRITON.index(self.tiling.place(where))})"
+                if along:
+                    text = f"{text}.to({TRITON.type_of(dtype)})"
+                else:
+                    text = TRITON.scalar.format(
+                        text, type=TRITON.type_of(dtype))
+            case Load():
+                along |= self.tiling.along(local.node.index)
+                text = self.load(local, along)
+            case Op(name) as op:
+                if name in ROUNDS_NUMBERS:
+                    op = replace(op, operands=tuple(map(
+                        rounded, op.operands)))
+                summed = not self.summed.isdisjoint(local.operands)
+                text = TRITON.operation(
+                    op, [*map(self.read, local.operands)], rough=summed)
+                self.summed |= {local} if summed else set()
+        self.along[local] = along
+        return text
+
+    def reach(self, local: Local) -> frozenset[str]:
+        """The axes that a value depends on; a constant on none."""
+        return self.along.get(local, frozenset())
+
+    def load(self, local: Local, along: frozenset[str]) -> str:
+        """The text of a load, masked where points do not exist."""
+        node: Load = local.node
+        if node.buffer not in self.kernel.read:
+            raise failure(self.kernel, f"it reads {node.buffer} at a place"
+                          " that another thread writes")
+        mask, other = self.mask(along), ""
+        if node.mask is not None:
+            mask = self.mask(along, self.read(local.operands[0]))
+            other = f", other={TRITON.literal(node.other, node.dtype)}"
+        pointer = self.pointer(node.buffer, node.index, along)
+        text = f"tl.load({pointer}{mask}{other})"
+        return f"{text}.to(tl.float32)" if node.dtype in HALVES else text
+
+    def mask(self, along: frozenset[str], *more: str) -> str:
+        """The argument that leaves out points that do not exist."""
+        masks = [f"{axis.name}_inside" for axis in self.tiling.axes
+                 if axis.name in along and not axis.even]
+        return f", mask={' & '.join([*masks, *more])}" if (
+            masks or more) else ""
+
+    def pointer(self, buffer: str, where: Index,
+                along: frozenset[str]) -> str:
+        """An address for each point along these axes."""
+        missing = along - self.tiling.along(where)
+        text = " + ".join([TRITON.index(self.tiling.place(where)),
+                           *(f"0*{name}" for name in sorted(missing))])
+        return f"{buffer}_ptr + {enclosed(text)}"
+
+    def store(self, store: Store) -> str:
+        """The line of a store, masked where points do not exist."""
+        axes = self.tiling.axes if store.element else self.tiling.outer
+        along = frozenset(axis.name for axis in axes)
+        pointer = self.pointer(store.buffer, store.index, along)
+        return (f"tl.store({pointer}, {self.read(store.local)}"
+                f"{self.mask(along)})")
+
+    def elements(self, stage: Stage) -> None:
+        """A pass over a row that the block holds, or walks along."""
+        axis, folds = self.tiling.axes[-1], stage.folds
+        if not self.tiling.looped:
+            self.compute(stage.body, stage.stores)
+            texts = [*map(self.whole, folds)]
+        else:
+            texts = [*map(accumulator, folds)]
+            for fold, name in zip(folds, texts):
+                kind = TRITON.types[TRITON.accumulator(fold)]
+                self.add(f"{name} = tl.full([XBLOCK, RBLOCK], "
+                         f"{TRITON.neutral(fold)}, {kind})")
+            with self.block(f"for start in range(0, {axis.size}, RBLOCK):"):
+                self.point(axis, "start + lane")
+                self.compute(stage.body, stage.stores)
+                for fold, name in zip(folds, texts):
+                    self.add(f"{name} = " + TRITON.combined(
+                        fold, name, self.whole(fold)))
+        for fold, text in zip(folds, texts):
+            self.finish(fold, text)
+
+    def whole(self, fold: Local) -> str:
+        """The block to reduce, neutral where elements do not exist."""
+        value, axis = fold.operands[0], self.tiling.axes[-1]
+        text = TRITON.convert(self.read(value), value.dtype,
+                              TRITON.accumulator(fold))
+        if axis.name not in self.reach(value):
+            text = f"tl.broadcast_to({text}, [XBLOCK, RBLOCK])"
+        if axis.even:
+            return text
+        return f"tl.where(r_inside, {text}, {TRITON.neutral(fold)})"
+
+    def finish(self, fold: Local, text: str) -> None:
+        """Write the reduction of a block to a column."""
+        kind, name = fold.node.reduction, accumulator(fold)
+        across = ACROSS.get(kind, "tl.reduce({0}, 1, device."
+                            f"{REDUCTIONS[kind][1]}, keep_dims=True)")
+        column = TRITON.convert(across.format(text),
+                                TRITON.accumulator(fold), fold.dtype)
+        self.add(f"{name} = {column}")
+        self.texts[fold] = name
+        self.along[fold] = self.reach(fold.operands[0]) - {"r"}
+        if kind in ("sum", "prod"):
+            self.summed.add(fold)
+
+
+def rounded(part: Expression) -> Expression:
     """A number of a 16-bit type rounded to it."""
     if isinstance(part, Const) and part.dtype in HALVES:
         number = torch.tensor(part.value, dtype=part.dtype).item()

@@ -88,41 +88,9 @@ def mul(a, b):
 
 
 @triton.jit
-def above(a, b):
-    """Whether a beats b as a maximum: NaN beats every number."""
-    return (a > b) | ((a != a) & (b == b))
-
-
-@triton.jit
-def below(a, b):
-    """Whether a beats b as a minimum: NaN beats every number."""
-    return (a < b) | ((a != a) & (b == b))
-
-
-@triton.jit
 def sign(a):
     """-1, 0 or 1; 0 for NaN."""
     return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
-
-
-@triton.jit
-def signbit(a):
-    """Whether the sign is set, of -0.0 and of NaN too."""
-    bits: tl.constexpr = tl.int32 if a.dtype == tl.float32 else tl.int64
-    return a.to(bits, bitcast=True) < 0
-
-
-@triton.jit
-def floor_divide(a, b):
-    """The quotient of integers rounded down; Triton's is cut off."""
-    rest = a % b
-    return a // b - ((rest != 0) & ((rest < 0) != (b < 0))).to(a.dtype)
-
-
-@triton.jit
-def modulo(rest, b):
-    """A remainder by b, given b's sign."""
-    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
 @triton.jit
@@ -141,59 +109,3 @@ def sqrt(a):
         return tl.sqrt(a)
     else:
         return tl.sqrt_rn(a)
-
-
-@triton.jit
-def float_floor_divide(a, b):
-    """The quotient of floats rounded down, as Python computes it."""
-    rest = libdevice.fmod(a, b)
-    whole = divide(a - rest, b)
-    whole -= ((rest != 0) & ((b < 0) != (rest < 0))).to(a.dtype)
-    down = tl.floor(whole)
-    down += (whole - down > 0.5).to(a.dtype)
-    zero = libdevice.copysign(tl.zeros_like(a), divide(a, b))
-    return tl.where(b == 0, divide(a, b), tl.where(whole == 0, zero, down))
-
-
-@triton.jit
-def integer_power(a, b):
-    """`a ** b` of integers by squaring; below 0 only 1 and -1 live."""
-    result = a * 0 + 1
-    square, left = a, b
-    for _ in range(a.dtype.primitive_bitwidth):
-        result = tl.where((left & 1) != 0, result * square, result)
-        square, left = square * square, left >> 1
-    odd = tl.where((b & 1) != 0, a, a * a)
-    return tl.where(b < 0, tl.where(a * a == 1, odd, 0), result)
-
-
-@triton.jit
-def shift_left(a, b):
-    """`a << b`; 0 where b is out of range."""
-    wide: tl.constexpr = a.dtype.primitive_bitwidth
-    inside = (b >= 0) & (b < wide)
-    return tl.where(inside, a << tl.where(inside, b, 0), 0)
-
-
-@triton.jit
-def shift_right(a, b):
-    """`a >> b`; the sign where b is out of range."""
-    last: tl.constexpr = a.dtype.primitive_bitwidth - 1
-    inside = (b >= 0) & (b <= last)
-    return a >> tl.where(inside, b, last)
-
-
-@triton.jit
-def uniform(seed, offset, position):
-    """24 random bits of a position as a float in [0, 1).
-
-    A thread that holds four neighbours computes them once: the compiler
-    sees that their counts are equal.
-    """
-    a, b, c, d = tl.philox(
-        seed, (position >> 2).to(tl.uint32), (position >> 34).to(tl.uint32),
-        offset.to(tl.uint32), (offset >> 32).to(tl.uint32))
-    odd = (position & 1) != 0
-    bits = tl.where((position & 2) != 0, tl.where(odd, d, c),
-                    tl.where(odd, b, a))
-    return (bits & 0xFFFFFF).to(tl.float32) * 5.9604644775390625e-08

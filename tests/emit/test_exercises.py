@@ -9,7 +9,7 @@ from minicompile import emit
 from minicompile.core import loops
 from minicompile.core.index import index
 from minicompile.core.loops import Kernel, Loop, Op
-from minicompile.emit import cpp_folds, operations, program
+from minicompile.emit import cpp, operations, program
 from minicompile.fusion import fuse
 from tests.book.answers import answer
 from tests.emit.build import at, buffer, check, load, pointwise, run, variables
@@ -32,7 +32,7 @@ def test_5_1_a_row_of_the_table(monkeypatch):
 
 def test_5_2_a_kind_of_reduction(monkeypatch):
     monkeypatch.setitem(loops.REDUCTIONS, "xor", answer("5.2", "xor"))
-    monkeypatch.setitem(cpp_folds.CLAUSES, "xor", answer("5.2", "sign"))
+    monkeypatch.setitem(cpp.CLAUSES, "xor", answer("5.2", "sign"))
     i, r = variables("i", 30, 5000)
     source = buffer("x", 30, 5000, dtype=I64)
     x = torch.randint(0, 1 << 40, (30, 5000))

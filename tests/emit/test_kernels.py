@@ -20,9 +20,7 @@ from minicompile.core.loops import (
     Position,
 )
 from minicompile.emit import build, cpp
-from minicompile.emit import shape as shapes
-from minicompile.emit.nest import simplify
-from minicompile.emit.nest import variables as all_variables
+from minicompile.emit.schedules import cpu as schedules
 from tests.emit.build import (
     as_right,
     at,
@@ -30,7 +28,6 @@ from tests.emit.build import (
     check,
     load,
     pointwise,
-    reference,
     run,
     run_loaded,
     variables,
@@ -145,10 +142,9 @@ def as_float(value):
 @pytest.mark.parametrize("small", [False, True])
 def test_random_kernels(seed, small, monkeypatch):
     if small:  # so that short loops are blocked and shared by threads, too
-        for name, size in {"GRAIN": 5, "BLOCK": 7, "PARTS": 4,
-                           "LANE_BLOCK": 3, "ON_STACK": 50}.items():
-            for module in (shapes, cpp):
-                monkeypatch.setattr(module, name, size, raising=False)
+        for name, size in {"GRAIN": 5, "SIDE_BY_SIDE": 6,
+                           "ON_STACK": 50}.items():
+            monkeypatch.setattr(schedules, name, size)
     makers = [Maker(seed * 1000 + k) for k in range(30)]
     kernels = [maker.kernel() for maker in makers]
     library = build.load("\n".join(map(cpp.function, kernels)))
@@ -158,15 +154,6 @@ def test_random_kernels(seed, small, monkeypatch):
             as_right(got, kernel, maker.given)
         except AssertionError as error:
             raise AssertionError(f"{kernel}\n{error}") from error
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_a_simplified_kernel_is_the_same_kernel(seed):
-    maker = Maker(seed)
-    kernel = maker.kernel()
-    simple = simplify(kernel)
-    assert len(all_variables(simple)) <= 2 * len(all_variables(kernel))
-    as_right(reference(simple, maker.given), kernel, maker.given)
 
 
 SHAPES = [(1, 5), (4096, 8), (3, 100_000), (1, 300_000), (70_000, 3),

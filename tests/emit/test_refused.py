@@ -12,13 +12,14 @@ import minicompile
 from minicompile import emit, fusion
 from chapters._book.ptx import TYPES
 from minicompile.core import log
-from minicompile.emit import operations, program, triton_launch
-from minicompile.emit.triton import TritonPrinter
+from minicompile.emit import operations, program
+from minicompile.emit.cuda import launcher
+from minicompile.emit.launch import TritonPrinter
 from minicompile.emit.triton_math import INTERPRETED
 from tests.fusion.graphs import aten
 from tests.fusion.symbolic import symbolic
 
-CUDA, COMPILERS = torch.cuda.is_available(), triton_launch.compilers
+CUDA, COMPILERS = torch.cuda.is_available(), launcher.compilers
 compiles = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 
 
@@ -106,16 +107,15 @@ def test_as_a_backend_of_torch_compile(refused):
     torch._dynamo.reset()
 
 
-def test_a_fault_of_the_printer_runs_the_graph_as_traced(monkeypatch):
-    """What is ours to print is no matter of the compiler."""
+def test_what_no_row_can_print_is_not_fused(monkeypatch):
     monkeypatch.delitem(operations.FORMS, "exp")
-    with pytest.warns(UserWarning, match="as traced: KeyError: 'exp'"):
+    with pytest.warns(UserWarning, match="does not fuse: no kernel can"):
         assert_eager(minicompile.compile(wave), wave)
 
 
 def for_an_h200(launch, device, kinds):
     """What Launch.compile does, on a machine without a GPU."""
-    names = launch.kernel.arg_names
+    names, kinds = launch.kernel.arg_names, (*kinds, *launch.more(kinds)[1])
     signature = {name: TYPES.get(kind, "i32")
                  for name, kind in zip(names, kinds)}
     return triton.compile(
@@ -129,12 +129,12 @@ def without_gpu(monkeypatch):
     """Kernels for CPU tensors that Triton compiles, though none can run."""
     def printer(device, options):
         made = object.__new__(TritonPrinter)
-        made.device, made.compiles = 0, True
+        made.device, made.compiles, made.interpreted = 0, True, False
         return made
     monkeypatch.setattr(program, "printer_for", printer)
-    monkeypatch.setattr(triton_launch.Launch, "compile", for_an_h200)
+    monkeypatch.setattr(launcher.Compiled, "compile", for_an_h200)
     pool = ThreadPoolExecutor(2)
-    monkeypatch.setattr(triton_launch, "compilers", lambda: pool)
+    monkeypatch.setattr(launcher, "compilers", lambda: pool)
 
 
 @compiles
@@ -149,7 +149,7 @@ def test_what_the_assembler_refuses(without_gpu, monkeypatch):
     """Any exception, of any stage of Triton."""
     def compile(launch, device, kinds):
         raise MemoryError("nonsense: out of shared memory")
-    monkeypatch.setattr(triton_launch.Launch, "compile", compile)
+    monkeypatch.setattr(launcher.Compiled, "compile", compile)
     log.forget_warnings()
     assert_unfused(normed)
 
@@ -165,9 +165,10 @@ def test_what_is_refused_at_a_launch_is_evaluated(
     """As is a kernel for other sizes than those that were compiled."""
     def compile(launch, device, kinds):
         raise ValueError("nonsense")
-    monkeypatch.setattr(triton_launch.Launch, "compile", compile)
-    monkeypatch.setattr(triton_launch, "_current_device", lambda: 0)
-    monkeypatch.setattr(triton_launch, "_raw_stream", lambda device: 5)
+    monkeypatch.setattr(launcher.Compiled, "compile", compile)
+    for name, what in (("_cuda_getDevice", lambda: 0),
+                       ("_cuda_getCurrentRawStream", lambda device: 5)):
+        monkeypatch.setattr(torch._C, name, what, raising=False)
     log.forget_warnings()
     args = [arg.detach() for arg in given()]
     graph = (symbolic if dynamic else aten)(rows_and_columns, *args)
@@ -184,7 +185,7 @@ def test_what_is_refused_at_a_launch_is_evaluated(
 @compiles
 @pytest.mark.skipif(CUDA, reason="there is a driver")
 def test_triton_without_a_driver(without_gpu, monkeypatch):
-    monkeypatch.setattr(triton_launch, "compilers", COMPILERS)
+    monkeypatch.setattr(launcher, "compilers", COMPILERS)
     log.forget_warnings()
     with pytest.warns(UserWarning, match="does not fuse: .*driver"):
         assert_eager(minicompile.compile(wave), wave)
@@ -194,13 +195,13 @@ def test_triton_without_a_driver(without_gpu, monkeypatch):
 @compiles
 def test_a_size_that_is_refused_on_a_gpu(monkeypatch):
     """Sizes that 16 divides are compiled; in a backward, others are not."""
-    made = triton_launch.Launch.compile
+    made = launcher.Compiled.compile
 
     def compile(launch, device, kinds):
         if any(type(kind) is int and kind % 16 for kind in kinds):
             raise ValueError("nonsense")
         return made(launch, device, kinds)
-    monkeypatch.setattr(triton_launch.Launch, "compile", compile)
+    monkeypatch.setattr(launcher.Compiled, "compile", compile)
     log.forget_warnings()
     compiled = minicompile.compile(wave)
     assert_eager(compiled, wave, 16, "cuda", varies=True)

@@ -19,9 +19,8 @@ import torch
 from minicompile.core.errors import OptionError
 from minicompile.core.extension import extension
 from minicompile.core.options import Options
-from minicompile.emit import triton_launch
 from minicompile.emit.cuda import launcher
-from minicompile.emit.triton import TritonPrinter
+from minicompile.emit.launch import TritonPrinter, launched
 from minicompile.emit.triton_math import INTERPRETED
 
 HERE = Path(__file__).parent
@@ -88,7 +87,7 @@ ZEROS = (0, 0, 0, 0)
 
 def test_a_bound_kernel_is_launched_directly_if_that_is_safe(monkeypatch):
     fake = Compiled(monkeypatch, ["*fp32", "*fp32"])
-    launch = triton_launch.Launch(None, lambda: 7, 4)
+    launch = launcher.Compiled(None, lambda: 7, 4)
     launch.plainly = fake.plainly
     memory = torch.zeros(64)
     a, b, odd = memory[:16], memory[16:32], memory[1:17]
@@ -107,7 +106,7 @@ def test_a_bound_kernel_is_launched_directly_if_that_is_safe(monkeypatch):
 def test_what_the_driver_refuses_is_left_to_triton(monkeypatch):
     """It has an error's text, and a context for a new thread."""
     fake = Compiled(monkeypatch, ["*fp32", "i32"], answer=201)
-    launch = triton_launch.Launch(None, lambda n: n, 4, slice(1, 2))
+    launch = launcher.Compiled(None, lambda n: n, 4, 1)
     launch.plainly = fake.plainly
     a = torch.zeros(64)
     run = launcher.direct(launch, fake, fake.function)
@@ -119,7 +118,7 @@ def test_what_the_driver_refuses_is_left_to_triton(monkeypatch):
 
 def test_an_error_of_triton_is_an_error_of_the_launch(monkeypatch):
     fake = Compiled(monkeypatch, ["*fp32"], answer=700)
-    launch = triton_launch.Launch(None, lambda: 7, 4)
+    launch = launcher.Compiled(None, lambda: 7, 4)
 
     def plainly(stream, *given):
         raise RuntimeError("Triton Error [CUDA]: an illegal access")
@@ -133,14 +132,14 @@ def test_an_error_of_triton_is_an_error_of_the_launch(monkeypatch):
 def test_a_kernel_with_more_to_it_is_left_to_triton(
         monkeypatch, kinds, scratch):
     fake = Compiled(monkeypatch, kinds, scratch=scratch)
-    launch = triton_launch.Launch(None, lambda: 7, 4)
+    launch = launcher.Compiled(None, lambda: 7, 4)
     assert launcher.direct(launch, fake, 1234) == launch.plainly
 
 
 def test_without_the_driver_kernels_are_launched_as_triton_does(monkeypatch):
     fake = Compiled(monkeypatch, ["*fp32"])
     monkeypatch.setattr(launcher, "driver", lambda: None)
-    launch = triton_launch.Launch(None, lambda: 7, 4)
+    launch = launcher.Compiled(None, lambda: 7, 4)
     assert launcher.direct(launch, fake, 1234) == launch.plainly
 
 
@@ -150,14 +149,14 @@ def test_a_kernel_for_all_sizes_is_launched_for_each(monkeypatch):
     made = []
 
     def compile(launch, device, kinds):
-        dtype, *sizes, wide = kinds
+        dtype, *sizes = kinds
         assert dtype == torch.float32
-        made.append(((*sizes, wide), Compiled(monkeypatch, ["*fp32", *(
-            "constexpr" if size == 1 else "i32" for size in sizes),
-            "constexpr"])))
+        kinds = ("constexpr" if size == 1 else "i32" for size in sizes)
+        made.append(((*sizes, launch.wide(*sizes)), Compiled(
+            monkeypatch, ["*fp32", *kinds, "constexpr"])))
         return made[-1][1], 1234
-    monkeypatch.setattr(triton_launch.Launch, "compile", compile)
-    kernel = triton_launch.launched(
+    monkeypatch.setattr(launcher.Compiled, "compile", compile)
+    kernel = launched(
         grid=lambda n, m: n * m, warps=4, sizes=2,
         wide=lambda n, m: n * m > 1000)(None)
     tensor = torch.zeros(64)[:16]
@@ -186,8 +185,8 @@ def compiling(monkeypatch):
         seen.append((*given, current_thread().name))
         return fake, 1234
     pool = ThreadPoolExecutor(1, "pool")
-    monkeypatch.setattr(triton_launch, "compilers", lambda: pool)
-    monkeypatch.setattr(triton_launch.Launch, "compile", compile)
+    monkeypatch.setattr(launcher, "compilers", lambda: pool)
+    monkeypatch.setattr(launcher.Compiled, "compile", compile)
     seen.append(fake.calls)
     return seen
 
@@ -197,19 +196,20 @@ def test_a_kernel_is_compiled_before_it_is_launched(compiling):
     """Once, in another thread, for any number that is not specialised;
     for other tensors than foreseen, anew."""
     launches, *_ = compiling
-    kernel = triton_launch.launched(grid=7, warps=4)(None)
+    kernel = launched(grid=lambda: 7, warps=4)(None)
     kernel.prepare(None, 0, torch.float32, 3)
     kernel.run(5, torch.zeros(16), 8)
     kernel.run(5, torch.zeros(16), 9)
     assert compiling[1:] == [(torch.float32, 3, "pool_0")]
     assert [call[-1][1] for call in launches] == [8, 9]
-    kernel.first(5, torch.zeros(16).double(), 3)
+    other = torch.zeros(16).double(), 3
+    kernel.first(kernel.kind(other), other)
     assert compiling[2:] == [(torch.float64, 3, "MainThread")]
 
 
 @pytest.mark.skipif(INTERPRETED, reason="nothing is compiled there")
 def test_a_kernel_for_all_sizes_is_compiled_for_the_first_before(compiling):
-    kernel = triton_launch.launched(
+    kernel = launched(
         grid=lambda n: n, warps=4, sizes=1)(None)
     kernel.prepare(None, 0, torch.float32, 32)
     kernel.run(5, torch.zeros(16), 48)

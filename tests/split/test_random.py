@@ -11,7 +11,7 @@ from torch import nn
 
 import minicompile
 from minicompile.core.random import UNIFORM, philox
-from minicompile.emit.same import merge
+from minicompile.emit.reading.equal_kernels import merge
 
 MANY = (500, 400)
 #: The operator, and its distribution function.

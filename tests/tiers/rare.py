@@ -13,7 +13,6 @@ import sys
 import warnings
 from collections import namedtuple
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import einops
 import numpy
@@ -245,17 +244,39 @@ def split():
             assert_same(program, *args, fallback=True, backend=backend)
 
 
+def whole(x):
+    n = (x * 9).long()
+    return (n // 3 - n % 4) ** 2 << 1, x // 0.3 + x % 0.7, x.round() >= 1
+
+
+def folded(x):
+    y = x.t() + x.sum(0)
+    return y.softmax(0), y.argmax(1), y.amax(0), (x * 2).softmax(-1).exp()
+
+
+def dropped(x):
+    return nn.functional.dropout(x, 0.5) + x.erf().sigmoid()
+
+
+def layers(x):
+    for _ in range(3):
+        x = (x @ x).cos() / 3 + x ** 3
+    return x
+
+
 def emit():
-    """A compiled Triton kernel is started, by whoever knows how."""
-    from minicompile.emit.triton_launch import Launch
-    about = SimpleNamespace(global_scratch_size=64, profile_scratch_size=0)
-    launch, given, started = Launch(None, lambda: 1, 4), torch.zeros(4), []
-    launch.compile = lambda *_: (SimpleNamespace(
-        metadata=about, src=SimpleNamespace(signature={"x": "*fp32"})), 0)
-    launch.plainly = lambda *call: started.append(call)
-    launch.first(5, given)
-    assert started == [(5, given)]
-    assert_same(lambda x: (x * 2).softmax(-1).exp(), given)
+    """What schedules, functions and launchers add; their kernels' texts."""
+    from minicompile import fusion
+    from minicompile.emit.launch import LAUNCHES
+    from minicompile.emit.triton import print_kernel
+    from tests.fusion.graphs import aten
+    assert LAUNCHES[-1](None, lambda: 7, 4).grid() == 7
+    for program in (whole, folded, dropped, layers):
+        for x in (torch.rand(40, 40), torch.rand(3, 3).bfloat16()):
+            assert_same(program, x, fallback=True,
+                        options={"fallback_random": True})
+            for kernel in fusion.fuse(aten(program, x)).kernels:
+                assert program is whole or "tl.store" in print_kernel(kernel)
 
 
 def weighted(model, x, table):

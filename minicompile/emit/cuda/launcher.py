@@ -1,21 +1,29 @@
-"""A compiled Triton kernel handed to CUDA's driver by a few lines of C++.
+"""Triton kernels compiled in parallel and handed to CUDA's driver.
 
 `kernel[grid](...)` binds arguments, looks the compiled kernel up and asks
-for stream and device: several microseconds, each call. It was compiled
-for addresses that are multiples of 16: a call with another goes Triton's
-way. Inductor's is in torch/_inductor/runtime/static_triton_launcher.py.
+for stream and device: several microseconds a call. Here a few lines of C++
+start what Triton has compiled. It was compiled for addresses that are
+multiples of 16: a call with another one goes Triton's way. Inductor's is
+in torch/_inductor/runtime/static_triton_launcher.py.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 
+import torch
+
 from ...core import log
+from ...core.evaluate import evaluate_kernel, flat
 from ...core.extension import extension
-from ..printer import STARTERS
+from ...core.loops import Kernel
+from ..launch import LAUNCHES, Launch
+from ..writer import failure
 
 LAUNCHER = r"""
 using Start = int (*)(void *, unsigned, unsigned, unsigned, unsigned,
@@ -97,7 +105,7 @@ def driver() -> tuple[Callable, int] | None:
         return None
 
 
-def direct(launch, compiled, function: int) -> Callable:
+def direct(launch: Launch, compiled, function: int) -> Callable:
     """`run` that hands the compiled kernel to the driver.
 
     Whatever is unusual about a call, even an error, is left to `plainly`.
@@ -108,15 +116,100 @@ def direct(launch, compiled, function: int) -> Callable:
             or about.global_scratch_size or about.profile_scratch_size):
         return launch.plainly
     bound, start = found
-    sized = launch.sizes != slice(0, 0)
+    more = (None,) * bool(launch.wide)  # no argument, but a constant
+    count = len(letters) - len(more)
     run = bound(struct.pack(
         f"5q{len(letters)}s", start, function, 32 * about.num_warps,
-        about.shared, 0 if sized else launch.grid(),
-        letters.encode()), launch.plainly)
-    if not sized:
+        about.shared, 0 if launch.sizes else launch.grid(),
+        letters.encode()),
+        lambda stream, *given: launch.plainly(stream, *given[:count]))
+    if not launch.sizes:
         return run
     return lambda stream, *given: run(
-        stream, *given, launch.grid(*given[launch.sizes]))
+        stream, *given, *more, launch.grid(*given[-launch.sizes:]))
 
 
-STARTERS.append(direct)
+class Compiled(Launch):
+    """A Launch that compiles ahead, and starts kernels directly.
+
+    Triton compiles anew for other kinds of sizes: each has its start. If
+    a kernel does not compile, PyTorch evaluates it instead.
+    """
+
+    def __init__(self, *given: object, **more: object):
+        super().__init__(*given, **more)
+        self.begun: dict[tuple, tuple[list, Future]] = {}
+        self.starts: dict[tuple, Callable] = {}
+        self.plainly = super().run
+
+    def run(self, stream: int | None, *given: torch.Tensor | int) -> None:
+        """Launch, once it is compiled for such arguments."""
+        key = self.kind(given)
+        if key not in self.starts:
+            self.starts[key] = self.first(key, given)
+            if not self.sizes:  # no other kind will come
+                self.run = self.starts[key]
+        self.starts[key](stream, *given)
+
+    def kind(self, given: tuple) -> tuple:
+        """All about the sizes for which Triton compiles anew."""
+        sizes, more = self.more(given)
+        return *((size == 1, size % 16 == 0, size >= 1 << 31)
+                 for size in sizes), *more
+
+    def prepare(self, of: Kernel, device: int,
+                *given: torch.dtype | int) -> Future:
+        """Begin to compile for such tensors and numbers."""
+        self.of = of
+        future = compilers().submit(self.compile, device, given)
+        self.begun[self.kind(given)] = _dtypes(given), future
+        return future
+
+    def compile(self, device: int | torch.device, given: tuple):
+        """The kernel, compiled and on the device, and its address there."""
+        import triton
+        compiled = self.warm(device, given)
+        with torch.cuda.device(device):
+            loaded = triton.runtime.driver.active.utils.load_binary(
+                compiled.name, compiled.kernel, compiled.metadata.shared,
+                torch.cuda.current_device())
+        return compiled, loaded[1]
+
+    def first(self, key: tuple, given: tuple) -> Callable:
+        """How to launch with such arguments from now on."""
+        kinds = tuple(getattr(each, "dtype", each) for each in given)
+        dtypes, begun = self.begun.get(key, (None, None))
+        try:
+            return direct(self, *(
+                begun.result() if dtypes == _dtypes(kinds) else
+                self.compile(given[0].device, kinds)))
+        except Exception as error:
+            if self.of is None:
+                raise
+            log.warn_once("minicompile does not fuse: "
+                          f"{failure(self.of, error)}")
+            return self.evaluate
+
+    def evaluate(self, stream: int | None, *given: torch.Tensor | int):
+        """Compute with PyTorch what the kernel would."""
+        names = *self.of.read, *self.of.written
+        with torch.device(given[0].device):
+            evaluate_kernel(
+                self.of, dict(zip(names, map(flat, given))),
+                dict(zip(self.of.symbols, given[len(names):])))
+
+
+def _dtypes(given: Sequence) -> list[torch.dtype]:
+    """The dtypes among these."""
+    return [each for each in given if isinstance(each, torch.dtype)]
+
+
+@cache
+def compilers() -> ThreadPoolExecutor:
+    """Threads that compile; Triton lets others run in the meantime."""
+    import triton
+    triton.runtime.driver.active.get_current_device()  # makes itself ready
+    return ThreadPoolExecutor(os.cpu_count(), "minicompile-triton")
+
+
+LAUNCHES.append(Compiled)

@@ -1,9 +1,9 @@
 # sum_1
 # sum_1 div mul
-@launched(
-    grid=lambda s0, s1: s0,
-    sizes=2, warps=1,
-    wide=lambda s0, s1: s0*s1 + s1 > 2146435071)
+@launched(grid=lambda s0, s1: s0,
+          warps=1,
+          sizes=2,
+          wide=lambda s0, s1: s0*s1 + s1 > 2146435071)
 @triton.jit
 def kernel_0_sum_div_mul(x_1_ptr, mul_0_ptr, s0, s1, wide: tl.constexpr):
     WIDE: tl.constexpr = tl.int64 if wide else tl.int32

@@ -1,5 +1,5 @@
 # permute add
-@launched(grid=256, warps=2)
+@launched(grid=lambda: 256, warps=2)
 @triton.jit
 def kernel_0_permute_add(primals_1_ptr, add_0_ptr):
     YBLOCK: tl.constexpr = 32

@@ -1,17 +1,20 @@
-"""Which kernels are equal but for the names of their buffers."""
+"""Equal kernels, printed and compiled once.
+
+The layers of a model are alike, and so are their kernels. Two kernels are
+equal if they are the same graph of operations over buffers, whatever the
+buffers are called. Inductor compares texts instead: torch/_inductor/
+codegen/wrapper.py:PythonWrapperCodegen.define_kernel.
+"""
 
 from __future__ import annotations
 
-from ..core.index import Index, index
-from ..core.loops import Expression, Kernel, described, parts, walk
+from ...core.index import Index, index
+from ...core.loops import Expression, Kernel, described, parts, walk
+from ..program import MERGES
 
 
 def merge(kernels: tuple[Kernel, ...]) -> dict[str, Kernel]:
-    """For each kernel's name the first kernel that does the same.
-
-    A model's layers are alike: one kernel, printed and compiled once,
-    serves them all with other arguments.
-    """
+    """For each kernel's name the first kernel that does the same."""
     first: dict[object, Kernel] = {}
     return {kernel.name: first.setdefault(form(kernel), kernel)
             for kernel in kernels}
@@ -38,3 +41,6 @@ def _nodes(value: Expression, numbers: dict[str | Index, int]) -> tuple:
         what = (numbers.get(part, part) for part in described(node))
         nodes.append((*what, operands))
     return tuple(nodes)
+
+
+MERGES.append(merge)

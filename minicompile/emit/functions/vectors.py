@@ -1,0 +1,58 @@
+"""exp and erf of floats on CPUs, in fewer instructions than the C library.
+
+glibc's vector erf looks up tables, which are slow to gather. Polynomials
+of all lanes, chosen from, are at most a unit in the last place off.
+Inductor calls Sleef: torch/_inductor/codegen/cpp.py:CppVecOverrides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..operations import FORMS, FUNCTIONS
+
+FUNCTIONS["cpp"].append(r"""
+// exp and erf of floats, within a unit in the last place. Where x is so
+// small that exp(x) loses digits, its exponent takes a detour; where it
+// is 0 it must not, since arithmetic on tiny numbers is slow.
+inline_ float fused(float a, float b, float c) {
+#if defined(__FMA__) || defined(__aarch64__)
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+inline_ float vector_exp(float x) {
+    const float n = rintf(x * 1.44269504f);
+    const float r = fused(n, -1.42860677e-6f, fused(n, -0.693145752f, x));
+    float p = fused(0.00138214743f, r, 0.00836866256f);
+    p = fused(fused(p, r, 0.0416682549f), r, 0.166665211f);
+    p = fused(fused(fused(p, r, 0.49999994f), r, 1.0f), r, 1.0f);
+    const int32 u = same_bits<int32>(p) + ((int32)n << 23);
+    const int32 detour = x < -104.0f ? 0 : u + (64 << 23);
+    p = x < -87.0f ? same_bits<float>(detour) * 0x1p-64f
+        : same_bits<float>(u);
+    return x > 88.72283f ? infinity : p;
+}
+inline_ double vector_exp(double x) { return exp(x); }
+// Near 0 erf itself is a polynomial; farther out the logarithm of what it
+// leaves to 1 is one.
+inline_ float vector_erf(float x) {
+    const float s = x * x, size = fabsf(x);
+    float near = fused(7.80690316e-05f, s, -0.00079978531f);
+    near = fused(fused(near, s, 0.0051871622f), s, -0.0268533472f);
+    near = fused(fused(near, s, 0.112835787f), s, -0.37612626f);
+    near = fused(fused(near, s, 0.128379166f), x, x);
+    const float t = size > 4.0f ? 4.0f : size;
+    float far = fused(-0.000186367382f, t, 0.00294757425f);
+    far = fused(fused(far, t, -0.0218378324f), t, 0.103106447f);
+    far = fused(fused(far, t, 0.63814503f), t, 1.12708914f);
+    far = 1.0f - vector_exp(-fused(far, t, 0.000341522304f));
+    return size < 1.0f ? near : copysignf(far, x);
+}
+inline_ double vector_erf(double x) { return erf(x); }
+""")
+
+for name, text in {"exp": "vector_exp({0})", "erf": "vector_erf({0})",
+                   "sigmoid": "1 / (1 + vector_exp(-{0}))"}.items():
+    FORMS[name] = replace(FORMS[name], cpp=text)

@@ -1,0 +1,180 @@
+"""How a kernel's points are dealt out to Triton programs and threads.
+
+Nothing is timed: a thread gets two loads of 16 bytes, and the blocks are
+small enough that every processor of the GPU gets two. Neighbours in memory
+belong to neighbouring threads. In Inductor:
+torch/_inductor/runtime/triton_heuristics.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+from ...core.index import (Division, Index, Symbol, Variable, fold, guess,
+                           index, least_of, may_exceed, most_of,
+                           not_negative)
+from ...core.loops import Kernel, Op, walk
+from ..stages import stages
+from ..triton import NARROW, TILINGS, Axis, Tiling, power
+from .memory import fastest, turned
+
+#: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
+ENOUGH = 2 * 132
+#: The bytes a thread loads of one tensor: twice what one load can take.
+A_THREAD = 32
+#: The elements of a row that one block can keep in registers.
+IN_REGISTERS = 40_000
+#: The elements of a block that walks along rows, or down columns.
+WALKING, DOWN = 4096, 16_384
+#: What computing one of these needs in registers, beside its operand.
+LONG = frozenset("erf erfc lgamma pow".split())
+WORKING = 2
+
+
+def tile(kernel: Kernel) -> Tiling:
+    """The Tiling of a kernel, with positions of the width they need."""
+    tiling = shaped(kernel, fastest(kernel))
+    large = wide(kernel, tiling)
+    if any(least_of(number) > NARROW for number in large):
+        return tiling
+    return replace(tiling, counted="WIDE" if large else "", large=large)
+
+
+def shaped(kernel: Kernel, first: Variable | None) -> Tiling:
+    """The axes: a line, a tile of two variables, rows or columns."""
+    if kernel.reduced:
+        return rows(kernel) if first in kernel.reduced else (
+            columns(kernel, first))
+    second = first and turned(kernel, first, lambda v: min(
+        _count(v.size), _count(first.size)) >= 16)
+    return plane(kernel, first, second) if second else line(kernel, first)
+
+
+def line(kernel: Kernel, first: Variable | None) -> Tiling:
+    """All points in a row."""
+    count, thread = _count(kernel.rows), A_THREAD // _widest(kernel)
+    block = _fitted(count, 128 * thread, 128)
+    return Tiling((Axis("x", _last(kernel.ranges, first), block),),
+                  max(1, block // (32 * thread)))
+
+
+def _widest(kernel: Kernel) -> int:
+    """Bytes of the widest element that the kernel reads or writes."""
+    loads = (load for loop in kernel.loops for load in loop.loads)
+    return max(moved.dtype.itemsize
+               for moved in (*loads, *kernel.written.values()))
+
+
+def plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
+    """Tiles of two variables, for accesses that are transposed."""
+    others = tuple(v for v in kernel.ranges if v != first)
+    count = _count(kernel.rows)
+    edge = 64 if count >= ENOUGH * 64 * 64 else 32
+    axes = (Axis("y", _last(others, second), edge),
+            Axis("x", (first,), min(edge, power(_count(first.size)))))
+    return Tiling(axes, max(1, axes[0].block * axes[1].block // 512))
+
+
+def rows(kernel: Kernel) -> Tiling:
+    """Whole rows in registers; a row too long is walked along."""
+    count, length = _count(kernel.rows), most_of(kernel.row_length)
+    if length == inf or power(length) * registers(kernel) > IN_REGISTERS:
+        walking = min(WALKING, max(128, power(guess(kernel.row_length))))
+        return _reduction(kernel, kernel.ranges, 1, walking,
+                          max(1, walking // 512), looped=True)
+    whole = power(length)
+    block = max(1, min(2048 // whole, power(count // ENOUGH)))
+    elements = block * whole
+    warps = max(1, min(8, elements // 1024), elements // 2048)
+    return _reduction(kernel, kernel.ranges, block, whole, warps)
+
+
+def registers(kernel: Kernel) -> int:
+    """How many registers an element needs: from one pass to the next, and
+    while it is worked on."""
+    work = stages(kernel, lambda local: True)
+    most, made = 1, set()
+    for number, stage in enumerate(work):
+        later = made.intersection(
+            local for after in work[number:] for local in after.again)
+        most = max(most, sum(max(4, local.dtype.itemsize) // 4
+                             for local in later))
+        made.update(stage.body)
+    return most + WORKING * any(
+        isinstance(node, Op) and node.name in LONG
+        for loop in kernel.loops for node in walk(loop.value))
+
+
+def columns(kernel: Kernel, first: Variable) -> Tiling:
+    """Neighbouring columns together, their rows walked along."""
+    count, length = _count(kernel.rows), kernel.row_length
+    block = _fitted(2 * count, 64, 16)
+    sums = sum(loop.reduction is not None for loop in kernel.loops)
+    down = min(power(_count(length)), _within(DOWN // (block * sums)))
+    warps = max(1, min(8, block * down // 512))
+    return _reduction(kernel, _last(kernel.ranges, first), block, down,
+                      warps, looped=may_exceed(length, down))
+
+
+def _reduction(kernel: Kernel, ranges: tuple[Variable, ...], block: int,
+               length: int, warps: int, looped: bool = False) -> Tiling:
+    """A Tiling of a kernel that reduces."""
+    axes = Axis("x", ranges, block), Axis("r", kernel.reduced, length)
+    return Tiling(axes, warps, True, looped)
+
+
+def wide(kernel: Kernel, tiling: Tiling) -> tuple[Index, ...]:
+    """The numbers that may be too large for 32 bits, if any is met while
+    positions are computed; a constant one is."""
+    found = dict.fromkeys(
+        number for loop in kernel.loops for where in loop.indices
+        for number in _reach(tiling.place(where)))
+    large = [most for most in found if may_exceed(most, NARROW)]
+    return tuple(a for a in large if not any(
+        b is not a and not_negative(b - a) for b in large))
+
+
+def _reach(where: Index) -> list[Index]:
+    """No number met while computing `where` is further from 0 than the
+    largest of these; the first is for `where` itself."""
+    inside: list[Index] = []
+
+    def most(atom: Symbol | Variable | Division) -> Index:
+        match atom:
+            case Symbol():
+                return index(atom)
+            case Variable(_, size):
+                return size
+        reached = _reach(atom.dividend)
+        inside.extend(reached)
+        return (reached[0] // atom.divisor if atom.sign == "//"
+                else atom.divisor)
+    positive = Index({atoms: abs(n) for atoms, n in where.terms})
+    return [index(fold(positive, most)), *inside]
+
+
+def _fitted(count: int, most: int, least: int) -> int:
+    """A block of at most `most` points, so that there are enough blocks.
+    """
+    block = min(most, max(least, power(count // ENOUGH)))
+    return min(block, power(count))
+
+
+def _count(size: Index) -> int:
+    """How many there are; enough to keep the GPU busy, if not known."""
+    return max(guess(size), 0 if size.constant is not None else 1 << 12)
+
+
+def _within(count: int) -> int:
+    """The largest power of two that is not above `count`; at least 1."""
+    return power(count // 2 + 1)
+
+
+def _last(variables: tuple[Variable, ...],
+          last: Variable | None) -> tuple[Variable, ...]:
+    """The variables with `last` behind the others."""
+    return tuple(sorted(variables, key=lambda v: v == last))
+
+
+TILINGS.append(tile)
