@@ -1,4 +1,4 @@
-"""Which sizes and numbers become symbols: what varied, what is marked.
+"""Which sizes and numbers become symbols: those that varied.
 
 In: the tensors and numbers of a call, by source. Out: for each whether
 the graph may take it for a constant. A first trace takes all for
@@ -9,27 +9,25 @@ torch/_dynamo/variables/builder.py.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     StatelessSymbolicContext,
-    StrictMinMaxConstraint,
 )
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from ..core.source import Source
-
 
 #: What may be a symbol, in words: a size, a stride, a number.
 SIZE, STRIDE = "dimension {0} of `{1}`", "stride {0} of `{1}`"
 NUMBER = "`{1}`"
 
-#: The marks that make a size a symbol, and who makes them.
-MARKS = {"weak_dynamic": "maybe_mark_dynamic", "dynamic": "mark_dynamic"}
+#: What else says how the sizes of a tensor are taken, such as a mark. Each
+#: gets the history, the tensor, its source and what is to be changed: for
+#: each dimension its kind, and its limits.
+DECIDERS: list[Callable] = []
 
 
 class History:
@@ -77,17 +75,9 @@ class History:
         told, self.turned = self.turned, []
         return told
 
-    def number(self, value: int | float, source: Source, may_vary: bool
-               ) -> bool:
-        """Whether a number is a symbol, if it may be one.
-
-        Floats that are not like others are constants.
-        """
-        may_vary = may_vary and (type(value) is int or self.floats
-                                 and math.isfinite(value))
-        varies = self.dynamic or self.varying(
-            NUMBER, source, (value,))[0]
-        return may_vary and varies
+    def number(self, value: int | float, source: Source) -> bool:
+        """Whether a number varies; it is remembered."""
+        return self.dynamic or self.varying(NUMBER, source, (value,))[0]
 
     def context(self, real: torch.Tensor, source: Source
                 ) -> StatelessSymbolicContext | None:
@@ -96,51 +86,14 @@ class History:
             return None
         sizes = self.varying(SIZE, source, tuple(real.shape))
         strides = self.varying(STRIDE, source, tuple(real.stride()))
-        self.why |= {SIZE.format(dim, source): f"is {real.shape[dim]}: "
-                     f"dynamic by {how}" for kind, how in MARKS.items()
-                     for dim in marked(real, kind)}
-        kinds = [self.kind(real, dim, varies)
-                 for dim, varies in enumerate(sizes)]
+        rest = DimDynamic.DUCK if self.dynamic else DimDynamic.STATIC
+        kinds = [DimDynamic.DYNAMIC if varies else rest for varies in sizes]
+        limits = [None] * len(kinds)
+        for decide in DECIDERS:
+            decide(self, real, source, kinds, limits)
         steps = [DimDynamic.DYNAMIC if varies and not any(sizes)
                  else DimDynamic.INFER_STRIDE for varies in strides]
         if {*kinds} <= {DimDynamic.STATIC} and (
                 DimDynamic.DYNAMIC not in steps):
             return None
-        return StatelessSymbolicContext(
-            kinds, steps, [constraint(real, dim)
-                           for dim in range(real.dim())])
-
-    def kind(self, real: torch.Tensor, dim: int, varies: bool
-             ) -> DimDynamic:
-        """How one size is taken; a mark says more than what was seen."""
-        if any(dim in marked(real, kind) for kind in MARKS):
-            return DimDynamic.DYNAMIC
-        if dim in marked(real, "static"):
-            return DimDynamic.STATIC
-        if varies:
-            return DimDynamic.DYNAMIC
-        return DimDynamic.DUCK if self.dynamic else DimDynamic.STATIC
-
-
-def marked(real: torch.Tensor, how: str) -> set[int]:
-    """The dimensions that were marked so, by us or by torch."""
-    return {*range(real.dim())} & getattr(
-        real, f"_dynamo_{how}_indices", set())
-
-
-def limits(real: torch.Tensor, dim: int) -> ValueRanges | None:
-    """The range that a dimension was marked with, if it was."""
-    for each in getattr(real, "_dynamo_dynamic_range", ()):
-        if each.dim == dim and (each.min, each.max) != (None, None):
-            upper = int_oo if each.max is None else each.max
-            return ValueRanges(max(each.min or 0, 2), upper)
-    return None
-
-
-def constraint(real: torch.Tensor, dim: int
-               ) -> StrictMinMaxConstraint | None:
-    """The same for ShapeEnv, which wants a size to be within."""
-    reach = limits(real, dim)
-    if reach is None or real.shape[dim] not in reach:
-        return None
-    return StrictMinMaxConstraint(warn_only=False, vr=reach)
+        return StatelessSymbolicContext(kinds, steps, limits)

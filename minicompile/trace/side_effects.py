@@ -27,6 +27,7 @@ from .kinds import (ABSENT, BOUND, CONSTANTS, IDENTITIES, contents, facts,
 from .reasons import unsupported
 from .recorder import Recorder
 from .stand_ins import as_tuple
+from .symbolic_shapes import NUMBERS
 
 
 #: So many constants in a sequence are compared in one go.
@@ -144,9 +145,11 @@ class Outside:
     def admit(self, real, source: Source, trusted: bool = False):
         """The value used for `real`, guarded by what that tells."""
         kind = type(real)
-        if kind in (int, float) and self.is_symbol(real, source):
-            self.guard(source, "type", kind)
-            return self.recorder.sizes.number(real, source)
+        if kind in NUMBERS and self.is_symbol(real, source):
+            symbol = self.recorder.sizes.number(real, source)
+            if symbol is not None:
+                self.guard(source, "type", kind)
+                return symbol
         if kind in CONSTANTS:
             self.guard(source, "equal", real)
             return real
@@ -173,8 +176,9 @@ class Outside:
         places, history = {*chain(source)}, self.recorder.sizes.history
         is_given = self.modules.isdisjoint(places) and any(
             isinstance(each, (Local, Function)) for each in places)
-        return history.number(real, source, is_given or (
-            type(real) is float or named(source) in history.counters))
+        return history.number(real, source) and (
+            is_given or type(real) is float
+            or named(source) in history.counters)
 
     def count(self) -> None:
         """Tell later traces which places this one writes to."""
@@ -204,7 +208,7 @@ class Outside:
         """The elements of a sequence; of a long one, all in one guard."""
         places = [Item(source, index) for index in range(len(real))]
         if (len(real) >= LONG_LIST and {*map(type, real)} <= CONSTANTS
-                and not any([type(item) in (int, float) and self.is_symbol(
+                and not any([type(item) in NUMBERS and self.is_symbol(
                     item, place) for item, place in zip(real, places)])):
             self.guard(source, "keys", tuple(real))
             return [*real]

@@ -139,9 +139,7 @@ class Tracer:
         args, kwargs = closed(self, function, args), kwargs or {}
         sizes = self.recorder.sizes
         try:
-            made = sizes.compute(function, args, kwargs)
-            return made if made is not None else sizes.step(watched(
-                function, args, kwargs))
+            return sizes.run(watched, function, args, kwargs)
         except Raised:
             raise
         except Exception as error:

@@ -134,6 +134,16 @@ def half_run(x):
     return x + next(steps), collections.deque([x], 3), x.sum
 
 
+def varying():
+    """Floats, marks, and a function that is called with several of them."""
+    compiled = minicompile.compile(lambda x, p: x * (p * 0.1 - p) + x.shape[0],
+                                   backend="eager")
+    for rows, p in ((3, 0.5), (4, 0.7), (5, -0.0), (6, 1e30)):
+        x = torch.rand(rows, 2)
+        minicompile.mark_dynamic(x, 0)
+        assert compiled(x, p).equal(x * (p * 0.1 - p) + rows)
+
+
 def partial_method(x):
     return functools.partial(torch.add, x, alpha=3)(x)
 
@@ -217,6 +227,7 @@ def trace():
         x = torch.rand(4, 4, requires_grad=True)
         assert_same(program, x, fallback=True, backend="eager")
     returned_closure()
+    varying()
     for kind in (torch.optim.AdamW, functools.partial(
             torch.optim.SGD, lr=0.1, momentum=0.9)):
         for eager, ours in zip(*optimizer_steps(kind)):
