@@ -204,7 +204,7 @@ class Cache:
         log.show("guards", str(entry.check))
         self._keep(entry)
         self.made += 1
-        entry.check.when_dead(self.forget)
+        entry.check.names.mourners.append(self.forget)
         self._count(traced, lowered)
         return entry
 

@@ -18,9 +18,10 @@ import minicompile
 from chapters.measure.timing import compare, save
 from minicompile.core.guard import Guard, TensorFacts
 from minicompile.core.source import Item, Local
-from minicompile.guards import build_check, check_codegen, predicates
-from minicompile.guards.fast.c_functions import faster
-from minicompile.guards.predicates import PYTHON
+from minicompile.guards import build_check, global_state
+from minicompile.guards.fast import c_functions
+from minicompile.guards.fast.c_functions import IN_PYTHON
+from minicompile.guards.predicates import KINDS, Names
 from minicompile.trace import trace
 
 #: One question each, on a tensor `x` and lists of 100 objects.
@@ -31,8 +32,8 @@ QUESTIONS = {
     "x.requires_grad": 1, "is_grad_enabled()": 1,
     "d['a'] is value": 1, "id(x) == address": 1}
 
-#: Questions about 100 objects.
-IN_BULK = ("tensors(weights, facts)", "answers(switches, settings)")
+#: What is asked in C++, or in Python.
+IN_BULK = {"a tensor": "tensor", "torch's switches": "state"}
 
 
 def facts(x: torch.Tensor) -> TensorFacts:
@@ -61,16 +62,15 @@ def questions() -> list[dict]:
 
 
 def in_bulk() -> list[dict]:
-    """Nanoseconds for each object of a question about a hundred."""
-    weights, rows = [nn.Linear(4, 4).weight for _ in range(100)], []
-    for text in IN_BULK:
-        row = {"question": text}
-        for name, way in ("compiled", faster()), ("python", PYTHON):
-            names = {**way._asdict(), "weights": weights,
-                     "switches": [torch.is_grad_enabled] * 100,
-                     "settings": [True] * 100,
-                     "facts": [way.described(facts(w)) for w in weights]}
-            row[name] = _best(text, names) / 100
+    """Nanoseconds of a condition in C++, and in Python."""
+    x, rows = nn.Linear(4, 4).weight, []
+    for text, kind in IN_BULK.items():
+        expected = global_state() if kind == "state" else facts(x)
+        guard, row = Guard(Local("x", 0), kind, expected), {"question": text}
+        for name, table in ("compiled", KINDS), ("python", IN_PYTHON):
+            names = Names({"x": x})
+            asked = table[kind](names, guard).format("x")
+            row[name] = _best(asked, names.values)
         rows.append(row)
     return rows
 
@@ -92,8 +92,7 @@ def checks() -> list[dict]:
     for name, function, locals, target in cases:
         traced = trace(function, locals)
         check = build_check(traced.guards, traced.constants, traced.sources)
-        with mock.patch.object(predicates, "FASTER", []), (
-                mock.patch.object(check_codegen, "BLOCKS", [])):
+        with mock.patch.object(c_functions, "compiled", lambda: None):
             slower = build_check(traced.guards, traced.constants,
                                  traced.sources)
         assert check(locals, function) and slower(locals, function)

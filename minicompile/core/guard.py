@@ -11,24 +11,6 @@ from dataclasses import dataclass
 from .source import Source
 from .where import Where
 
-#: Every kind of guard, and what `expected` holds for it.
-KINDS = {
-    "type": "the class: type(x) is expected",
-    "is": "the object: x is expected (held for as long as the guard)",
-    "equal": "a constant: type(x) is type(expected) and x == expected",
-    "tensor": "the TensorFacts that x must have",
-    "length": "an int: len(x) == expected",
-    "keys": "a tuple: tuple(x) == expected, in order",
-    "has": "a bool: hasattr(x, name) is expected[1]; expected = name, bool",
-    "contains": "(key, bool): (key in x) is the bool",
-    "lacks": "a tuple of keys: none is in the dict x",
-    "same": "a Source: x is the object found there",
-    "different": "a Source: x is not the object found there",
-    "apart": "a tuple of Sources: tensors, no two of which share storage",
-    "relation": "a Relation: what must hold between sizes",
-    "state": "a GlobalState: what torch's global switches must be",
-}
-
 
 @dataclass(frozen=True)
 class TensorFacts:
@@ -43,6 +25,13 @@ class TensorFacts:
     shape: tuple[int | None, ...]
     stride: tuple[int | None, ...]
     requires_grad: bool
+
+    def __str__(self) -> str:
+        sizes, strides = (str(tuple(numbers)).replace("None", "?")
+                          for numbers in (self.shape, self.stride))
+        dtype = str(self.dtype).removeprefix("torch.")
+        return (f"{dtype} {sizes}, strides {strides}, {self.device}"
+                f"{', requires grad' * self.requires_grad}")
 
 
 @dataclass(frozen=True)
@@ -69,7 +58,12 @@ class GlobalState:
 
 @dataclass(frozen=True)
 class Guard:
-    """`source` must satisfy `kind` with `expected`; `where` is why."""
+    """`source` must satisfy `kind` with `expected`; `where` is why.
+
+    Chapter 2 has the table of kinds. `same` and `different` expect the
+    source of another object, `apart` the sources of several tensors, a
+    `relation` has its own, and the `state` of torch has no source.
+    """
 
     source: Source | None
     kind: str
@@ -85,12 +79,22 @@ class Guard:
             expected = (type(self.expected), id(self.expected))
         return (self.source, self.kind, expected)
 
+    @property
+    def places(self) -> tuple[Source, ...]:
+        """The sources whose values the guard is about."""
+        match self.kind:
+            case "same" | "different":
+                return self.source, self.expected
+            case "apart":
+                return self.expected
+            case "state":
+                return ()
+        return (self.expected.sources if isinstance(self.expected, Relation)
+                else (self.source,))
+
     def __str__(self) -> str:
         place = "torch" if self.source is None else str(self.source)
-        return f"{place}: {self.kind} {named(self.expected)}"
-
-
-def named(expected: object) -> str:
-    """A class, function, module or code by its name; else the repr."""
-    name = getattr(expected, "__name__", None)
-    return name or getattr(expected, "co_name", None) or repr(expected)
+        expected = self.expected  # a class, function or code by its name
+        name = getattr(expected, "__name__", None) or getattr(
+            expected, "co_name", None)
+        return f"{place}: {self.kind} {name or repr(expected)}"

@@ -9,48 +9,58 @@ PyTorch keeps the same idea in torch/_dynamo/source.py.
 
 from __future__ import annotations
 
-import keyword
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from keyword import iskeyword
+from weakref import WeakValueDictionary
 
 
-@dataclass(frozen=True)
-class Source:
-    """A place an object can be read from. Prints as the user wrote it."""
+class Interned(type):
+    """A class of which equal parts make one object: compared by `is`."""
 
-    def form(self, text: Callable[[Source], str]) -> str:
-        """How the place is written; `text` writes what it is read from."""
-        raise NotImplementedError
+    made: WeakValueDictionary = WeakValueDictionary()
+    lock = threading.Lock()
+
+    def __call__(cls, *parts):
+        key = cls, *map(cls.identity, parts)
+        if source := Interned.made.get(key):
+            return source
+        with Interned.lock:
+            return Interned.made.setdefault(key, super().__call__(*parts))
+
+
+class Source(metaclass=Interned):
+    """A place an object can be read from. Prints as the user wrote it.
+
+    `text` is how it is read, `said` how a person writes it where that
+    differs; both are formats of the parts.
+    """
+
+    text = said = ""
+
+    @staticmethod
+    def identity(part: object) -> object:
+        """What tells a part of a source from other parts."""
+        return part if isinstance(part, Source) else repr(part)
+
+    def form(self, write: Callable[[Source], str], text: str = "") -> str:
+        """How the place is read; `write` writes what it is read from."""
+        return (text or self.text).format_map({
+            name: write(part) if isinstance(part, Source) else part
+            for name, part in vars(self).items()})
 
     def code(self) -> str:
         """The Python expression over `L` and `F` that reads this place."""
         return self.form(Source.code)
 
     def __str__(self) -> str:
-        return self.form(str)
+        return self.form(str, self.said)
 
     @property
     def base(self) -> Source | None:
         """The place this one is read through, or None for a root."""
-        return getattr(self, "owner", None)
-
-
-def hashed_once(kind: type) -> type:
-    """The class as a frozen dataclass whose objects keep their hash.
-
-    The hash of a source is made of its owner's. Without keeping it, each
-    look-up would go up to the root.
-    """
-    kind = dataclass(frozen=True)(kind)
-    compute = kind.__hash__
-
-    def __hash__(self) -> int:
-        kept = vars(self)
-        if "hash" not in kept:
-            kept["hash"] = compute(self)
-        return kept["hash"]
-    kind.__hash__ = __hash__
-    return kind
+        return vars(self).get("owner")
 
 
 def chain(source: Source | None) -> Iterator[Source]:
@@ -60,128 +70,108 @@ def chain(source: Source | None) -> Iterator[Source]:
         source = source.base
 
 
-@hashed_once
+place = dataclass(frozen=True, eq=False)
+
+
+@place
 class Local(Source):
     """A parameter of the called function: `position` in its frame."""
 
     name: str
     position: int
-
-    def form(self, text: Callable) -> str:
-        return self.name if text is str else f"L[{self.position}]"
+    text, said = "L[{position}]", "{name}"
 
 
-@hashed_once
+@place
 class Function(Source):
     """The called function object itself."""
 
     name: str
-
-    def form(self, text: Callable) -> str:
-        return self.name if text is str else "F"
+    text, said = "F", "{name}"
 
 
-@hashed_once
+@place
 class Constant(Source):
     """An object the generated code holds by name, such as a class."""
 
     name: str
     value: object
+    text = "{name}"
 
-    def form(self, text: Callable) -> str:
-        return self.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Constant) and other.value is self.value
+    @staticmethod
+    def identity(part: object) -> object:
+        """A name by its text, the object by which one it is."""
+        return part if type(part) is str else id(part)
 
 
-@hashed_once
+@place
 class Computed(Source):
     """A number that Python computes of others: an expression of them."""
 
     expression: str
-
-    def form(self, text: Callable) -> str:
-        return self.expression
+    text = "{expression}"
 
 
-@hashed_once
+@place
 class Attribute(Source):
-    """`base.name`."""
+    """`owner.name`."""
 
     owner: Source
     name: str
 
-    def form(self, text: Callable) -> str:
-        if self.name.isascii() and self.name.isidentifier() and (
-                not keyword.iskeyword(self.name)):
-            return f"{text(self.owner)}.{self.name}"
-        return f"getattr({text(self.owner)}, {self.name!r})"
+    @property
+    def text(self) -> str:
+        plain = self.name.isascii() and self.name.isidentifier()
+        return ("{owner}.{name}" if plain and not iskeyword(self.name)
+                else "getattr({owner}, {name!r})")
 
 
-@hashed_once
+@place
 class Item(Source):
-    """`base[key]`, the key a constant that prints as itself.
-
-    `label` is how a person would write the place, where that differs:
-    a parameter is read from `m._parameters["weight"]` and called
-    `m.weight`.
-    """
+    """`owner[key]`, the key a constant that prints as itself."""
 
     owner: Source
     key: object
-    label: str | None = None
+    text = "{owner}[{key!r}]"
 
-    def form(self, text: Callable) -> str:
-        if text is str and self.label:
-            return self.label
-        return f"{text(self.owner)}[{self.key!r}]"
-
-    def __hash__(self) -> int:
-        return hash((self.owner, str(self.key)))
-
-    def __eq__(self, other: object) -> bool:
-        return (isinstance(other, Item) and self.owner == other.owner
-                and type(self.key) is type(other.key)
-                and self.key == other.key)
+    def __str__(self) -> str:
+        """As a person writes a module's part, or a module's global."""
+        match self.owner:
+            case Attribute(owner, "_parameters" | "_buffers" | "_modules"
+                           | "__dict__"):
+                return f"{owner}.{self.key}"
+            case Constant(name) if "_globals" in name:
+                return str(self.key)
+        return super().__str__()
 
 
-@dataclass(frozen=True, eq=False)
+@place
 class Stored(Item):
-    """What a dict has at `key`, its class having its own `base[key]`."""
+    """What a dict has at `key`, its class having its own `owner[key]`."""
 
-    def form(self, text: Callable) -> str:
-        if text is str:
-            return super().form(text)
-        return f"dict.__getitem__({text(self.owner)}, {self.key!r})"
+    text = "dict.__getitem__({owner}, {key!r})"
+    said = Item.text
 
 
-@hashed_once
+@place
 class Entry(Source):
-    """`base[key]`, the key an object that is read from a place too."""
+    """`owner[key]`, the key an object that is read from a place too."""
 
     owner: Source
     key: Source
-
-    def form(self, text: Callable) -> str:
-        return f"{text(self.owner)}[{text(self.key)}]"
+    text = "{owner}[{key}]"
 
 
-@hashed_once
+@place
 class Call(Source):
-    """`function(base)` for a named, pure function such as `type`, `len`."""
+    """`function(owner)` for a named, pure function such as `type`."""
 
     function: str
     owner: Source
-
-    def form(self, text: Callable) -> str:
-        return f"{self.function}({text(self.owner)})"
+    text = "{function}({owner})"
 
 
-@hashed_once
+@place
 class Size(Source):
     """`tensor.shape[dim]` or `tensor.stride()[dim]`, and its symbol."""
 
@@ -189,6 +179,4 @@ class Size(Source):
     read: str
     dim: int
     symbol: str
-
-    def form(self, text: Callable) -> str:
-        return f"{text(self.owner)}.{self.read}[{self.dim}]"
+    text = "{owner}.{read}[{dim}]"

@@ -15,29 +15,8 @@ from torch.autograd import forward_ad
 
 from .guard import GlobalState
 
-#: The fields of GlobalState that one call reads.
-SWITCHES: dict[str, Callable[[], object]] = {
-    "grad_enabled": torch.is_grad_enabled,
-    "inference": torch.is_inference_mode_enabled,
-    "default_dtype": torch.get_default_dtype,
-    "deterministic": torch._C._get_deterministic_algorithms}
-
 any_autocast = torch._C._is_any_autocast_enabled
 modes = torch._C._len_torch_dispatch_stack
-
-
-def dual_level() -> bool:
-    """Whether forward-mode AD is computing tangents."""
-    return forward_ad._current_level >= 0
-
-
-#: What a graph never runs under, for it would bypass it.
-NEVER_ACTIVE: dict[str, Callable[[], object]] = {
-    "a torch.func transform": torch._C._are_functorch_transforms_active,
-    "a torch function mode": torch._C._is_torch_function_mode_enabled,
-    "a torch dispatch mode": modes,
-    "torch.jit.trace": torch._C._is_tracing,
-    "forward-mode AD": dual_level}
 
 
 def autocast() -> tuple[tuple[str, torch.dtype], ...]:
@@ -49,7 +28,28 @@ def autocast() -> tuple[tuple[str, torch.dtype], ...]:
                  in sorted(kinds) if torch.is_autocast_enabled(kind))
 
 
+def dual_level() -> bool:
+    """Whether forward-mode AD is computing tangents."""
+    return forward_ad._current_level >= 0
+
+
+#: What reads each field of GlobalState.
+SWITCHES: dict[str, Callable[[], object]] = {
+    "grad_enabled": torch.is_grad_enabled,
+    "inference": torch.is_inference_mode_enabled,
+    "autocast": autocast,
+    "default_dtype": torch.get_default_dtype,
+    "deterministic": torch._C._get_deterministic_algorithms}
+
+#: What a graph never runs under, for it would bypass it.
+NEVER_ACTIVE: dict[str, Callable[[], object]] = {
+    "a torch.func transform": torch._C._are_functorch_transforms_active,
+    "a torch function mode": torch._C._is_torch_function_mode_enabled,
+    "a torch dispatch mode": modes,
+    "torch.jit.trace": torch._C._is_tracing,
+    "forward-mode AD": dual_level}
+
+
 def global_state() -> GlobalState:
     """What torch's global switches are now, in this thread."""
-    read = {switch: get() for switch, get in SWITCHES.items()}
-    return GlobalState(autocast=autocast(), **read)
+    return GlobalState(**{name: read() for name, read in SWITCHES.items()})

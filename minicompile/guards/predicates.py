@@ -1,196 +1,190 @@
-"""Each kind of guard as Python conditions on a name.
+"""Each kind of guard as a Python condition, and the names it uses.
 
-In: a guard and the expression that holds the guarded value. Out: the
-conditions as text, cheapest first. Conditions never call a method of a
-value whose type has not been settled before, and never trust __eq__.
+In: a guard. Out: a condition on `{0}`, the value at its place, as text. A
+condition never calls a method of a value whose type has not been settled
+before, and never trusts __eq__: 1, 1.0 and True differ, 0.0 and -0.0
+differ, a NaN is itself. A graph must not keep a dead model's memory, so
+objects are held weakly and compared by id. Once one has died its graph can
+never be reused, and all names are cleared: no later object can pass for it
+at its address.
 PyTorch's counterpart is GuardBuilder in torch/_dynamo/guards.py.
 """
 
 from __future__ import annotations
 
+import builtins
+import enum
 import itertools
+import keyword
 import math
-import operator
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import NamedTuple
+import re
+import struct
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 
-from ..core.extension import TENSORS
-from ..core.guard import GlobalState, Guard, TensorFacts
-from ..core.state import (NEVER_ACTIVE, SWITCHES, any_autocast, autocast,
-                          modes)
-from .constants import fingerprint, plain, single
-from .guard_namespace import Names, held_weakly
+from ..core.errors import Unsupported
+from ..core.guard import Guard, TensorFacts
+from ..core.scalars import SCALARS
+from ..core.state import NEVER_ACTIVE, SWITCHES
+
+#: Classes and modules live as long as the program; hold them as they are.
+LASTING = (type, types.ModuleType, types.BuiltinFunctionType)
+
+#: What is longer as text gets a name.
+LONG = 300
+
+#: Names that generated code uses for something else.
+RESERVED = {*dir(builtins), "L", "F", "check", "key"}
 
 
-class Questions(NamedTuple):
-    """What a check asks about many objects in one call."""
-
-    answers: Callable[[list[Callable], list], bool]
-    same: Callable[[list, list], bool]
-    tensors: Callable[[list, list], bool]
-    described: Callable[[TensorFacts], object]
+class Held(weakref.ref):
+    """What a guard that is kept expects: an object that may die."""
 
 
-#: What gives a faster form of the questions, or None.
-FASTER: list[Callable[[], Questions | None]] = []
+@dataclass
+class Names:
+    """The namespace of one check, and functions that it calls."""
+
+    values: dict[str, object]
+    functions: list[str] = field(default_factory=list)
+    taken: set[str] = field(default_factory=RESERVED.copy)
+    known: dict[int, str] = field(default_factory=dict)
+    mourners: list[Callable[[], None]] = field(default_factory=list)
+
+    def fresh(self, wish: str) -> str:
+        """An identifier like `wish` that nothing else uses."""
+        stem = re.sub(r"[\W_]+", "_", wish).strip("_") or "value"
+        if stem[0].isdigit() or keyword.iskeyword(stem):
+            stem = f"_{stem}"
+        numbered = (f"{stem}_{count}" for count in itertools.count(2))
+        name = next(each for each in itertools.chain([stem], numbered)
+                    if each not in self.taken and each not in self.values)
+        self.taken.add(name)
+        return name
+
+    def name(self, wish: str, value: object) -> str:
+        """A name whose value is `value`, which the check keeps alive."""
+        if id(value) not in self.known:
+            self.known[id(value)] = name = self.fresh(wish)
+            self.values[name] = value
+        return self.known[id(value)]
+
+    def literal(self, wish: str, value: object) -> str:
+        """The value as Python text, in a format; else a name for it."""
+        if printable(value) and len(text := repr(value)) <= LONG:
+            return text.replace("{", "{{").replace("}", "}}")
+        if issubclass(type(value), type):
+            wish = value.__name__
+            if vars(builtins).get(wish) is value:
+                return wish
+        return self.name(wish, value)
+
+    def hold(self, value: object) -> object:
+        """`value`, or a reference to it; all is cleared when it dies."""
+        if isinstance(value, LASTING) or not type(value).__weakrefoffset__:
+            return value
+        return Held(value, self.forget)
+
+    def forget(self, _: weakref.ref) -> None:
+        """Clear the namespace, and tell who wants to know."""
+        self.values.clear()
+        for tell in self.mourners:
+            tell()
 
 
-def questions() -> Questions:
-    """The questions as fast as they can be asked on this machine."""
-    return next(filter(None, (form() for form in FASTER)), PYTHON)
+def printable(value: object) -> bool:
+    """Whether repr(value) is Python for the value."""
+    if type(value) in (tuple, list):
+        return all(map(printable, value))
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or type(value) in (bool, int, str, bytes)
 
 
-#: Each object with what is expected of it.
-pairs = partial(zip, strict=True)
+#: Equality of these tells all there is to tell.
+EXACT = (int, bool, str, bytes, type(None), type(...), type(NotImplemented),
+         torch.dtype, torch.device, torch.layout, torch.memory_format,
+         range)
+
+#: These are compared as objects: there is one of each.
+UNIQUE = (type, enum.Enum, types.FunctionType, types.BuiltinFunctionType,
+          types.ModuleType, types.CodeType)
+
+#: There is one object of each value of these, so that `is` tells.
+SINGLE = (bool, type(None), type(...), torch.dtype, torch.layout,
+          torch.memory_format, enum.Enum)
+
+bits = struct.Struct("d").pack
+
+#: What to compare of constants.
+PARTS: dict[type, Callable] = {
+    **dict.fromkeys(EXACT, lambda value: value),
+    **dict.fromkeys(SCALARS, lambda value: value.tobytes()),
+    float: bits, complex: lambda z: (bits(z.real), bits(z.imag)),
+    slice: lambda s: fingerprint((s.start, s.stop, s.step))}
 
 
-def answers(functions: list[Callable], expected: list) -> bool:
-    """Whether each function returns the very object expected."""
-    return all(ask() is y for ask, y in pairs(functions, expected))
+def fingerprint(value: object) -> object:
+    """Something hashable, equal only for indistinguishable values."""
+    kind = type(value)
+    if kind in PARTS:
+        return kind, PARTS[kind](value)
+    if issubclass(kind, tuple) or kind in (frozenset, set):
+        return kind, tuple(map(fingerprint, value))
+    if issubclass(kind, UNIQUE):
+        return kind, id(value)
+    raise Unsupported("guard", f"a {kind.__name__} is not a constant that "
+                      "a guard can compare by value")
 
 
-def same(objects: list, expected: list) -> bool:
-    """Whether a list or tuple holds the very objects expected."""
-    return type(objects) in (list, tuple) and (
-        len(objects) == len(expected)
-        and all(map(operator.is_, objects, expected)))
+def on_identity(names: Names, guard: Guard) -> str:
+    """The very object, compared by id where it is held weakly."""
+    value, wish = guard.expected, str(guard.source)
+    if type(value) is Held:
+        return f"id({{0}}) == {names.name(f'id_{wish}', id(value()))}"
+    if isinstance(value, SINGLE):
+        return f"{{0}} is {names.literal(wish, value)}"
+    return f"{{0}} is {names.name(f'the_{wish}', value)}"
 
 
-def tensors(objects: list, expected: list) -> bool:
-    """Whether each is a tensor of class and metadata as expected."""
-    return all(type(x) is y[0] and metadata(x) == y
-               for x, y in pairs(objects, expected))
+def on_constant(names: Names, guard: Guard) -> str:
+    """A constant that nothing can tell from the expected one."""
+    value, kind = guard.expected, type(guard.expected)
+    if isinstance(value, SINGLE):
+        return on_identity(names, guard)
+    if kind in (int, str, bytes, torch.device) or (
+            kind is float and math.isfinite(value) and value):
+        return (f"type({{0}}) is {names.literal('', kind)} and "
+                f"{{0}} == {names.literal('value', value)}")
+    return (f"{names.name('fingerprint', fingerprint)}({{0}}) == "
+            f"{names.name(f'is_{guard.source}', fingerprint(value))}")
 
 
-def metadata(x: torch.Tensor) -> tuple:
-    """What decides how a kernel reads the tensor, with its lazy bits."""
-    return (type(x), x.dtype, x.device, x.layout, x.is_neg(), x.is_conj(),
-            x.requires_grad, x.shape, x.stride())
+def on_keys(names: Names, guard: Guard) -> str:
+    """Iterating over it gives these constants in this order."""
+    keys = guard.expected
+    if all(type(key) is str for key in keys):
+        return ("[type(key) is str and key for key in {0}] == "
+                f"{names.literal('keys', [*keys])}")
+    ids = names.name("ids", [*map(id, keys)])
+    return (f"([*map(id, {{0}})] == {ids} or "
+            f"{names.name('fingerprint', fingerprint)}((*{{0}},)) == "
+            f"{names.name('keys', fingerprint(keys))})")
 
 
-def described(facts: TensorFacts) -> tuple:
-    """The metadata of a tensor of which these are the facts."""
-    sizes = (tuple(ANY if n is None else n for n in numbers)
-             for numbers in (facts.shape, facts.stride))
-    return (facts.type, facts.dtype, facts.device, torch.strided, False,
-            False, facts.requires_grad, *sizes)
-
-
-class Any:
-    """What a symbolic size is expected to be: it equals every number."""
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-
-ANY = Any()
-PYTHON = Questions(answers, same, tensors, described)
-
-
-def on_type(names: Names, guard: Guard, x: str) -> list[str]:
-    """The class of x, exactly."""
-    kind = guard.expected
-    return [f"type({x}) is {names.constant(kind.__name__, kind)}"]
-
-
-def on_identity(names: Names, guard: Guard, x: str) -> list[str]:
-    """x is that very object, compared by id where it is held weakly."""
-    value = guard.expected
-    if single(value):
-        return [f"{x} is {names.literal('value', value)}"]
-    wish = str(guard.source)
-    if held_weakly(value):
-        return [f"id({x}) == {names.identity(wish, value)}"]
-    return [f"{x} is {names.constant(f'the_{wish}', value)}"]
-
-
-def on_constant(names: Names, guard: Guard, x: str) -> list[str]:
-    """x is a constant that nothing can tell from the expected one."""
-    value = guard.expected
-    if single(value):
-        return [f"{x} is {names.literal('value', value)}"]
-    if plain(value):
-        kind = names.constant(type(value).__name__, type(value))
-        wanted = names.literal("value", value)
-        return [f"type({x}) is {kind}", f"{x} == {wanted}"]
-    like = names.constant("fingerprint", fingerprint)
-    expected = names.constant("fingerprint_of_" + str(guard.source),
-                              fingerprint(value))
-    return [f"{like}({x}) == {expected}"]
-
-
-def on_tensor(names: Names, guard: Guard, x: str) -> list[str]:
-    """x has the metadata the graph was made for, and no lazy bits."""
-    return [on_tensors(names, [guard], f"[{x}]")]
-
-
-def on_tensors(names: Names, guards: Sequence[Guard], each: str) -> str:
-    """Each has its guard's class and metadata."""
-    way = questions() if guards[0].expected.type in TENSORS else PYTHON
-    facts = [way.described(guard.expected) for guard in guards]
-    return (f"{names.constant('tensors', way.tensors)}({each}, "
-            f"{names.listed('facts', facts)})")
-
-
-def on_length(names: Names, guard: Guard, x: str) -> list[str]:
-    """x has that many items."""
-    return [f"len({x}) == {names.literal('length', guard.expected)}"]
-
-
-#: So many keys are first compared as objects.
-LONG = 32
-
-
-def on_keys(names: Names, guard: Guard, x: str) -> list[str]:
-    """Iterating over x gives these constants in this order."""
-    keys, wish = guard.expected, f"keys_of_{guard.source}"
-    if not keys:
-        return [f"(*{x},) == ()"]
-    if len(keys) < LONG and all(type(key) is str for key in keys):
-        found = f"[type(key) is str and key for key in {x}]"
-        return [f"{found} == {names.literal(wish, [*keys])}"]
-    same = names.constant("same", questions().same)
-    objects = names.listed(wish, [*keys])
-    if all(isinstance(key, type) for key in keys):
-        found = f"[*map(id, {x})]"
-        expected = names.listed("ids", [names.hold(key) for key in keys])
-    else:
-        found = f"{names.constant('fingerprint', fingerprint)}((*{x},))"
-        expected = names.listed("fingerprints", fingerprint(keys))
-    return [f"({same}({x}, {objects}) or {found} == {expected})"]
-
-
-def on_attribute(names: Names, guard: Guard, x: str) -> list[str]:
-    """x has, or has not, an attribute of that name."""
-    attribute, there = guard.expected
-    name = names.literal("name", attribute)
-    return [f"{'' if there else 'not '}hasattr({x}, {name})"]
-
-
-def on_member(names: Names, guard: Guard, x: str) -> list[str]:
-    """The key is, or is not, in the container."""
-    member, there = guard.expected
-    key = names.literal("key", member)
-    return [f"{key} {'' if there else 'not '}in {x}"]
-
-
-def on_absence(names: Names, guard: Guard, x: str) -> list[str]:
-    """The dict has none of the keys."""
-    keys = names.literal("keys", guard.expected)
-    return [f"{x}.keys().isdisjoint({keys})"]
-
-
-def on_alias(names: Names, guard: Guard, x: str, ys: tuple) -> list[str]:
-    """Places hold one object, or two, or memory of their own."""
-    match guard.kind:
-        case "same":
-            return [f"{x} is {ys[0]}"]
-        case "different":
-            return [f"{x} is not {ys[0]}"]
-    return [f"{names.constant('apart', apart)}({', '.join(ys)})"]
+def agrees(x: object, facts: TensorFacts) -> bool:
+    """Whether x is a tensor of these facts, and has no lazy bits."""
+    if type(x) is not facts.type or x.layout is not torch.strided or (
+            x.is_neg() or x.is_conj()):
+        return False
+    sizes = zip((*x.shape, *x.stride()), (*facts.shape, *facts.stride))
+    return (x.dtype, x.device, x.requires_grad, x.dim()) == (
+        facts.dtype, facts.device, facts.requires_grad, len(facts.shape)
+        ) and all(wanted in (size, None) for size, wanted in sizes)
 
 
 def apart(*tensors: torch.Tensor) -> bool:
@@ -202,46 +196,43 @@ def apart(*tensors: torch.Tensor) -> bool:
                in itertools.pairwise(spans))
 
 
-def on_relation(names: Names, guard: Guard, ys: tuple) -> list[str]:
-    """The sizes are to each other as the graph needs them."""
-    for module in (math, torch):
-        names.values.setdefault(module.__name__, module)
-    return [guard.expected.text.format(*ys)]
-
-
-def on_state(names: Names, guard: Guard) -> list[str]:
+def on_state(names: Names, guard: Guard) -> str:
     """Torch's switches stand as they did, and no mode is active."""
-    state: GlobalState = guard.expected
-    wanted = {**{read: getattr(state, switch)
-                 for switch, read in SWITCHES.items()},
-              **dict.fromkeys(NEVER_ACTIVE.values(), False),
-              modes: 0, any_autocast: bool(state.autocast)}
-    conditions = [f"{names.constant('answers', questions().answers)}("
-                  f"{names.listed('switches', list(wanted))}, "
-                  f"{names.listed('settings', list(wanted.values()))})"]
-    if state.autocast:
-        current = names.constant("autocast", autocast)
-        wanted = names.literal("autocast", state.autocast)
-        conditions.append(f"{current}() == {wanted}")
-    return conditions
+    asked = [(read, getattr(guard.expected, switch))
+             for switch, read in SWITCHES.items()]
+    asked += [(active, False) for active in NEVER_ACTIVE.values()]
+    return " and ".join(f"{names.name(read.__name__, read)}() == "
+                        f"{names.literal('setting', setting)}"
+                        for read, setting in asked)
 
 
-#: How each kind of guard is written, on the value x of its source.
-CONDITIONS: dict[str, Callable[[Names, Guard, str], list[str]]] = {
-    "type": on_type, "is": on_identity, "equal": on_constant,
-    "tensor": on_tensor, "length": on_length, "keys": on_keys,
-    "has": on_attribute, "contains": on_member, "lacks": on_absence}
+#: How each kind is asked about, in the order in which kinds are asked:
+#: `{0}` is what is expected, and `{{0}}` the value at the place.
+KINDS: dict[str, str | Callable[[Names, Guard], str]] = {
+    "tensor": lambda names, guard: f"{names.name('agrees', agrees)}("
+              f"{{0}}, {names.name(str(guard.expected), guard.expected)})",
+    "equal": on_constant,
+    "type": "type({{0}}) is {0}",
+    "length": "len({{0}}) == {0}",
+    "keys": on_keys,
+    "contains": "({0} in {{0}}) is {1}",
+    "lacks": "{{0}}.keys().isdisjoint({0})",
+    "has": "hasattr({{0}}, {0}) is {1}",
+    "is": on_identity, "state": on_state,
+    "same": lambda names, guard: "{0} is {1}",
+    "different": lambda names, guard: "{0} is not {1}",
+    "apart": lambda names, guard: f"{names.name('apart', apart)}(" + (
+             ", ".join(f"{{{at}}}" for at, _ in enumerate(guard.places))
+             ) + ")",
+    "relation": lambda names, guard: guard.expected.text}
 
 
-def conditions_of(names: Names, guard: Guard, x: str, ys: tuple
-                  ) -> list[str]:
-    """The conditions of any guard on x, and on ys where it compares."""
-    match guard.kind:
-        case "state":
-            return on_state(names, guard)
-        case "same" | "different" | "apart":
-            return on_alias(names, guard, x, ys)
-        case "relation":
-            return on_relation(names, guard, ys)
-        case kind:
-            return CONDITIONS[kind](names, guard, x)
+def condition(names: Names, guard: Guard) -> str:
+    """The condition of any guard on {0}, {1}, … at its places."""
+    write, parts = KINDS[guard.kind], [guard.expected]
+    if not isinstance(write, str):
+        return write(names, guard)
+    if guard.kind in ("has", "contains"):
+        parts = guard.expected
+    return write.format(*(names.literal(guard.kind, part)
+                          for part in parts))

@@ -92,7 +92,7 @@ def measured(compiled: Callable, args: tuple, kwargs: dict
     cache, costs = compiled.cache, {}
 
     def watch(entry: Entry, L: tuple, F: object) -> None:
-        costs[id(entry)] = entry.check.costs(L, F)
+        costs[id(entry)] = entry.check.explain(L, F, "costs")
 
     for each in cache.family():
         each.first = NOTHING

@@ -120,7 +120,7 @@ def from_class(tracer, found, where: type, name: str):
     """A class attribute as a value, guarded unless a library's own."""
     names = kept_in(tracer, where, found)
     return found if names is None else tracer.outside.admit(
-        found, Item(names, name, f"{where.__name__}.{name}"))
+        found, Item(names, name))
 
 
 def method(tracer, kind: type, name: str):

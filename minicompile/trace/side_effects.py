@@ -317,20 +317,18 @@ class Outside:
             case "attributes":
                 return Attribute(self.source(overlay.owner), key)
             case "globals":
-                return Item(overlay.names, key, key)
+                return Item(overlay.names, key)
         if overlay.real is not overlay.owner and printable(key):
             return Stored(overlay.names, key)
         return self.item(overlay.names, key)
 
     def item(self, source: Source, key) -> Source:
-        """`source[key]`, called as a person would a module's parts."""
+        """`source[key]`, the key a constant or read from a place too."""
         if not printable(key):
             place = self.sources.get(id(self.values.get(id(key))))
             return Entry(source, place or self.constant(
                 key, getattr(key, "__name__", "key")))
-        parts = isinstance(source, Attribute) and source.name in (
-            "_parameters", "_buffers", "_modules")
-        return Item(source, key, f"{source.base}.{key}" if parts else None)
+        return Item(source, key)
 
     def namespace(self, owner) -> dict:
         """`owner.__dict__`: a dict whose items are the attributes."""

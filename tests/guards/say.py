@@ -33,7 +33,7 @@ def module_guards(module, source):
         names = Attribute(source, kind)
         yield Guard(names, "type", dict)
         for key, value in getattr(module, kind).items():
-            place = Item(names, key, f"{source}.{key}")
+            place = Item(names, key)
             if value is None:
                 yield Guard(place, "is", None)
             elif make is not None:

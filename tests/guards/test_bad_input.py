@@ -176,7 +176,7 @@ def test_strings_that_look_like_program_text(build):
     assert check((table,), None)
     for text in texts:
         assert not check(({**table, text: "x"},), None)
-    named = build([tensor(Item(X, text, text), torch.zeros(2))
+    named = build([tensor(Item(X, text), torch.zeros(2))
                    for text in texts], {})
     assert named((dict.fromkeys(texts, torch.zeros(2)),), None)
 

@@ -1,9 +1,9 @@
-"""The questions of a check, compiled.
+"""Tensors and switches, asked about in C++.
 
-In: nothing. Out: `answers`, `same` and `tensors` of predicates.py in C++,
-which reads a tensor's metadata where it lies. They are compiled once for a
-version of Python and of torch, which takes about three seconds; without a
-compiler or Python.h the Python is used.
+In: two rows of the table of kinds. Out: rows that ask the same in C++,
+where a tensor's metadata is read as it lies in memory. The C++ is compiled
+once for a version of Python and of torch, which takes about three seconds.
+Without a compiler or Python.h the rows of the road stay.
 PyTorch's are in torch/csrc/dynamo/guards.cpp.
 """
 
@@ -16,26 +16,14 @@ from types import ModuleType
 import torch
 
 from ...core import log
-from ...core.extension import extension
-from ...core.guard import TensorFacts
-from ..predicates import FASTER, Questions
+from ...core.extension import TENSORS, extension
+from ...core.guard import Guard, TensorFacts
+from ...core.state import (NEVER_ACTIVE, SWITCHES, any_autocast, autocast,
+                           modes)
+from ..predicates import KINDS, Names
 
 FUNCTIONS = r"""
-// True if holds(x, y) is 1 for each object and what is expected there.
-template <class Question>
-PyObject *all(PyObject *objects, PyObject *expected, Question holds) {
-    PyObject *given = PySequence_Fast(objects, "no list");
-    Py_ssize_t others = PyList_Size(expected);
-    int answer = !given || others < 0 ? -1
-               : PySequence_Fast_GET_SIZE(given) == others;
-    for (Py_ssize_t i = 0; answer == 1 && i < others; i++)
-        answer = holds(PySequence_Fast_GET_ITEM(given, i),
-                       PyList_GET_ITEM(expected, i));
-    Py_XDECREF(given);
-    return answer < 0 ? nullptr : PyBool_FromLong(answer);
-}
-
-// What metadata() compares, but for sizes and strides, as two words.
+// A tensor's facts, but for sizes and strides, as two words.
 struct Facts {
     PyTypeObject *kind;
     int8_t dtype, device, index, layout, is_neg, is_conj, grad, dims;
@@ -58,7 +46,7 @@ bool agree(c10::IntArrayRef numbers, const int64_t *expected) {
 }
 
 // Whether x is a tensor as described().
-bool agrees(PyObject *x, PyObject *described) try {
+bool holds(PyObject *x, PyObject *described) try {
     auto &expected = *(const Facts *)PyBytes_AsString(described);
     if (Py_TYPE(x) != expected.kind) return false;
     auto is = facts(x);
@@ -69,22 +57,18 @@ bool agrees(PyObject *x, PyObject *described) try {
         && agree(tensor.strides(), numbers + is.dims);
 } catch (...) { return false; }  // such as one without strides
 
+// Whether the functions of a list give the objects of another.
 ASK(answers) {
-    return all(given[0], given[1], [](auto ask, auto y) {
-        PyObject *answer = PyObject_CallNoArgs(ask);
-        Py_XDECREF(answer);
-        return answer ? answer == y : -1; });
+    for (Py_ssize_t i = 0; i < PyList_Size(given[0]); i++) {
+        PyObject *is = PyObject_CallNoArgs(PyList_GET_ITEM(given[0], i));
+        Py_XDECREF(is);
+        if (!is) return nullptr;
+        if (is != PyList_GET_ITEM(given[1], i)) Py_RETURN_FALSE;
+    }
+    Py_RETURN_TRUE;
 }
-ASK(same) {
-    Py_ssize_t count = PyList_Size(given[1]);
-    return PyBool_FromLong(
-        (PyList_CheckExact(given[0]) || PyTuple_CheckExact(given[0]))
-        && PySequence_Fast_GET_SIZE(given[0]) == count
-        && !memcmp(PySequence_Fast_ITEMS(given[0]),
-                   PySequence_Fast_ITEMS(given[1]), count * sizeof *given));
-}
-ASK(tensors) {
-    return all(given[0], given[1], agrees);
+ASK(agrees) {
+    return PyBool_FromLong(holds(given[0], given[1]));
 }
 ASK(metadata) {
     auto found = facts(given[0]);
@@ -94,7 +78,7 @@ ASK(metadata) {
 
 #: The C++ of the module, and the functions that Python sees.
 PARTS = [FUNCTIONS]
-ENTRIES = ["address", "answers", "same", "tensors", "metadata"]
+ENTRIES = ["address", "answers", "agrees", "metadata"]
 
 #: What a symbolic size is expected to be.
 ANY = -1 << 63
@@ -113,16 +97,6 @@ def compiled() -> ModuleType | None:
         return None
 
 
-def faster() -> Questions | None:
-    """The compiled questions, if there is a compiler."""
-    found = compiled()
-    return found and Questions(found.answers, found.same,
-                               found.tensors, described)
-
-
-FASTER.append(faster)
-
-
 @lru_cache(maxsize=1024)
 def described(facts: TensorFacts) -> bytes:
     """What a tensor of which these are the facts is compared with."""
@@ -132,3 +106,28 @@ def described(facts: TensorFacts) -> bytes:
              for size in (*facts.shape, *facts.stride))
     return struct.pack(f"q6sbb{2 * len(facts.shape)}q", id(facts.type),
                        start, facts.requires_grad, len(facts.shape), *sizes)
+
+
+def on_tensor(names: Names, guard: Guard) -> str:
+    """A tensor of this class and metadata."""
+    if compiled() is None or guard.expected.type not in TENSORS:
+        return IN_PYTHON["tensor"](names, guard)
+    facts = names.name(str(guard.expected), described(guard.expected))
+    return f"{names.name('agrees', compiled().agrees)}({{0}}, {facts})"
+
+
+def on_switches(names: Names, guard: Guard) -> str:
+    """Torch's switches, outside autocast, in one call."""
+    if compiled() is None or guard.expected.autocast:
+        return IN_PYTHON["state"](names, guard)
+    state = vars(guard.expected)
+    asked = {read: state[name] for name, read in SWITCHES.items()}
+    asked |= dict.fromkeys(NEVER_ACTIVE.values(), False)
+    asked |= {modes: 0, any_autocast: asked.pop(autocast) != ()}
+    return (f"{names.name('answers', compiled().answers)}("
+            f"{names.name('switches', [*asked])}, "
+            f"{names.name('settings', [*asked.values()])})")
+
+
+IN_PYTHON = KINDS.copy()
+KINDS.update(tensor=on_tensor, state=on_switches)

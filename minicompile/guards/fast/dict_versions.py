@@ -1,9 +1,10 @@
 """Which guards only a change to a dictionary can make fail.
 
-In: the tree of places. Out: dicts below which nothing has to be asked for
-as long as no class, __dict__ or dict there has changed, but of tensors.
-CPython counts such changes, and comparing counts is quicker: all that is
-below such a dict stands in a block that a check skips.
+In: all guards. Out: one guard for each dict below which nothing has to be
+asked for as long as no class, __dict__ or dict there has changed, but of
+tensors. CPython counts such changes, and comparing counts is quicker: a
+check asks about all that is below such a dict in a function of its own,
+which it calls after a change.
 PyTorch did so, too: use_recursive_dict_tags_for_guards in
 torch/_dynamo/config.py.
 """
@@ -11,16 +12,16 @@ torch/_dynamo/config.py.
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from operator import itemgetter
 
 from ...core.extension import TENSORS
 from ...core.guard import Guard
-from ...core.source import Attribute, Source
-from ..check_codegen import BLOCKS, Places, Text, facts_in_words, unless
-from ..predicates import questions
-from .c_functions import ENTRIES, PARTS, compiled
+from ...core.source import Attribute, Constant, Source, chain
+from .. import MERGED, body
+from ..predicates import KINDS, Names
+from . import c_functions
 
 CHANGES = r"""
 // A place in memory, and what was found there. A stamp is a list of these,
@@ -102,7 +103,7 @@ ASK(settled) {
     found = PyList_New(PyList_Size(given[2]));
     for (Py_ssize_t at = 0; word < end; word++, at++) {
         auto tensor = (PyObject *)word->at;
-        if (!agrees(tensor, PyList_GetItem(given[2], at))) {
+        if (!holds(tensor, PyList_GetItem(given[2], at))) {
             Py_DECREF(found);
             Py_RETURN_NONE;
         }
@@ -112,8 +113,8 @@ ASK(settled) {
 }
 """
 
-PARTS.append(CHANGES)
-ENTRIES.extend(("stamped", "settled"))
+c_functions.PARTS.append(CHANGES)
+c_functions.ENTRIES.extend(("stamped", "settled"))
 
 #: Guards whose answer is in the dict, or in the plain value, they are on.
 OF_DICTS = ("type", "length", "keys", "contains", "lacks", "equal", "is")
@@ -124,7 +125,30 @@ PLAIN = (bool, int, float, str, type(None))
 ENOUGH = 8
 
 
-@dataclass
+class Places:
+    """The guards at each source, and what is read through it."""
+
+    def __init__(self, guards: list[Guard], inputs: list[Source]):
+        self.at: dict[Source, list[Guard]] = defaultdict(list)
+        self.below: dict[Source | None, dict] = defaultdict(dict)
+        self.order = {source: at for at, source in enumerate(inputs)}
+        for guard in guards:
+            for place in guard.places:
+                if len(guard.places) == 1:
+                    self.at[place].append(guard)
+                for each in chain(place):
+                    self.below[each.base][each] = True
+
+    def watched(self, source: Source | None = None) -> Iterator[Watch]:
+        """The topmost dicts that are worth watching."""
+        for child in self.below[source]:
+            watch = Watch(self, child)
+            if len(watch.facts) + 2 * len(watch.tensors) >= ENOUGH:
+                yield watch
+            else:
+                yield from self.watched(child)
+
+
 class Watch:
     """What to watch below a dict, and the guards that it speaks for.
 
@@ -133,127 +157,98 @@ class Watch:
     instead: it is handed over in the order of the graph's inputs.
     """
 
-    node: tuple = ()
-    facts: list[Guard] = field(default_factory=list)
-    ranked: list[tuple[int, Guard]] = field(default_factory=list)
+    def __init__(self, places: Places, root: Source):
+        self.places, self.root = places, root
+        self.facts: list[Guard] = []
+        self.ranked: list[tuple[int, Guard]] = []
+        self.node = any(
+            guard.kind == "type" and guard.expected is dict
+            for guard in places.at[root]) and self.look(root)
+        self.ranked.sort(key=itemgetter(0))
+        self.tensors = [guard for _, guard in self.ranked]
 
-    @property
-    def tensors(self) -> list[Guard]:
-        """The guards of tensors, in order."""
-        return in_order(self.ranked)
-
-    @property
-    def guards(self) -> list[Guard]:
-        """All that the block asks."""
-        return self.facts + self.tensors
-
-    def write(self, text: Text, root: Source) -> None:
-        """Ask about all below the root, unless nothing has changed."""
-        names, x = text.names, text.read(root)
-        tensors = self.tensors
-        described = [questions().described(g.expected) for g in tensors]
-        node, seen, facts = (names.listed(*each) for each in (
-            ("node", self.node), ("seen", [b""]), ("facts", described)))
-        found, stamp = names.fresh("found"), names.fresh("stamp")
-        settled, stamped, gather, agree = (
-            names.constant(function.__name__, function) for function in (
-                compiled().settled, compiled().stamped, gathered,
-                compiled().tensors))
-        inner = Text(names, Places(self.facts, ()),
-                     variables=dict(text.variables))
-        inner.write(f"{stamp} = {stamped}({x}, {node})")
-        inner.visit([root])
-        inner.descend([root])
-        inner.write(f"{found} = {gather}({x}, {node})",
-                    *facts_in_words(tensors),
-                    *unless([f"{agree}({found}, {facts})"]),
-                    f"{seen}[0] = {stamp}")
-        text.write(f"{found} = {settled}({x}, {seen}, {facts})",
-                   f"if {found} is None:",
-                   *(f"    {line}" for line in inner.lines))
-        text.variables |= {guard.source: f"{found}[{at}]"
-                           for at, guard in enumerate(tensors)}
-        if tensors:
-            text.lists[found] = [guard.source for guard in tensors]
-
-    def look(self, places: Places, source: Source) -> tuple | None:
+    def look(self, source: Source) -> tuple | None:
         """The node of a place; None if it can change without a trace."""
-        at = {guard.kind: guard for guard in places.at[source]}
+        at = {guard.kind: guard for guard in self.places.at[source]}
         kind = at["type"].expected if "type" in at else None
         if {*at} == {"tensor"} and at["tensor"].expected.type in TENSORS:
-            rank = places.order.get(source, len(places.order))
+            order = self.places.order
+            rank = order.get(source, len(order))
             self.ranked.append((rank, at["tensor"]))
             return at["tensor"].expected.type, rank
         if kind is None and {*at} != {"length"} or kind and not (
                 kind is dict or keeps_to_its_dict(kind)):
             return None
-        self.facts += [guard for guard in places.at[source]
-                        if guard.kind in OF_DICTS]
-        return kind, tuple(self.parts(places, kind, source))
+        self.facts += filter(of_dict, self.places.at[source])
+        return kind, tuple(self.parts(kind, source))
 
-    def parts(self, places: Places, kind: type | None,
-              source: Source) -> Iterator[tuple[object, tuple | None]]:
+    def parts(self, kind: type | None, source: Source
+              ) -> Iterator[tuple[object, tuple | None]]:
         """What is read from a dict or an object's __dict__, by name."""
-        for child in places.below[source] if kind else ():
-            guards = places.at[child]
+        for child in self.places.below[source] if kind else ():
+            guards = self.places.at[child]
             key = getattr(child, "key" if kind is dict else "name", None)
             if type(key) not in (str, int):
                 continue
             if type(child) is Attribute and key == "__dict__":
-                self.facts += [guard for guard in guards
-                                if guard.kind in OF_DICTS]
+                self.facts += filter(of_dict, guards)
             if kind is not dict and any(key in vars(each)
                                         for each in kind.__mro__):
                 continue
             if all(map(is_plain, guards)) and guards:
                 self.facts += guards
                 yield key, None
-            elif node := self.look(places, child):
+            elif node := self.look(child):
                 yield key, node
 
 
-def watched(places: Places, source: Source | None = None
-            ) -> Iterator[tuple[Source, Watch]]:
-    """The topmost dicts that are worth watching, with what to watch."""
-    if not counted():
-        return
-    for child in places.below[source]:
-        watch = Watch()
-        if any(guard.kind == "type" and guard.expected is dict
-               for guard in places.at[child]):
-            watch.node = watch.look(places, child)
-        if len(watch.guards) + len(watch.ranked) >= ENOUGH:
-            yield child, watch
-        else:
-            yield from watched(places, child)
+def settled(names: Names, guards: list[Guard], inputs: list[Source]
+            ) -> tuple[list[Guard], list[Source]]:
+    """The guards, those below a dict being one; its tensors as inputs."""
+    for watch in [*Places(guards, inputs).watched()] if counted() else ():
+        watch.found = names.fresh("found")
+        apart = {*map(id, watch.facts + watch.tensors)}
+        guards = [guard for guard in guards if id(guard) not in apart]
+        guards.append(Guard(watch.root, "unchanged", watch))
+        tensors = [guard.source for guard in watch.tensors]
+        kept = {source: Constant(f"{watch.found}[{at}]", None)
+                for at, source in enumerate(tensors)}
+        at = next((at for at, source in enumerate(inputs)
+                   if source in kept), 0)
+        if tensors and inputs[at:at + len(kept)] == tensors:  # in a row
+            inputs[at:at + len(kept)] = [Constant(f"*{watch.found}", None)]
+        inputs = [kept.get(source, source) for source in inputs]
+    return guards, inputs
 
 
-def gathered(x: object, node: tuple) -> list:
-    """The tensors to be watched below an object, in order."""
-    return in_order([*found_below(x, node)])
-
-
-def in_order(ranked: list[tuple[int, object]]) -> list:
-    """What has ranks, in the order of the ranks."""
-    return [each for _, each in sorted(ranked, key=itemgetter(0))]
-
-
-def found_below(x: object, node: tuple) -> Iterator[tuple[int, object]]:
-    """The tensors to be watched below an object, with their ranks."""
-    _, parts = node
-    if type(parts) is int:
-        yield parts, x
-        return
-    for key, child in parts:
-        if child is not None:
-            yield from found_below(x[key] if type(x) is dict
-                                   else getattr(x, key), child)
+def on_unchanged(names: Names, guard: Guard) -> str:
+    """Nothing below has changed, or what has is as it should be."""
+    watch, root = guard.expected, names.fresh(str(guard.source))
+    described = [c_functions.described(each.expected)
+                 for each in watch.tensors]
+    node, seen, facts = (names.name(*each) for each in (
+        ("node", watch.node), ("seen", [b""]), ("facts", described)))
+    ask, take = (names.name(name, getattr(c_functions.compiled(), name))
+                 for name in ("settled", "stamped"))
+    *lines, last = body(names, watch.facts + watch.tensors, [
+        each.source for each in watch.tensors], {guard.source: root})
+    below, stamp = names.fresh("below"), names.fresh("stamp")
+    names.functions.append("\n    ".join([
+        f"def {below}({root}):", f"{stamp} = {take}({root}, {node})",
+        *lines, f"{seen}[0] = {stamp}", last]) + "\n\n\n")
+    return (f"({watch.found} := {ask}({{0}}, {seen}, {facts})) is not None"
+            f"\n{' ' * 12}or ({watch.found} := {below}({{0}})) is not None")
 
 
 def keeps_to_its_dict(kind: type) -> bool:
     """Whether what objects of the class have is in their __dict__."""
     return (kind.__dictoffset__ != 0
             and kind.__getattribute__ is object.__getattribute__)
+
+
+def of_dict(guard: Guard) -> bool:
+    """Whether only a change of the dict, or the value, can answer it."""
+    return guard.kind in OF_DICTS
 
 
 def is_plain(guard: Guard) -> bool:
@@ -264,7 +259,9 @@ def is_plain(guard: Guard) -> bool:
 
 def counted() -> bool:
     """Whether changes are counted: all are in CPython before 3.13."""
-    return sys.version_info < (3, 13) and compiled() is not None
+    return (sys.version_info < (3, 13)
+            and c_functions.compiled() is not None)
 
 
-BLOCKS.append(watched)
+MERGED.append(settled)
+KINDS["unchanged"] = on_unchanged

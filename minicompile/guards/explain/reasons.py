@@ -1,0 +1,214 @@
+"""Why a check failed, in words.
+
+In: a check, and the call that failed. Out: for each guard that does not
+hold: what it was about, the old value, the new value, and the user's line
+the guard comes from. Slow, and run only when a graph could not be reused.
+PyTorch's counterpart is get_guard_fail_reason in torch/_dynamo/guards.py.
+"""
+
+from __future__ import annotations
+
+import reprlib
+import timeit
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+
+import torch
+
+from ...core.graph import describe
+from ...core.guard import GlobalState, Guard, TensorFacts
+from ...core.source import Source, chain
+from ...core.state import NEVER_ACTIVE, global_state
+from .. import EXPLAINED, Check
+from ..predicates import Held, Names, condition
+
+#: How values are shown: of a huge one, only the beginning.
+SHORT = reprlib.Repr()
+SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 80
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A guard that does not hold: `what` was `old`, is `new`."""
+
+    guard: Guard
+    what: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        line = f"{self.what} was {self.old}, is {self.new}"
+        if self.guard.where is None:
+            return line
+        where = self.guard.where
+        return f"{line}\n  relied on at {where}  {where.text}".rstrip()
+
+
+def failures(check: Check, L: tuple, F: object) -> Iterator[Failure]:
+    """The failures, in order; nothing about what a failed place holds."""
+    told: set[Source | None] = set()
+    read = reader(check, L, F)
+    for guard in check.guards:
+        if type(guard.expected) is Held and guard.expected() is None:
+            yield Failure(guard, f"`{guard.source}`", "there", "deleted")
+        if not check.alive:
+            continue
+        try:
+            values = [read(place.code()) for place in guard.places]
+        except Exception:
+            lost, error = unreadable(guard, read)
+            if told.isdisjoint(chain(lost)):
+                yield Failure(guard, f"`{lost}`", "there",
+                              f"gone ({error})")
+            told.add(lost)
+            continue
+        if attempt(asked(check, guard, values)) is not True:
+            told.add(guard.source)
+            for what, old, new in changes(guard, *values):
+                yield Failure(guard, what, old, new if new != old
+                              else f"another: {new}")
+
+
+def reader(check: Check, L: tuple, F: object) -> Callable[[str], object]:
+    """What evaluates an expression in a call."""
+    return lambda text: eval(text, check.names.values, {"L": L, "F": F})
+
+
+def unreadable(guard: Guard, read: Callable) -> tuple[Source, str] | None:
+    """The first source on the way to a guard's places that raises."""
+    for place in guard.places:
+        for each in reversed([*chain(place)]):
+            try:
+                read(each.code())
+            except Exception as error:
+                return each, f"{type(error).__name__}: {error}"
+
+
+def asked(check: Check, guard: Guard, values: list) -> Callable[[], bool]:
+    """The condition of a guard, as it stands in the check, on values."""
+    names = Names({**check.names.values})
+    given = {f"x{at}": value for at, value in enumerate(values)}
+    text = f"({condition(names, guard)})".format(*given)
+    code = compile(text, "<guard>", "eval")
+    return lambda: bool(eval(code, names.values, given))
+
+
+def costs(check: Check, L: tuple, F: object) -> Iterator[float]:
+    """Microseconds of each guard, with its places read already."""
+    read = reader(check, L, F)
+    for guard in check.guards:
+        ask = asked(check, guard, [read(place.code())
+                                   for place in guard.places])
+        yield min(timeit.repeat(ask, repeat=5, number=20)) / 20 * 1e6
+
+
+EXPLAINED.update(failures=failures, costs=costs)
+
+
+def changes(guard: Guard, x: object = None, *others: object
+            ) -> Iterator[tuple[str, str, str]]:
+    """Each fact of a failing guard: what it is about, the old, the new."""
+    name, old = f"`{guard.source}`", guard.expected
+    match guard.kind:
+        case "tensor":
+            for what, was, now in tensor_facts(old, x):
+                if repr(was) != repr(now):
+                    yield f"{what} of {name}", str(was), str(now)
+        case "state":
+            yield from state_changes(old)
+        case "type" | "length" | "keys" as kind:
+            read = {"type": type, "length": len, "keys": tuple}[kind]
+            yield f"{kind} of {name}", brief(old), brief(attempt(read, x))
+        case "has":
+            yield f"attribute {old[0]!r} of {name}", *PRESENCE[old[1]]
+        case "contains":
+            yield f"key {old[0]!r} in {name}", *PRESENCE[old[1]]
+        case "lacks":
+            yield from ((f"key {key!r} in {name}", *PRESENCE[False])
+                        for key in old if key in x)
+        case "same" | "different" as kind:
+            one, other = f"the object at `{old}`", (
+                f"another object than `{old}`")
+            yield name, *((one, other) if kind == "same" else (other, one))
+        case "apart":
+            yield (f"memory of {', '.join(f'`{place}`' for place in old)}",
+                   "separate", "shared")
+        case "relation":
+            yield f"`{old}`", "true", "false: " + ", ".join(
+                f"{place} is {number}" for place, number
+                in zip(guard.places, (x, *others)))
+        case _:
+            yield name, brief(old), brief(x)
+
+
+#: Old and new of what was there and is gone, and the reverse.
+PRESENCE = {True: ("there", "gone"), False: ("absent", "there")}
+
+
+def attempt(read: Callable, *values: object) -> object:
+    """What reading gives, or the exception it raises."""
+    try:
+        return read(*values)
+    except Exception as error:
+        return error
+
+
+def tensor_facts(facts: TensorFacts, x: object) -> Iterator[tuple]:
+    """How each fact is said, its old value, and its value in x."""
+    yield "type", facts.type.__qualname__, type(x).__qualname__
+    if type(x) is not facts.type:
+        return
+    for name in ("dtype", "device", "requires_grad"):
+        yield name, getattr(facts, name), getattr(x, name)
+    yield "layout", torch.strided, x.layout
+    yield "negative bit", False, x.is_neg()
+    yield "conjugate bit", False, x.is_conj()
+    old, new = facts.shape, tuple(x.shape)
+    if len(old) != len(new):
+        yield "shape", old, new
+    for dim, (was, now) in enumerate(zip(old, new)):
+        if was is not None:
+            yield f"size of dimension {dim}", was, now
+    if old == new:
+        yield "strides", facts.stride, attempt(torch.Tensor.stride, x)
+
+
+#: How a person calls the switches of GlobalState.
+SAYINGS = {"grad_enabled": "gradient mode", "inference": "inference mode",
+           "autocast": "autocast", "default_dtype": "the default dtype",
+           "deterministic": "use_deterministic_algorithms"}
+
+
+def state_changes(then: GlobalState) -> Iterator[tuple[str, str, str]]:
+    """Each global switch that stands elsewhere now."""
+    for name, now in vars(global_state()).items():
+        if now != (was := getattr(then, name)):
+            yield SAYINGS[name], shown(was), shown(now)
+    yield from ((mode, "inactive", "active") for mode, active
+                in NEVER_ACTIVE.items() if active())
+
+
+def shown(setting: object) -> str:
+    """A switch as `on` or `off`, autocast by device, a dtype as it is."""
+    if type(setting) is tuple and setting:
+        return ", ".join(f"{kind} to {dtype}" for kind, dtype in setting)
+    return {True: "on", False: "off", (): "off"}.get(setting, str(setting))
+
+
+def brief(value: object) -> str:
+    """The value in at most 60 characters, whatever its __repr__ does."""
+    value = value() if type(value) is Held else value
+    kind = type(value).__name__
+    try:
+        if issubclass(type(value), torch.Tensor):
+            text = f"a {kind} {describe(value)}"
+        elif issubclass(type(value), (type, FunctionType, ModuleType)):
+            name = getattr(value, "__qualname__", value.__name__)
+            text = f"{kind} {name}".removeprefix("type ")
+        else:
+            text = SHORT.repr(value)
+    except Exception:
+        text = f"a {kind}"
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else f"{line[:57]}..."
