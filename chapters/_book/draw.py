@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from html import escape
+from textwrap import shorten
 
 from torch import fx
 
@@ -178,6 +179,34 @@ def _edge(a: str, b: str, places: dict, bends: list, across: bool,
     return f'<path d="{path}" style="fill:none;{style}"/>'
 
 
+def machine(rows: Iterable, *, title: str) -> str:
+    """A trace step by step: opcode, stack as boxes, new node, new guards.
+
+    `rows` are those of `minicompile.report.steps.steps`.
+    """
+    rows = list(rows)
+    names = [f"{row.line}  {row.opcode} {row.argument}" for row in rows]
+    left = 16 + CHARACTER * max(map(len, names))
+    parts, right = [], left
+    for at, (row, name) in enumerate(zip(rows, names, strict=True)):
+        x, y = left, 4 + 22 * at
+        parts.append(text(0, y + 14, name, bold=bool(row.nodes)))
+        for words in row.stack:
+            wide = 10 + CHARACTER * len(words)
+            parts += [box(x, y, wide, 19, COLOURS[0]),
+                      text(x + 5, y + 14, words)]
+            x += wide + 3
+        right = max(right, x)
+    wide = right
+    for at, row in enumerate(rows):
+        words = ", ".join([*(f"+ {node}" for node in row.nodes), *row.guards])
+        words = shorten(words, 64, placeholder=" …")
+        colour = COLOURS[1] if row.nodes else COLOURS[2]
+        parts.append(text(right + 12, 18 + 22 * at, words, colour=colour))
+        wide = max(wide, right + 12 + CHARACTER * len(words))
+    return figure(parts, wide, 8 + 22 * len(rows), title)
+
+
 # ---- charts ----
 
 def bars(rows: Iterable[tuple[str, object]], *, title: str,
@@ -278,4 +307,5 @@ def boxes(names: list[str], *, title: str, lit: int | None = None) -> str:
     return figure(parts, x + 2, 34, title)
 
 
-__all__ = ["bars", "boxes", "graph", "lanes", "results", "steps"]
+__all__ = ["bars", "boxes", "graph", "lanes", "machine", "results",
+           "steps"]

@@ -40,7 +40,7 @@ from .tracer import Tracer
 __all__ = ["KEPT", "Continuation", "GraphBreak", "History", "Trace",
            "allow_in_graph", "disable", "disallow_in_graph", "graph_break",
            "is_compiling", "mark_dynamic", "mark_static", "recovery",
-           "trace"]
+           "trace", "traced_by"]
 
 _WAITING = (inspect.CO_GENERATOR | inspect.CO_COROUTINE
             | inspect.CO_ASYNC_GENERATOR)
@@ -82,18 +82,18 @@ def trace(function: types.FunctionType, locals: tuple, *,
         raise unsupported("code", repr(function))
     history = history or History()
     try:
-        return _attempt(Tracer(function, history), locals)
+        return traced_by(Tracer(function, history), locals)
     except Unsupported as error:
         refusal = error
     if breaks and refusal.kind != "recursion":
         for moment in getattr(refusal, "stops", ()):
             with suppress(Unsupported):
-                return _attempt(Tracer(function, history, moment), locals,
+                return traced_by(Tracer(function, history, moment), locals,
                                 refusal)
     raise refusal
 
 
-def _attempt(tracer: Tracer, locals: tuple,
+def traced_by(tracer: Tracer, locals: tuple,
              why: Unsupported | None = None) -> Trace:
     """The trace, up to where the tracer is to stop; `why` it is."""
     with kept(), tracer.recorder.fake_mode:

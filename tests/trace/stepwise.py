@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minicompile.core.errors import Unsupported
-from minicompile.trace import History, _attempt
+from minicompile.trace import History, traced_by
 from minicompile.trace.graph_breaks import Continuation
 from minicompile.trace.reasons import unsupported
 from minicompile.trace.tracer import Tracer
@@ -41,18 +41,18 @@ def every_cut(function, arguments):
     """
     whole = Tracer(function, History())
     try:
-        _attempt(whole, arguments())
+        traced_by(whole, arguments())
     except Unsupported:
         pass
     for moment in range(1, whole.clock + 1):
         locals = arguments()
         try:
-            _attempt(Refusing(function, moment), locals)
+            traced_by(Refusing(function, moment), locals)
         except Unsupported as error:
             stops, why = error.stops, error
         for stop in stops:
             try:
-                made = _attempt(Tracer(function, History(), stop), locals, why)
+                made = traced_by(Tracer(function, History(), stop), locals, why)
             except Unsupported:
                 continue
             yield moment, lambda made=made, locals=locals: performed(
