@@ -44,7 +44,8 @@ def idle(node: fx.Node) -> fx.Node | None:
     """The node that this one returns unchanged, or None."""
     rule = IDLE.get(node.target)
     source = rule(node) if rule else None
-    return source if source is not None and _alike(node, source) else None
+    return source if isinstance(source, fx.Node) and _alike(
+        node, source) else None
 
 
 def _alike(node: fx.Node, source: fx.Node) -> bool:

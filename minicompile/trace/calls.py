@@ -38,6 +38,9 @@ OPAQUE = {"warnings", "importlib", "threading",
           "torch.autograd", "torch.jit", "torch.library",
           "torch._higher_order_ops", "torch.distributed.fsdp"}
 
+#: Modules among them that only say in Python what others do.
+FOLLOWED = {"torch.autograd.grad_mode", "torch._functorch.functional_call"}
+
 #: What Dynamo, once it ran in this process, puts around Module.__init__.
 _TAGGED = "install_generation_tagging_init.<locals>.patched_init"
 
@@ -147,7 +150,7 @@ def _python(tracer, function: types.FunctionType, args, kwargs):
 @functools.cache
 def _is_opaque(module: str) -> bool:
     """Whether a module's functions are never followed."""
-    return module != "torch.autograd.grad_mode" and any(
+    return module not in FOLLOWED and any(
         module == name or module.startswith(name + ".") for name in OPAQUE)
 
 

@@ -9,6 +9,7 @@ are torch/_dynamo/trace_rules.py.
 from __future__ import annotations
 
 import builtins
+import functools
 import inspect
 import operator
 import os
@@ -62,7 +63,7 @@ def rule(*functions):
     """Let the decorated function be what calling `functions` means.
 
     One that is not to be imported for it is given by the module and the
-    qualified name of its code.
+    qualified name of its code; the rule of a closure gets it first.
     """
     def register(meaning):
         for function in functions:
@@ -77,8 +78,10 @@ def registered(function):
     """The rule of a callable, or None."""
     found = RULES.get(id(function))
     if found is None and type(function) is types.FunctionType:
-        found = RULES.get((function.__globals__.get("__name__"),
-                           function.__code__.co_qualname))
+        name = function.__code__.co_qualname
+        found = RULES.get((function.__globals__.get("__name__"), name))
+        if found is not None and "<locals>" in name:
+            return functools.partial(found, function)
     return found
 
 

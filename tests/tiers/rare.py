@@ -18,6 +18,7 @@ import einops
 import numpy
 import torch
 from torch import nn
+from torch.func import grad, hessian, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
@@ -189,10 +190,15 @@ def attending(x):
     return y + 1
 
 
-TRACE = [caught, drawn, stated, own_function, chosen, checkpointed, attending,
-         in_the_library,
-         lower_precision, foreach, matched, local_class, local_tuple,
-         messages, handled, of_numpy, into, half_run, partial_method]
+def transforms(x):
+    return vmap(grad(lambda row: (row ** 3).sum()))(x) + hessian(
+        lambda row: (row ** 3).sum())(x[0])
+
+
+TRACE = [transforms, caught, drawn, stated, own_function, chosen,
+         checkpointed, attending, in_the_library, lower_precision, foreach,
+         matched, local_class, local_tuple, messages, handled, of_numpy,
+         into, half_run, partial_method]
 
 
 def returned_closure():

@@ -75,7 +75,7 @@ def _apply(tracer, kind: type, *args, **named):
         if wanted:
             back, held = _backward(tracer, backward, ctx, args, made,
                                    saved)
-        graph = ahead.finish([*results, *saved, *held])
+        graph = ahead.finish((*results, *saved, *held))
     marks = (len(results), len(saved), _places(ctx.dirty_tensors, tensors),
              _places(ctx.non_differentiable, results))
     found = iter(tracer.recorder.function(autograd_function, (
@@ -124,8 +124,8 @@ def _backward(tracer, backward, ctx: Context, args, made, saved: list):
                  if not torch.is_tensor(arg)] + found[len(args):]
         if any(each is not None for each in wrong):
             raise unsupported("gradient", "a gradient of no tensor")
-        graph = inner.finish(each for each, arg in zip(found, args)
-                             if torch.is_tensor(arg))
+        graph = inner.finish(tuple(each for each, arg in zip(found, args)
+                                   if torch.is_tensor(arg)))
     return graph, inner.captured
 
 

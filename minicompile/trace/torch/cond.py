@@ -13,16 +13,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...core.branches import cond
-from ..reasons import REASONS, unsupported
-from ..recorder import storage
+from ..reasons import unsupported
 from ..rules import rule
-from .subgraphs import recording, unchanged
-
-
-REASONS["branch"] = (
-    "a branch of torch.cond {what}, which no graph can choose between",
-    "let both branches return new tensors that look alike, and write to "
-    "nothing")
+from .subgraphs import followed, fresh, resolved
 
 
 @rule(torch.cond)
@@ -31,19 +24,19 @@ def _cond(tracer, pred, true_fn, false_fn, operands=()):
         chosen = true_fn if tracer.truth(pred) else false_fn
         return tracer.call(chosen, tuple(tracer.unpacked(operands)))
     if pred.numel() != 1:
-        raise unsupported("branch", "is chosen by several values")
+        raise unsupported("branch", "torch.cond takes several values")
+    operands = resolved(tracer, operands)
     given = list(filter(torch.is_tensor, pytree.tree_leaves(operands)))
     true, made, spec = _branch(tracer, true_fn, operands, given)
     false, others, other = _branch(tracer, false_fn, operands,
                                    [*given, *true.captured])
-    if spec != other or list(map(_looks, made)) != list(
-            map(_looks, others)):
-        raise unsupported("branch", "returns other shapes than the other:"
-                          f" {list(map(_looks, made))} and "
-                          f"{list(map(_looks, others))},")
+    looks = [list(map(_looks, each)) for each in (made, others)]
+    if spec != other or looks[0] != looks[1]:
+        raise unsupported("branch", "torch.cond returns other shapes than "
+                          f"the other: {looks[0]} and {looks[1]}")
     for each in false.captured:
         true.placeholder(each)
-    graphs = [side.finish(filter(torch.is_tensor, results))
+    graphs = [side.finish((*filter(torch.is_tensor, results),))
               for side, results in ((true, made), (false, others))]
     found = iter(tracer.recorder.function(cond, (
         pred, *graphs, [*given, *true.captured, *false.captured]), {}))
@@ -53,20 +46,10 @@ def _cond(tracer, pred, true_fn, false_fn, operands=()):
 
 def _branch(tracer, function, operands, given: list):
     """A branch being recorded, the leaves it returns, their structure."""
-    outer, grad = tracer.recorder, torch.is_grad_enabled()
-    written = set(outer.written)
-    with recording(tracer, given, grad) as inner, unchanged(
-            tracer, "branch", "changes something outside"):
-        leaves, spec = pytree.tree_flatten(
-            tracer.call(function, tuple(tracer.unpacked(operands))))
-    inputs = {storage(t) for t in [*given, *inner.captured]
-              if torch.is_tensor(t)}
-    if inputs & (outer.written - written):
-        raise unsupported("branch", "writes to its operands")
-    made = [storage(t) for t in leaves if torch.is_tensor(t)]
-    if inputs & {*made} or len({*made}) < len(made):
-        raise unsupported("branch", "returns one memory twice, or an "
-                          "operand's,")
+    inner, made = followed(tracer, "torch.cond", function,
+                           tuple(tracer.unpacked(operands)), given)
+    leaves, spec = pytree.tree_flatten(made)
+    fresh(inner, "torch.cond", leaves, given)
     return inner, leaves, spec
 
 

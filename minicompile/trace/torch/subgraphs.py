@@ -18,9 +18,15 @@ from torch import fx
 
 from ...core.sizes import SYMBOLIC
 from ..kinds import contents
-from ..reasons import unsupported
-from ..recorder import Recorder
+from ..reasons import REASONS, unsupported
+from ..recorder import Recorder, storage
 from ..stand_ins import Generator
+
+
+REASONS["branch"] = (
+    "a function given to {what}, which no graph of its own can do",
+    "let it return new tensors, those of two branches alike, and write "
+    "to nothing")
 
 
 class Inner(Recorder):
@@ -61,9 +67,8 @@ class Inner(Recorder):
         return self.numbers[symbol]
 
     def finish(self, outputs) -> fx.GraphModule:
-        """The graph, returning the nodes of some tensors."""
-        self.graph.output(tuple(None if each is None else self.node(each)
-                                for each in outputs))
+        """The graph, returning tensors in tuples, lists and dicts."""
+        self.graph.output(self.argument(outputs, []))
         return fx.GraphModule(self.modules, self.graph)
 
 
@@ -78,6 +83,45 @@ def recording(tracer, tensors, grad_enabled: bool = False):
     finally:
         tracer.recorder = outer
         torch._C._set_grad_enabled(grad)
+
+
+def followed(tracer, name: str, function, args, given: list,
+             kwargs=None) -> tuple[Inner, object]:
+    """The graph of a function without effects, and what it returned.
+
+    `given`: the tensors among the arguments. `name` is the operator's.
+    """
+    outer, grad = tracer.recorder, torch.is_grad_enabled()
+    before = set(outer.written)
+    with recording(tracer, given, grad) as inner, unchanged(
+            tracer, "branch", f"{name} changes something outside"):
+        made = tracer.call(function, args, kwargs)
+    if memory([*given, *inner.captured]) & (outer.written - before):
+        raise unsupported("branch", f"{name} writes to its operands")
+    return inner, made
+
+
+def resolved(tracer, value):
+    """Nested arguments of an operator, their dicts read from outside."""
+    if type(value) is dict:
+        return {key: resolved(tracer, part)
+                for key, part in tracer.mapping(value).items()}
+    return type(value)([resolved(tracer, part) for part in value]) if type(
+        value) in (tuple, list) else value
+
+
+def fresh(inner: Inner, name: str, made: list, given: list) -> None:
+    """Refuse results that share memory, with each other or operands."""
+    tensors = list(filter(torch.is_tensor, made))
+    own = memory(tensors)
+    if own & memory([*given, *inner.captured]) or len(own) < len(tensors):
+        raise unsupported("branch", f"{name} returns one memory twice, or "
+                          "an operand's")
+
+
+def memory(values) -> set[int]:
+    """The memory of the tensors among some values."""
+    return {*map(storage, filter(torch.is_tensor, values))}
 
 
 @contextmanager
@@ -97,9 +141,13 @@ def state(tracer, own) -> tuple[dict, list]:
     """Everything that the program may change, and its parts, by id."""
     outside, seen = tracer.outside, {}
     kept = [own, tracer.turned, outside.said,
-            *(o.written for o in outside.overlays.values() if o.written),
             *(copy.now for copy in outside.copies if copy.changed()),
             *(frame.names for frame in tracer.frames)]
+    for each in outside.overlays.values():
+        if changes := outside.changes(each):
+            parts = [*changes, *changes.values()]
+            seen[id(each)] = [*map(id, parts)]
+            kept += parts
     for each in kept:
         if id(each) not in seen:
             parts = parts_of(tracer, each)
