@@ -128,7 +128,9 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
         static = [k for k, given in enumerate(inputs)
                   if isinstance(given, torch.nn.Parameter)]
         region = replay.record(runs, schedules,
-                               lowered.joint.forward_outputs, static)
+                               lowered.joint.returned, static, [
+                                   each.input for each
+                                   in lowered.joint.mutations])
         runs = {name: getattr(region, name) for name in runs}
     call = split.make_runtime(lowered.joint, lowered.pair, **runs,
                               twice=options.double_backward,

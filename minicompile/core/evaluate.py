@@ -158,7 +158,9 @@ def evaluate_kernel(kernel: Kernel, storage: Storage,
     """Run the kernel's loops in order; new buffers appear in storage."""
     for loop in kernel.loops:
         buffer = loop.buffer
-        if buffer.name not in storage:
+        if buffer.name not in storage and buffer.into:
+            storage[buffer.name] = storage[buffer.into]
+        elif buffer.name not in storage:
             count = int(evaluate_index(buffer.elements, sizes))
             storage[buffer.name] = torch.empty(count, dtype=buffer.dtype)
         evaluate_loop(loop, storage, sizes)

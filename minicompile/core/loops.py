@@ -119,13 +119,18 @@ def neutral(kind: str, dtype: torch.dtype) -> bool | int | float:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory for one tensor: strides in elements, starting at 0."""
+    """Memory for one tensor: strides in elements, starting at 0.
+
+    `into` names the input whose memory it is, for a kernel that writes
+    to an input in place.
+    """
 
     name: str
     shape: tuple[Index, ...]
     stride: tuple[Index, ...]
     dtype: torch.dtype
     device: torch.device
+    into: str = ""
 
     @property
     def elements(self) -> Index:

@@ -130,6 +130,8 @@ class Schedule:
         lines.append(f"def run({', '.join(names)}):")
         lines += [f"    {line}" for line in sizes]
         for step in self.steps:
+            lines += [f"    {buffer.name} = {buffer.into}"
+                      for buffer in made_by(step) if buffer.into]
             call = step.call if isinstance(step, Kernel) else step
             lines.append(f"    {call}")
         returned = ", ".join(_show(output) for output in self.outputs)
@@ -152,7 +154,8 @@ def reads_of(step: object) -> dict[str, None]:
         case Loop():
             return dict.fromkeys(load.buffer for load in step.loads)
         case Kernel():
-            return dict.fromkeys(step.read)
+            into = [buffer.into for buffer in step.written.values()]
+            return dict.fromkeys([*step.read, *filter(None, into)])
     return dict.fromkeys(view.buffer for view in views_in(step))
 
 

@@ -34,10 +34,12 @@ class CppWriter(Writer):
     def function(self) -> str:
         """The whole function."""
         kernel, kinds = self.kernel, types(self.kernel)
-        given = [f"const {kinds[name]}* __restrict {name}_ptr"
-                 for name in kernel.read]
-        given += [f"{kinds[name]}* __restrict {name}_ptr"
-                  for name in kernel.written]
+        both = {name for buffer in kernel.written.values()
+                for name in (buffer.name, buffer.into)
+                if buffer.into in kernel.read}  # one memory, two names
+        given = [f"{'const ' * (name in kernel.read)}{kinds[name]}* "
+                 f"{'__restrict ' * (name not in both)}{name}_ptr"
+                 for name in (*kernel.read, *kernel.written)]
         joined = ",\n        ".join(
             [*given, *(f"int64 {symbol}" for symbol in kernel.symbols)])
         with (self.block(f'extern "C" void {kernel.name}(\n        '

@@ -210,10 +210,10 @@ class Text:
 
     def kernel(self, step: Kernel) -> list[str]:
         """The lines that allocate a kernel's results and launch it."""
-        lines = [
-            f"{self.names[b.name]} = empty_strided({numbers(b.shape)}, "
-            f"{numbers(b.stride)}, dtype={b.dtype}, "
-            f"device={self.devices[b.device]})"
+        lines = [f"{self.names[b.name]} = " + (
+            self.names.get(b.into) or
+            f"empty_strided({numbers(b.shape)}, {numbers(b.stride)}, "
+            f"dtype={b.dtype}, device={self.devices[b.device]})")
             for b in step.written.values()]
         if step.rows != 0:
             lines.append(self.printers[device_of(step)].launch(

@@ -35,6 +35,8 @@ from .uses import Uses
 from .values import DEAR, Value, axes, elements, load, moved_to, touched
 from .views import reshaped
 
+#: What a graph ends with for each input that it writes to.
+WRITE = torch.ops.aten.copy_.default
 #: A value longer than this is stored, however it is used.
 LONGEST = 64  # operations
 MOST_LOADS = 24
@@ -42,12 +44,16 @@ MOST_LOADS = 24
 
 @dataclass(frozen=True)
 class Lowered:
-    """Buffers and what fills them, before anything is fused."""
+    """Buffers and what fills them, before anything is fused.
+
+    `writes` says which inputs are to hold which values in the end.
+    """
 
     inputs: tuple[Buffer | Index | None, ...]
     steps: tuple[Loop | Extern, ...]
     outputs: tuple[object, ...]
     constants: dict[str, torch.Tensor]
+    writes: dict[str, View]
 
 
 def lower(module: fx.GraphModule) -> Lowered:
@@ -59,8 +65,9 @@ def lower(module: fx.GraphModule) -> Lowered:
     outputs = tuple(map(lowering.output, results(module.graph)))
     inputs = tuple(lowering.inputs[node]
                    for node in placeholders(module.graph))
-    return Lowered(inputs, used_steps(lowering.steps, outputs), outputs,
-                   lowering.constants)
+    ends = (*outputs, *lowering.writes.values())
+    return Lowered(inputs, used_steps(lowering.steps, ends), outputs,
+                   lowering.constants, lowering.writes)
 
 
 def used_steps(steps: list[Loop | Extern], outputs: tuple) -> tuple:
@@ -84,6 +91,7 @@ class Lowering:
         self.steps: list[Loop | Extern] = []
         self.inputs: dict[fx.Node, Buffer | Index | None] = {}
         self.constants: dict[str, torch.Tensor] = {}
+        self.writes: dict[str, View] = {}
         self.names = {node.name for node in module.graph.nodes}
         self.taken = set(OPS)  # names for buffers
         self.shared: set[str] = set()  # memory that others may hold
@@ -99,6 +107,12 @@ class Lowering:
                 self.values[node] = fake_of(node)
             case "call_function" if node.target is operator.getitem:
                 self.values[node] = self.item(node)
+            case "call_function" if (node.target is WRITE and
+                                     node.args[0].op == "placeholder"):
+                into, written = node.args
+                self.writes[self.inputs[into].name] = self.output(
+                    written, shared=False)
+                self.values[node] = self.values[written]
             case "call_function":
                 self.values[node] = self.call(node)
 
@@ -316,8 +330,11 @@ class Lowering:
             found = strided(value, stride)
         return found
 
-    def output(self, result: object):
-        """A result: a View of memory that is not an input's, or itself."""
+    def output(self, result: object, shared: bool = True):
+        """A result: a View of memory that is not an input's, or itself.
+
+        An input is returned as it is, if memory may be `shared` with it.
+        """
         if not isinstance(result, fx.Node):
             return number_of(result)
         value = self.values[result]
@@ -325,7 +342,8 @@ class Lowering:
             return number_of(value)
         stride = sizes_of(fake_of(result).stride())
         found = self.view(result, value, stride)
-        if found.buffer in self.shared and result.op != "placeholder":
+        if found.buffer in self.shared and not (
+                shared and result.op == "placeholder"):
             found = strided(self.store(result, value, stride), stride)
         return found
 

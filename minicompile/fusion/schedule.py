@@ -18,6 +18,7 @@ from ..core.loops import Buffer, Kernel
 from ..core.schedule import (Extern, Given, Schedule, Step, View, made_by,
                              reads_of)
 from .group import Group, Grouping
+from .in_place import in_place
 from .kernels import kernel_of
 from .lower import Lowered, lower
 from .order import Order
@@ -31,11 +32,11 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     `dying` names the inputs that nobody else holds during the call.
     """
     lowered = lower(module)
-    returned = reads_of(lowered.outputs)
+    returned = reads_of((lowered.outputs, *lowered.writes.values()))
     given = [b if isinstance(b, Buffer) else None for b in lowered.inputs]
     inputs = [b for b in given if b and b.name in dying]
     groups = Order(Grouping(lowered.steps).groups, returned, inputs).run()
-    steps = steps_of(groups, returned)
+    steps = in_place(steps_of(groups, returned), lowered)
     used = returned.keys() | {
         name for step in steps for name in reads_of(step)}
     sizes = found_sizes(symbols_used(steps, lowered.outputs),

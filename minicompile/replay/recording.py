@@ -26,6 +26,7 @@ class Inputs:
     bound: tuple[tuple[int, int], ...]  # (position, address)
     copied: tuple[tuple[int, torch.Tensor], ...]  # (position, buffer)
     plain: tuple[tuple[int, object], ...]  # (position, a non-tensor)
+    written: tuple[tuple[int, torch.Tensor], ...]  # those of the copied
 
     def strangers(self, inputs: list) -> list[int]:
         """The positions whose input is not what was recorded.
@@ -47,7 +48,14 @@ class Inputs:
                 [_laid_out(inputs[k]) for k, _ in self.copied])
 
 
-def bind(inputs: list, bound: set[int]) -> tuple[Inputs, list]:
+    def write_back(self, inputs: list) -> None:
+        """Bring what was written to a buffer into the input itself."""
+        for k, buffer in self.written:
+            _laid_out(inputs[k]).copy_(buffer)
+
+
+def bind(inputs: list, bound: set[int], written: frozenset[int]
+         ) -> tuple[Inputs, list]:
     """The Inputs of a recording to be made, and what it is to read."""
     addresses, copied, plain, read = [], [], [], list(inputs)
     for k, given in enumerate(inputs):
@@ -60,7 +68,8 @@ def bind(inputs: list, bound: set[int]) -> tuple[Inputs, list]:
             buffer = torch.empty_like(source)
             copied.append((k, buffer))
             read[k] = buffer.as_strided(given.shape, given.stride(), 0)
-    return Inputs(tuple(addresses), tuple(copied), tuple(plain)), read
+    return Inputs(tuple(addresses), tuple(copied), tuple(plain), tuple(
+        (k, buffer) for k, buffer in copied if k in written)), read
 
 
 def _laid_out(tensor: torch.Tensor) -> torch.Tensor:

@@ -38,6 +38,7 @@ class Recording:
         """What the program would give for these inputs."""
         self.inputs.copy(inputs)
         self.replay()
+        self.inputs.write_back(inputs)
         results = self.outputs.deliver(inputs)
         inputs.clear()
         return results
@@ -52,8 +53,9 @@ class Recorder:
     """
 
     def __init__(self, run: Run, visible: int | None,
-                 static: Iterable[int] = ()):
+                 static: Iterable[int] = (), written: Iterable[int] = ()):
         self.run, self.visible = run, visible
+        self.written = frozenset(written)
         self.static = frozenset(static)
         self.moving: set[int] = set()
         self.last: dict[tuple, list[int]] = {}  # by sizes
@@ -70,7 +72,7 @@ class Recorder:
                  if k in self.static or address in lent
                  or k not in self.moving and address == before[k]}
         with torch.inference_mode(False), torch.no_grad():
-            ways, read = bind(inputs, bound)
+            ways, read = bind(inputs, bound, self.written)
             replay, outputs = device.record(self.run, list(read), pool)
         visible = len(outputs) if self.visible is None else self.visible
         lends = frozenset(addresses(outputs[visible:])) - {0}
@@ -108,14 +110,16 @@ class Region:
 
     The first `visible` outputs of the forward are the user's, the others
     go to the backward. `static`: the inputs of the forward that stay
-    where they are, such as parameters. `blocked` says why nothing can be
+    where they are, such as parameters; it writes to those in `written`.
+    `blocked` says why nothing can be
     recorded, if something does. `stats` counts what became of calls.
     """
 
     def __init__(self, forward: Run, backward: Run | None,
                  device: Cuda, *, visible: int | None = None,
-                 static: Iterable[int] = (), blocked: str | None = None):
-        self.ahead = Recorder(forward, visible, static)
+                 static: Iterable[int] = (), written: Iterable[int] = (),
+                 blocked: str | None = None):
+        self.ahead = Recorder(forward, visible, static, written)
         self.back = Recorder(backward, None) if backward else None
         self.device = device
         self.blocked = blocked

@@ -16,7 +16,8 @@ WORTH = 4
 
 
 def record(runs: Mapping[str, Run], schedules: Mapping[str, Schedule],
-           visible: int, static: Iterable[int] = ()) -> Region:
+           visible: int, static: Iterable[int] = (),
+           written: Iterable[int] = ()) -> Region:
     """A Region for the programs of one graph, named as its halves are."""
     reasons = [*filter(None, map(refusal, schedules.values()))]
     if sum(len(schedule.steps) for schedule in schedules.values()) < WORTH:
@@ -25,7 +26,7 @@ def record(runs: Mapping[str, Run], schedules: Mapping[str, Schedule],
                for buffer in schedule.buffers.values()]
     index = devices[0].index if devices else 0
     return Region(runs["forward"], runs.get("backward"), Cuda(index or 0),
-                  visible=visible, static=static,
+                  visible=visible, static=static, written=written,
                   blocked=reasons[0] if reasons else None)
 
 

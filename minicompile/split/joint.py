@@ -59,8 +59,9 @@ class Result:
 class Mutation:
     """Input `input` gets the value of graph output `output` written in.
 
-    `differentiable` says that autograd saw the write, so that a gradient
-    flows through it.
+    If the write is `differentiable`, autograd saw it, and a gradient
+    flows through it: the runtime repeats it. The forward half does all
+    others itself, as its last steps.
     """
 
     input: int
@@ -75,7 +76,8 @@ class Joint:
     Placeholders: one `primals_i` for each input, then one `tangents_j`
     for each differentiable output. Outputs: the first `forward_outputs`
     belong to the forward (fresh results, then new values of mutated
-    inputs), the rest are gradients, one for each of `gradients`.
+    inputs, those that autograd saw first), the rest are gradients, one
+    for each of `gradients`.
     """
 
     graph: fx.GraphModule
@@ -93,6 +95,18 @@ class Joint:
         """Whether what the graph returns is what the user gets."""
         return self.results == tuple(
             Result("output", k) for k in range(self.forward_outputs))
+
+    @property
+    def writes(self) -> list[tuple[fx.Node, fx.Node]]:
+        """The inputs that the forward half writes to: each with its new
+        value."""
+        return [(self.primals[each.input], self.outputs[each.output])
+                for each in self.mutations if not each.differentiable]
+
+    @property
+    def returned(self) -> int:
+        """How many of the forward outputs the forward half returns."""
+        return self.forward_outputs - len(self.writes)
 
     @property
     def training(self) -> bool:

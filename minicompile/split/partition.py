@@ -75,14 +75,16 @@ class Pair:
 
 def partition(joint: Joint, saved: set[str]) -> Pair:
     """The joint graph cut at the values named in `saved`."""
+    outputs = list(joint.outputs[:joint.returned])
     if not joint.training:
-        return Pair(joint.graph, None, ())
-    outputs = list(joint.outputs)
+        return Pair(extract(joint, joint.early, joint.primals, outputs,
+                            joint.writes) if joint.writes else joint.graph,
+                    None, ())
     places = {node: place(joint, node, outputs)
               for node in kept_nodes(joint, saved)}
     kept = sorted(places, key=lambda node: (
         "number", "input", "output").index(places[node].place))
-    forward, backward = halves(joint, kept, outputs)
+    forward, backward = halves(joint, kept, outputs, joint.writes)
     copy_outputs(forward.graph, len(outputs),
                  lambda node: node.op == "placeholder")
     return Pair(forward, backward, tuple(places[node] for node in kept))
@@ -113,16 +115,16 @@ def backward_nodes(joint: Joint, kept: set[fx.Node]) -> list[fx.Node]:
     return ancestors([*effects, *grads], kept | set(joint.tangent_nodes))
 
 
-def halves(joint: Joint, kept: list[fx.Node],
-           outputs: list) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The forward to `outputs`, and the backward from `kept`."""
+def halves(joint: Joint, kept: list[fx.Node], outputs: list, writes=()
+           ) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The forward to `outputs` and `writes`, the backward from `kept`."""
     effects = [node for node in joint.early if has_effect(node)]
     needed = set(ancestors(
-        [node for node in [*outputs, *effects]
+        [node for node in [*outputs, *effects, *(new for _, new in writes)]
          if isinstance(node, fx.Node)], set()))
     forward = extract(
         joint, [node for node in joint.early if node in needed],
-        joint.primals, outputs)
+        joint.primals, outputs, writes)
     return forward, extract(joint, backward_nodes(joint, set(kept)),
                             [*kept, *joint.tangent_nodes], joint.grads)
 
@@ -143,8 +145,12 @@ def ancestors(ends, stop: set[fx.Node]) -> list[fx.Node]:
     return list(ordered)
 
 
-def extract(joint: Joint, nodes, inputs, outputs) -> fx.GraphModule:
-    """A graph of `nodes` from `inputs` to `outputs`, names kept."""
+def extract(joint: Joint, nodes, inputs, outputs,
+            writes=()) -> fx.GraphModule:
+    """A graph of `nodes` from `inputs` to `outputs`, names kept.
+
+    Its last steps write new values into inputs.
+    """
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for node in inputs:
@@ -153,6 +159,11 @@ def extract(joint: Joint, nodes, inputs, outputs) -> fx.GraphModule:
     for node in nodes:
         if node not in copies:
             copies[node] = graph.node_copy(node, copies.__getitem__)
+    for into, new in writes:
+        step = graph.create_node(
+            "call_function", torch.ops.aten.copy_.default,
+            (copies[into], copies[new]), name="copy_")
+        step.meta = {**new.meta, "val": value(into)}
     graph.output(tuple(copies.get(node, node) for node in outputs))
     return _LazyGraphModule(joint.graph, graph)
 

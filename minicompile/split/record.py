@@ -74,15 +74,19 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
                 *(each.given for each in inputs))
         if not isinstance(outputs, (tuple, list)):
             outputs = outputs,
-        written = [each for each in inputs if each.written]
+        written = sorted((each for each in inputs if each.written),
+                         key=lambda each: not each.write_is_tracked)
         with refusing("what the results are"):
             results, fresh = describe(outputs, inputs)
         ends = fresh + [each.given for each in written]
         values = [current(end) for end in ends]
+        unseen = {id(each.given) for each in written
+                  if not each.write_is_tracked}
     leaves = [each for each in inputs if each.wants_gradient]
     tangents = [k for k, end in enumerate(ends)
-                if leaves and (end.grad_fn is not None or whole and (
-                    end.is_floating_point() or end.is_complex()))]
+                if leaves and id(end) not in unseen and (
+                    end.grad_fn is not None or whole and (
+                        end.is_floating_point() or end.is_complex()))]
     gradients = differentiate(recorder, [ends[k] for k in tangents], leaves,
                               whole) if tangents else []
     recorder.graph.output(tuple(recorder.argument([*values, *gradients])))

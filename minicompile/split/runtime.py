@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import torch
 from torch import fx
+from torch.autograd.graph import increment_version
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.graph import value
@@ -56,7 +57,7 @@ def no_autocast(run: Run) -> Run:
 def trainable(joint: Joint, pair: Pair, run_forward: Run,
               run_backward: Run, twice: bool) -> Run:
     """`run_forward` for autograd, with `run_backward` as its backward."""
-    count, expected = joint.forward_outputs, tangents(joint)
+    count, expected = joint.returned, tangents(joint)
     parts = made_of(joint)
     kept = [k for k, node in enumerate(joint.primals) if twice
             and isinstance(value(node), torch.Tensor)]
@@ -165,18 +166,30 @@ def fit(gradient: torch.Tensor | None, size, stride, dtype,
 
 
 def finished(joint: Joint, run: Run, notes: Counter) -> Run:
-    """`run`, then inputs written and results made, as eager does it."""
-    count = joint.forward_outputs
+    """`run`, then inputs written and results made, as eager does it.
+
+    Inputs that `run` itself writes to are told, for autograd.
+    """
+    count = joint.returned
     written = [m.input for m in joint.mutations]
+    unseen = [m.input for m in joint.mutations if not m.differentiable]
+    seen = [(m.input, m.output) for m in joint.mutations
+            if m.differentiable]
     makers = [maker(joint, result) for result in joint.results]
 
     def call(inputs: list) -> tuple:
         if written and overlap(inputs, written):
             notes["a written input shares memory with another"] += 1
             return joint.source(*inputs)
+        if unseen and not torch.is_inference_mode_enabled():
+            if any([inputs[k].is_inference() for k in unseen]):
+                return joint.source(*inputs)  # it raises
+            increment_version([inputs[k] for k in unseen])
         kept = list(inputs)
         outputs = run(inputs)[:count]
-        write(joint, kept, outputs)
+        with torch.enable_grad():
+            for into, new in seen:
+                kept[into].copy_(outputs[new])
         made: list = []
         places = {"input": kept, "output": outputs, "result": made}
         for make in makers:
@@ -191,19 +204,6 @@ def overlap(inputs: list, written: list[int]) -> bool:
               if isinstance(part, torch.Tensor)]
     return len(set(owners)) < len(owners) and any(
         owners.count(torch._C._storage_id(inputs[k])) > 1 for k in written)
-
-
-def write(joint: Joint, inputs: list, outputs: tuple) -> None:
-    """Copy new values into the inputs that the function wrote to."""
-    unseen = [m for m in joint.mutations if not m.differentiable]
-    if unseen:
-        with torch.no_grad():
-            torch._foreach_copy_([inputs[m.input] for m in unseen],
-                                 [outputs[m.output] for m in unseen])
-    for mutation in joint.mutations:
-        if mutation.differentiable:
-            with torch.enable_grad():
-                inputs[mutation.input].copy_(outputs[mutation.output])
 
 
 def maker(joint: Joint, result: Result) -> Callable:

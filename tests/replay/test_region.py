@@ -50,6 +50,24 @@ def test_a_static_input_that_is_replaced_gets_its_own_recording():
     assert len(region.forwards) == 2
 
 
+@pytest.mark.parametrize("moves", [False, True])
+def test_an_input_that_is_written_to_is_written_in_every_call(moves):
+    def function(x, y):
+        x.add_(y)
+        return x * 2,
+
+    region = inference(function, written={0})
+    x, y = torch.zeros(3, 8)[:, ::2], torch.ones(3, 4)
+    kept = []
+    for call in range(1, 6):
+        if moves:
+            x = torch.zeros(3, 8)[:, ::2].copy_(x)
+            kept.append(x)
+        found, = region.forward([x, y])
+        assert x.eq(call).all() and found.eq(2 * call).all()
+    assert region.stats["replayed"] == 4
+
+
 def test_an_output_held_from_an_earlier_call_keeps_its_value():
     region = inference(lambda x: (x.exp(), x.sum()))
     given = values(6)

@@ -26,8 +26,9 @@ def form(kernel: Kernel) -> object:
     names += [index(s) for s in kernel.symbols if s.is_number]
     numbers = {name: place for place, name in enumerate(names)}
     return (kernel.ranges, kernel.reduced, len(kernel.internal), *(
-        (numbers[loop.buffer.name], loop.buffer.dtype, loop.buffer.device,
-         loop.index, loop.ranges, loop.reduced, loop.reduction,
+        (numbers[loop.buffer.name], numbers.get(loop.buffer.into),
+         loop.buffer.dtype, loop.buffer.device, loop.index,
+         loop.ranges, loop.reduced, loop.reduction,
          _nodes(loop.value, numbers)) for loop in kernel.loops))
 
 
