@@ -23,8 +23,8 @@ from chapters.measure.timing import save
 from minicompile import split
 from minicompile.core import cost
 from minicompile.core.graph import nbytes, placeholders, tensors_of, value
-from minicompile.split import saving
 from minicompile.split.joint import root
+from minicompile.split.recompute_costs import Costs
 
 
 MIB = 2 ** 20
@@ -138,14 +138,14 @@ def kept(joint: split.Joint, backward) -> dict:
     named = {node.name: node for node in joint.early}
     held = {root(named[node.name]) for node
             in placeholders(backward.graph) if node.name in named}
-    prices = saving.price_all(joint)
+    costs = Costs(joint)
     again = [named[node.name] for node in backward.graph.nodes
              if node.op == "call_function" and node.name in named]
     return {
         "saved_mib": sum(nbytes(value(node)) for node in held
                          if node.op != "placeholder") / MIB,
-        "microseconds": saving.plan(
-            joint, held & prices.keys(), prices).seconds * 1e6,
+        "microseconds": costs.plan(
+            held & costs.prices.keys()).seconds * 1e6,
         "again_gflop": sum(map(cost.flops, again)) / 1e9,
         "again_melements": sum(
             prod(tensor.shape) for node in again if not cost.is_free(node)

@@ -33,8 +33,8 @@ def choose(joint, budget: float, *, cut: Callable) -> frozenset[str]:
     ceiling = int(budget * fastest.bytes + 0.5)
     if fastest.bytes <= ceiling:
         return fastest.saved
-    over, under = neighbours(fastest, ceiling, lambda price: cut(
-        joint, byte_price=price, dear=1))
+    over, under = neighbours(fastest, ceiling, lambda price:
+                             fastest.costs.cut(price, dear=1))
     saved = under.saved if over is None else drop(over, under, ceiling)
     kept = [node.args[0] if node.target is getitem else node
             for node in joint.early if node.name in saved]

@@ -9,6 +9,7 @@ torch/_functorch/partitioners.py.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import torch
@@ -129,15 +130,17 @@ def halves(joint: Joint, kept: list[fx.Node], outputs: list, writes=()
                             [*kept, *joint.tangent_nodes], joint.grads)
 
 
-def ancestors(ends, stop: set[fx.Node]) -> list[fx.Node]:
-    """What `ends` are computed from, inputs first, not beyond `stop`."""
+def ancestors(ends, stop: Container[fx.Node],
+              known: Container[fx.Node] = ()) -> list[fx.Node]:
+    """What `ends` are computed from, inputs first, not beyond `stop`;
+    without what is `known`."""
     ordered: dict[fx.Node, None] = {}
     waiting = [(node, False) for node in reversed(list(ends))]
     while waiting:
         node, done = waiting.pop()
         if done:
             ordered[node] = None
-        elif node not in ordered:
+        elif node not in ordered and node not in known:
             waiting.append((node, True))
             if node not in stop:
                 waiting.extend((source, False) for source

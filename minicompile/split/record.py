@@ -32,17 +32,13 @@ from .simplify import simplify
 from .watch import Watch
 
 
-#: A checkpoint, as Dynamo records it: an operator around a graph.
-REGION = torch.ops.higher_order.tag_activation_checkpoint
-
-
 def refused(recorder: Recorder, *args):
     """No result: a choice between two graphs is not recorded."""
     raise BackendError("no rule records a cond")
 
 
-#: How a choice between two graphs is recorded: ours, and Dynamo's.
-CHOICES: dict[Callable, Callable] = dict.fromkeys(
+#: How an operator on graphs is recorded, such as a choice of two.
+HIGHER_ORDER: dict[Callable, Callable] = dict.fromkeys(
     (cond, torch.ops.higher_order.cond), refused)
 #: What gives a better form of a joint graph, and leaves it alone.
 PASSES: list[Callable[[fx.Graph, FakeTensorMode], fx.Graph]] = []
@@ -145,16 +141,15 @@ class Player(fx.Interpreter):
     def run_node(self, node: fx.Node):
         """The value of a node, recorded as its line's."""
         line = where_of(node)
-        self.recorder.enter(line, node.name if node.target is REGION
-                            else node.meta.get("recompute"))
+        self.recorder.enter(line, node.meta.get("recompute"))
         with refusing(node.name, line):
             args, kwargs = self.fetch_args_kwargs_from_env(node)
             return getattr(self, node.op)(node.target, args, kwargs)
 
     def call_function(self, target, args, kwargs):
         """The result of a call; it has a backward if it needs one."""
-        if target in CHOICES:
-            return CHOICES[target](self.recorder, *args)
+        if target in HIGHER_ORDER:
+            return HIGHER_ORDER[target](self.recorder, *args)
         made = super().call_function(target, args, kwargs)
         require_backward(target, args)
         return made

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from minicompile import split
 from minicompile.core import cost
 from minicompile.core.graph import nbytes, placeholders, results, value
-from minicompile.split.flow import NEVER, Network, Price, cheapest
+from minicompile.split.max_flow import NEVER, Network, Price, cheapest
 from minicompile.split.joint import root
 from tests.split.judge import graph_of
 
@@ -255,6 +255,19 @@ def test_random_values_are_never_recomputed():
         assert "bernoulli" not in [
             node.name for node in pair.backward.graph.nodes
             if node.op == "call_function"]
+
+
+def test_what_dropping_one_value_costs_is_the_difference_of_two_plans():
+    args = grad(4, 128, 64), grad(64, 192), grad(64, 64)
+    joint = split.record(graph_of(attention, args), args)
+    for price in (0.0, 1e-12):
+        plan = split.cut(joint, byte_price=price, dear=1)
+        saved = {node for node in joint.early if node.name in plan.saved}
+        for node in saved:
+            if node.op != "placeholder":
+                without = plan.costs.plan(saved - {node}).seconds
+                assert plan.dropping(node.name) == pytest.approx(
+                    without - plan.seconds, abs=1e-12)
 
 
 def test_an_unknown_op_is_never_free():

@@ -256,7 +256,8 @@ def split():
                      for size in (9, 3))
     half = [each.detach().bfloat16().requires_grad_() for each in (x, w)]
     for program, args in ((chosen, (x,)), (picture, (image, kernel)),
-                          (odd_product, (x, w)), (odd_product, half)):
+                          (checkpointed, (x,)), (odd_product, (x, w)),
+                          (odd_product, half)):
         for backend in ("split", "fused"):
             assert_same(program, *args, fallback=True, backend=backend)
 

@@ -17,13 +17,13 @@ from torch.overrides import _pop_mode_temporarily as without_watch
 from torch.utils._python_dispatch import (
     _pop_mode_temporarily as without_recorder)
 
-from ...core.branches import Branches
+from ...core.branches import Branches, cond
 from ...core.errors import BackendError
 from ...core.graph import bare, is_random, tensors_of, value
 from ..inputs import current
 from ..joint import Joint
 from ..partition import halves
-from ..record import CHOICES, record
+from ..record import HIGHER_ORDER, record
 from ..recorder import Recorder, as_it_is
 
 
@@ -105,4 +105,5 @@ def choice(graphs: tuple[fx.GraphModule, ...]) -> Branches:
     return Branches(graphs, runs)
 
 
-CHOICES.update(dict.fromkeys(CHOICES, conditional))
+HIGHER_ORDER |= dict.fromkeys((cond, torch.ops.higher_order.cond),
+                              conditional)

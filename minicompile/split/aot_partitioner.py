@@ -17,7 +17,7 @@ from torch import fx
 from ..core.graph import is_number, output, placeholders, results
 from .joint import Joint, Mutation
 from .partition import halves, kept_nodes
-from .saving import cut
+from .recompute_costs import cut
 
 
 def partition_joint_module(

@@ -4,7 +4,7 @@ In: a `Joint`. Out: a `Plan`, the values to save and what that costs. The
 idea: everything is priced in seconds. Saving a value costs a write now
 and a read later; recomputing it costs its op, and next to nothing when a
 loop in the backward can do it on the way. PyTorch prices in bytes and
-forbids what it thinks dear, in torch/_functorch/partitioners.py.
+forbids what it holds to be expensive, in torch/_functorch/partitioners.py.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from torch import fx
 
 from ..core import cost
 from ..core.graph import has_effect, is_number, nbytes, value
-from .flow import NEVER, Price, cheapest
 from .joint import Joint, root
+from .max_flow import NEVER, Price, cheapest
 from .partition import ancestors, backward_nodes
 
 FUSED = 0.02  # of a pass: arithmetic inside a loop that runs anyway
 TIE = 1e-3  # of a pass: of two equal plans, the one that saves less
+FREE = Price(0.0, 0.0)
+
+#: Each finds values of a joint graph that are never to be saved.
+HIDDEN: list[Callable[[Joint], set[fx.Node]]] = []
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Plan:
     seconds: float  # of saving and recomputing
     sizes: dict[str, int]  # bytes of each saved value that is no input
     dropping: Callable[[str], float]  # seconds more without this one
+    costs: Costs  # which has plans at other prices
 
     @property
     def bytes(self) -> int:
@@ -48,81 +53,73 @@ def cut(joint: Joint, *, byte_price: float = 0.0,
     `dear`: what recomputing a matrix product, or an op that no table
     knows, counts in its own time; by default it is never done.
     """
-    needed = {source for node in joint.late
-              for source in node.all_input_nodes}
-    needed |= set(filter(None, joint.grads))
-    inside = checkpointed(joint)
-    prices = price_all(joint, inside)
-    saved = cheapest(prices, lambda node: node.users, needed, {
-        node: Price(0.0, NEVER) if node in inside else
-        Price(dear_price(node, price.recompute, dear),
-              price.save + byte_price * size(joint, node))
-        for node, price in prices.items()})
-    return plan(joint, saved, prices)
+    return Costs(joint).cut(byte_price, dear)
 
 
-def checkpointed(joint: Joint) -> set[fx.Node]:
-    """The values inside the user's checkpoints: never to be saved.
+class Costs:
+    """The price of each forward value of a joint graph; numbers are free.
 
-    What the forward reads after a checkpoint is its result, and has a
-    price like any other value. What only the backward computes from the
-    inside is inside. A random draw is kept: it could not be repeated.
+    A user's operator is recomputed only where the user says so, by its
+    cost or by hiding its result.
     """
-    returned = [n for n in joint.outputs if isinstance(n, fx.Node)]
-    forward, inside = {*ancestors(returned, set())}, set()
-    for node in joint.early:
-        region = node.meta.get("recompute")
-        if has_effect(node) or node in returned:
-            continue
-        if node not in forward:
-            hidden = not inside.isdisjoint(node.all_input_nodes)
-        else:
-            hidden = region is not None and all(
-                user.meta.get("recompute") == region
-                for user in node.users if user in forward)
-        if hidden:
-            inside.add(node)
-    return inside
 
+    def __init__(self, joint: Joint):
+        self.joint = joint
+        self.hidden = set().union(*(find(joint) for find in HIDDEN))
+        self.needed = {source for node in joint.late
+                       for source in node.all_input_nodes}
+        self.needed |= set(filter(None, joint.grads))
+        written = in_memory(joint)
+        reads = readings([*joint.early, *joint.late], depths(joint.late),
+                         written)
+        self.prices = {node: Price(
+            NEVER if cost.is_opaque(node) and node not in self.hidden
+            else recomputing(node, reads),
+            saving(joint, node, node in written, reads[node]))
+            for node in joint.early if not is_number(node)}
 
-def plan(joint: Joint, saved: set[fx.Node],
-         prices: dict[fx.Node, Price]) -> Plan:
-    """What saving exactly these costs."""
-    def seconds(kept: set[fx.Node]) -> float:
-        return sum(prices[node].save if node in kept
-                   or node.op == "placeholder" else prices[node].recompute
-                   for node in backward_nodes(joint, kept)
-                   if node in prices)
+    def cut(self, byte_price: float, dear: float) -> Plan:
+        """The cheapest plan when bytes and matrix products cost this."""
+        prices = {}
+        for node, price in self.prices.items():
+            cheap = cost.is_free(node) or cost.is_loop(node) or (
+                node.target in cost.COPYING)
+            prices[node] = Price(0.0, NEVER) if node in self.hidden else (
+                Price(price.recompute * (1 if cheap else dear),
+                      price.save + byte_price * size(self.joint, node)))
+        return self.plan(cheapest(prices, lambda node: node.users,
+                                  self.needed, prices))
 
-    named = {node.name: node for node in prices if node in saved}
-    sizes = {name: size(joint, node) for name, node in named.items()}
-    total = seconds(saved)
-    return Plan(frozenset(named), total,
-                {name: bytes for name, bytes in sizes.items() if bytes},
-                lambda name: seconds(saved - {named[name]}) - total)
+    def plan(self, saved: set[fx.Node]) -> Plan:
+        """What saving exactly these costs."""
+        computed = set(backward_nodes(self.joint, saved))
+        named = {node.name: node for node in self.prices if node in saved}
+        sizes = {name: size(self.joint, node)
+                 for name, node in named.items()}
+
+        def seconds(node: fx.Node) -> float:
+            price = self.prices.get(node, FREE)
+            kept = node in saved or node.op == "placeholder"
+            return price.save if kept else price.recompute
+
+        def dropping(name: str) -> float:
+            node = named[name]
+            if node not in computed:
+                return 0.0
+            more = ancestors(node.all_input_nodes, saved, computed)
+            return sum(map(seconds, more)) + (
+                self.prices[node].recompute - self.prices[node].save)
+
+        return Plan(frozenset(named), sum(map(seconds, computed)),
+                    {name: bytes for name, bytes in sizes.items() if bytes},
+                    dropping, self)
 
 
 def size(joint: Joint, node: fx.Node) -> int:
-    """Bytes that saving the node keeps; an input is there in any case."""
+    """Bytes that saving the node keeps; 0 for an input, which is there."""
     if node.op == "placeholder" and node not in joint.written:
         return 0
     return nbytes(value(node))
-
-
-def price_all(joint: Joint, again: Container[fx.Node] = ()
-              ) -> dict[fx.Node, Price]:
-    """The price of each forward value; numbers cost nothing.
-
-    A user's operator runs `again` only if the user says so, or its cost.
-    """
-    written = in_memory(joint)
-    reads = readings([*joint.early, *joint.late], depths(joint.late),
-                     written)
-    return {node: Price(
-                NEVER if cost.is_opaque(node) and node not in again
-                else recomputing(node, reads),
-                saving(joint, node, node in written, reads[node]))
-            for node in joint.early if not is_number(node)}
 
 
 def in_memory(joint: Joint) -> set[fx.Node]:
@@ -204,13 +201,6 @@ def recomputing(node: fx.Node, reads: dict[fx.Node, set]) -> float:
         min(own, cost.one_pass(source))
         for source in map(root, node.all_input_nodes)
         if reads[source] and not times <= on_the_way(reads[source]))
-
-
-def dear_price(node: fx.Node, seconds: float, dear: float) -> float:
-    """`seconds`, times `dear` if the node is neither loop nor copy."""
-    cheap = cost.is_free(node) or cost.is_loop(node) or (
-        node.target in cost.COPYING)
-    return seconds if cheap else NEVER if dear == NEVER else seconds * dear
 
 
 def saving(joint: Joint, node: fx.Node, written: bool, times: set) -> float:

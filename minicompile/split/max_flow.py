@@ -27,20 +27,27 @@ class Price:
     save: float
 
 
+@dataclass(slots=True, eq=False)
+class Edge:
+    """A directed edge: its end, the capacity left, and its reverse."""
+
+    end: int
+    room: int
+    back: Edge | None = None
+
+
 class Network:
     """Directed edges with integer capacities, and a maximum flow."""
 
     def __init__(self, vertices: int):
-        self.edges: list[list[int]] = [[] for _ in range(vertices)]
-        self.ends: list[int] = []  # of edge e; e ^ 1 is its reverse
-        self.room: list[int] = []  # capacity left on edge e
+        self.edges: list[list[Edge]] = [[] for _ in range(vertices)]
 
     def edge(self, tail: int, head: int, capacity: int) -> None:
         """Add an edge, and its reverse with no room yet."""
-        for one, other, room in ((tail, head, capacity), (head, tail, 0)):
-            self.edges[one].append(len(self.ends))
-            self.ends.append(other)
-            self.room.append(room)
+        edge = Edge(head, capacity)
+        edge.back = Edge(tail, 0, edge)
+        self.edges[tail].append(edge)
+        self.edges[head].append(edge.back)
 
     def levels(self, source: int) -> list[int]:
         """Each vertex's distance from `source`; -1 out of reach."""
@@ -50,10 +57,9 @@ class Network:
         while waiting:
             vertex = waiting.popleft()
             for edge in self.edges[vertex]:
-                end = self.ends[edge]
-                if self.room[edge] and level[end] < 0:
-                    level[end] = level[vertex] + 1
-                    waiting.append(end)
+                if edge.room and level[edge.end] < 0:
+                    level[edge.end] = level[vertex] + 1
+                    waiting.append(edge.end)
         return level
 
     def saturate(self, source: int, sink: int) -> list[int]:
@@ -65,37 +71,24 @@ class Network:
     def block(self, source: int, sink: int, level: list[int]) -> None:
         """Fill paths that go one level further with every edge."""
         unused = [list(edges) for edges in self.edges]
-        path: list[int] = []
-        vertex = source
-        while True:
+        path: list[Edge] = []
+        while path or unused[source]:
+            vertex = path[-1].end if path else source
             if vertex == sink:
-                vertex = self.push(path, source)
-            elif unused[vertex]:
+                least = min(edge.room for edge in path)
+                for edge in path:
+                    edge.room -= least
+                    edge.back.room += least
+                full = [edge.room for edge in path].index(0)
+                del path[full:]
+            elif not unused[vertex]:
+                unused[path.pop().back.end].pop()
+            else:
                 edge = unused[vertex][-1]
-                end = self.ends[edge]
-                if self.room[edge] and level[end] == level[vertex] + 1:
+                if edge.room and level[edge.end] == level[vertex] + 1:
                     path.append(edge)
-                    vertex = end
                 else:
                     unused[vertex].pop()
-            elif path:
-                vertex = self.ends[path.pop() ^ 1]
-                unused[vertex].pop()
-            else:
-                return
-
-    def push(self, path: list[int], source: int) -> int:
-        """Fill `path` and cut it back to where it is full."""
-        least = min(self.room[edge] for edge in path)
-        full = 0
-        for position in reversed(range(len(path))):
-            self.room[path[position]] -= least
-            self.room[path[position] ^ 1] += least
-            if not self.room[path[position]]:
-                full = position
-        end = self.ends[path[full] ^ 1]
-        del path[full:]
-        return end
 
 
 def cheapest(values: Iterable, users: Callable[[object], Iterable],
@@ -109,11 +102,14 @@ def cheapest(values: Iterable, users: Callable[[object], Iterable],
         source -> in   recompute        in -> out    save
         out -> a user's in   infinite   out -> sink  infinite if needed
     """
+    def flow(seconds: float) -> int:
+        return INFINITE if seconds == NEVER else round(seconds / UNIT)
+
     vertex = {v: 2 + 2 * k for k, v in enumerate(values)}
     network = Network(2 + 2 * len(vertex))
     for v, at in vertex.items():
-        network.edge(0, at, _flow(prices[v].recompute))
-        network.edge(at, at + 1, _flow(prices[v].save))
+        network.edge(0, at, flow(prices[v].recompute))
+        network.edge(at, at + 1, flow(prices[v].save))
         if v in needed:
             network.edge(at + 1, 1, INFINITE)
         for user in users(v):
@@ -122,8 +118,3 @@ def cheapest(values: Iterable, users: Callable[[object], Iterable],
     level = network.saturate(0, 1)
     return {v for v, at in vertex.items()
             if level[at] >= 0 and level[at + 1] < 0}
-
-
-def _flow(seconds: float) -> int:
-    """Seconds as an integer capacity."""
-    return INFINITE if seconds == NEVER else round(seconds / UNIT)
