@@ -3,7 +3,7 @@
 In: the steps in order, and which inputs are to hold which values. Out:
 the steps, with as many of these values as possible stored where the input
 lies; copies at the end for the others. Inductor's is
-torch/_inductor/scheduler.py:SchedulerNode.decide_inplace_update.
+torch/_inductor/scheduler.py:BaseSchedulerNode.decide_inplace_update.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def storing(steps: list[Step], given: Buffer, value: View) -> int | None:
         if not isinstance(step, Kernel) or value.buffer not in step.written:
             continue
         made = step.written[value.buffer]
-        alike = all((each.shape, each.stride, each.dtype) == (
-            given.shape, given.stride, given.dtype) for each in (made, value))
+        form = given.shape, given.stride, given.dtype
+        alike = all((each.shape, each.stride, each.dtype) == form
+                    for each in (made, value))
         viewed = any(isinstance(steps[reader], Extern)
                      and steps[reader].aliases for reader in readers)
         if (alike and not made.into and not viewed

@@ -15,7 +15,8 @@ from functools import cache
 import torch
 from torch._decomp import decomposition_table
 
-from .random import AS_EAGER
+from ..core.errors import BackendError
+from ..core.graph import dense
 
 aten = torch.ops.aten
 
@@ -48,7 +49,7 @@ REASONS: dict[str, str] = {
         native_group_norm_backward native_layer_norm
         native_layer_norm_backward norm std std_mean trace""",
     "losses: a choice of elements, arithmetic and a sum": """
-        binary_cross_entropy binary_cross_entropy_backward
+        binary_cross_entropy_backward
         binary_cross_entropy_with_logits huber_loss
         huber_loss_backward mse_loss mse_loss_backward
         nll_loss2d_forward nll_loss_forward smooth_l1_loss
@@ -75,65 +76,36 @@ def overloads(names: str) -> Iterator[torch._ops.OpOverload]:
                 yield op
 
 
-def nll_loss_backward(grad_output, self, target, weight, reduction,
-                      ignore_index, total_weight):
-    """The gradient of nll_loss, each element on its own.
+def along_memory(x: torch.Tensor, p: float, generator=None):
+    """Eager's own bernoulli_, which draws in the order of the memory.
 
-    PyTorch's formula scatters; this one compares, and so it fuses.
+    The operator without writing draws row by row.
     """
-    dim = min(1, self.dim() - 1)
-    shape = [1] * self.dim()
-    shape[dim] = self.size(dim)
-    classes = torch.arange(self.size(dim), device=self.device).view(shape)
-    if self.dim() > 1 or target.dim() == 0:
-        target = target.unsqueeze(dim)
-    if reduction == 1:  # the mean
-        grad_output = grad_output / total_weight
-    elif self.dim() > 1 and grad_output.dim():
-        grad_output = grad_output.unsqueeze(dim)
-    if weight is not None:
-        grad_output = grad_output * weight.view(shape)
-    chosen = (classes == target) & (target != ignore_index)
-    return torch.where(chosen, -grad_output, 0).to(self.dtype)
+    order = sorted(range(x.dim()), key=x.stride, reverse=True)
+    if order == [*range(x.dim())]:
+        return NotImplemented
+    drawn = torch.bernoulli(x.permute(order), p, generator=generator)
+    return drawn.permute([*map(order.index, range(x.dim()))])
 
 
-def unscale(gradients, found_inf, inverse):
-    """A GradScaler's gradients divided by its scale, and if any overflowed.
-
-    As an operator on lists it would be one call that fuses with nothing.
-    """
-    for each in gradients:
-        overflowed = each.isfinite().all().logical_not()
-        found_inf = torch.where(overflowed, 1.0, found_inf)
-    return [each * inverse for each in gradients], found_inf
+def without_gaps(x: torch.Tensor, *_, **__):
+    """Eager's own normal_, which goes another way where there are gaps."""
+    if x.device.type == "cpu" and not dense(x):
+        raise BackendError("normal_ of memory with gaps draws otherwise")
+    return NotImplemented
 
 
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
     **{op: decomposition_table[op]
        for names in REASONS.values() for op in overloads(names)},
-    aten.nll_loss_backward.default: nll_loss_backward,
-    aten.nll_loss2d_backward.default: nll_loss_backward,
-    aten._amp_foreach_non_finite_check_and_unscale.default:
-        unscale,
-    **AS_EAGER,
+    aten.bernoulli.p: along_memory,
+    aten.normal_functional.default: without_gaps,
 }
 
+#: How an operator that draws is computed from a seed, given the recorder
+#: and what the result looks like.
+SEEDED: dict[torch._ops.OpOverload, Callable] = {}
 
-def is_share(x: torch.Tensor) -> torch.Tensor:
-    """Which elements are between 0 and 1."""
-    return (x >= 0) & (x <= 1)
-
-
-#: Where PyTorch's own kernel checks the elements that it reads: what holds
-#: of each. The formula that replaces the operator would take any.
-DEMANDS: dict[torch._ops.OpOverload, Callable] = {
-    aten.binary_cross_entropy.default:
-        lambda x, target, *_: is_share(x) & is_share(target),
-    aten.bernoulli.default: is_share,
-    aten.bernoulli.Tensor: lambda _, p: is_share(p),
-    **dict.fromkeys((aten.normal.float_Tensor, aten.normal.Tensor_Tensor),
-                    lambda _, deviation: deviation >= 0),
-}
 
 
 @cache

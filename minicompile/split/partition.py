@@ -9,7 +9,7 @@ torch/_functorch/partitioners.py.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 import torch
@@ -17,10 +17,9 @@ from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..core.errors import BackendError
-from ..core.graph import (has_effect, is_number, nbytes, placeholders,
-                          render, value)
-from .joint import Joint
-from .simplify import copy_outputs
+from ..core.graph import (has_effect, is_number, nbytes, output,
+                          placeholders, render, results, value)
+from .joint import Joint, root
 
 
 @dataclass(frozen=True)
@@ -182,3 +181,32 @@ def place(joint: Joint, node: fx.Node, outputs: list) -> Saved:
     if node not in outputs:
         outputs.append(node)
     return Saved(node.name, "output", outputs.index(node))
+
+
+def separate(graph: fx.Graph, forward_outputs: int) -> None:
+    """Copy a forward output whose memory is an input's or another's.
+
+    Eager made it apart, so a write to one must not show in the other.
+    """
+    taken = {n for n in graph.nodes if n.op in ("placeholder", "get_attr")}
+
+    def is_shared(node: fx.Node) -> bool:
+        before = len(taken)
+        taken.add(root(node))
+        return len(taken) == before
+    copy_outputs(graph, forward_outputs, is_shared)
+
+
+def copy_outputs(graph: fx.Graph, count: int,
+                 wanted: Callable[[fx.Node], bool]) -> None:
+    """Return copies of those of the first outputs that are `wanted`."""
+    returned = output(graph)
+    outputs = list(results(graph))
+    for position, node in enumerate(outputs[:count]):
+        if isinstance(node, fx.Node) and wanted(node):
+            with graph.inserting_before(returned):
+                copied = graph.call_function(
+                    torch.ops.aten.clone.default, (node,))
+            copied.meta = dict(node.meta)
+            outputs[position] = copied
+    returned.args = (tuple(outputs),)

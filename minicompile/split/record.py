@@ -22,13 +22,13 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..core.branches import cond
 from ..core.errors import BackendError, brief
-from ..core.graph import placeholders, tensors_of
+from ..core.graph import has_effect, placeholders, tensors_of
 from ..core.where import Where, where_of
 from .inputs import Input, current
 from .joint import Joint, Mutation
+from .partition import separate
 from .recorder import Recorder, recording
 from .results import describe
-from .simplify import simplify
 from .watch import Watch
 
 
@@ -40,8 +40,9 @@ def refused(recorder: Recorder, *args):
 #: How an operator on graphs is recorded, such as a choice of two.
 HIGHER_ORDER: dict[Callable, Callable] = dict.fromkeys(
     (cond, torch.ops.higher_order.cond), refused)
-#: What gives a better form of a joint graph, and leaves it alone.
-PASSES: list[Callable[[fx.Graph, FakeTensorMode], fx.Graph]] = []
+#: What gives a better form of a joint graph, and leaves it alone. The last
+#: argument says how many of its outputs belong to the forward.
+PASSES: list[Callable[[fx.Graph, FakeTensorMode, int], fx.Graph]] = []
 
 
 def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
@@ -86,13 +87,14 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
     gradients = differentiate(recorder, [ends[k] for k in tangents], leaves,
                               whole) if tangents else []
     recorder.graph.output(tuple(recorder.argument([*values, *gradients])))
-    small = simplify(recorder.graph, len(ends))
+    joint = without_dead(recorder.graph)
     with (unchanged_state(), torch.no_grad(),
           torch._C._DisableAutocast(), recorder.dispatcher()):
         for improved in PASSES:
-            small = improved(small, recorder.fake_mode)
+            joint = improved(joint, recorder.fake_mode, len(ends))
+    separate(joint, len(ends))
     return Joint(
-        _LazyGraphModule(recorder.constants, small, "Joint"), graph,
+        _LazyGraphModule(recorder.constants, joint, "Joint"), graph,
         len(ends), tuple(results),
         tuple(Mutation(each.position, len(fresh) + k, each.write_is_tracked)
               for k, each in enumerate(written)),
@@ -100,6 +102,13 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
         tuple(each.position for each in leaves) if tangents else (),
         cut_off=bool(leaves) and not tangents,
         autocast=torch._C._is_any_autocast_enabled())
+
+
+def without_dead(graph: fx.Graph) -> fx.Graph:
+    """The graph, rid of what nobody reads."""
+    graph.eliminate_dead_code(lambda node: has_effect(node) or (
+        node.op in ("placeholder", "output")))
+    return graph
 
 
 def symbolic(node: fx.Node | None, example: object) -> object:

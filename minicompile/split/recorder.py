@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from bisect import bisect_right
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from keyword import iskeyword
 
 import torch
@@ -25,8 +26,7 @@ from ..core.errors import BackendError
 from ..core.graph import QUANTIZED, placeholders, tensors_of
 from ..core.sizes import SYMBOLIC, written
 from ..core.where import Where
-from .decompose import DEMANDS, rule_of
-from .random import Draws
+from .decompose import SEEDED, rule_of
 
 aten = torch.ops.aten
 #: What is answered while recording: about sizes, which are specialised if
@@ -47,7 +47,8 @@ class Recorder(TorchDispatchMode):
     def __init__(self, fake_mode: FakeTensorMode, seeded: bool = False):
         super().__init__()
         self.fake_mode = fake_mode
-        self.draws = Draws(self) if seeded else None
+        self.seeded, self.drawn = seeded, 0
+        self.seeds: dict[torch.device, torch.Tensor] = {}
         self.graph = fx.Graph()
         self.constants: dict[str, torch.Tensor] = {}
         self.nodes: dict[int, fx.Node] = {}  # by id of the fake tensor
@@ -62,15 +63,13 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if op in QUESTIONS:
             return self.fake_mode.dispatch(op, types, args, kwargs)
-        rule = (self.draws and self.draws.rule_of(op, args, kwargs)
-                or rule_of(op))
+        rule = rule_of(op)
+        if self.seeded and op in SEEDED and not kwargs.get("generator"):
+            like = self.fake_mode.dispatch(op, (), args, kwargs)
+            rule = partial(SEEDED[op], self, like)
         if rule is not None:
             with self:
                 result = rule(*args, **kwargs)
-                if op in DEMANDS and result is not NotImplemented:
-                    aten._assert_async.msg(
-                        DEMANDS[op](*args).all(),
-                        f"{op} is given a number out of its range")
             if result is not NotImplemented:
                 return self.as_eager(op, args, kwargs, result)
         return self.perform(op, args, kwargs)

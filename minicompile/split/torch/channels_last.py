@@ -30,7 +30,8 @@ IMAGES = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
 OTHERWISE = "view", "stride", "roll", "channel_shuffle", "tion_pad"
 
 
-def channels_last(raw: fx.Graph, mode: FakeTensorMode) -> fx.Graph:
+def channels_last(raw: fx.Graph, mode: FakeTensorMode,
+                  forward_outputs: int) -> fx.Graph:
     """The graph, the images of its convolutions laid out anew."""
     if not any(map(images, raw.nodes)):
         return raw

@@ -1,27 +1,28 @@
 """Small clean-ups of the joint graph, each true for any functional graph.
 
-In and out: an FX graph; the input is left alone. One walk copies the graph,
-asking of each node: does it do nothing, was it computed before? What is
-dead by then is dropped. What a forward output's memory is made by stays as
-it is: results that eager keeps apart are never merged. PyTorch's are in
-torch/_functorch/compile_utils.py and torch/_inductor/fx_passes.
+In and out: an FX graph; the input is left alone. One walk copies the graph
+and asks of each node: does it do nothing, was it computed before? What is
+dead by then is dropped. The node that makes the memory of a result stays
+as it is: results that eager keeps apart are never merged. PyTorch's are
+in torch/_functorch/compile_utils.py and torch/_inductor/fx_passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from ..core.graph import has_effect, output, results, value
-from .joint import root
+from ...core.graph import has_effect, results, value
+from ..joint import root
+from ..record import PASSES, without_dead
 
 aten = torch.ops.aten
 
 
-def simplify(raw: fx.Graph, forward_outputs: int) -> fx.Graph:
+def simplify(raw: fx.Graph, mode: FakeTensorMode,
+             forward_outputs: int) -> fx.Graph:
     """The joint graph without dead, idle and repeated work."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
@@ -34,10 +35,7 @@ def simplify(raw: fx.Graph, forward_outputs: int) -> fx.Graph:
         if earlier is not None:
             graph.erase_node(copied)
         copies[node] = copied if earlier is None else earlier
-    graph.eliminate_dead_code(lambda node: has_effect(node) or (
-        node.op in ("placeholder", "output")))
-    separate(graph, forward_outputs)
-    return graph
+    return without_dead(graph)
 
 
 def idle(node: fx.Node) -> fx.Node | None:
@@ -105,29 +103,4 @@ def repeated(node: fx.Node, computed: dict) -> fx.Node | None:
     return earlier if earlier is not node else None
 
 
-def separate(graph: fx.Graph, forward_outputs: int) -> None:
-    """Copy a forward output whose memory is an input's or another's.
-
-    Eager made it apart, so a write to one must not show in the other.
-    """
-    taken = {n for n in graph.nodes if n.op in ("placeholder", "get_attr")}
-
-    def is_shared(node: fx.Node) -> bool:
-        before = len(taken)
-        taken.add(root(node))
-        return len(taken) == before
-    copy_outputs(graph, forward_outputs, is_shared)
-
-
-def copy_outputs(graph: fx.Graph, count: int,
-                 wanted: Callable[[fx.Node], bool]) -> None:
-    """Return copies of those of the first outputs that are `wanted`."""
-    returned = output(graph)
-    outputs = list(results(graph))
-    for position, node in enumerate(outputs[:count]):
-        if isinstance(node, fx.Node) and wanted(node):
-            with graph.inserting_before(returned):
-                copied = graph.call_function(aten.clone.default, (node,))
-            copied.meta = dict(node.meta)
-            outputs[position] = copied
-    returned.args = (tuple(outputs),)
+PASSES.insert(0, simplify)
