@@ -189,20 +189,11 @@ class Rebuild:
                 f"{self.hold(self.value(value))})")
 
     def _replace(self, copy: Copy) -> list[str]:
-        """A list, deque or set from outside, given its new elements."""
+        """A list or its like from outside, given its new elements."""
         if not copy.changed():
             return []
-        mine, now = self.hold(copy.source.code()), copy.now
-        if isinstance(now, set):
-            gone = [each for each in copy.before if each not in now]
-            new = [each for each in now if each not in {*copy.before}]
-            return [f"{mine}.{change}([{self.values(items)}])"
-                    for change, items in (("update", new), (
-                        "difference_update", gone)) if items]
-        items = self.hold(f"[{self.values(now)}]")
-        if isinstance(now, list):
-            return [f"{mine}[:] = {items}"]
-        return [f"{mine}.clear()", f"{mine}.extend({items})"]
+        mine = self.hold(copy.source.code())
+        return REPLACED[type(copy.now)](self, mine, copy)
 
 
 def base_of(kind: type) -> type:
@@ -222,6 +213,10 @@ def filled(made: object, state: dict, items) -> object:
         object.__setattr__(made, name, value)
     return made
 
+
+#: What gives an object from outside the elements that its copy has now.
+REPLACED = {list: lambda r, mine, copy: [
+    f"{mine}[:] = {r.hold(f'[{r.values(copy.now)}]')}"]}
 
 #: How an object of a class is written, given a Rebuild and the object.
 MAKERS = {

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 import types
-from collections import OrderedDict, deque
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -21,8 +22,8 @@ from torch import nn
 from ..core.guard import Guard
 from ..core.source import (Attribute, Constant, Entry, Function, Item,
                            Local, Source, Stored, chain)
-from .kinds import (ABSENT, BOUND, CONSTANTS, IDENTITIES, contents, facts,
-                    is_bound, is_constant, passing, printable, taken,
+from .kinds import (ABSENT, CONSTANTS, IDENTITIES, contents, facts,
+                    is_bound, passing, printable, taken,
                     trusted)
 from .reasons import unsupported
 from .recorder import Recorder
@@ -66,15 +67,11 @@ class Namespace:
 
 @dataclass(frozen=True)
 class Copy:
-    """A sequence or set read from outside: before, and now.
-
-    A copy of a set may have another order than the set's own.
-    """
+    """A sequence or set read from outside: before, and now."""
 
     source: Source
     before: tuple
     now: object
-    order: tuple = ()
 
     def changed(self) -> bool:
         """Whether the copy holds other objects than it began with."""
@@ -153,9 +150,8 @@ class Outside:
         if kind in CONSTANTS:
             self.guard(source, "equal", real)
             return real
-        if is_bound(real):
-            return self._bound(real, source)
-        if isinstance(real, IDENTITIES) and (trusted or not passing(real)):
+        if isinstance(real, IDENTITIES) and not is_bound(real) and (
+                trusted or not passing(real)):
             if not trusted:
                 self.guard(source, "is", real)
             return real
@@ -183,9 +179,9 @@ class Outside:
     def count(self) -> None:
         """Tell later traces which places this one writes to."""
         counters = self.recorder.sizes.history.counters
-        for overlay in self.overlays.values():
-            counters.update(named(self.place(overlay, key))
-                            for key in self.changes(overlay))
+        for space in self.overlays.values():
+            counters.update(named(self.place(space, key))
+                            for key in self.changes(space))
         for copy in self.copies:
             counters.update(
                 Item(copy.source, at) for at, (old, new) in enumerate(
@@ -194,17 +190,19 @@ class Outside:
     def _first(self, real, kind: type, source: Source):
         """The value of a mutable object read for the first time."""
         if isinstance(real, torch.Tensor):
-            return self._remember(real, self._tensor(real, source), source)
+            return self.remember(real, self._tensor(real, source), source)
         self.guard(source, "type", kind)
         first = FIRST.get(kind)
         if first is not None:
             return first(self, real, source)
         if issubclass(kind, tuple):
-            value = as_tuple(kind, self._elements(real, source))
-            return value and self._remember(real, value, source)
-        return self._remember(real, real, source)
+            value = as_tuple(kind, self.elements(real, source))
+            return value and self.remember(real, value, source)
+        if isinstance(real, (types.MethodType, *IDENTITIES)):
+            raise unsupported("attribute", f"a {kind.__name__}, {source},")
+        return self.remember(real, real, source)
 
-    def _elements(self, real, source: Source) -> list:
+    def elements(self, real, source: Source) -> list:
         """The elements of a sequence; of a long one, all in one guard."""
         places = [Item(source, index) for index in range(len(real))]
         if (len(real) >= LONG_LIST and {*map(type, real)} <= CONSTANTS
@@ -215,52 +213,14 @@ class Outside:
         self.guard(source, "length", len(real))
         return [*map(self.admit, real, places)]
 
-    def _sequence(self, real, source: Source):
-        """A list or deque, copied: the copy is the trace's to change."""
-        value = []
-        if type(real) is deque:
-            self.guard(Attribute(source, "maxlen"), "equal", real.maxlen)
-            value = deque((), real.maxlen)
-        self._remember(real, value, source)
-        value.extend(self._elements(real, source))
+    def sequence(self, real, source: Source, value):
+        """A sequence, copied to `value`: that is the trace's to change."""
+        self.remember(real, value, source)
+        value.extend(self.elements(real, source))
         self.copies.append(Copy(source, tuple(value), value))
         return value
 
-    def _set(self, real: set | frozenset, source: Source):
-        """A set of constants, copied; its order is guarded, too."""
-        if not all(map(is_constant, real)):
-            raise unsupported("attribute", f"a set of objects, {source},")
-        self.guard(source, "keys", tuple(real))
-        value = self._remember(real, type(real)([*real]), source)
-        self.copies.append(Copy(source, tuple(value), value, tuple(real)))
-        return value
-
-    def _method(self, real: types.MethodType, source: Source):
-        """A bound method, its function and its object read apart."""
-        function = self.admit(real.__func__, Attribute(source, "__func__"))
-        owner = self.admit(real.__self__, Attribute(source, "__self__"))
-        return types.MethodType(function, owner)
-
-    def _bound(self, real, source: Source):
-        """A method written in C: its object read, and bound again."""
-        self.guard(source, "type", type(real))
-        self.guard(Attribute(source, "__name__"), "equal", real.__name__)
-        owner = self.admit(real.__self__, Attribute(source, "__self__"))
-        method = getattr(owner, real.__name__, None)
-        if not isinstance(method, BOUND):
-            raise unsupported("attribute", f"{source}, bound to an object,")
-        return method
-
-    def _passing(self, real: types.FunctionType, source: Source):
-        """A function known by its code: its next closure is as good."""
-        for name in ("__code__", "__globals__"):
-            self.guard(Attribute(source, name), "is", getattr(real, name))
-        for name in ("_torchdynamo_disable", "_torchdynamo_orig_callable"):
-            if name not in vars(real):
-                self.lacks(Attribute(source, "__dict__"), name)
-        return self._remember(real, real, source)
-
-    def _remember(self, real, value, source: Source):
+    def remember(self, real, value, source: Source):
         """`value`, from now on what stands for `real`."""
         if isinstance(real, nn.Module):
             self.modules.add(source)
@@ -407,12 +367,10 @@ class Outside:
         """A dict from outside as a real one, which follows its writes.
 
         So its views and iterators are Python's own, and notice a change.
-        A set from outside keeps its own order.
         """
-        if isinstance(value, (set, frozenset)):
-            return self._ordered(value)
         if not self.is_dict(value):
-            return value
+            read = READ.get(type(value))
+            return read(self, value) if read else value
         overlay = self.items(value)
         if overlay.live is None:
             now = [(k, self.read(overlay, k)) for k in self.keys(overlay)]
@@ -420,15 +378,6 @@ class Outside:
                             else dict)(now)
             self.lives[id(overlay.live)] = value
         return overlay.live
-
-    def _ordered(self, value: set | frozenset):
-        """A set, or its elements if a copy has them in another order."""
-        for copy in self.copies:
-            if copy.now is value and copy.order != copy.before:
-                if copy.changed():
-                    raise unsupported("effect", "iterating over a set")
-                return [*copy.order]
-        return value
 
     def is_dict(self, value) -> bool:
         """Whether `value` is a dict that existed before the call."""
@@ -440,8 +389,9 @@ class Outside:
             id(value)) is value
 
 
-#: How an object of each type is read for the first time.
-FIRST = {list: Outside._sequence, deque: Outside._sequence,
-         set: Outside._set, frozenset: Outside._set,
-         types.MethodType: Outside._method,
-         types.FunctionType: Outside._passing}
+#: How an object of each class is read for the first time.
+FIRST = {list: lambda outside, real, source: outside.sequence(
+    real, source, [])}
+
+#: What C code is given for a copy of some class, if not the copy.
+READ: dict[type, Callable] = {}
