@@ -29,6 +29,9 @@ RETURN, YIELD = "return", "yield"
 #: frame is left, if it is. A number may be a function of the argument.
 OPCODES: dict[str, tuple] = {}
 
+#: The row of an opcode that ends the trace.
+UNKNOWN = 0, None, None
+
 _direct: set[types.CodeType] = set()
 
 
@@ -109,9 +112,9 @@ class Frame:
     @passes_on
     def step(self, step: Instruction):
         """Run one instruction: None, or how it leaves the frame."""
-        if step.name not in OPCODES:
+        takes, pushes, function = OPCODES.get(step.name, UNKNOWN)
+        if function is None:
             raise unsupported("opcode", step.name)
-        takes, pushes, function = OPCODES[step.name]
         taken = self.pop(takes(step.argument) if callable(takes) else takes)
         made = function(self, step.argument, *taken)
         if pushes is None:

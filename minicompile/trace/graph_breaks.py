@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from types import FunctionType
 
 from .bytecode import NULL_ABOVE, live
-from .frame import OPCODES, Frame, is_direct
+from .frame import OPCODES, UNKNOWN, Frame, is_direct
 from .opcodes import TRUTH
 from .reasons import unsupported
 from .reconstruct import Rebuild
@@ -246,7 +246,7 @@ def attempt(body: list[str], failed: str) -> list[str]:
 
 def pushed(step) -> int:
     """How many values an instruction pushes; refused if unknown."""
-    _, pushes, _ = OPCODES.get(step.name, (0, None, None))
+    _, pushes, _ = OPCODES.get(step.name, UNKNOWN)
     if pushes is None:
         raise unsupported("opcode", step.name)
     return pushes(step.argument) if callable(pushes) else pushes

@@ -22,13 +22,21 @@ OPCODES |= {
     "POP_TOP": (1, None, lambda f, _, x: None),
     "PUSH_NULL": (0, None, lambda f, _: f.stack.append(NULL)),
     "COPY": (0, None, lambda f, depth: f.stack.append(f.stack[-depth])),
+    "SWAP": (int, None, lambda f, _, low, *above: f.stack.extend(
+        (*above[-1:], *above[:-1], low))),
     "LOAD_CONST": (0, 1, lambda f, value: value),
     "LOAD_FAST_AND_CLEAR": (0, None, lambda f, name: f.stack.append(
         f.names.pop(name, NULL))),
+    "LOAD_GLOBAL": (0, None, lambda f, found: f.push(names.load_global(
+        f.tracer, f.globals, found[0]), found[1])),
+    "COPY_FREE_VARS": (0, None, lambda f, _: f.names.update(zip(
+        f.code.co_freevars, names.closure(f.tracer, f.function)))),
     "LOAD_DEREF": (0, 1, lambda f, name: names.load_cell(
         f.tracer, f.names[name], name)),
     "STORE_DEREF": (1, 0, lambda f, name, value: names.store_cell(
         f.tracer, f.names[name], value)),
+    "LOAD_ATTR": (1, lambda found: 1 + found[1], lambda f, found, owner: (
+        f.push(attributes.load(f.tracer, owner, found[0]), found[1]))),
     "STORE_ATTR": (2, 0, lambda f, name, value, owner: attributes.store(
         f.tracer, owner, name, value)),
     "STORE_SUBSCR": (3, 0, lambda f, _, value, owner, key: (
@@ -51,6 +59,11 @@ OPCODES |= {
     "BUILD_TUPLE": (int, 1, lambda f, _, *values: values),
     "BUILD_LIST": (int, 1, lambda f, _, *values: [*values]),
     "BUILD_SLICE": (int, 1, lambda f, _, *values: slice(*values)),
+    "BUILD_MAP": (lambda count: 2 * count, 1, lambda f, _, *values: (
+        f.tracer.native(dict, (zip(map(f.tracer.key, values[::2]),
+                                   values[1::2]),)))),
+    "BUILD_CONST_KEY_MAP": (lambda count: count + 1, 1, (
+        lambda f, _, *values: dict(zip(values[-1], values)))),
     "LIST_TO_TUPLE": (1, 1, lambda f, _, values: tuple(values)),
     "LIST_APPEND": (1, 0, lambda f, depth, x: f.stack[-depth].append(x)),
     "LIST_EXTEND": (1, 0, lambda f, depth, x: f.tracer.native(
@@ -60,16 +73,11 @@ OPCODES |= {
         target, x is None)),
     "POP_JUMP_IF_NOT_NONE": (1, None, lambda f, target, x: f.jump(
         target, x is not None)),
+    "KW_NAMES": (0, None, lambda f, names: setattr(f, "keywords", names)),
     "RETURN_VALUE": (1, None, lambda f, _, value: (RETURN, value)),
 }
 
-# The stack and names
-
-
-@opcode(0, None)
-def SWAP(frame, depth):
-    stack = frame.stack
-    stack[-1], stack[-depth] = stack[-depth], stack[-1]
+# Names
 
 
 @opcode(0)
@@ -90,12 +98,6 @@ def STORE_FAST(frame, name, value):
 
 
 @opcode(0, None)
-def LOAD_GLOBAL(frame, argument):
-    name, called = argument
-    frame.push(names.load_global(frame.tracer, frame.globals, name), called)
-
-
-@opcode(0, None)
 def MAKE_CELL(frame, name):
     cell = frame.tracer.own(types.CellType())
     if name in frame.names:
@@ -103,30 +105,7 @@ def MAKE_CELL(frame, name):
     frame.names[name] = cell
 
 
-@opcode(0, None)
-def COPY_FREE_VARS(frame, _):
-    cells = names.closure(frame.tracer, frame.function)
-    frame.names.update(zip(frame.code.co_freevars, cells))
-
-
-# Attributes and containers
-
-
-@opcode(1, lambda argument: 1 + argument[1])
-def LOAD_ATTR(frame, argument, owner):
-    name, called = argument
-    frame.push(attributes.load(frame.tracer, owner, name), called)
-
-
-@opcode(lambda count: 2 * count)
-def BUILD_MAP(frame, _, *values):
-    keys = map(frame.tracer.key, values[::2])
-    return frame.tracer.native(dict, (zip(keys, values[1::2]),))
-
-
-@opcode(lambda count: count + 1)
-def BUILD_CONST_KEY_MAP(frame, _, *values):
-    return dict(zip(values[-1], values))
+# Containers
 
 
 @opcode(1, 0)
@@ -215,11 +194,6 @@ def SET_FUNCTION_ATTRIBUTE(frame, flag):
     else:
         setattr(function, FLAGS[flag], value)
     frame.stack.append(function)
-
-
-@opcode(0, None)
-def KW_NAMES(frame, keywords):
-    frame.keywords = keywords
 
 
 @opcode(lambda count: count + 2)

@@ -13,6 +13,15 @@ from ..frame import OPCODES, opcode, passes_on
 from ..reasons import Raised
 from ..stand_ins import Handled
 
+OPCODES |= {
+    "WITH_EXCEPT_START": (0, 1, lambda frame, _: frame.tracer.call(
+        frame.stack[-4], (type(frame.stack[-1]), frame.stack[-1],
+                          frame.stack[-1].__traceback__))),
+    "POP_EXCEPT": (1, None, lambda frame, _, handled: setattr(
+        frame, "handling", handled.before)),
+    "LOAD_ASSERTION_ERROR": (0, 1, lambda frame, _: AssertionError),
+}
+
 
 @opcode(1, 2)
 @passes_on
@@ -23,22 +32,10 @@ def BEFORE_WITH(frame, _, manager):
     frame.stack.append(frame.tracer.call(enter))
 
 
-@opcode(0)
-def WITH_EXCEPT_START(frame, _):
-    error = frame.stack[-1]
-    return frame.tracer.call(
-        frame.stack[-4], (type(error), error, error.__traceback__))
-
-
 @opcode(1, None)
 def PUSH_EXC_INFO(frame, _, error):
     frame.stack += (Handled(frame.handling, error), error)
     frame.handling = error
-
-
-@opcode(1, None)
-def POP_EXCEPT(frame, _, handled):
-    frame.handling = handled.before
 
 
 @opcode(1, None)
@@ -79,6 +76,3 @@ def _error(tracer, given, what: str) -> BaseException:
     if not isinstance(error, BaseException):
         raise Raised(TypeError(f"{what} must derive from BaseException"))
     return error
-
-
-OPCODES["LOAD_ASSERTION_ERROR"] = 0, 1, lambda frame, _: AssertionError

@@ -18,7 +18,7 @@ from .. import attributes, names
 from ..frame import OPCODES, opcode
 from ..kinds import ABSENT, trusted
 from ..opcodes import LOAD_FAST
-from ..reasons import Raised, unsupported
+from ..reasons import Raised
 
 #: Rows of one expression; `f` is the frame.
 OPCODES |= {
@@ -52,6 +52,10 @@ OPCODES |= {
     "FORMAT_SIMPLE": (1, 1, lambda f, _, x: f.tracer.call(
         format, (x, ""))),
     "FORMAT_WITH_SPEC": (2, 1, lambda f, _, *x: f.tracer.call(format, x)),
+    "LOAD_SUPER_ATTR": (3, None, lambda f, found, maker, *of: f.push(
+        attributes.load(f.tracer, f.tracer.call(maker, of), found[0]),
+        found[1])),
+    "CALL_INTRINSIC_2": (2, 1, None),
     "CONVERT_VALUE": (1, 1, lambda f, how, x: f.tracer.call(how, (x,))),
 }
 
@@ -71,9 +75,8 @@ def DELETE_FAST(frame, name):
 
 @opcode(0, 0)
 def DELETE_GLOBAL(frame, name):
-    outside = frame.tracer.outside
     names.load_global(frame.tracer, frame.globals, name)
-    outside.write(outside.globals(frame.globals), name, ABSENT)
+    OPCODES["STORE_GLOBAL"][2](frame, name, ABSENT)
 
 
 @opcode(2)
@@ -90,13 +93,6 @@ def IMPORT_NAME(frame, name, level, below):
     return found
 
 
-@opcode(3, None)
-def LOAD_SUPER_ATTR(frame, argument, maker, kind, owner):
-    name, called = argument
-    frame.push(attributes.load(frame.tracer, frame.tracer.call(
-        maker, (kind, owner)), name), called)
-
-
 @opcode(1, lambda counts: (counts & 255) + (counts >> 8) + 1)
 def UNPACK_EX(frame, counts, given):
     values = frame.tracer.unpacked(given)
@@ -108,8 +104,3 @@ def UNPACK_EX(frame, counts, given):
     rest = values[before:len(values) - after]
     last = values[len(values) - after:]
     frame.stack += [*reversed(last), rest, *reversed(values[:before])]
-
-
-@opcode(2)
-def CALL_INTRINSIC_2(frame, number, *values):
-    raise unsupported("opcode", "CALL_INTRINSIC_2")
