@@ -137,8 +137,8 @@ class Cache:
         """What has happened so far, as a copy."""
         made = [entry.lowered for cache in self.root.family()
                 for entry in cache.entries]
-        replays = sum((lowered.region.stats for lowered in made
-                       if lowered.region), Counter())
+        replays = sum((lowered.graphed.stats for lowered in made
+                       if lowered.graphed), Counter())
         counted = self.root._stats
         return replace(counted, replays=replays, fallbacks=sum(
             (lowered.notes for lowered in made), counted.fallbacks))

@@ -42,7 +42,7 @@ class Lowered:
     pair: split.Pair | None = None
     schedules: dict[str, Schedule] = field(default_factory=dict)
     programs: dict[str, emit.Program] = field(default_factory=dict)
-    region: replay.Region | None = None  # mode="reduce-overhead"
+    graphed: replay.GraphedFunction | None = None  # reduce-overhead
     fallback: str = ""  # why a shallower backend was taken, if one was
     notes: Counter[str] = field(default_factory=Counter)  # calls not run so
 
@@ -122,21 +122,21 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
             set_branches(half, _boxed)
         log.warn_once(f"minicompile does not fuse: {failed}")
         return replace(lowered, fallback=str(failed))
-    runs, region = {n: p.run for n, p in programs.items()}, None
+    runs, graphed = {n: p.run for n, p in programs.items()}, None
     if options.cudagraphs and not any(map(
             choices, lowered.pair.halves().values())):
         static = [k for k, given in enumerate(inputs)
                   if isinstance(given, torch.nn.Parameter)]
-        region = replay.record(runs, schedules,
+        graphed = replay.record(runs, schedules,
                                lowered.joint.returned, static, [
                                    each.input for each
                                    in lowered.joint.mutations])
-        runs = {name: getattr(region, name) for name in runs}
+        runs = {name: getattr(graphed, name) for name in runs}
     call = split.make_runtime(lowered.joint, lowered.pair, **runs,
                               twice=options.double_backward,
                               notes=lowered.notes)
     return replace(lowered, call=call, schedules=schedules,
-                   programs=programs, region=region)
+                   programs=programs, graphed=graphed)
 
 
 def choices(graph: fx.GraphModule) -> list[fx.Node]:

@@ -6,7 +6,7 @@ replay may overwrite is memory that no Python object can reach. PyTorch's
 is torch/_inductor/cudagraph_trees.py.
 """
 
-from .region import Region
-from .schedules import record
+from .eligibility import record
+from .graphed_function import GraphedFunction
 
-__all__ = ["Region", "record"]
+__all__ = ["GraphedFunction", "record"]

@@ -54,12 +54,22 @@ class Cuda:
         """Memory for one forward and the backward that goes with it."""
         return torch.cuda.graph_pool_handle()
 
+    def bytes(self) -> int:
+        """The memory that PyTorch holds on the device, for any purpose."""
+        return torch.cuda.memory_reserved(self.index)
+
+    def most(self) -> int:
+        """The memory that the recordings of one function may take."""
+        return torch.cuda.get_device_properties(
+            self.index).total_memory // 4
+
     def record(self, run: Run, inputs: list, pool: object
                ) -> tuple[Callable[[], None], tuple]:
         """(replay, outputs): the launches of `run(inputs)`, not run."""
         graph = torch.cuda.CUDAGraph()
         self.stream = self.stream or torch.cuda.Stream(self.index)
-        with _recording, _undisturbed(), torch.cuda.stream(self.stream):
+        with (_recording, _undisturbed(self.index),
+              torch.cuda.stream(self.stream)):
             graph.capture_begin(pool, "thread_local")
             try:
                 outputs = run(inputs)
@@ -69,11 +79,11 @@ class Cuda:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _undisturbed(index: int) -> Iterator[None]:
     """Nothing in flight, nothing freed, and no workspace shared."""
     collects = gc.isenabled()
     gc.disable()
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(index)
     torch._C._cuda_clearCublasWorkspaces()
     try:
         yield

@@ -186,7 +186,7 @@ def replay_view(entry: Entry, options: Options) -> View:
     """Whether launches are recorded, and what became of the calls."""
     if not options.cudagraphs:
         return View("replay", 'off (mode="reduce-overhead" turns it on)')
-    region = entry.lowered.region
+    region = entry.lowered.graphed
     blocked = region.blocked if region else "the graph chooses a branch"
     if blocked:
         return View("replay", f"off: {blocked}")

@@ -17,7 +17,14 @@ class FakeDevice:
 
     def __init__(self):
         self.reason = None
-        self.recorded = self.replayed = 0
+        self.recorded = self.replayed = self.held = 0
+        self.limit = float("inf")
+
+    def bytes(self):
+        return self.held
+
+    def most(self):
+        return self.limit
 
     def pool(self):
         return []
@@ -37,6 +44,8 @@ class FakeDevice:
             if not memory(given).equal(value):  # nothing is run by now
                 memory(given).copy_(value)
         self.recorded += 1
+        self.held += sum(out.nbytes for out in outputs
+                         if isinstance(out, torch.Tensor))
         mine = [out for out in outputs if isinstance(out, torch.Tensor)
                 and all(torch._C._storage_id(out) != torch._C._storage_id(i)
                         for i in inputs if isinstance(i, torch.Tensor))]

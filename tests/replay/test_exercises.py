@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from minicompile.replay import Region
+from minicompile.replay import GraphedFunction
 from tests.book.answers import answer
 from tests.replay import test_training
 from tests.replay.fake import FakeDevice
@@ -20,8 +20,9 @@ def test_6_1_how_many():
 
 def test_6_2_what_do_the_copies_weigh():
     copied_bytes = answer("6.2", "copied_bytes")
-    region = Region(lambda inputs: (inputs[0] * inputs[1], inputs[0] + 1),
-                    None, FakeDevice(), static={1})
+    region = GraphedFunction(
+        lambda inputs: (inputs[0] * inputs[1], inputs[0] + 1),
+        None, FakeDevice(), static={1})
     w = torch.randn(4, 4)
     for x in [torch.randn(4, 4) for _ in range(3)]:
         region.forward([x, w])
@@ -34,7 +35,7 @@ def test_6_3_trust_but_verify():
     def run(inputs):
         return inputs[0] + 1, None, 3
 
-    region = Region(run, None, FakeDevice())
+    region = GraphedFunction(run, None, FakeDevice())
     forward = checked(region, run)
     for x in [torch.randn(3) for _ in range(4)]:
         torch.testing.assert_close(forward([x])[0], x + 1)

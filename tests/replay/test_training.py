@@ -9,7 +9,7 @@ import random
 import pytest
 import torch
 
-from minicompile.replay import Region
+from minicompile.replay import GraphedFunction
 from tests.replay.fake import FakeDevice
 
 
@@ -29,7 +29,7 @@ def backward(inputs):
     return inner @ w.t(), x.t() @ inner, None
 
 
-def make_region(kind=Region):
+def make_region(kind=GraphedFunction):
     return kind(forward, backward, FakeDevice(), visible=1, static={1})
 
 
@@ -108,8 +108,9 @@ def test_symbolic_sizes(weights):
     known = dynamic(function, example)
     joint = split.record(known.graph, known.inputs)
     pair = split.partition(joint, split.cut(joint).saved)
-    region = Region(boxed(pair.forward), boxed(pair.backward), FakeDevice(),
-                    visible=joint.forward_outputs)
+    region = GraphedFunction(
+        boxed(pair.forward), boxed(pair.backward), FakeDevice(),
+        visible=joint.forward_outputs)
     run = split.make_runtime(joint, pair, region.forward, region.backward)
     for n in [3, 5, 3, 5, 7, 7, 3, 5] * 2:
         x, x2 = [leaf.expand(n, 4).clone().detach().requires_grad_()
@@ -283,7 +284,7 @@ def test_a_parameter_that_is_replaced(weights):
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs(seed, impl):
     """Whatever order things come in: bit for bit as without replay."""
-    random_program(seed, Region if impl == "minicompile" else impl)
+    random_program(seed, GraphedFunction if impl == "minicompile" else impl)
 
 
 def random_program(seed, kind) -> None:
@@ -291,7 +292,7 @@ def random_program(seed, kind) -> None:
     chance = random.Random(seed)
     torch.manual_seed(seed)
     region = make_region(kind)
-    plain = Region(forward, backward, FakeDevice(), visible=1,
+    plain = GraphedFunction(forward, backward, FakeDevice(), visible=1,
                    blocked="for comparison")
     f, g = apply(region), apply(plain)
     ws = [torch.randn(4, 4, requires_grad=True) for _ in range(2)]

@@ -5,15 +5,15 @@ import gc
 import pytest
 import torch
 
-from minicompile.replay import Region
-from minicompile.replay import region as region_module
+from minicompile.replay import GraphedFunction
+from minicompile.replay import graphed_function as module
 from tests.replay.fake import FakeDevice
 
 
 def inference(function, **settings):
-    """A Region of a forward alone, on the fake device."""
-    return Region(lambda inputs: function(*inputs), None, FakeDevice(),
-                  **settings)
+    """A graphed forward alone, on the fake device."""
+    return GraphedFunction(lambda inputs: function(*inputs), None,
+                           FakeDevice(), **settings)
 
 
 def values(count=4):
@@ -165,21 +165,23 @@ def test_each_size_has_a_recording_of_its_own():
 
 
 def test_recordings_for_sizes_are_bounded(monkeypatch):
-    monkeypatch.setattr(region_module, "EVER", 3)
+    monkeypatch.setattr(module, "KEPT", 3)
+    monkeypatch.setattr(module, "SEEN", 7)
     region = inference(lambda n, x: (x * n,))
     for n in [*range(2, 9), *range(2, 9)]:
         x = torch.randn(n)
         torch.testing.assert_close(region.forward([n, x]), (x * n,))
-    assert region.stats["recorded"] == 3
-    assert len(region.ahead.last) == 3
     assert region.stats == {
-        "first call": 1, "first call of its sizes": 2, "recorded": 3,
-        "replayed": 3, "called with more than 3 tuples of sizes": 8}
+        "first call": 1, "first call of its sizes": 6, "recorded": 3,
+        "replayed": 3, "recorded too often for so few calls": 4}
+    for n in range(9, 30):
+        region.forward([n, torch.randn(n)])
+    assert len(region.ahead.last) == 7
 
 
 def test_what_is_not_replayed_says_why(monkeypatch):
     """Every call is a replay or has a reason, which is the true one."""
-    monkeypatch.setattr(region_module, "EVER", 2)
+    monkeypatch.setattr(module, "KEPT", 2)
     region = inference(lambda n, x: (x * n,))
     kept = torch.randn(8)
     for n, moves in [(4, 0), (4, 0), (6, 0), (4, 0), (6, 0), (8, 0), (8, 0),
@@ -187,9 +189,8 @@ def test_what_is_not_replayed_says_why(monkeypatch):
         x = torch.randn(n) if moves else kept[:n]
         torch.testing.assert_close(region.forward([n, x]), (x * n,))
     assert region.stats == {
-        "first call": 1, "first call of its sizes": 1, "recorded": 2,
-        "replayed": 3, "called with more than 2 tuples of sizes": 2,
-        "recorded 2 times already": 2}
+        "first call": 1, "first call of its sizes": 2, "recorded": 2,
+        "replayed": 3, "recorded too often for so few calls": 3}
 
 
 def test_what_cannot_be_recorded_runs_and_the_reason_is_counted():
@@ -233,16 +234,70 @@ def test_the_list_of_inputs_is_emptied_by_a_replay():
 
 
 def test_recordings_are_bounded(monkeypatch):
-    monkeypatch.setattr(region_module, "EVER", 3)
+    monkeypatch.setattr(module, "KEPT", 3)
     region = inference(lambda w, x: (w * x,), static={0})
     weights = values(8)
     for w in weights:
         torch.testing.assert_close(region.forward([w, w]), (w * w,))
     assert len(region.forwards) == 3
-    assert region.stats["recorded 3 times already"] == 4
+    assert region.stats["recorded too often for so few calls"] == 4
     torch.testing.assert_close(
         region.forward([weights[2], weights[2]]), (weights[2] ** 2,))
     assert region.stats["replayed"] == 4
+
+
+def test_the_recording_that_was_used_last_is_kept(monkeypatch):
+    monkeypatch.setattr(module, "KEPT", 2)
+    monkeypatch.setattr(module, "CALLS", 2)
+    region = inference(lambda w, x: (w * x,), static={0})
+    first, second, third = values(3)
+    for w in (first, first, second, first, first, first, third, first):
+        torch.testing.assert_close(region.forward([w, w]), (w * w,))
+    bound = [recording.inputs.bound[0][1] for recording in region.forwards]
+    assert bound == [third.data_ptr(), first.data_ptr()]
+
+
+def test_recordings_are_bounded_in_bytes():
+    region = inference(lambda n, x: (x * n,))
+    kept = {}
+    for n in (10, 20, 30, 40):
+        kept[n] = torch.randn(n)
+        for _ in range(2):
+            region.forward([n, kept[n]])
+    assert [each.bytes for each in region.forwards] == [40, 80, 120, 160]
+    region.device.limit = 300
+    kept[1] = torch.randn(1)
+    for _ in range(2):
+        region.forward([1, kept[1]])
+    assert [each.bytes for each in region.forwards] == [120, 160, 4]
+    assert region.forward([20, kept[20]])[0].equal(kept[20] * 20)
+
+
+def test_a_recording_that_lends_is_not_dropped():
+    region = inference(lambda x: (x * 2, x + 1), visible=1)
+    region.device.limit = 0
+    given = values(4)
+    held = [region.forward([x])[1] for x in given]
+    assert len(region.forwards) == 3
+    for x, lent in zip(given, held):
+        assert lent.equal(x + 1)
+
+
+def test_what_could_not_be_recorded_is_tried_again(monkeypatch):
+    def failing(*given):
+        region.device.record = record
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(module, "CALLS", 4)
+    monkeypatch.setattr(module, "KEPT", 1)
+    region = inference(lambda x: (x + 1,))
+    record, region.device.record = region.device.record, failing
+    x = torch.randn(3)
+    for _ in range(6):
+        assert region.forward([x])[0].equal(x + 1)
+    assert region.stats == {
+        "first call": 1, "cannot be recorded: no memory": 2,
+        "recorded": 1, "replayed": 3}
 
 
 def test_inference_mode_and_normal_mode_may_alternate():

@@ -8,7 +8,7 @@ import torch
 
 from ..core.schedule import Extern, Schedule, views_in
 from .cuda import Cuda, Run
-from .region import Region
+from .graphed_function import GraphedFunction
 
 #: Fewer steps are launched one by one faster than a replay's outputs are
 #: cloned.
@@ -17,17 +17,18 @@ WORTH = 4
 
 def record(runs: Mapping[str, Run], schedules: Mapping[str, Schedule],
            visible: int, static: Iterable[int] = (),
-           written: Iterable[int] = ()) -> Region:
-    """A Region for the programs of one graph, named as its halves are."""
+           written: Iterable[int] = ()) -> GraphedFunction:
+    """The programs of one graph, graphed; named as its halves are."""
     reasons = [*filter(None, map(refusal, schedules.values()))]
     if sum(len(schedule.steps) for schedule in schedules.values()) < WORTH:
         reasons.append(f"fewer than {WORTH} launches")
     devices = [buffer.device for schedule in schedules.values()
                for buffer in schedule.buffers.values()]
     index = devices[0].index if devices else 0
-    return Region(runs["forward"], runs.get("backward"), Cuda(index or 0),
-                  visible=visible, static=static, written=written,
-                  blocked=reasons[0] if reasons else None)
+    return GraphedFunction(
+        runs["forward"], runs.get("backward"), Cuda(index or 0),
+        visible=visible, static=static, written=written,
+        blocked=reasons[0] if reasons else None)
 
 
 def refusal(schedule: Schedule) -> str | None:
