@@ -60,26 +60,30 @@ def test_results_are_laid_out_as_in_eager(name):
                for image in found)
 
 
-@pytest.mark.parametrize("tf32", [True, False])
-def test_which_images_gain_by_it(tf32, monkeypatch):
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
+def test_which_images_gain_by_it():
     with FakeTensorMode():
         for device, dtype, expected in (
                 ("cpu", torch.float32, True), ("cpu", torch.float64, True),
-                ("cuda", torch.float16, True), ("cuda", torch.float64, False),
-                ("cuda", torch.bfloat16, True), ("cuda", torch.float32, tf32),
-                ("meta", torch.float32, False)):
+                ("cuda", torch.float16, True), ("cuda", torch.bfloat16, True),
+                ("cuda", torch.float32, False), ("meta", torch.half, False)):
             image = torch.empty(2, 3, 8, 8, device=device, dtype=dtype)
             assert gains(image) is expected
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_on_a_gpu_tensor_cores_get_it(dtype):
     x, w = (torch.randn(2, 8, 8, 8), torch.randn(8, 8, 3, 3))
     args = [each.to("cuda", dtype).requires_grad_() for each in (x, w)]
-    joint, _ = assert_same(CASES["two"], *args)
-    found = images_of(joint)
+    compiled = minicompile.compile(CASES["two"], backend="split")
+    got, want = compiled(*args), CASES["two"](*args)
+    assert got.stride() == want.stride()
+    grads = [torch.autograd.grad(y.float().square().mean(), args)
+             for y in (got, want)]
+    for ours, theirs in zip([got, *grads[0]], [want, *grads[1]]):
+        off = (ours - theirs).abs().max() / theirs.abs().max()
+        assert off < 4 * torch.finfo(torch.bfloat16).eps
+    found = images_of(compiled.cache.entries[0].lowered.joint)
     assert len(found) >= 4
     assert all(image.is_contiguous(memory_format=torch.channels_last) is (
         dtype == torch.bfloat16) for image in found)

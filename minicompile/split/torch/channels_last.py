@@ -29,6 +29,10 @@ IMAGES = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
 #: or whose fake results are laid out otherwise than the real ones.
 OTHERWISE = "view", "stride", "roll", "channel_shuffle", "tion_pad"
 
+#: On a GPU also these: interpolation, whose fakes are laid out otherwise,
+#: and average pooling, whose gradients come out wrong (torch 2.11).
+ON_CUDA = "upsample", "avg_pool"
+
 
 def channels_last(raw: fx.Graph, mode: FakeTensorMode,
                   forward_outputs: int) -> fx.Graph:
@@ -86,12 +90,13 @@ def images(node: fx.Node) -> tuple[fx.Node, ...]:
 
 
 def gains(image: torch.Tensor) -> bool:
-    """Whether convolutions of the image are faster in the layout: all on
-    a CPU, and on a GPU those that tensor cores do."""
-    halves = torch.float16, torch.bfloat16
-    return image.device.type == "cpu" or image.is_cuda and (
-        image.dtype in halves or image.dtype == torch.float32
-        and torch.backends.cudnn.allow_tf32)
+    """Whether convolutions of the image are faster in the layout.
+
+    All on a CPU; on a GPU those of halves, which tensor cores do. Of
+    float32 they do some in TF32 that eager computes in full.
+    """
+    return image.device.type == "cpu" or (
+        image.is_cuda and image.dtype in (torch.float16, torch.bfloat16))
 
 
 def follows(node: fx.Node) -> bool:
@@ -100,11 +105,13 @@ def follows(node: fx.Node) -> bool:
     target = node.target
     if target is operator.getitem:
         return True
+    made = tensors_of(value(node))
+    words = OTHERWISE + ON_CUDA * any(t.is_cuda for t in made)
     return (isinstance(target, torch._ops.OpOverload)
             and target.namespace == "aten" and not has_effect(node)
             and not any(r.alias_info for r in target._schema.returns)
-            and not any(word in str(target) for word in OTHERWISE)
-            and all(t.is_contiguous() for t in tensors_of(value(node))))
+            and not any(word in str(target) for word in words)
+            and all(t.is_contiguous() for t in made))
 
 
 PASSES.append(channels_last)
