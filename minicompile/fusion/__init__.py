@@ -1,6 +1,8 @@
-"""Chapter 4: ATen ops become loops, and loops are fused into kernels."""
+"""Stage 4: ATen operators become loops, loops are fused into kernels."""
 
-from .schedule import fuse
-from .traffic import moved
+from ..core.reference import load
+from .schedule import fuse, moved
 
 __all__ = ["fuse", "moved"]
+
+load(__name__, __path__)

@@ -3,43 +3,46 @@
 In: a functional FX graph with fake values. Out: Lowered, a list of Loops
 (one per buffer that must exist) and Externs, in order. The idea: a value
 stays a function of a point until somebody needs it in memory, or until
-computing it again costs more than writing it down. What no rule knows
-runs as the ATen op itself. Inductor's is torch/_inductor/graph.py.
+computing it again costs more than writing it down. A node that no rule
+knows runs as the ATen op itself. Inductor's is torch/_inductor/graph.py.
 """
 
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import chain, count
 
 import torch
 from torch import fx
 
 from ..core.errors import BackendError
-from ..core.graph import has_effect, is_number, placeholders, results
+from ..core.graph import (has_effect, is_number, placeholders, results,
+                          tensors_of)
 from ..core.graph import value as fake_of
 from ..core.index import Index, coefficient, index, substitute
 from ..core.layout import row_major
-from ..core.loops import (OPS, Buffer, Const, Expression, Load, Loop, Op,
-                          walk)
+from ..core.loops import OPS, Buffer, Const, Load, Loop
 from ..core.schedule import Extern, View, made_by, reads_of
 from ..core.where import where_of
-from .cut import cut, parts_of
-from .nests import loop_of
-from .rules import DTYPES, rule_of, tensors_of
-from .site import Site
-from .sizes import expression_of, number_of, sizes_of
+from .domains import loop_of
+from .lowerings import DTYPES, LoweringContext
+from .sizes import number_of, sizes_of
 from .uses import Uses
-from .values import DEAR, Value, axes, elements, load, moved_to, touched
-from .views import reshaped
+from .values import Value, axes, load, moved_to, reshaped
 
 #: What a graph ends with for each input that it writes to.
 WRITE = torch.ops.aten.copy_.default
-#: A value longer than this is stored, however it is used.
-LONGEST = 64  # operations
-MOST_LOADS = 24
+
+#: What a rule gets for an operand that is no tensor and no plain number;
+#: None: no rule can use it.
+OPERANDS: dict[type, Callable] = {torch.SymFloat: lambda number: None}
+
+#: Ways to store a reduction as several, each a function of the simple
+#: way, the kind, the value and the axes; it returns None to decline.
+SPLITS: list[Callable] = []
 
 
 @dataclass(frozen=True)
@@ -60,25 +63,18 @@ def lower(module: fx.GraphModule) -> Lowered:
     """Every output of the graph, as loops and operator calls."""
     lowering = Lowering(module)
     for node in module.graph.nodes:
-        if node in lowering.uses.live:
+        if node in lowering.uses.readers:
             lowering.run(node)
     outputs = tuple(map(lowering.output, results(module.graph)))
     inputs = tuple(lowering.inputs[node]
                    for node in placeholders(module.graph))
-    ends = (*outputs, *lowering.writes.values())
-    return Lowered(inputs, used_steps(lowering.steps, ends), outputs,
-                   lowering.constants, lowering.writes)
-
-
-def used_steps(steps: list[Loop | Extern], outputs: tuple) -> tuple:
-    """The steps without loops whose result nobody reads."""
-    read = reads_of(outputs)
-    kept = []
-    for step in reversed(steps):
+    read, steps = reads_of((outputs, *lowering.writes.values())), []
+    for step in reversed(lowering.steps):
         if isinstance(step, Extern) or step.buffer.name in read:
-            kept.append(step)
+            steps.append(step)
             read |= reads_of(step)
-    return tuple(reversed(kept))
+    return Lowered(inputs, tuple(reversed(steps)), outputs,
+                   lowering.constants, lowering.writes)
 
 
 class Lowering:
@@ -95,156 +91,129 @@ class Lowering:
         self.names = {node.name for node in module.graph.nodes}
         self.taken = set(OPS)  # names for buffers
         self.shared: set[str] = set()  # memory that others may hold
+        self.lazy: dict[fx.Node, list[fx.Node]] = {}  # made of these
 
     def run(self, node: fx.Node) -> None:
         """Give the node a value."""
-        match node.op:
-            case "placeholder":
-                self.values[node] = self.placeholder(node)
-            case "get_attr":
-                self.values[node] = self.attribute(node)
-            case "call_function" if is_number(node):
-                self.values[node] = fake_of(node)
-            case "call_function" if node.target is operator.getitem:
-                self.values[node] = self.item(node)
-            case "call_function" if (node.target is WRITE and
-                                     node.args[0].op == "placeholder"):
-                into, written = node.args
-                self.writes[self.inputs[into].name] = self.output(
-                    written, shared=False)
-                self.values[node] = self.values[written]
-            case "call_function":
-                self.values[node] = self.call(node)
+        fake = fake_of(node)
+        if node.op == "placeholder":
+            self.values[node] = self.placeholder(node, fake)
+        elif node.op == "get_attr":
+            held = operator.attrgetter(node.target)(self.module)
+            self.values[node] = held
+            if isinstance(held, torch.Tensor):
+                self.constants[node.name] = held
+                self.shared.add(node.name)
+                self.values[node] = load(self.buffer(node, held))
+        elif node.target is WRITE and node.args[0].op == "placeholder":
+            into, written = node.args
+            self.writes[self.inputs[into].name] = self.output(
+                written, shared=False)
+            self.values[node] = self.values[written]
+        elif node.op == "call_function":
+            self.values[node] = fake if is_number(node) else self.call(node)
 
-    def placeholder(self, node: fx.Node):
+    def placeholder(self, node: fx.Node, fake: object):
         """An input: a value in a buffer that is the caller's."""
-        fake, self.inputs[node] = fake_of(node), None
-        if not isinstance(fake, torch.Tensor):
-            number = number_of(fake)
-            if isinstance(number, Index):
-                self.inputs[node] = number
-            return fake
-        self.inputs[node] = self.buffer(node, fake)
-        self.shared.add(node.name)
-        return load(self.inputs[node])
-
-    def attribute(self, node: fx.Node):
-        """A tensor that the graph holds itself; or what else it holds."""
-        held = operator.attrgetter(node.target)(self.module)
-        if not isinstance(held, torch.Tensor):
-            return held
-        self.constants[node.name] = held
-        self.shared.add(node.name)
-        return load(self.buffer(node, held))
+        if isinstance(fake, torch.Tensor):
+            self.inputs[node] = self.buffer(node, fake)
+            self.shared.add(node.name)
+            return load(self.inputs[node])
+        number = number_of(fake)
+        self.inputs[node] = number if isinstance(number, Index) else None
+        return fake
 
     def call(self, node: fx.Node):
         """The value of an operator: lazy, stored, or called as it is."""
+        self.lazy[node] = [source for source in node.all_input_nodes
+                           if source in self.lazy]
+        if node.target is operator.getitem:
+            return self.item(node)
         before = len(self.steps)
-        found = self.apply_rule(node) if node in self.uses.loops else None
+        found = self.apply_rule(node) if self.uses.rules[node] else None
         if found is None:
+            del self.lazy[node]
             return self.extern(node)
         new = {buffer.name for step in self.steps[before:]
                for buffer in made_by(step)}
-        names = (node.name,) if new else self.origins(node)
-        if isinstance(found, tuple):
-            return tuple(replace(part, origins=names) for part in found)
-        return self.settle(node, replace(found, origins=names), new)
+        if new:
+            self.lazy[node] = []
+        if isinstance(found, tuple) or self.uses.is_view(node) or (
+                isinstance(found.element, Load)
+                and found.element.buffer in new):
+            return found
+        if node in self.uses.stored or self.uses.is_expensive(node, found):
+            return self.store(node, found, strides_of(node))
+        return found
 
     def item(self, node: fx.Node):
         """One of several results, stored if it should be in memory."""
-        source, at = node.args
-        value = self.values[source][at]
-        lazy = isinstance(value, Value) and source not in self.uses.views
-        if lazy and node in self.uses.stored:
-            self.values[node] = value
-            self.view(node, value, sizes_of(fake_of(node).stride()))
-            return self.values[node]
-        return value
+        source, place = node.args
+        self.values[node] = value = self.values[source][place]
+        if isinstance(value, Value) and node in self.uses.stored and (
+                not self.uses.is_view(source)):
+            self.view(node, value, strides_of(node))
+        return self.values[node]
 
     def apply_rule(self, node: fx.Node):
         """What the rule of the node's operator makes of its operands."""
+        def operand(leaf: object):
+            leaf = self.values[leaf] if isinstance(leaf, fx.Node) else leaf
+            return OPERANDS.get(type(leaf), number_of)(leaf)
+
+        if None in map(operand, node.all_input_nodes):
+            return None
         first, *_ = tensors_of(fake_of(node))
-        site = Site(node, sizes_of(first.shape), first.dtype, first.device,
-                    partial(self.reduce, node), partial(self.require, node))
+        context = LoweringContext(
+            node, sizes_of(first.shape), first.dtype, first.device,
+            partial(self.reduce, node), partial(self.effect, node))
         args, kwargs = fx.node.map_aggregate(
-            (node.args, node.kwargs), self.operand)
-        unknown = None in map(self.operand, node.all_input_nodes)
-        return None if unknown else rule_of(node)(site, *args, **kwargs)
-
-    def operand(self, leaf: object):
-        """What a rule gets: Values and numbers, or expressions of them;
-        None for a number that no kernel can compute."""
-        if isinstance(leaf, fx.Node):
-            leaf = self.values[leaf]
-        if isinstance(leaf, torch.SymFloat):
-            return expression_of(leaf)
-        return number_of(leaf)
-
-    def origins(self, node: fx.Node) -> tuple[str, ...]:
-        """The nodes whose work the node's value repeats, and itself."""
-        lazy = (value.origins for value in map(
-            self.values.get, node.all_input_nodes)
-            if isinstance(value, Value))
-        return tuple(dict.fromkeys(
-            name for names in (*lazy, (node.name,)) for name in names))
-
-    def settle(self, node: fx.Node, value: Value, new: set[str]) -> Value:
-        """`value` as it is, or stored if it should be in memory."""
-        if node in self.uses.views:
-            return value
-        element = value.element
-        if isinstance(element, Load) and element.buffer in new:
-            return value
-        if node in self.uses.stored or self.is_dear(node, element):
-            return self.store(node, value,
-                              sizes_of(fake_of(node).stride()))
-        return value
-
-    def is_dear(self, node: fx.Node, element: Expression) -> bool:
-        """Whether to store a value rather than compute it again.
-
-        Storing moves all that it reads, and itself once and once more per
-        reader; not storing moves all that it reads once per reader.
-        """
-        work = [part for part in walk(element) if isinstance(part, Op)]
-        loads = {part for part in walk(element) if isinstance(part, Load)}
-        readers = len(self.uses.readers[node])
-        if len(work) > LONGEST or len(loads) > MOST_LOADS:
-            return True
-        if readers < 2 and node not in self.uses.wide:
-            return False
-        if any(part.name in DEAR for part in work):
-            return True
-        own = elements(sizes_of(fake_of(node).shape))
-        own *= fake_of(node).element_size()
-        read = sum(min(own, touched(load.index) * load.dtype.itemsize)
-                   for load in loads)
-        return read + own * (1 + readers) < read * readers
+            (node.args, node.kwargs), operand)
+        return self.uses.rules[node](context, *args, **kwargs)
 
     def store(self, node: fx.Node, value: Value, stride: tuple[Index, ...],
               suffix: str = "") -> Value:
         """The value written to a buffer with these strides."""
-        buffer = Buffer(self.fresh(node, suffix), value.shape, stride,
-                        value.dtype, value.device)
-        if value.dtype not in DTYPES:
-            return self.copied(node, value, buffer)
-        shape = tuple(index(1) if step == 0 else size for size, step in
-                      zip(value.shape, stride, strict=True))
-        once = moved_to(value, shape, lambda point: point)
-        self.steps.append(loop_of(
-            replace(buffer, shape=shape), once, where=where_of(node),
-            origin=" ".join(value.origins)))
+        if value.dtype not in DTYPES:  # no loop can write it
+            buffer = Buffer(self.fresh(node, suffix), value.shape, stride,
+                            value.dtype, value.device)
+            there = strided(value, tuple(
+                coefficient(value.element.index, axis)
+                for axis in axes(value.shape)))
+            self.steps.append(Extern(
+                torch.ops.prims.copy_strided.default, (there, stride), {},
+                (buffer,), where_of(node)))
+            return load(buffer)
+        once = tuple(index(1) if step == 0 else size for size, step in
+                     zip(value.shape, stride, strict=True))
+        made = self.fill(node, moved_to(value, once, lambda point: point),
+                         value.shape, stride, suffix)
+        self.lazy.pop(node, None)
+        return made
+
+    def fill(self, node: fx.Node, value: Value, shape: tuple[Index, ...],
+             stride: tuple[Index, ...], suffix: str = "",
+             reduced: tuple[int, ...] = (), kind: str | None = None
+             ) -> Value:
+        """A loop that fills a new buffer, and the value that reads it."""
+        place = kind in ("argmax", "argmin")
+        buffer = Buffer(self.fresh(node, suffix), shape, stride,
+                        torch.int64 if place else value.dtype, value.device)
+        self.steps.append(loop_of(buffer, value, reduced, kind,
+                                  where=where_of(node),
+                                  origin=self.origin(node)))
         return load(buffer)
 
-    def copied(self, node: fx.Node, value: Value, buffer: Buffer) -> Value:
-        """`buffer`, filled by ATen: loops do not know the dtype."""
-        found = strided(value, tuple(
-            coefficient(value.element.index, axis)
-            for axis in axes(value.shape)))
-        self.steps.append(Extern(
-            torch.ops.prims.copy_strided.default, (found, buffer.stride),
-            {}, (buffer,), where_of(node)))
-        return load(buffer)
+    def origin(self, node: fx.Node) -> str:
+        """The nodes whose work a loop for `node` does, in order."""
+        found, waiting = {node}, [node]
+        while waiting:
+            new = {*self.lazy.get(waiting.pop(), ())} - found
+            found |= new
+            waiting += new
+        names = [source.name for source in sorted(found)
+                 if source.target is not operator.getitem]
+        return " ".join(names or [node.name])
 
     def reduce(self, node: fx.Node, kind: str, value: Value,
                reduced: tuple[int, ...], keepdim: bool) -> Value:
@@ -256,14 +225,12 @@ class Lowering:
             one = reshaped(value, shape)
             return one if not kind.startswith("arg") else one.map(
                 lambda _: Const(0, torch.int64), torch.int64)
-        parts = parts_of(kind, value, reduced)
-        if parts == 1:
-            return self.reduction(node, kind, value, reduced, shape)
-        value = cut(kind, value, reduced, parts)
-        some = self.reduction(node, kind, value, (len(value.shape) - 1,),
-                              value.shape[:-1], "part")
-        whole = self.reduction(node, kind, some, (0,), some.shape[1:])
-        return reshaped(whole, shape)
+        simply = partial(self.reduction, node, kind)
+        for split in SPLITS:
+            found = split(simply, kind, value, reduced)
+            if found is not None:
+                return reshaped(found, shape)
+        return simply(value, reduced, shape)
 
     def reduction(self, node: fx.Node, kind: str, value: Value,
                   reduced: tuple[int, ...], shape: tuple[Index, ...],
@@ -274,14 +241,7 @@ class Lowering:
                        if sizes_of(fake.shape) == shape), row_major(shape))
         if kind not in str(node.target):
             suffix = f"{kind}_{suffix}".rstrip("_")
-        dtype = torch.int64 if kind.startswith("arg") else value.dtype
-        buffer = Buffer(self.fresh(node, suffix), shape, stride, dtype,
-                        value.device)
-        origin = dict.fromkeys((*value.origins, node.name))
-        self.steps.append(loop_of(
-            buffer, value, reduced, kind, where=where_of(node),
-            origin=" ".join(origin)))
-        return load(buffer)
+        return self.fill(node, value, shape, stride, suffix, reduced, kind)
 
     def extern(self, node: fx.Node):
         """The ATen operator, called on whole tensors."""
@@ -293,9 +253,12 @@ class Lowering:
             (node.args, node.kwargs), self.argument)
         fake = fake_of(node)
         many = fake if isinstance(fake, (tuple, list)) else (fake,)
-        read = self.uses.parts(node)
-        buffers = tuple(self.buffer(node, part) if isinstance(
-            part, torch.Tensor) and place in read else None
+        read = {user.args[1] for user in node.users
+                if user in self.uses.readers
+                and user.target is operator.getitem}
+        buffers = tuple(
+            self.buffer(node, part) if isinstance(part, torch.Tensor)
+            and (many is not fake or place in read) else None
             for place, part in enumerate(many))
         if not (any(buffers) or has_effect(node)):
             raise BackendError(f"{node.target} gives no tensor ({node})")
@@ -306,17 +269,26 @@ class Lowering:
         values = tuple(b and load(b) for b in buffers)
         return values[0] if many is not fake else values
 
+    def effect(self, node: fx.Node, target: Callable, value: Value,
+               *rest: object) -> None:
+        """A call of an operator on a value, for its effect."""
+        stride = row_major(value.shape)
+        view = strided(value, stride) or strided(
+            self.store(node, value, stride, "all"), stride)
+        self.steps.append(Extern(target, (view, *rest), {}, (None,),
+                                 where_of(node)))
+
     def argument(self, node: object):
         """What an operator gets for a node: Views where tensors are."""
         if not isinstance(node, fx.Node):
             return number_of(node)
-        value, fake = self.values[node], fake_of(node)
+        value = self.values[node]
         if isinstance(value, tuple):
-            return [self.view(node, part, sizes_of(one.stride()))
-                    for part, one in zip(value, fake, strict=True)]
-        if not isinstance(value, Value):
-            return number_of(value)
-        return self.view(node, value, sizes_of(fake.stride()))
+            fakes = tensors_of(fake_of(node))
+            return [self.view(node, part, sizes_of(fake.stride()))
+                    for part, fake in zip(value, fakes, strict=True)]
+        return self.view(node, value, strides_of(node)) if isinstance(
+            value, Value) else number_of(value)
 
     def view(self, node: fx.Node, value: Value,
              stride: tuple[Index, ...]) -> View:
@@ -335,27 +307,13 @@ class Lowering:
 
         An input is returned as it is, if memory may be `shared` with it.
         """
-        if not isinstance(result, fx.Node):
-            return number_of(result)
-        value = self.values[result]
-        if not isinstance(value, Value):
-            return number_of(value)
-        stride = sizes_of(fake_of(result).stride())
-        found = self.view(result, value, stride)
-        if found.buffer in self.shared and not (
+        found = self.argument(result)
+        if isinstance(found, View) and found.buffer in self.shared and not (
                 shared and result.op == "placeholder"):
-            found = strided(self.store(result, value, stride), stride)
+            stride = strides_of(result)
+            found = strided(self.store(
+                result, self.values[result], stride), stride)
         return found
-
-    def require(self, node: fx.Node, holds: Value, message: str) -> None:
-        """Fail when the graph runs unless `holds` is true everywhere."""
-        whole = self.reduce(node, "all", holds,
-                            tuple(range(len(holds.shape))), False)
-        view = strided(whole, ()) or strided(
-            self.store(node, whole, (), "all"), ())
-        self.steps.append(Extern(torch.ops.aten._assert_async.msg,
-                                 (view, message), {}, (None,),
-                                 where_of(node)))
 
     def buffer(self, node: fx.Node, fake: torch.Tensor) -> Buffer:
         """A new buffer, shaped and strided as a fake tensor."""
@@ -364,13 +322,17 @@ class Lowering:
 
     def fresh(self, node: fx.Node, suffix: str = "") -> str:
         """A new name for a buffer: the node's, or with a number."""
-        name = new = f"{node.name}_{suffix}".rstrip("_")
-        numbers = count()
-        while new in self.taken or (
-                new in self.names and new != node.name):
-            new = f"{name}_{next(numbers)}"
+        name = f"{node.name}_{suffix}".rstrip("_")
+        names = chain([name], (f"{name}_{k}" for k in count()))
+        new = next(n for n in names if n not in self.taken and (
+            n == node.name or n not in self.names))
         self.taken.add(new)
         return new
+
+
+def strides_of(node: fx.Node) -> tuple[Index, ...]:
+    """The strides that a node's tensor has to have."""
+    return sizes_of(fake_of(node).stride())
 
 
 def strided(value: Value, stride: tuple[Index, ...]) -> View | None:

@@ -7,21 +7,37 @@ PyTorch's is torch/_inductor/scheduler.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from ..core.errors import BackendError
 from ..core.index import Index, Symbol, index, symbols_of
-from ..core.loops import Buffer, Kernel
+from ..core.loops import Buffer, Expression, Kernel, Load, Loop, rewrite
 from ..core.schedule import (Extern, Given, Schedule, Step, View, made_by,
-                             reads_of)
-from .group import Group, Grouping
+                             reads_of, views_in)
+from .domains import over
+from .group import Group, Groups
 from .in_place import in_place
-from .kernels import kernel_of
 from .lower import Lowered, lower
-from .order import Order
+from .values import elements, touched
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What the reference adds: passes over the groups before they are
+    ordered, and others over the order: of groups, of the buffers that are
+    never freed, and of the inputs that are."""
+
+    merging: list[Callable[[Groups], None]]
+    ordering: list[Callable[..., list[Group]]]
+
+
+PASSES = Passes([], [])
 
 
 def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
@@ -32,11 +48,16 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     `dying` names the inputs that nobody else holds during the call.
     """
     lowered = lower(module)
+    groups = Groups(lowered.steps)
+    for merge in PASSES.merging:
+        merge(groups)
+    order = groups.ordered()
     returned = reads_of((lowered.outputs, *lowered.writes.values()))
     given = [b if isinstance(b, Buffer) else None for b in lowered.inputs]
-    inputs = [b for b in given if b and b.name in dying]
-    groups = Order(Grouping(lowered.steps).groups, returned, inputs).run()
-    steps = in_place(steps_of(groups, returned), lowered)
+    for reorder in PASSES.ordering:
+        order = reorder(order, returned,
+                        [b for b in given if b and b.name in dying])
+    steps = in_place(steps_of(order, returned), lowered)
     used = returned.keys() | {
         name for step in steps for name in reads_of(step)}
     sizes = found_sizes(symbols_used(steps, lowered.outputs),
@@ -46,6 +67,68 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
                    for k, b in enumerate(given))
     return Schedule(inputs, steps, lowered.outputs,
                     last_uses(steps, lowered), lowered.constants, sizes)
+
+
+def steps_of(groups: list[Group],
+             returned: Iterable[str]) -> tuple[Step, ...]:
+    """Each group as a kernel or an operator call."""
+    readers: dict[str, set[int]] = {name: {-1} for name in returned}
+    for number, group in enumerate(groups):
+        for _, step in group.steps:
+            for name in reads_of(step):
+                readers.setdefault(name, set()).add(number)
+    steps: list[Step] = []
+    kernels = 0
+    for number, group in enumerate(groups):
+        if group.body is None:
+            steps.append(group.steps[0][1])
+            continue
+        needed = {name for name in group.body.stores
+                  if readers.get(name, set()) - {number}}
+        steps.append(kernel_of(group, kernels, needed))
+        kernels += 1
+    return tuple(steps)
+
+
+def kernel_of(group: Group, number: int, needed: set[str]) -> Kernel:
+    """The group as `kernel_3_amax_exp_sum_div`: a number, and the first
+    few nodes; `needed` buffers are read outside of it."""
+    steps = sorted(group.steps, key=lambda step: step[0])
+    loops = inlined([over(loop, group.body.domain) for _, loop in steps],
+                    needed)
+    nodes = " ".join(loop.origin for loop in loops).split()
+    plain = dict.fromkeys(re.sub(r"_\d+$", "", node) for node in nodes)
+    return Kernel(
+        "_".join([f"kernel_{number}", *list(plain)[:4]]),
+        group.body.domain.ranges, group.body.domain.reduced, tuple(loops),
+        frozenset(loop.buffer.name for loop in loops) - needed)
+
+
+def inlined(loops: list[Loop], needed: set[str]) -> list[Loop]:
+    """The loops, a producer with a single consumer being written into it
+    if that runs over the same points and reads it everywhere."""
+    readers = Counter(name for loop in loops for name in reads_of(loop))
+    reads: dict[str, set] = {name: set() for name in readers}
+    for loop in loops:
+        for load in loop.loads:
+            reads[load.buffer].add((loop.ranges + loop.reduced, load.mask))
+    values: dict[str, Expression] = {}
+
+    def value_of(part: Expression) -> Expression:
+        return values.get(part.buffer, part) if isinstance(
+            part, Load) else part
+    kept: list[Loop] = []
+    for loop in loops:
+        if not values.keys().isdisjoint(reads_of(loop)):
+            loop = replace(loop, value=rewrite(loop.value, value_of))
+        name = loop.buffer.name
+        if readers[name] == 1 and name not in needed and (
+                loop.reduction is None
+                and reads[name] == {(loop.ranges, None)}):
+            values[name] = loop.value
+        else:
+            kept.append(loop)
+    return kept
 
 
 def symbols_used(steps: tuple[Step, ...], outputs: tuple) -> set[Symbol]:
@@ -91,27 +174,6 @@ def found_sizes(wanted: Iterable[Symbol], inputs: Iterable
     return found
 
 
-def steps_of(groups: list[Group],
-             returned: Iterable[str]) -> tuple[Step, ...]:
-    """Each group as a kernel or an operator call."""
-    readers: dict[str, set[int]] = {name: {-1} for name in returned}
-    for number, group in enumerate(groups):
-        for _, step in group.steps:
-            for name in reads_of(step):
-                readers.setdefault(name, set()).add(number)
-    steps: list[Step] = []
-    kernels = 0
-    for number, group in enumerate(groups):
-        if group.body is None:
-            steps.append(group.steps[0][1])
-            continue
-        needed = {name for name in group.body.stores
-                  if readers.get(name, set()) - {number}}
-        steps.append(kernel_of(group, kernels, needed))
-        kernels += 1
-    return tuple(steps)
-
-
 def last_uses(steps: tuple[Step, ...],
               lowered: Lowered) -> tuple[tuple[str, ...], ...]:
     """For each step, the buffers that nobody needs after it.
@@ -136,3 +198,35 @@ def last_uses(steps: tuple[Step, ...],
         if name not in kept:
             freed[number].append(name)
     return tuple(map(tuple, freed))
+
+
+def moved(schedule: Schedule) -> int:
+    """Elements read and written by all steps together.
+
+    A kernel reads each element of its inputs once, however many loops ask
+    for it, and writes its results; an operator reads its arguments and
+    writes its results. PyTorch counts so in its test_perf.py.
+    """
+    sizes = {name: tensor.numel()
+             for name, tensor in schedule.constants.items()}
+    sizes |= {name: memory(buffer)
+              for name, buffer in schedule.buffers.items()}
+    total = 0
+    for step in schedule.steps:
+        total += sum(map(memory, made_by(step)))
+        if isinstance(step, Extern):
+            total += sum(map(memory, views_in(step)))
+            continue
+        loads = {(load.buffer, load.index)
+                 for loop in step.loops for load in loop.loads}
+        for name in step.read:
+            read = sum(touched(where) for buffer, where in loads
+                       if buffer == name)
+            total += min(read, sizes.get(name, read))
+    return total
+
+
+def memory(view: Buffer | View) -> int:
+    """How many elements lie there, repeated ones counted once."""
+    return elements(size for size, step in zip(
+        view.shape, view.stride, strict=True) if step != 0)

@@ -1,4 +1,10 @@
-"""Who needs a value, and as what: read off the graph once, backwards."""
+"""Who needs a value, and as what; and whether it is better in memory.
+
+In: an FX graph with fake values. Out: Uses, read off the graph once,
+backwards. Storing a value costs memory traffic, computing it again for
+each reader costs arithmetic and the traffic of all that it reads.
+Inductor decides this in torch/_inductor/ir.py:StorageBox.
+"""
 
 from __future__ import annotations
 
@@ -6,72 +12,90 @@ import operator
 
 from torch import fx
 
-from ..core.graph import has_effect, is_number
+from ..core.graph import has_effect, is_number, tensors_of
 from ..core.graph import value as fake_of
-from .rules import has_loops, is_view, rule_of, tensors_of
+from ..core.loops import Load, Op, walk
+from .lowerings import VIEWS, rule_of
 from .sizes import sizes_of
-from .values import elements
-from .views import GATHERING
+from .values import Value, elements, touched
+
+#: A value longer than this is stored, however it is used.
+MOST_OPERATIONS, MOST_LOADS = 64, 24
+
+#: Operations that cost far more than moving an element.
+EXPENSIVE = frozenset("""exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin
+    cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma
+    sigmoid pow atan2 hypot remainder fmod div_floor div_trunc
+    uniform""".split())
 
 
 class Uses:
     """What lowering asks about a node's users, which come after it.
 
-    `live`: somebody needs it. `readers`: who computes with it, looking
-    through views. `stored`: it is needed in memory. `returned`: it is a
-    result, or the result is a view of it. `wide`: read by something with
-    more elements, so that computing it there repeats the work. `loops`:
-    a rule can lower it; `views`: to another view of its input.
+    `rules`: the rule that can lower each node, or None. `readers`: who
+    computes with a node that somebody needs, looking through views.
+    `stored`: it is needed in memory. `returned`: it is a result, or the
+    result is a view of it. `wide`: its reader has many more elements, so
+    that computing it there repeats the work.
     """
 
     def __init__(self, graph: fx.Graph):
-        self.live: set[fx.Node] = set()
+        self.rules = {node: rule_of(node) for node in graph.nodes}
         self.readers: dict[fx.Node, set[fx.Node]] = {}
         self.stored: set[fx.Node] = set()
         self.returned: set[fx.Node] = set()
         self.wide: set[fx.Node] = set()
-        self.loops = {node for node in graph.nodes if has_loops(node)}
-        self.views = {node for node in graph.nodes if is_view(node)}
-        self.counts = {node: count(node) for node in graph.nodes}
+        self.counts = {node: elements(sizes_of(tensor.shape))
+                       for node in graph.nodes
+                       for tensor in tensors_of(fake_of(node))[:1]}
         for node in reversed(graph.nodes):
             users = [user for user in node.users
-                     if user in self.live and not is_number(user)]
+                     if user in self.readers and not is_number(user)]
             if users or node.op != "call_function" or has_effect(node):
-                self.live.add(node)
                 self.readers[node] = set()
                 for user in users:
                     self.look(node, user)
 
+    def is_view(self, node: fx.Node) -> bool:
+        """Whether it is another view of its input, or one of several."""
+        return node.target is operator.getitem or self.rules[node] in VIEWS
+
     def look(self, node: fx.Node, user: fx.Node) -> None:
         """Note what one user does with a node."""
-        larger = self.counts[user] > self.counts[node]
-        if user not in self.views:
+        mine, theirs = (self.counts.get(n, 0) for n in (node, user))
+        if self.is_view(user):
+            self.readers[node] |= self.readers[user]
+            if user in self.returned:
+                self.returned.add(node)
+            if user in self.returned or (
+                    user in self.stored and theirs >= mine):
+                self.stored.add(node)
+        else:
             self.readers[node].add(user)
             if user.op == "output":
                 self.returned.add(node)
-            if user not in self.loops:
+            if self.rules[user] is None:
                 self.stored.add(node)
-            elif larger and (rule_of(user, GATHERING) is None
-                             or self.counts[user] > 4 * self.counts[node]):
-                self.wide.add(node)
-            return
-        self.readers[node] |= self.readers[user]
-        if larger or user in self.wide:
+        if theirs > 4 * mine or user in self.wide and self.is_view(user):
             self.wide.add(node)
-        if user in self.returned:
-            self.returned.add(node)
-        if user in self.returned or user in self.stored and (
-                self.counts[user] >= self.counts[node]):
-            self.stored.add(node)
 
-    def parts(self, node: fx.Node) -> set[int]:
-        """Which of the node's results somebody reads; 0 for a single."""
-        return {user.args[1] if user.target is operator.getitem else 0
-                for user in node.users if user in self.live} | (
-            set() if isinstance(fake_of(node), (tuple, list)) else {0})
+    def is_expensive(self, node: fx.Node, value: Value) -> bool:
+        """Whether to store a value rather than compute it again.
 
-
-def count(node: fx.Node) -> int:
-    """How many elements a node's result has, the first if several."""
-    tensors = tensors_of(fake_of(node))
-    return elements(sizes_of(tensors[0].shape)) if tensors else 0
+        Storing moves all that it reads, and itself once and once more per
+        reader; not storing moves all that it reads once per reader.
+        """
+        nodes = list(walk(value.element))
+        work = [part for part in nodes if isinstance(part, Op)]
+        loads = [part for part in nodes if isinstance(part, Load)]
+        readers = len(self.readers[node])
+        if len(work) > MOST_OPERATIONS or len(loads) > MOST_LOADS:
+            return True
+        if readers < 2 and node not in self.wide:
+            return False
+        if any(part.name in EXPENSIVE for part in work):
+            return True
+        own = self.counts[node] * value.dtype.itemsize
+        read = sum(min(own, touched(load.index) * load.dtype.itemsize)
+                   for load in loads)
+        return read + own * (1 + readers) < read * readers

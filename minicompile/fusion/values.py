@@ -10,32 +10,27 @@ become one expression without any pass that inlines. PyTorch's is the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 
 from ..core.index import (Index, Variable, atoms_of, guess, index, product,
                           substitute)
-from ..core.layout import flatten
-from ..core.loops import (Buffer, Const, Expression, Load, Op, Position,
-                          rewrite)
+from ..core.layout import flatten, row_major, unflatten
+from ..core.loops import Buffer, Const, Expression, Load, Op
 
 Point = tuple[Index, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor given by its elements; each point is worked out once.
-
-    `origins` are the graph nodes whose work asking for an element does.
-    """
+    """A tensor given by its elements; each point is worked out once."""
 
     shape: tuple[Index, ...]
     dtype: torch.dtype
     device: torch.device
     body: Callable[[Point], Expression]
-    origins: tuple[str, ...] = ()
     known: dict[Point, Expression] = field(
         default_factory=dict, repr=False)
 
@@ -50,7 +45,7 @@ class Value:
             dtype: torch.dtype | None = None) -> Value:
         """The value whose element is `build` of this one's."""
         return Value(self.shape, dtype or self.dtype, self.device,
-                     lambda point: build(self.at(point)), self.origins)
+                     lambda point: build(self.at(point)))
 
     def to(self, dtype: torch.dtype) -> Value:
         """The same value, converted."""
@@ -62,7 +57,7 @@ class Value:
         return self.at(points(axes(self.shape)))
 
 
-@cache
+@lru_cache(maxsize=10_000)
 def axes(shape: tuple[Index, ...], letter: str = "d"
          ) -> tuple[Variable, ...]:
     """A loop variable for every dimension."""
@@ -70,7 +65,6 @@ def axes(shape: tuple[Index, ...], letter: str = "d"
                  for place, size in enumerate(shape))
 
 
-@cache
 def points(variables: tuple[Variable, ...]) -> Point:
     """The variables as Indices; 0 for one that takes no other value."""
     return tuple(index(0) if v.size == 1 else index(v) for v in variables)
@@ -87,12 +81,7 @@ def moved_to(value: Value, shape: tuple[Index, ...],
              where: Callable[[Point], Point]) -> Value:
     """A view: its element at a point is `value`'s at `where(point)`."""
     return Value(shape, value.dtype, value.device,
-                 lambda point: value.at(where(point)), value.origins)
-
-
-def with_axis(point: Point, axis: int, where: Index) -> Point:
-    """The point, or the shape, with another Index at one place."""
-    return (*point[:axis], where, *point[axis:][1:])
+                 lambda point: value.at(where(point)))
 
 
 def broadcast(value: Value, shape: tuple[Index, ...]) -> Value:
@@ -100,53 +89,40 @@ def broadcast(value: Value, shape: tuple[Index, ...]) -> Value:
     if value.shape == shape:
         return value
     skip = len(shape) - len(value.shape)
-    fixed = [size == 1 for size in value.shape]
     return moved_to(value, shape, lambda point: tuple(
-        index(0) if one else i
-        for one, i in zip(fixed, point[skip:], strict=True)))
+        index(0) if size == 1 else i
+        for size, i in zip(value.shape, point[skip:], strict=True)))
+
+
+def strided_view(value: Value, shape: tuple[Index, ...],
+                 stride: tuple[Index, ...],
+                 offset: Index | int = 0) -> Value:
+    """What a tensor of this shape, stride and offset sees in the memory
+    of `value`, were that contiguous."""
+    own = axes(shape)
+    where = unflatten(flatten(points(own), stride) + offset, value.shape)
+
+    def moved(point: Point) -> Point:
+        at = dict(zip(own, point, strict=True))
+        return tuple(substitute(i, at) for i in where)
+    return moved_to(value, shape, moved)
+
+
+def reshaped(value: Value, shape: tuple[Index, ...]) -> Value:
+    """The elements of `value`, in the same order, in another shape."""
+    return value if value.shape == shape else strided_view(
+        value, shape, row_major(shape))
 
 
 def cast(node: Expression, dtype: torch.dtype) -> Expression:
     """The expression converted to `dtype`; a number just stands for it."""
     if node.dtype == dtype:
         return node
-    if isinstance(node, Const):
-        return Const(_converted(node.value, dtype), dtype)
-    return Op("cast", (node,), dtype)
-
-
-def _converted(number: bool | int | float, dtype: torch.dtype):
-    """A number as a tensor of this dtype would hold it."""
-    return torch.tensor(number, dtype=torch.float64 if isinstance(
-        number, float) else None).to(dtype).item()
-
-
-def both(a: Expression | None, b: Expression) -> Expression:
-    """Whether both conditions hold; None is a condition that does."""
-    return b if a is None else Op("logical_and", (a, b), torch.bool)
-
-
-def compare(name: str, where: Index, bound: Index) -> Expression:
-    """`where < bound` and the like, between positions; what `where` has
-    added to its variables goes to the other side."""
-    start = substitute(where, {v: index(0) for v in variables_in(where)})
-    return Op(name, (Position(where - start, torch.int64),
-                     Position(bound - start, torch.int64)), torch.bool)
-
-
-def masked(node: Expression, mask: Expression) -> Expression:
-    """`node`, nothing being read where `mask` is false."""
-    def guard(part: Expression) -> Expression:
-        return replace(part, mask=both(part.mask, mask)) if isinstance(
-            part, Load) else part
-    return rewrite(node, guard)
-
-
-#: Operations that cost far more than moving an element.
-DEAR = frozenset("""exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos
-    tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma
-    sigmoid pow atan2 hypot remainder fmod div_floor div_trunc
-    uniform""".split())
+    if not isinstance(node, Const):
+        return Op("cast", (node,), dtype)
+    wide = torch.float64 if isinstance(node.value, float) else None
+    held = torch.tensor(node.value, dtype=wide).to(dtype)
+    return Const(held.item(), dtype)
 
 
 def elements(shape: Iterable[Index]) -> int:
@@ -154,11 +130,7 @@ def elements(shape: Iterable[Index]) -> int:
     return guess(product(shape))
 
 
-def variables_in(where: Index) -> set[Variable]:
-    """The loop variables that an index asks for."""
-    return {a for a in atoms_of(where) if isinstance(a, Variable)}
-
-
 def touched(where: Index) -> int:
     """At most how many elements an index reaches."""
-    return elements(v.size for v in variables_in(where))
+    return elements(atom.size for atom in atoms_of(where)
+                    if isinstance(atom, Variable))

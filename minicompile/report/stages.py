@@ -22,7 +22,6 @@ from ..core.schedule import Extern, Schedule
 from ..core.options import Options
 from ..entries import Entry
 from ..fusion.lower import lower
-from ..fusion.traffic import call_traffic, kernel_traffic
 from .kernels import described
 
 #: So many buffers a kernel may have to be shown as an example.
@@ -140,12 +139,11 @@ def fusion_view(entry: Entry) -> View:
     schedules = entry.lowered.schedules
     steps = {name: lower(half).steps
              for name, half in entry.lowered.pair.halves().items()}
-    alone = [step if isinstance(step, Extern) else
-             Kernel("", step.ranges, step.reduced, (step,))
-             for made in steps.values() for step in made]
+    alone = tuple(step if isinstance(step, Extern) else
+                  Kernel("", step.ranges, step.reduced, (step,))
+                  for made in steps.values() for step in made)
     loops = [step for step in alone if isinstance(step, Kernel)]
-    before = sum(map(kernel_traffic, loops)) + sum(
-        call_traffic(step) for step in alone if isinstance(step, Extern))
+    before = fusion.moved(Schedule((), alone, (), (), {}))
     after = sum(map(fusion.moved, schedules.values()))
     kernels = sum(len(s.kernels) for s in schedules.values())
     externs = sum(len(s.externs) for s in schedules.values())

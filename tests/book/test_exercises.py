@@ -7,7 +7,7 @@ from torch import fx
 
 import minicompile.report
 from chapters._book.running import block, inputs
-from minicompile.fusion.rules import RULES
+from minicompile.fusion.lowerings import RULES
 from minicompile.split import recorder
 from tests.book.answers import answer
 

@@ -6,7 +6,7 @@ import torch
 from minicompile import fusion
 from minicompile.core.evaluate import evaluate_schedule
 from minicompile.fusion import group
-from minicompile.fusion.rules import RULES
+from minicompile.fusion.lowerings import RULES
 from tests.book.answers import answer
 from tests.fusion.graphs import assert_right, aten
 from tests.fusion.programs import Program

@@ -8,7 +8,7 @@ from minicompile.core.errors import BackendError
 from minicompile.core.evaluate import evaluate_schedule
 from minicompile.core.schedule import Extern
 from minicompile.fusion import fuse
-from minicompile.fusion.rules import RULES
+from minicompile.fusion.lowerings import RULES
 from tests.fusion.graphs import assert_right, aten
 
 X, Y, V = torch.Size((4, 6)), torch.Size((4, 6)), torch.Size((6,))

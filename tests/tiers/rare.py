@@ -262,6 +262,49 @@ def split():
             assert_same(program, *args, fallback=True, backend=backend)
 
 
+def arithmetic(x, n):
+    y = torch.where(x > 0.5, x.clamp(0.2, 0.8) ** 2, x // 0.3) % 0.7
+    whole = (n & 3 | n << 1) // 3 + torch.arange(12) + torch.ones_like(n)
+    return torch.add(y.floor() + x ** -0.5, whole, alpha=0.3).isnan()
+
+
+def together(x, n):
+    y = torch.cat([x, x.exp()], 1)[:, 17:] + x.flip(0)[:, :7].repeat(1, 1)
+    y = torch.stack([y, nn.functional.pad(y, (1, -1), value=2)])
+    y[0, 1:3] = x[1, :7]
+    return y, *(part * 2 for part in torch.unsafe_chunk(x, 3, -1))
+
+
+def picked(x, n):
+    loss = nn.functional.cross_entropy(x, n[:5])
+    return loss, torch.zeros_like(x).scatter(1, n[:5, None], 2.5)
+
+
+def summed(x, n):
+    wide = x.flatten()[:, None] * 0.01 + torch.arange(4000) / 4000
+    return (wide.sum(), wide.amax(), x.prod(1), (x > 0.9).any(0), x.var(1),
+            x.argmax(1), *x.max(0), x.exp() / x.exp().sum(1, True),
+            x.sum(0) + x.amax(0), n.sum())
+
+
+def sized(x, n):
+    return x * x.shape[1] ** -0.5 + torch.full_like(x, x.shape[0])
+
+
+def fusion():
+    """Operators, reductions and orders that few models need."""
+    n = torch.tensor([3, 0, 5, 2, 1, 4, 3, 0, 5, 2, 1, 4])
+    for program in (arithmetic, together, picked, summed, sized):
+        for dynamic in (None, True):
+            for half in (False, True):
+                x = torch.rand(5, 12)
+                assert_same(program, x.bfloat16() if half else x, n,
+                            dynamic=dynamic)
+    x = torch.rand(5, 12)
+    drop = minicompile.compile(lambda x: nn.functional.dropout(x, 0.5))
+    assert set((drop(x) / x).unique().tolist()) <= {0.0, 2.0}
+
+
 def whole(x):
     n = (x * 9).long()
     return (n // 3 - n % 4) ** 2 << 1, x // 0.3 + x % 0.7, x.round() >= 1

@@ -1,5 +1,4 @@
 # _to_copy var_mean
-# var_mean
 # var_mean add rsqrt
 # _to_copy var_mean sub mul _to_copy_1
 @launched(grid=lambda: 64, warps=1)

@@ -18,7 +18,7 @@ def kernel_0_amax_sub_exp_sum(primals_1, primals_2, gather_max):
             t3 = primals_2[i0]
             gather_max[i0] = maximum(gather_max[i0], where(where(t3 != -100, t3, 0) == r0, (primals_1[10*i0 + r0] - amax[i0]) - log_0[i0], -inf))
 
-def kernel_1_ne_scalar_tensor_where_unsqueeze(primals_2, gather_max, gather_all, div_0):
+def kernel_1_amax_sub_ne_scalar_tensor(primals_2, gather_max, gather_all, div_0):
     sum_2 = empty(1, dtype=torch.int64)
     sum_3 = empty(1, dtype=torch.float32)
     gather_all[0] = True
@@ -36,6 +36,6 @@ def kernel_1_ne_scalar_tensor_where_unsqueeze(primals_2, gather_max, gather_all,
 
 def run(primals_1, primals_2):
     kernel_0_amax_sub_exp_sum(primals_1, primals_2, gather_max)
-    kernel_1_ne_scalar_tensor_where_unsqueeze(primals_2, gather_max, gather_all, div_0)
+    kernel_1_amax_sub_ne_scalar_tensor(primals_2, gather_max, gather_all, div_0)
     _ = aten._assert_async.msg(as_strided(gather_all, (), (), 0), 'index out of bounds for a dimension of size 10')
     return (as_strided(div_0, (), (), 0),)

@@ -1,8 +1,9 @@
-"""In which order the groups run: the graph's, but memory freed early.
+"""The order of the groups: the graph's, but memory is freed early.
 
 A group that frees at least as much as it takes runs as soon as it can:
-a weight's gradient, say, which is the last to need an activation.
-Inductor's is torch/_inductor/memory.py.
+after it, no more memory is in use than before. In a backward pass that is
+a weight's gradient, which is the last to need an activation and may stand
+at the graph's end. Inductor's is torch/_inductor/memory.py.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
 
-from ..core.loops import Buffer
-from ..core.schedule import made_by, reads_of
-from .group import Group
-from .values import elements
+from ...core.loops import Buffer
+from ...core.schedule import made_by, reads_of
+from ..group import Group
+from ..schedule import PASSES
+from ..values import elements
 
 
 class Order:
@@ -22,19 +24,22 @@ class Order:
     `kept` are buffers that are never freed, `dying` inputs that are.
     """
 
-    def __init__(self, groups: Iterable[Group], kept: Collection[str],
-                 dying: Iterable[Buffer] = ()):
-        groups = list(groups)
+    def __init__(self, groups: list[Group], kept: Collection[str],
+                 dying: Iterable[Buffer]):
         self.kept = kept
-        self.sizes = {buffer.name: bytes_of(buffer) for buffer in dying}
+        self.made = {group: [buffer for _, step in group.steps
+                             for buffer in made_by(step)]
+                     for group in groups}
+        self.sizes = {
+            buffer.name: elements(buffer.shape) * buffer.dtype.itemsize
+            for made in (dying, *self.made.values()) for buffer in made}
+        self.reads = {group: {name for _, step in group.steps
+                              for name in reads_of(step)}
+                      for group in groups}
         self.readers: dict[str, set[Group]] = {}
-        self.reads = {group: buffers_read(group) for group in groups}
         for group in groups:
             for name in self.reads[group]:
                 self.readers.setdefault(name, set()).add(group)
-            for _, step in group.steps:
-                for buffer in made_by(step):
-                    self.sizes[buffer.name] = bytes_of(buffer)
         self.waiting = {group: len(group.deps) for group in groups}
         self.ready = [(group.last, group) for group in groups
                       if not group.deps]
@@ -48,10 +53,10 @@ class Order:
             _, group = heappop(self.early or self.ready)
             if group not in done:
                 done[group] = None
-                self.finish(group, done)
+                self.finish(group)
         return list(done)
 
-    def finish(self, group: Group, done: Collection[Group]) -> None:
+    def finish(self, group: Group) -> None:
         """Note that a group has run, and who can or should run now."""
         near: set[Group] = set()
         for user in group.users:
@@ -69,8 +74,7 @@ class Order:
 
     def takes(self, group: Group) -> int:
         """Bytes of memory the group needs, less what it sets free."""
-        made = {buffer.name for _, step in group.steps
-                for buffer in made_by(step)}
+        made = {buffer.name for buffer in self.made[group]}
         lasting = [name for name in made if name in self.kept
                    or self.readers.get(name, set()) - {group}]
         freed = [name for name in self.reads[group] - made
@@ -80,11 +84,4 @@ class Order:
             map(self.sizes.get, freed))
 
 
-def bytes_of(buffer: Buffer) -> int:
-    """The buffer's bytes (a guess, for a symbolic shape)."""
-    return elements(buffer.shape) * buffer.dtype.itemsize
-
-
-def buffers_read(group: Group) -> set[str]:
-    """What the group's steps read, its own buffers included."""
-    return {name for _, step in group.steps for name in reads_of(step)}
+PASSES.ordering.append(lambda *given: Order(*given).run())

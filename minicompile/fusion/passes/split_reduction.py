@@ -1,26 +1,30 @@
-"""A reduction with few, long rows, as two: parts of a row, then the parts.
+"""Split reductions: one of few, long rows becomes two reductions.
 
-A device computes many rows at once, but one row in one place. So the sum
-of a million numbers is 64 sums, and the sum of those.
+A device reduces many rows at a time, but one row in one place. So the sum
+of a million numbers is 64 sums of parts, and the sum of those. A million
+and one does not divide by 64: the last part is padded with the number
+that changes nothing. PyTorch's is `num_splits` of torch/_inductor/ir.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
-from ..core.index import atoms_of, coefficient, index, product
-from ..core.layout import unflatten
-from ..core.loops import Const, Expression, Load, neutral, walk
-from .values import Point, Value, axes, elements, moved_to
-from .views import inside_or
+from ...core.index import atoms_of, coefficient, index, product
+from ...core.layout import unflatten
+from ...core.loops import Const, Expression, Load, neutral, walk
+from ..lower import SPLITS
+from ..rules.predication import inside_or
+from ..values import Point, Value, axes, elements, moved_to
 
 
 @dataclass(frozen=True)
 class Share:
     """What a device needs to be busy.
 
-    Fewer than `few` rows are cut, into `many` parts in all, of at least
+    Fewer than `few` rows are split, into `many` parts in all, of at least
     `least` elements; below `worth` elements one step is faster. `beside`
     columns, neighbours in memory, are reduced in one place.
     """
@@ -37,7 +41,7 @@ SHARES = {"cpu": Share(8, 64, 4096, 1 << 17, 16),
 
 
 def parts_of(kind: str, value: Value, reduced: tuple[int, ...]) -> int:
-    """Into how many parts to cut each row; 1: not worth it."""
+    """Into how many parts to split each row; 1: not worth it."""
     share = SHARES.get(value.device.type)
     total = elements(value.shape)
     if share is None or total < share.worth or kind.startswith("arg"):
@@ -71,7 +75,9 @@ def even(wanted: int, sizes: list[int]) -> int:
 def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
     """Whether neighbours in memory belong to different rows.
 
-    The loads that read most decide, of those that vary within a row.
+    The loads that read most decide, of those that vary within a row: a
+    cross entropy reads one label a row, and its rows are whole all the
+    same.
     """
     names = axes(value.shape)
     inner = {names[axis] for axis in reduced}
@@ -86,15 +92,18 @@ def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
     return False
 
 
-def cut(kind: str, value: Value, reduced: tuple[int, ...],
-        parts: int) -> Value:
-    """The value with shape (parts, the other dimensions, part length)."""
-    inner = tuple(value.shape[axis] for axis in reduced)
+def split(simply: Callable[..., Value], kind: str, value: Value,
+          reduced: tuple[int, ...]) -> Value | None:
+    """The reduction of the parts of each row, and of what they give."""
+    parts = parts_of(kind, value, reduced)
+    if parts == 1:
+        return None
     outer = [axis for axis in range(len(value.shape))
              if axis not in reduced]
+    sizes = tuple(value.shape[axis] for axis in outer)
+    inner = tuple(value.shape[axis] for axis in reduced)
     total = product(inner)
     length = (total + (parts - 1)) // parts
-
     rest = Const(neutral(kind, value.dtype), value.dtype)
 
     def place(point: Point) -> Point:
@@ -102,11 +111,15 @@ def cut(kind: str, value: Value, reduced: tuple[int, ...],
         where = dict(zip(outer, others)) | dict(zip(
             reduced, unflatten(flat, inner)))
         return tuple(where[axis] for axis in range(len(where)))
-    sizes = tuple(value.shape[axis] for axis in outer)
     rows = moved_to(value, (*sizes, total), place)
 
     def body(point: Point) -> Expression:
         part, *others, flat = point
         return inside_or(rows, (*others, part * length + flat), rest)
-    return Value((index(parts), *sizes, length), value.dtype, value.device,
-                 body, value.origins)
+    shape = (index(parts), *sizes)
+    some = simply(Value((*shape, length), value.dtype, value.device, body),
+                  (len(shape),), shape, "part")
+    return simply(some, (0,), sizes)
+
+
+SPLITS.append(split)

@@ -1,4 +1,4 @@
-"""Spaces that fit each other, and loops that become fewer."""
+"""Domains that fit each other, and loops that become fewer."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ import torch
 from minicompile.core.evaluate import evaluate_loop
 from minicompile.core.index import index
 from minicompile.core.loops import Buffer
-from minicompile.fusion.nests import joins, loop_of, merge
-from minicompile.fusion.space import Space, over, refine, unite
+from minicompile.fusion.domains import (IterationDomain, coalesced, joins,
+                                        loop_of, over, refine, unite)
 from minicompile.fusion.values import axes, load
 
 
@@ -25,17 +25,14 @@ def test_refine(a, b, expected):
 
 
 @pytest.mark.parametrize("a, b, expected", [
-    (Space(sizes(64)), Space(sizes(4), sizes(16)),
-     Space(sizes(4), sizes(16))),
-    (Space(sizes(4)), Space(sizes(2, 2), sizes(16)),
-     Space(sizes(2, 2), sizes(16))),
-    (Space(sizes(4, 2, 8)), Space(sizes(4), sizes(16)),
-     Space(sizes(4), sizes(2, 8))),
-    (Space(()), Space((), sizes(9)), Space((), sizes(9))),
-    (Space(()), Space(()), Space(())),
-    (Space(sizes(16), sizes(4)), Space(sizes(4), sizes(16)), None),
-    (Space(sizes(4)), Space(sizes(8), sizes(4)), None)])
+    (((64,),), ((4,), (16,)), ((4,), (16,))),
+    (((4,),), ((2, 2), (16,)), ((2, 2), (16,))),
+    (((4, 2, 8),), ((4,), (16,)), ((4,), (2, 8))),
+    (((),), ((), (9,)), ((), (9,))), (((),), ((),), ((),)),
+    (((16,), (4,)), ((4,), (16,)), None), (((4,),), ((8,), (4,)), None)])
 def test_unite(a, b, expected):
+    a, b, expected = (each and IterationDomain(*(sizes(*s) for s in each))
+                      for each in (a, b, expected))
     assert unite(a, b) == unite(b, a) == expected
 
 
@@ -68,16 +65,16 @@ def test_a_bent_index_keeps_its_loops_apart():
     assert joins(flat, a, b) and joins(flat // 3, a, b)
     assert not joins(flat % 8 + index(a), a, b)
     assert not joins(index(b), a, b)
-    rows, change = merge((a, b), [flat // 3, flat % 7], "i")
+    rows, change = coalesced((a, b), [flat // 3, flat % 7], "i")
     assert [str(v.size) for v in rows] == ["24"]
     assert str(change[b]) == "i0" and change[a] == 0
 
 
-def test_a_loop_over_a_refined_space_does_the_same():
+def test_a_loop_over_a_refined_domain_does_the_same():
     x = torch.randn(24)
     loop = loop_of(buffer("y", (24,), (1,)),
                           load(buffer("x", (24,), (1,))))
-    spread = over(loop, Space(sizes(2), sizes(3, 4)))
+    spread = over(loop, IterationDomain(sizes(2), sizes(3, 4)))
     assert [str(v) for v in spread.ranges] == ["i0", "r0", "r1"]
     storage = {"x": x, "y": torch.zeros(24)}
     evaluate_loop(spread, storage)
