@@ -133,17 +133,13 @@ def decode(code: CodeType, original: CodeType | None = None,
 def _decode(code: CodeType, original: CodeType, by: int) -> Program:
     """Instructions first with byte offsets, then jumps as positions."""
     raw = list(dis.get_instructions(code))
-    names = {step.offset: step.opname for step in raw}
-    steps = [(step, *plain) for step in raw
-             for plain in _plain(code, step)]
+    steps = [(step, *plain) for before, step in zip([None, *raw], raw)
+             for plain in _plain(code, before, step)]
     offsets = [step.offset for step, _, _ in steps]
 
     def resolve(step, argument):
-        if step.opcode not in dis.hasjrel:
-            return argument
-        if step.opname == "FOR_ITER":
-            argument = _after_loop(names, argument)
-        return bisect_left(offsets, argument)
+        return bisect_left(offsets, argument) if (
+            step.opcode in dis.hasjrel) else argument
 
     rows = (row._replace(start=row.start - by, end=row.end - by,
                          target=row.target - by)
@@ -185,19 +181,15 @@ def _live(program: Program, step: Instruction, alive, below):
     return names | alive[program.at(handler.target)] if handler else names
 
 
-def _after_loop(names: dict[int, str], offset: int) -> int:
-    """Where a finished loop goes on: past END_FOR and its POP_TOP."""
-    if names.get(offset) == "END_FOR":
-        offset += 2
-        if NULL_ABOVE and names.get(offset) == "POP_TOP":
-            offset += 2
-    return offset
+def _plain(code: CodeType, before: dis.Instruction | None,
+           step: dis.Instruction) -> list[tuple]:
+    """One raw instruction as (name, argument) pairs every version has.
 
-
-def _plain(code: CodeType, step: dis.Instruction) -> list[tuple]:
-    """One raw instruction as (name, argument) pairs every version has."""
+    What ends a loop is jumped over: since 3.13 END_FOR and a POP_TOP.
+    """
     name, value = step.opname, step.argval
-    if name in SILENT:
+    if name in SILENT or (NULL_ABOVE and name == "POP_TOP" and before
+                          and before.opname == "END_FOR"):
         return []
     if name in FUSED:
         return [*zip(FUSED[name], value)]

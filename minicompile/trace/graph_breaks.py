@@ -76,7 +76,7 @@ _END = object()
 
 
 def ending(tracer, result) -> tuple[Rebuild, str]:
-    """What `finish` says at the end of a call: its effects, its result."""
+    """`finish` at the end of a call: effects and result, and its text."""
     rebuild = Rebuild(tracer)
     returned = rebuild.value(result)
     body = [*rebuild.writes(), *switched(rebuild)]
@@ -86,7 +86,7 @@ def ending(tracer, result) -> tuple[Rebuild, str]:
 
 
 def breaking(tracer, frames) -> tuple[Rebuild, str]:
-    """What `finish` says where the trace of some frames stopped."""
+    """`finish` where the trace of some frames stopped, and its text."""
     at = Break(tracer, frames[-1])
     operation, ways = at.operation()
     links = [(at.link(at.frame, *way), way[2].count(VALUE))
@@ -216,7 +216,7 @@ class Break:
                     *["None"] * count, f"{failed}.pop()"]), *after]
 
     def got(self, value: str, count: int) -> list[str]:
-        """What the operation pushes; None for what is dropped at once."""
+        """The values that the operation pushes; None for a dropped one."""
         if count != 1:
             return [f"{value}[{i}]" for i in range(count)]
         program = self.frame.program

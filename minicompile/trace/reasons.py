@@ -1,7 +1,7 @@
 """Why a trace can stop: every kind, with its sentence and its way out.
 
 In: a kind and the details of one case. Out: `Unsupported`, placed at the
-user's line by whoever catches it first. Also `Raised`, which carries an
+user's line where it is caught first. Also `Raised`, which carries an
 exception of the user's program through the interpreter. PyTorch's
 sentences are in torch/_dynamo/exc.py and graph_break_registry.json.
 """
@@ -98,7 +98,7 @@ class GraphBreak:
 
     @staticmethod
     def of(refusal: Unsupported) -> GraphBreak:
-        """What the trace said when it could not go on."""
+        """The record of a refusal."""
         where = refusal.where
         return GraphBreak(
             refusal.kind, refusal.reason, refusal.hint,

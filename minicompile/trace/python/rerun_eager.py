@@ -1,9 +1,9 @@
 """A graph that failed: the call runs again, by Python.
 
-In: a trace. Out: how its call is run from the start when the graph's
-operators raise, if the graph cannot have written anything: so what comes
-before the failure happens, and the exception is eager's. PyTorch raises
-what the compiled code raised.
+In: a trace. Out: a function that runs its call from the start, for a
+graph whose operators raised and that cannot have written anything. So the
+effects before the failure happen, and the exception is eager's. PyTorch
+raises what the compiled code raised.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def repeatable(made: Trace) -> Callable | None:
 
 
 def rerun(error: Exception, locals: tuple, function: types.FunctionType):
-    """What Python gives for the call; a warning, if it does not fail."""
+    """The result of the call in Python; warns if that does not fail."""
     code = function.__code__
     first, last = code.co_argcount, code.co_argcount + (
         code.co_kwonlyargcount)
