@@ -33,8 +33,8 @@ from .graph_breaks import Continuation, breaking, ending, waiting
 from .marks import (allow_in_graph, disable, disallow_in_graph, graph_break,
                     is_compiling, mark_dynamic, mark_static)
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
-from .recorder import Input
-from .symbolic_shapes import Sizes
+from .recorder import GraphInput
+from .symbolic_shapes import SymbolicSizes
 from .tracer import Tracer
 
 __all__ = ["KEPT", "Continuation", "GraphBreak", "History", "Trace",
@@ -59,7 +59,7 @@ class Trace:
     guards: tuple[Guard, ...]
     finish: str
     constants: dict[str, object]
-    sizes: Sizes | None = None  # symbolic ones, and what is learnt of them
+    sizes: SymbolicSizes | None = None  # and what is learnt of them
     breaks: tuple[GraphBreak, ...] = ()
     writes: bool = True  # whether the graph may write to its inputs
 
@@ -194,7 +194,7 @@ def recovery(made: Trace) -> Callable:
 def _keep_apart(tracer: Tracer) -> None:
     """Guard that what is written to is not something else, too."""
     recorder, outside = tracer.recorder, tracer.outside
-    groups: dict[int, list[Input]] = {}
+    groups: dict[int, list[GraphInput]] = {}
     for each in recorder.inputs:
         groups.setdefault(each.storage, []).append(each)
     alone = []

@@ -21,10 +21,10 @@ import torch
 
 from ..core.guard import TensorFacts
 from ..core.scalars import SCALARS
-from .recorder import PLAIN
+from .recorder import IMMUTABLE
 
 #: Immutable values, guarded by equality and then used as they are.
-CONSTANTS = PLAIN | {slice, range, type(NotImplemented), *SCALARS}
+CONSTANTS = IMMUTABLE | {slice, range, type(NotImplemented), *SCALARS}
 
 #: Objects that are what they are: guarded by identity.
 IDENTITIES = (type, types.ModuleType, types.FunctionType,

@@ -22,7 +22,7 @@ from .recorder import storage
 from .rules import (HARMLESS, SAFE_OWNERS, apply, method_rule,
                     type_of)
 from .stand_ins import Callback
-from .symbolic_shapes import FORMS, settled
+from .symbolic_shapes import SYMBOLIC_FORMS, settled
 
 #: Builtins that are operators when given a tensor.
 ARITHMETIC = {abs, divmod, pow, round}
@@ -173,10 +173,10 @@ def closed(tracer, function, args: tuple) -> tuple:
 def natively(tracer, function, args, kwargs):
     """Run a harmless C function; its callbacks are interpreted."""
     name = getattr(function, "__name__", "")
-    if function in FORMS and not kwargs and any(
+    if function in SYMBOLIC_FORMS and not kwargs and any(
             isinstance(a, SYMBOLIC) for a in args) and (
             len({*map(type_of, args)}) == 1):
-        form = functools.partial(tracer.native, FORMS[function])
+        form = functools.partial(tracer.native, SYMBOLIC_FORMS[function])
         return functools.reduce(lambda a, b: form((a, b)), args) if (
             len(args) > 1) else form(args)
     if function in ARITHMETIC and any(

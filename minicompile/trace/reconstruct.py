@@ -140,7 +140,7 @@ class Rebuild:
         state = {name: getattr(value, name) for name in [
             *getattr(value, "__dict__", ()), *slots]
             if hasattr(value, name)}
-        base, items = base_of(kind), "()"
+        base, items = builtin_base(kind), "()"
         if issubclass(base, dict):
             items = f"{{{self.pairs(value)}}}"
         elif base is not object:
@@ -176,7 +176,7 @@ class Rebuild:
         mine = self.hold(source.code())
         if overlay.kind != "attributes":
             key = self.value(self.outside.values.get(id(key), key))
-            base = self.known(base_of(type(owner)))
+            base = self.known(builtin_base(type(owner)))
             if value is ABSENT:
                 return f"{base}.pop({mine}, {key}, None)"
             value = self.hold(self.value(value))
@@ -196,14 +196,14 @@ class Rebuild:
         return REPLACED[type(copy.now)](self, mine, copy)
 
 
-def base_of(kind: type) -> type:
+def builtin_base(kind: type) -> type:
     """The builtin class whose methods make or change a `kind` unseen."""
     return next(base for base in BASES if issubclass(kind, base))
 
 
 def filled(made: object, state: dict, items) -> object:
     """`made`, given items and attributes whatever its class says."""
-    base = base_of(type(made))
+    base = builtin_base(type(made))
     if issubclass(base, dict):
         for key, value in items.items():
             base.__setitem__(made, key, value)

@@ -27,10 +27,10 @@ from ..core.sizes import SYMBOLIC, computed, formula
 from ..core.source import Source
 from .automatic_dynamic import History
 from .reasons import unsupported
-from .symbolic_shapes import Fakes, Sizes, settled
+from .symbolic_shapes import Fakes, SymbolicSizes, settled
 
 #: Immutable values that may stand in a graph as they are.
-PLAIN = {type(None), bool, int, float, complex, str, bytes, type(...),
+IMMUTABLE = {type(None), bool, int, float, complex, str, bytes, type(...),
          torch.dtype, torch.device, torch.layout, torch.memory_format}
 
 
@@ -51,7 +51,7 @@ CONVERSIONS = {}
 
 
 @dataclass(frozen=True)
-class Input:
+class GraphInput:
     """A graph input: the real tensor, its stand-in and where it is."""
 
     real: torch.Tensor
@@ -81,12 +81,13 @@ class Recorder:
         self.nodes: dict[int, fx.Node | Part] = {}
         self.modules: dict[str, fx.GraphModule] = {}  # graphs inside it
         self.placed: list[tuple[fx.Node, Source]] = []
-        self.inputs: list[Input] = []
+        self.inputs: list[GraphInput] = []
         self.region: int | None = None  # the checkpoint being traced
         self.written: set[int] = set()  # storages written to
         self.kept: list[object] = []  # ids stay valid while objects live
         self.numbers: dict[Expr, fx.Node] = {}
-        self.sizes = Sizes(self.fake_mode, history, self.size, where)
+        self.sizes = SymbolicSizes(self.fake_mode, history, self.size,
+                                   where)
 
     def place(self, name: str, value, source: Source) -> fx.Node:
         """A new graph input, behind those there are."""
@@ -102,7 +103,8 @@ class Recorder:
         fake = self.sizes.tensor(real, source)
         name = re.sub(r"\W+", "_", str(source)).strip("_")
         self.nodes[id(fake)] = node = self.place(name, fake, source)
-        self.inputs.append(Input(real, fake, source, node, storage(fake)))
+        self.inputs.append(GraphInput(real, fake, source, node,
+                                      storage(fake)))
         return fake
 
     def size(self, symbol: Symbol, value, source: Source) -> None:
@@ -185,7 +187,7 @@ class Recorder:
     def argument(self, value, tensors: list):
         """`value` as a node's argument; its tensors join `tensors`."""
         kind = type(value)
-        if kind in PLAIN:
+        if kind in IMMUTABLE:
             if value in QUANTIZED:
                 raise unsupported("argument", str(value))
             return value
@@ -222,7 +224,7 @@ class Recorder:
         """A result without new tensors, if a trace may rely on it."""
         for item in leaves(result):
             if not isinstance(item, (torch.Tensor, *SYMBOLIC)) and type(
-                    item) not in PLAIN:
+                    item) not in IMMUTABLE:
                 raise unsupported("untracked", f"a {type(item).__name__}")
         return result
 

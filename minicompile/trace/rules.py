@@ -28,7 +28,7 @@ from .operators import DUNDERS, INPLACE
 from .reasons import Raised, unsupported
 from .recorder import leaves
 from .stand_ins import Generator
-from .symbolic_shapes import FORMS, settled
+from .symbolic_shapes import SYMBOLIC_FORMS, settled
 
 #: Builtins with an effect, or that look at more than their arguments.
 _IMPURE = {"print", "input", "open", "exec", "eval", "compile", "globals",
@@ -257,7 +257,8 @@ def _asking(kind: type, name: str):
             return answer
         if kind in (int, float, complex):
             tracer.inside(value)
-            symbolic = isinstance(value, SYMBOLIC) and FORMS.get(kind)
+            symbolic = isinstance(
+                value, SYMBOLIC) and SYMBOLIC_FORMS.get(kind)
             return tracer.native(symbolic or kind, (value, *rest), more)
         value = settled(value)
         if kind is format and type(value).__format__ is object.__format__:

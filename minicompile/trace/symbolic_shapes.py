@@ -33,9 +33,10 @@ from .automatic_dynamic import NUMBER, SIZE, STRIDE, History
 from .reasons import unsupported
 
 #: What does the same as a C function, and keeps symbols symbolic.
-FORMS = {int: torch.sym_int, float: torch.sym_float, max: torch.sym_max,
-         min: torch.sym_min, math.sqrt: torch._sym_sqrt,
-         math.log2: torch._sym_log2}
+SYMBOLIC_FORMS = {
+    int: torch.sym_int, float: torch.sym_float, max: torch.sym_max,
+    min: torch.sym_min, math.sqrt: torch._sym_sqrt,
+    math.log2: torch._sym_log2}
 
 #: The classes of numbers that may vary, and what makes a symbol of one.
 NUMBERS = {int: lambda sizes, value, source: sizes.env.create_symintnode(
@@ -69,7 +70,7 @@ CONVOLUTIONS = {torch.ops.aten.convolution.default,
                 torch.ops.aten.convolution_backward.default}
 
 
-class Place(TorchSource):
+class ShapeSource(TorchSource):
     """A source, as ShapeEnv wants to have one."""
 
     def __init__(self, source: Source):
@@ -95,7 +96,7 @@ class Learnt(list):
         self.lines.append(where and where())
 
 
-class Printer(PythonPrinter):
+class SourcePrinter(PythonPrinter):
     """An expression as Python, its symbols called as `names` says."""
 
     def __init__(self, names: dict[Symbol, str]):
@@ -109,7 +110,7 @@ class Printer(PythonPrinter):
         return "math.nan"  # which torch 2.11 writes without its module
 
 
-class Sizes:
+class SymbolicSizes:
     """The symbols of one trace.
 
     `place(symbol, value, source)` makes a graph input. `late` holds what
@@ -137,7 +138,8 @@ class Sizes:
             return self.counting(self.fake_mode.from_tensor(
                 real, static_shapes=True))
         fake = self.counting(self.fake_mode.from_tensor(
-            based(real), symbolic_context=context, source=Place(source)))
+            based(real), symbolic_context=context,
+            source=ShapeSource(source)))
         self.shapes.append((fake, fake.shape))
         for check in CHECKS:
             check(self, real, fake, source)
@@ -172,7 +174,7 @@ class Sizes:
     def symbol(self, value: int | float, source: Source) -> Symbol:
         """A new symbol for a number."""
         return self.env.create_unspecified_symbol(
-            value, Place(source), DimDynamic.DYNAMIC)
+            value, ShapeSource(source), DimDynamic.DYNAMIC)
 
     def bind(self, value: torch.SymInt | torch.SymFloat, source: Source
              ) -> bool:
@@ -217,7 +219,7 @@ class Sizes:
             return repr(settled(value))
         names = {symbol: source.code()
                  for symbol, source in self.symbols.items()}
-        return f"({Printer(names).doprint(expr)})"
+        return f"({SourcePrinter(names).doprint(expr)})"
 
     def guards(self) -> tuple[Guard, ...]:
         """What the graph relies on, as relations between sizes."""
@@ -238,7 +240,7 @@ class Sizes:
         names = {symbol: f"{{{index}}}" for index, symbol
                  in enumerate(symbols, len(sources))}
         return Relation(
-            form.replace("{}", Printer(names).doprint(expr)),
+            form.replace("{}", SourcePrinter(names).doprint(expr)),
             (*sources, *map(self.symbols.__getitem__, symbols)))
 
 

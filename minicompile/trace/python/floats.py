@@ -24,7 +24,8 @@ from ...core.guard import Relation
 from ...core.sizes import SYMBOLIC, formula, hint
 from ...core.source import Computed, Source
 from ..reasons import unsupported
-from ..symbolic_shapes import FORMS, NUMBERS, Sizes, settled
+from ..symbolic_shapes import (NUMBERS, SYMBOLIC_FORMS, SymbolicSizes,
+                               settled)
 
 #: How Python writes arithmetic: a sign between operands, or a name.
 WRITTEN = {getattr(operator, kind + name): f" {sign} "
@@ -34,15 +35,15 @@ WRITTEN = {getattr(operator, kind + name): f" {sign} "
     operator.neg: "-", operator.pos: "+", operator.abs: "abs"} | {
     each: f"math.{name}" for name, each in vars(math).items()
     if callable(each)} | {
-    each: each.__name__ for each in (abs, round, pow, sum, *FORMS)
+    each: each.__name__ for each in (abs, round, pow, sum, *SYMBOLIC_FORMS)
     if each.__module__ == "builtins"} | {int: "math.trunc"}
-WRITTEN |= {form: WRITTEN[each] for each, form in FORMS.items()}
+WRITTEN |= {form: WRITTEN[each] for each, form in SYMBOLIC_FORMS.items()}
 
 #: Of numbers beyond it, and of longer texts, symbols are not made.
 LARGEST, LONGEST = sys.float_info.max, 2000
 
 
-def floating(sizes: Sizes, value: float, source: Source):
+def floating(sizes: SymbolicSizes, value: float, source: Source):
     """The symbol of a float; None if it is infinite, NaN, or constant.
 
     One that turns out to be a constant zero keeps its sign.
@@ -58,25 +59,27 @@ def floating(sizes: Sizes, value: float, source: Source):
             yield Relation("math.copysign(1, {0}) == "
                            f"{math.copysign(1, value)}", (source,))
     sizes.late.append(sign)
-    sizes.run = functools.partial(run, sizes)
+    sizes.run = functools.partial(run_floats, sizes)
     return made
 
 
 NUMBERS[float] = floating
 
 
-def run(sizes: Sizes, call: Callable, function, args, kwargs):
+def run_floats(sizes: SymbolicSizes, call: Callable, function, args,
+               kwargs):
     """What a C function gives, where there are floats that vary."""
-    made = computed(sizes, function, args, kwargs)
+    made = compute_floats(sizes, function, args, kwargs)
     if made is not None:
         return made
-    value = Sizes.run(sizes, call, function, args, kwargs)
+    value = SymbolicSizes.run(sizes, call, function, args, kwargs)
     if varies(value) and not formula(value).is_Symbol:
         raise unsupported("builtin", "arithmetic inside a C function")
     return value
 
 
-def computed(sizes: Sizes, function, args: tuple, kwargs: dict):
+def compute_floats(sizes: SymbolicSizes, function, args: tuple,
+                   kwargs: dict):
     """What Python computes of floats: the text says it, not sympy.
 
     A float made of floats is a symbol of its own, with the value that the
@@ -113,7 +116,7 @@ def varies(value) -> bool:
         for symbol in value.node.expr.free_symbols)
 
 
-def spelt(sizes: Sizes, value) -> str:
+def spelt(sizes: SymbolicSizes, value) -> str:
     """A number, or a tuple of numbers, as Python text."""
     if type(value) is tuple:
         return f"({', '.join([spelt(sizes, each) for each in value])},)"

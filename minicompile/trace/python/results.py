@@ -24,7 +24,7 @@ ATTRIBUTES = ("__kwdefaults__", "__qualname__", "__module__", "__doc__",
               "__annotations__", "__dict__")
 
 
-def closure(rebuild: Rebuild, made: types.FunctionType) -> str:
+def made_function(rebuild: Rebuild, made: types.FunctionType) -> str:
     """A function: its code, globals and defaults, and its cells."""
     maker = rebuild.known(types.FunctionType)
     code, names = rebuild.known(made.__code__), rebuild.known(
@@ -62,7 +62,7 @@ def bound(rebuild: Rebuild, method: types.MethodType) -> str:
             f"{rebuild.value(method.__func__)}, {owner})")
 
 
-MAKERS |= {types.FunctionType: closure, types.CellType: cell,
+MAKERS |= {types.FunctionType: made_function, types.CellType: cell,
            types.MethodType: bound,
            Callback: lambda r, v: r.value(v.function)}
 
@@ -129,16 +129,18 @@ DERIVED[object] = as_pickled
 
 # Iterators
 
-VIEWS = {type({}.keys()): "keys", type({}.values()): "values",
+DICT_VIEWS = {type({}.keys()): "keys", type({}.values()): "values",
          type({}.items()): "items"}
 
 #: Iterators of dicts, which notice that their dict changed its size.
-STEPS = {type(iter(getattr({}, name)())): name for name in VIEWS.values()}
+DICT_ITERATORS = {type(iter(getattr({}, name)())): name
+                  for name in DICT_VIEWS.values()}
 
 
-def view(rebuild: Rebuild, made) -> str:
+def dict_view(rebuild: Rebuild, made) -> str:
     """`d.keys()` and the like, of the same dict."""
-    return f"{rebuild.value(owner(rebuild, made))}.{VIEWS[type(made)]}()"
+    name = DICT_VIEWS[type(made)]
+    return f"{rebuild.value(owner(rebuild, made))}.{name}()"
 
 
 def owner(rebuild: Rebuild, made) -> dict:
@@ -148,7 +150,7 @@ def owner(rebuild: Rebuild, made) -> dict:
     return rebuild.outside.lives.get(id(found), found)
 
 
-def step(rebuild: Rebuild, iterator) -> str:
+def dict_iterator(rebuild: Rebuild, iterator) -> str:
     """An iterator of a dict, as far along as this one."""
     whole, outside = owner(rebuild, iterator), rebuild.outside
     try:
@@ -161,7 +163,7 @@ def step(rebuild: Rebuild, iterator) -> str:
     if left is None:
         raise unsupported("result", "an iterator of a changed dict")
     return (f"{rebuild.known(advanced)}({rebuild.value(whole)}."
-            f"{STEPS[type(iterator)]}(), {len(whole) - left})")
+            f"{DICT_ITERATORS[type(iterator)]}(), {len(whole) - left})")
 
 
 def advanced(view, count: int):
@@ -173,4 +175,5 @@ def advanced(view, count: int):
 
 
 MAKERS |= {Iteration: lambda r, v: r.value(v.step.function.__self__),
-           **dict.fromkeys(VIEWS, view), **dict.fromkeys(STEPS, step)}
+           **dict.fromkeys(DICT_VIEWS, dict_view),
+           **dict.fromkeys(DICT_ITERATORS, dict_iterator)}

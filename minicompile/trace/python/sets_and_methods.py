@@ -70,7 +70,7 @@ REPLACED |= {set: elements_changed, deque: lambda rebuild, mine, copy: [
 # Methods and functions that are made anew at every use
 
 
-def method(outside: Outside, real: types.MethodType, source: Source):
+def bound_method(outside: Outside, real: types.MethodType, source: Source):
     """A bound method, its function and its object read apart."""
     function = outside.admit(real.__func__, Attribute(source, "__func__"))
     owner = outside.admit(real.__self__, Attribute(source, "__self__"))
@@ -97,5 +97,5 @@ def inner(outside: Outside, real: types.FunctionType, source: Source):
     return outside.remember(real, real, source)
 
 
-FIRST |= {types.MethodType: method, types.FunctionType: inner,
+FIRST |= {types.MethodType: bound_method, types.FunctionType: inner,
           **dict.fromkeys(BOUND, c_method)}

@@ -22,7 +22,7 @@ BY_CLASS = {torch.tensor, torch.as_tensor, torch.asarray, "new_tensor",
             "__setitem__", operator.setitem}
 
 
-def number(recorder, value) -> int | float:
+def numpy_number(recorder, value) -> int | float:
     """A number of NumPy's as Python's own."""
     if recorder.target in BY_CLASS:
         raise unsupported("argument", type(value).__name__)
@@ -57,7 +57,7 @@ def kinds(value) -> list:
     return [(part.shape, part.dtype) for part in leaves(value)]
 
 
-CONVERSIONS[tuple(SCALARS)] = number
+CONVERSIONS[tuple(SCALARS)] = numpy_number
 CONVERSIONS[enum.Enum] = member
 CONVERSIONS[fx.GraphModule] = graph
 CAREFUL["out"] = check_out

@@ -35,7 +35,7 @@ def turn_autocast(kind: str, dtype: torch.dtype, enabled: bool,
             torch.clear_autocast_cache()
 
 
-def autocast(kind: str) -> tuple:
+def autocast_state(kind: str) -> tuple:
     """What turn_autocast sets, as it is now."""
     return (kind, torch.get_autocast_dtype(kind),
             torch.is_autocast_enabled(kind),
@@ -51,7 +51,7 @@ def _depth() -> int:
 @contextlib.contextmanager
 def autocast_kept():
     """Put autocast back as it was."""
-    before, depth = [*map(autocast, _KINDS)], _depth()
+    before, depth = [*map(autocast_state, _KINDS)], _depth()
     try:
         yield
     finally:
@@ -71,7 +71,7 @@ def _autocast(tracer, *args, **kwargs):
 @rule(torch.autocast.__enter__)
 def _enter_autocast(tracer, manager):
     kind = attributes.load(tracer, manager, "device")
-    for name, now in zip(_BEFORE[1:], autocast(kind)[1:]):
+    for name, now in zip(_BEFORE[1:], autocast_state(kind)[1:]):
         attributes.store(tracer, manager, name, now)
     _turn_autocast(tracer, manager, _INSIDE, 1)
     return manager
@@ -86,7 +86,7 @@ def _exit_autocast(tracer, manager, *error):
 def _turn_autocast(tracer, manager, names, deeper: int) -> None:
     """Set autocast to what attributes of the manager say."""
     settings = [attributes.load(tracer, manager, n) for n in names]
-    before = autocast(settings[0])
+    before = autocast_state(settings[0])
     tracer.turn((turn_autocast, *settings, deeper),
                 (turn_autocast, *before, -deeper))
 

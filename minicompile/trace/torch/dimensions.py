@@ -22,7 +22,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from ...core.errors import ConstraintViolation
 from ...core.source import Source
 from ..automatic_dynamic import DECIDERS, SIZE, History
-from ..symbolic_shapes import CHECKS, Sizes
+from ..symbolic_shapes import CHECKS, SymbolicSizes
 
 #: The marks that make a size a symbol, and who makes them.
 MARKS = {"weak_dynamic": "maybe_mark_dynamic", "dynamic": "mark_dynamic"}
@@ -34,7 +34,7 @@ def marked(real: torch.Tensor, how: str) -> set[int]:
         real, f"_dynamo_{how}_indices", set())
 
 
-def reach(real: torch.Tensor, dim: int) -> ValueRanges | None:
+def marked_range(real: torch.Tensor, dim: int) -> ValueRanges | None:
     """The range that a dimension was marked with, if it was."""
     for each in getattr(real, "_dynamo_dynamic_range", ()):
         if each.dim == dim and (each.min, each.max) != (None, None):
@@ -54,21 +54,21 @@ def decide(history: History, real: torch.Tensor, source: Source,
             history.why[SIZE.format(dim, source)] = (
                 f"is {real.shape[dim]}: dynamic by {how}")
     for dim, size in enumerate(real.shape):
-        within = reach(real, dim)
+        within = marked_range(real, dim)
         if within is not None and size in within:
             limits[dim] = StrictMinMaxConstraint(warn_only=False, vr=within)
 
 
-def check(sizes: Sizes, real: torch.Tensor, fake: torch.Tensor,
+def check(sizes: SymbolicSizes, real: torch.Tensor, fake: torch.Tensor,
           source: Source) -> None:
     """Let each mark be checked when the graph is done."""
     for dim in marked(real, "dynamic"):
         what = f"dimension {dim} of `{source}` is marked"
         sizes.late.append(partial(hold, sizes, what, real.shape[dim],
-                                  fake.shape[dim], reach(real, dim)))
+                                  fake.shape[dim], marked_range(real, dim)))
 
 
-def hold(sizes: Sizes, what: str, size: int, value,
+def hold(sizes: SymbolicSizes, what: str, size: int, value,
          within: ValueRanges | None) -> tuple:
     """Nothing; ConstraintViolation if a mark does not hold."""
     if within is not None and size not in within:
