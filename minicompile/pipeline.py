@@ -114,7 +114,7 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
             set_branches(half, lambda branch: program_of(
                 branch, options)[1].ready().run)
             schedules[name], programs[name] = program_of(
-                half, options, lowered.pair.dying)
+                half, options, lowered.pair.donated)
         for program in programs.values():
             program.ready()
     except CompileError as failed:

@@ -24,8 +24,9 @@ STEPS = 20_000  # how finely the knapsack tells sizes apart
 def choose(joint, budget: float, *, cut: Callable) -> frozenset[str]:
     """The names of the values to save, within `budget`.
 
-    `cut(joint, byte_price=…, dear=…)` gives a plan of chapter 3. The
-    ceiling holds wherever it can be met; a lower budget never saves more.
+    `cut(joint)` gives the fastest plan of chapter 3, which has others at
+    other prices. The ceiling holds wherever it can be met; a lower budget
+    never saves more.
     """
     if not joint.training:
         return frozenset()
@@ -33,9 +34,10 @@ def choose(joint, budget: float, *, cut: Callable) -> frozenset[str]:
     ceiling = int(budget * fastest.bytes + 0.5)
     if fastest.bytes <= ceiling:
         return fastest.saved
-    over, under = neighbours(fastest, ceiling, lambda price:
-                             fastest.costs.cut(price, dear=1))
-    saved = under.saved if over is None else drop(over, under, ceiling)
+    over, under = bracket(fastest, ceiling, lambda price:
+                          fastest.costs.cut(price, expensive=1))
+    saved = under.saved if over is None else (
+        fill_between(over, under, ceiling))
     kept = [node.args[0] if node.target is getitem else node
             for node in joint.early if node.name in saved]
     if under.bytes - ceiling > fastest.bytes // 100:  # not just a seed
@@ -50,7 +52,7 @@ def choose(joint, budget: float, *, cut: Callable) -> frozenset[str]:
     return saved
 
 
-def neighbours(fastest, ceiling: int, priced: Callable) -> tuple:
+def bracket(fastest, ceiling: int, priced: Callable) -> tuple:
     """The two best plans around `ceiling`: just over it, and under it.
 
     Each is best for some price of a byte. At the price where the two cost
@@ -77,7 +79,7 @@ def total(plan, price: float) -> float:
     return plan.seconds + price * plan.bytes
 
 
-def drop(over, under, ceiling: int) -> frozenset[str]:
+def fill_between(over, under, ceiling: int) -> frozenset[str]:
     """The cheapest part of `over` that fits, or `under` if that is better.
 
     Nothing smaller than `under` is taken, so that a larger ceiling never
@@ -87,7 +89,7 @@ def drop(over, under, ceiling: int) -> frozenset[str]:
     unit = max(gcd(*over.sizes.values()), over.bytes // STEPS, 1)
     weights = [-(-over.sizes[name] // unit) for name in names]
     losses = [over.dropping(name) for name in names]
-    kept, loss = keep(weights, losses, ceiling // unit)
+    kept, loss = knapsack(weights, losses, ceiling // unit)
     part = frozenset(name for name, kept in zip(names, kept) if kept)
     size = sum(over.sizes[name] for name in part)
     if size < under.bytes or over.seconds + loss >= under.seconds:
@@ -95,7 +97,7 @@ def drop(over, under, ceiling: int) -> frozenset[str]:
     return part | (over.saved - set(names))
 
 
-def keep(weights: list[int], losses: list[float],
+def knapsack(weights: list[int], losses: list[float],
          room: int) -> tuple[list[bool], float]:
     """Which items to keep in `room` so that dropping the rest costs least.
 

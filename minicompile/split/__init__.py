@@ -2,9 +2,9 @@
 
 In: the torch-level graph and its fake inputs. Out: a callable that
 autograd can differentiate. Read joint.py, decompose.py, recorder.py,
-inputs.py, watch.py, results.py, record.py, partition.py, max_flow.py,
-recompute_costs.py, gradients.py, runtime.py and aot_partitioner.py, in
-that order.
+functional_inputs.py, in_place_writes.py, output_aliases.py, record.py,
+partition.py, max_flow.py, recompute_costs.py, gradients.py, runtime.py
+and aot_partitioner.py, in that order.
 """
 
 from ..core.reference import load

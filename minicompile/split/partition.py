@@ -50,14 +50,14 @@ class Pair:
     @property
     def saved_bytes(self) -> int:
         """Bytes kept for the backward that are not inputs."""
-        dying = self.dying
+        donated = self.donated
         return sum(nbytes(value(node)) for node
                    in placeholders(self.backward.graph)
-                   if node.name in dying
+                   if node.name in donated
                    and not node.name.startswith("tangents_"))
 
     @property
-    def dying(self) -> set[str]:
+    def donated(self) -> set[str]:
         """The backward's inputs that nobody else holds."""
         inputs = {s.name for s in self.saved if s.place != "output"}
         return {node.name for node in placeholders(self.backward.graph)

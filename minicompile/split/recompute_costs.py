@@ -46,14 +46,14 @@ class Plan:
 
 
 def cut(joint: Joint, *, byte_price: float = 0.0,
-        dear: float = NEVER) -> Plan:
+        expensive: float = NEVER) -> Plan:
     """The plan that makes a training step fastest.
 
     `byte_price`: seconds that one saved byte is worth to the caller.
-    `dear`: what recomputing a matrix product, or an op that no table
+    `expensive`: what recomputing a matrix product, or an op that no table
     knows, counts in its own time; by default it is never done.
     """
-    return Costs(joint).cut(byte_price, dear)
+    return Costs(joint).cut(byte_price, expensive)
 
 
 class Costs:
@@ -78,14 +78,14 @@ class Costs:
             saving(joint, node, node in written, reads[node]))
             for node in joint.early if not is_number(node)}
 
-    def cut(self, byte_price: float, dear: float) -> Plan:
+    def cut(self, byte_price: float, expensive: float) -> Plan:
         """The cheapest plan when bytes and matrix products cost this."""
         prices = {}
         for node, price in self.prices.items():
             cheap = cost.is_free(node) or cost.is_loop(node) or (
                 node.target in cost.COPYING)
             prices[node] = Price(0.0, NEVER) if node in self.hidden else (
-                Price(price.recompute * (1 if cheap else dear),
+                Price(price.recompute * (1 if cheap else expensive),
                       price.save + byte_price * size(self.joint, node)))
         return self.plan(cheapest(prices, lambda node: node.users,
                                   self.needed, prices))

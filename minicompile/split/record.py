@@ -24,12 +24,12 @@ from ..core.branches import cond
 from ..core.errors import BackendError, brief
 from ..core.graph import has_effect, placeholders, tensors_of
 from ..core.where import Where, where_of
-from .inputs import Input, current
+from .functional_inputs import Input, current
 from .joint import Joint, Mutation
 from .partition import separate
 from .recorder import Recorder, recording
-from .results import describe
-from .watch import Watch
+from .in_place_writes import InPlaceWrites
+from .output_aliases import describe
 
 
 def refused(recorder: Recorder, *args):
@@ -66,7 +66,7 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
         inputs = [Input(recorder, example, position)
                   for position, example in enumerate(examples)]
     with unchanged_state(), recording(recorder):
-        with Watch(recorder):
+        with InPlaceWrites(recorder):
             outputs = Player(graph, recorder).run(
                 *(each.given for each in inputs))
         if not isinstance(outputs, (tuple, list)):

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import (flop_registry,
 
 import minicompile
 from minicompile import budget, split
-from minicompile.budget.choose import keep
+from minicompile.budget.choose import knapsack
 from minicompile.core import cost
 from tests.split.judge import assert_same, graph_of
 
@@ -111,7 +111,7 @@ def arguments():
 def test_ceiling_and_monotony():
     joint = joint_of(network, arguments())
     default = split.cut(joint).bytes
-    least = split.cut(joint, byte_price=1.0, dear=1).bytes
+    least = split.cut(joint, byte_price=1.0, expensive=1).bytes
     before = None
     for hundredth in range(100, -1, -4):
         saved = budget.choose(joint, hundredth / 100, cut=split.cut)
@@ -138,7 +138,7 @@ def test_the_knapsack_by_trying_all(seed):
     weights = [choose.randint(1, 9) for _ in range(7)]
     losses = [choose.randint(1, 9) for _ in range(7)]
     room = choose.randint(0, sum(weights))
-    kept, loss = keep(weights, losses, room)
+    kept, loss = knapsack(weights, losses, room)
     assert sum(w for w, k in zip(weights, kept) if k) <= room
     assert loss == sum(v for v, k in zip(losses, kept) if not k)
     assert loss == min(

@@ -30,7 +30,7 @@ def test_an_input_that_is_donated_counts_until_its_last_use():
 
     args = [torch.rand(8, 8, requires_grad=True) for _ in range(2)]
     made = lowered(function, *args)
-    schedule, donated = made.schedules["backward"], made.pair.dying
+    schedule, donated = made.schedules["backward"], made.pair.donated
     with_them, without = live_bytes(schedule, donated), live_bytes(schedule)
     assert with_them[0] > without[0]
     assert with_them[-1] <= with_them[0] + 2 * 256
@@ -82,4 +82,4 @@ def test_as_the_profiler_counts(share):
         *(each.clone() if s.place == "output" else each
           for each, s in zip(saved, made.pair.saved)), tangent.clone()])
         ) == max(live_bytes(
-        made.schedules["backward"], made.pair.dying))
+        made.schedules["backward"], made.pair.donated))

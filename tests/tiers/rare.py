@@ -249,8 +249,16 @@ def odd_product(x, w):
     return torch.addmm(w[0], x, w.cos()).sin() @ w.t()
 
 
+def losses(x, w):
+    F = nn.functional
+    hidden = F.dropout(x @ w, 0.5)
+    return F.binary_cross_entropy(hidden.sigmoid(), x.detach()) + (
+        F.cross_entropy(x @ w, torch.arange(len(x))))
+
+
 def split():
-    """The programs of the split: a choice, images, products in bf16."""
+    """The programs of the split: a choice, images, products in bf16,
+    losses with eager's random numbers, and with our own."""
     x, w = (torch.rand(13, 13, requires_grad=True) for _ in range(2))
     image, kernel = (torch.rand(2, 3, size, size, requires_grad=True)
                      for size in (9, 3))
@@ -260,6 +268,12 @@ def split():
                           (odd_product, half)):
         for backend in ("split", "fused"):
             assert_same(program, *args, fallback=True, backend=backend)
+    assert_same(losses, x, w, options={"fallback_random": True})
+    ours = minicompile.compile(lambda x: nn.functional.dropout(x, 0.5))
+    dropped, kept = ours(x), ours(x) != 0
+    dropped.sum().backward()
+    assert 0 < kept.sum() < x.numel() and x.grad.equal(
+        (dropped != 0) * 2.0)
 
 
 def arithmetic(x, n):

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import (
 from ...core.branches import Branches, cond
 from ...core.errors import BackendError
 from ...core.graph import bare, is_random, tensors_of, value
-from ..inputs import current
+from ..functional_inputs import current
 from ..joint import Joint
 from ..partition import halves
 from ..record import HIGHER_ORDER, record

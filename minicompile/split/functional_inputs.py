@@ -42,7 +42,7 @@ class Input:
             return
         self.leaf.requires_grad_()
         if not example.is_leaf:
-            self.given = Entry.apply(
+            self.given = NonLeaf.apply(
                 self.leaf, [torch._to_functional_tensor(fake)])
             self.history = self.given.grad_fn
 
@@ -78,7 +78,7 @@ class Input:
         return self.given.grad_fn is not self.history
 
 
-class Entry(torch.autograd.Function):
+class NonLeaf(torch.autograd.Function):
     """Stands between a leaf and the graph, so that writing is allowed.
 
     Eager forbids writing to a leaf that requires grad. The user's input

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from ..core.errors import BackendError
 from ..core.graph import dense, operators, tensors_of, written_by
 from ..core.sizes import AS_IN_CPP
-from .inputs import current
+from .functional_inputs import current
 from .recorder import Recorder, as_it_is
 
 #: Methods that give a tensor other memory, as setting `data` does.
@@ -39,7 +39,7 @@ RECURRENT = {"lstm"}
 CHECKED = {"linalg_eig", "linalg_eigh", "linalg_svd"}
 
 
-class Watch(TorchFunctionMode):
+class InPlaceWrites(TorchFunctionMode):
     """Sees each call of a torch function, method or operator."""
 
     def __init__(self, recorder: Recorder):

@@ -15,9 +15,9 @@ import torch
 
 from ..core.errors import BackendError
 from ..core.graph import tensors_of
-from .inputs import Input
+from .functional_inputs import Input
 from .joint import Result, View, tensor_itself
-from .watch import reach
+from .in_place_writes import reach
 
 
 def describe(outputs, inputs: list[Input]) -> tuple[list, list]:
