@@ -23,9 +23,10 @@ from torch import fx
 
 from .core import log, stance
 from .core.bind import make_bind, positional_count
-from .core.errors import (BackendError, OptionError, RecompileLimit,
-                          StageFailed, Unsupported, brief)
+from .core.errors import (BackendError, RecompileLimit, StageFailed,
+                          Unsupported, brief, one_of)
 from .core.options import Options, make_options
+from .core.state import eager_is_watched
 from .core.stats import Stats
 from .guards import Check, build_check
 from .pipeline import (BACKENDS, Lowered, as_traced, list_backends,
@@ -45,14 +46,15 @@ class Settings:
     options: dict | None = None
 
     def __post_init__(self):
-        if callable(self.backend):
-            return
-        if self.backend in BACKENDS:
-            make_options(self.mode, self.options)
-        elif self.backend not in list_backends():
-            raise OptionError(
-                f"backend {self.backend!r} is unknown; allowed: a callable"
-                f" or one of {', '.join(map(repr, list_backends()))}")
+        if not callable(self.backend) and self.backend not in BACKENDS:
+            one_of("backend", self.backend, list_backends())
+        self.chosen()
+
+    def chosen(self) -> Options:
+        """The options; those of a backend that is not ours are its own."""
+        ours = self.backend in tuple(BACKENDS)
+        return make_options(self.mode if ours else None,
+                            self.options if ours else None)
 
 
 @dataclass(frozen=True)
@@ -109,39 +111,39 @@ class Cache:
         self.first, self.made, self.is_full = NOTHING, 0, False
         self.raised = 0  # calls that did so while being traced
         self.refused: set[tuple[type, ...]] = set()
-        self.continuations: dict[types.FunctionType, Callable] = {}
         self.history = History(
-            self.settings.dynamic, not self.options().cudagraphs
+            self.settings.dynamic, not self.settings.chosen().cudagraphs
             and self.settings.backend in ("eager", "split", "fused",
                                           "minicompile"))
-        if self.root is not self:
-            self.history.counters = self.root.history.counters
         if self.root is self:
-            self._stats, self.breaks = Stats(), []
+            self.counted, self.breaks = Stats(), []
+            self.continuations: dict[types.FunctionType, Callable] = {}
+        else:
+            self.history.counters = self.root.history.counters
 
     def goes_on(self, continuation: Continuation) -> Callable:
         """What compiles a continuation: the same one for the same place."""
-        known = self.root.continuations
-        function = continuation.function
+        known, function = self.root.continuations, continuation.function
         if function not in known:
             known[function] = wrap(function, self.settings, self.name,
                                    self.root)
         return known[function]
 
     def family(self) -> list[Cache]:
-        """This cache, then those of its continuations."""
-        return [self, *(compiled.cache for compiled
-                        in self.continuations.values())]
+        """The caches of the function that was called and what goes on."""
+        return [self.root, *(compiled.cache for compiled
+                             in self.root.continuations.values())]
 
     def stats(self) -> Stats:
         """What has happened so far, as a copy."""
-        made = [entry.lowered for cache in self.root.family()
+        made = [entry.lowered for cache in self.family()
                 for entry in cache.entries]
-        replays = sum((lowered.graphed.stats for lowered in made
-                       if lowered.graphed), Counter())
-        counted = self.root._stats
-        return replace(counted, replays=replays, fallbacks=sum(
-            (lowered.notes for lowered in made), counted.fallbacks))
+        fallbacks, replays = Counter(self.root.counted.fallbacks), Counter()
+        for lowered in made:
+            fallbacks += lowered.notes
+            replays += lowered.graphed.stats if lowered.graphed else {}
+        return replace(self.root.counted, fallbacks=fallbacks,
+                       replays=replays)
 
     def find(self, locals: tuple) -> Found:
         """The entry that holds in this call, put first, and its inputs."""
@@ -170,76 +172,74 @@ class Cache:
 
     def miss(self, locals: tuple) -> Found:
         """What runs this call, compiled if need be; None means eager."""
+        fallbacks = self.root.counted.fallbacks
         if self.function.__code__ is not self.code:
-            self.root._stats.fallbacks["code replaced"] += 1
+            fallbacks["code replaced"] += 1
             return self.rebind()  # the old code bound these locals
-        found = self.find(locals)
-        kinds = tuple(map(type, locals))
+        found, kinds = self.find(locals), tuple(map(type, locals))
         if (found or self.is_full or kinds in self.refused
-                or stance.current == "eager_on_recompile"
-                or _someone_else_records()):
+                or stance.now() in ("force_eager", "eager_on_recompile")
+                or eager_is_watched()):
             return found
         with self.lock:
             if found := self.find(locals):  # made by another thread
                 return found
             try:
-                entry = self._compile(locals)
-                return self.find(locals) or self._unsteady(entry, locals)
+                self._may_compile(locals)
+                self._compile(locals)
+                if not (found := self.find(locals)):
+                    self._why(locals)  # it has changed since: eager, once
+                    fallbacks["changed while compiling"] += 1
             except Unsupported as refusal:
                 if self.settings.fullgraph:
                     raise
                 self.root.breaks.append(GraphBreak.of(refusal))
                 self._run_eager(kinds, refusal.kind, refusal.text())
             except BackendError as failure:
-                if not self.options().suppress_errors:
+                if not self.settings.chosen().suppress_errors:
                     raise
                 self._run_eager(kinds, "backend error", str(failure))
-        return None
+        return found
 
-    def _compile(self, locals: tuple) -> Entry:
-        """The entry for this call: traced, lowered, guarded and kept."""
-        self._may_compile(locals)
-        traced, lowered = self._made(locals)
+    def _compile(self, locals: tuple) -> None:
+        """Make an entry for this call: traced, lowered, guarded, kept.
+
+        If the backend cannot do with symbols, there are none from now on.
+        If a stage of ours fails without any, the graph runs as traced.
+        """
+        asked = self.settings
+        traced = trace(self.function, locals, history=self.history,
+                       breaks=not asked.fullgraph)
+        for what in self.history.told():
+            self.root.counted.dynamic.append(f"{self.name}: {what}")
+            log.show("dynamic", f"{self.name}: {what}")
+        log.show("graph_code", str(traced))
+        try:
+            lowered = lower(
+                traced.graph, traced.example_inputs, asked.backend,
+                asked.mode, asked.options) if operations(
+                    traced.graph) else Lowered(lambda inputs: ())
+        except BackendError as refusal:
+            if traced.sizes.symbols:
+                log.warn_once(f"minicompile compiles {self.name} for each "
+                              f"size anew: {brief(refusal)}")
+                self.root.counted.fallbacks["static shapes"] += 1
+                self.history = History(False, never=True)
+                return self._compile(locals)
+            if not isinstance(refusal, StageFailed):
+                raise
+            lowered = as_traced(traced.graph, refusal)
         entry = link(traced, lowered, self.goes_on)
         log.show("guards", str(entry.check))
         self._keep(entry)
         self.made += 1
         entry.check.names.mourners.append(self.forget)
         self._count(traced, lowered)
-        return entry
-
-    def _made(self, locals: tuple) -> tuple[Trace, Lowered]:
-        """The trace of a call, and what the backend makes of its graph.
-
-        If that cannot do with symbols, there are none from now on. If a
-        stage of ours fails without any, the graph runs as traced.
-        """
-        asked = self.settings
-        traced = trace(self.function, locals, history=self.history,
-                       breaks=not asked.fullgraph)
-        for what in self.history.told():
-            self.root._stats.dynamic.append(f"{self.name}: {what}")
-            log.show("dynamic", f"{self.name}: {what}")
-        log.show("graph_code", str(traced))
-        try:
-            return traced, lower(traced.graph, traced.example_inputs,
-                                 asked.backend, asked.mode, asked.options)
-        except BackendError as refusal:
-            if not traced.sizes.symbols:
-                if isinstance(refusal, StageFailed):
-                    return traced, as_traced(traced.graph, refusal)
-                raise
-            log.warn_once(f"minicompile compiles {self.name} for each size"
-                          f" anew: {brief(refusal)}")
-        self.root._stats.fallbacks["static shapes"] += 1
-        self.history = History(False, never=True)
-        return self._made(locals)
 
     def _count(self, traced: Trace, lowered: Lowered) -> None:
         """Add what one trace became to the stats."""
-        stats = self.root._stats
-        stats.graphs += bool(operations(traced.graph) or self.root is self
-                             and not traced.breaks)
+        stats = self.root.counted
+        stats.graphs += bool(operations(traced.graph))
         stats.graph_breaks += len(traced.breaks)
         self.root.breaks += traced.breaks
         for found in traced.breaks:
@@ -249,31 +249,30 @@ class Cache:
         stats.kernels += sum(len(program.kernels) for program
                              in lowered.programs.values())
 
-    def _may_compile(self, locals: tuple) -> None:
-        """Tell why no entry fits; raise if there may be no further one."""
+    def _why(self, locals: tuple) -> list[list[str]]:
+        """Why each entry does not fit."""
         reasons = [[f"{self.name}: {failure}" for failure in
                     entry.check.explain(locals, self.function)]
                    for entry in self.entries]
         for number, each in enumerate(reasons):
             for reason in each:
                 log.show("recompiles", f"entry {number}: {reason}")
-        if stance.current == "fail_on_recompile":
+        return reasons
+
+    def _may_compile(self, locals: tuple) -> None:
+        """Raise if there may be no further entry."""
+        reasons = self._why(locals)
+        if stance.now() == "fail_on_recompile":
             raise RecompileLimit("\n".join([
                 f"{self.name} would be compiled, and the stance is "
                 "fail_on_recompile", *sum(reasons, [])]))
-        if self.made and (text := self.root._stats.too_many(
-                self.name, len(self.entries), self.made, self.options(),
-                sum(reasons[:1], []))):
+        if self.made and (text := self.root.counted.too_many(
+                self.name, len(self.entries), self.made,
+                self.settings.chosen(), sum(reasons[:1], []))):
             if self.settings.fullgraph:
                 raise RecompileLimit(text)
             self.is_full = True
             raise Unsupported("recompile limit", text)
-
-    def _unsteady(self, entry: Entry, locals: tuple) -> None:
-        """Say that what the trace saw has changed since; run eager once."""
-        self.root._stats.fallbacks["changed while compiling"] += 1
-        for failure in entry.check.explain(locals, self.function):
-            log.show("recompiles", f"{self.name}: {failure}")
 
     def _run_eager(self, kinds: tuple, kind: str, why: str) -> None:
         """Let calls with arguments of these types run eager; warn.
@@ -283,53 +282,40 @@ class Cache:
         self.raised += kind == "exception"
         if kind != "exception" or self.raised >= ATTEMPTS:
             self.refused.add(kinds)
-        self.root._stats.fallbacks[kind] += 1
+        self.root.counted.fallbacks[kind] += 1
         log.warn_once(f"minicompile runs {self.name} as eager: {why}")
-
-    def options(self) -> Options:
-        """Those it was compiled with; of another's backend we have none."""
-        ours = self.settings.backend in tuple(BACKENDS)
-        return make_options(self.settings.mode if ours else None,
-                            self.settings.options if ours else None)
-
 
 def link(traced: Trace, lowered: Lowered, goes_on: Callable) -> Entry:
     """The entry: check and fetch inputs, run the graph, rebuild results."""
-    inputs, outputs = traced.sources, "graph(inputs)"
-    if not operations(traced.graph):
-        inputs, outputs = (), "()"
-    text = (f"{traced.finish}\n\n\ndef run(L, F, inputs):\n    try:\n"
-            f"        outputs = {outputs}\n"
-            "    except Exception as error:\n"
-            "        return failed(error, L, F)\n"
-            "    return finish(L, F, outputs)\n")
-    names = {name: goes_on(value) if isinstance(value, Continuation)
-             else value for name, value in traced.constants.items()}
-    call, targets = lowered.call, {
+    names = {"math": math, "torch": torch, **traced.constants}
+    names |= {name: goes_on(value) for name, value in names.items()
+              if isinstance(value, Continuation)}
+    exec(traced.finish, names)
+    graph, targets = lowered.call, {
         node.target for node in traced.graph.graph.nodes}
     for turn, keep in KEPT.items():
         if not lowered.programs and turn in targets:
-            call = keep()(call)
-    names |= {"graph": call, "math": math, "torch": torch,
-              "failed": recovery(traced)}
-    exec(text, names)
-    check = build_check((*traced.guards, *traced.sizes.guards()),
-                        traced.constants, inputs)
-    return Entry(check, names["run"], replace(
-        traced, guards=(), sizes=None), lowered)
+            graph = keep()(graph)
+    finish, failed = names["finish"], recovery(traced)
+
+    def run(L: tuple, F: Callable, inputs: list):
+        try:
+            outputs = graph(inputs)
+        except Exception as error:
+            return failed(error, L, F)
+        return finish(L, F, outputs)
+
+    check = build_check(
+        (*traced.guards, *traced.sizes.guards()), traced.constants,
+        traced.sources if operations(traced.graph) else ())
+    traced = replace(traced, guards=(), sizes=None)
+    return Entry(check, run, traced, lowered)
 
 
 def operations(graph: fx.GraphModule) -> list[fx.Node]:
     """The nodes of a graph that do something."""
     return [node for node in graph.graph.nodes
             if node.op not in ("placeholder", "output")]
-
-
-def _someone_else_records() -> bool:
-    """Whether a mode or torch.jit.trace must see eager's operators."""
-    return bool(torch._C._is_tracing() or torch.compiler.is_compiling()
-                or torch._C._len_torch_dispatch_stack()
-                or torch._C._len_torch_function_stack())
 
 
 def wrap(function: types.FunctionType, settings: Settings,
@@ -341,13 +327,12 @@ def wrap(function: types.FunctionType, settings: Settings,
     def compiled(*args, **kwargs):
         if stance.current == "force_eager":
             return function(*args, **kwargs)
+        locals = args
         if kwargs or len(args) != cache.count:
             try:
                 locals = cache.bind(*args, **kwargs)
             except TypeError:
                 return function(*args, **kwargs)
-        else:
-            locals = args
         check, run = cache.first
         inputs = check(locals, function)
         if inputs is None:

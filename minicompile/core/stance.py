@@ -9,6 +9,7 @@ PyTorch's is set_stance in torch/compiler/__init__.py.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 
 from .errors import one_of
@@ -22,6 +23,16 @@ STANCES = {
 }
 
 current = "default"
+
+
+def now() -> str:
+    """The stance for a call that no entry fits: ours, or torch.compiler's.
+
+    That one is read where PyTorch keeps it, if its compiler is loaded.
+    """
+    theirs = sys.modules.get("torch._dynamo.eval_frame")
+    return current if current != "default" or theirs is None else (
+        theirs._stance.stance)
 
 
 def switch(stance: str) -> None:

@@ -50,6 +50,12 @@ NEVER_ACTIVE: dict[str, Callable[[], object]] = {
     "forward-mode AD": dual_level}
 
 
+def eager_is_watched() -> bool:
+    """Whether someone records or transforms the operators of eager."""
+    return torch.compiler.is_compiling() or any(
+        active() for active in NEVER_ACTIVE.values())
+
+
 def global_state() -> GlobalState:
     """What torch's global switches are now, in this thread."""
     return GlobalState(**{name: read() for name, read in SWITCHES.items()})

@@ -7,6 +7,7 @@ limits; PyTorch's are in torch/_dynamo/cache_size.py.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -36,13 +37,18 @@ class Stats:
                  reasons: list[str]) -> str:
         """Why no further entry is made; "" if one may be, and is counted.
 
-        `kept` entries are there, `made` were made.
+        `kept` entries are there, `made` were made. A limit that the user
+        has not given is torch.compile's, if that is loaded.
         """
         limits = {"recompile_limit": kept,
                   "accumulated_recompile_limit": made}
         self.reasons += reasons
+        theirs = sys.modules.get("torch._dynamo.config")
         for limit, count in limits.items():
-            if count >= getattr(options, limit):
+            allowed = getattr(options, limit)
+            if allowed == getattr(Options, limit):
+                allowed = getattr(theirs, limit, allowed)
+            if count >= allowed:
                 return FULL.format(name=name, count=count, limit=limit,
                                    reasons="\n".join(self.reasons))
         self.recompiles += 1

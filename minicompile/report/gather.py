@@ -111,7 +111,7 @@ def report_of(cache: Cache, function: Callable,
                for entry in each.entries[::-1]
                if operations(entry.trace.graph)
                or each is cache and not entry.trace.breaks]
-    options = cache.options()
+    options = cache.settings.chosen()
     schedules = [schedule for entry in entries
                  for schedule in entry.lowered.schedules.values()]
     return Report(

@@ -131,6 +131,42 @@ def test_fail_on_recompile_names_the_reasons():
     assert compiled(torch.zeros(4)).tolist() == [1] * 4
 
 
+def test_limits_set_for_torch_compile_hold_here():
+    compiled, runs = counted(affine)
+    with torch._dynamo.config.patch(recompile_limit=3), (
+            pytest.warns(UserWarning, match="recompile_limit")):
+        for size in range(2, 8):
+            compiled(torch.zeros(size))
+    assert compiled.stats().graphs == 3
+
+
+@pytest.mark.parametrize("stance", ["force_eager", "eager_on_recompile"])
+def test_a_stance_taken_with_torch_compiler_stops_compiling(stance):
+    compiled, runs = counted(affine)
+    compiled(torch.zeros(2))
+    with torch.compiler.set_stance(stance):
+        assert compiled(torch.zeros(3)).shape == (3,)
+        assert compiled.stats().graphs == 1
+    with torch.compiler.set_stance("fail_on_recompile"):
+        compiled(torch.zeros(2))
+        with pytest.raises(minicompile.RecompileLimit):
+            compiled(torch.zeros(3))
+    compiled(torch.zeros(3))
+    assert compiled.stats().graphs == 2
+
+
+def test_a_graph_without_an_operator_reaches_no_backend():
+    seen = []
+
+    def backend(graph, inputs):
+        seen.append(graph)
+        return graph
+    compiled = minicompile.compile(lambda x, n: (n + 1, x), backend=backend)
+    x = torch.zeros(2)
+    assert compiled(x, 2)[0] == 3 and compiled(x, 2)[1] is x
+    assert seen == [] and compiled.stats().graphs == 0
+
+
 @pytest.mark.parametrize("stance", STANCES)
 def test_a_stance_as_function_block_and_decorator(stance):
     from minicompile.core import stance as module
