@@ -102,13 +102,6 @@ class Program:
             at -= 1
         return ends[at], ends[last + 1]
 
-    def effect(self, offset: int) -> int:
-        """By how much the instruction, not jumping, grows the stack."""
-        start, end = self.bounds(offset)
-        return sum(dis.stack_effect(step.opcode, step.arg, jump=False)
-                   for step in dis.get_instructions(self.code)
-                   if start <= step.offset < end)
-
     def __str__(self) -> str:
         return "\n".join(
             f"{at:4} {step.line:5} {step.name:24} {step.argument!r}"

@@ -143,15 +143,15 @@ class Break:
     def single(self, behind: int) -> tuple[str, list[tuple]]:
         """The instruction itself, run by CPython on the real stack."""
         frame, step, program = self.frame, self.step, self.frame.program
-        count = pushed(step)
+        taken, count = performed(step)
         place, values = placed(
             self.rebuild, frame, step.offset, frame.stack,
             live(frame.code)[program.at(step.offset)])
-        made = made_once(single, place, frame.function, count)
+        made = made_once(single, place, frame.function, taken, count)
         name = self.tracer.outside.constant(made, f"line_{step.line}")
-        left = len(frame.stack) + program.effect(step.offset) - count
+        rest = frame.stack[:len(frame.stack) - taken]
         return (f"{name.code()}({', '.join(values)})",
-                [(behind, frame.stack[:left], [VALUE] * count)])
+                [(behind, rest, [VALUE] * count)])
 
     def end(self) -> str:
         """The name of what stands for the end of a loop."""
@@ -244,12 +244,13 @@ def attempt(body: list[str], failed: str) -> list[str]:
             f"    {failed}.append({failed}_)", f"if {failed}:"]
 
 
-def pushed(step) -> int:
-    """How many values an instruction pushes; refused if unknown."""
-    _, pushes, _ = OPCODES.get(step.name, UNKNOWN)
+def performed(step) -> list[int]:
+    """What an instruction takes and pushes, if a break may perform it."""
+    takes, pushes, _ = OPCODES.get(step.name, UNKNOWN)
     if pushes is None:
         raise unsupported("opcode", step.name)
-    return pushes(step.argument) if callable(pushes) else pushes
+    return [number(step.argument) if callable(number) else number
+            for number in (takes, pushes)]
 
 
 def switched(rebuild: Rebuild) -> list[str]:

@@ -24,7 +24,7 @@ OPCODES |= {
     "COPY": (0, None, lambda f, depth: f.stack.append(f.stack[-depth])),
     "SWAP": (int, None, lambda f, _, low, *above: f.stack.extend(
         (*above[-1:], *above[:-1], low))),
-    "LOAD_CONST": (0, 1, lambda f, value: value),
+    "LOAD_CONST": (0, None, lambda f, value: f.stack.append(value)),
     "LOAD_FAST_AND_CLEAR": (0, None, lambda f, name: f.stack.append(
         f.names.pop(name, NULL))),
     "LOAD_GLOBAL": (0, None, lambda f, found: f.push(names.load_global(
@@ -80,13 +80,13 @@ OPCODES |= {
 # Names
 
 
-@opcode(0)
+@opcode(0, None)
 def LOAD_FAST(frame, name):
     if name not in frame.names:
         raise Raised(UnboundLocalError(
             f"cannot access local variable {name!r} where it is not "
             "associated with a value"))
-    return frame.names[name]
+    frame.stack.append(frame.names[name])
 
 
 @opcode(1, None)

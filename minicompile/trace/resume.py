@@ -90,7 +90,7 @@ def after(place: Place, body: bytes, like: int = -1,
     return made
 
 
-def single(place: Place, pushed: int) -> CodeType:
+def single(place: Place, taken: int, pushed: int) -> CodeType:
     """Code that performs one instruction: what it pushes is returned.
 
     An exception that was being handled is so for this one instruction.
@@ -101,7 +101,7 @@ def single(place: Place, pushed: int) -> CodeType:
     tail, table = b"", b""
     if HANDLED in place.stack:
         below = place.stack.index(HANDLED)
-        top = len(place.stack) + decode(place.code).effect(place.offset)
+        top = len(place.stack) - taken + pushed
         tail = op("COPY", top - below) + op("POP_EXCEPT")
     if pushed == 0:
         tail += op("LOAD_CONST", len(place.code.co_consts))

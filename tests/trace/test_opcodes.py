@@ -88,6 +88,33 @@ def test_every_opcode_of_this_python():
             assert name in told
 
 
+def test_rows_take_and_push_what_cpython_does():
+    """A graph break rebuilds the stack by these numbers."""
+    compared = 0
+    for name, (takes, pushes, _) in OPCODES.items():
+        if pushes is None or name not in dis.opmap or (
+                name == "CALL" and "PRECALL" in dis.opmap):
+            continue
+        for argument in (2, 3):
+            try:
+                taken, pushed = (n(argument) if callable(n) else n
+                                 for n in (takes, pushes))
+            except TypeError:  # the argument is no number once decoded
+                continue
+            number = dis.opmap[name]
+            has_argument = number >= dis.HAVE_ARGUMENT
+            assert dis.stack_effect(
+                number, argument if has_argument else None,
+                jump=False) == pushed - taken, name
+            compared += 1
+    assert compared > 60
+
+
+def test_a_part_of_an_instruction_is_never_left_to_python():
+    for parts in (*bytecode.FUSED.values(), ("LOAD_CONST", "RETURN_VALUE")):
+        assert {OPCODES[name][1] for name in parts} == {None}
+
+
 X = torch.ones(3)
 
 

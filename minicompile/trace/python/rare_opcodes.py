@@ -70,7 +70,7 @@ def FORMAT_VALUE(frame, how, value, spec=""):
 @opcode(0, None)
 def DELETE_FAST(frame, name):
     LOAD_FAST(frame, name)
-    del frame.names[name]
+    del frame.stack[-1], frame.names[name]
 
 
 @opcode(0, 0)
