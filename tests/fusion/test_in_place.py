@@ -37,6 +37,19 @@ def test_an_optimizer_moves_each_element_once():
     assert moved(schedule) == 7 * 1000
 
 
+@pytest.mark.parametrize("foreach", [False, True])
+def test_pytorchs_adamw_moves_no_more(foreach):
+    parameters = [torch.nn.Parameter(torch.rand(1000)) for _ in range(3)]
+    for each in parameters:
+        each.grad = torch.rand_like(each)
+    optimizer = torch.optim.AdamW(parameters, foreach=foreach)
+    optimizer.step()
+    schedule = schedule_of(lambda: optimizer.step())
+    assert not schedule.externs
+    steps = moved(schedule) - 3 * 7 * 1000  # the counters of steps
+    assert 2 * 3 <= steps < 10 * 3
+
+
 def test_what_cannot_be_stored_in_place_is_copied_at_the_end():
     def function(x, y):
         x.copy_(y.flip(0) + x.flip(0))
