@@ -59,14 +59,15 @@ def evaluate_loop(loop: Loop, storage: Storage,
 def evaluate(value: Expression, storage: Storage,
              points: Mapping[Atom, object]) -> torch.Tensor:
     """The value at all points at once."""
-    done: dict[int, object] = {}
+    done: dict[Expression, object] = {}
     for node in walk(value):
-        done[id(node)] = _evaluate_node(node, storage, points, done)
-    return _tensor(done[id(value)], value.dtype)
+        done[node] = _evaluate_node(node, storage, points, done)
+    return _tensor(done[value], value.dtype)
 
 
 def _evaluate_node(node: Expression, storage: Storage,
-                   points: Mapping[Atom, object], done: dict[int, object]):
+                   points: Mapping[Atom, object],
+                   done: dict[Expression, object]):
     """One node; a Const stays a Python number, as it is in eager."""
     match node:
         case Const(number, _):
@@ -78,11 +79,11 @@ def _evaluate_node(node: Expression, storage: Storage,
             at = torch.as_tensor(evaluate_index(where, points))
             if mask is None:
                 return storage[name][at]
-            inside = _tensor(done[id(mask)], torch.bool)
+            inside = _tensor(done[mask], torch.bool)
             read = storage[name][torch.where(inside, at, 0)]
             return torch.where(inside, read, other).to(dtype)
         case Op(name, operands, dtype):
-            given = [done[id(part)] for part in operands]
+            given = [done[part] for part in operands]
             if name in TENSORS_ONLY or not any(
                     isinstance(g, torch.Tensor) for g in given):
                 given = [_tensor(g, part.dtype)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import gcd, inf, prod
 
 
@@ -103,22 +103,10 @@ class Index:
         return self.constant
 
     def __add__(self, other: Index | int) -> Index:
-        if isinstance(other, int) and not other:
-            return self
-        terms = dict(self.terms)
-        for atoms, coefficient in index(other).terms:
-            terms[atoms] = terms.get(atoms, 0) + coefficient
-        return _rejoin(Index(terms))
+        return _added(self, index(other))
 
     def __mul__(self, other: Index | int) -> Index:
-        if isinstance(other, int) and other == 1:
-            return self
-        terms: dict[tuple[Atom, ...], int] = {}
-        for a, m in self.terms:
-            for b, n in index(other).terms:
-                atoms = tuple(sorted(a + b, key=str))
-                terms[atoms] = terms.get(atoms, 0) + m * n
-        return Index(terms)
+        return _multiplied(self, index(other))
 
     def __neg__(self) -> Index:
         return self * -1
@@ -161,6 +149,26 @@ def index(value: Index | Atom | int) -> Index:
 def _single(value: Atom | int) -> Index:
     """The Index that is a constant or one atom; made once for each."""
     return Index({(): value} if isinstance(value, int) else {(value,): 1})
+
+
+@lru_cache(maxsize=100_000)
+def _added(a: Index, b: Index) -> Index:
+    """`a + b`, a quotient and its remainder being joined."""
+    terms = dict(a.terms)
+    for atoms, coefficient in b.terms:
+        terms[atoms] = terms.get(atoms, 0) + coefficient
+    return _rejoin(Index(terms))
+
+
+@lru_cache(maxsize=100_000)
+def _multiplied(a: Index, b: Index) -> Index:
+    """`a * b`, multiplied out."""
+    terms: dict[tuple[Atom, ...], int] = {}
+    for mine, m in a.terms:
+        for theirs, n in b.terms:
+            atoms = tuple(sorted(mine + theirs, key=str))
+            terms[atoms] = terms.get(atoms, 0) + m * n
+    return Index(terms)
 
 
 def product(sizes: Iterable[Index | int]) -> Index:
@@ -228,7 +236,7 @@ def symbols_of(*indices: Index) -> set[Symbol]:
     return found
 
 
-@cache
+@lru_cache(maxsize=100_000)
 def coefficient(where: Index, variable: Variable) -> Index | None:
     """By how much `where` grows with `variable`; None if unevenly."""
     step = substitute(where, {variable: index(variable) + 1}) - where
@@ -276,6 +284,7 @@ def _end(atom: Atom, high: bool) -> Index:
             return size - 1 if high else index(0)
 
 
+@lru_cache(maxsize=100_000)
 def least_of(where: Index) -> float:
     """A number that `where` is never below, for all sizes; else -inf.
 

@@ -9,7 +9,8 @@ torch/_inductor/ops_handler.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from weakref import WeakValueDictionary
@@ -257,18 +258,17 @@ class Kernel:
         return "\n".join(lines)
 
 
-def walk(value: Expression) -> Iterator[Expression]:
+def walk(value: Expression) -> list[Expression]:
     """Every node of an expression, operands first, each node once."""
-    seen: set[int] = set()
-    stack: list[tuple[Expression, bool]] = [(value, False)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
-        elif id(node) not in seen:
-            seen.add(id(node))
-            stack.append((node, True))
-            stack += [(part, False) for part in reversed(parts(node))]
+    done: dict[Expression, None] = {}
+    waiting = [value]
+    while waiting:
+        left = [part for part in parts(waiting[-1]) if part not in done]
+        if left:
+            waiting += reversed(left)
+        else:
+            done[waiting.pop()] = None
+    return list(done)
 
 
 def parts(node: Expression) -> tuple[Expression, ...]:
@@ -284,14 +284,15 @@ def parts(node: Expression) -> tuple[Expression, ...]:
 def rewrite(value: Expression,
             change: Callable[[Expression], Expression]) -> Expression:
     """The expression with `change` applied to every node, parts first."""
-    done: dict[int, Expression] = {}
+    done: dict[Expression, Expression] = {}
     for node in walk(value):
-        new, made = tuple(done[id(part)] for part in parts(node)), node
-        if any(a is not b for a, b in zip(new, parts(node), strict=True)):
-            made = (replace(node, operands=new) if isinstance(node, Op)
-                    else replace(node, mask=new[0]))
-        done[id(node)] = change(made)
-    return done[id(value)]
+        new = tuple(done[part] for part in parts(node))
+        made = node
+        if new != parts(node):
+            made = Op(node.name, new, node.dtype) if isinstance(
+                node, Op) else replace(node, mask=new[0])
+        done[node] = change(made)
+    return done[value]
 
 
 def described(node: Expression) -> tuple:
@@ -320,7 +321,7 @@ def _loop_lines(loop: Loop) -> list[str]:
         for variable in loop.reduced:
             lines.append("    " * depth + _for(variable))
             depth += 1
-    names: dict[int, str] = {}
+    names: dict[Expression, str] = {}
     value = _named(loop.value, names, lines, "    " * depth)
     if loop.reduction is not None:
         value = f"{rule}({target}, {value})"
@@ -333,28 +334,26 @@ def _for(variable: Variable) -> str:
     return f"for {variable} in range({variable.size}):"
 
 
-def _named(value: Expression, names: dict[int, str], lines: list[str],
-           indent: str) -> str:
+def _named(value: Expression, names: dict[Expression, str],
+           lines: list[str], indent: str) -> str:
     """The value's text; nodes used more than once get a line and name."""
-    uses: dict[int, int] = {}
-    for node in walk(value):
-        for part in parts(node):
-            uses[id(part)] = uses.get(id(part), 0) + 1
-    for node in walk(value):
+    nodes = walk(value)
+    uses = Counter(part for node in nodes for part in parts(node))
+    for node in nodes:
         text = _text(node, names)
-        if uses.get(id(node), 0) > 1 and isinstance(node, (Op, Load)):
+        if uses[node] > 1 and isinstance(node, (Op, Load)):
             name = f"t{len(lines)}"
             lines.append(f"{indent}{name} = {text}")
             text = name
-        names[id(node)] = text
-    return names[id(value)]
+        names[node] = text
+    return names[value]
 
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<",
           "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 
-def _text(node: Expression, names: dict[int, str]) -> str:
+def _text(node: Expression, names: dict[Expression, str]) -> str:
     """One node as Python, its parts being written already."""
     match node:
         case Const(value, _):
@@ -364,13 +363,13 @@ def _text(node: Expression, names: dict[int, str]) -> str:
         case Load(buffer, where, _, None):
             return f"{buffer}[{where}]"
         case Load(buffer, where, _, mask, other):
-            return (f"{buffer}[{where}] if {names[id(mask)]} "
+            return (f"{buffer}[{where}] if {names[mask]} "
                     f"else {other}")
         case Op("cast", (operand,), dtype):
-            return f"cast({names[id(operand)]}, {dtype})"
+            return f"cast({names[operand]}, {dtype})"
         case Op(name, (a, b), _) if name in _INFIX:
-            sides = (enclosed(names[id(part)]) for part in (a, b))
+            sides = (enclosed(names[part]) for part in (a, b))
             return f" {_INFIX[name]} ".join(sides)
         case Op(name, operands, _):
-            inner = ", ".join(names[id(part)] for part in operands)
+            inner = ", ".join(names[part] for part in operands)
             return f"{name}({inner})"
