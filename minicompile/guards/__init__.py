@@ -113,25 +113,21 @@ def body(names: Names, guards: Iterable[Guard], inputs: Sequence[Source],
     for guard, text in asked:
         if guard.where not in (None, said):
             said = guard.where
-            lines.append(comment(f"{os.path.basename(said.file)}:"
-                                 f"{said.line}  {said.text}"))
+            remark = (f"# {os.path.basename(said.file)}:{said.line}  "
+                      f"{said.text}")
+            lines.append("".join(filter(str.isprintable, remark))[:68])
         text = text.format(*map(read, guard.places))
         lines.append(f"if not ({text}): return None")
-    each = ", ".join(map(read, inputs))
+    each = ", ".join(map(read, inputs))  # this may add lines
     return [*lines, f"return [{each}]"]
 
 
 def order(guard: Guard) -> tuple[float, int]:
     """When to ask: level by level, then by kind; comparisons last."""
-    depths = [len([*chain(place)]) for place in guard.places] or [1.5]
-    if guard.kind in ("same", "different", "apart", "relation"):
-        depths = [math.inf]
-    return max(depths), [*KINDS].index(guard.kind)
-
-
-def comment(text: str) -> str:
-    """The text as one line of comment, whatever is in it."""
-    return f"# {''.join(filter(str.isprintable, text))[:66]}".rstrip()
+    depth = max([len([*chain(place)]) for place in guard.places],
+                default=1.5)
+    last = guard.kind in ("same", "different", "apart", "relation")
+    return math.inf if last else depth, [*KINDS].index(guard.kind)
 
 
 load(__name__, __path__)

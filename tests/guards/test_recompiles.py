@@ -155,3 +155,26 @@ def test_a_closure_s_defaults_and_marks_are_read():
     special.__kwdefaults__ = {"plus": 4}
     assert compiled(special, x).item() == 6
     assert compiled(minicompile.disable(maker(2)), x).item() == 2
+
+
+class Scaled:
+    def __init__(self, by):
+        self.by = by
+
+    def times(self, x):
+        return x * self.by
+
+    def plus(self, x):
+        return x + self.by
+
+
+def test_a_bound_method_is_known_by_its_function_and_its_object():
+    compiled = minicompile.compile(lambda f, x: f(x), backend="eager",
+                                   dynamic=False)
+    thing, x = Scaled(2), torch.ones(1)
+    for _ in range(12):  # each `thing.times` is an object of its own
+        assert compiled(thing.times, x).item() == 2
+    assert compiled.stats().graphs == 1
+    assert compiled(thing.plus, x).item() == 3
+    assert compiled(Scaled(5).times, x).item() == 5
+    assert compiled.stats().graphs == 3

@@ -48,7 +48,7 @@ class Failure:
 def failures(check: Check, L: tuple, F: object) -> Iterator[Failure]:
     """The failures, in order; nothing about what a failed place holds."""
     told: set[Source | None] = set()
-    read = reader(check, L, F)
+    names, read = reader(check, L, F)
     for guard in check.guards:
         if type(guard.expected) is Held and guard.expected() is None:
             yield Failure(guard, f"`{guard.source}`", "there", "deleted")
@@ -63,19 +63,20 @@ def failures(check: Check, L: tuple, F: object) -> Iterator[Failure]:
                               f"gone ({error})")
             told.add(lost)
             continue
-        if attempt(asked(check, guard, values)) is not True:
+        if attempt(asked(names, guard, values)) is not True:
             told.add(guard.source)
             for what, old, new in changes(guard, *values):
                 yield Failure(guard, what, old, new if new != old
                               else f"another: {new}")
 
 
-def reader(check: Check, L: tuple, F: object) -> Callable[[str], object]:
-    """What evaluates an expression in a call."""
-    return lambda text: eval(text, check.names.values, {"L": L, "F": F})
+def reader(check: Check, L: tuple, F: object) -> tuple[Names, Callable]:
+    """Names to explain with, and what evaluates an expression in a call."""
+    names = Names({**check.names.values})
+    return names, lambda text: eval(text, names.values, {"L": L, "F": F})
 
 
-def unreadable(guard: Guard, read: Callable) -> tuple[Source, str] | None:
+def unreadable(guard: Guard, read: Callable) -> tuple[Source, str]:
     """The first source on the way to a guard's places that raises."""
     for place in guard.places:
         for each in reversed([*chain(place)]):
@@ -83,11 +84,12 @@ def unreadable(guard: Guard, read: Callable) -> tuple[Source, str] | None:
                 read(each.code())
             except Exception as error:
                 return each, f"{type(error).__name__}: {error}"
+    return guard.places[0], "for a moment"
 
 
-def asked(check: Check, guard: Guard, values: list) -> Callable[[], bool]:
+def asked(names: Names, guard: Guard, values: list
+          ) -> Callable[[], bool]:
     """The condition of a guard, as it stands in the check, on values."""
-    names = Names({**check.names.values})
     given = {f"x{at}": value for at, value in enumerate(values)}
     text = f"({condition(names, guard)})".format(*given)
     code = compile(text, "<guard>", "eval")
@@ -96,9 +98,9 @@ def asked(check: Check, guard: Guard, values: list) -> Callable[[], bool]:
 
 def costs(check: Check, L: tuple, F: object) -> Iterator[float]:
     """Microseconds of each guard, with its places read already."""
-    read = reader(check, L, F)
+    names, read = reader(check, L, F)
     for guard in check.guards:
-        ask = asked(check, guard, [read(place.code())
+        ask = asked(names, guard, [read(place.code())
                                    for place in guard.places])
         yield min(timeit.repeat(ask, repeat=5, number=20)) / 20 * 1e6
 
@@ -120,10 +122,9 @@ def changes(guard: Guard, x: object = None, *others: object
         case "type" | "length" | "keys" as kind:
             read = {"type": type, "length": len, "keys": tuple}[kind]
             yield f"{kind} of {name}", brief(old), brief(attempt(read, x))
-        case "has":
-            yield f"attribute {old[0]!r} of {name}", *PRESENCE[old[1]]
-        case "contains":
-            yield f"key {old[0]!r} in {name}", *PRESENCE[old[1]]
+        case "has" | "contains" as kind:
+            what = "attribute {!r} of " if kind == "has" else "key {!r} in "
+            yield what.format(old[0]) + name, *PRESENCE[old[1]]
         case "lacks":
             yield from ((f"key {key!r} in {name}", *PRESENCE[False])
                         for key in old if key in x)

@@ -116,13 +116,11 @@ ASK(settled) {
 c_functions.PARTS.append(CHANGES)
 c_functions.ENTRIES.extend(("stamped", "settled"))
 
-#: Guards whose answer is in the dict, or in the plain value, they are on.
-OF_DICTS = ("type", "length", "keys", "contains", "lacks", "equal", "is")
-
-PLAIN = (bool, int, float, str, type(None))
-
 #: So many guards below a dict are worth watching it.
 ENOUGH = 8
+
+#: The rank of a tensor that is no input.
+LAST = 1 << 32
 
 
 class Places:
@@ -172,14 +170,13 @@ class Watch:
         at = {guard.kind: guard for guard in self.places.at[source]}
         kind = at["type"].expected if "type" in at else None
         if {*at} == {"tensor"} and at["tensor"].expected.type in TENSORS:
-            order = self.places.order
-            rank = order.get(source, len(order))
+            rank = self.places.order.get(source, LAST)
             self.ranked.append((rank, at["tensor"]))
             return at["tensor"].expected.type, rank
         if kind is None and {*at} != {"length"} or kind and not (
                 kind is dict or keeps_to_its_dict(kind)):
             return None
-        self.facts += filter(of_dict, self.places.at[source])
+        self.facts += of_dicts(self.places.at[source])
         return kind, tuple(self.parts(kind, source))
 
     def parts(self, kind: type | None, source: Source
@@ -191,7 +188,7 @@ class Watch:
             if type(key) not in (str, int):
                 continue
             if type(child) is Attribute and key == "__dict__":
-                self.facts += filter(of_dict, guards)
+                self.facts += of_dicts(guards)
             if kind is not dict and any(key in vars(each)
                                         for each in kind.__mro__):
                 continue
@@ -246,15 +243,17 @@ def keeps_to_its_dict(kind: type) -> bool:
             and kind.__getattribute__ is object.__getattribute__)
 
 
-def of_dict(guard: Guard) -> bool:
-    """Whether only a change of the dict, or the value, can answer it."""
-    return guard.kind in OF_DICTS
+def of_dicts(guards: list[Guard]) -> list[Guard]:
+    """The guards whose answer is in the dict, or the value, they are on."""
+    return [guard for guard in guards if guard.kind in (
+        "type", "length", "keys", "contains", "lacks", "equal", "is")]
 
 
 def is_plain(guard: Guard) -> bool:
     """Whether the guard is about which object it is, or a plain value."""
     return guard.kind == "is" or (
-        guard.kind == "equal" and type(guard.expected) in PLAIN)
+        guard.kind == "equal" and type(guard.expected) in (
+            bool, int, float, str, type(None)))
 
 
 def counted() -> bool:
