@@ -21,7 +21,7 @@ from ..trace.tracer import Tracer
 
 
 @dataclass
-class Step:
+class TracedStep:
     """One instruction that was run, `depth` frames deep."""
 
     depth: int
@@ -41,7 +41,7 @@ class Step:
                           *(f"{each:.72}" for each in added)])
 
 
-class Steps(list[Step]):
+class Steps(list[TracedStep]):
     """The steps of a trace, in order; `str()` is a table.
 
     Nodes of the graph stand behind a `+`, guards behind a `?`.
@@ -67,7 +67,7 @@ class Watching(Tracer):
 
     def __init__(self, function: FunctionType, history: History):
         super().__init__(function, history)
-        self.steps = Steps([Step(
+        self.steps = Steps([TracedStep(
             1, function.__code__.co_firstlineno, "(arguments)", "")])
         self.nodes, self.guards = 0, 0
 
@@ -76,7 +76,7 @@ class Watching(Tracer):
         self.finish()
         self.frame = self.frames[-1]
         step = self.frame.current()
-        self.steps.append(Step(
+        self.steps.append(TracedStep(
             len(self.frames), step.line, step.name,
             "" if step.argument is None else worded(step.argument)))
         return super().tick()

@@ -30,7 +30,7 @@ RETURN, YIELD = "return", "yield"
 OPCODES: dict[str, tuple] = {}
 
 #: The row of an opcode that ends the trace.
-UNKNOWN = 0, None, None
+NO_ROW = 0, None, None
 
 _direct: set[types.CodeType] = set()
 
@@ -112,7 +112,7 @@ class Frame:
     @passes_on
     def step(self, step: Instruction):
         """Run one instruction: None, or how it leaves the frame."""
-        takes, pushes, function = OPCODES.get(step.name, UNKNOWN)
+        takes, pushes, function = OPCODES.get(step.name, NO_ROW)
         if function is None:
             raise unsupported("opcode", step.name)
         taken = self.pop(takes(step.argument) if callable(takes) else takes)

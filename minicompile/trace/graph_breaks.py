@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from types import FunctionType
 
 from .bytecode import NULL_ABOVE, live
-from .frame import OPCODES, UNKNOWN, Frame, is_direct
+from .frame import OPCODES, NO_ROW, Frame, is_direct
 from .opcodes import TRUTH
 from .reasons import unsupported
 from .reconstruct import Rebuild
@@ -211,7 +211,7 @@ class Break:
         if not links:
             return [f"{value} = {operation}", *after]
         failed = self.rebuild.fresh()
-        return [*attempt([f"{value} = {operation}"], failed),
+        return [*caught([f"{value} = {operation}"], failed),
                 "    return " + self.call(links, [
                     *["None"] * count, f"{failed}.pop()"]), *after]
 
@@ -237,7 +237,7 @@ class Break:
         return f"{name}({', '.join(values)})"
 
 
-def attempt(body: list[str], failed: str) -> list[str]:
+def caught(body: list[str], failed: str) -> list[str]:
     """Statements: `body`, and a test whether it raised, into `failed`."""
     return [f"{failed} = []", "try:", *(f"    {line}" for line in body),
             f"except BaseException as {failed}_:",
@@ -246,7 +246,7 @@ def attempt(body: list[str], failed: str) -> list[str]:
 
 def performed(step) -> list[int]:
     """What an instruction takes and pushes, if a break may perform it."""
-    takes, pushes, _ = OPCODES.get(step.name, UNKNOWN)
+    takes, pushes, _ = OPCODES.get(step.name, NO_ROW)
     if pushes is None:
         raise unsupported("opcode", step.name)
     return [number(step.argument) if callable(number) else number
@@ -293,7 +293,7 @@ def chain_text(links: list[Link]) -> str:
     for at, link in enumerate(links):
         given = [*parameters(at, link), *["r"] * bool(at)]
         if at and link.catches:
-            body = [*attempt(body, "failed"), "    r = None"]
+            body = [*caught(body, "failed"), "    r = None"]
             given.append("failed.pop() if failed else None")
         body += [f"at = {at}", f"r = f{at}({', '.join(given)})"]
     heading = ", ".join(name for at, link in enumerate(links)

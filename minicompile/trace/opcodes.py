@@ -168,9 +168,9 @@ def FOR_ITER(frame, target):
 
 # Functions and calls
 
-#: What a function is given one by one, in the order of the stack.
-FLAGS = {8: "__closure__", 4: "__annotations__", 2: "__kwdefaults__",
-         1: "__defaults__"}
+#: The attributes that a new function is given, in the stack's order.
+FUNCTION_PARTS = {8: "__closure__", 4: "__annotations__",
+                  2: "__kwdefaults__", 1: "__defaults__"}
 
 
 @opcode(1, None)
@@ -178,7 +178,7 @@ def MAKE_FUNCTION(frame, flags, code):
     cells = tuple(types.CellType() for _ in code.co_freevars)
     frame.stack.append(frame.tracer.own(types.FunctionType(
         code, frame.globals, closure=cells or None)))
-    for flag in FLAGS:
+    for flag in FUNCTION_PARTS:
         if (flags or 0) & flag:
             SET_FUNCTION_ATTRIBUTE(frame, flag)
 
@@ -192,7 +192,7 @@ def SET_FUNCTION_ATTRIBUTE(frame, flag):
     elif flag == 4 and isinstance(value, tuple):  # of Python 3.11
         function.__annotations__ = dict(zip(value[::2], value[1::2]))
     else:
-        setattr(function, FLAGS[flag], value)
+        setattr(function, FUNCTION_PARTS[flag], value)
     frame.stack.append(function)
 
 
