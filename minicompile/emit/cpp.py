@@ -31,21 +31,11 @@ class CppWriter(Writer):
 
     target = CPP
 
-    def function(self) -> str:
-        """The whole function."""
-        kernel, kinds = self.kernel, types(self.kernel)
-        both = {name for buffer in kernel.written.values()
-                for name in (buffer.name, buffer.into)
-                if buffer.into in kernel.read}  # one memory, two names
-        given = [f"{'const ' * (name in kernel.read)}{kinds[name]}* "
-                 f"{'__restrict ' * (name not in both)}{name}_ptr"
-                 for name in (*kernel.read, *kernel.written)]
-        joined = ",\n        ".join(
-            [*given, *(f"int64 {symbol}" for symbol in kernel.symbols)])
-        with (self.block(f'extern "C" void {kernel.name}(\n        '
-                         f"{joined})"), self.rows()):
+    def body(self) -> list[str]:
+        """The lines inside the function."""
+        with self.rows():
             self.work()
-        return "\n".join(self.lines)
+        return self.lines
 
     @cached_property
     def reduced(self) -> tuple[Variable, ...]:
@@ -124,13 +114,31 @@ class CppWriter(Writer):
 
 #: How kernels are written: the last of these for which it is not None.
 WRITERS: list[Callable[[Kernel], CppWriter | None]] = [
-    lambda kernel: CppWriter(kernel, stages(kernel))]
+    lambda kernel: CppWriter(kernel, stages(kernel), depth=1)]
+#: Into which kernels one is split first: the last row decides.
+PIECES: list[Callable[[Kernel], tuple[Kernel, ...]]] = [
+    lambda kernel: (kernel,)]
 
 
 def function(kernel: Kernel) -> str:
     """The kernel as a C++ function of its buffers' addresses."""
-    return next(filter(None, (
-        writer(kernel) for writer in reversed(WRITERS)))).function()
+    kinds = types(kernel)
+    both = {name for buffer in kernel.written.values()
+            for name in (buffer.name, buffer.into)
+            if buffer.into in kernel.read}  # one memory, two names
+    given = [f"{'const ' * (name in kernel.read)}{kinds[name]}* "
+             f"{'__restrict ' * (name not in both)}{name}_ptr"
+             for name in (*kernel.read, *kernel.written)]
+    given += [f"int64 {symbol}" for symbol in kernel.symbols]
+    bodies = [next(filter(None, (
+        writer(piece) for writer in reversed(WRITERS)))).body()
+        for piece in PIECES[-1](kernel)]
+    if len(bodies) > 1:
+        bodies = [["    {", *body, "    }"] for body in bodies]
+    return "\n".join([
+        f'extern "C" void {kernel.name}(',
+        "        " + ",\n        ".join(given) + ") {",
+        *(line for body in bodies for line in body), "}"])
 
 
 def types(kernel: Kernel) -> dict[str, str]:
@@ -150,9 +158,18 @@ def variables(fold: Local, vectors: bool) -> list[tuple[str, str, str]]:
     OpenMP's maximum loses NaN, so a vector loop notes it apart.
     """
     name = accumulator(fold)
-    found = [(CPP.types[CPP.accumulator(fold)], name, CPP.neutral(fold))]
+    found = [(CPP.types[accumulated(fold, vectors)], name,
+              CPP.neutral(fold))]
     return found + [("int", f"nan{fold.number}", "0")] * (
         vectors and flagged(fold))
+
+
+def accumulated(fold: Local, vectors: bool) -> torch.dtype:
+    """The dtype of an accumulator: a double for a long sum of floats."""
+    dtype = CPP.accumulator(fold)
+    long = fold.node.long or not vectors
+    return torch.float64 if long and dtype == torch.float32 and (
+        fold.node.reduction == "sum") else dtype
 
 
 def flagged(fold: Local) -> bool:
@@ -186,4 +203,4 @@ def result(fold: Local, text: str, vectors: bool) -> str:
     """The finished reduction, in the type that holds it."""
     if vectors and flagged(fold):
         text = f"nan{fold.number} ? not_a_number : {text}"
-    return CPP.convert(text, CPP.accumulator(fold), fold.dtype)
+    return CPP.convert(text, accumulated(fold, vectors), fold.dtype)

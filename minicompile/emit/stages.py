@@ -19,16 +19,20 @@ from ..core.layout import flatten, row_major
 from ..core.loops import (Const, Expression, Kernel, Loop, Op,
                           Position, described, parts, walk)
 
+#: How many floats are summed up as floats: 2048, in 16 lanes.
+LONG = 2048
 #: Reductions of bools that are another one, which keeps them bools.
 FOLDS_OF_BOOLS = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
 
 
 @dataclass(frozen=True)
 class Fold:
-    """A reduction of a value over the elements of a row."""
+    """A reduction of a value over the elements of a row; `long` ones are
+    of more than LONG elements."""
 
     reduction: str
     dtype: torch.dtype
+    long: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +116,8 @@ class Numbering:
             reduction = FOLDS_OF_BOOLS.get(reduction, reduction)
         elif reduction in ("any", "all"):
             value = self.cast(value, torch.bool)
-        return self.local(Fold(reduction, value.dtype), (value,))
+        long = may_exceed(self.kernel.row_length, LONG)
+        return self.local(Fold(reduction, value.dtype, long), (value,))
 
     def place(self, reduction: str, value: Local) -> Local:
         """The first place of the best value; NaN is the best there is."""

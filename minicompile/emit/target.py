@@ -30,8 +30,8 @@ class Target:
     in `detour` by way of a wide integer. Arithmetic leaves the types in
     `promoted`. `numbers` are the forms of literals by dtype, `special`
     those of some; `scalar` makes a value of a literal. `quotient` is the
-    sign that divides whole numbers. A reduction accumulates some types
-    in another: `reduced_as`, a sum `summed_as`. `named` is a line that
+    sign that divides whole numbers. Those that are `reduced_as` another
+    type are accumulated in it. `named` is a line that
     names a value; a block is `opened` and `closed`.
     """
 
@@ -51,8 +51,6 @@ class Target:
     scalar: str = "{0}"
     scalars: tuple[torch.dtype, ...] = ()
     reduced_as: Mapping[torch.dtype, torch.dtype] = field(
-        default_factory=dict)
-    summed_as: Mapping[torch.dtype, torch.dtype] = field(
         default_factory=dict)
     named: str = "{0} = {1}"
     opened: str = ""
@@ -138,8 +136,6 @@ class Target:
     def accumulator(self, fold: Local) -> torch.dtype:
         """The dtype in which a reduction is accumulated."""
         given = held(fold.operands[0].dtype)
-        if fold.node.reduction == "sum" and given in self.summed_as:
-            return self.summed_as[given]
         return self.reduced_as.get(given, given)
 
     def neutral(self, fold: Local) -> str:
@@ -195,7 +191,6 @@ CPP = Target(
     special={"True": "true", "False": "false", "inf": "infinity",
              "-inf": "-infinity", "nan": "not_a_number",
              str(-2 ** 63): "least"},
-    summed_as={torch.float32: torch.float64},
     named="const {type} {0} = {1};", opened=" {", closed=("}",))
 
 #: Triton takes a literal for a float32, even beside a float64.

@@ -67,13 +67,14 @@ class Axis:
     def coordinates(self) -> dict[Variable, Index]:
         """The loop variables in terms of the one number."""
         number = index(Variable(self.name, self.size))
-        sizes = tuple(variable.size for variable in self.variables)
-        return dict(zip(self.variables, unflatten(number, sizes)))
+        return dict(zip(self.variables, unflatten(number, tuple(
+            variable.size for variable in self.variables))))
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """A kernel's axes; with `looped` a block walks along the last one.
+    """A kernel's axes; along "r" it reduces. With `looped` a block walks
+    along that one.
 
     Positions are `counted` in this type, "" for 32 bits; in "WIDE" ones
     each launch decides, by whether one of `large` is.
@@ -81,7 +82,6 @@ class Tiling:
 
     axes: tuple[Axis, ...]
     warps: int
-    reduces: bool = False
     looped: bool = False
     counted: str = "tl.int64"
     large: tuple[Index, ...] = ()
@@ -98,7 +98,7 @@ class Tiling:
     @property
     def outer(self) -> tuple[Axis, ...]:
         """The axes that are dealt out to programs."""
-        return self.axes[:-1] if self.reduces else self.axes
+        return tuple(axis for axis in self.axes if axis.name != "r")
 
     def place(self, where: Index) -> Index:
         """An index of the kernel in terms of the axes' numbers."""
@@ -124,8 +124,8 @@ def plain(kernel: Kernel) -> Tiling:
         return Tiling((Axis("x", kernel.ranges, 1024),), 4)
     block = power(min(most_of(kernel.row_length), LONGEST))
     return Tiling((Axis("x", kernel.ranges, 1),
-                   Axis("r", kernel.reduced, block)), 4, True,
-                  looped=may_exceed(kernel.row_length, block))
+                   Axis("r", kernel.reduced, block)), 4,
+                  may_exceed(kernel.row_length, block))
 
 
 #: How kernels are tiled: the last of these.
@@ -149,14 +149,16 @@ def print_kernel(kernel: Kernel) -> str:
     if tiling.large:
         about.append(f"wide={given} " + " or ".join(
             f"{large} > {NARROW}" for large in tiling.large))
+    body = TritonWriter(kernel, stages(kernel), depth=1, tiling=tiling)
+    body.blocks()
+    body.work()
     return "\n".join([
         *(f"# {about}" for about in computes(kernel)),
         "@launched(" + (",\n          " if sized else ", ").join(about)
         + ")",
         f"@triton.jit{f'(do_not_specialize={fixed})' * bool(fixed)}",
         f"def {kernel.name}({', '.join(names)}):",
-        *TritonWriter(kernel, stages(kernel), depth=1,
-                      tiling=tiling).write()])
+        *body.lines])
 
 
 @dataclass
@@ -171,12 +173,6 @@ class TritonWriter(Writer):
     along: dict[Local, frozenset[str]] = field(default_factory=dict)
     summed: set[Local] = field(default_factory=set)
     target = TRITON
-
-    def write(self) -> list[str]:
-        """The kernel's lines, without its header."""
-        self.blocks()
-        self.work()
-        return self.lines
 
     def blocks(self) -> None:
         """Write where this program's block of points lies."""

@@ -113,6 +113,6 @@ def rule_of(op: torch._ops.OpOverload) -> Callable | None:
     """How `op` is taken apart, or None if it is recorded whole."""
     if op in DECOMPOSITIONS:
         return DECOMPOSITIONS[op]
-    implicit = torch._C.DispatchKey.CompositeImplicitAutograd
-    composite = op.has_kernel_for_dispatch_key(implicit)
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(
+        op.name(), "CompositeImplicitAutograd")  # PyTorch's own, in C++
     return op.decompose if composite else None

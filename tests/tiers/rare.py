@@ -18,8 +18,6 @@ import einops
 import numpy
 import torch
 from torch import nn
-from torch._higher_order_ops.scan import scan
-from torch._higher_order_ops.while_loop import while_loop
 from torch.func import grad, hessian, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
@@ -197,13 +195,7 @@ def transforms(x):
         lambda row: (row ** 3).sum())(x[0])
 
 
-def operators(x):
-    _, y = while_loop(lambda n, y: n < 3, lambda n, y: (n + 1, y * 2),
-                      (torch.tensor(0), x.detach()))
-    return scan(lambda c, row: (c + row.sin(), c * row), x[0] * 1, x), y
-
-
-TRACE = [operators, transforms, caught, drawn, stated, own_function, chosen,
+TRACE = [transforms, caught, drawn, stated, own_function, chosen,
          checkpointed, attending, in_the_library, lower_precision, foreach,
          matched, local_class, local_tuple, messages, handled, of_numpy,
          into, half_run, partial_method]
@@ -333,7 +325,7 @@ def whole(x):
 
 
 def folded(x):
-    y = x.t() + x.sum(0)
+    y = torch.cat([x, x.t() + 1, x * x.sum(0)])[:x.shape[0]]
     return y.softmax(0), y.argmax(1), y.amax(0), (x * 2).softmax(-1).exp()
 
 

@@ -238,7 +238,7 @@ def shared(work: tuple[Stage, ...]) -> set[Local]:
 def scheduled(kernel: Kernel) -> Scheduled | None:
     """The writer of a kernel that has any loops."""
     if kernel.ranges or kernel.reduced:
-        return Scheduled(kernel, stages(kernel, is_expensive))
+        return Scheduled(kernel, stages(kernel, is_expensive), depth=1)
     return None
 
 

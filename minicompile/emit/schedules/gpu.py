@@ -81,13 +81,15 @@ def rows(kernel: Kernel) -> Tiling:
     count, length = _count(kernel.rows), most_of(kernel.row_length)
     if length == inf or power(length) * registers(kernel) > IN_REGISTERS:
         walking = min(WALKING, max(128, power(guess(kernel.row_length))))
-        return _reduction(kernel, kernel.ranges, 1, walking,
-                          max(1, walking // 512), looped=True)
+        return Tiling((Axis("x", kernel.ranges, 1),
+                       Axis("r", kernel.reduced, walking)),
+                      max(1, walking // 512), looped=True)
     whole = power(length)
     block = max(1, min(2048 // whole, power(count // ENOUGH)))
     elements = block * whole
     warps = max(1, min(8, elements // 1024), elements // 2048)
-    return _reduction(kernel, kernel.ranges, block, whole, warps)
+    return Tiling((Axis("x", kernel.ranges, block),
+                   Axis("r", kernel.reduced, whole)), warps)
 
 
 def registers(kernel: Kernel) -> int:
@@ -113,15 +115,9 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     sums = sum(loop.reduction is not None for loop in kernel.loops)
     down = min(power(_count(length)), _within(DOWN // (block * sums)))
     warps = max(1, min(8, block * down // 512))
-    return _reduction(kernel, _last(kernel.ranges, first), block, down,
-                      warps, looped=may_exceed(length, down))
-
-
-def _reduction(kernel: Kernel, ranges: tuple[Variable, ...], block: int,
-               length: int, warps: int, looped: bool = False) -> Tiling:
-    """A Tiling of a kernel that reduces."""
-    axes = Axis("x", ranges, block), Axis("r", kernel.reduced, length)
-    return Tiling(axes, warps, True, looped)
+    return Tiling((Axis("x", _last(kernel.ranges, first), block),
+                   Axis("r", kernel.reduced, down)), warps,
+                  looped=may_exceed(length, down))
 
 
 def wide(kernel: Kernel, tiling: Tiling) -> tuple[Index, ...]:

@@ -1,0 +1,111 @@
+"""What must stay vector code, read off the text and the libraries.
+
+A scalar call, or a choice, in an innermost loop costs a factor of ten and
+changes no result, so that no other test sees it.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+
+import pytest
+import torch
+
+import minicompile
+from minicompile import fusion
+from minicompile.emit import build, cpp
+from tests.fusion.graphs import aten
+from tests.same import assert_same
+
+VECTORS = pytest.mark.skipif(
+    platform.machine() != "x86_64" or not hasattr(platform, "libc_ver")
+    or tuple(map(int, platform.libc_ver()[1].split("."))) < (2, 35),
+    reason="the C library has no vector functions here")
+FUNCTIONS = """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos
+    atan sinh cosh tanh asinh acosh atanh erfc sigmoid""".split()
+
+
+def kernels(function, *args):
+    return [cpp.function(kernel)
+            for kernel in fusion.fuse(aten(function, *args)).kernels]
+
+
+def called(text: str) -> set[str]:
+    """The functions of the C library that the compiled text calls."""
+    library = build.load(text)._name
+    shown = subprocess.run(["nm", "-D", "--undefined-only", library],
+                           check=True, capture_output=True, text=True)
+    names = re.findall(r" U (\w+)", shown.stdout)
+    return {name for name in names if not name.startswith("GOMP")}
+
+
+@VECTORS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_functions_are_called_for_a_vector_at_a_time(dtype):
+    """Half of them a kernel: a name is not that of a scalar function."""
+    def all_of(x):
+        return sum(getattr(torch, name)(x) for name in FUNCTIONS)
+    for name in called("\n".join(kernels(
+            all_of, torch.empty(1024, dtype=dtype)))):
+        assert name.startswith("_ZGV"), name
+
+
+@VECTORS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64,
+                                   torch.bfloat16])
+def test_sine_and_cosine_of_one_number_are_two_vectors(dtype):
+    def both(x):
+        return (x.sin() * 2 + x.cos()).exp().tanh()
+    names = called("\n".join(kernels(both, torch.empty(1024, dtype=dtype))))
+    assert any("_sin" in name for name in names)
+    assert all(name.startswith("_ZGV") for name in names), names
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_no_element_of_a_concatenation_chooses(axis):
+    def joined(x, y):
+        return torch.cat([x.relu(), y + 1, x * 2, y[:1, :1].expand(
+            (3, 5) if axis == 0 else (4, 3))], axis) * 3
+    x, y = torch.randn(4, 5), torch.randn(4, 5)
+    text, = kernels(joined, x, y)
+    assert text.count("ptr[") == 8 and "where" not in text
+    assert not re.search(r"(?<!< 0) \? ", text)
+    assert_same(joined, x, y)
+
+
+def test_a_stack_that_is_summed_up_is_a_sum_of_terms():
+    def stacked(x):
+        return (torch.stack([x * k for k in range(4)]).sum(0),
+                torch.stack([x, x * x, x + 1]).amax(0))
+    x = torch.randn(100)
+    x[3] = float("nan")
+    for text in kernels(stacked, x):
+        assert " ? primals" not in text and "r0" not in text
+    assert_same(stacked, x)
+
+
+def test_a_padded_row_reads_as_before():
+    def padded(x):
+        return torch.nn.functional.pad(x, (2, 3, 1, 0)) + 1
+    assert_same(padded, torch.randn(6, 7))
+
+
+def test_a_resize_is_the_librarys_operator():
+    """It repeats rows; an index for each element takes far longer."""
+    def resized(x):
+        return torch.nn.functional.interpolate(x.relu(), scale_factor=2) * 2
+    x = torch.randn(1, 2, 8, 8, requires_grad=True)
+    report = minicompile.explain(resized)(x)
+    assert report.externs == ("aten.upsample_nearest2d.default",
+                              "aten.upsample_nearest2d_backward.default")
+    assert_same(resized, x)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_place_of_the_best_is_found_in_vectors(name, axis):
+    text, = kernels(lambda x: getattr(x, name)(axis), torch.empty(64, 1024))
+    assert text.count("#pragma omp simd") >= 2
+    assert "reduction(min:" in text or axis == 0
