@@ -149,7 +149,7 @@ class Rebuild:
         return self.filled(made, state, items)
 
     def filled(self, made: str, state: dict, items: str = "()") -> str:
-        """What was made, with such attributes and items."""
+        """The text of an object, given attributes and items."""
         return (f"{self.known(filled)}({made}, {{{self.pairs(state)}}}, "
                 f"{items})")
 
@@ -160,21 +160,21 @@ class Rebuild:
         lines = [f"{self.known(function)}({self.values(args)})"
                  for function, args in self.outside.said]
         overlays = {id(o): o for o in self.outside.overlays.values()}
-        for overlay in overlays.values():
-            for key, value in self.outside.changes(overlay).items():
-                if key in overlay.moved and value is not ABSENT:
-                    lines.append(self._write(overlay, key, ABSENT))
-                lines.append(self._write(overlay, key, value))
+        for space in overlays.values():
+            for key, value in self.outside.changes(space).items():
+                if key in space.moved and value is not ABSENT:
+                    lines.append(self._write(space, key, ABSENT))
+                lines.append(self._write(space, key, value))
         for copy in list(self.outside.copies):
             lines += self._replace(copy)
         return lines
 
-    def _write(self, overlay: Namespace, key, value) -> str:
+    def _write(self, space: Namespace, key, value) -> str:
         """One attribute or item of an object from outside, written."""
-        owner, names = overlay.owner, overlay.names
+        owner, names = space.owner, space.names
         source = self.outside.source(owner) or names
         mine = self.hold(source.code())
-        if overlay.kind != "attributes":
+        if space.kind != "attributes":
             key = self.value(self.outside.values.get(id(key), key))
             base = self.known(builtin_base(type(owner)))
             if value is ABSENT:

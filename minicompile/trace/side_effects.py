@@ -1,4 +1,4 @@
-"""What existed before the call: where it is, what was learnt, what changed.
+"""Objects from before the call: their places, their guards, their changes.
 
 In: real objects and the sources they were read from. Out: the values the
 interpreter uses for them, the guards for what it learnt, and the writes
@@ -177,7 +177,7 @@ class Outside:
             or named(source) in history.counters)
 
     def count(self) -> None:
-        """Tell later traces which places this one writes to."""
+        """Tell later traces to which places this trace writes."""
         counters = self.recorder.sizes.history.counters
         for space in self.overlays.values():
             counters.update(named(self.place(space, key))
@@ -247,40 +247,42 @@ class Outside:
 
     def attributes(self, owner) -> Namespace:
         """The instance attributes of an object from outside."""
-        real = (contents(owner) if isinstance(owner, types.CellType)
-                else getattr(owner, "__dict__", {}))
-        return self._overlay("attributes", owner, real, Attribute(
-            self.source(owner), "__dict__"))
+        known = self.overlays.get((id(owner), "attributes"))
+        return known or self._open(
+            "attributes", owner, contents(owner) if isinstance(
+                owner, types.CellType) else getattr(owner, "__dict__", {}),
+            Attribute(self.source(owner), "__dict__"))
 
     def items(self, mapping: dict) -> Namespace:
         """The items of a dict from outside."""
-        return self._overlay("items", mapping, mapping,
-                             self.source(mapping))
+        known = self.overlays.get((id(mapping), "items"))
+        return known or self._open("items", mapping, mapping,
+                                   self.source(mapping))
 
     def globals(self, names: dict) -> Namespace:
         """The global names of a module."""
         name = names.get("__name__") or "module"
-        return self._overlay("globals", names, names, self.constant(
+        known = self.overlays.get((id(names), "globals"))
+        return known or self._open("globals", names, names, self.constant(
             names, f"{name}_globals"), trusted(name))
 
-    def _overlay(self, kind: str, owner, *more) -> Namespace:
-        """What an object is read through from its first read on."""
-        key = id(owner), kind
-        if key not in self.overlays:
-            self.kept.append(owner)
-            self.overlays[key] = Namespace(kind, owner, *more)
-        return self.overlays[key]
+    def _open(self, kind: str, owner, *more) -> Namespace:
+        """The namespace through which an object is read from now on."""
+        self.kept.append(owner)
+        made = self.overlays[id(owner), kind] = Namespace(
+            kind, owner, *more)
+        return made
 
-    def place(self, overlay: Namespace, key) -> Source:
+    def place(self, space: Namespace, key) -> Source:
         """Where the value of a key is."""
-        match overlay.kind:
+        match space.kind:
             case "attributes":
-                return Attribute(self.source(overlay.owner), key)
+                return Attribute(self.source(space.owner), key)
             case "globals":
-                return Item(overlay.names, key)
-        if overlay.real is not overlay.owner and printable(key):
-            return Stored(overlay.names, key)
-        return self.item(overlay.names, key)
+                return Item(space.names, key)
+        if space.real is not space.owner and printable(key):
+            return Stored(space.names, key)
+        return self.item(space.names, key)
 
     def item(self, source: Source, key) -> Source:
         """`source[key]`, the key a constant or read from a place too."""
@@ -292,37 +294,37 @@ class Outside:
 
     def namespace(self, owner) -> dict:
         """`owner.__dict__`: a dict whose items are the attributes."""
-        overlay = self.attributes(owner)
-        self.overlays[id(overlay.real), "items"] = overlay
-        return self.admit(overlay.real, overlay.names)
+        space = self.attributes(owner)
+        self.overlays[id(space.real), "items"] = space
+        return self.admit(space.real, space.names)
 
-    def read(self, overlay: Namespace, key):
-        """What is at `key`, or ABSENT; either is guarded."""
-        known, key = overlay.known, self.real(key)
+    def read(self, space: Namespace, key):
+        """The value at `key`, or ABSENT; either is guarded."""
+        known, key = space.known, self.real(key)
         if key in known:
             return known[key]
-        if key in overlay.real:
-            value = self.admit(overlay.real[key], self.place(overlay, key),
-                               overlay.trusted)
+        if key in space.real:
+            value = self.admit(space.real[key], self.place(space, key),
+                               space.trusted)
         else:
             value = ABSENT
-            if isinstance(key, torch.Tensor) and not overlay.real:
-                self.guard(overlay.names, "length", 0)
-            elif not overlay.trusted:
-                self.lacks(overlay.names, key)
+            if isinstance(key, torch.Tensor) and not space.real:
+                self.guard(space.names, "length", 0)
+            elif not space.trusted:
+                self.lacks(space.names, key)
         known[key] = value
         return value
 
-    def write(self, overlay: Namespace, key, value) -> None:
+    def write(self, space: Namespace, key, value) -> None:
         """Let `key` be `value` from now on (ABSENT deletes it)."""
         key = self.real(key)
-        if overlay.known.get(key) is ABSENT:  # it comes last again
-            overlay.written.pop(key, None)
-            overlay.moved |= {key} & overlay.real.keys()
-        overlay.known[key] = overlay.written[key] = value
-        if overlay.live is not None:
-            overlay.live.pop(key, None) if value is ABSENT else (
-                overlay.live.update({key: value}))
+        if space.known.get(key) is ABSENT:  # it comes last again
+            space.written.pop(key, None)
+            space.moved |= {key} & space.real.keys()
+        space.known[key] = space.written[key] = value
+        if space.live is not None:
+            space.live.pop(key, None) if value is ABSENT else (
+                space.live.update({key: value}))
 
     def real(self, key):
         """A key as it is outside: a tensor's stand-in is not in there."""
@@ -337,11 +339,11 @@ class Outside:
         owners += [copy.now for copy in self.copies if copy.changed()]
         return [owner for owner in owners if id(owner) in self.sources]
 
-    def changes(self, overlay: Namespace) -> dict:
-        """What is to be written back: keys whose value is another one."""
-        real = overlay.real
-        return {key: value for key, value in overlay.written.items()
-                if key in overlay.moved and value is not ABSENT
+    def changes(self, space: Namespace) -> dict:
+        """The keys to be written back, with values that are new."""
+        real = space.real
+        return {key: value for key, value in space.written.items()
+                if key in space.moved and value is not ABSENT
                 or value is not (self.values.get(id(real[key]), real[key])
                                  if key in real else ABSENT)}
 
@@ -352,16 +354,16 @@ class Outside:
                     id(value) in self.sources):
                 yield self.sources[id(value)]
 
-    def keys(self, overlay: Namespace) -> list:
+    def keys(self, space: Namespace) -> list:
         """All keys, in order."""
-        if any(isinstance(key, torch.Tensor) for key in overlay.real):
+        if any(isinstance(key, torch.Tensor) for key in space.real):
             raise unsupported("attribute", "a dict with tensors as keys")
-        self.guard(overlay.names, "keys", tuple(overlay.real))
-        written, moved = overlay.written, overlay.moved
-        return ([k for k in overlay.real if k not in moved
+        self.guard(space.names, "keys", tuple(space.real))
+        written, moved = space.written, space.moved
+        return ([k for k in space.real if k not in moved
                  and written.get(k) is not ABSENT]
                 + [k for k, value in written.items() if value is not ABSENT
-                   and (k in moved or k not in overlay.real)])
+                   and (k in moved or k not in space.real)])
 
     def resolve(self, value):
         """A dict from outside as a real one, which follows its writes.
@@ -371,13 +373,13 @@ class Outside:
         if not self.is_dict(value):
             read = READ.get(type(value))
             return read(self, value) if read else value
-        overlay = self.items(value)
-        if overlay.live is None:
-            now = [(k, self.read(overlay, k)) for k in self.keys(overlay)]
-            overlay.live = (OrderedDict if isinstance(value, OrderedDict)
+        space = self.items(value)
+        if space.live is None:
+            now = [(k, self.read(space, k)) for k in self.keys(space)]
+            space.live = (OrderedDict if isinstance(value, OrderedDict)
                             else dict)(now)
-            self.lives[id(overlay.live)] = value
-        return overlay.live
+            self.lives[id(space.live)] = value
+        return space.live
 
     def is_dict(self, value) -> bool:
         """Whether `value` is a dict that existed before the call."""

@@ -192,14 +192,14 @@ class SymbolicSizes:
         return False
 
     def run(self, call: Callable, function, args, kwargs):
-        """What a C function gives; if that is a question, the answer."""
+        """The result of a C function; if it is a question, the answer."""
         value = call(function, args, kwargs)
         if type(value) is torch.SymFloat and formula(value).free_symbols:
             return value
         return settled(value) if type(value) in SYMBOLIC[1:] else value
 
     def dispatcher(self, name: str):
-        """What lets this operator work with symbols, if there are any."""
+        """A context in which this operator works with symbols."""
         python = self.symbols and name not in AS_IN_CPP
         return enable_python_dispatcher() if python else (
             contextlib.nullcontext())
@@ -222,7 +222,7 @@ class SymbolicSizes:
         return f"({SourcePrinter(names).doprint(expr)})"
 
     def guards(self) -> tuple[Guard, ...]:
-        """What the graph relies on, as relations between sizes."""
+        """All that the graph relies on, as relations between sizes."""
         late = [relation for ask in self.late for relation in ask()]
         if not self.symbols:
             return ()
