@@ -19,8 +19,8 @@ from .loops import (OPS, Const, Expression, Kernel, Load, Loop, Op,
 from .schedule import Extern, Schedule, View
 
 Storage = dict[str, torch.Tensor]
-Sizes = Mapping[Atom, int]
-NO_SIZES: Sizes = {}
+SizeValues = Mapping[Atom, int]
+NO_SIZES: SizeValues = {}
 
 
 def _lifted(function):
@@ -40,14 +40,19 @@ TENSORS_ONLY = {"maximum", "minimum", "fmax", "fmin", "atan2", "hypot",
 
 
 def evaluate_loop(loop: Loop, storage: Storage,
-                  sizes: Sizes = NO_SIZES) -> None:
+                  sizes: SizeValues = NO_SIZES) -> None:
     """Fill `storage[loop.buffer.name]` as the loop says."""
-    points = _points(loop, sizes)
-    shape = _shape(loop.ranges, sizes)
+    variables = loop.ranges + loop.reduced
+    lengths = [int(evaluate_index(v.size, sizes)) for v in variables]
+    points: dict[Atom, object] = dict(sizes)  # each variable's dimension
+    for place, variable in enumerate(variables):
+        points[variable] = torch.arange(lengths[place]).reshape(
+            [-1 if k == place else 1 for k in range(len(lengths))])
+    shape = lengths[:len(loop.ranges)]
     value = evaluate(loop.value, storage, points)
     if loop.reduction is not None:
-        value = value.expand(shape + _shape(loop.reduced, sizes))
-        value = _reduce(loop.reduction, value, len(loop.reduced))
+        value = _reduce(loop.reduction, value.expand(lengths),
+                        len(loop.reduced))
     buffer = storage[loop.buffer.name]
     target = torch.as_tensor(evaluate_index(loop.index, points))
     if loop.reduced and target.dim():
@@ -100,33 +105,13 @@ def _tensor(value: object, dtype: torch.dtype) -> torch.Tensor:
     return torch.tensor(value, dtype=dtype)
 
 
-def _points(loop: Loop, sizes: Sizes) -> dict[Atom, object]:
-    """Each variable as a tensor along a dimension of its own."""
-    variables = loop.ranges + loop.reduced
-    points: dict[Atom, object] = dict(sizes)
-    for place, variable in enumerate(variables):
-        size = evaluate_index(variable.size, sizes)
-        shape = [1] * len(variables)
-        shape[place] = size
-        points[variable] = torch.arange(size).reshape(shape)
-    return points
-
-
-def _shape(variables, sizes: Sizes) -> tuple[int, ...]:
-    """The sizes of the variables as numbers."""
-    return tuple(int(evaluate_index(v.size, sizes)) for v in variables)
-
-
 def _reduce(reduction: str, value: torch.Tensor, count: int):
     """`value` reduced over its last `count` dimensions."""
-    if count == 0:
-        value, count = value.unsqueeze(-1), 1
-    flat = value.flatten(-count)
+    flat = value.flatten(-count) if count else value.unsqueeze(-1)
     if reduction in ("sum", "prod"):
         return getattr(flat, reduction)(-1, dtype=value.dtype)
-    if reduction in ("max", "min"):
-        return getattr(flat, "a" + reduction)(-1)
-    return getattr(flat, reduction)(-1)
+    best = {"max": "amax", "min": "amin"}.get(reduction, reduction)
+    return getattr(flat, best)(-1)
 
 
 def evaluate_schedule(schedule: Schedule, inputs: list) -> tuple:
@@ -155,7 +140,7 @@ def sizes_in(schedule: Schedule, inputs: list) -> dict[Atom, int]:
 
 
 def evaluate_kernel(kernel: Kernel, storage: Storage,
-                    sizes: Sizes = NO_SIZES) -> None:
+                    sizes: SizeValues = NO_SIZES) -> None:
     """Run the kernel's loops in order; new buffers appear in storage."""
     for loop in kernel.loops:
         buffer = loop.buffer
@@ -168,7 +153,7 @@ def evaluate_kernel(kernel: Kernel, storage: Storage,
 
 
 def _evaluate_extern(step: Extern, storage: Storage,
-                     sizes: Sizes) -> None:
+                     sizes: SizeValues) -> None:
     """Call the operator and keep its tensors flat."""
     args, kwargs = torch.utils._pytree.tree_map(
         lambda leaf: _resolve(leaf, storage, sizes),
@@ -188,7 +173,7 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().as_strided((count,), (1,))
 
 
-def _resolve(leaf: object, storage: Storage, sizes: Sizes) -> object:
+def _resolve(leaf: object, storage: Storage, sizes: SizeValues) -> object:
     """A View as a tensor, an Index as a number; else what it is."""
     if isinstance(leaf, Index):
         return evaluate_index(leaf, sizes)

@@ -137,9 +137,6 @@ class Index:
         return f"index({self})"
 
 
-Size = Index
-
-
 def index(value: Index | Atom | int) -> Index:
     """An Index that is a constant, one atom, or `value` itself."""
     return value if isinstance(value, Index) else _single(value)
@@ -257,7 +254,7 @@ def _bound(where: Index, high: bool) -> Index:
         for factor in _signed(Index(terms)):
             rises = not_negative(factor)
             if len(moving) > 1 or not (rises or not_negative(-factor)):
-                return UNKNOWN
+                return UNBOUNDED
             total = total + _end(moving[0], high == rises) * factor
     return total
 
@@ -270,7 +267,7 @@ def _signed(factor: Index) -> list[Index]:
 
 
 #: What nothing can be shown of.
-UNKNOWN = index(Symbol("unknown", least=-inf))
+UNBOUNDED = index(Symbol("unknown", least=-inf))
 
 
 def _end(atom: Atom, high: bool) -> Index:

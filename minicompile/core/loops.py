@@ -24,7 +24,7 @@ from .random import philox
 from .where import Where
 
 
-class Interned(type):
+class InternedNode(type):
     """Makes each expression once: two that are equal are one object."""
 
     made: WeakValueDictionary = WeakValueDictionary()
@@ -34,11 +34,11 @@ class Interned(type):
         node = super().__call__(*given, **named)
         key = cls, *(repr(part) if isinstance(part, (int, float)) else part
                      for part in vars(node).values())  # 0.0 is not -0.0
-        return Interned.made.setdefault(key, node)
+        return InternedNode.made.setdefault(key, node)
 
 
 @dataclass(frozen=True, eq=False)
-class Const(metaclass=Interned):
+class Const(metaclass=InternedNode):
     """A Python number; `dtype` says what it stands for."""
 
     value: bool | int | float
@@ -46,7 +46,7 @@ class Const(metaclass=Interned):
 
 
 @dataclass(frozen=True, eq=False)
-class Position(metaclass=Interned):
+class Position(metaclass=InternedNode):
     """A loop index used as a value, such as arange needs."""
 
     index: Index
@@ -54,7 +54,7 @@ class Position(metaclass=Interned):
 
 
 @dataclass(frozen=True, eq=False)
-class Load(metaclass=Interned):
+class Load(metaclass=InternedNode):
     """The element of `buffer` at `index`, counted in elements.
 
     Where `mask` (a bool expression) is false nothing is read and the
@@ -69,7 +69,7 @@ class Load(metaclass=Interned):
 
 
 @dataclass(frozen=True, eq=False)
-class Op(metaclass=Interned):
+class Op(metaclass=InternedNode):
     """A pointwise operation, rounded to `dtype`; `name` is in OPS."""
 
     name: str
@@ -311,27 +311,18 @@ def described(node: Expression) -> tuple:
 def _loop_lines(loop: Loop) -> list[str]:
     """A loop as nested `for` statements over flat buffers."""
     lines: list[str] = []
-    target = f"{loop.buffer.name}[{loop.index}]"
-    for variable in loop.ranges:
-        lines.append("    " * len(lines) + _for(variable))
-    depth = len(loop.ranges)
-    if loop.reduction is not None:
-        start, rule = REDUCTIONS[loop.reduction]
-        lines.append("    " * depth + f"{target} = {start}")
-        for variable in loop.reduced:
-            lines.append("    " * depth + _for(variable))
-            depth += 1
-    names: dict[Expression, str] = {}
-    value = _named(loop.value, names, lines, "    " * depth)
-    if loop.reduction is not None:
-        value = f"{rule}({target}, {value})"
-    lines.append("    " * depth + f"{target} = {value}")
-    return lines
-
-
-def _for(variable: Variable) -> str:
-    """The header of one loop."""
-    return f"for {variable} in range({variable.size}):"
+    indent, target = "", f"{loop.buffer.name}[{loop.index}]"
+    start, rule = REDUCTIONS.get(loop.reduction, (None, ""))
+    for variable in (*loop.ranges, None, *loop.reduced):
+        if variable is not None:
+            lines.append(f"{indent}for {variable} in "
+                         f"range({variable.size}):")
+            indent += "    "
+        elif rule:
+            lines.append(f"{indent}{target} = {start}")
+    value = _named(loop.value, {}, lines, indent)
+    value = f"{rule}({target}, {value})" if rule else value
+    return [*lines, f"{indent}{target} = {value}"]
 
 
 def _named(value: Expression, names: dict[Expression, str],

@@ -9,7 +9,6 @@ Inductor's table is torch/_inductor/lowering.py:lowerings.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -74,11 +73,6 @@ def rule_of(node: fx.Node) -> Callable | None:
     return found if made and all(
         t.dtype in DTYPES and t.layout == torch.strided and t.numel()
         and t.device == made[0].device for t in (*made, *read)) else None
-
-
-def is_view(node: fx.Node) -> bool:
-    """Whether the node only looks at its input in another way."""
-    return node.target is operator.getitem or rule_of(node) in VIEWS
 
 
 def number(value: bool | int | float | Index | Op) -> Expression:
@@ -218,12 +212,13 @@ def adding(kind: str, divided: bool = False) -> Callable:
         inner = a.to(context.dtype).to(accurate(context.dtype))
         made = context.reduce(kind, inner, axes, keepdim)
         if divided:
-            made = over(made, product(a.shape[k] for k in axes_of(a, axes)))
+            made = divided_by(made, product(
+                a.shape[axis] for axis in axes_of(a, axes)))
         return made.to(context.dtype)
     return rule
 
 
-def over(a: Value, divisor: Index | int | float) -> Value:
+def divided_by(a: Value, divisor: Index | int | float) -> Value:
     """`a` divided by a number."""
     if isinstance(divisor, Index) and divisor.constant is not None:
         divisor = int(divisor)
@@ -245,14 +240,15 @@ def var_mean(context: LoweringContext, a: Value, axes: Axes = None, *,
         if int(correction) != correction or not not_negative(left):
             return None
     inner = a.to(accurate(context.dtype))
-    middle = over(context.reduce("sum", inner, axes, True), total)
+    middle = divided_by(context.reduce("sum", inner, axes, True), total)
     spread = broadcast(middle, inner.shape)
 
     def square(point: Point) -> Expression:
         off = Op("sub", (inner.at(point), spread.at(point)), inner.dtype)
         return Op("mul", (off, off), inner.dtype)
     squares = Value(inner.shape, inner.dtype, inner.device, square)
-    variance = over(context.reduce("sum", squares, axes, keepdim), left)
+    variance = divided_by(
+        context.reduce("sum", squares, axes, keepdim), left)
     average = reshaped(middle, variance.shape)
     return variance.to(context.dtype), average.to(context.dtype)
 

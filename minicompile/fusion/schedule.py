@@ -37,7 +37,7 @@ class Passes:
     ordering: list[Callable[..., list[Group]]]
 
 
-PASSES = Passes([], [])
+GROUP_PASSES = Passes([], [])
 
 
 def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
@@ -49,12 +49,12 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     """
     lowered = lower(module)
     groups = Groups(lowered.steps)
-    for merge in PASSES.merging:
+    for merge in GROUP_PASSES.merging:
         merge(groups)
     order = groups.ordered()
     returned = reads_of((lowered.outputs, *lowered.writes.values()))
     given = [b if isinstance(b, Buffer) else None for b in lowered.inputs]
-    for reorder in PASSES.ordering:
+    for reorder in GROUP_PASSES.ordering:
         order = reorder(order, returned,
                         [b for b in given if b and b.name in dying])
     steps = in_place(steps_of(order, returned), lowered)

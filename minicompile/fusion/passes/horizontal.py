@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ...core.index import Index, product
 from ..group import Body, Group, Groups
-from ..schedule import PASSES
+from ..schedule import GROUP_PASSES
 from ..values import elements, touched
 
 #: A launch takes at least as long as reading so many elements.
@@ -62,4 +62,4 @@ def horizontal(groups: Groups) -> None:
             join(group)
 
 
-PASSES.merging.append(horizontal)
+GROUP_PASSES.merging.append(horizontal)

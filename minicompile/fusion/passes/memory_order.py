@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from ...core.loops import Buffer
 from ...core.schedule import made_by, reads_of
 from ..group import Group
-from ..schedule import PASSES
+from ..schedule import GROUP_PASSES
 from ..values import elements
 
 
@@ -84,4 +84,4 @@ class Order:
             map(self.sizes.get, freed))
 
 
-PASSES.ordering.append(lambda *given: Order(*given).run())
+GROUP_PASSES.ordering.append(lambda *given: Order(*given).run())

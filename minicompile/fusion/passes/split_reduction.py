@@ -40,7 +40,7 @@ SHARES = {"cpu": Share(8, 64, 4096, 1 << 17, 16),
           "cuda": Share(128, 1024, 1024, 1 << 15, 64)}
 
 
-def parts_of(kind: str, value: Value, reduced: tuple[int, ...]) -> int:
+def parts_wanted(kind: str, value: Value, reduced: tuple[int, ...]) -> int:
     """Into how many parts to split each row; 1: not worth it."""
     share = SHARES.get(value.device.type)
     total = elements(value.shape)
@@ -95,7 +95,7 @@ def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
 def split(simply: Callable[..., Value], kind: str, value: Value,
           reduced: tuple[int, ...]) -> Value | None:
     """The reduction of the parts of each row, and of what they give."""
-    parts = parts_of(kind, value, reduced)
+    parts = parts_wanted(kind, value, reduced)
     if parts == 1:
         return None
     outer = [axis for axis in range(len(value.shape))

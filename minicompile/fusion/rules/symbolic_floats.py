@@ -15,7 +15,7 @@ from ..lower import OPERANDS
 from ..sizes import index_of
 
 #: How kernels compute what a float made of sizes is made of.
-OPERATIONS = {"Add": "add", "Mul": "mul", "IntTrueDiv": "div",
+FLOAT_OPERATIONS = {"Add": "add", "Mul": "mul", "IntTrueDiv": "div",
               "FloatTrueDiv": "div", "FloatPow": "pow",
               "OpaqueUnaryFn_sqrt": "sqrt", "OpaqueUnaryFn_exp": "exp",
               "OpaqueUnaryFn_log2": "log2"}
@@ -35,12 +35,12 @@ def float_of(number: torch.SymFloat) -> Expression | None:
             position = Position(index_of(whole, env), torch.int64)
             return Op("cast", (position,), torch.float64)
         parts = [made(part) for part in expr.args]
-        if name not in OPERATIONS or None in parts:
+        if name not in FLOAT_OPERATIONS or None in parts:
             return None
         while len(parts) > 2:
-            parts[:2] = [Op(OPERATIONS[name], tuple(parts[:2]),
+            parts[:2] = [Op(FLOAT_OPERATIONS[name], tuple(parts[:2]),
                             torch.float64)]
-        return Op(OPERATIONS[name], tuple(parts), torch.float64)
+        return Op(FLOAT_OPERATIONS[name], tuple(parts), torch.float64)
     return made(number.node.expr)
 
 
