@@ -167,6 +167,8 @@ def on_constant(names: Names, guard: Guard) -> str:
 def on_keys(names: Names, guard: Guard) -> str:
     """Iterating over it gives these constants in this order."""
     keys = guard.expected
+    if not keys:
+        return "(*{0},) == ()"
     if all(type(key) is str for key in keys):
         return ("[type(key) is str and key for key in {0}] == "
                 f"{names.literal('keys', [*keys])}")
