@@ -18,6 +18,8 @@ import einops
 import numpy
 import torch
 from torch import nn
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 from torch.func import grad, hessian, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
@@ -195,7 +197,13 @@ def transforms(x):
         lambda row: (row ** 3).sum())(x[0])
 
 
-TRACE = [transforms, caught, drawn, stated, own_function, chosen,
+def operators(x):
+    _, y = while_loop(lambda n, y: n < 3, lambda n, y: (n + 1, y * 2),
+                      (torch.tensor(0), x.detach()))
+    return scan(lambda c, row: (c + row.sin(), c * row), x[0] * 1, x), y
+
+
+TRACE = [operators, transforms, caught, drawn, stated, own_function, chosen,
          checkpointed, attending, in_the_library, lower_precision, foreach,
          matched, local_class, local_tuple, messages, handled, of_numpy,
          into, half_run, partial_method]

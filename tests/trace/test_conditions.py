@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import nn
-from torch._higher_order_ops.while_loop import while_loop
 
 import minicompile
 from minicompile.core.branches import cond
@@ -203,17 +202,3 @@ def test_a_cond_is_not_recorded_as_a_cuda_graph():
     close(compiled(*pair(1)), rising(*pair(1)))
     entry, = compiled.cache.entries
     assert entry.lowered.region is None
-
-
-def test_a_loop_as_an_operator_is_one_break():
-    def doubled(x):
-        x = x + 1
-        _, x = while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2),
-                          (torch.tensor(0), x))
-        return x - 1
-
-    report = minicompile.explain(doubled)(torch.ones(2))
-    assert [each.kind for each in report.graph_breaks] == ["library"]
-    assert "while_loop" in report.graph_breaks[0].reason
-    run = minicompile.compile(doubled, backend="eager")
-    assert run(torch.ones(2)).tolist() == [15, 15]

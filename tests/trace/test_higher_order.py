@@ -5,13 +5,19 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+from torch.compiler import nested_compile_region
 from torch.func import (functional_call, grad, grad_and_value, hessian,
                         jacfwd, jacrev, jvp, stack_module_state, vjp, vmap)
+from torch.nn.attention.flex_attention import (create_block_mask,
+                                               flex_attention)
 
 import minicompile
 from minicompile.trace import trace
 from tests.same import assert_same, close
 
+pytestmark = pytest.mark.filterwarnings("error:a graph of")
 BACKENDS = ("eager", "split", "fused")
 W = torch.randn(6, 6, requires_grad=True)
 MODEL = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2))
@@ -174,3 +180,122 @@ def test_a_function_of_torch_func_that_returns_one_is_left_to_eager():
 
     compiled = minicompile.compile(pulled)
     close(compiled(*BATCH), pulled(*BATCH))
+
+
+# Operators of PyTorch's that take functions
+
+def while_under_a_sum(x):
+    n, y = while_loop(
+        lambda n, x: (x.sum() < 100) & (n < LIMIT),
+        lambda n, x: (n + 1, x * 2 + STEP), (torch.tensor(0), x))
+    return y.sin(), n
+
+
+def while_in_a_tree(x):
+    made = while_loop(lambda d, n: n < 3, lambda d, n: (
+        {"a": d["a"] + d["b"][0], "b": [d["b"][0] * 2]}, n + 1),
+        ({"a": x, "b": [x + 1]}, torch.tensor(0)))
+    return made[0]["a"] + 1
+
+
+def scanned(x):
+    return scan(lambda c, row: (c + row.sin(), c * row), x[0] * 1, x)
+
+
+def scanned_back(x):
+    return scan(lambda c, d: ({"s": c["s"] * d["x"].cos()}, [d["x"] * W[0]]),
+                {"s": x[0] * 1}, {"x": x}, dim=0,
+                reverse=True)
+
+
+@nested_compile_region
+def squared(x, times=2):
+    return x * x * times
+
+
+def regions(x):
+    return squared(squared(x), times=3) + 1
+
+
+LIMIT, STEP = 10, torch.ones(6)
+OPERATORS = {fn.__name__: fn for fn in (
+    while_under_a_sum, while_in_a_tree, scanned, regions)}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_are_one_graph(name, backend):
+    x = torch.randn(4, 6)
+    torch._dynamo.reset()
+    compiled = assert_same(OPERATORS[name], x, backend=backend,
+                           fullgraph=True)
+    assert compiled.stats().graphs == 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_loop_runs_as_often_as_its_data_say(backend):
+    compiled = minicompile.compile(while_under_a_sum, backend=backend,
+                                   fullgraph=True)
+    for first in (0.0, 3.0, 30.0, 1000.0):
+        x = torch.full((4, 6), first)
+        close(compiled(x), while_under_a_sum(x))
+    x = torch.full((4, 6), 1000.0)
+    y, _ = minicompile.compile(lambda x: while_loop(
+        lambda x, n: n < 0, lambda x, n: (x + 1, n + 1),
+        (x, torch.tensor(0))), backend=backend, fullgraph=True)(x)
+    y.zero_()  # a loop that did not run gives a copy
+    assert x.min() == 1000
+
+
+def test_a_scan_and_a_region_have_gradients():
+    assert_same(scanned, BATCH[0], fullgraph=True)
+    assert_same(scanned_back, torch.randn(4, 6, requires_grad=True),
+                fullgraph=True)
+    assert_same(regions, BATCH[0], fullgraph=True)
+
+
+@pytest.mark.parametrize("fn, what", [
+    (lambda x: while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * W[0]),
+                          (torch.tensor(0), x)), "needs a gradient"),
+    (lambda x: while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2),
+                          (0, x)), "carries a number"),
+    (lambda x: scan(lambda c, r: (c + r, c * r), x[0] * 1, x.repeat(99, 1)),
+     "396 times")])
+def test_what_stays_an_operator_of_eagers(fn, what):
+    torch._dynamo.reset()
+    x = torch.randn(4, 6)
+    (reason,) = minicompile.explain(fn)(x).graph_breaks
+    assert what in reason.reason
+    assert_same(fn, x, fallback=True)
+
+
+# flex_attention
+
+QUERY = torch.randn(1, 2, 128, 16)
+BIAS = torch.randn(2, 128)
+CAUSAL = create_block_mask(lambda b, h, i, j: i >= j, None, None, 128, 128,
+                           device="cpu")
+ATTENTION = {
+    "plain": lambda q: flex_attention(q, q, q),
+    "a score": lambda q: flex_attention(
+        q * 2, q, q, score_mod=lambda s, b, h, i, j: s + (i - j) * 0.1),
+    "a table": lambda q: flex_attention(
+        q, q, q, score_mod=lambda s, b, h, i, j: s * BIAS[h, j]),
+    "a mask": lambda q: flex_attention(
+        q, q, q, block_mask=CAUSAL).sin()}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ATTENTION)
+def test_flex_attention_is_one_graph(name, backend):
+    torch._dynamo.reset()
+    compiled = assert_same(ATTENTION[name], QUERY, backend=backend,
+                           fullgraph=True)
+    assert compiled.stats().graphs == 1
+
+
+def test_flex_attention_is_called_as_it_is():
+    report = minicompile.explain(ATTENTION["a score"])(QUERY)
+    assert sum("flex_attention" in op for op in report.externs) == 1
+    text = str(trace(ATTENTION["a table"], (QUERY,)))
+    assert "aten.index.Tensor(given_5, [given_2, given_4])" in text

@@ -24,7 +24,7 @@ from ..torch.subgraphs import unchanged
 from .messages import is_installed
 
 
-def followed(tracer, function, args: tuple, kwargs: dict):
+def uncached(tracer, function, args: tuple, kwargs: dict):
     """What a library's cached function gives, followed at each trace.
 
     It must change nothing: eager runs it once, and a trace at each call.
@@ -46,7 +46,7 @@ def is_hashable(value) -> bool:
     return type(value).__hash__ is not None
 
 
-CACHED.append(followed)
+CACHED.append(uncached)
 
 
 @rule(("einops._backends", "get_backend"))

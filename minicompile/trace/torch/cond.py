@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from ...core.branches import cond
 from ..reasons import unsupported
 from ..rules import rule
-from .subgraphs import followed, fresh, resolved
+from .subgraphs import followed, fresh, looks, resolved
 
 
 @rule(torch.cond)
@@ -30,10 +30,10 @@ def _cond(tracer, pred, true_fn, false_fn, operands=()):
     true, made, spec = _branch(tracer, true_fn, operands, given)
     false, others, other = _branch(tracer, false_fn, operands,
                                    [*given, *true.captured])
-    looks = [list(map(_looks, each)) for each in (made, others)]
-    if spec != other or looks[0] != looks[1]:
+    one, two = [list(map(looks, each)) for each in (made, others)]
+    if spec != other or one != two:
         raise unsupported("branch", "torch.cond returns other shapes than "
-                          f"the other: {looks[0]} and {looks[1]}")
+                          f"the other: {one} and {two}")
     for each in false.captured:
         true.placeholder(each)
     graphs = [side.finish((*filter(torch.is_tensor, results),))
@@ -49,12 +49,5 @@ def _branch(tracer, function, operands, given: list):
     inner, made = followed(tracer, "torch.cond", function,
                            tuple(tracer.unpacked(operands)), given)
     leaves, spec = pytree.tree_flatten(made)
-    fresh(inner, "torch.cond", leaves, given)
+    fresh("torch.cond", leaves, [*given, *inner.captured])
     return inner, leaves, spec
-
-
-def _looks(value):
-    """What must be the same of a result in both branches."""
-    if not torch.is_tensor(value):
-        return value
-    return value.dtype, tuple(value.shape), value.stride(), value.device

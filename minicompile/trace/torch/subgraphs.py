@@ -73,10 +73,10 @@ class Inner(Recorder):
 
 
 @contextmanager
-def recording(tracer, tensors, grad_enabled: bool = False):
+def recording(tracer, tensors, grad_enabled: bool = False, kind=Inner):
     """What is traced inside goes to a graph of its own."""
     outer, grad = tracer.recorder, torch.is_grad_enabled()
-    tracer.recorder = inner = Inner(outer, tensors)
+    tracer.recorder = inner = kind(outer, tensors)
     torch._C._set_grad_enabled(grad_enabled)
     try:
         yield inner
@@ -86,14 +86,14 @@ def recording(tracer, tensors, grad_enabled: bool = False):
 
 
 def followed(tracer, name: str, function, args, given: list,
-             kwargs=None) -> tuple[Inner, object]:
+             kwargs=None, kind=Inner) -> tuple[Inner, object]:
     """The graph of a function without effects, and what it returned.
 
     `given`: the tensors among the arguments. `name` is the operator's.
     """
     outer, grad = tracer.recorder, torch.is_grad_enabled()
     before = set(outer.written)
-    with recording(tracer, given, grad) as inner, unchanged(
+    with recording(tracer, given, grad, kind) as inner, unchanged(
             tracer, "branch", f"{name} changes something outside"):
         made = tracer.call(function, args, kwargs)
     if memory([*given, *inner.captured]) & (outer.written - before):
@@ -110,13 +110,19 @@ def resolved(tracer, value):
         value) in (tuple, list) else value
 
 
-def fresh(inner: Inner, name: str, made: list, given: list) -> None:
+def fresh(name: str, made: list, given: list) -> None:
     """Refuse results that share memory, with each other or operands."""
-    tensors = list(filter(torch.is_tensor, made))
-    own = memory(tensors)
-    if own & memory([*given, *inner.captured]) or len(own) < len(tensors):
+    own = memory(made)
+    if own & memory(given) or len(own) < sum(map(torch.is_tensor, made)):
         raise unsupported("branch", f"{name} returns one memory twice, or "
                           "an operand's")
+
+
+def looks(value):
+    """What must be the same of a result at every time."""
+    if not torch.is_tensor(value):
+        return value
+    return value.dtype, tuple(value.shape), value.stride(), value.device
 
 
 def memory(values) -> set[int]:
