@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,13 @@ def test_the_road_never_imports_the_reference():
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.relative_to(ROOT) not in REFERENCE:
             assert not parts & {*imported(path)}, path
+
+
+def test_each_file_of_the_reference_is_loaded():
+    """One whose own imports fail would be left out without a word."""
+    import_module("minicompile")
+    loaded = {name.replace(".", "/") + ".py" for name in sys.modules}
+    assert [*filter(lambda path: str(path) not in loaded, REFERENCE)] == []
 
 
 def test_each_file_of_the_reference_has_its_page():

@@ -19,7 +19,7 @@ from ...core.branches import Branches
 from ...core.errors import BackendError
 from ...core.graph import bare, value
 from ...core.sizes import SYMBOLIC
-from ..inputs import current
+from ..functional_inputs import current
 from ..partition import halves
 from ..record import HIGHER_ORDER, record
 from ..recorder import Recorder
@@ -58,7 +58,7 @@ def loop(recorder: Recorder, test, body, carried, captured) -> tuple:
     runs = tuple(lambda given, run=bare(graph): run(*given)
                  for graph in graphs)
     made = tuple(map(value, joints[1].outputs))
-    return called(recorder, WhileLoop(graphs, runs, carried=len(carried)),
+    return recorded(recorder, WhileLoop(graphs, runs, carried=len(carried)),
                   given, made)
 
 
@@ -92,7 +92,7 @@ def attention(recorder: Recorder, *args) -> tuple:
         HOLE if is_operand(each) else each for each in leaves])
     with paused(), recorder.fake_mode:
         made = whole(*given)
-    return called(recorder, whole, given, made)
+    return recorded(recorder, whole, given, made)
 
 
 def is_operand(value) -> bool:
@@ -100,7 +100,7 @@ def is_operand(value) -> bool:
     return isinstance(value, (torch.Tensor, *SYMBOLIC))
 
 
-def called(recorder: Recorder, target: Branches, given: list,
+def recorded(recorder: Recorder, target: Branches, given: list,
            made: tuple) -> tuple:
     """Functional results of a call, recorded; they look like `made`."""
     recorder.bind(recorder.node("call_function", target, tuple(

@@ -39,7 +39,7 @@ def _warn(tracer, message, category=None, stacklevel=1, source=None,
             _is_plain(tracer, category)):
         raise unsupported("effect", "warnings.warn")
     module, outside = space.get("__name__", "<string>"), tracer.outside
-    passes = passing(message, category, module, where.line)
+    passes = filtered(message, category, module, where.line)
     if not passes(warnings):
         raise unsupported("effect", "warnings.warn")
     outside.guard(Call(outside.constant(passes, "passes").code(),
@@ -64,7 +64,7 @@ def _is_plain(tracer, category) -> bool:
 
 
 @functools.lru_cache
-def passing(message: str, category: type, module: str, line: int):
+def filtered(message: str, category: type, module: str, line: int):
     """The question whether Python shows or drops a warning.
 
     It would else raise it, or have a user's function show it.
@@ -103,7 +103,7 @@ def _log(tracer, logger, level, message, args, exc_info=None, extra=None,
     frame = sender(tracer, stacklevel, "logging", logging._srcfile)
     where = frame.where()
     if exc_info or extra or stack_info or not is_known((message, args)) or (
-            not ask(tracer, logger, "ours", unwatched)):
+            not ask(tracer, logger, "ours", all_installed)):
         raise unsupported("effect", "logging")
 
     def log(logger, message, args):
@@ -114,7 +114,7 @@ def _log(tracer, logger, level, message, args, exc_info=None, extra=None,
     tracer.outside.said.append((log, (logger, message, args)))
 
 
-def unwatched(logger: logging.Logger) -> bool:
+def all_installed(logger: logging.Logger) -> bool:
     """Whether only installed code handles the records."""
     parts = [logger, logging.getLogRecordFactory(), *logger.filters]
     while logger is not None:

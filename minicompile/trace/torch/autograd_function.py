@@ -22,7 +22,7 @@ from ..rules import rule
 from .subgraphs import recording, unchanged
 
 
-PARTS = ("forward", "setup_context", "backward")
+METHODS = ("forward", "setup_context", "backward")
 
 
 class Context(FunctionCtx):
@@ -49,7 +49,7 @@ for _method in (FunctionCtx.save_for_backward, FunctionCtx.mark_dirty,
 def _apply(tracer, kind: type, *args, **named):
     """The results of `kind.apply(*args)`, as one node."""
     forward, setup, backward = (attributes.load(tracer, kind, name) for
-                                name in PARTS)
+                                name in METHODS)
     apart = setup is not Function.setup_context
     if named:
         raise unsupported("builtin", "apply with keyword arguments")

@@ -27,7 +27,7 @@ from .subgraphs import Inner, followed, fresh, looks, resolved, unchanged
 from .transforms import alike
 
 #: How PyTorch names the modules that the rules here are about.
-OPERATORS = "torch._higher_order_ops."
+HOME = "torch._higher_order_ops."
 
 #: A scan over more slices than this stays a graph break.
 LONGEST_SCAN = 64
@@ -39,18 +39,18 @@ for _operator in (flex_attention, while_loop):
     _operator.py_impl(Fakes)(_operator.python_key_table[FakeTensorMode])
 
 
-@rule((OPERATORS + "invoke_subgraph",
+@rule((HOME + "invoke_subgraph",
        "mark_compile_region.<locals>.wrap.<locals>.inner"))
 def _region(function, tracer, *args, **kwargs):
     return inline(tracer, function, args, kwargs)
 
 
-@rule((OPERATORS + "invoke_subgraph", "invoke_subgraph_placeholder"))
+@rule((HOME + "invoke_subgraph", "invoke_subgraph_placeholder"))
 def _in_a_region(tracer, function, *args, **kwargs):
     return tracer.call(function, args, kwargs)
 
 
-@rule((OPERATORS + "scan", "scan"))
+@rule((HOME + "scan", "scan"))
 def _scan(tracer, combine_fn, init, xs, *, dim=0, reverse=False):
     init, xs = resolved(tracer, (init, xs))
     rows, counts = [], {
@@ -75,7 +75,7 @@ def _scan(tracer, combine_fn, init, xs, *, dim=0, reverse=False):
         *(reversed(rows) if reverse else rows))
 
 
-@rule((OPERATORS + "while_loop", "while_loop"))
+@rule((HOME + "while_loop", "while_loop"))
 def _while_loop(tracer, cond_fn, body_fn, carried_inputs):
     carried, spec = tree_flatten(resolved(tracer, carried_inputs))
     if not all(map(torch.is_tensor, carried)):

@@ -57,7 +57,7 @@ RETURNS_ITS_LIST = torch._foreach_neg_([torch.zeros(1)]) is not None
 NAMES = {"norm": torch.linalg.vector_norm}
 
 
-def scaled(name: str, tracer, *args, **kwargs):
+def scaled_product(name: str, tracer, *args, **kwargs):
     """`x.addcdiv_(a, b, value=v)` and its like, where v may be a tensor."""
     value = kwargs.get("value")
     if not isinstance(value, torch.Tensor) or len(args) != 3:
@@ -74,4 +74,5 @@ for _name in dir(torch):
         _function = getattr(torch, _name)
         rule(_function)(functools.partial(foreach, _function))
 for _name in ("addcmul", "addcmul_", "addcdiv", "addcdiv_"):
-    rule(getattr(torch.Tensor, _name))(functools.partial(scaled, _name))
+    rule(getattr(torch.Tensor, _name))(
+        functools.partial(scaled_product, _name))

@@ -96,7 +96,7 @@ def followed(tracer, name: str, function, args, given: list,
     with recording(tracer, given, grad, kind) as inner, unchanged(
             tracer, "branch", f"{name} changes something outside"):
         made = tracer.call(function, args, kwargs)
-    if memory([*given, *inner.captured]) & (outer.written - before):
+    if storages([*given, *inner.captured]) & (outer.written - before):
         raise unsupported("branch", f"{name} writes to its operands")
     return inner, made
 
@@ -112,8 +112,8 @@ def resolved(tracer, value):
 
 def fresh(name: str, made: list, given: list) -> None:
     """Refuse results that share memory, with each other or operands."""
-    own = memory(made)
-    if own & memory(given) or len(own) < sum(map(torch.is_tensor, made)):
+    own = storages(made)
+    if own & storages(given) or len(own) < sum(map(torch.is_tensor, made)):
         raise unsupported("branch", f"{name} returns one memory twice, or "
                           "an operand's")
 
@@ -125,7 +125,7 @@ def looks(value):
     return value.dtype, tuple(value.shape), value.stride(), value.device
 
 
-def memory(values) -> set[int]:
+def storages(values) -> set[int]:
     """The memory of the tensors among some values."""
     return {*map(storage, filter(torch.is_tensor, values))}
 
@@ -156,13 +156,13 @@ def state(tracer, own) -> tuple[dict, list]:
             kept += parts
     for each in kept:
         if id(each) not in seen:
-            parts = parts_of(tracer, each)
+            parts = held_by(tracer, each)
             seen[id(each)] = [*map(id, parts)]
             kept += parts
     return seen, kept
 
 
-def parts_of(tracer, value) -> list:
+def held_by(tracer, value) -> list:
     """The objects that a value is made of, where a trace may change it."""
     match value:
         case dict():

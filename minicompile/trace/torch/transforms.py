@@ -24,16 +24,16 @@ from ..rules import rule
 from .subgraphs import followed, resolved
 
 #: What takes a function, and gives the function that it makes of it.
-MAKERS = {name: getattr(torch.func, name) for name in (
+TRANSFORMS = {name: getattr(torch.func, name) for name in (
     "grad", "grad_and_value", "jacfwd", "jacrev", "vmap")}
 
 
 def transform(*call) -> tuple:
     """What `torch.func`'s transform of a graph gives: the leaves of it."""
-    return tuple(tree_leaves(whole(*call)))
+    return tuple(tree_leaves(play(*call)))
 
 
-def whole(name: str, options: dict, graph, captured, args, kwargs):
+def play(name: str, options: dict, graph, captured, args, kwargs):
     """The same in its containers.
 
     The graph takes the tensors among the arguments, and captured ones.
@@ -46,7 +46,7 @@ def applied(name: str, options: dict, function, args, kwargs):
     """The transform of a function, called."""
     if name == "jvp":
         return torch.func.jvp(function, *args, **options)
-    return MAKERS[name](function, **options)(*args, **kwargs)
+    return TRANSFORMS[name](function, **options)(*args, **kwargs)
 
 
 def tensors(*values) -> list[torch.Tensor]:
@@ -71,7 +71,7 @@ def alike(leaf):
         requires_grad=leaf.requires_grad) if torch.is_tensor(leaf) else leaf
 
 
-def ask(*args, **kwargs):
+def probe(*args, **kwargs):
     """Called by a transform: stop it, and tell what it gives."""
     raise Asked(args, kwargs)
 
@@ -81,7 +81,7 @@ def transformed(tracer, name: str, options: dict, function, args, kwargs):
     args, kwargs = resolved(tracer, (args, kwargs))
     tracer.recorder.argument((args, kwargs), [])  # or it is refused
     try:
-        return tracer.native(applied, (name, options, ask, args, kwargs))
+        return tracer.native(applied, (name, options, probe, args, kwargs))
     except Asked as asked:
         given = asked
     inside, more = tree_unflatten([
@@ -97,7 +97,7 @@ def transformed(tracer, name: str, options: dict, function, args, kwargs):
     specs = []
 
     def run(*call):
-        leaves, spec = tree_flatten(whole(*call))
+        leaves, spec = tree_flatten(play(*call))
         specs.append(spec)
         return tuple(leaves)
 
@@ -111,12 +111,12 @@ def call_made(name: str, function, tracer, *args, **kwargs):
     cells = zip(function.__code__.co_freevars, closure(tracer, function))
     parts = {key: load_cell(tracer, cell, key) for key, cell in cells}
     options = {key: parts[key] for key in inspect.signature(
-        MAKERS[name]).parameters if key in parts}
+        TRANSFORMS[name]).parameters if key in parts}
     return transformed(tracer, name, options, options.pop("func"), args,
                        kwargs)
 
 
-for _name, _make in MAKERS.items():
+for _name, _make in TRANSFORMS.items():
     rule(_make)(lambda tracer, *args, _make=_make, **kwargs: tracer.own(
         tracer.native(_make, args, kwargs)))
     _made = _make(abs)
