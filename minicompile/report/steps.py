@@ -15,8 +15,8 @@ import torch
 
 from ..core.graph import describe, value
 from ..trace import History, traced_by
-from ..trace.kinds import CONSTANTS
-from ..trace.stand_ins import Null
+from ..trace.constant_types import CONSTANTS
+from ..trace.interpreter_objects import Null
 from ..trace.tracer import Tracer
 
 

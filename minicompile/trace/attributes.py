@@ -17,10 +17,9 @@ from torch import nn
 
 from ..core.sizes import SYMBOLIC
 from ..core.source import Attribute, Item, Source
-from .kinds import ABSENT, CONSTANTS, trusted
-from .names import function_source
+from .constant_types import ABSENT, trusted
 from .reasons import Raised, unsupported
-from .stand_ins import STAND_INS
+from .interpreter_objects import StandIn
 from .symbolic_shapes import settled
 
 #: Attributes of tensors that a fake tensor would answer differently.
@@ -47,19 +46,15 @@ MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 
 def load(tracer, owner, name: str):
     """`owner.name`; raises Raised(AttributeError) as Python would."""
-    if isinstance(owner, torch.Tensor):
-        return _of_tensor(tracer, owner, name)
     owner = settled(owner) if isinstance(owner, SYMBOLIC) else owner
     if isinstance(owner, type):
         return _of_class(tracer, owner, name)
-    if isinstance(owner, STAND_INS):
+    if isinstance(owner, StandIn):
         return tracer.native(getattr, (owner, name))
-    if isinstance(owner, types.ModuleType):
-        return _of_module(tracer, owner, name)
+    if isinstance(owner, torch.Tensor):
+        return _of_tensor(tracer, owner, name)
     if type(owner) is super:
         return _of_super(tracer, owner, name)
-    if type(owner) is types.FunctionType:
-        return _of_function(tracer, owner, name)
     if type(owner) is types.MethodType and name not in (
             "__self__", "__func__"):
         return load(tracer, owner.__func__, name)
@@ -130,18 +125,19 @@ def method(tracer, kind: type, name: str):
         tracer, found, where, name)
 
 
-def _missing(owner, name: str) -> Raised:
+def _missing(kind: type, name: str) -> Raised:
     return Raised(AttributeError(
-        f"{type(owner).__name__!r} object has no attribute {name!r}"))
+        f"{kind.__name__!r} object has no attribute {name!r}"))
 
 
 def generic(tracer, owner, name: str):
     """Data descriptor, instance dict, class attribute, __getattr__."""
-    kind = type(owner)
+    kind = tensor_type(owner) if isinstance(
+        owner, torch.Tensor) else type(owner)
     found, where = lookup(tracer, kind, name)
-    if name == "__dict__":
+    if name == "__dict__" and not isinstance(owner, types.ModuleType):
         return (tracer.outside.namespace(owner)
-                if tracer.outside.is_outside(owner) else owner.__dict__)
+                if existed(tracer, owner) else owner.__dict__)
     if name == "__class__":
         return kind
     if found is ABSENT or not _is_data(found):
@@ -158,11 +154,24 @@ def generic(tracer, owner, name: str):
     return _fallback(tracer, owner, kind, name)
 
 
+def existed(tracer, owner) -> bool:
+    """Whether an object was there before, and may be another next time."""
+    if type(owner) is types.FunctionType:
+        return not (tracer.is_made(owner) or trusted(owner.__module__))
+    if isinstance(owner, torch.Tensor):
+        return tracer.outside.source(owner) is not None
+    return tracer.outside.is_outside(owner)
+
+
 def own(tracer, owner, name: str):
     """The instance attribute `name`, or ABSENT."""
     outside = tracer.outside
-    if outside.is_outside(owner) and hasattr(owner, "__dict__"):
+    if isinstance(owner, types.ModuleType):
+        return outside.read(outside.globals(owner.__dict__), name)
+    if existed(tracer, owner) and hasattr(owner, "__dict__"):
         return outside.read(outside.attributes(owner), name)
+    if isinstance(owner, torch.Tensor):
+        return ABSENT
     try:
         return object.__getattribute__(owner, "__dict__").get(name, ABSENT)
     except AttributeError:
@@ -171,15 +180,16 @@ def own(tracer, owner, name: str):
 
 def _fallback(tracer, owner, kind: type, name: str):
     """What `__getattr__` gives: a module's part, or the user's own."""
+    if isinstance(owner, types.ModuleType):
+        return tracer.native(getattr, (owner, name))
     hook = method(tracer, kind, "__getattr__")
     if hook is nn.Module.__getattr__:
         for part in MODULE_PARTS:
             value = _module_part(tracer, owner, part, name)
             if value is not ABSENT:
                 return value
-        raise _missing(owner, name)
-    if hook is ABSENT:
-        raise _missing(owner, name)
+    if hook is ABSENT or hook is nn.Module.__getattr__:
+        raise _missing(kind, name)
     return tracer.call(hook, (owner, name))
 
 
@@ -226,17 +236,23 @@ def _bind(tracer, found, owner, kind: type, name: str):
 
 def _slot(tracer, found, owner, name: str):
     """An attribute that C code stores: of `__slots__`, of a partial."""
-    if not tracer.outside.is_outside(owner):
+    if not existed(tracer, owner):
         return tracer.native(getattr, (owner, name))
+    if type(owner) is types.FunctionType and name in HIDDEN:
+        raise unsupported("attribute", f"a function's {name}")
     return _read_once(tracer, owner, name, lambda: tracer.native(
         found.__get__, (owner, type(owner))))
+
+
+#: What a function is made of: it is read, and guarded, at its calls.
+HIDDEN = {"__defaults__", "__kwdefaults__", "__closure__", "__globals__"}
 
 
 def _read_once(tracer, owner, name: str, read):
     """What `read()` gives the first time, as an attribute from outside."""
     known = tracer.outside.attributes(owner).known
     if name not in known:
-        source = tracer.outside.source(owner)
+        source = tracer.outside.found_at(owner)
         try:
             known[name] = tracer.outside.admit(
                 read(), Attribute(source, name))
@@ -265,51 +281,14 @@ def _of_class(tracer, owner: type, name: str):
                  kind, name)
 
 
-def _of_module(tracer, owner: types.ModuleType, name: str):
-    """A global of a Python module."""
-    kind = type(owner)
-    if kind is not types.ModuleType:
-        found, _ = lookup(tracer, kind, name)
-        if found is not ABSENT and _is_data(found):
-            return tracer.outside.admit(
-                tracer.native(getattr, (owner, name)), Attribute(
-                    tracer.outside.constant(owner, owner.__name__), name))
-    if name == "__dict__":
-        raise unsupported("attribute", "a module's __dict__")
-    value = tracer.outside.read(
-        tracer.outside.globals(owner.__dict__), name)
-    return value if value is not ABSENT else tracer.native(
-        getattr, (owner, name))
-
-
 def _of_super(tracer, owner: super, name: str):
     """`super().name`: the MRO after the class, bound to the object."""
     target, kind = owner.__self__, owner.__self_class__
     found, where = lookup(tracer, kind, name, owner.__thisclass__)
     if found is ABSENT:
-        raise Raised(AttributeError(
-            f"'super' object has no attribute {name!r}"))
+        raise _missing(super, name)
     return _bind(tracer, from_class(tracer, found, where, name),
                  ABSENT if target is kind else target, kind, name)
-
-
-def _of_function(tracer, owner: types.FunctionType, name: str):
-    """An attribute of a function: its own, or one set on it."""
-    if tracer.is_made(owner):
-        return tracer.native(getattr, (owner, name))
-    if name in ("__defaults__", "__kwdefaults__", "__closure__",
-                "__globals__") or (name == "__dict__" and vars(owner)):
-        raise unsupported("attribute", f"a function's {name}")
-    source = function_source(tracer, owner)
-    if name in owner.__dict__:
-        return tracer.outside.admit(owner.__dict__[name],
-                                    Attribute(source, name))
-    if not trusted(owner.__module__):
-        tracer.outside.lacks(Attribute(source, "__dict__"), name)
-    value = tracer.native(getattr, (owner, name))
-    if type(value) in CONSTANTS and not trusted(owner.__module__):
-        tracer.outside.guard(Attribute(source, name), "equal", value)
-    return {} if name == "__dict__" else value
 
 
 def tensor_type(tensor: torch.Tensor) -> type:
@@ -326,7 +305,7 @@ def _of_tensor(tracer, tensor: torch.Tensor, name: str):
     if name == "grad":
         return _gradient(tracer, tensor)
     if found is ABSENT:
-        return _set_on_tensor(tracer, tensor, name)
+        return generic(tracer, tensor, name)
     if isinstance(found, (types.FunctionType, *NATIVE)):
         return getattr(tensor, name)
     if name in ("grad_fn", "is_leaf") and not tensor.requires_grad:
@@ -342,19 +321,6 @@ def _gradient(tracer, tensor: torch.Tensor):
         return None
     return _read_once(tracer, tensor, "grad",
                       lambda: tracer.recorder.real(tensor).grad)
-
-
-def _set_on_tensor(tracer, tensor: torch.Tensor, name: str):
-    """An attribute that somebody set on an input tensor, or did not."""
-    real, source = (tracer.recorder.real(tensor),
-                    tracer.outside.source(tensor))
-    if real is not None and name in vars(real):
-        return tracer.outside.admit(vars(real)[name],
-                                    Attribute(source, name))
-    if real is not None:
-        tracer.outside.lacks(Attribute(source, "__dict__"), name)
-    raise Raised(AttributeError(
-        f"'Tensor' object has no attribute {name!r}"))
 
 
 def store(tracer, owner, name: str, value=ABSENT) -> None:
@@ -392,7 +358,7 @@ def store_plain(tracer, owner, name: str, value=ABSENT) -> None:
         if not given and found is not ABSENT and _is_data(found):
             raise unsupported("effect", f"deleting {name}")
         if not given and own(tracer, owner, name) is ABSENT:
-            raise _missing(owner, name)
+            raise _missing(type(owner), name)
         outside.write(outside.attributes(owner), name, value)
     elif not given:
         tracer.native(delattr, (owner, name))

@@ -15,26 +15,23 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ..core.errors import Unsupported
-from ..core.scalars import UFUNCS
 from ..core.source import Attribute, Item
 from . import attributes, native
 from .frame import Frame, passes_on
-from .kinds import ABSENT, is_constant, trusted
+from .constant_types import ABSENT, is_constant, trusted
 from .marks import refuse_disabled, uncompiled
-from .names import function_source
 from .reasons import Raised, unsupported
-from .rules import HARMLESS, SAFE_OWNERS, apply, registered
-from .stand_ins import Callback
-from .symbolic_shapes import settled
+from .rules import HARMLESS, SAFE_OWNERS, apply, registered, rule
+from .interpreter_objects import Callback
 
 #: Libraries whose insides are never followed.
 OPAQUE = {"warnings", "importlib", "threading",
           "random", "time", "io", "subprocess", "socket", "pickle",
           "numpy", "torch._dynamo", "torch._inductor", "torch._functorch",
-          "torch.utils.checkpoint", "torch.autograd.function",
+          "torch.utils.checkpoint", "torch.utils.hooks",
+          "torch.autograd.function",
           "torch.autograd", "torch.jit", "torch.library",
           "torch._higher_order_ops", "torch.distributed.fsdp"}
 
@@ -44,11 +41,8 @@ FOLLOWED = {"torch.autograd.grad_mode", "torch._functorch.functional_call"}
 #: What Dynamo, once it ran in this process, puts around Module.__init__.
 _TAGGED = "install_generation_tagging_init.<locals>.patched_init"
 
-#: What gives the same for the same constants: with a cache, or NumPy's.
-CONSTANT = (functools._lru_cache_wrapper, *UFUNCS)
-
-#: What a function with a cache means; ABSENT where a row has no answer.
-CACHED: list = []
+#: What calling an object of a class means, where its class is C code.
+CALLS: dict[type, object] = {}
 
 DEEPEST = 120
 
@@ -81,39 +75,21 @@ def call(tracer, function, args: tuple, kwargs: dict):
         case nn.Module():
             return _module(tracer, function, args, kwargs)
         case functools.partial() | functools.partialmethod():
-            load = functools.partial(attributes.load, tracer, function)
-            before = tracer.mapping(load("keywords"))
+            func, before, named = (attributes.load(tracer, function, name)
+                                   for name in ("func", "args", "keywords"))
             owner = isinstance(function, functools.partialmethod)
-            return call(tracer, load("func"), (
-                *args[:owner], *load("args"), *args[owner:]),
-                {**before, **kwargs})
+            return call(tracer, func, (*args[:owner], *before,
+                                       *args[owner:]),
+                        {**tracer.mapping(named), **kwargs})
         case Callback():
             return call(tracer, function.function, args, kwargs)
-        case _ if isinstance(function, CONSTANT):
-            return _cached(tracer, function, args, kwargs)
+    if (meaning := CALLS.get(type(function))) is not None:
+        return meaning(tracer, function, args, kwargs)
     target = attributes.method(tracer, type(function), "__call__")
     if target is ABSENT:
         raise Raised(TypeError(
             f"{type(function).__name__!r} object is not callable"))
     return call(tracer, target, (function, *args), kwargs)
-
-
-def _cached(tracer, function, args: tuple, kwargs: dict):
-    """A function with a cache, called for good, as eager would once."""
-    source, result = tracer.outside.source(function), ABSENT
-    if source is not None:
-        tracer.outside.guard(source, "is", function)
-    for meaning in CACHED:
-        result = meaning(tracer, function, args, kwargs)
-        if result is not ABSENT:
-            return result
-    args = settled(args)
-    if is_constant((args, *kwargs.values())):
-        with unset_fake_temporarily():
-            result = tracer.native(function, args, kwargs)
-    if not is_constant(result):
-        raise unsupported("builtin", f"{function.__name__}, cached,")
-    return result
 
 
 # Python functions
@@ -132,7 +108,7 @@ def _python(tracer, function: types.FunctionType, args, kwargs):
         except Unsupported as refusal:  # a callable given as argument, say
             if refusal.kind != "argument":
                 raise
-    if module.startswith("minicompile.trace"):
+    if module.startswith("minicompile.trace") and module not in POLYFILLS:
         return tracer.native(function, args, kwargs)
     if module == "torch._tensor":
         return native.tensor_method(tracer, function.__name__, args, kwargs)
@@ -167,11 +143,25 @@ def inline(tracer, function: types.FunctionType, args, kwargs):
     return Frame(tracer, function, names).run()[1]
 
 
+#: Modules of this stage whose functions are traced, not run.
+POLYFILLS: set[str] = set()
+
+
+def polyfill(*functions):
+    """Let calling `functions` mean tracing the decorated one."""
+    def register(written):
+        POLYFILLS.add(written.__module__)
+        rule(*functions, written)(lambda tracer, *args, **kwargs: inline(
+            tracer, written, args, kwargs))
+        return written
+    return register
+
+
 def rely_on_code(tracer, function: types.FunctionType) -> None:
     """Guard a user's function against being given other code."""
     if not (tracer.is_made(function) or trusted(function.__module__)):
         tracer.outside.guard(
-            Attribute(function_source(tracer, function), "__code__"), "is",
+            Attribute(tracer.outside.found_at(function), "__code__"), "is",
             function.__code__)
 
 
@@ -219,7 +209,7 @@ class Default:
         value, library = defaults[self.key], trusted(function.__module__)
         if tracer.is_made(function) or library and is_constant(value):
             return value
-        source = Attribute(function_source(tracer, function), self.place)
+        source = Attribute(tracer.outside.found_at(function), self.place)
         if self.place == "__defaults__":
             tracer.outside.guard(source, "length", len(defaults))
         return tracer.outside.admit(value, Item(source, self.key), library)

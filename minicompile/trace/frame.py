@@ -15,9 +15,9 @@ from collections.abc import Callable
 from ..core.errors import Unsupported
 from ..core.where import Where
 from .bytecode import NULL_ABOVE, SEND_KEEPS, Instruction, decode
-from .kinds import trusted
+from .constant_types import trusted
 from .reasons import Raised, internal, unsupported
-from .stand_ins import NULL
+from .interpreter_objects import NULL
 
 #: What leaves a frame: (how, value).
 RETURN, YIELD = "return", "yield"

@@ -21,7 +21,7 @@ from .opcodes import TRUTH
 from .reasons import unsupported
 from .reconstruct import Rebuild
 from .resume import EMPTY, VALUE, going_on, made_once, placed, single
-from .stand_ins import Handled
+from .interpreter_objects import Handled
 
 
 def waiting(error: BaseException) -> list[Frame]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import types
 
-from ..core.source import Attribute, Function, Item, Source
-from .kinds import ABSENT, contents
+from ..core.source import Attribute, Item
+from .constant_types import ABSENT, contents
 from .reasons import Raised
 
 
@@ -28,19 +28,11 @@ def load_global(tracer, names: dict, name: str):
     return builtins[name]
 
 
-def function_source(tracer, function: types.FunctionType) -> Source:
-    """The source of a function that existed before the call."""
-    if function is tracer.function:
-        return Function(function.__name__)
-    return tracer.outside.source(function) or tracer.outside.constant(
-        function, function.__name__)
-
-
 def closure(tracer, function: types.FunctionType) -> tuple:
     """A function's cells, known to be outside if they are."""
     cells = function.__closure__ or ()
     if cells and not tracer.is_made(function):
-        base = Attribute(function_source(tracer, function), "__closure__")
+        base = Attribute(tracer.outside.found_at(function), "__closure__")
         for index, cell in enumerate(cells):
             if not tracer.is_made(cell):
                 tracer.outside.admit(cell, Item(base, index))

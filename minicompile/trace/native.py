@@ -1,27 +1,27 @@
 """Functions written in C: recorded, run as they are, or refused.
 
 In: a C function and its arguments. Out: its result. Torch's operators
-are recorded. Others run natively if they are known to be harmless, after
-their arguments were looked at: C code must not read what was not read
-before, nor call Python unseen. PyTorch's is
-torch/_dynamo/variables/builtin.py.
+are recorded. Others run only if they are on a list of those that compute
+and do no more. Before they run, `look` guards what they will see; while
+they run, `watched` lets them call no Python of the program's. PyTorch's
+is torch/_dynamo/variables/builtin.py.
 """
 
 from __future__ import annotations
 
 import functools
 import types
+from collections import OrderedDict, defaultdict, deque
 
 import torch
 
 from ..core.scalars import SCALARS
 from ..core.sizes import SYMBOLIC
-from .library import ask
+from .constant_types import CONSTANTS, IDENTITIES
 from .reasons import unsupported
-from .recorder import storage
-from .rules import (HARMLESS, SAFE_OWNERS, apply, method_rule,
+from .rules import (HARMLESS, SAFE_OWNERS, apply, method_rule, registered,
                     type_of)
-from .stand_ins import Callback
+from .interpreter_objects import Callback, StandIn
 from .symbolic_shapes import SYMBOLIC_FORMS, settled
 
 #: Builtins that are operators when given a tensor.
@@ -31,6 +31,16 @@ ARITHMETIC = {abs, divmod, pow, round}
 OPERATORS = {"torch.nn.functional", "torch.functional", "torch._C._nn",
              "torch._C._linalg", "torch._C._fft", "torch._C._special",
              "torch._C._sparse", "torch._C._nested"}
+
+#: Modules whose classes have methods that change no more than their object.
+HOMES = SAFE_OWNERS - {"operator"} | {
+    "builtins", "collections", "re", "types", "torch", "numpy"}
+
+
+#: Methods that tell more of an object than which one it is.
+TELLING = {"format", "format_map", "__mod__", "__format__", "__repr__",
+           "__str__", "__reduce_ex__", "__reduce__", "__getstate__",
+           "__dir__", "__sizeof__", "__subclasses__", "__getattribute__"}
 
 
 def run(tracer, function, args, kwargs):
@@ -44,8 +54,12 @@ def run(tracer, function, args, kwargs):
     if owner is not None and not isinstance(owner, (types.ModuleType,
                                                     type)):
         return _bound(tracer, function, args, kwargs)
+    if isinstance(owner, type) and (
+            rule := registered(vars(owner).get(name))) is not None:
+        return apply(tracer, rule, args, kwargs)
     home = getattr(owner, "__module__", getattr(owner, "__name__", None))
-    if {function, owner} & HARMLESS or home in SAFE_OWNERS:
+    if name != "fromkeys" and ({function, owner} & HARMLESS
+                               or home in SAFE_OWNERS):
         return natively(tracer, function, args, kwargs)
     raise unsupported("builtin", f"{module}.{function.__qualname__}")
 
@@ -73,14 +87,13 @@ def _bound(tracer, function, args, kwargs):
 
 def method(tracer, unbound, args, kwargs):
     """A method written in C, `args[0]` being its object."""
-    name, owner = unbound.__name__, args[0] if args else None
+    owner = args[0] if args else None
     if (rule := method_rule(tracer, owner, unbound)) is not None:
         return apply(tracer, rule, args, kwargs)
     if isinstance(owner, torch.Tensor):
-        return tensor_method(tracer, name, args, kwargs)
-    if name in ("format", "format_map", "__mod__"):
-        tracer.as_text([*args, *kwargs.values()])
-    if not tracer.outside.is_outside(owner):
+        return tensor_method(tracer, unbound.__name__, args, kwargs)
+    if unbound.__objclass__.__module__ in HOMES and (
+            unbound.__name__ not in TELLING):
         return natively(tracer, unbound, args, kwargs)
     raise unsupported("builtin", unbound.__qualname__)
 
@@ -99,7 +112,8 @@ REFUSED = {
         "set_", "resize_", "resize_as_", "share_memory_", "storage",
         "untyped_storage", "__deepcopy__", "__reduce_ex__", "apply_",
         "map_", "map2_", "as_subclass", "__setstate__", "to_dense",
-        "to_sparse", "__hash__", "__dir__", "__setattr__", "swap"}}
+        "to_sparse", "storage_offset", "__hash__", "__dir__",
+        "__setattr__", "swap"}}
 
 
 def tensor_method(tracer, name: str, args, kwargs):
@@ -110,59 +124,33 @@ def tensor_method(tracer, name: str, args, kwargs):
     for kind, names in REFUSED.items():
         if name in names:
             raise unsupported(kind, f"Tensor.{name}")
-    if name == "storage_offset":
-        return _offset(tracer, args[0])
     return tracer.recorder.method(name, args, kwargs)
 
 
-def _offset(tracer, tensor: torch.Tensor) -> int:
-    """Where a tensor starts in its memory, guarded for an input."""
-    question = torch.Tensor.storage_offset
-    for each in tracer.recorder.inputs:
-        if each.storage == storage(tensor):
-            ask(tracer, each.fake, "storage_offset", question)
-    return question(tensor)
+# What C functions see
 
-
-#: C functions that compare what they are given.
-COMPARING = {"sorted", "min", "max", "sort", "index", "remove", "count",
-             "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}
-
-#: C functions that hash what is in their later arguments.
-HASHING = {"fromkeys", "update", "union", "difference", "issubset",
-           "issuperset", "isdisjoint", "intersection",
-           "intersection_update",
-           "symmetric_difference", "difference_update", "_count_elements",
-           "symmetric_difference_update"}
-
-#: C methods of dicts and sets that look up their first argument.
-KEYED = {"add", "discard", "setdefault", "get", "pop", "__getitem__",
-         "__setitem__", "__delitem__", "__contains__"}
-
-#: C functions that go through what they are given, one by one; and of
-#: which argument alone.
-CONSUMING = HASHING | {
-    "list", "tuple", "zip", "map", "filter", "enumerate", "any", "all",
-    "sorted", "min", "max", "reduce", "deque", "extend", "extendleft",
-    "__iadd__", "join", "fsum", "prod", "countOf", "indexOf", "Size",
-    "bytes", "bytearray", "OrderedDict"}
-ALONE = {"reduce": 1, "fromkeys": 0}
-
-#: C methods that keep an argument, or look it up, without reading it.
-HOLDING = {"append", "insert", "appendleft", "add", "setdefault", "get",
-           "__setitem__", "pop", "discard", "send", "throw", "callable",
-           "issubclass", "__getitem__", "heappush", "heappushpop",
-           "heapreplace", "partial", "repeat", "slice", "__contains__",
+#: Those that look at their first argument alone, and keep the others.
+HOLDING = {"append", "appendleft", "insert", "setdefault", "get", "pop",
+           "send", "throw", "partial", "repeat", "slice", "__setitem__",
            "_has_torch_function", "_has_torch_function_unary",
-           "_has_torch_function_variadic"}
+           "_has_torch_function_variadic", "issubclass", "__get__"}
+
+#: Those that go through what they are given, and keep what they find.
+STEPPING = {"list", "tuple", "zip", "map", "enumerate", "deque", "extend",
+            "extendleft", "__iadd__", "join", "fsum", "prod", "Size",
+            "bytes", "bytearray", "defaultdict"}
+
+#: Those of itertools that ask for the truth of what a function says.
+TESTING = {"filterfalse", "takewhile", "dropwhile"}
+
+TABLES, SETS = (dict, OrderedDict, defaultdict), (set, frozenset)
+
 
 def closed(tracer, function, args: tuple) -> tuple:
     """The arguments as a C function may have them.
 
     NumPy's numbers meet no symbols.
     """
-    for value in args:
-        tracer.pin(value)
     if function in (complex, divmod) or not SCALARS.keys().isdisjoint(
             map(type, args)) or getattr(
             function, "__module__", None) == "_struct":
@@ -170,9 +158,12 @@ def closed(tracer, function, args: tuple) -> tuple:
     return args
 
 
-def natively(tracer, function, args, kwargs):
-    """Run a harmless C function; its callbacks are interpreted."""
-    name = getattr(function, "__name__", "")
+def natively(tracer, function, args, kwargs=None, depth: int = 1):
+    """Run a C function that only computes, on what it may see.
+
+    It looks at its arguments down to a depth: see `look`.
+    """
+    name, kwargs = getattr(function, "__name__", ""), kwargs or {}
     if function in SYMBOLIC_FORMS and not kwargs and any(
             isinstance(a, SYMBOLIC) for a in args) and (
             len({*map(type_of, args)}) == 1):
@@ -182,43 +173,93 @@ def natively(tracer, function, args, kwargs):
     if function in ARITHMETIC and any(
             isinstance(a, torch.Tensor) for a in args):
         return tracer.recorder.function(function, args, kwargs)
-    if name in COMPARING:
-        tracer.comparable(list(args[:0 if "key" in kwargs else None]))
-    if name in HASHING:
-        tracer.comparable([a for a in args if not isinstance(
-            a, (dict, set, frozenset))])
-    if name in KEYED and len(args) > 1:
-        tracer.key(args[1])
-    if name not in HOLDING:
-        owners = isinstance(function, (types.MethodDescriptorType,
-                                       types.WrapperDescriptorType))
-        given, only = args[owners:], ALONE.get(name)
-        goes = (name in CONSUMING or getattr(
-            function, "__module__", None) == "itertools") and (
-            len(given) == 1 or name not in ("min", "max"))
-        args = [*args[:owners], *(
-            a if only is not None and at > only else adapt(
-                tracer, a, name, goes) for at, a in enumerate(given))]
-        kwargs = {k: adapt(tracer, a, name, k == "key")
-                  if k in ("key", "default_factory")
-                  else a for k, a in kwargs.items()}
-    return tracer.native(function, args, kwargs)
+    owned, values = getattr(function, "__objclass__", None), [*args]
+    module = getattr(function, "__module__", None)
+    if name in STEPPING or (
+            module == "itertools" and name not in TESTING):
+        depth, start = 0, bool(owned)
+        values[start:] = [_stepped(tracer, a) for a in values[start:]]
+        kwargs = {key: Callback(tracer, value) if callable(value) else value
+                  for key, value in kwargs.items()}
+    elif name in HOLDING or owned and len(values) == 1:
+        depth = 0
+    if owned in TABLES or owned in SETS and name in KEYED:
+        values[1:2] = map(tracer.key, values[1:2])
+    elif owned in SETS:
+        values[1:] = [a if isinstance(a, SETS) else [
+            *map(tracer.key, tracer.unpacked(a))] for a in values[1:]]
+    count = 1 if name in HOLDING else len(values)
+    seen = [look(tracer, a, depth) for a in values[:count]]
+    if module not in KEEPING:
+        values[:count] = seen
+    return tracer.native(function, values, kwargs if depth == 0 else {
+        key: look(tracer, value) for key, value in kwargs.items()})
 
 
-def adapt(tracer, value, name: str, goes: bool = False):
-    """An argument as C code may read it, that may go through it."""
-    if isinstance(value, torch.Tensor) and not goes:
-        if name in COMPARING - {"min", "max"}:
-            return value
-        raise unsupported("data-dependent", f"{name} of a tensor")
-    if goes and (isinstance(value, torch.Tensor) or any(
-            tracer.python_method(value, name)
-            for name in ("__iter__", "__getitem__"))):
+#: Modules whose functions put what they are given into a list.
+KEEPING = {"_heapq", "_bisect"}
+
+#: Methods of sets that look up their argument.
+KEYED = {"add", "discard", "remove", "__contains__"}
+
+
+def _stepped(tracer, value):
+    """What C code goes through, or calls, as it may do it."""
+    if isinstance(value, (torch.Tensor, *SETS)) or any(
+            tracer.python_method(value, each)
+            for each in ("__iter__", "__getitem__")):
         return tracer.iterate(value)
-    if isinstance(value, (types.FunctionType, types.MethodType,
-                          functools.partial)) or goes and callable(value):
-        return Callback(tracer, value)
-    value = tracer.outside.resolve(value)
-    if tracer.outside.is_outside(value):
-        raise unsupported("builtin", f"reading a {type(value).__name__}")
+    return Callback(tracer, value) if callable(value) else value
+
+
+def look(tracer, value, depth: int = 1):
+    """`value` as C code may see it: nothing in it can change unseen.
+
+    At depth 0 that is the object alone; at 1 it may compare and hash what
+    is in it, however deep; at 2 it may print it, too.
+    """
+    kind, outside = type(value), tracer.outside
+    if kind in SYMBOLIC and depth > 1:
+        return settled(value)
+    if kind in CONSTANTS or isinstance(value, (torch.Tensor, *SYMBOLIC)):
+        return value
+    if isinstance(value, (*IDENTITIES, int, float, str, bytes)) or hasattr(
+            kind, "__members__"):  # an enumeration
+        if depth and outside.is_outside(value):
+            outside.guard(outside.source(value), "is", value)
+        return value
+    if outside.is_dict(value):
+        value = outside.resolve(value)
+    if depth:
+        _look_into(tracer, value, depth)
+    if outside.is_outside(value):
+        if depth > 1 or not is_plain(kind):
+            raise unsupported("builtin", f"reading a {kind.__name__}")
+        if depth:
+            outside.guard(outside.source(value), "is", value)
     return value
+
+
+def _look_into(tracer, value, depth: int) -> None:
+    """Guard what is in a container; refuse what compares in Python."""
+    if isinstance(value, StandIn) or hasattr(type(value), "__next__"):
+        raise unsupported("builtin", "reading an iterator")
+    for name in ("__eq__", "__lt__", "__hash__"):
+        if tracer.python_method(value, name) is not None:
+            raise unsupported("builtin", "comparing objects of "
+                              f"{type(value).__name__} in C")
+    parts = [*dict.keys(value), *dict.values(value)] if isinstance(
+        value, dict) else next((base.__iter__(value) for base in (
+            tuple, list, set, frozenset, deque) if isinstance(
+                value, base)), ())
+    for part in parts:
+        if tracer.outside.is_dict(part):
+            raise unsupported("builtin", "reading a dict from outside")
+        look(tracer, part, depth)
+
+
+def is_plain(kind: type) -> bool:
+    """Whether C code can see no more of an object than which one it is."""
+    return not any(isinstance(found, types.WrapperDescriptorType)
+                   for each in kind.__mro__[:-1]
+                   for found in vars(each).values())

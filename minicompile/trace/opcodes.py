@@ -15,7 +15,7 @@ from itertools import islice
 from . import attributes, names
 from .frame import OPCODES, RETURN, opcode, passes_on
 from .reasons import Raised
-from .stand_ins import NULL
+from .interpreter_objects import NULL
 
 #: Rows of one expression; `f` is the frame.
 OPCODES |= {

@@ -14,7 +14,7 @@ import torch
 
 from ..core.sizes import SYMBOLIC
 from . import attributes
-from .kinds import ABSENT, CONSTANTS
+from .constant_types import ABSENT, CONSTANTS
 
 _ARITHMETIC = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod",
                "or_", "pow", "rshift", "sub", "truediv", "xor")
@@ -39,7 +39,7 @@ INPLACE = {getattr(operator, f"i{name.strip('_')}"): getattr(operator, name)
 def binary(tracer, op, left, right):
     """`left op right`: recorded, run natively, or a user's method."""
     if type(left) is str and op is operator.mod:
-        tracer.as_text(right)
+        return tracer.natively(op, (left, right), depth=2)
     if op is operator.iadd and type(left) is list is not type(right):
         return tracer.native(op, (left, tracer.unpacked(right)))
     plain = INPLACE.get(op, op)
@@ -60,12 +60,9 @@ def binary(tracer, op, left, right):
     if plain in (operator.eq, operator.ne) and (
             unlike(tracer, left, right) and unlike(tracer, right, left)):
         return tracer.same(left, right) is (plain is operator.eq)
-    left = tracer.readable(left, DUNDERS[plain][0])
-    right = tracer.readable(right, DUNDERS[plain][1])
-    if plain in COMPARISONS and not {type(left),
-                                     type(right)} & CONSTANTS:
-        tracer.comparable([left, right])
-    return tracer.native(op, (left, right))
+    deep = plain in COMPARISONS and not {type(left),
+                                         type(right)} & CONSTANTS
+    return tracer.natively(op, (left, right), depth=int(deep))
 
 
 def order(tracer, op, left, right) -> list[tuple]:

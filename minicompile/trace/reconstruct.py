@@ -17,10 +17,11 @@ import torch
 
 from ..core.sizes import SYMBOLIC
 from ..core.source import Local
-from .kinds import ABSENT, CONSTANTS, IDENTITIES, is_bound, printable
+from .constant_types import (ABSENT, CONSTANTS, IDENTITIES, is_bound,
+                             printable)
 from .reasons import unsupported
 from .side_effects import Copy, Namespace
-from .stand_ins import as_tuple
+from .interpreter_objects import as_tuple
 
 #: Classes whose `__new__` makes the bare instance of a derived class.
 BASES = (OrderedDict, dict, list, set, object)

@@ -10,11 +10,12 @@ models each C function (torch/_dynamo/variables/builtin.py).
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 import types
 
 from ..core.sizes import SYMBOLIC
-from .kinds import trusted
+from .constant_types import CONSTANTS, trusted
 from .reasons import unsupported
 
 #: Callables that are no C functions, or that are meant to run Python.
@@ -22,17 +23,35 @@ PYTHON = (types.FunctionType, types.MethodType,
           functools._lru_cache_wrapper)
 
 
+#: Classes whose methods in C call nobody back.
+LEAVES = CONSTANTS - {slice} | {type(iter(each)) for each in (
+    (), [], range(0), {}, {}.values(), {}.items())}
+
+#: Functions that call nobody back, if given such containers.
+CONTAINERS = LEAVES | {tuple, list, dict}
+MOVING = {iter, len, list, tuple, operator.getitem, list.append}
+
+#: Where C code ends that asks a tensor for its values; and if it does not.
+VALUES = ("torch._tensor", "torch._subclasses")
+MILD = {"__hash__", "__instancecheck__", "__subclasscheck__"}
+
+
 class Watch:
     """A profiler, as `sys.setprofile` takes one, that stands guard."""
 
     def __init__(self, function):
-        self.function = function
+        self.function, self.asked = function, False
 
     def __call__(self, frame, event, _):
-        if event == "call" and not quiet(frame.f_globals.get("__name__")):
-            name = getattr(self.function, "__name__", "")
+        if event != "call":
+            return
+        name, code = getattr(self.function, "__name__", ""), frame.f_code
+        home = frame.f_globals.get("__name__") or ""
+        if home.startswith(VALUES) and code.co_name not in MILD:
+            self.asked = True  # raised later: C++ is not to be unwound
+        elif not quiet(home):
             raise unsupported("builtin", f"{name}, which calls "
-                              f"{frame.f_code.co_qualname},")
+                              f"{code.co_qualname},")
 
 
 def watched(function, args, kwargs):
@@ -40,14 +59,20 @@ def watched(function, args, kwargs):
 
     A profiler that is at work already stays so, and nothing is watched.
     """
-    if isinstance(function, PYTHON) or sys.getprofile() or any(
-            isinstance(value, SYMBOLIC) for value in args):
+    kinds = {*map(type, args)}
+    if kinds <= LEAVES or function in MOVING and kinds <= CONTAINERS or (
+            isinstance(function, PYTHON) or sys.getprofile()
+            or not kinds.isdisjoint(SYMBOLIC)):
         return function(*args, **kwargs)
-    sys.setprofile(Watch(function))
+    watch = Watch(function)
+    sys.setprofile(watch)
     try:
         return function(*args, **kwargs)
     finally:
         sys.setprofile(None)
+        if watch.asked:
+            raise unsupported("data-dependent", getattr(
+                function, "__name__", "a C function"))
 
 
 def unwatched(function):

@@ -17,7 +17,7 @@ from types import CodeType, FunctionType
 
 from .bytecode import IF_NONE, decode
 from .reasons import unsupported
-from .stand_ins import NULL, Handled
+from .interpreter_objects import NULL, Handled
 
 #: What may lie on the stack: an argument, CPython's NULL, or what
 #: PUSH_EXC_INFO leaves when an exception, an argument, is being handled.

@@ -1,7 +1,7 @@
 """What builtins and torch's switches mean in a trace: a table of rules.
 
 In: a callable. Out: its rule, if it has one: a function of the tracer and
-the arguments. `HARMLESS` are C functions that may run natively, since
+the arguments. `HARMLESS` lists the C functions that may run natively:
 they change nothing and look only at their arguments. PyTorch's tables
 are torch/_dynamo/trace_rules.py.
 """
@@ -15,27 +15,16 @@ import operator
 import os
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import MutableMapping
 
 import torch
 from torch import nn
 
-from ..core.sizes import SYMBOLIC
 from . import attributes
-from .kinds import ABSENT, CONSTANTS
+from .constant_types import ABSENT
 from .names import load_cell
 from .operators import DUNDERS, INPLACE
 from .reasons import Raised, unsupported
 from .recorder import leaves
-from .stand_ins import Generator
-from .symbolic_shapes import SYMBOLIC_FORMS, settled
-
-#: Builtins with an effect, or that look at more than their arguments.
-_IMPURE = {"print", "input", "open", "exec", "eval", "compile", "globals",
-           "locals", "vars", "dir", "id", "hash", "breakpoint", "setattr",
-           "delattr", "getattr", "hasattr", "__import__", "__build_class__",
-           "memoryview", "object", "type", "super", "exit", "quit", "help",
-           "copyright", "credits", "license", "aiter", "anext"}
 
 #: Modules whose C functions only compute.
 SAFE_OWNERS = {"math", "cmath", "_operator", "itertools", "_collections",
@@ -43,17 +32,17 @@ SAFE_OWNERS = {"math", "cmath", "_operator", "itertools", "_collections",
                "binascii", "_struct", "zlib", "unicodedata"}
 
 #: C functions and classes that may run natively.
-HARMLESS: set = {
-    value for name, value in vars(builtins).items()
-    if name not in _IMPURE and isinstance(value, (
-        type, types.BuiltinFunctionType))
-    and not (isinstance(value, type) and issubclass(value, BaseException))
-} | {os.fspath, deque, OrderedDict, defaultdict,
-     types.MappingProxyType, torch.Size, torch.device, torch.finfo,
-     torch.iinfo, torch.is_grad_enabled, torch.get_default_dtype,
-     torch._C._get_privateuse1_backend_name,
-     torch._C._has_torch_function, torch._C._has_torch_function_unary,
-     torch._C._has_torch_function_variadic}
+HARMLESS: set = {getattr(builtins, name) for name in """abs all any
+    bin bool bytearray bytes callable chr classmethod complex dict divmod
+    enumerate filter float frozenset hex int isinstance issubclass iter len
+    list map max min next oct ord pow property range reversed round set
+    slice sorted staticmethod sum tuple zip""".split()} | {
+    os.fspath, deque, OrderedDict, defaultdict, types.MappingProxyType,
+    torch.Size, torch.device, torch.finfo,
+    torch.iinfo, torch.is_grad_enabled, torch.get_default_dtype,
+    torch._C._get_privateuse1_backend_name,
+    torch._C._has_torch_function, torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic}
 
 RULES: dict[int | tuple[str, str], object] = {}
 _held: list[object] = []
@@ -135,8 +124,7 @@ def type_of(value) -> type:
 
 
 #: Which class a stand-in's value is of.
-KINDS = {torch.SymInt: int, torch.SymFloat: float,
-         Generator: types.GeneratorType}
+KINDS = {torch.SymInt: int, torch.SymFloat: float}
 
 
 @rule(len)
@@ -150,12 +138,12 @@ def _len(tracer, value):
         return length
     if tracer.outside.is_dict(value):
         return len(tracer.outside.keys(tracer.outside.items(value)))
-    return tracer.native(len, (tracer.readable(value, "__len__"),))
+    return tracer.natively(len, (value,), depth=0)
 
 
 def _collection(kind: type):
     def collection(tracer, values=(), **more):
-        values = pairs(tracer, values) if kind is dict else map(
+        values = pairs(tracer, values) if issubclass(kind, dict) else map(
             tracer.key, tracer.unpacked(values))
         return tracer.native(kind, (values,), more)
     return collection
@@ -169,7 +157,7 @@ def pairs(tracer, values) -> list:
         tracer.unpacked, tracer.unpacked(values))]
 
 
-for _kind in (set, frozenset, dict):
+for _kind in (set, frozenset, dict, OrderedDict):
     rule(_kind)(_collection(_kind))
 
 
@@ -213,8 +201,8 @@ def _iter(tracer, value, *sentinel):
 @rule(reversed)
 def _reversed(tracer, value):
     found = tracer.asked("__reversed__", value)
-    return found if found is not ABSENT else tracer.native(
-        reversed, (tracer.readable(value, "__reversed__"),))
+    return found if found is not ABSENT else tracer.natively(
+        reversed, (value,), depth=0)
 
 
 @rule(next)
@@ -223,66 +211,11 @@ def _next(tracer, iterator, *default):
         value = tracer.asked("__next__", iterator)
         if value is not ABSENT:
             return value
-        tracer.inside(iterator)
-        return tracer.native(next, (iterator,))
+        return tracer.natively(next, (iterator,), depth=0)
     except Raised as raised:
         if default and isinstance(raised.exception, StopIteration):
             return default[0]
         raise
-
-
-@rule(sum)
-def _sum(tracer, values, start=0):
-    values = tuple(tracer.iterate(values))
-    kinds = {*map(type, values)}
-    if not kinds.isdisjoint(REAL) and kinds <= {int, bool, *REAL}:
-        return tracer.native(sum, (values, start))
-    for value in values:
-        start = tracer.binary(operator.add, start, value)
-    return start
-
-
-#: Numbers that sum() adds up with more digits, since Python 3.12.
-REAL = {float, torch.SymFloat}
-
-
-def _asking(kind: type, name: str):
-    """The rule of a class or function that asks the method `name`."""
-    def asking(tracer, value=kind() if isinstance(kind, type) else "",
-               *rest, **more):
-        if isinstance(value, torch.Tensor):
-            raise unsupported("data-dependent", f"{kind.__name__}(tensor)")
-        answer = tracer.asked(name, value, *rest)
-        if answer is not ABSENT:
-            return answer
-        if kind in (int, float, complex):
-            tracer.inside(value)
-            symbolic = isinstance(
-                value, SYMBOLIC) and SYMBOLIC_FORMS.get(kind)
-            return tracer.native(symbolic or kind, (value, *rest), more)
-        value = settled(value)
-        if kind is format and type(value).__format__ is object.__format__:
-            return tracer.call(str, (value,))
-        tracer.as_text(value)
-        return tracer.native(kind, (value, *rest), more)
-    return asking
-
-
-for _kind in (int, float, complex, str, repr, format):
-    rule(_kind)(_asking(_kind, f"__{_kind.__name__}__"))
-rule(ascii)(_asking(ascii, "__repr__"))
-
-
-@rule(hash)
-def _hash(tracer, value):
-    value = settled(value)
-    answer = tracer.asked("__hash__", value)
-    if answer is not ABSENT:
-        return answer
-    if type(value) is not tuple and type(value) not in CONSTANTS:
-        raise unsupported("builtin", f"hash of a {type(value).__name__}")
-    return hash(tuple(_hash(tracer, item) for item in value) if type(
-        value) is tuple else value)
 
 
 #: Operations of the tracer's, and the functions that mean the same.
@@ -320,83 +253,56 @@ for _function, _meaning in SHORT.items():
     rule(_function)(_meaning)
 
 
+@rule(set.pop)
+def _pop(tracer, owner):
+    if tracer.outside.source(owner) is not None:
+        raise unsupported("builtin", "pop of a set from outside")
+    return tracer.native(set.pop, (owner,))
+
+
 # Methods of dicts from outside
 
+#: Methods that read a dict; a real one that holds the same may run them.
+READING = {"keys", "values", "items", "copy", "__iter__", "__len__",
+           "__reversed__"}
 
-class Items(MutableMapping):
-    """A dict from outside, as the traced program is to see it."""
-
-    def __init__(self, tracer, mapping: dict):
-        self.tracer, self.mapping = tracer, mapping
-        self.outside = tracer.outside
-        self.overlay = self.outside.items(mapping)
-
-    def __contains__(self, key):
-        return self.tracer.has_item(self.mapping, key)
-
-    def __getitem__(self, key):
-        if key not in self:
-            raise KeyError(key)
-        return self.outside.read(self.overlay, key)
-
-    def __missing__(self, key):
-        make = attributes.load(self.tracer, self.mapping, "default_factory")
-        self[key] = self.tracer.call(make)
-        return self[key]
-
-    def __setitem__(self, key, value):
-        self.outside.write(self.overlay, key, value)
-
-    def __delitem__(self, key):
-        if key not in self:
-            raise KeyError(key)
-        self[key] = ABSENT
-
-    def __len__(self):
-        return len(self.outside.keys(self.overlay))
-
-    def __iter__(self):
-        return iter(self.outside.resolve(self.mapping))
-
-    def __ior__(self, other):
-        self.update(other)
-        return self.mapping
-
-    def keys(self):
-        return self.outside.resolve(self.mapping).keys()
-
-    def values(self):
-        return self.outside.resolve(self.mapping).values()
-
-    def items(self):
-        return self.outside.resolve(self.mapping).items()
-
-    def copy(self):
-        if isinstance(self.mapping, defaultdict):
-            raise unsupported("builtin", "copying a defaultdict from "
-                              "outside")
-        return self.outside.resolve(self.mapping).copy()
-
-    def popitem(self):
-        keys = self.outside.keys(self.overlay)
-        if not keys:
-            raise KeyError("popitem(): dictionary is empty")
-        return keys[-1], self.pop(keys[-1])
-
-    def update(self, other=(), /, **more):
-        for key, value in [*pairs(self.tracer, other), *more.items()]:
-            self[key] = value
-
-
-#: The methods of dicts that are those of Items.
-DICT_METHODS = {name for name in (*dir(dict), "__missing__")
-                if callable(getattr(Items, name, None))} - {*dir(object)}
+#: The others, by name.
+WRITING: dict[str, object] = {}
 
 
 def method_rule(tracer, owner, unbound):
     """The rule for a C method of `owner`, or None."""
-    name = unbound.__name__
-    if tracer.outside.is_dict(owner) and name in DICT_METHODS:
-        return lambda tracer, owner, *args, **kwargs: tracer.native(
-            getattr(Items(tracer, owner), name), args, kwargs)
-    return registered(unbound)
+    outside, name = tracer.outside, unbound.__name__
+    if not outside.is_dict(owner):
+        return registered(unbound)
+    if name in READING and isinstance(outside.resolve(owner),
+                                      unbound.__objclass__):
+        return None
+    if name not in WRITING:
+        raise unsupported("builtin", f"{unbound.__qualname__}, called for "
+                          "a dict from outside,")
+    return WRITING[name]
+
+
+def _contains(tracer, mapping, key):
+    return tracer.has_item(mapping, tracer.key(key))
+
+
+def _getitem(tracer, mapping, key):
+    if not _contains(tracer, mapping, key):
+        raise Raised(KeyError(key))
+    return tracer.stored(mapping, key)
+
+
+def _setitem(tracer, mapping, key, value):
+    tracer.outside.write(tracer.outside.items(mapping), tracer.key(key),
+                         value)
+
+
+def _delitem(tracer, mapping, key):
+    _getitem(tracer, mapping, key)
+    _setitem(tracer, mapping, key, ABSENT)
+
+
+WRITING |= {"__contains__": _contains, "__getitem__": _getitem,
+            "__setitem__": _setitem, "__delitem__": _delitem}

@@ -22,12 +22,12 @@ from torch import nn
 from ..core.guard import Guard
 from ..core.source import (Attribute, Constant, Entry, Function, Item,
                            Local, Source, Stored, chain)
-from .kinds import (ABSENT, CONSTANTS, IDENTITIES, contents, facts,
-                    is_bound, passing, printable, taken,
-                    trusted)
+from .constant_types import (ABSENT, CONSTANTS, IDENTITIES, contents,
+                             facts, is_bound, passing, printable, taken,
+                             trusted)
 from .reasons import unsupported
 from .recorder import Recorder
-from .stand_ins import as_tuple
+from .interpreter_objects import as_tuple
 from .symbolic_shapes import NUMBERS
 
 
@@ -136,6 +136,11 @@ class Outside:
     def source(self, value: object) -> Source | None:
         """Where a value was read from; None if the trace made it."""
         return self.sources.get(id(value))
+
+    def found_at(self, value: object) -> Source:
+        """Where a value was read from, or a name that is kept for it."""
+        return self.source(value) or self.constant(value, getattr(
+            value, "__name__", type(value).__name__))
 
     # Reading
 
@@ -250,8 +255,9 @@ class Outside:
         known = self.overlays.get((id(owner), "attributes"))
         return known or self._open(
             "attributes", owner, contents(owner) if isinstance(
-                owner, types.CellType) else getattr(owner, "__dict__", {}),
-            Attribute(self.source(owner), "__dict__"))
+                owner, types.CellType) else getattr(
+                    self.real(owner), "__dict__", {}),
+            Attribute(self.found_at(owner), "__dict__"))
 
     def items(self, mapping: dict) -> Namespace:
         """The items of a dict from outside."""
@@ -277,7 +283,7 @@ class Outside:
         """Where the value of a key is."""
         match space.kind:
             case "attributes":
-                return Attribute(self.source(space.owner), key)
+                return Attribute(self.found_at(space.owner), key)
             case "globals":
                 return Item(space.names, key)
         if space.real is not space.owner and printable(key):

@@ -17,18 +17,18 @@ import torch
 
 from ..core.errors import Unsupported
 from ..core.sizes import SYMBOLIC
+from ..core.source import Function
 from ..core.state import global_state
 from ..core.where import Where
-from . import attributes, calls, operators
+from . import attributes, calls, native, operators
 from .automatic_dynamic import History
 from .frame import passes_on
-from .kinds import ABSENT, CONSTANTS, IDENTITIES
-from .native import closed
+from .constant_types import ABSENT
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
 from .reentry_check import watched
 from .side_effects import Outside
-from .stand_ins import STAND_INS, Generator, Iteration
+from .interpreter_objects import Iteration, StandIn
 from .symbolic_shapes import settled
 
 
@@ -43,6 +43,7 @@ class Tracer:
         self.frames: list = []
         self.recorder = Recorder(self.where, history)
         self.outside = Outside(self.recorder, self.where)
+        self.outside.sources[id(function)] = Function(function.__name__)
         self.made: dict[int, object] = {}
         self.found: dict[tuple, tuple] = {}  # what attributes.lookup gave
         self.raised: dict[int, BaseException] = {}
@@ -100,7 +101,7 @@ class Tracer:
 
     def python_method(self, value, name: str):
         """A method written in Python of the value's class, or None."""
-        if isinstance(value, (*STAND_INS, *SYMBOLIC)):
+        if isinstance(value, (StandIn, *SYMBOLIC)):
             return None
         method = attributes.method(self, type(value), name)
         return method if type(method) is types.FunctionType else None
@@ -120,13 +121,6 @@ class Tracer:
         else:
             self.turned.append((now, back))
 
-    # Generators
-
-    def generator(self, frame) -> Generator:
-        """The generator of a frame that begins to be one."""
-        self.generators.append((Generator(frame), self.where()))
-        return self.generators[-1][0]
-
     # Calls
 
     @passes_on
@@ -136,7 +130,7 @@ class Tracer:
 
     def native(self, function, args=(), kwargs=None):
         """Run a harmless C function; its exception is the program's."""
-        args, kwargs = closed(self, function, args), kwargs or {}
+        args, kwargs = native.closed(self, function, args), kwargs or {}
         sizes = self.recorder.sizes
         try:
             return sizes.run(watched, function, args, kwargs)
@@ -147,6 +141,10 @@ class Tracer:
             if any(a is not b for a, b in zip(args, plain)):
                 return self.native(function, plain, kwargs)
             raise self.failure(error) from error
+
+    def natively(self, function, args, kwargs=None, depth: int = 1):
+        """Run one that only computes, on what it may see."""
+        return native.natively(self, function, args, kwargs, depth)
 
     def failure(self, error: Exception) -> Exception:
         """An exception out of native code, as the tracer's own."""
@@ -166,51 +164,6 @@ class Tracer:
         """`left op right`: recorded, run natively, or a user's method."""
         return operators.binary(self, op, left, right)
 
-    def pin(self, value) -> None:
-        """Guard which function it is that C code sees."""
-        if type(value) is types.FunctionType and (
-                self.outside.is_outside(value)):
-            self.outside.guard(self.outside.source(value), "is", value)
-
-    def comparable(self, value) -> None:
-        """Let C code compare or hash a value, guarded by which it is."""
-        self.pin(value)
-        if type(value) in CONSTANTS or isinstance(
-                value, (*IDENTITIES, *SYMBOLIC, torch.Tensor)):
-            return
-        if self.outside.is_dict(value):
-            raise unsupported("builtin", "comparing dicts from outside")
-        if isinstance(value, dict):
-            value = list(value.values())
-        for base in (tuple, list):
-            if isinstance(value, base):
-                for item in base.__iter__(value):
-                    self.comparable(item)
-        for name in ("__eq__", "__lt__", "__hash__"):
-            if self.python_method(value, name) is not None:
-                raise unsupported("builtin", "comparing objects of "
-                                  f"{type(value).__name__} in C")
-        if self.outside.is_outside(value):
-            self.outside.guard(self.outside.source(value), "is", value)
-
-    def as_text(self, value) -> None:
-        """Refuse what C code must not turn into text, at any depth."""
-        self.pin(value)
-        if type(settled(value)) in CONSTANTS or isinstance(
-                value, IDENTITIES):
-            return
-        if isinstance(value, torch.Tensor):
-            raise unsupported("data-dependent", "a tensor as text")
-        parts = list(dict.values(value)) if isinstance(
-            value, dict) else value
-        if self.outside.is_outside(value) or (
-                self.outside.resolve(value) is not value):
-            raise unsupported("builtin", "the text of a "
-                              f"{type(value).__name__}")
-        if isinstance(parts, (tuple, list, set, frozenset, deque)):
-            for part in parts:
-                self.as_text(part)
-
     def key(self, key):
         """A key as C code may look it up."""
         key, source = settled(key), self.outside.source(key)
@@ -218,8 +171,7 @@ class Tracer:
             if source is None:
                 raise unsupported("data-dependent", "an index")
             self.outside.guard(source, "is", self.recorder.real(key))
-        self.comparable(key)
-        return key
+        return native.look(self, key)
 
     def same(self, left, right) -> bool:
         """`left is right`, guarded if both are from outside."""
@@ -236,30 +188,20 @@ class Tracer:
             return self.recorder.function(op, (value,), {})
         name = f"__{op.__name__}__"
         result = self.asked(name, value)
-        return result if result is not ABSENT else self.native(
-            op, (self.readable(value, name),))
-
-    def readable(self, value, name: str):
-        """A value whose method `name` C code may run: nothing unseen."""
-        found, _ = attributes.lookup(self, type(value), name)
-        if self.outside.is_dict(value):
-            return self.outside.resolve(value)
-        if found is not vars(object).get(name, ABSENT):
-            self.inside(value)
-        return value
+        return result if result is not ABSENT else self.natively(
+            op, (value,))
 
     def truth(self, value=False) -> bool:
         """`bool(value)`."""
         if isinstance(value, torch.Tensor):
             raise unsupported("data-dependent", "the truth of a tensor")
-        if isinstance(value, (bool, int, str, type(None))):
+        if isinstance(value, (bool, int, str, type(None), *SYMBOLIC)):
             return bool(value)
         for name in ("__bool__", "__len__"):
             answer = self.asked(name, value)
             if answer is not ABSENT:
                 return bool(answer)
-            value = self.readable(value, name)
-        return bool(value)
+        return self.natively(bool, (value,), depth=0)
 
     def contains(self, container, key) -> bool:
         """`key in container`."""
@@ -275,8 +217,7 @@ class Tracer:
         if isinstance(container, (list, tuple, deque)) or not hasattr(
                 type(container), "__contains__"):
             return self.finds(self.iterate(container), key)
-        return self.native(operator.contains, (
-            self.readable(container, "__contains__"), key))
+        return self.natively(operator.contains, (container, key))
 
     def finds(self, iterator, key) -> bool:
         """Whether an iterator comes upon `key`; it goes no further."""
@@ -301,20 +242,26 @@ class Tracer:
         found = self.asked("__getitem__", container, key)
         if found is not ABSENT:
             return found
-        self.key(key)
-        if self.outside.is_dict(container):
-            if self.has_item(container, key):
-                return self.outside.read(self.outside.items(container), key)
-            missing = attributes.method(self, type(container),
-                                        "__missing__")
-            if missing is not ABSENT:
-                return self.call(missing, (container, key))
-            raise Raised(KeyError(key))
-        self.inside(container)
-        return self.native(operator.getitem, (container, key))
+        if not isinstance(container, dict):
+            return self.natively(operator.getitem, (container, key),
+                                 depth=0)
+        if self.has_item(container, self.key(key)):
+            return self.stored(container, key)
+        missing = attributes.method(self, type(container), "__missing__")
+        if missing is not ABSENT:
+            return self.call(missing, (container, key))
+        raise Raised(KeyError(key))
+
+    def stored(self, mapping: dict, key):
+        """What a dict holds at a key that it has."""
+        if not self.outside.is_dict(mapping):
+            return dict.__getitem__(mapping, key)
+        return self.outside.read(self.outside.items(mapping), key)
 
     def has_item(self, mapping: dict, key) -> bool:
-        """Whether a dict from outside has `key` now."""
+        """Whether a dict has `key` now."""
+        if not self.outside.is_dict(mapping):
+            return dict.__contains__(mapping, key)
         overlay = self.outside.items(mapping)
         key = self.outside.real(self.key(key))
         if isinstance(key, torch.Tensor):
@@ -342,9 +289,9 @@ class Tracer:
                 raise Raised(KeyError(key))
             self.outside.write(self.outside.items(container), key, value)
         else:
-            self.inside(container)
             if isinstance(container, list) and isinstance(key, slice):
                 given = (*given[:2], *map(self.iterate, given[2:]))
+            self.inside(container)
             self.native(getattr(operator, name), (
                 container, self.key(key), *given[2:]))
 
@@ -368,9 +315,7 @@ class Tracer:
         found, _ = attributes.lookup(self, type(value), "__iter__")
         if found is ABSENT and self.python_method(value, "__getitem__"):
             return self.call(Sequence.__iter__, (value,))
-        if not isinstance(value, dict):
-            self.inside(value)
-        return self.native(iter, (self.outside.resolve(value),))
+        return self.natively(iter, (self.outside.resolve(value),), depth=0)
 
     def mapping(self, value) -> dict:
         """What `**value` passes on, as a dict."""

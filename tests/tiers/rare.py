@@ -12,6 +12,7 @@ import logging
 import sys
 import warnings
 from collections import namedtuple
+from types import SimpleNamespace
 from dataclasses import dataclass
 
 import einops
@@ -203,10 +204,45 @@ def operators(x):
     return scan(lambda c, row: (c + row.sin(), c * row), x[0] * 1, x), y
 
 
-TRACE = [operators, transforms, caught, drawn, stated, own_function, chosen,
-         checkpointed, attending, in_the_library, lower_precision, foreach,
-         matched, local_class, local_tuple, messages, handled, of_numpy,
-         into, half_run, partial_method]
+class Seven:
+    def __int__(self):
+        return 7
+
+
+@functools.cache
+def recipe(n):
+    return SimpleNamespace(n=n, parts=[n, n + 1])
+
+
+def polyfills(x):
+    table = {"a": 1}
+    table.setdefault("b", []).append(2)
+    table.update(c=3)
+    rows = sorted([x, x * 2, x * 3], key=lambda row: -len(table), reverse=True)
+    picked = max([3, 1, 2], key=lambda n: -n), min([], default=4)
+    kept = [*filter(None, [0, 1, {}])], functools.reduce(max, [1, 3, 2])
+    return rows[0] * picked[0], picked, kept, any([[], 0]), all([1, "a"])
+
+
+def text_and_numbers(x):
+    return (int(Seven()), str([1, 2.5]), f"{x.shape[0]:>3}", hash((1, "a")),
+            "%d and %s" % (3, None), "{}".format((1,)), sum([x, 1.0])) # noqa
+
+
+def caches(x):
+    found = recipe(3)
+    return x * found.n + found.parts[1]
+
+
+def getters(x):
+    return x + 1 if torch.is_autocast_enabled("cpu") else x * 2
+
+
+TRACE = [polyfills, text_and_numbers, caches, getters, operators, transforms,
+         caught, drawn, stated, own_function, chosen, checkpointed, attending,
+         in_the_library, lower_precision, foreach, matched, local_class,
+         local_tuple, messages, handled, of_numpy, into, half_run,
+         partial_method]
 
 
 def returned_closure():

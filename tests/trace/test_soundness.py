@@ -1,6 +1,12 @@
 """Facts a trace relied on: when one changes, the graph is not reused."""
 
+import functools
+import heapq
+import itertools
+import math
+import operator
 import types
+import typing
 from dataclasses import dataclass
 
 import pytest
@@ -42,7 +48,7 @@ X = torch.ones(3)
 def test_membership_of_an_object_in_a_set():
     def f(x, a, b):
         seen = {a}
-        return x * 2 if b in seen else x
+        return x * 2 if b in seen else x + 1
 
     a = Plain()
     check(f, (X, a, Plain()), (X, a, a), (X, Plain(), Plain()), graphs=3)
@@ -67,7 +73,7 @@ def test_a_class_as_a_key():
 
 def test_objects_in_a_list():
     def f(x, a, b):
-        return x * 2 if b in [a] else x
+        return x * 2 if b in [a] else x + 1
 
     a = Plain()
     check(f, (X, a, Plain()), (X, a, a))
@@ -118,7 +124,7 @@ def test_a_class_gets_an_attribute():
         pass
 
     def f(x, box):
-        return x * 2 if hasattr(box, "flag") else x
+        return x * 2 if hasattr(box, "flag") else x + 1
 
     compiled = check(f, (X, Box()), graphs=1)
     Box.flag = True
@@ -153,7 +159,7 @@ def test_our_own_failure_is_not_the_programs(monkeypatch):
 
     def f(x):
         try:
-            return sorted([x, x + 1], key=lambda t: abs(1))[0]
+            return sorted([x, x + 1], key=lambda t: math.sqrt(1))[0]
         except KeyError:
             return x * 0
 
@@ -207,3 +213,105 @@ def test_closures_that_share_a_cell_are_not_those_that_do_not():
     for pick in (lambda: pair(), lambda: (pair()[0], pair()[1])):
         close(compiled(*pick(), torch.ones(2)), fn(*pick(), torch.ones(2)))
     assert compiled.stats().graphs == 2
+
+
+class Row(list):
+    pass
+
+
+#: What C code reads of objects from outside; and two of them.
+READ_IN_C = {
+    "truth of a dict": (lambda x, d: any([d]), {}, {1: 2}),
+    "filter": (lambda x, d: len([*filter(None, [d, 1])]), {}, {1: 2}),
+    "takewhile": (lambda x, d: [*itertools.takewhile(
+        lambda n: d, [1, 2])], {}, {1: 2}),
+    "nested dict": (lambda x, d: [d] == [{1: 2}], {1: 2}, {1: 3}),
+    "sum of lists": (lambda x, row: [1] + row, Row([1]), Row([2])),
+    "sorted": (lambda x, row: sorted(row), Row([2, 1]), Row([3, 1])),
+    "maximum": (lambda x, row: max(row), Row([2]), Row([3])),
+    "joined": (lambda x, row: ",".join(row), Row("ab"), Row("b")),
+    "setdefault": (lambda x, d: (d.setdefault("k", 3), d), {}, {"k": 2}),
+    "update": (lambda x, d: (d.update(k=1), d.pop("m", 0), d),
+               {"m": 3}, {"k": 2}),
+    "fromkeys": (lambda x, d: (dict.fromkeys("ab", d)["a"].update(z=1),
+                               d), {}, {"k": 2}),
+    "heap": (lambda x, d: (kept := [], heapq.heappush(kept, d),
+                           kept[0].update(z=1), d), {}, {"k": 2}),
+    "hash": (lambda x, d: (hash(("a",)), hash((1, (2.5, "b")))), 1, 2)}
+
+
+@pytest.mark.parametrize("name", READ_IN_C)
+def test_c_code_reads_nothing_unseen(name):
+    function, *both = READ_IN_C[name]
+
+    def program(x, given):
+        return function(x, given), x + 1
+
+    compiled = minicompile.compile(program, backend="eager")
+    for given in (*both, *both):
+        want = program(X, type(given)(given))
+        close(compiled(X, type(given)(given)), want)
+    assert not compiled.stats().fallbacks
+
+
+def test_getters_read_what_is_there_now():
+    def f(x, a):
+        return x * operator.attrgetter("n")(a) + operator.itemgetter(0)(a.m)
+
+    a, b = Plain(), Plain()
+    a.n, a.m, b.n, b.m = 2, [3], 4, [5]
+    check(f, (X, a), (X, b))
+
+
+def test_the_list_is_empty_while_it_is_sorted():
+    def program(x):
+        seen, values = [], [1, 3, 2]
+        values.sort(key=lambda n: seen.append(len(values)) or -n)
+        return seen, values, x + 1
+
+    close(minicompile.compile(program, backend="eager", fullgraph=True)(X),
+          program(X))
+
+
+def test_id_is_that_of_the_object():
+    def f(x, a, b):
+        return x * 2 if id(b) in {id(a)} else x + 1
+
+    a, values = Plain(), [1]
+    check(f, (X, a, a), (X, a, Plain()), (X, values, values),
+          (X, [1], [1]), (X, X, X), graphs=5)
+    assert minicompile.compile(lambda x, a: (id(a), x + 1))(X, a)[0] == id(a)
+
+
+def test_annotations_of_inner_functions():
+    def f(x):
+        def inner(y: typing.Optional[torch.Tensor],  # noqa: UP045
+                  z: dict[str, list[int]] | None = None, *,
+                  w: typing.Callable[[int], int] | None = None) -> "Plain":
+            return y * 2
+        return inner, inner(x)
+
+    inner, y = minicompile.compile(f, backend="eager", fullgraph=True)(X)
+    assert inner.__annotations__ == f(X)[0].__annotations__
+    assert torch.equal(y, X * 2)
+
+
+def test_objects_in_a_cache():
+    made = []
+
+    @functools.cache
+    def recipe(n):
+        made.append(n)
+        return types.SimpleNamespace(n=n, parts=[n, (n, Plain())])
+
+    def f(x, n):
+        found = recipe(n)
+        return x * found.n + found.parts[0], found
+
+    compiled = minicompile.compile(f, backend="eager", fullgraph=True)
+    for n in (3, 3, 4):
+        y, found = compiled(X, n)
+        assert torch.equal(y, X * n + n) and found is recipe(n)
+    recipe(3).n = 5
+    assert torch.equal(compiled(X, 3)[0], X * 5 + 3)
+    assert made == [3, 4]

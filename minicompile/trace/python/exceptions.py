@@ -11,7 +11,7 @@ from __future__ import annotations
 from .. import attributes
 from ..frame import OPCODES, opcode, passes_on
 from ..reasons import Raised
-from ..stand_ins import Handled
+from ..interpreter_objects import Handled
 
 OPCODES |= {
     "WITH_EXCEPT_START": (0, 1, lambda frame, _: frame.tracer.call(

@@ -8,18 +8,137 @@ torch/_dynamo/symbolic_convert.py:InliningGeneratorInstructionTranslator.
 
 from __future__ import annotations
 
-from types import CodeType
+from types import CodeType, GeneratorType
 
+from ...core.errors import Unsupported
 from ..bytecode import live
 from ..frame import OPCODES, RETURN, YIELD, opcode
 from ..reasons import Raised
 from ..reconstruct import MAKERS, Rebuild
+from ..reentry_check import unwatched
 from ..resume import Place, after, made_once, op, placed
-from ..stand_ins import Generator, stopped
+from ..rules import KINDS
+from ..interpreter_objects import StandIn
+
+#: Instructions that only find out who handles an exception.
+SEARCHING = {"PUSH_EXC_INFO", "LOAD_GLOBAL", "LOAD_ATTR", "BUILD_TUPLE",
+             "CHECK_EXC_MATCH", "POP_JUMP_IF_FALSE", "POP_EXCEPT", "COPY",
+             "RERAISE", "STOPITERATION_ERROR"}
+
+
+def stopped(error: StopIteration) -> RuntimeError:
+    """What a generator raises instead of StopIteration."""
+    failure = RuntimeError("generator raised StopIteration")
+    failure.__cause__ = failure.__context__ = error
+    return failure
+
+
+class Generator(StandIn):
+    """A generator of the traced program: a frame that waits."""
+
+    def __init__(self, frame):
+        self.frame, self.done = frame, False
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, value):
+        """The next value yielded; StopIteration ends it, as Python's."""
+        if self.frame in self.frame.tracer.frames:
+            raise ValueError("generator already executing")
+        if value is not None and (
+                self.frame.current().name == "RETURN_GENERATOR"):
+            raise TypeError("can't send non-None value to a just-started "
+                            "generator")
+        self.frame.stack.append(value)
+        return self._go_on()
+
+    def throw(self, error, value=None, *_):
+        """Raise `error` where the generator waits."""
+        if isinstance(error, type):
+            error = error() if value is None else value
+        inner = not self.done and self.frame.delegate()
+        if isinstance(inner, Generator):
+            try:
+                if not isinstance(error, GeneratorExit):
+                    return inner.throw(error)
+                inner.close()
+            except StopIteration as end:
+                self.frame.delegated(end.value)
+                return self._go_on()
+            except Unsupported:
+                raise
+            except Exception as failure:
+                error = failure
+        try:
+            self.frame.unwind(Raised(error), self.frame.current().offset)
+        except Raised:
+            self.done = True
+        if self.done:
+            raise error
+        return self._go_on()
+
+    def would_act(self) -> bool:
+        """Whether its code does something when it is closed now.
+
+        Looks for a handler as Python would, which ends the generator.
+        """
+        frame, error, self.done = self.frame, GeneratorExit(), True
+        while True:
+            try:
+                frame.unwind(Raised(error), frame.current().offset)
+            except Raised:
+                return False
+            try:
+                while (step := frame.program.instructions[
+                        frame.next]).name in SEARCHING:
+                    frame.next += 1
+                    frame.step(step)
+                return True
+            except Raised as raised:
+                error = raised.exception
+
+    def close(self):
+        """Run what is left to clean up; nothing more is yielded."""
+        if not self.done:
+            try:
+                self.throw(GeneratorExit())
+                raise RuntimeError("generator ignored GeneratorExit")
+            except (GeneratorExit, StopIteration):
+                self.done = True
+
+    @unwatched
+    def _go_on(self):
+        if self.done:
+            raise StopIteration
+        error = None
+        try:
+            how, value = self.frame.run()
+        except Raised as raised:
+            error = raised.exception
+        if error is None and how == "yield":
+            return value
+        self.done = True
+        if isinstance(error, StopIteration):
+            error = stopped(error)
+        raise error or StopIteration(value)
+
+
+KINDS[Generator] = GeneratorType
+
+
+def begin(frame, _):
+    """Leave a frame that begins to be a generator's."""
+    made, tracer = Generator(frame), frame.tracer
+    tracer.generators.append((made, tracer.where()))
+    return RETURN, made
+
 
 OPCODES |= {
-    "RETURN_GENERATOR": (0, None, lambda frame, _: (
-        RETURN, frame.tracer.generator(frame))),
+    "RETURN_GENERATOR": (0, None, begin),
     "YIELD_VALUE": (1, None, lambda frame, _, value: (YIELD, value)),
     "GET_YIELD_FROM_ITER": (1, None, lambda frame, _, value: (
         frame.stack.append(frame.tracer.iterate(value)))),

@@ -19,14 +19,24 @@ import weakref
 
 from ...core.source import Call
 from .. import attributes
+from ..constant_types import IDENTITIES
 from ..reasons import unsupported
 from ..rules import rule
 
 
 @rule(id)
 def _id(tracer, value):
-    if tracer.frames[-1].globals.get("__name__") != "copy":
-        raise unsupported("builtin", "id")
+    outside = tracer.outside
+    if (source := outside.source(value)) is not None:
+        number = next(number for number, each in outside.values.items()
+                      if each is value)
+        outside.guard(Call(outside.constant(id, "id").code(), source),
+                      "equal", number)
+        return number
+    copies = tracer.frames[-1].globals.get("__name__") == "copy"
+    if not copies and (tracer.is_made(value)
+                       or not isinstance(value, IDENTITIES)):
+        raise unsupported("builtin", "id of what the function made")
     return id(value)
 
 

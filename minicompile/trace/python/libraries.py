@@ -16,11 +16,11 @@ from types import FunctionType
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from ..calls import CACHED
-from ..kinds import ABSENT
+from ..constant_types import ABSENT
 from ..reasons import Raised, unsupported
 from ..rules import rule
 from ..torch.subgraphs import unchanged
+from .callables import CACHED
 from .messages import is_installed
 
 

@@ -19,12 +19,12 @@ import warnings
 from ...core.sizes import SYMBOLIC
 from ...core.source import Call
 from .. import attributes
-from ..calls import CACHED
-from ..kinds import ABSENT, CONSTANTS, trusted
-from ..library import ask
+from ..constant_types import ABSENT, CONSTANTS, trusted
 from ..reasons import unsupported
 from ..rules import rule
+from ..torch.modes import ask
 from ..torch.subgraphs import unchanged
+from .callables import CACHED
 
 
 @rule(warnings.warn)

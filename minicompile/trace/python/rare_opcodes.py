@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from ...core.source import Item
 from .. import attributes, names
 from ..frame import OPCODES, opcode
-from ..kinds import ABSENT, trusted
+from ..constant_types import ABSENT, trusted
 from ..opcodes import LOAD_FAST
 from ..reasons import Raised
 

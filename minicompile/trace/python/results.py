@@ -12,10 +12,10 @@ import gc
 import types
 import warnings
 
-from ..kinds import ABSENT, contents
+from ..constant_types import ABSENT, contents
 from ..reasons import unsupported
 from ..reconstruct import DERIVED, MAKERS, Rebuild
-from ..stand_ins import STAND_INS, Callback, Iteration
+from ..interpreter_objects import Callback, Iteration, StandIn
 
 # Functions
 
@@ -56,7 +56,7 @@ def cell(rebuild: Rebuild, made: types.CellType) -> str:
 def bound(rebuild: Rebuild, method: types.MethodType) -> str:
     """A bound method; a stand-in's is one of what it stands for."""
     owner = rebuild.value(method.__self__)
-    if isinstance(method.__self__, STAND_INS):
+    if isinstance(method.__self__, StandIn):
         return f"{owner}.{method.__name__}"
     return (f"{rebuild.known(types.MethodType)}("
             f"{rebuild.value(method.__func__)}, {owner})")

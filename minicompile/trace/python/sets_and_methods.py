@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from ...core.source import Attribute, Source
-from ..kinds import BOUND, is_constant
+from ..constant_types import BOUND, is_constant
 from ..reasons import unsupported
 from ..reconstruct import REPLACED, Rebuild
 from ..side_effects import FIRST, READ, Copy, Outside

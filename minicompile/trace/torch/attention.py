@@ -14,7 +14,7 @@ import torch
 from torch.nn import attention
 
 from ..grad_modes import KEPT
-from ..library import read_switch
+from .modes import read_switch
 from ..rules import rule
 
 

@@ -16,7 +16,7 @@ from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from .. import attributes
-from ..kinds import CONSTANTS, IDENTITIES
+from ..constant_types import CONSTANTS, IDENTITIES
 from ..reasons import unsupported
 from ..rules import rule
 from .subgraphs import recording, unchanged

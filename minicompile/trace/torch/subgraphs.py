@@ -17,10 +17,10 @@ from sympy import Symbol
 from torch import fx
 
 from ...core.sizes import SYMBOLIC
-from ..kinds import contents
+from ..constant_types import contents
+from ..interpreter_objects import StandIn
 from ..reasons import REASONS, unsupported
 from ..recorder import Recorder, storage
-from ..stand_ins import Generator
 
 
 REASONS["branch"] = (
@@ -173,8 +173,8 @@ def held_by(tracer, value) -> list:
             return [*contents(value).values()]
         case types.MethodType():
             return [value.__self__]
-        case Generator():
-            return [value.frame.next, value.frame.names]
+        case StandIn(frame=frame):
+            return [frame.next, frame.names]
         case types.FunctionType() if tracer.is_made(value):
             return [*(value.__closure__ or ())]
     return [*getattr(value, "__dict__", {}).values()] if (

@@ -16,6 +16,7 @@ import math
 import re
 import sys
 import types
+import typing
 
 import torch
 
@@ -33,7 +34,8 @@ IDENTITIES = (type, types.ModuleType, types.FunctionType,
               types.GetSetDescriptorType, types.ClassMethodDescriptorType,
               enum.Enum, re.Pattern, torch._ops.OpOverload,
               torch._ops.OpOverloadPacket,
-              types.GenericAlias, types.UnionType, frozenset,
+              types.GenericAlias, types.UnionType, typing._Final,
+              typing.TypeVar, frozenset,
               staticmethod, classmethod, property)
 
 #: Methods written in C, bound to an object.

@@ -1,8 +1,10 @@
-"""What functions of libraries mean in a trace: more rules.
+"""torch's modes and settings: turned in the graph, asked by a guard.
 
-In: a function of torch or of the standard library. Out: its rule: how it
-is asked, guarded or refused. A switch of torch's is turned, and a node
-says so. PyTorch's are in torch/_dynamo/variables/torch.py.
+In: a function that turns a mode such as grad mode, or asks how one stands.
+Out: the mode turned and a node that says so; or the answer, and a guard
+that asks the same before each call. The modes that decide what an
+operator does are guarded in every graph; the others only where a program
+asks. PyTorch's are in torch/_dynamo/variables/torch.py.
 """
 
 from __future__ import annotations
@@ -11,12 +13,18 @@ import functools
 import operator
 
 import torch
-from torch.utils.hooks import BackwardHook
 
-from ..core.source import Call
-from .marks import is_compiling
-from .reasons import unsupported
-from .rules import rule
+from ...core.source import Call
+from ..marks import is_compiling
+from ..reasons import unsupported
+from ..recorder import storage
+from ..rules import rule
+
+
+@rule(torch._C._set_grad_enabled)
+def _set_grad_enabled(tracer, mode):
+    turn = torch._C._set_grad_enabled
+    tracer.turn((turn, mode), (turn, torch.is_grad_enabled()))
 
 
 def ask(tracer, owner, name: str, question):
@@ -28,28 +36,14 @@ def ask(tracer, owner, name: str, question):
     return answer
 
 
-@rule(set.pop)
-def _pop(tracer, owner):
-    if tracer.outside.source(owner) is not None:
-        raise unsupported("builtin", "pop of a set from outside")
-    return tracer.native(set.pop, (owner,))
-
-
-# Hooks that autograd calls: what they are set on must be real
-
-
-@rule(BackwardHook.setup_input_hook, BackwardHook.setup_output_hook)
-def _backward_hook(tracer, *args):
-    raise unsupported("library", "a module's backward hook")
-
-
-# torch's switches
-
-
-@rule(torch._C._set_grad_enabled)
-def _set_grad_enabled(tracer, mode):
-    turn = torch._C._set_grad_enabled
-    tracer.turn((turn, mode), (turn, torch.is_grad_enabled()))
+@rule(torch.Tensor.storage_offset)
+def _offset(tracer, tensor: torch.Tensor) -> int:
+    """Where a tensor starts in its memory, guarded for an input."""
+    question = torch.Tensor.storage_offset
+    for each in tracer.recorder.inputs:
+        if each.storage == storage(tensor):
+            ask(tracer, each.fake, "storage_offset", question)
+    return question(tensor)
 
 
 #: What tells how a switch stands; the answer is guarded.
