@@ -37,8 +37,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         batch, time, width = x.shape
-        q, k, v = (part.view(batch, time, self.heads, -1).transpose(1, 2)
-                   for part in self.qkv(x).split(width, dim=2))
+        q, k, v = [part.view(batch, time, self.heads, -1).transpose(1, 2)
+                   for part in self.qkv(x).split(width, dim=2)]
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         y = y.transpose(1, 2).reshape(batch, time, width)
         return self.out(y)

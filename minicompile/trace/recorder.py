@@ -20,10 +20,11 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._pytree import tree_map_only
 
 from ..core.errors import Unsupported
 from ..core.graph import QUANTIZED, written_by
-from ..core.sizes import SYMBOLIC, computed, formula
+from ..core.sizes import SYMBOLIC, computed, formula, hint
 from ..core.source import Source
 from .automatic_dynamic import History
 from .reasons import unsupported
@@ -153,10 +154,14 @@ class Recorder:
         for name in CAREFUL.keys() & kwargs.keys():
             CAREFUL[name](self, target, function, args, kwargs)
         versions = [version(t) for t in tensors]
-        result = self.compute(target, function, args, kwargs)
+        given, writes = (args, kwargs), written_by(target, args, kwargs)
+        if writes:  # no number decides what it makes
+            given = tree_map_only(torch.SymFloat, hint, given)
+        result = self.compute(target, function, *given)
+        result = next((mine for mine, its in zip(args, given[0])
+                       if its is result), result)  # the program's own list
         changed = [t for t, old in zip(tensors, versions)
-                   if version(t) != old] or written_by(
-                       target, args, kwargs)
+                   if version(t) != old] or writes
         self.written.update(map(storage, changed))
         effect = result is None and (tensors or isinstance(
             target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)))

@@ -1,6 +1,6 @@
-"""Tensors and switches, asked about in C++.
+"""Tensors, switches and long lists, asked about in C++.
 
-In: two rows of the table of kinds. Out: rows that ask the same in C++,
+In: three rows of the table of kinds. Out: rows that ask the same in C++,
 where a tensor's metadata is read as it lies in memory. The C++ is compiled
 once for a version of Python and of torch, which takes about three seconds.
 Without a compiler or Python.h the rows of the road stay.
@@ -70,6 +70,15 @@ ASK(answers) {
 ASK(agrees) {
     return PyBool_FromLong(holds(given[0], given[1]));
 }
+// Whether a list or tuple holds the very objects of another list.
+ASK(same) {
+    Py_ssize_t count = PyList_Size(given[1]);
+    return PyBool_FromLong(
+        (PyList_CheckExact(given[0]) || PyTuple_CheckExact(given[0]))
+        && PySequence_Fast_GET_SIZE(given[0]) == count
+        && !memcmp(PySequence_Fast_ITEMS(given[0]),
+                   PySequence_Fast_ITEMS(given[1]), count * sizeof *given));
+}
 ASK(metadata) {
     auto found = facts(given[0]);
     return PyBytes_FromStringAndSize((char *)&found, sizeof found);
@@ -78,10 +87,13 @@ ASK(metadata) {
 
 #: The C++ of the module, and the functions that Python sees.
 PARTS = [FUNCTIONS]
-ENTRIES = ["address", "answers", "agrees", "metadata"]
+ENTRIES = ["address", "answers", "agrees", "same", "metadata"]
 
 #: What a symbolic size is expected to be.
 ANY = -1 << 63
+
+#: So many keys are first compared as objects.
+MANY = 32
 
 
 @cache
@@ -129,5 +141,15 @@ def on_switches(names: Names, guard: Guard) -> str:
             f"{names.name('settings', [*asked.values()])})")
 
 
+def on_many_keys(names: Names, guard: Guard) -> str:
+    """The very keys expected, or others that nothing can tell from them."""
+    asked = IN_PYTHON["keys"](names, guard)
+    if len(guard.expected) < MANY or compiled() is None:
+        return asked
+    objects = names.name("objects", [*guard.expected])
+    return (f"({names.name('same', compiled().same)}({{0}}, {objects}) "
+            f"or {asked})")
+
+
 IN_PYTHON = KINDS.copy()
-KINDS.update(tensor=on_tensor, state=on_switches)
+KINDS.update(tensor=on_tensor, state=on_switches, keys=on_many_keys)
