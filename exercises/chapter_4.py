@@ -6,7 +6,7 @@ The tasks: 04-kernels.md.
 
 
 # 4.1 Roll.
-def roll(site, a, shifts, axes=()):
+def roll(context, a, shifts, axes=()):
     raise NotImplementedError
 
 

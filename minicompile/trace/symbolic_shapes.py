@@ -55,10 +55,13 @@ class Fakes(FakeTensorMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function is DEVICE:  # the question asked most
             return args[0].fake_device
+        return self.dispatch(function, types, args, kwargs)
+
+    def dispatch(self, function, types, args=(), kwargs=None):
         if function in CONVOLUTIONS and args[0].device.type == "cpu":
             with self.shape_env.suppress_guards():
-                return self.dispatch(function, types, args, kwargs)
-        return self.dispatch(function, types, args, kwargs)
+                return super().dispatch(function, types, args, kwargs)
+        return super().dispatch(function, types, args, kwargs)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
