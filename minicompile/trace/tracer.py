@@ -217,6 +217,8 @@ class Tracer:
         if isinstance(container, (list, tuple, deque)) or not hasattr(
                 type(container), "__contains__"):
             return self.finds(self.iterate(container), key)
+        if isinstance(container, dict):  # values are not compared
+            container = dict.keys(container)
         return self.natively(operator.contains, (container, key))
 
     def finds(self, iterator, key) -> bool:

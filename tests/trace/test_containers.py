@@ -246,3 +246,39 @@ def test_a_long_list_costs_little():
         seconds.append(fastest(lambda given=ns: compiled(x, given)))
     loop = fastest(lambda: [type(n) is float and n == 0.5 for n in ns])
     assert seconds[1] - seconds[0] < loop / 3
+
+
+class Settings:
+    """Compared in Python, like a configuration of transformers."""
+
+    scale = 3
+
+    def __eq__(self, other):
+        return type(other) is Settings
+
+    __hash__ = None
+
+
+def with_settings(x, **named):
+    if "a" in named and "b" not in named:
+        x = x + 1
+    more = dict(named, z=1)
+    more.setdefault("q", more.get("a"))
+    first = more.pop("a")
+    more.update(a=first)
+    for name, value in more.items():
+        if name == "a":
+            x = x * value.scale
+    ordered = OrderedDict(a=first)
+    kinds = defaultdict(list, a=first)
+    if "a" in ordered and "a" in kinds and "a" in more.keys():
+        x = x - 1
+    return x + len(sorted(more))
+
+
+def test_a_dict_whose_values_are_compared_in_python():
+    settings = Settings()
+    compiled = minicompile.compile(
+        lambda x: with_settings(x, a=settings), fullgraph=True)
+    x = torch.ones(2)
+    assert torch.equal(compiled(x), with_settings(x, a=settings))
