@@ -120,6 +120,8 @@ class Maker:
                      dtype=dtype)
         value = self.value(every if kind != "row" else rows,
                            kind != "row")
+        if dtype == I64:  # near ties would be decided by the last bit
+            value = Op("round", (value,), F32)
         self.loops.append(Loop(out, at(out, *over), over, value, reduced,
                                reduction))
 

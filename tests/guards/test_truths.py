@@ -89,8 +89,9 @@ AS_VALUES = {
     "product": lambda x, n: x.reshape(1, 3) @ x.reshape(3, 1) * (n > 3),
     "size": lambda x, n: x[:, None].expand(3, n).sum(1) * (n > 3)}
 
-#: How many more graphs than two: one for each set of answers.
-ANSWERS = {**dict.fromkeys(AS_VALUES, 1), "twice": 3, "and": 2, "list": 2}
+#: How many more graphs there are: one for each further set of answers.
+ANSWERS = {**dict.fromkeys(AS_VALUES, 1), **dict.fromkeys(
+    ("and", "or", "float", "short", "chained"), 2), "list": 3, "twice": 3}
 
 #: Here it is asked, as torch.compile asks, or says no.
 ASKED = {

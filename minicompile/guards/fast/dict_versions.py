@@ -21,7 +21,7 @@ from ...core.guard import Guard
 from ...core.source import Attribute, Constant, Source, chain
 from .. import MERGED, body
 from ..predicates import KINDS, Names
-from . import c_functions
+from .c_functions import ENTRIES, PARTS, compiled, described
 
 CHANGES = r"""
 // A place in memory, and what was found there. A stamp is a list of these,
@@ -113,8 +113,8 @@ ASK(settled) {
 }
 """
 
-c_functions.PARTS.append(CHANGES)
-c_functions.ENTRIES.extend(("stamped", "settled"))
+PARTS.append(CHANGES)
+ENTRIES.extend(("stamped", "settled"))
 
 #: So many guards below a dict are worth watching it.
 ENOUGH = 8
@@ -221,11 +221,10 @@ def settled(names: Names, guards: list[Guard], inputs: list[Source]
 def on_unchanged(names: Names, guard: Guard) -> str:
     """Nothing below has changed, or what has is as it should be."""
     watch, root = guard.expected, names.fresh(str(guard.source))
-    described = [c_functions.described(each.expected)
-                 for each in watch.tensors]
+    wanted = [described(each.expected) for each in watch.tensors]
     node, seen, facts = (names.name(*each) for each in (
-        ("node", watch.node), ("seen", [b""]), ("facts", described)))
-    ask, take = (names.name(name, getattr(c_functions.compiled(), name))
+        ("node", watch.node), ("seen", [b""]), ("facts", wanted)))
+    ask, take = (names.name(name, getattr(compiled(), name))
                  for name in ("settled", "stamped"))
     *lines, last = body(names, watch.facts + watch.tensors, [
         each.source for each in watch.tensors], {guard.source: root})
@@ -259,7 +258,7 @@ def is_plain(guard: Guard) -> bool:
 def counted() -> bool:
     """Whether changes are counted: all are in CPython before 3.13."""
     return (sys.version_info < (3, 13)
-            and c_functions.compiled() is not None)
+            and compiled() is not None)
 
 
 MERGED.append(settled)
