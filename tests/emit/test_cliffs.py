@@ -60,7 +60,9 @@ def test_sine_and_cosine_of_one_number_are_two_vectors(dtype):
         return (x.sin() * 2 + x.cos()).exp().tanh()
     names = called("\n".join(kernels(both, torch.empty(1024, dtype=dtype))))
     assert any("_sin" in name for name in names)
-    assert all(name.startswith("_ZGV") for name in names), names
+    for name in names:  # the rest of a row may be done one by one
+        assert name.startswith("_ZGV") or any(
+            other.endswith(f"_{name}") for other in names), names
 
 
 @pytest.mark.parametrize("axis", [0, 1])
