@@ -11,6 +11,7 @@ import ast
 import re
 import sys
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,19 +38,26 @@ class Exercise(NamedTuple):
     @property
     def names(self) -> list[str]:
         """What a test may ask of the answer."""
-        asked = rf'answer\("{re.escape(self.number)}", "(\w+)"\)'
-        return list(dict.fromkeys(
-            name for path in sorted(pages.ROOT.glob(
+        return list(dict.fromkeys(name for number, name in asked()
+                                  if number == self.number))
+
+
+@cache
+def asked() -> list[tuple[str, str]]:
+    """The number and the name in every `answer(…)` of the tests."""
+    return [found for path in sorted(pages.ROOT.glob(
                 "tests/*/test_*exercises.py"))
-            for name in re.findall(asked, path.read_text())))
+            for found in re.findall(r'answer\("([\d.]+)", "(\w+)"\)',
+                                    path.read_text())]
 
 
+@cache
 def exercises() -> dict[str, list[Exercise]]:
     """The exercises of each chapter, in the order of their numbers."""
     found = defaultdict(list)
     for page in pages.nav():
         text = (pages.DOCS / page).read_text()
-        for block in pages.read(page, text)[1]:
+        for block in pages.read(page, text).blocks:
             if number := block.options.get("id"):
                 [title] = re.findall(
                     rf"^\*\*{re.escape(number)} ([^*]+)\*\*", text, re.M)

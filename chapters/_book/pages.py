@@ -1,15 +1,15 @@
 """The book's pages as data: their order, their `@show` lines, their blocks.
 
 In: mkdocs.yml (`nav` is the order of reading) and the Markdown files.
-Out: Show and Block records with page and line, for weaving, the shown-once
-check and the tests that run every executed block.
+Out: the Show and Block records of a page and its prose, for weaving, the
+shown-once check, the reading time and the tests that run every block.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "chapters"
 
 _SHOW = re.compile(r"^(?P<indent>\s*)@show\s+(?P<names>\S.*)$")
+_REFERENCE = re.compile(r"^@reference\s+(\S+)\s*$")
 _FENCE = re.compile(r"^(?P<indent>\s*)(?P<ticks>`{3,}|~{3,})(?P<info>.*)$")
 
 
@@ -47,6 +48,15 @@ class Block:
                 and self.options.get("exec") in ("1", "true", "on", "yes"))
 
 
+@dataclass
+class Page:
+    """What a page's text is made of."""
+
+    shows: list[Show] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    prose: list[str] = field(default_factory=list)
+
+
 def nav(root: Path = ROOT) -> list[str]:
     """The pages of the book, in order of reading."""
     entries = yaml.safe_load((root / "mkdocs.yml").read_text())["nav"]
@@ -71,21 +81,31 @@ def shown_names(line: str) -> tuple[str, tuple[str, ...]] | None:
     return found and (found["indent"], tuple(found["names"].split()))
 
 
-def read(page: str, text: str) -> tuple[list[Show], list[Block]]:
-    """Every `@show` line and every fenced block of a page's text."""
-    shows, blocks, fence, start, body = [], [], None, 0, []
+def reference_name(line: str) -> str | None:
+    """The module that a `@reference` line asks for; None for another."""
+    found = _REFERENCE.match(line)
+    return found and found[1]
+
+
+def read(page: str, text: str) -> Page:
+    """The `@show` lines, the fenced blocks and the prose of a page."""
+    found, fence, start, body = Page(), None, 0, []
     for number, line in enumerate(text.splitlines(), 1):
         if fence is not None:
             if line.strip() == fence["ticks"]:
-                blocks.append(_block(page, start, fence, body))
+                found.blocks.append(_block(page, start, fence, body))
                 fence = None
             else:
                 body.append(line.removeprefix(fence["indent"]))
-        elif found := _FENCE.match(line):
-            fence, start, body = found, number, []
-        elif found := shown_names(line):
-            shows.append(Show(page, number, found[1]))
-    return shows, blocks
+        elif opened := _FENCE.match(line):
+            fence, start, body = opened, number, []
+        elif asked := shown_names(line):
+            found.shows.append(Show(page, number, asked[1]))
+        elif not reference_name(line):
+            found.prose.append(line)
+    if fence is not None:
+        raise ValueError(f"chapters/{page}:{start}: this block has no end")
+    return found
 
 
 def _block(page: str, line: int, fence: re.Match, body: list[str]) -> Block:

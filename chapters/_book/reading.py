@@ -30,12 +30,6 @@ class Page(NamedTuple):
         return self.words / WORDS + self.lines / LINES
 
 
-def prose(text: str) -> str:
-    """The sentences of a page: no fences, no `@show` lines."""
-    text = re.sub(r"^\s*(`{3,}).*?^\s*\1\s*$", "", text, flags=re.M | re.S)
-    return re.sub(r"^\s*@(show|reference) .*$", "", text, flags=re.M)
-
-
 def mentioned(text: str, name: str) -> bool:
     """Whether the sentences use the last part of a dotted name."""
     return re.search(rf"\b{re.escape(name.rsplit('.', 1)[-1])}\b",
@@ -48,7 +42,7 @@ def read() -> list[Page]:
     for page in pages.nav():
         if page.startswith("reference/"):
             continue
-        text = prose(book.texts[page])
+        text = "\n".join(pages.read(page, book.texts[page]).prose)
         names = [name for show in book.shows if show.page == page
                  for name in show.names]
         lines = sum(bool(book.package.file_of(name).lines[n - 1].strip())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
-from functools import cache
 
-from chapters._book.pages import DOCS, ROOT
+from chapters._book.draw import results
+from chapters._book.pages import ROOT
 
 README = ROOT / "README.md"
 OPEN, CLOSE = "<!-- from chapters/results -->\n", "<!-- end -->"
@@ -27,19 +26,13 @@ ROWS = (
 )
 
 
-@cache
-def results(name: str) -> dict:
-    """One file of measurements."""
-    return json.loads((DOCS / "results" / f"{name}.json").read_text())
-
-
 def measured(name: str, what: str | None, column: str) -> list[str]:
     """What was measured of eager, torch.compile and ours, with units.
 
     A file has a row for each who, or a column for each.
     """
     found = dict.fromkeys(WHO, "")
-    for row in results(name)["rows"]:
+    for row in results(f"{name}.json")["rows"]:
         if what not in (None, row.get("model", row.get("what"))):
             continue
         who = row.get("who", row["what"] if "model" in row else None)
@@ -55,7 +48,7 @@ def table() -> str:
     lines = ["| | machine | eager | torch.compile | minicompile |",
              "|---|---|---|---|---|"]
     for title, name, what, column in ROWS:
-        machine = results(name)["machine"]
+        machine = results(f"{name}.json")["machine"]
         where = (machine["gpu"] or "").removeprefix("NVIDIA ") or (
             f"{machine['cpu_threads']} CPU cores")
         lines.append("| " + " | ".join([title, where, *measured(

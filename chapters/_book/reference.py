@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 
 from chapters._book.names import File, Package
-from chapters._book.pages import ROOT
+from chapters._book.pages import ROOT, reference_name
 
-_LINE = re.compile(r"^@reference\s+(\S+)\s*$")
 _NAV = "  - Reference:\n"
 
 
@@ -23,8 +22,8 @@ def expanded(text: str, package: Package) -> str:
     """A page's text, every `@reference` line replaced by the page of it."""
     lines = []
     for line in text.splitlines():
-        asked = _LINE.match(line)
-        lines += page(package.files[asked[1]]) if asked else [line]
+        asked = reference_name(line)
+        lines += page(package.files[asked]) if asked else [line]
     return "\n".join(lines)
 
 

@@ -47,7 +47,7 @@ class Book:
                       if (self.docs / page).exists()}
         self.shows = [show for page, text in self.texts.items()
                       for show in pages.read(page, reference.expanded(
-                          text, self.package))[0]]
+                          text, self.package)).shows]
         self.names = [name for show in self.shows for name in show.names]
         self.owned = self.package.split(self.names)
         self.shown_in = {name: show.page for show in reversed(self.shows)
@@ -113,11 +113,10 @@ def current() -> Book:
     files = [*pages.ROOT.glob("minicompile/**/*.py"),
              *pages.ROOT.glob("chapters/**/*.md"), pages.ROOT / "mkdocs.yml"]
     stamp = max(file.stat().st_mtime for file in files)
-    if _current and _current[0][0] != stamp:
-        for name in list(sys.modules):
+    if not _current or _current[0][0] != stamp:
+        for name in list(sys.modules) if _current else ():
             if name.split(".")[0] == "minicompile":
                 del sys.modules[name]
-    if not _current or _current[0][0] != stamp:
         _current[:] = [(stamp, Book(pages.ROOT))]
     return _current[0][1]
 
@@ -133,12 +132,16 @@ def anchor(term: str) -> str:
     return "term-" + re.sub(r"[^a-z0-9]+", "-", term.lower()).strip("-")
 
 
-class Weave(Preprocessor):
-    """Replaces every `@show` line by the code it names."""
+class Part:
+    """What the three processors share: the book, and the current page."""
 
     def __init__(self, md: Markdown, book: Book, where: dict):
         super().__init__(md)
         self.book, self.where = book, where
+
+
+class Weave(Part, Preprocessor):
+    """Replaces every `@show` line by the code it names."""
 
     def run(self, lines: list[str]) -> list[str]:
         """The lines, with a stashed box for each `@show`."""
@@ -221,12 +224,8 @@ def highlight(file: File, href) -> list[str]:
     return rows
 
 
-class Links(Treeprocessor):
+class Links(Part, Treeprocessor):
     """Links names in prose to their code, first terms to the glossary."""
-
-    def __init__(self, md: Markdown, book: Book, where: dict):
-        super().__init__(md)
-        self.book, self.where = book, where
 
     def run(self, root: ElementTree.Element) -> None:
         """Change `code` elements and first terms into links, in place."""
@@ -301,12 +300,8 @@ def _breakable(code: ElementTree.Element) -> None:
         ElementTree.SubElement(code, "wbr").tail = piece
 
 
-class Where(Preprocessor):
+class Where(Part, Preprocessor):
     """Remembers which page is being converted."""
-
-    def __init__(self, md: Markdown, book: Book, where: dict):
-        super().__init__(md)
-        self.book, self.where = book, where
 
     def run(self, lines: list[str]) -> list[str]:
         """The lines unchanged."""

@@ -20,7 +20,7 @@ PAGES = [page for page in pages.nav() if (pages.DOCS / page).exists()]
 
 def blocks(page):
     text = (pages.DOCS / page).read_text()
-    return [b for b in pages.read(page, text)[1] if b.executed]
+    return [b for b in pages.read(page, text).blocks if b.executed]
 
 
 @pytest.mark.slow(sample=4)
@@ -58,13 +58,6 @@ def test_sessions_are_the_pages_own(page):
     assert not (mine & others) - {None}
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_no_fence_is_left_open(page):
-    fence = None
-    for line in (pages.DOCS / page).read_text().splitlines():
-        bare = line.strip()
-        if fence is None and bare.startswith("```"):
-            fence = "`" * (len(bare) - len(bare.lstrip("`")))
-        elif bare == fence:
-            fence = None
-    assert fence is None
+def test_a_block_without_an_end_is_found():
+    with pytest.raises(ValueError, match="chapters/a.md:2: this block"):
+        pages.read("a.md", "One.\n````python\nprint()\n```\n")

@@ -3,7 +3,7 @@
 Both only ever go down: `python -m chapters._book.reading` has them by page.
 """
 
-from chapters._book import reading
+from chapters._book import pages, reading
 
 HOURS, UNNAMED = 32.2, 550
 
@@ -16,6 +16,7 @@ def test_the_book_gets_no_longer():
 
 def test_what_counts_as_prose():
     text = "One `two`.\n\n@show a.b\n\n    ```python\n    three\n    ```\nFour."
-    assert reading.prose(text).split() == ["One", "`two`.", "Four."]
+    prose = pages.read("a.md", text).prose
+    assert " ".join(prose).split() == ["One", "`two`.", "Four."]
     assert reading.mentioned("calls `two()` first", "a.b.two")
     assert not reading.mentioned("calls `twofold`", "a.b.two")

@@ -241,7 +241,7 @@ def test_a_line_shown_never_or_twice_is_a_problem(book, page, expected):
 def test_blocks_and_options_are_read():
     text = ("Words.\n\n```python exec=\"1\" session=\"a b\"\nx = 1\n```\n\n"
             "??? note\n\n    ```python\n    y = 2\n    ```\n")
-    first, second = pages.read("p.md", text)[1]
+    first, second = pages.read("p.md", text).blocks
     assert first.executed and first.options["session"] == "a b"
     assert (first.line, first.code) == (3, "x = 1\n")
     assert not second.executed and second.code == "y = 2\n"
