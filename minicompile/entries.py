@@ -26,12 +26,12 @@ from .core.bind import make_bind, positional_count
 from .core.errors import (BackendError, RecompileLimit, StageFailed,
                           Unsupported, brief, one_of)
 from .core.options import Options, make_options
-from .core.state import eager_is_watched
+from .core.state import KEPT, eager_is_watched, kept
 from .core.stats import Stats
 from .guards import Check, build_check
 from .pipeline import (BACKENDS, Lowered, as_traced, list_backends,
                        lower)
-from .trace import (KEPT, Continuation, GraphBreak, History, Trace,
+from .trace import (Continuation, GraphBreak, History, Trace,
                     recovery, trace)
 
 
@@ -291,11 +291,10 @@ def link(traced: Trace, lowered: Lowered, goes_on: Callable) -> Entry:
     names |= {name: goes_on(value) for name, value in names.items()
               if isinstance(value, Continuation)}
     exec(traced.finish, names)
-    graph, targets = lowered.call, {
+    graph, turned = lowered.call, KEPT.keys() & {
         node.target for node in traced.graph.graph.nodes}
-    for turn, keep in KEPT.items():
-        if not lowered.programs and turn in targets:
-            graph = keep()(graph)
+    if turned and not lowered.programs:
+        graph = kept(turned)(graph)
     finish, failed = names["finish"], recovery(traced)
 
     def run(L: tuple, F: Callable, inputs: list):

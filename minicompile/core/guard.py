@@ -46,17 +46,6 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class GlobalState:
-    """Torch's global switches that change what an operator does."""
-
-    grad_enabled: bool
-    inference: bool
-    autocast: tuple[tuple[str, object], ...]
-    default_dtype: object
-    deterministic: bool
-
-
-@dataclass(frozen=True)
 class Guard:
     """`source` must satisfy `kind` with `expected`; `where` is why.
 

@@ -1,19 +1,20 @@
-"""Torch's global switches: which ones a graph depends on, how they read.
+"""Torch's global switches: what a graph depends on, and how to undo it.
 
-In: nothing. Out: the GlobalState of this thread, now. An operator does
-something else under another default dtype, under autocast or without
-gradients, though its arguments are the same.
-PyTorch's counterpart is GLOBAL_STATE in torch/csrc/dynamo/guards.cpp.
+In: nothing. Out: the GlobalState of this thread, now; and a context that
+puts the switches back. An operator does something else under another
+default dtype, under autocast or without gradients, though its arguments
+are the same. PyTorch's counterpart is GLOBAL_STATE in
+torch/csrc/dynamo/guards.cpp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections import namedtuple
+from collections.abc import Callable, Iterable
 
 import torch
 from torch.autograd import forward_ad
-
-from .guard import GlobalState
 
 any_autocast = torch._C._is_any_autocast_enabled
 modes = torch._C._len_torch_dispatch_stack
@@ -33,7 +34,7 @@ def dual_level() -> bool:
     return forward_ad._current_level >= 0
 
 
-#: What reads each field of GlobalState.
+#: The switches that change what an operator does, and what reads each.
 SWITCHES: dict[str, Callable[[], object]] = {
     "grad_enabled": torch.is_grad_enabled,
     "inference": torch.is_inference_mode_enabled,
@@ -41,13 +42,20 @@ SWITCHES: dict[str, Callable[[], object]] = {
     "default_dtype": torch.get_default_dtype,
     "deterministic": torch._C._get_deterministic_algorithms}
 
-#: What a graph never runs under, for it would bypass it.
+#: What a graph never runs under, because it would bypass it.
 NEVER_ACTIVE: dict[str, Callable[[], object]] = {
     "a torch.func transform": torch._C._are_functorch_transforms_active,
     "a torch function mode": torch._C._is_torch_function_mode_enabled,
     "a torch dispatch mode": modes,
     "torch.jit.trace": torch._C._is_tracing,
     "forward-mode AD": dual_level}
+
+GlobalState = namedtuple("GlobalState", SWITCHES)
+
+
+def global_state() -> GlobalState:
+    """What torch's global switches are now, in this thread."""
+    return GlobalState(*[read() for read in SWITCHES.values()])
 
 
 def eager_is_watched() -> bool:
@@ -56,6 +64,19 @@ def eager_is_watched() -> bool:
         active() for active in NEVER_ACTIVE.values())
 
 
-def global_state() -> GlobalState:
-    """What torch's global switches are now, in this thread."""
-    return GlobalState(**{name: read() for name, read in SWITCHES.items()})
+#: What a graph calls to turn a switch: what reads how it stands, and what
+#: sets it to what was read.
+KEPT: dict[Callable, tuple[Callable[[], tuple], Callable]] = {
+    torch._C._set_grad_enabled: (lambda: (torch.is_grad_enabled(),),
+                                 torch._C._set_grad_enabled)}
+
+
+@contextlib.contextmanager
+def kept(turns: Iterable[Callable] = KEPT):
+    """Put the switches back as they were."""
+    before = [(KEPT[turn][1], KEPT[turn][0]()) for turn in turns]
+    try:
+        yield
+    finally:
+        for turn, how in before:
+            turn(*how)

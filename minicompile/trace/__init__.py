@@ -12,12 +12,12 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 
 import torch
-from torch import fx
+from torch import fx, inference_mode
 from torch._C import _set_grad_enabled
 
 from ..core.errors import MinicompileError, Unsupported
@@ -25,10 +25,10 @@ from ..core.graph import render
 from ..core.guard import Guard
 from ..core.reference import load
 from ..core.source import Local, Source
+from ..core.state import kept
 from .automatic_dynamic import History
 from .calls import rely_on_code
 from .frame import RETURN, Frame
-from .grad_modes import KEPT, kept
 from .graph_breaks import Continuation, breaking, ending, waiting
 from .marks import (allow_in_graph, disable, disallow_in_graph, graph_break,
                     is_compiling, mark_dynamic, mark_static)
@@ -37,7 +37,7 @@ from .recorder import GraphInput
 from .symbolic_shapes import SymbolicSizes
 from .tracer import Tracer
 
-__all__ = ["KEPT", "Continuation", "GraphBreak", "History", "Trace",
+__all__ = ["Continuation", "GraphBreak", "History", "Trace",
            "allow_in_graph", "disable", "disallow_in_graph", "graph_break",
            "is_compiling", "mark_dynamic", "mark_static", "recovery",
            "trace", "traced_by"]
@@ -96,7 +96,11 @@ def trace(function: types.FunctionType, locals: tuple, *,
 def traced_by(tracer: Tracer, locals: tuple,
              why: Unsupported | None = None) -> Trace:
     """The trace, up to where the tracer is to stop; `why` it is."""
-    with kept(), tracer.recorder.fake_mode:
+    with kept(), ExitStack() as stack:
+        if tracer.state.inference:  # it hides what is written
+            stack.enter_context(inference_mode(False))
+            _set_grad_enabled(False)
+        stack.enter_context(tracer.recorder.fake_mode)
         try:
             return _traced(tracer, *ending(tracer, _run(tracer, locals)))
         except Stopped as stopped:
@@ -177,13 +181,9 @@ RERUNS: list[Callable] = []
 
 def recovery(made: Trace) -> Callable:
     """`failed(error, L, F)`: what a call does whose graph raised."""
-    grad = next((guard.expected.grad_enabled for guard in made.guards
-                 if guard.kind == "state"), None)
     reruns = [run for rerun in RERUNS if (run := rerun(made))]
 
     def failed(error: Exception, locals: tuple, function):
-        if grad is not None:
-            _set_grad_enabled(grad)
         if not reruns or isinstance(error, MinicompileError):
             raise error
         return reruns[0](error, locals, function)

@@ -151,6 +151,7 @@ def _mark_dynamic(tracer, tensor, dim, **limits):
     raise unsupported("effect", "a mark on a tensor that is being traced")
 
 
-@rule(mark_static)
-def _mark_static(tracer, tensor, dim):
-    settled(tensor.shape[dim])
+@rule(mark_static, ("torch._dynamo.decorators", "mark_static"))
+def _mark_static(tracer, tensor, dim=None):
+    if isinstance(dim, int):
+        settled(tensor.shape[dim])

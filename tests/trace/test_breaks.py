@@ -19,9 +19,8 @@ from torch import nn
 
 import minicompile
 from chapters._book import breaking
-from minicompile.core.state import global_state
+from minicompile.core.state import global_state, kept
 from minicompile.trace.reasons import REASONS
-from minicompile.trace.grad_modes import kept
 from tests.same import close
 
 CASES = []

@@ -17,9 +17,9 @@ from types import FunctionType, ModuleType
 import torch
 
 from ...core.graph import describe
-from ...core.guard import GlobalState, Guard, TensorFacts
+from ...core.guard import Guard, TensorFacts
 from ...core.source import Source, chain
-from ...core.state import NEVER_ACTIVE, global_state
+from ...core.state import NEVER_ACTIVE, GlobalState, global_state
 from .. import EXPLAINED, Check
 from ..predicates import Held, Names, condition
 
@@ -183,7 +183,7 @@ SAYINGS = {"grad_enabled": "gradient mode", "inference": "inference mode",
 
 def state_changes(then: GlobalState) -> Iterator[tuple[str, str, str]]:
     """Each global switch that stands elsewhere now."""
-    for name, now in vars(global_state()).items():
+    for name, now in global_state()._asdict().items():
         if now != (was := getattr(then, name)):
             yield SAYINGS[name], shown(was), shown(now)
     yield from ((mode, "inactive", "active") for mode, active

@@ -132,8 +132,7 @@ def on_switches(names: Names, guard: Guard) -> str:
     """Torch's switches, outside autocast, in one call."""
     if compiled() is None or guard.expected.autocast:
         return IN_PYTHON["state"](names, guard)
-    state = vars(guard.expected)
-    asked = {read: state[name] for name, read in SWITCHES.items()}
+    asked = dict(zip(SWITCHES.values(), guard.expected))
     asked |= dict.fromkeys(NEVER_ACTIVE.values(), False)
     asked |= {modes: 0, any_autocast: asked.pop(autocast) != ()}
     return (f"{names.name('answers', compiled().answers)}("

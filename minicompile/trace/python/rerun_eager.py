@@ -13,8 +13,8 @@ import types
 from collections.abc import Callable
 
 from ...core import log
+from ...core.state import KEPT
 from .. import RERUNS, Trace
-from ..grad_modes import KEPT
 
 #: Where operators come from that only compute.
 _OPERATORS = ("torch", "_operator", "builtins", "math")

@@ -10,6 +10,7 @@ torch/_dynamo/variables/higher_order_ops.py:AutogradFunctionApplyVariable.
 from __future__ import annotations
 
 import inspect
+from itertools import zip_longest
 
 import torch
 from torch.autograd import Function
@@ -19,7 +20,7 @@ from .. import attributes
 from ..constant_types import CONSTANTS, IDENTITIES
 from ..reasons import unsupported
 from ..rules import rule
-from .subgraphs import recording, unchanged
+from .subgraphs import recording, refilled, tensors, unchanged
 
 
 METHODS = ("forward", "setup_context", "backward")
@@ -57,31 +58,30 @@ def _apply(tracer, kind: type, *args, **named):
         bound = tracer.native(inspect.signature(forward).bind, args)
         bound.apply_defaults()
         args = bound.args
-    tensors = list(filter(torch.is_tensor, args))
+    given = [*filter(torch.is_tensor, args)]
     ctx = tracer.own(tracer.own(Context)())
     ctx.needs_input_grad = tuple(
         torch.is_tensor(a) and a.requires_grad for a in args)
     wanted = torch.is_grad_enabled() and any(ctx.needs_input_grad)
-    layouts = [(t.size(), t.stride()) for t in tensors]
-    with recording(tracer, tensors) as ahead:
+    layouts = [(t.size(), t.stride()) for t in given]
+    with recording(tracer, given, False) as ahead:
         made = tracer.call(forward, args if apart else (ctx, *args))
         if apart:
             tracer.call(setup, (ctx, args, made))
-        if layouts != [(t.size(), t.stride()) for t in tensors]:
+        if layouts != [(t.size(), t.stride()) for t in given]:
             raise unsupported("effect", "a forward that reshapes its input")
-        results = list(filter(torch.is_tensor, several(made)))
-        saved = list(filter(torch.is_tensor, ctx.to_save))
+        results = [*filter(torch.is_tensor, several(made))]
+        saved = tensors(ctx.to_save)
         back, held = None, []
         if wanted:
             back, held = _backward(tracer, backward, ctx, args, made,
                                    saved)
         graph = ahead.finish((*results, *saved, *held))
-    marks = (len(results), len(saved), _places(ctx.dirty_tensors, tensors),
+    marks = (len(results), len(saved), _places(ctx.dirty_tensors, given),
              _places(ctx.non_differentiable, results))
-    found = iter(tracer.recorder.function(autograd_function, (
-        graph, back, marks, ahead.captured, *tensors), {}))
-    whole = tuple(next(found) if torch.is_tensor(each) else each
-                  for each in several(made))
+    whole = refilled(tuple(several(made)), tracer.recorder.function(
+        autograd_function, (graph, back, marks, ahead.captured, *given),
+        {}))
     return whole if isinstance(made, tuple) else whole[0]
 
 
@@ -110,21 +110,19 @@ def _backward(tracer, backward, ctx: Context, args, made, saved: list):
     tangents = [torch.empty_like(each, requires_grad=False)
                 if torch.is_tensor(each) else None
                 for each in several(made)]
-    flows = list(filter(torch.is_tensor, tangents))
+    flows = tensors(tangents)
     if not ctx.materialize_grads and len(flows) > 1:
         raise unsupported("gradient", "a backward that may be given None")
     ctx.saved_tensors = ctx.to_save
-    with recording(tracer, [*saved, *flows]) as inner, (
-            torch._C._DisableAutocast()):
-        with unchanged(tracer, "effect", "a backward", vars(ctx)):
-            made = tracer.call(backward, (ctx, *tangents))
-        found = list(several(made))
-        found += [None] * (len(args) - len(found))
-        wrong = [each for each, arg in zip(found, args)
-                 if not torch.is_tensor(arg)] + found[len(args):]
-        if any(each is not None for each in wrong):
+    with recording(tracer, [*saved, *flows], False) as inner, (
+            torch._C._DisableAutocast()), (
+            unchanged(tracer, "effect", "a backward", vars(ctx))):
+        found = several(tracer.call(backward, (ctx, *tangents)))
+        pairs = [*zip_longest(found, args)]
+        if any(each is not None and not torch.is_tensor(arg)
+               for each, arg in pairs):
             raise unsupported("gradient", "a gradient of no tensor")
-        graph = inner.finish(tuple(each for each, arg in zip(found, args)
+        graph = inner.finish(tuple(each for each, arg in pairs
                                    if torch.is_tensor(arg)))
     return graph, inner.captured
 

@@ -1,30 +1,41 @@
-"""Operators that take functions: attention with a score, loops, regions.
+"""Operators that take functions: choices, loops, attention, transforms.
 
-In: the call of a higher-order operator. Out: for `flex_attention` and
-`while_loop` a node of PyTorch's own operator, its functions being graphs;
-a tensor that a function reads around itself becomes an operand. Nobody
-knows how often a `while_loop` will run, so what it carries must look the
-same after each step, and it has no gradient. A `scan` runs once for each
-slice: a short one is unrolled into the graph. A nested compile region is
-followed where it stands. PyTorch's is
-torch/_dynamo/variables/higher_order_ops.py.
+In: the call of a higher-order operator. Out: its result, as results of
+one node that holds the functions' graphs; a tensor that a function reads
+around itself becomes an operand. For `cond` both branches are followed.
+Nobody knows how often a `while_loop` will run, so what it carries must
+look the same after each step, and it has no gradient. A `scan` runs once
+for each slice: a short one is unrolled into the graph. A checkpoint and a
+nested compile region are followed where they stand.
+
+A transform of torch.func is asked first what tensors it would give to its
+function: a vmap's have one dimension less. The function is traced on such
+tensors. The node then applies PyTorch's transform to that graph, on fake
+tensors now, on real ones later, or while chapter 3 records what autograd
+and vmap make of it. So transforms of transforms are graphs in graphs.
+PyTorch's is torch/_dynamo/variables/higher_order_ops.py.
 """
 
 from __future__ import annotations
 
+import inspect
 import operator
+from functools import partial
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import (tree_flatten, tree_leaves, tree_map,
                                  tree_unflatten)
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
+from ...core.branches import cond
 from ..calls import inline
+from ..names import closure, load_cell
 from ..reasons import unsupported
 from ..rules import rule
 from ..symbolic_shapes import Fakes, settled
-from .subgraphs import Inner, followed, fresh, looks, resolved, unchanged
-from .transforms import alike
+from .subgraphs import (Inner, followed, fresh, look, refilled, resolved,
+                        tensors, unchanged)
 
 #: How PyTorch names the modules that the rules here are about.
 HOME = "torch._higher_order_ops."
@@ -39,6 +50,9 @@ for _operator in (flex_attention, while_loop):
     _operator.py_impl(Fakes)(_operator.python_key_table[FakeTensorMode])
 
 
+# Regions that are followed where they stand
+
+
 @rule((HOME + "invoke_subgraph",
        "mark_compile_region.<locals>.wrap.<locals>.inner"))
 def _region(function, tracer, *args, **kwargs):
@@ -48,6 +62,71 @@ def _region(function, tracer, *args, **kwargs):
 @rule((HOME + "invoke_subgraph", "invoke_subgraph_placeholder"))
 def _in_a_region(tracer, function, *args, **kwargs):
     return tracer.call(function, args, kwargs)
+
+
+@rule(checkpoint)
+def _checkpoint(tracer, function, *args, use_reentrant=None,
+                preserve_rng_state=True, context_fn=noop_context_fn,
+                determinism_check="default", debug=False, early_stop=True,
+                **kwargs):
+    """The call; its nodes carry the number of the outermost region."""
+    if use_reentrant is not False or context_fn is not noop_context_fn:
+        raise unsupported("library", "checkpoint with use_reentrant=True, "
+                          "or with a context_fn,")
+    recorder, outer = tracer.recorder, tracer.recorder.region
+    if outer is None:
+        recorder.region = tracer.clock
+    try:
+        return tracer.call(function, args, kwargs)
+    finally:
+        recorder.region = outer
+
+
+# Choices and loops
+
+
+@rule(torch.cond)
+def _cond(tracer, pred, true_fn, false_fn, operands=()):
+    operands = tracer.unpacked(operands)
+    if not torch.is_tensor(pred):
+        return tracer.call(true_fn if tracer.truth(pred) else false_fn,
+                           operands)
+    if pred.numel() != 1:
+        raise unsupported("branch", "torch.cond takes several values")
+    operands = resolved(tracer, operands)
+    sides, captured = followed(tracer, "torch.cond", (true_fn, false_fn),
+                               operands)
+    (_, made), (_, other) = sides
+    for each in (made, other):
+        fresh("torch.cond", each, (operands, captured))
+    if look(made) != look(other):
+        raise unsupported("branch", "torch.cond returns other shapes than "
+                          f"the other: {look(made)} and {look(other)}")
+    return refilled(made, tracer.recorder.function(cond, (
+        pred, *(side.finish(tuple(tensors(each))) for side, each in sides),
+        [*tensors(operands), *captured]), {}))
+
+
+@rule((HOME + "while_loop", "while_loop"))
+def _while_loop(tracer, cond_fn, body_fn, carried_inputs):
+    carried = resolved(tracer, carried_inputs)
+    leaves, spec = tree_flatten(carried)
+    if not all(map(torch.is_tensor, leaves)):
+        raise unsupported("branch", "while_loop carries a number")
+    again = tree_map(lambda each: alike(each)(), carried)
+    ((test, goes_on), (body, made)), captured = followed(
+        tracer, "while_loop", (cond_fn, body_fn), again)
+    fresh("while_loop", made, (again, captured))
+    if look(made) != look(again) or not torch.is_tensor(goes_on) or (
+            goes_on.dtype is not torch.bool or goes_on.dim()):
+        raise unsupported("branch", "while_loop returns something else")
+    if torch.is_grad_enabled() and any(
+            each.requires_grad
+            for each in tensors(carried, captured, made)):
+        raise unsupported("branch", "while_loop needs a gradient")
+    return tree_unflatten(tracer.recorder.function(while_loop, (
+        test.finish(goes_on), body.finish(tuple(tensors(made))),
+        tuple(leaves), tuple(captured)), {}), spec)
 
 
 @rule((HOME + "scan", "scan"))
@@ -65,7 +144,7 @@ def _scan(tracer, combine_fn, init, xs, *, dim=0, reverse=False):
             "select", (x, dim, at), {}), xs)
         with unchanged(tracer, "branch", "scan changes something outside"):
             made = tracer.call(combine_fn, given)
-        fresh("scan", tree_leaves(made), tree_leaves(given))
+        fresh("scan", made, given)
         carry, row = made
         if look(carry) != look(init):
             raise unsupported("branch", "scan returns another carry")
@@ -75,37 +154,7 @@ def _scan(tracer, combine_fn, init, xs, *, dim=0, reverse=False):
         *(reversed(rows) if reverse else rows))
 
 
-@rule((HOME + "while_loop", "while_loop"))
-def _while_loop(tracer, cond_fn, body_fn, carried_inputs):
-    carried, spec = tree_flatten(resolved(tracer, carried_inputs))
-    if not all(map(torch.is_tensor, carried)):
-        raise unsupported("branch", "while_loop carries a number")
-    given = [alike(each)() for each in carried]
-    again = tree_unflatten(given, spec)
-    test, goes_on = followed(tracer, "while_loop", cond_fn, again, given)
-    body, made = followed(tracer, "while_loop", body_fn, again,
-                          [*given, *test.captured])
-    leaves = tree_leaves(made)
-    fresh("while_loop", leaves, [*given, *body.captured])
-    if look(made) != look(again) or not torch.is_tensor(goes_on) or (
-            looks(goes_on)[:2] != (torch.bool, ())):
-        raise unsupported("branch", "while_loop returns something else")
-    for each in body.captured:
-        test.placeholder(each)
-    captured = (*test.captured, *body.captured)
-    if torch.is_grad_enabled() and any(
-            each.requires_grad for each in (*carried, *captured, *leaves)
-            if torch.is_tensor(each)):
-        raise unsupported("branch", "while_loop needs a gradient")
-    return tree_unflatten(tracer.recorder.function(while_loop, (
-        test.finish(goes_on), body.finish(tuple(leaves)), tuple(carried),
-        captured), {}), spec)
-
-
-def look(value) -> tuple:
-    """What must stay the same of what a loop carries."""
-    leaves, spec = tree_flatten(value)
-    return spec, [*map(looks, leaves)]
+# Attention with a score
 
 
 class Scores(Inner):
@@ -119,23 +168,122 @@ class Scores(Inner):
         return super().function(target, args, kwargs)
 
 
-@rule(("torch._dynamo.decorators", "mark_static"))
-def _mark_static(tracer, value, *dims):
-    """Nothing: it is a wish about sizes, and changes no result."""
-
-
 @rule(flex_attention)
 def _flex_attention(tracer, query, key, value, score_mod, block_mask, scale,
                     kernel_options):
     score = query.new_empty((), requires_grad=query.requires_grad)
     places = [query.new_empty((), dtype=torch.int32) for _ in range(4)]
-    graphs, captured = [], []
+    graphs, operands = [], []
     for function, given in ((score_mod, [score, *places]),
                             (block_mask[-1], places)):
-        inner, made = followed(tracer, "flex_attention", function, given,
-                               given, None, Scores)
+        [(inner, made)], captured = followed(
+            tracer, "flex_attention", [function], given, kind=Scores)
         graphs.append(inner.finish(made))
-        captured.append(tuple(inner.captured))
+        operands.append(tuple(captured))
     return tracer.recorder.function(flex_attention, (
         query, key, value, graphs[0], (*block_mask[:-1], graphs[1]), scale,
-        kernel_options, *captured), {})
+        kernel_options, *operands), {})
+
+
+# Transforms
+
+#: What takes a function, and gives the function that it makes of it.
+TRANSFORMS = {name: getattr(torch.func, name) for name in (
+    "grad", "grad_and_value", "jacfwd", "jacrev", "vmap")}
+
+
+def transform(*call) -> tuple:
+    """What `torch.func`'s transform of a graph gives: the leaves of it."""
+    return tuple(tree_leaves(play(*call)))
+
+
+def play(name: str, options: dict, graph, captured, args, kwargs):
+    """The same in its containers.
+
+    The graph takes the tensors among the arguments, and captured ones.
+    """
+    return applied(name, options, lambda *args, **kwargs: graph(
+        *tensors(args, kwargs), *captured), args, kwargs)
+
+
+def applied(name: str, options: dict, function, args, kwargs):
+    """The transform of a function, called."""
+    if name == "jvp":
+        return torch.func.jvp(function, *args, **options)
+    return TRANSFORMS[name](function, **options)(*args, **kwargs)
+
+
+class Asked(BaseException):
+    """What a transform was about to give to its function."""
+
+    def __init__(self, *given):
+        self.given = tree_map(alike, given)
+        self.grad = torch.is_grad_enabled()
+
+
+def alike(leaf):
+    """What makes a tensor that looks so, and belongs to no transform."""
+    return partial(
+        torch.empty_strided, tuple(leaf.shape), leaf.stride(),
+        dtype=leaf.dtype, device=leaf.device,
+        requires_grad=leaf.requires_grad) if torch.is_tensor(leaf) else leaf
+
+
+def probe(*args, **kwargs):
+    """Called by a transform: stop it, and tell what it gives."""
+    raise Asked(args, kwargs)
+
+
+def transformed(tracer, name: str, options: dict, function, args, kwargs):
+    """The result of a transform's call, as one node."""
+    args, kwargs = resolved(tracer, (args, kwargs))
+    tracer.recorder.argument((args, kwargs), [])  # or it is refused
+    try:
+        return tracer.native(applied, (name, options, probe, args, kwargs))
+    except Asked as asked:
+        inside, more = tree_map(
+            lambda each: each() if type(each) is partial else each,
+            asked.given)
+        grad = asked.grad
+    [(inner, made)], captured = followed(
+        tracer, name, [function], inside, more, grad)
+    specs = []
+
+    def run(*call):
+        leaves, spec = tree_flatten(play(*call))
+        specs.append(spec)
+        return tuple(leaves)
+
+    call = name, options, inner.finish(made), captured, args, kwargs
+    found = tracer.recorder.run("call_function", transform, run, call, {})
+    return tree_unflatten(found, specs[-1])
+
+
+def call_made(name: str, function, tracer, *args, **kwargs):
+    """A call of what a transform made, in the trace or before it."""
+    cells = zip(function.__code__.co_freevars, closure(tracer, function))
+    parts = {key: load_cell(tracer, cell, key) for key, cell in cells}
+    options = {key: parts[key] for key in inspect.signature(
+        TRANSFORMS[name]).parameters if key in parts}
+    return transformed(tracer, name, options, options.pop("func"), args,
+                       kwargs)
+
+
+for _name, _make in TRANSFORMS.items():
+    rule(_make)(lambda tracer, *args, _make=_make, **kwargs: tracer.own(
+        tracer.native(_make, args, kwargs)))
+    _made = _make(abs)
+    rule((_made.__globals__["__name__"], _made.__code__.co_qualname))(
+        partial(call_made, _name))
+
+
+@rule(torch.func.hessian)
+def _hessian(tracer, func, argnums=0):
+    return tracer.call(torch.func.jacfwd, (tracer.call(
+        torch.func.jacrev, (func, argnums)), argnums))
+
+
+@rule(torch.func.jvp)
+def _jvp(tracer, func, primals, tangents, **options):
+    return transformed(tracer, "jvp", options, func, (primals, tangents),
+                       {})

@@ -1,7 +1,7 @@
 """Graphs inside a graph: a recorder whose inputs are found on the way.
 
-In: a tracer, and the tensors that a graph is given. Out: what is traced
-meanwhile, as a graph of its own; a tensor from outside that it reads is
+In: a tracer, functions, and what they are called with. Out: what each
+does, as a graph of its own; a tensor from outside that it reads is
 captured, as one input more. PyTorch's is
 torch/_dynamo/output_graph.py (SubgraphTracer).
 """
@@ -15,12 +15,13 @@ from contextlib import contextmanager
 import torch
 from sympy import Symbol
 from torch import fx
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 from ...core.sizes import SYMBOLIC
 from ..constant_types import contents
 from ..interpreter_objects import StandIn
 from ..reasons import REASONS, unsupported
-from ..recorder import Recorder, storage
+from ..recorder import CONVERSIONS, Recorder, storage
 
 
 REASONS["branch"] = (
@@ -72,8 +73,18 @@ class Inner(Recorder):
         return fx.GraphModule(self.modules, self.graph)
 
 
+def graph(recorder: Recorder, value: fx.GraphModule) -> fx.Node:
+    """A graph as an argument of a node."""
+    name = f"graph_{len(recorder.modules)}"
+    recorder.modules[name] = value
+    return recorder.graph.get_attr(name)
+
+
+CONVERSIONS[fx.GraphModule] = graph
+
+
 @contextmanager
-def recording(tracer, tensors, grad_enabled: bool = False, kind=Inner):
+def recording(tracer, tensors, grad_enabled: bool, kind=Inner):
     """What is traced inside goes to a graph of its own."""
     outer, grad = tracer.recorder, torch.is_grad_enabled()
     tracer.recorder = inner = kind(outer, tensors)
@@ -85,20 +96,30 @@ def recording(tracer, tensors, grad_enabled: bool = False, kind=Inner):
         torch._C._set_grad_enabled(grad)
 
 
-def followed(tracer, name: str, function, args, given: list,
-             kwargs=None, kind=Inner) -> tuple[Inner, object]:
-    """The graph of a function without effects, and what it returned.
+def followed(tracer, name: str, functions, args, kwargs=None,
+             grad_enabled: bool | None = None, kind=Inner
+             ) -> tuple[list[tuple[Inner, object]], list]:
+    """The graph of each function, what it returned; what they captured.
 
-    `given`: the tensors among the arguments. `name` is the operator's.
+    No function may have effects. Each graph is given the tensors among
+    the arguments, then all captured ones. `name` is the operator's.
     """
-    outer, grad = tracer.recorder, torch.is_grad_enabled()
-    before = set(outer.written)
-    with recording(tracer, given, grad, kind) as inner, unchanged(
-            tracer, "branch", f"{name} changes something outside"):
-        made = tracer.call(function, args, kwargs)
-    if storages([*given, *inner.captured]) & (outer.written - before):
+    if grad_enabled is None:
+        grad_enabled = torch.is_grad_enabled()
+    inputs, made = tensors(args, kwargs), []
+    count, before = len(inputs), set(tracer.recorder.written)
+    for function in functions:
+        with recording(tracer, inputs, grad_enabled, kind) as inner, (
+                unchanged(tracer, "branch",
+                          f"{name} changes something outside")):
+            made.append((inner, tracer.call(function, args, kwargs)))
+        inputs += inner.captured
+    if storages(inputs) & (tracer.recorder.written - before):
         raise unsupported("branch", f"{name} writes to its operands")
-    return inner, made
+    for inner, _ in made:
+        for each in inputs[inner.count:]:
+            inner.placeholder(each)
+    return made, inputs[count:]
 
 
 def resolved(tracer, value):
@@ -110,24 +131,36 @@ def resolved(tracer, value):
         value) in (tuple, list) else value
 
 
-def fresh(name: str, made: list, given: list) -> None:
+def tensors(*values) -> list[torch.Tensor]:
+    """The tensors in nested containers."""
+    return [*filter(torch.is_tensor, tree_leaves(values))]
+
+
+def refilled(value, found):
+    """A nested container with other tensors, those of a node."""
+    rest = iter(found)
+    return tree_map_only(torch.Tensor, lambda _: next(rest), value)
+
+
+def fresh(name: str, made, given) -> None:
     """Refuse results that share memory, with each other or operands."""
     own = storages(made)
-    if own & storages(given) or len(own) < sum(map(torch.is_tensor, made)):
+    if own & storages(given) or len(own) < len(tensors(made)):
         raise unsupported("branch", f"{name} returns one memory twice, or "
                           "an operand's")
 
 
-def looks(value):
-    """What must be the same of a result at every time."""
-    if not torch.is_tensor(value):
-        return value
-    return value.dtype, tuple(value.shape), value.stride(), value.device
+def look(value) -> tuple:
+    """What must be the same of results at every time."""
+    leaves, spec = tree_flatten(value)
+    return spec, [
+        (each.dtype, tuple(each.shape), each.stride(), each.device)
+        if torch.is_tensor(each) else each for each in leaves]
 
 
 def storages(values) -> set[int]:
     """The memory of the tensors among some values."""
-    return {*map(storage, filter(torch.is_tensor, values))}
+    return {*map(storage, tensors(values))}
 
 
 @contextmanager
