@@ -12,6 +12,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import fx
@@ -54,25 +55,40 @@ def lower_eager(graph: fx.GraphModule, inputs: Sequence,
 
 
 def lower_split(graph: fx.GraphModule, inputs: Sequence,
-                options: Options, seeded: bool = False) -> Lowered:
-    """Forward and backward graphs, run operator by operator.
+                options: Options, fuse: bool = False) -> Lowered:
+    """Forward and backward graphs, run operator by operator or fused.
 
     What the split cannot express runs as it was traced, and says so.
     """
     try:
-        joint = split.record(graph, inputs, seeded)
+        joint = split.record(graph, inputs,
+                             fuse and not options.fallback_random)
         if options.double_backward:
             split.require_twice(joint)
         log.show("joint_graph", str(joint))
         saved = budget.choose(joint, options.activation_memory_budget,
                               cut=split.cut)
         pair = split.partition(joint, saved)
-        runs = {name: _boxed(h) for name, h in pair.halves().items()}
-        notes: Counter[str] = Counter()
-        call = split.make_runtime(joint, pair, **runs, notes=notes,
-                                  twice=options.double_backward)
-        return Lowered(call, joint, pair, notes=notes)
     except BackendError as refusal:
+        return as_traced(graph, refusal)
+    runs = {name: _boxed(half) for name, half in pair.halves().items()}
+    made = Lowered(_boxed(graph), joint, pair)
+    if fuse:
+        made = fused(made, options)
+        runs |= {name: each.run for name, each in made.programs.items()}
+    if made.programs and options.cudagraphs:
+        graphed = replay.graphed(
+            runs, made.schedules, visible=joint.returned,
+            static=[k for k, given in enumerate(inputs)
+                    if isinstance(given, torch.nn.Parameter)],
+            written=[each.input for each in joint.mutations])
+        runs = {name: getattr(graphed, name) for name in runs}
+        made = replace(made, graphed=graphed)
+    try:
+        return replace(made, call=split.make_runtime(
+            joint, pair, **runs, notes=made.notes,
+            twice=options.double_backward))
+    except BackendError as refusal:  # sizes that the inputs do not decide
         return as_traced(graph, refusal)
 
 
@@ -98,19 +114,14 @@ def expected(lowering: Callable[..., Lowered]) -> Callable[..., Lowered]:
     return run
 
 
-def lower_fused(graph: fx.GraphModule, inputs: Sequence,
-                options: Options) -> Lowered:
-    """The whole pipeline: forward and backward as compiled programs.
+def fused(lowered: Lowered, options: Options) -> Lowered:
+    """The halves as compiled programs, with what fusion made of them.
 
-    If a kernel does not compile, the split graphs run, with a warning.
+    If a kernel does not compile, there are none, with a warning.
     """
-    lowered = lower_split(graph, inputs, options,
-                          not options.fallback_random)
-    if lowered.pair is None:
-        return lowered
-    schedules, programs = {}, {}
+    schedules, programs, halves = {}, {}, lowered.pair.halves()
     try:
-        for name, half in lowered.pair.halves().items():
+        for name, half in halves.items():
             set_branches(half, lambda branch: program_of(
                 branch, options)[1].ready().run)
             schedules[name], programs[name] = program_of(
@@ -118,31 +129,11 @@ def lower_fused(graph: fx.GraphModule, inputs: Sequence,
         for program in programs.values():
             program.ready()
     except CompileError as failed:
-        for half in lowered.pair.halves().values():
+        for half in halves.values():
             set_branches(half, _boxed)
         log.warn_once(f"minicompile does not fuse: {failed}")
         return replace(lowered, fallback=str(failed))
-    runs, graphed = {n: p.run for n, p in programs.items()}, None
-    if options.cudagraphs and not any(map(
-            choices, lowered.pair.halves().values())):
-        static = [k for k, given in enumerate(inputs)
-                  if isinstance(given, torch.nn.Parameter)]
-        graphed = replay.record(runs, schedules,
-                               lowered.joint.returned, static, [
-                                   each.input for each
-                                   in lowered.joint.mutations])
-        runs = {name: getattr(graphed, name) for name in runs}
-    call = split.make_runtime(lowered.joint, lowered.pair, **runs,
-                              twice=options.double_backward,
-                              notes=lowered.notes)
-    return replace(lowered, call=call, schedules=schedules,
-                   programs=programs, graphed=graphed)
-
-
-def choices(graph: fx.GraphModule) -> list[fx.Node]:
-    """The nodes that choose between graphs, which no recording can."""
-    return [node for node in graph.graph.nodes
-            if isinstance(node.target, Branches)]
+    return replace(lowered, schedules=schedules, programs=programs)
 
 
 def program_of(graph: fx.GraphModule, options: Options,
@@ -163,15 +154,19 @@ def set_branches(graph: fx.GraphModule,
         set_branches(branch, make)
         return make(branch)
 
-    for node in choices(graph):
-        node.target = node.target.compiled(made)
+    for node in graph.graph.nodes:
+        if isinstance(node.target, Branches):
+            node.target = node.target.compiled(made)
 
 
 #: What compile(backend=...) names: the pipeline, cut off at three depths.
 BACKENDS: dict[str, Callable[..., Lowered]] = {
     "eager": lower_eager, "split": expected(lower_split),
-    "fused": expected(lower_fused)}
+    "fused": expected(partial(lower_split, fuse=True))}
 BACKENDS["minicompile"] = BACKENDS["fused"]
+
+#: Those that are ours, and take our modes and options.
+OURS = frozenset(BACKENDS)
 
 
 def register_backend(name: str, function: Callable | None = None):

@@ -6,7 +6,6 @@ replay may overwrite is memory that no Python object can reach. PyTorch's
 is torch/_inductor/cudagraph_trees.py.
 """
 
-from .eligibility import record
-from .graphed_function import GraphedFunction
+from .graphed_function import GraphedFunction, graphed
 
-__all__ = ["GraphedFunction", "record"]
+__all__ = ["GraphedFunction", "graphed"]

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 
 from ..core import log
+from ..core.branches import Branches
+from ..core.schedule import Extern, Schedule, views_in
 from .cuda import Cuda, Run
-from .recording import Inputs, Outputs, bind, share
+from .recording import Recording, capture
 
 #: How many recordings of one forward may be busy at the same time, how
 #: many of one program are kept, and for how many tuples of sizes the
@@ -26,104 +28,67 @@ AT_ONCE, KEPT, SEEN = 4, 64, 1024
 #: A program may be recorded as often as recordings are kept, and once more
 #: each time it has been called so often: making one costs milliseconds.
 CALLS = 64
+#: Fewer steps are launched one by one faster than a replay's outputs are
+#: cloned.
+WORTH = 4
 
 
-@dataclass(frozen=True, eq=False)
-class Recording:
-    """A recorded call, ready to be replayed."""
-
-    inputs: Inputs
-    replay: Callable[[], None]
-    outputs: Outputs
-    lends: frozenset[int]  # the addresses of what it lends
-    pool: object  # the memory it works in
-    bytes: int  # by which that memory has grown
-
-    def run(self, inputs: list) -> tuple:
-        """What the program would give for these inputs."""
-        self.inputs.copy(inputs)
-        self.replay()
-        self.inputs.write_back(inputs)
-        results = self.outputs.deliver(inputs)
-        inputs.clear()
-        return results
+def graphed(runs: Mapping[str, Run], schedules: Mapping[str, Schedule],
+            **settings: object) -> GraphedFunction:
+    """The programs of one graph, graphed; named as its halves are."""
+    reasons = [*filter(None, map(refusal, schedules.values()))]
+    if sum(len(schedule.steps) for schedule in schedules.values()) < WORTH:
+        reasons.append(f"fewer than {WORTH} launches")
+    index = next((buffer.device.index for schedule in schedules.values()
+                  for buffer in schedule.buffers.values()), None)
+    return GraphedFunction(
+        runs["forward"], runs.get("backward"), Cuda(index or 0),
+        blocked=next(iter(reasons), None), **settings)
 
 
-class Capturer:
-    """Makes the recordings of one program; learns which inputs stay.
+def refusal(schedule: Schedule) -> str | None:
+    """Why this schedule cannot be recorded, or None."""
+    devices = {buffer.device for buffer in schedule.buffers.values()}
+    if any(isinstance(step.target, Branches) for step in schedule.externs):
+        return "the graph chooses a branch"
+    if any(device.type != "cuda" for device in devices):
+        return "not all tensors are on a CUDA device"
+    if len(devices) > 1:
+        return "tensors are on several devices"
+    first = next(filter(waits, schedule.externs), None)
+    return f"{first.target} waits for the device" if first else None
+
+
+def waits(step: Extern) -> bool:
+    """Whether the operator needs a value from the device to go on."""
+    tags = getattr(step.target, "tags", ())
+    return torch.Tag.data_dependent_output in tags or (
+        "index" in str(step.target)
+        and torch.bool in [view.dtype for view in views_in(step)])
+
+
+@dataclass
+class Half:
+    """A forward or a backward, its recordings, and what was learnt.
 
     An input that lies where it lay in the call before is bound. One that
     was bound in vain is copied from then on, unless it is `static`. Each
     tuple of sizes has a first call, and recordings, of its own.
     """
 
-    def __init__(self, run: Run, visible: int | None,
-                 static: Iterable[int] = (), written: Iterable[int] = ()):
-        self.run, self.visible = run, visible
-        self.written = frozenset(written)
-        self.static = frozenset(static)
-        self.moving: set[int] = set()
-        self.last: dict[tuple, list[int]] = {}  # by sizes
-        self.calls = self.made = 0
-        self.failed = ""  # why the last attempt did
-
-    def record(self, device: Cuda, inputs: list,
-               lender: Recording | None = None) -> Recording | str:
-        """A new recording, or why there is none; what `lender` lends
-        stays where it is."""
-        most = KEPT + self.calls // CALLS
-        if self.made >= most:
-            return self.failed or "recorded too often for so few calls"
-        self.made += 1
-        try:
-            made = self.capture(device, inputs, lender)
-        except Exception as error:  # out of memory, or never to be recorded
-            self.made = most
-            self.failed = f"cannot be recorded: {error}".split("\n")[0]
-            log.show("perf_hints", f"no replay: {self.failed}")
-            return self.failed
-        self.failed = ""
-        return made
-
-    def capture(self, device: Cuda, inputs: list,
-                lender: Recording | None) -> Recording:
-        """A new recording."""
-        lent = lender.lends if lender else frozenset()
-        pool = lender.pool if lender else device.pool()
-        now, before = addresses(inputs), self.last[numbers(inputs)]
-        bound = {k for k, address in enumerate(now)
-                 if k in self.static or address in lent
-                 or k not in self.moving and address == before[k]}
-        held = device.bytes()
-        with torch.inference_mode(False), torch.no_grad():
-            ways, read = bind(inputs, bound, self.written)
-            replay, outputs = device.record(self.run, list(read), pool)
-        visible = len(outputs) if self.visible is None else self.visible
-        lends = frozenset(addresses(outputs[visible:])) - {0}
-        return Recording(ways, replay, share(outputs, visible, read),
-                         lends, pool, device.bytes() - held)
-
-    def too_early(self, sizes: tuple) -> str:
-        """Why nothing can be recorded for these sizes yet; else ""."""
-        if sizes in self.last:
-            return ""
-        return "first call of its sizes" if self.last else "first call"
-
-    def ran(self, inputs: list) -> None:
-        """Remember where the inputs of a call lay."""
-        sizes = numbers(inputs)
-        self.last.pop(sizes, None)
-        self.last[sizes] = addresses(inputs)
-        if len(self.last) > SEEN:
-            del self.last[next(iter(self.last))]
-
-    def moved(self, inputs: list, strangers: list[int]) -> None:
-        """Have these inputs copied in recordings made from now on."""
-        self.moving |= {k for k in strangers if isinstance(
-            inputs[k], torch.Tensor)} - self.static
+    run: Run
+    visible: int | None = None
+    static: frozenset[int] = frozenset()
+    written: frozenset[int] = frozenset()
+    recordings: list[Recording] = field(default_factory=list)  # by use
+    moving: set[int] = field(default_factory=set)
+    last: dict[tuple, list[int]] = field(default_factory=dict)
+    calls: int = 0
+    made: int = 0
+    failed: str = ""  # why the last attempt did
 
 
-def numbers(values: Iterable) -> tuple:
+def sizes_of(values: Iterable) -> tuple:
     """Those of the values that are no tensors, such as sizes."""
     return tuple([value for value in values
                   if not isinstance(value, torch.Tensor)])
@@ -142,110 +107,120 @@ class GraphedFunction:
     go to the backward. `static`: the inputs of the forward that stay
     where they are, such as parameters; it writes to those in `written`.
     `blocked` says why nothing can be recorded, if something does. `stats`
-    counts what became of calls. Both collections of recordings begin with
-    the one that was not used for the longest time.
+    counts what became of calls.
     """
 
     def __init__(self, forward: Run, backward: Run | None,
                  device: Cuda, *, visible: int | None = None,
                  static: Iterable[int] = (), written: Iterable[int] = (),
                  blocked: str | None = None):
-        self.ahead = Capturer(forward, visible, static, written)
-        self.back = Capturer(backward, None) if backward else None
-        self.device = device
-        self.blocked = blocked
+        self.ahead = Half(forward, visible, frozenset(static),
+                          frozenset(written))
+        self.back = Half(backward or forward)
+        self.device, self.blocked = device, blocked
         self.lock = threading.Lock()
         self.stats: Counter[str] = Counter()
-        self.forwards: list[Recording] = []
-        self.backwards: dict[Recording | tuple, Recording] = {}
 
     def forward(self, inputs: list) -> tuple:
         """The forward's outputs for these inputs."""
-        return self._call(self.ahead, inputs, self._forward)
+        return self._call(self.ahead, inputs)
 
     def backward(self, inputs: list) -> tuple:
         """The gradients for these saved values and tangents."""
-        return self._call(self.back, inputs, self._backward)
+        return self._call(self.back, inputs)
 
-    def _call(self, capturer: Capturer, inputs: list,
-              find: Callable) -> tuple:
-        """What the program gives; by replay, if `find` finds one."""
+    def _call(self, half: Half, inputs: list) -> tuple:
+        """What the program gives; by replay, if a recording is found."""
         if self.blocked:
             self.stats[self.blocked] += 1
-            return capturer.run(inputs)
+            return half.run(inputs)
         with self.lock:
-            capturer.calls += 1
-            made = capturer.made
-            found = self.device.refusal() or find(inputs)
+            half.calls += 1
+            found = self.device.refusal() or self._find(half, inputs)
             if isinstance(found, Recording):
-                self.stats["recorded"] += capturer.made - made
                 self.stats["replayed"] += 1
                 self.device.order()
                 return found.run(inputs)
             self.stats[found] += 1
-            capturer.ran(inputs)
-        return capturer.run(inputs)
+            half.last[sizes_of(inputs)] = addresses(inputs)
+            if len(half.last) > SEEN:
+                del half.last[next(iter(half.last))]
+        return half.run(inputs)
 
-    def _forward(self, inputs: list) -> Recording | str:
+    def _find(self, half: Half, inputs: list) -> Recording | str:
         """A free recording for these inputs, or why there is none."""
-        busy, strangers = 0, []
-        for recording in reversed(self.forwards):
-            strange = recording.inputs.strangers(inputs)
-            if not strange and recording.outputs.free():
-                if recording is not self.forwards[-1]:
-                    self.forwards.remove(recording)
-                    self.forwards.append(recording)
-                return recording
-            busy += not strange
-            strangers += strange
-        if why := self.ahead.too_early(numbers(inputs)):
-            return why
+        if not half.last:
+            return "first call"
+        lender = None
+        if half is self.back:
+            lender = self._lender({*addresses(inputs)})
+        if isinstance(lender, str):
+            return lender
+        busy, strangers = 0, set()
+        for recording in reversed(half.recordings):
+            if recording.lender is lender:
+                strange = recording.strangers(inputs)
+                if not strange and recording.free():
+                    half.recordings.remove(recording)
+                    half.recordings.append(recording)
+                    return recording
+                busy += not strange
+                strangers |= {*strange}
+        if sizes_of(inputs) not in half.last:
+            return "first call of its sizes"
         if busy >= AT_ONCE:
             return "every recording is held by a pending backward"
         if not busy:
-            self.ahead.moved(inputs, strangers)
-            self._drop(lambda recording: any(
-                k in self.ahead.moving for k, _ in recording.inputs.bound))
-        made = self.ahead.record(self.device, inputs)
-        if isinstance(made, Recording):
-            self.forwards.append(made)
-            self._drop(lambda recording: recording is not made
-                       and not self._fit())
-        return made
+            half.moving |= {k for k in strangers - half.static
+                            if isinstance(inputs[k], torch.Tensor)}
+        return self._record(half, inputs, lender)
 
-    def _backward(self, inputs: list) -> Recording | str:
-        """The recording that goes with the forward of these values."""
-        sizes = numbers(inputs)
-        if why := self.back.too_early(sizes):
-            return why
-        here = set(addresses(inputs))
-        lender = next((r for r in self.forwards if r.lends & here), None)
-        lends = any(recording.lends for recording in self.forwards)
-        if lender is None and (lends or not self.forwards):
+    def _lender(self, here: set[int]) -> Recording | str | None:
+        """The forward that lent what a backward is given at these
+        addresses; None if it lends nothing, or why there is none."""
+        lending = [each for each in self.ahead.recordings if each.lends]
+        lender = next((each for each in lending if each.lends & here), None)
+        if lender is None and (lending or not self.ahead.recordings):
             return "the forward was not replayed"
         if lender and not lender.lends <= here:
             return "a saved value was replaced"
-        key = lender or sizes
-        found = self.backwards.pop(key, None)
-        strange = found.inputs.strangers(inputs) if found else []
-        if not found or strange:
-            self.back.moved(inputs, strange)
-            found = self.back.record(self.device, inputs, lender)
-        if isinstance(found, Recording):
-            self.backwards[key] = found
-            if len(self.backwards) > KEPT:
-                del self.backwards[next(iter(self.backwards))]
-        return found
+        return lender
 
-    def _fit(self) -> bool:
-        """Whether the recordings are few and small enough to be kept."""
-        kept = [*self.forwards, *self.backwards.values()]
-        return len(self.forwards) <= KEPT and sum(
-            recording.bytes for recording in kept) <= self.device.most()
+    def _record(self, half: Half, inputs: list,
+                lender: Recording | None) -> Recording | str:
+        """A new recording, or why there is none; what `lender` lends
+        stays where it is."""
+        most = KEPT + half.calls // CALLS
+        if half.made >= most:
+            return half.failed or "recorded too often for so few calls"
+        self._make_room(half)
+        half.made, half.failed = half.made + 1, ""
+        lent = lender.lends if lender else ()
+        pairs = zip(addresses(inputs), half.last[sizes_of(inputs)])
+        bound = {k for k, (now, before) in enumerate(pairs)
+                 if k in half.static or now in lent
+                 or k not in half.moving and now == before}
+        try:
+            half.recordings.append(capture(
+                self.device, half.run, inputs, bound, half.visible,
+                half.written, lender))
+        except Exception as error:  # out of memory, or never to be recorded
+            half.made = most
+            half.failed = f"cannot be recorded: {error}".split("\n")[0]
+            log.show("perf_hints", f"no replay: {half.failed}")
+            return half.failed
+        self.stats["recorded"] += 1
+        return half.recordings[-1]
 
-    def _drop(self, unwanted: Callable[[Recording], bool]) -> None:
-        """Drop free recordings that are unwanted, and their backwards."""
-        for recording in list(self.forwards):
-            if recording.outputs.free() and unwanted(recording):
-                self.forwards.remove(recording)
-                self.backwards.pop(recording, None)
+    def _make_room(self, half: Half) -> None:
+        """Drop free recordings that read what moves, and the oldest while
+        they are too many or too large; backwards with their forwards."""
+        for old in list(half.recordings):
+            kept = [*self.ahead.recordings, *self.back.recordings]
+            full = len(half.recordings) >= KEPT or sum(
+                each.bytes for each in kept) > self.device.most()
+            if old.free() and (full or half.moving & {*old.bound}):
+                half.recordings.remove(old)
+                self.back.recordings = [
+                    each for each in self.back.recordings
+                    if each.lender is not old]

@@ -8,71 +8,80 @@ as it lies, to be overwritten once nobody holds it any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from ..core.graph import dense
+from .cuda import Cuda, Run
 
-#: How many tensors hold a storage.
-_holders = torch._C._storage_Use_Count
+#: The identity of the memory under a tensor, and how many tensors hold it.
+storage_of, holders = torch._C._storage_id, torch._C._storage_Use_Count
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """How a call's inputs reach a recording."""
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """A recorded call, ready to be replayed.
 
-    bound: tuple[tuple[int, int], ...]  # (position, address)
-    copied: tuple[tuple[int, torch.Tensor], ...]  # (position, buffer)
-    plain: tuple[tuple[int, object], ...]  # (position, a non-tensor)
-    written: tuple[tuple[int, torch.Tensor], ...]  # those of the copied
+    `made[k]` makes output k from the fresh clones and the call's inputs.
+    """
+
+    numbers: dict[int, object]  # the inputs that are no tensors
+    bound: dict[int, int]  # position -> address
+    copied: dict[int, Tensor]  # position -> buffer
+    written: frozenset[int]  # the copied ones that the program writes to
+    replay: Callable[[], None]
+    clones: tuple[Tensor, ...]
+    made: tuple[Callable[[list, list], object], ...]
+    lent: dict[int, int]  # storage -> holders when at rest
+    lends: frozenset[int]  # the addresses of what it lends
+    lender: Recording | None  # the forward that lends to this backward
+    pool: object  # the memory it works in
+    bytes: int  # by which that memory has grown
 
     def strangers(self, inputs: list) -> list[int]:
         """The positions whose input is not what was recorded.
 
         Where a number is another, the addresses are not compared.
         """
-        return [k for k, value in self.plain if inputs[k] != value] or [
-            k for k, address in self.bound
+        return [k for k, number in self.numbers.items()
+                if inputs[k] != number] or [
+            k for k, address in self.bound.items()
             if inputs[k].data_ptr() != address]
 
-    def copy(self, inputs: list) -> None:
-        """Bring the copied inputs into their buffers."""
-        if len(self.copied) == 1:
-            (k, buffer), = self.copied
-            buffer.copy_(_laid_out(inputs[k]))
-        elif self.copied:
-            torch._foreach_copy_(
-                [buffer for _, buffer in self.copied],
-                [_laid_out(inputs[k]) for k, _ in self.copied])
+    def free(self) -> bool:
+        """Whether nobody holds memory that was lent."""
+        return all(holders(storage) == count
+                   for storage, count in self.lent.items())
 
-
-    def write_back(self, inputs: list) -> None:
-        """Bring what was written to a buffer into the input itself."""
-        for k, buffer in self.written:
-            _laid_out(inputs[k]).copy_(buffer)
-
-
-def bind(inputs: list, bound: set[int], written: frozenset[int]
-         ) -> tuple[Inputs, list]:
-    """The Inputs of a recording to be made, and what it is to read."""
-    addresses, copied, plain, read = [], [], [], list(inputs)
-    for k, given in enumerate(inputs):
-        if not isinstance(given, torch.Tensor):
-            plain.append((k, given))
-        elif k in bound:
-            addresses.append((k, given.data_ptr()))
+    def run(self, inputs: list) -> tuple:
+        """What the program would give for these inputs."""
+        copy_all([*self.copied.values()],
+                 [laid_out(inputs[k]) for k in self.copied])
+        self.replay()
+        for k in self.written:
+            laid_out(inputs[k]).copy_(self.copied[k])
+        if len(self.clones) == 1:
+            fresh = [self.clones[0].clone()]
         else:
-            source = _laid_out(given.detach())
-            buffer = torch.empty_like(source)
-            copied.append((k, buffer))
-            read[k] = buffer.as_strided(given.shape, given.stride(), 0)
-    return Inputs(tuple(addresses), tuple(copied), tuple(plain), tuple(
-        (k, buffer) for k, buffer in copied if k in written)), read
+            fresh = [torch.empty_like(clone) for clone in self.clones]
+            copy_all(fresh, self.clones)
+        results = tuple([make(fresh, inputs) for make in self.made])
+        inputs.clear()
+        return results
 
 
-def _laid_out(tensor: torch.Tensor) -> torch.Tensor:
+def copy_all(buffers: list[Tensor], given: Collection[Tensor]) -> None:
+    """Bring the tensors into the buffers, in one launch."""
+    if len(buffers) == 1:
+        buffers[0].copy_(given[0])
+    elif buffers:
+        torch._foreach_copy_(buffers, given)
+
+
+def laid_out(tensor: Tensor) -> Tensor:
     """The tensor; if it has holes or overlaps itself, its memory."""
     if dense(tensor):
         return tensor
@@ -81,100 +90,78 @@ def _laid_out(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().as_strided((span,), (1,))
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """How a recording's outputs reach the caller.
+def capture(device: Cuda, run: Run, inputs: list, bound: Collection[int],
+            visible: int | None, written: Iterable[int] = (),
+            lender: Recording | None = None) -> Recording:
+    """A recording of `run(inputs)`, which reads the inputs in `bound`
+    where they lie, and lends its outputs from `visible` on."""
+    pool = lender.pool if lender else device.pool()
+    held, copied, read = device.bytes(), {}, list(inputs)
+    tensors = [k for k, given in enumerate(inputs)
+               if isinstance(given, Tensor)]
+    with torch.inference_mode(False), torch.no_grad():
+        for k in set(tensors) - {*bound}:
+            copied[k] = torch.empty_like(laid_out(inputs[k].detach()))
+            read[k] = copied[k].as_strided(
+                inputs[k].shape, inputs[k].stride(), 0)
+        replay, outputs = device.record(run, list(read), pool)
+    owners = {storage_of(read[k]): k for k in tensors}
+    visible = len(outputs) if visible is None else visible
+    clones, made = deliveries(outputs, visible, read, owners)
+    lent = [(storage_of(output), output.data_ptr())
+            for output in outputs[visible:] if isinstance(output, Tensor)
+            and storage_of(output) not in owners]
+    del outputs  # so that only the recording holds them, at rest
+    return Recording(
+        {k: given for k, given in enumerate(inputs) if k not in tensors},
+        {k: inputs[k].data_ptr() for k in tensors if k not in copied},
+        copied, frozenset(written) & {*copied}, replay, clones, made,
+        {storage: holders(storage) for storage, _ in lent},
+        frozenset(address for _, address in lent) - {0},
+        lender, pool, device.bytes() - held)
 
-    `made[k]` makes output k from the fresh clones and the call's inputs.
+
+def deliveries(outputs: tuple, visible: int, read: list,
+               owners: dict[int, int]
+               ) -> tuple[tuple[Tensor, ...], tuple[Callable, ...]]:
+    """What is cloned for the user, and what makes each output.
+
+    Two outputs on one storage are cloned with all of its memory; what
+    lies in an input's is made from the input of the call.
     """
-
-    clones: tuple[torch.Tensor, ...]
-    made: tuple[Callable[[list, list], object], ...]
-    lent: tuple[tuple[int, int], ...]  # (storage, holders when at rest)
-
-    def free(self) -> bool:
-        """Whether nobody holds memory that was lent."""
-        return all(_holders(storage) == count
-                   for storage, count in self.lent)
-
-    def deliver(self, inputs: list) -> tuple:
-        """The outputs of a replay that has been launched."""
-        fresh = []
-        if len(self.clones) == 1:
-            fresh = [self.clones[0].clone()]
-        elif self.clones:
-            fresh = [torch.empty_like(clone) for clone in self.clones]
-            torch._foreach_copy_(fresh, self.clones)
-        return tuple([make(fresh, inputs) for make in self.made])
-
-
-def share(outputs: tuple, visible: int, read: list) -> Outputs:
-    """What to do with each output; those from `visible` on are lent.
-
-    `read` holds the tensors that the recording read.
-    """
-    owners = {_storage(tensor): k for k, tensor in enumerate(read)
-              if isinstance(tensor, torch.Tensor)}
-    clones = _clones(outputs[:visible], owners)
-    made: list[Callable] = []
-    for k, output in enumerate(outputs):
-        tensor = isinstance(output, torch.Tensor)
-        storage = _storage(output) if tensor else None
-        if storage in owners:
-            owner = owners[storage]
-            made.append(_within(1, owner, read[owner], output))
-        elif tensor and k < visible:
-            place = list(clones).index(storage)
-            made.append(_within(0, place, clones[storage], output))
-        else:
-            made.append(_itself(output))
-    lent = {_storage(output) for output in outputs[visible:]
-            if isinstance(output, torch.Tensor)} - {*owners}
-    return Outputs(tuple(clones.values()), tuple(made), tuple(
-        (storage, _holders(storage)) for storage in lent))
-
-
-def _clones(outputs: tuple, owners: dict) -> dict[int, torch.Tensor]:
-    """What to clone for each storage: an output, or all its memory."""
-    clones: dict[int, torch.Tensor] = {}
-    for output in outputs:
-        if isinstance(output, torch.Tensor):
-            storage = _storage(output)
+    clones: dict[int, Tensor] = {}
+    for output in outputs[:visible]:
+        if isinstance(output, Tensor) and storage_of(output) not in owners:
+            storage = storage_of(output)
             alone = storage not in clones and dense(output)
-            if storage not in owners:
-                clones[storage] = output if alone else _memory(output)
-    return clones
+            clones[storage] = output if alone else whole(output)
+    places = {storage: (0, k, clone)
+              for k, (storage, clone) in enumerate(clones.items())}
+    places |= {storage: (1, k, read[k]) for storage, k in owners.items()}
+
+    def maker(k: int, output: object) -> Callable:
+        if not isinstance(output, Tensor):
+            return lambda fresh, inputs: output
+        storage = storage_of(output)
+        if k >= visible and storage not in owners:
+            return lambda fresh, inputs: output.data
+        which, at, base = places[storage]
+        if base is output and not which:
+            return lambda fresh, inputs: fresh[at]
+        size, stride = output.shape, output.stride()
+        shift = output.storage_offset() - base.storage_offset()
+
+        def within(*given: list) -> Tensor:
+            found = given[which][at]
+            return found.as_strided(size, stride,
+                                    found.storage_offset() + shift)
+        return within
+
+    return tuple(clones.values()), tuple(
+        [maker(k, output) for k, output in enumerate(outputs)])
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    """The identity of the memory under a tensor."""
-    return torch._C._storage_id(tensor)
-
-
-def _memory(tensor: torch.Tensor) -> torch.Tensor:
+def whole(tensor: Tensor) -> Tensor:
     """All the memory under a tensor, as one dimension."""
     span = tensor.untyped_storage().nbytes() // tensor.element_size()
     return tensor.detach().as_strided((span,), (1,), 0)
-
-
-def _itself(output: object) -> Callable:
-    """Makes what is no tensor, or a tensor in the recording's memory."""
-    if isinstance(output, torch.Tensor):
-        return lambda fresh, inputs: output.data
-    return lambda fresh, inputs: output
-
-
-def _within(which: int, k: int, base: torch.Tensor,
-            output: torch.Tensor) -> Callable:
-    """Makes an output from clone (0) or input (1) k, in whose memory it
-    lies as it does in that of `base`."""
-    if which == 0 and base is output:
-        return lambda fresh, inputs: fresh[k]
-    size, stride = output.shape, output.stride()
-    shift = output.storage_offset() - base.storage_offset()
-
-    def make(*given: list) -> torch.Tensor:
-        found = given[which][k]
-        return found.as_strided(size, stride,
-                                found.storage_offset() + shift)
-    return make

@@ -185,9 +185,8 @@ def replay_view(entry: Entry, options: Options) -> View:
     if not options.cudagraphs:
         return View("replay", 'off (mode="reduce-overhead" turns it on)')
     region = entry.lowered.graphed
-    blocked = region.blocked if region else "the graph chooses a branch"
-    if blocked:
-        return View("replay", f"off: {blocked}")
+    if region.blocked:
+        return View("replay", f"off: {region.blocked}")
     steps = sum(len(s.steps) for s in entry.lowered.schedules.values())
     calls = [f"{why}: {count}" for why, count in region.stats.items()]
     return View("replay", f"{steps} steps to record as CUDA graphs; calls: "

@@ -8,7 +8,7 @@ import torch
 from minicompile.core.index import index
 from minicompile.core.loops import Buffer
 from minicompile.core.schedule import Extern, Schedule, View
-from minicompile.replay.eligibility import WORTH, record, refusal
+from minicompile.replay.graphed_function import WORTH, graphed, refusal
 
 aten = torch.ops.aten
 GPU, OTHER = torch.device("cuda", 0), torch.device("cuda", 1)
@@ -55,21 +55,21 @@ def test_an_input_that_no_step_reads_does_not_matter():
 def test_the_forward_and_the_backward_are_both_asked():
     runs = {"forward": tuple, "backward": tuple}
     bad = schedule(output=torch.device("cpu"))
-    region = record(runs, {"forward": schedule(), "backward": bad}, 1)
+    region = graphed(runs, {"forward": schedule(), "backward": bad})
     assert region.blocked == "not all tensors are on a CUDA device"
-    region = record(runs, {"forward": schedule(), "backward": schedule()}, 1)
+    region = graphed(runs, {"forward": schedule(), "backward": schedule()})
     assert region.blocked is None
 
 
 def test_few_launches_are_not_worth_a_recording():
-    region = record({"forward": tuple}, {"forward": schedule(WORTH - 1)}, 1)
+    region = graphed({"forward": tuple}, {"forward": schedule(WORTH - 1)})
     assert region.blocked == f"fewer than {WORTH} launches"
     half = {"forward": schedule(2), "backward": schedule(2)}
-    assert record({"forward": tuple, "backward": tuple}, half, 1
-                  ).blocked is None
+    assert graphed({"forward": tuple, "backward": tuple}, half
+                   ).blocked is None
 
 
 def test_the_recordings_are_made_on_the_tensors_device():
     given = schedule(device=OTHER, output=OTHER)
-    assert record({"forward": tuple}, {"forward": given}, 1
-                  ).device.index == 1
+    assert graphed({"forward": tuple}, {"forward": given}
+                   ).device.index == 1

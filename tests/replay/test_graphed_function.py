@@ -37,7 +37,7 @@ def test_an_input_that_stays_is_bound_and_not_copied():
         x += 1
         torch.testing.assert_close(region.forward([x]), (x * 2,))
     assert region.stats["recorded"] == 1
-    assert region.forwards[0].inputs.copied == ()
+    assert region.ahead.recordings[0].copied == {}
 
 
 def test_a_static_input_that_is_replaced_gets_its_own_recording():
@@ -46,8 +46,8 @@ def test_a_static_input_that_is_replaced_gets_its_own_recording():
     for w in (first, first, second, first, second, second):
         x = torch.randn(4)
         torch.testing.assert_close(region.forward([w, x]), (w * x,))
-    assert all(r.inputs.bound[0][0] == 0 for r in region.forwards)
-    assert len(region.forwards) == 2
+    assert all(r.bound.keys() == {0} for r in region.ahead.recordings)
+    assert len(region.ahead.recordings) == 2
 
 
 @pytest.mark.parametrize("moves", [False, True])
@@ -160,7 +160,7 @@ def test_each_size_has_a_recording_of_its_own():
                                    (x.cumsum(0) * n,))
     assert region.stats["first call"] == 1
     assert region.stats["first call of its sizes"] == 2
-    assert region.stats["recorded"] == len(region.forwards) == 3
+    assert region.stats["recorded"] == len(region.ahead.recordings) == 3
     assert region.stats["replayed"] == 6
 
 
@@ -239,7 +239,7 @@ def test_recordings_are_bounded(monkeypatch):
     weights = values(8)
     for w in weights:
         torch.testing.assert_close(region.forward([w, w]), (w * w,))
-    assert len(region.forwards) == 3
+    assert len(region.ahead.recordings) == 3
     assert region.stats["recorded too often for so few calls"] == 4
     torch.testing.assert_close(
         region.forward([weights[2], weights[2]]), (weights[2] ** 2,))
@@ -253,7 +253,7 @@ def test_the_recording_that_was_used_last_is_kept(monkeypatch):
     first, second, third = values(3)
     for w in (first, first, second, first, first, first, third, first):
         torch.testing.assert_close(region.forward([w, w]), (w * w,))
-    bound = [recording.inputs.bound[0][1] for recording in region.forwards]
+    bound = [recording.bound[0] for recording in region.ahead.recordings]
     assert bound == [third.data_ptr(), first.data_ptr()]
 
 
@@ -264,12 +264,13 @@ def test_recordings_are_bounded_in_bytes():
         kept[n] = torch.randn(n)
         for _ in range(2):
             region.forward([n, kept[n]])
-    assert [each.bytes for each in region.forwards] == [40, 80, 120, 160]
+    kept_ones = region.ahead.recordings
+    assert [each.bytes for each in kept_ones] == [40, 80, 120, 160]
     region.device.limit = 300
     kept[1] = torch.randn(1)
     for _ in range(2):
         region.forward([1, kept[1]])
-    assert [each.bytes for each in region.forwards] == [120, 160, 4]
+    assert [each.bytes for each in kept_ones] == [120, 160, 4]
     assert region.forward([20, kept[20]])[0].equal(kept[20] * 20)
 
 
@@ -278,9 +279,23 @@ def test_a_recording_that_lends_is_not_dropped():
     region.device.limit = 0
     given = values(4)
     held = [region.forward([x])[1] for x in given]
-    assert len(region.forwards) == 3
+    assert len(region.ahead.recordings) == 3
     for x, lent in zip(given, held):
         assert lent.equal(x + 1)
+
+
+def test_a_value_that_is_seen_in_parts_and_lent_whole_is_given_back():
+    def function(x):
+        y = x * 2
+        return y[1:], y[:2], y
+
+    region = inference(function, visible=2)
+    for x in values(5):
+        end, start, lent = region.forward([x])
+        assert end.equal(x[1:] * 2) and start.equal(x[:2] * 2)
+        assert lent.equal(x * 2)
+        del lent
+    assert len(region.ahead.recordings) == 1
 
 
 def test_what_could_not_be_recorded_is_tried_again(monkeypatch):
@@ -313,7 +328,7 @@ def test_a_dropped_region_leaves_nothing_behind():
     region = inference(lambda x: (x + 1,))
     for x in values(3):
         region.forward([x])
-    ghost = weakref.ref(region.forwards[0].outputs.clones[0])
+    ghost = weakref.ref(region.ahead.recordings[0].clones[0])
     del region
     gc.collect()
     assert ghost() is None

@@ -92,7 +92,7 @@ def test_steps_are_replayed_and_right(weights):
             w2 -= w2.grad
     assert region.stats["first call"] == 2
     assert region.stats["replayed"] == 10
-    assert len(region.forwards) == 1
+    assert len(region.ahead.recordings) == 1
 
 
 def test_symbolic_sizes(weights):
@@ -120,7 +120,7 @@ def test_symbolic_sizes(weights):
         run(known.given([x, w]))[0].square().sum().backward()
         function(x2, w2).square().sum().backward()
         check(x, x2, w, w2)
-    assert len(region.forwards) == 3
+    assert len(region.ahead.recordings) == 3
     assert region.stats["replayed"] >= 20
 
 
@@ -140,7 +140,7 @@ def test_forwards_pile_up_before_their_backwards(weights):
             refs[k].backward(gradient)
         for x, x2 in leaves:
             check(x, x2, w, w2)
-    assert len(region.forwards) == 4
+    assert len(region.ahead.recordings) == 4
     assert region.stats["every recording is held by a pending backward"]
     assert region.stats["the forward was not replayed"]
 
@@ -168,7 +168,7 @@ def test_a_forward_whose_result_dies_frees_its_recording(weights):
     f = apply(region)
     for _ in range(8):
         f(torch.randn(3, 4, requires_grad=True), w)
-    assert len(region.forwards) == 1
+    assert len(region.ahead.recordings) == 1
     assert region.stats["replayed"] == 7
 
 
@@ -177,10 +177,10 @@ def test_a_pending_forward_keeps_its_recording_from_the_next(weights):
     region = make_region()
     f = apply(region)
     held = [f(torch.randn(3, 4, requires_grad=True), w) for _ in range(3)]
-    assert len(region.forwards) == 2
+    assert len(region.ahead.recordings) == 2
     del held
     f(torch.randn(3, 4, requires_grad=True), w)
-    assert len(region.forwards) == 2
+    assert len(region.ahead.recordings) == 2
 
 
 def test_gradients_accumulate(weights):
@@ -229,7 +229,7 @@ def test_an_exception_between_forward_and_backward(weights):
         out.sum().backward()
         ref.sum().backward()
         check(x, x2, w, w2)
-    assert len(region.forwards) == 1
+    assert len(region.ahead.recordings) == 1
 
 
 def test_saved_values_that_a_hook_replaces(weights):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import minicompile
-from minicompile.replay import eligibility
+from minicompile.replay import graphed_function
 from minicompile.report import explain
 from tests.replay.fake import FakeDevice
 
@@ -67,8 +67,8 @@ def test_replay_is_reported_as_it_is(monkeypatch):
     x = torch.randn(4, 8)
     assert "off: not all tensors are on a CUDA device" in replay(bend_one, x)
     assert "off: the graph chooses" in replay(choice, x)
-    monkeypatch.setattr(eligibility, "refusal", lambda schedule: None)
-    monkeypatch.setattr(eligibility, "Cuda", lambda index: FakeDevice())
+    monkeypatch.setattr(graphed_function, "refusal", lambda schedule: None)
+    monkeypatch.setattr(graphed_function, "Cuda", lambda index: FakeDevice())
     assert re.search("4 steps to record .* first call: 1$",
                      replay(four_products, x))
 
