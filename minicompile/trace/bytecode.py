@@ -21,9 +21,6 @@ from types import CodeType
 NULL_ABOVE = sys.version_info >= (3, 13)
 #: Since 3.12 `SEND` leaves the generator for END_SEND to drop.
 SEND_KEEPS = sys.version_info >= (3, 12)
-#: The jump if the top is None, and the units of cache behind it.
-IF_NONE = (f"POP_JUMP_{'' if SEND_KEEPS else 'FORWARD_'}IF_NONE",
-           int(NULL_ABOVE))
 
 #: What BINARY_OP's number means.
 BINARY = [getattr(operator, name) for name in
@@ -62,12 +59,17 @@ SILENT = {"CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "NOP", "END_FOR"}
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One step: its opcode, the resolved argument, offset and line."""
+    """One step: its opcode, the resolved argument, offset and line.
+
+    Its bytes, with what prepares it, are those from `start` to `end`.
+    """
 
     name: str
     argument: object
     offset: int
     line: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -87,20 +89,6 @@ class Program:
         """The position of the first instruction at or after `offset`."""
         return bisect_left(self.instructions, offset,
                            key=lambda step: step.offset)
-
-    def line(self, offset: int) -> int:
-        """The user's line of the instruction at `offset`."""
-        return self.instructions[
-            min(self.at(offset), len(self.instructions) - 1)].line
-
-    def bounds(self, offset: int) -> tuple[int, int]:
-        """The bytes of an instruction, with what prepares it."""
-        steps = list(dis.get_instructions(self.code))
-        ends = [step.offset for step in steps] + [len(self.code.co_code)]
-        at = last = ends.index(offset)
-        while at and steps[at - 1].opname in PREPARING:
-            at -= 1
-        return ends[at], ends[last + 1]
 
     def __str__(self) -> str:
         return "\n".join(
@@ -125,10 +113,15 @@ def decode(code: CodeType, original: CodeType | None = None,
 
 def _decode(code: CodeType, original: CodeType, by: int) -> Program:
     """Instructions first with byte offsets, then jumps as positions."""
-    raw = list(dis.get_instructions(code))
-    steps = [(step, *plain) for before, step in zip([None, *raw], raw)
-             for plain in _plain(code, before, step)]
-    offsets = [step.offset for step, _, _ in steps]
+    raw, start = list(dis.get_instructions(code)), 0
+    ends = [step.offset for step in raw[1:]] + [len(code.co_code)]
+    steps = []
+    for before, step, end in zip([None, *raw], raw, ends):
+        if before is None or before.opname not in PREPARING:
+            start = step.offset
+        steps += [(name, argument, step, start - by, end - by)
+                  for name, argument in _plain(code, before, step)]
+    offsets = [step.offset for _, _, step, *_ in steps]
 
     def resolve(step, argument):
         return bisect_left(offsets, argument) if (
@@ -139,8 +132,8 @@ def _decode(code: CodeType, original: CodeType, by: int) -> Program:
             for row in dis._parse_exception_table(code))
     return Program(original, tuple(
         Instruction(name, resolve(step, argument), step.offset - by,
-                    step.positions.lineno or code.co_firstlineno)
-        for step, name, argument in steps), tuple(rows))
+                    step.positions.lineno or code.co_firstlineno, *bounds)
+        for name, argument, step, *bounds in steps), tuple(rows))
 
 
 #: Opcodes that do not go on with the next instruction.

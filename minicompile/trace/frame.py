@@ -96,7 +96,7 @@ class Frame:
                     left = self.step(step)
                 except Raised as raised:
                     tracer.raises(raised.exception)
-                    self.unwind(raised, step.offset)
+                    self.unwind(raised)
                 else:
                     if left is not None:
                         return left
@@ -122,16 +122,21 @@ class Frame:
         if pushes == 1:
             self.stack.append(made)
 
-    def unwind(self, raised: Raised, offset: int) -> None:
+    def handler(self) -> tuple[int, int, bool] | None:
+        """What handles an exception now: target, stack depth, `lasti`."""
+        row = self.program.handler(self.current().offset)
+        return row and row[2:]
+
+    def unwind(self, raised: Raised) -> None:
         """Go on at the handler of an exception, or let it leave."""
-        handler = self.program.handler(offset)
-        if handler is None:
+        if (handler := self.handler()) is None:
             raise raised
-        del self.stack[handler.depth:]
-        if handler.lasti:
-            self.stack.append(offset // 2)
+        target, depth, lasti = handler
+        del self.stack[depth:]
+        if lasti:
+            self.stack.append(self.current().offset // 2)
         self.stack.append(raised.exception)
-        self.next = self.program.at(handler.target)
+        self.next = self.program.at(target)
 
     def delegate(self):
         """What a generator that waits in a `yield from` waits for."""

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FunctionType
 
 from .bytecode import NULL_ABOVE, live
@@ -20,8 +19,9 @@ from .frame import OPCODES, NO_ROW, Frame, is_direct
 from .opcodes import TRUTH
 from .reasons import unsupported
 from .reconstruct import Rebuild
-from .resume import EMPTY, VALUE, going_on, made_once, placed, single
-from .interpreter_objects import Handled
+from .resume import (Given, calling, going_on, made_once, placed, raising,
+                     single)
+from .interpreter_objects import NULL, Handled
 
 
 def waiting(error: BaseException) -> list[Frame]:
@@ -59,18 +59,7 @@ class Continuation:
     function: FunctionType
 
 
-@dataclass(frozen=True)
-class Link:
-    """How one frame goes on: a function, and the values it takes.
-
-    `function` also takes what the break, or the frame called, returns,
-    and if it `catches`, an exception or None.
-    """
-
-    function: FunctionType
-    catches: bool
-    values: tuple[str, ...]
-
+continuation = functools.cache(Continuation)
 
 _END = object()
 
@@ -87,164 +76,136 @@ def ending(tracer, result) -> tuple[Rebuild, str]:
 
 def breaking(tracer, frames) -> tuple[Rebuild, str]:
     """`finish` where the trace of some frames stopped, and its text."""
-    at = Break(tracer, frames[-1])
+    at = Break(tracer, frames)
     operation, ways = at.operation()
-    links = [(at.link(at.frame, *way), way[2].count(VALUE))
-             for way in ways]
-    outer = [link for frame in reversed(frames[:-1])
-             for link in at.links(frame)]
-    body = [*at.rebuild.writes(), *switched(at.rebuild)]
-    return at.rebuild, at.rebuild.function(
-        [*body, *at.tail(operation, links, outer)])
+    rest = at.performed(*operation)
+    for test, *way in ways:
+        call = f"return {at.rest(frames, *way)}"
+        rest += [f"if {test}:", f"    {call}"] if test else [call]
+    return at.rebuild, at.rebuild.function([
+        *at.rebuild.writes(), *switched(at.rebuild), *rest])
 
 
 class Break:
     """The statements that leave one instruction to Python."""
 
-    def __init__(self, tracer, frame: Frame):
-        self.tracer, self.frame = tracer, frame
-        self.step = frame.current()
+    def __init__(self, tracer, frames: tuple[Frame, ...]):
+        self.frames, self.frame = frames, frames[-1]
+        self.step, self.outside = self.frame.current(), tracer.outside
         self.rebuild = Rebuild(tracer)
-        self.local, self.name = self.rebuild.local, self.rebuild.known
+        self.value = self.rebuild.fresh()
 
-    # The operation
+    def operation(self) -> tuple[list[str], list[tuple]]:
+        """A function and its arguments; the ways to go on after it.
 
-    def operation(self) -> tuple[str, list[tuple]]:
-        """An expression, and the one or two ways to go on after it.
-
-        A way is an offset, the stack there, and what comes on top of it.
+        A way is a test of what it gave, or none, an offset and the stack.
         """
-        step, program, stack = self.step, self.frame.program, [
-            *self.frame.stack]
-        below, behind = stack[:-1], program.bounds(step.offset)[1]
-        jump = (program.instructions[self.frame.next]
-                if step.name == "TO_BOOL" else step)
+        step, frame = self.step, self.frame
+        local, known = self.rebuild.local, self.rebuild.known
+        steps, stack = frame.program.instructions, frame.stack
+        jump = steps[frame.next] if step.name == "TO_BOOL" else step
         if jump.name in TRUTH:
             when, stays = TRUTH[jump.name]
-            target = program.instructions[jump.argument].offset
-            ways = [(program.bounds(target)[0], stack if stays else below,
-                     []), (program.bounds(jump.offset)[1], below, [])]
-            return (f"{self.name(bool)}({self.local(stack[-1])})",
-                    ways if when else ways[::-1])
+            test = self.value if when else f"not {self.value}"
+            return [known(bool), local(stack[-1])], [
+                (test, steps[jump.argument].start,
+                 stack if stays else stack[:-1]),
+                ("", jump.end, stack[:-1])]
+        if step.name == "TO_BOOL":
+            return [known(bool), local(stack[-1])], [self.on(stack[:-1])]
         if step.name == "FOR_ITER":
-            ends = program.instructions[step.argument].offset
-            return (f"{self.name(next)}({self.local(stack[-1])}, "
-                    f"{self.end()})", [
-                        (behind, stack, [VALUE]),
-                        (program.bounds(ends)[0], below, [])])
+            end = self.outside.constant(_END, "end").code()
+            return [known(next), local(stack[-1]), end], [
+                (f"{self.value} is {end}", steps[step.argument].start,
+                 stack[:-1]), self.on(stack)]
         if step.name == "LOAD_ATTR":
             name, called = step.argument
-            pushes = [VALUE, EMPTY] if NULL_ABOVE else [EMPTY, VALUE]
-            return (f"{self.name(getattr)}({self.local(stack[-1])}, "
-                    f"{name!r})",
-                    [(behind, below, pushes if called else [VALUE])])
-        return self.single(behind)
+            pair = [Given(self.value), NULL][::1 if NULL_ABOVE else -1]
+            return [known(getattr), local(stack[-1]), repr(name)], [
+                ("", step.end, [*stack[:-1], *pair]) if called
+                else self.on(stack[:-1])]
+        return self.single()
 
-    def single(self, behind: int) -> tuple[str, list[tuple]]:
+    def on(self, below: list) -> tuple[str, int, list]:
+        """The way on; the value is on the stack if something reads it."""
+        frame, alive = self.frame, live(self.frame.code)
+        then = frame.program.instructions[frame.next]
+        if then.name == "POP_TOP" or (
+                then.name == "STORE_FAST"
+                and then.argument not in alive[frame.next + 1]):
+            return "", then.end, below
+        return "", self.step.end, [*below, Given(self.value)]
+
+    def single(self) -> tuple[list[str], list[tuple]]:
         """The instruction itself, run by CPython on the real stack."""
-        frame, step, program = self.frame, self.step, self.frame.program
-        taken, count = performed(step)
-        place, values = placed(
-            self.rebuild, frame, step.offset, frame.stack,
-            live(frame.code)[program.at(step.offset)])
+        frame, step = self.frame, self.step
+        taken, count = counts(step)
+        place, values = placed(self.rebuild, frame, step.offset,
+                               frame.stack)
         made = made_once(single, place, frame.function, taken, count)
-        name = self.tracer.outside.constant(made, f"line_{step.line}")
-        rest = frame.stack[:len(frame.stack) - taken]
-        return (f"{name.code()}({', '.join(values)})",
-                [(behind, rest, [VALUE] * count)])
+        name = self.outside.constant(made, f"line_{step.line}").code()
+        below = frame.stack[:len(frame.stack) - taken]
+        given = [Given(f"{self.value}[{i}]") for i in range(count)]
+        return [name, *values], [self.on(below) if count == 1 else (
+            "", step.end, [*below, *given])]
 
-    def end(self) -> str:
-        """The name of what stands for the end of a loop."""
-        return self.tracer.outside.constant(_END, "end").code()
+    def performed(self, function: str, *arguments: str) -> list[str]:
+        """Statements: the operation, and what to do if it raises."""
+        frames = self.frames
+        while frames and frames[-1].handler() is None:
+            frames = frames[:-1]
+        if not frames:
+            return [f"{self.value} = {function}({', '.join(arguments)})"]
+        known, failed = self.rebuild.known(attempted), self.rebuild.fresh()
+        handler = frames[-1].handler()
+        return [f"{self.value}, {failed} = "
+                f"{known}({', '.join([function, *arguments])})",
+                f"if {failed}:", "    return " + self.rest(
+                    frames, behind(frames[-1]), [
+                        *frames[-1].stack[:handler[1]],
+                        Given(f"{failed}.pop()")], raising, handler)]
 
-    # Frames
+    def rest(self, frames, offset: int, stack, how=going_on, *more) -> str:
+        """The call that goes on in some frames, the innermost at `offset`.
 
-    def links(self, frame: Frame) -> Iterator[Link]:
-        """How a frame that waits for its callee goes on.
-
-        A chain goes on with what it has not called yet.
+        `how` makes that one's code. Each of the others calls the next.
         """
-        if any(isinstance(value, Handled) for value in frame.stack):
-            raise unsupported("code", "a frame that handles an exception")
-        if frame.function in _chains:
-            links = _chains[frame.function]
-            for at in range(frame.names["at"] + 1, len(links)):
-                yield replace(links[at], values=tuple(
-                    self.local(frame.names[name])
-                    for name in parameters(at, links[at])))
-            return
-        behind = frame.program.bounds(frame.current().offset)[1]
-        yield self.link(frame, behind, frame.stack, [VALUE])
-
-    def link(self, frame: Frame, after: int, stack, pushes=()) -> Link:
-        """How a frame goes on at `after`, with what is pushed."""
-        program, alive = frame.program, live(frame.code)
-        offset = frame.current().offset
-        handler, names = program.handler(offset), alive[program.at(after)]
-        if handler is not None:
-            names |= alive[program.at(handler.target)]
-        place, values = placed(self.rebuild, frame, after, stack, names)
-        place = replace(place, stack=(*place.stack, *pushes))
-        more = () if handler is None else (offset,)
-        return Link(made_once(going_on, place, frame.function, *more),
-                    handler is not None, tuple(values))
-
-    # Text
-
-    def tail(self, operation: str, ways: list, outer: list[Link]
-             ) -> list[str]:
-        """Statements: perform the operation, then go on."""
-        value = self.rebuild.fresh()
-        calls = ["return " + self.call([link, *outer], [
-            *self.got(value, count), *["None"] * link.catches])
-            for link, count in ways]
-        after = calls[:1]
-        if len(calls) == 2:
-            loop = self.step.name == "FOR_ITER"
-            test = f"{value} is {self.end()}" if loop else f"not {value}"
-            after = [f"if {test}:", f"    {calls[1]}", calls[0]]
-        [first, count], *_ = ways
-        links = [first, *outer]
-        while links and not links[0].catches:
-            del links[0]
-            count = 1
-        if not links:
-            return [f"{value} = {operation}", *after]
-        failed = self.rebuild.fresh()
-        return [*caught([f"{value} = {operation}"], failed),
-                "    return " + self.call(links, [
-                    *["None"] * count, f"{failed}.pop()"]), *after]
-
-    def got(self, value: str, count: int) -> list[str]:
-        """The values that the operation pushes; None for a dropped one."""
-        if count != 1:
-            return [f"{value}[{i}]" for i in range(count)]
-        program = self.frame.program
-        at = program.at(program.bounds(self.step.offset)[1])
-        following = program.instructions[at]
-        drops = following.name == "POP_TOP" or (
-            following.name == "STORE_FAST" and following.argument
-            not in live(self.frame.code)[at + 1])
-        return ["None" if drops else value]
-
-    def call(self, links: list[Link], got: list[str]) -> str:
-        """A call of the continuation made of some links."""
-        links[0] = replace(links[0], values=(*links[0].values, *got))
-        function = chained(links)
-        name = self.tracer.outside.constant(
-            continuation(function), f"resume_{function.__name__}").code()
-        values = [text for link in links for text in link.values]
-        return f"{name}({', '.join(values)})"
+        *outer, frame = frames
+        place, values = placed(self.rebuild, frame, offset, stack)
+        function = made_once(how, place, frame.function, *more)
+        for frame in reversed(outer):
+            if any(isinstance(value, Handled) for value in frame.stack):
+                raise unsupported("code",
+                                  "a frame that handles an exception")
+            place, held = placed(self.rebuild, frame, behind(frame),
+                                 frame.stack)
+            function = made_once(calling, place, frame.function,
+                                 frame.handler(), function)
+            values = [*held, *values]
+        name = self.outside.constant(
+            continuation(function), f"resume_{function.__name__}")
+        return f"{name.code()}({', '.join(values)})"
 
 
-def caught(body: list[str], failed: str) -> list[str]:
-    """Statements: `body`, and a test whether it raised, into `failed`."""
-    return [f"{failed} = []", "try:", *(f"    {line}" for line in body),
-            f"except BaseException as {failed}_:",
-            f"    {failed}.append({failed}_)", f"if {failed}:"]
+def behind(frame: Frame) -> int:
+    """Where a frame goes on when its callee has returned.
+
+    A continuation that calls another jumps to that place.
+    """
+    step, steps = frame.current(), frame.program.instructions
+    return step.end if step.offset >= 0 else steps[
+        steps[frame.next].argument].start
 
 
-def performed(step) -> list[int]:
+def attempted(operation, *arguments) -> tuple[object, list]:
+    """What an operation gives, or None and the exception in a list."""
+    try:
+        return operation(*arguments), []
+    except BaseException as error:
+        return None, [error]
+
+
+def counts(step) -> list[int]:
     """What an instruction takes and pushes, if a break may perform it."""
     takes, pushes, _ = OPCODES.get(step.name, NO_ROW)
     if pushes is None:
@@ -263,44 +224,3 @@ def switched(rebuild: Rebuild) -> list[str]:
         tracer.recorder.effect(*back)
     return [f"{rebuild.known(turn)}({rebuild.values(how)})"
             for (turn, *how), _ in tracer.turned]
-
-
-# Functions, each made once
-
-_chained: dict[tuple, FunctionType] = {}
-_chains: dict[FunctionType, list[Link]] = {}
-continuation = functools.cache(Continuation)
-
-
-def chained(links: list[Link]) -> FunctionType:
-    """One function that goes on in several frames, the innermost first."""
-    if len(links) == 1:
-        return links[0].function
-    key = tuple((k.function, k.catches, len(k.values)) for k in links)
-    if key not in _chained:
-        names: dict = {"__name__": "minicompile"}
-        names |= {f"f{at}": link.function for at, link in enumerate(links)}
-        exec(compile(chain_text(links), "<minicompile>", "exec"), names)
-        function = _chained[key] = names["resume"]
-        function.__name__ = links[-1].function.__name__
-        _chains[function] = links
-    return _chained[key]
-
-
-def chain_text(links: list[Link]) -> str:
-    """The source of a chain: `at` says which link is being called."""
-    body: list[str] = []
-    for at, link in enumerate(links):
-        given = [*parameters(at, link), *["r"] * bool(at)]
-        if at and link.catches:
-            body = [*caught(body, "failed"), "    r = None"]
-            given.append("failed.pop() if failed else None")
-        body += [f"at = {at}", f"r = f{at}({', '.join(given)})"]
-    heading = ", ".join(name for at, link in enumerate(links)
-                        for name in parameters(at, link))
-    return "\n    ".join([f"def resume({heading}):", *body, "return r"])
-
-
-def parameters(at: int, link: Link) -> list[str]:
-    """The names under which a chain takes the values of a link."""
-    return [f"p{at}_{number}" for number in range(len(link.values))]

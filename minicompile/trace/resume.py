@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 
-from .bytecode import IF_NONE, decode
+from .bytecode import NULL_ABOVE, decode, live
 from .reasons import unsupported
 from .interpreter_objects import NULL, Handled
 
@@ -54,38 +54,50 @@ def slots(code: CodeType) -> tuple[str, ...]:
 # Putting code together
 
 
-def going_on(place: Place, failing: int | None = None) -> CodeType:
-    """Code that rebuilds the frame and goes on.
+def going_on(place: Place) -> CodeType:
+    """Code that rebuilds the frame and goes on."""
+    return after(place, b"")
 
-    With `failing`, the offset of an instruction, the last argument is
-    None or an exception, which is raised for what handles that one.
+
+def raising(place: Place, handler) -> CodeType:
+    """Code that rebuilds the frame and raises the top of its stack."""
+    return after(place, op("RAISE_VARARGS", 1), handler)
+
+
+def calling(place: Place, handler, inner: FunctionType) -> CodeType:
+    """Code that rebuilds the frame, calls `inner`, and goes on.
+
+    The arguments behind the frame's own are those of `inner`.
     """
-    if failing is None:
-        return after(place, b"")
-    load = op("LOAD_FAST", place.arguments())
-    throw, (jump, caches) = load + op("RAISE_VARARGS", 1), IF_NONE
-    return after(place, load + op(jump, len(throw) // 2) + op(
-        "CACHE") * caches + throw, failing, extra=1)
+    count, constants = inner.__code__.co_argcount, place.code.co_consts
+    callee = op("PUSH_NULL"), op("LOAD_CONST", len(constants) + 1)
+    body = b"".join([*callee[::-1 if NULL_ABOVE else 1], *(
+        op("LOAD_FAST", place.arguments() + at) for at in range(count))])
+    return after(place, body + op("BUILD_TUPLE", count) + op(
+        "CALL_FUNCTION_EX"), handler, count, inner)
 
 
-def after(place: Place, body: bytes, like: int = -1,
-          extra: int = 0) -> CodeType:
+def after(place: Place, body: bytes, handler=None, extra: int = 0,
+          *constants) -> CodeType:
     """Code that rebuilds the frame, runs `body` and goes on.
 
-    What handles the offset `like` handles `body` as well.
+    A handler is the target, depth and `lasti` of a row: it handles `body`.
+    `body` may use further arguments and constants.
     """
     code, head = place.code, _prefix(place)
     start, end = len(head), len(head + body)
     head += body + op("JUMP_FORWARD", place.offset // 2)
     shift, program = len(head), decode(code)
-    rows = [(row.start + shift, row.end + shift, row)
+    rows = [(row.start + shift, row.end + shift, *row[2:])
             for row in program.handlers]
-    if row := program.handler(like):
-        rows.insert(0, (start, end, row))
+    if handler:
+        rows.insert(0, (start, end, *handler))
+    line = program.instructions[program.at(place.offset) - 1].line
     made = _made(
-        place, head + code.co_code, _lines(place, head) + code.co_linetable,
-        b"".join(_row(start, end, row.target + shift, row.depth, row.lasti)
-                 for start, end, row in rows), extra)
+        place, head + code.co_code, _lines(place, head, line)
+        + code.co_linetable, b"".join(
+            _row(start, end, target + shift, *more)
+            for start, end, target, *more in rows), extra, *constants)
     decode(made, code, shift)
     return made
 
@@ -95,9 +107,10 @@ def single(place: Place, taken: int, pushed: int) -> CodeType:
 
     An exception that was being handled is so for this one instruction.
     """
-    start, end = decode(place.code).bounds(place.offset)
+    program = decode(place.code)
+    step = program.instructions[program.at(place.offset)]
     head = _prefix(place)
-    body = head + place.code.co_code[start:end]
+    body = head + place.code.co_code[step.start:step.end]
     tail, table = b"", b""
     if HANDLED in place.stack:
         below = place.stack.index(HANDLED)
@@ -112,7 +125,7 @@ def single(place: Place, taken: int, pushed: int) -> CodeType:
         table = _row(len(head), len(body), len(body + tail), below + 1,
                      False)
         tail += op("COPY", 2) + op("POP_EXCEPT") + op("RERAISE", 0)
-    return _made(place, body + tail, _lines(place, body + tail, False),
+    return _made(place, body + tail, _lines(place, body + tail, step.line),
                  table)
 
 
@@ -138,7 +151,7 @@ def _prefix(place: Place) -> bytes:
 
 
 def _made(place: Place, code: bytes, lines: bytes, table: bytes,
-          extra: int = 0) -> CodeType:
+          extra: int = 0, *constants) -> CodeType:
     """The code object; only `__class__` stays free, for super().
 
     Cells and free variables are arguments that hold the cells.
@@ -153,9 +166,10 @@ def _made(place: Place, code: bytes, lines: bytes, table: bytes,
         co_nlocals=len(names), co_argcount=len(names),
         co_posonlyargcount=0, co_kwonlyargcount=0, co_cellvars=(),
         co_freevars=("__class__",) if "__class__" in names else (),
-        co_consts=(*place.code.co_consts, None),
+        co_consts=(*place.code.co_consts, None, *constants),
         co_flags=place.code.co_flags & ~_STARS,
-        co_stacksize=max(place.code.co_stacksize, len(place.stack)) + 3)
+        co_stacksize=max(place.code.co_stacksize, len(place.stack)) + (
+            extra + 3))
 
 
 def op(name: str, argument: int = 0) -> bytes:
@@ -168,17 +182,14 @@ def op(name: str, argument: int = 0) -> bytes:
 # Tables
 
 
-def _lines(place: Place, head: bytes, returns: bool = True) -> bytes:
-    """A line table for `head`: the user's line at the offset.
+def _lines(place: Place, head: bytes, line: int) -> bytes:
+    """A line table for `head`, all of it on one line.
 
     Lines are kept as differences: the last instruction takes it back.
     """
-    delta = decode(place.code).line(place.offset) - (
-        place.code.co_firstlineno)
-    units = len(head) // 2 - returns
+    delta, units = line - place.code.co_firstlineno, len(head) // 2 - 1
     return b"".join(_line(min(units - k, 8), 0 if k else delta)
-                    for k in range(0, units, 8)) + (
-        _line(1, -delta) if returns else b"")
+                    for k in range(0, units, 8)) + _line(1, -delta)
 
 
 def _line(units: int, delta: int) -> bytes:
@@ -206,22 +217,35 @@ def _row(start: int, end: int, entry: int, depth: int,
 
 # Frames as places
 
+
+@dataclass(frozen=True)
+class Given:
+    """A value on the stack that `finish` has as a text."""
+
+    text: str
+
+
 #: Functions that look at the frame that calls them.
 LOOKING = {"locals", "vars", "dir", "eval", "exec"}
 
 _functions: dict[tuple, FunctionType] = {}
 
 
-def placed(rebuild, frame, offset: int, stack, alive):
-    """Where `frame` stands, in its original code, and its values' text."""
+def placed(rebuild, frame, offset: int, stack) -> tuple[Place, list[str]]:
+    """Where `frame` stands, in its original code, and its values' text.
+
+    Only names that are read from `offset` on, or by a handler, count.
+    """
     cell = _class_cell(frame.function)
     if cell is not None and rebuild.tracer.is_made(cell):
         raise unsupported("code", "a method made in the function")
     for step in frame.program.instructions:
         if step.name == "LOAD_GLOBAL" and step.argument[0] in LOOKING:
             raise unsupported("code", f"a caller of {step.argument[0]}")
-    code = frame.program.code
-    names = slots(code)
+    code, handler = frame.program.code, frame.handler()
+    names, alive = slots(code), frozenset().union(*(
+        live(frame.code)[frame.program.at(each)]
+        for each in (offset, *(handler or ())[:1])))
     if "__class__" in names:
         alive |= {"__class__", code.co_varnames[0]}
     values = [rebuild.local(frame.names[name])
@@ -229,12 +253,12 @@ def placed(rebuild, frame, offset: int, stack, alive):
               for name in names]
     kinds = []
     for value in stack:
-        if value is NULL:
-            kinds.append(EMPTY)
-            continue
-        handled = isinstance(value, Handled)
-        kinds.append(HANDLED if handled else VALUE)
-        values.append(rebuild.local(value.error if handled else value))
+        kinds.append(EMPTY if value is NULL else VALUE)
+        if isinstance(value, Handled):
+            kinds[-1], value = HANDLED, value.error
+        if value is not NULL:
+            values.append(value.text if isinstance(value, Given)
+                          else rebuild.local(value))
     unbound = tuple(name for name in names
                     if name in alive and name not in frame.names)
     return Place(code, offset, tuple(kinds), unbound), values

@@ -11,7 +11,6 @@ from __future__ import annotations
 from types import CodeType, GeneratorType
 
 from ...core.errors import Unsupported
-from ..bytecode import live
 from ..frame import OPCODES, RETURN, YIELD, opcode
 from ..reasons import Raised
 from ..reconstruct import MAKERS, Rebuild
@@ -74,7 +73,7 @@ class Generator(StandIn):
             except Exception as failure:
                 error = failure
         try:
-            self.frame.unwind(Raised(error), self.frame.current().offset)
+            self.frame.unwind(Raised(error))
         except Raised:
             self.done = True
         if self.done:
@@ -89,7 +88,7 @@ class Generator(StandIn):
         frame, error, self.done = self.frame, GeneratorExit(), True
         while True:
             try:
-                frame.unwind(Raised(error), frame.current().offset)
+                frame.unwind(Raised(error))
             except Raised:
                 return False
             try:
@@ -184,21 +183,19 @@ def rebuilt(rebuild: Rebuild, generator: Generator) -> str:
     if generator.done:
         return "iter(())"
     frame = generator.frame
-    offset = frame.program.bounds(frame.current().offset)[1]
-    place, values = placed(rebuild, frame, offset, frame.stack,
-                           live(frame.code)[frame.next])
-    made = made_once(waits, place, frame.function)
+    place, values = placed(rebuild, frame, frame.current().end, frame.stack)
+    made = made_once(waits, place, frame.function, frame.handler())
     function = rebuild.outside.constant(made, f"rest_{made.__name__}")
     name = rebuild.hold(f"{function.code()}({', '.join(values)})")
     rebuild.lines.append(f"{rebuild.known(next)}({name})")
     return name
 
 
-def waits(place: Place) -> CodeType:
+def waits(place: Place, handler) -> CodeType:
     """A generator that waits at a yield, once it was stepped to there."""
     body = op("LOAD_CONST", len(place.code.co_consts)) + op(
         "YIELD_VALUE", 0) + op("RESUME", 1)
-    return after(place, body, place.offset - 2)
+    return after(place, body, handler)
 
 
 MAKERS[Generator] = rebuilt
