@@ -23,14 +23,10 @@ SizeValues = Mapping[Atom, int]
 NO_SIZES: SizeValues = {}
 
 
-def _lifted(function):
-    """`function` taking Python numbers where tensors are expected."""
-    return lambda *given: function(*map(torch.as_tensor, given))
-
-
 #: The names that a kernel printed as Python uses: `exec(str(kernel),
 #: dict(NAMESPACE))` defines a function that runs on flat tensors.
-NAMESPACE = {name: _lifted(function) for name, function in OPS.items()} | {
+NAMESPACE = {name: lambda *given, function=function: function(
+    *map(torch.as_tensor, given)) for name, function in OPS.items()} | {
     "torch": torch, "inf": inf, "nan": nan, "empty": torch.empty,
     "cast": lambda value, dtype: torch.as_tensor(value).to(dtype)}
 
@@ -51,8 +47,11 @@ def evaluate_loop(loop: Loop, storage: Storage,
     shape = lengths[:len(loop.ranges)]
     value = evaluate(loop.value, storage, points)
     if loop.reduction is not None:
-        value = _reduce(loop.reduction, value.expand(lengths),
-                        len(loop.reduced))
+        rows = value.expand(lengths).reshape(*shape, -1)
+        best = {"max": "amax", "min": "amin"}.get(
+            loop.reduction, loop.reduction)
+        kept = {"dtype": value.dtype} if best in ("sum", "prod") else {}
+        value = getattr(rows, best)(-1, **kept)
     buffer = storage[loop.buffer.name]
     target = torch.as_tensor(evaluate_index(loop.index, points))
     if loop.reduced and target.dim():
@@ -88,13 +87,9 @@ def _evaluate_node(node: Expression, storage: Storage,
             read = storage[name][torch.where(inside, at, 0)]
             return torch.where(inside, read, other).to(dtype)
         case Op(name, operands, dtype):
-            given = [done[part] for part in operands]
-            if name in TENSORS_ONLY or not any(
-                    isinstance(g, torch.Tensor) for g in given):
-                given = [_tensor(g, part.dtype)
-                         for g, part in zip(given, operands, strict=True)]
-            elif not isinstance(given[0], torch.Tensor):
-                given[0] = _tensor(given[0], operands[0].dtype)
+            given = [_tensor(done[part], part.dtype)
+                     if name in TENSORS_ONLY or not place else done[part]
+                     for place, part in enumerate(operands)]
             return OPS[name](*given).to(dtype)
 
 
@@ -103,15 +98,6 @@ def _tensor(value: object, dtype: torch.dtype) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value
     return torch.tensor(value, dtype=dtype)
-
-
-def _reduce(reduction: str, value: torch.Tensor, count: int):
-    """`value` reduced over its last `count` dimensions."""
-    flat = value.flatten(-count) if count else value.unsqueeze(-1)
-    if reduction in ("sum", "prod"):
-        return getattr(flat, reduction)(-1, dtype=value.dtype)
-    best = {"max": "amax", "min": "amin"}.get(reduction, reduction)
-    return getattr(flat, best)(-1)
 
 
 def evaluate_schedule(schedule: Schedule, inputs: list) -> tuple:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd, inf, prod
+from math import gcd, inf, isfinite, prod
 
 
 @dataclass(frozen=True)
@@ -125,16 +125,13 @@ class Index:
     def __mod__(self, other: Index | int) -> Index:
         return _divided(self, index(other))[1]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.text(str)
 
     def text(self, division: Callable[[Division], str]) -> str:
         """`3*i0 + i1`, the divisions as they are written elsewhere."""
         terms = (_term(*term, division) for term in self.terms)
         return " + ".join(terms).replace("+ -", "- ") or "0"
-
-    def __repr__(self) -> str:
-        return f"index({self})"
 
 
 def index(value: Index | Atom | int) -> Index:
@@ -241,89 +238,69 @@ def coefficient(where: Index, variable: Variable) -> Index | None:
     return step if even else None
 
 
-def _bound(where: Index, high: bool) -> Index:
-    """A bound of `where` that has symbols only: whether what a variable
-    is multiplied by is negative tells at which end it is taken."""
-    factors: dict[tuple[Atom, ...], dict] = {}
-    for atoms, number in where.terms:
-        fixed = tuple(a for a in atoms if isinstance(a, Symbol))
-        moving = tuple(a for a in atoms if not isinstance(a, Symbol))
-        factors.setdefault(moving, {})[fixed] = number
-    total = Index(factors.pop((), {}))
-    for moving, terms in factors.items():
-        for factor in _signed(Index(terms)):
-            rises = not_negative(factor)
-            if len(moving) > 1 or not (rises or not_negative(-factor)):
-                return UNBOUNDED
-            total = total + _end(moving[0], high == rises) * factor
-    return total
-
-
-def _signed(factor: Index) -> list[Index]:
-    """The factor, or if its sign is not known, its terms."""
-    if not_negative(factor) or not_negative(-factor):
-        return [factor]
-    return [Index({atoms: number}) for atoms, number in factor.terms]
-
-
-#: What nothing can be shown of.
-UNBOUNDED = index(Symbol("unknown", least=-inf))
-
-
-def _end(atom: Atom, high: bool) -> Index:
-    """The largest or smallest value of an atom."""
-    match atom:
-        case Symbol():
-            return index(atom)
-        case Division("//", dividend, divisor):
-            return _bound(dividend, high) // divisor
-        case Variable(_, size) | Division("%", _, size):
-            return size - 1 if high else index(0)
-
-
 @lru_cache(maxsize=100_000)
-def least_of(where: Index) -> float:
-    """A number that `where` is never below, for all sizes; else -inf.
+def _below(where: Index, moving: bool = False) -> Index | None:
+    """A number that `where` is never below, or if only loop variables are
+    replaced, an Index of symbols; None if nothing is known.
 
-    Each symbol is written as its least value and an excess, which is at
-    least 0: a term whose coefficient is not below 0 then adds nothing.
+    `where` is factor * atom + rest: the factor's sign tells which end of
+    the atom counts. Symbols come last, since variables end at them.
     """
-    if where.constant is not None:
-        return where.constant
-    smallest = _bound(where, False)
-    ends = {atom: _ends(atom) for atoms, _ in smallest.terms
-            for atom in atoms}
-    if any(least == -inf for least, _ in ends.values()):
-        return -inf
+    found = [atom for atoms, _ in where.terms for atom in atoms]
+    atom = next(filter(_varies, found), found[0] if found else None)
+    if atom is None or moving and not _varies(atom):
+        return where
+    factor, total, ends = index(0), index(0), _ends(atom)
+    for term in where.terms:
+        part = _quotient(term, ((atom,), 1))
+        if part is None:
+            total = total + Index(dict([term]))
+        else:
+            factor = factor + part
+    signed = not_negative(factor) or not_negative(-factor)
+    for part in [factor] if signed else [
+            Index(dict([term])) for term in factor.terms]:
+        rises = not_negative(part)
+        end = ends[0] if rises else ends[1]
+        if end is None or not (rises or not_negative(-part)):
+            return None
+        total = total + part * end
+    return _below(total, moving)
 
-    def as_excess(atom: Atom) -> Index:
-        least, most = ends[atom]
-        return index(Symbol(str(atom), least=0, most=most - least)) + least
-    total = 0
-    for excesses, number in index(fold(smallest, as_excess)).terms:
-        if number < 0 or not excesses:
-            most = [excess.most for excess in excesses]
-            total += -inf if inf in most else number * prod(most)
-    return total
+
+def _varies(atom: Atom) -> bool:
+    """Whether a loop variable is in it."""
+    return any(isinstance(a, Variable) for a in atoms_of(index(atom)))
+
+
+def _ends(atom: Atom) -> tuple[Index | None, Index | None]:
+    """What an atom is never below and above, as far as is known."""
+    match atom:
+        case Variable(_, size) | Division("%", _, size):
+            return index(0), size - 1
+        case Symbol(_, _, least, most):
+            ends = least, most
+        case Division(_, dividend, by) if _varies(atom):
+            low, high = (_below(d, True) for d in (dividend, -dividend))
+            return low and low // by, high and -high // by
+        case Division(_, dividend, by):
+            least, most = least_of(dividend), most_of(dividend)
+            small, large = max(1, least_of(by)), most_of(by)
+            ends = (least // (large if least >= 0 else small),
+                    most // (small if most >= 0 else large))
+    return tuple(index(int(end)) if isfinite(end) else None
+                 for end in ends)
+
+
+def least_of(where: Index) -> float:
+    """A number that `where` is never below, for all sizes; else -inf."""
+    found = _below(where)
+    return -inf if found is None else int(found)
 
 
 def most_of(where: Index) -> float:
     """A number that `where` is never above, for all sizes; else inf."""
     return -least_of(-where)
-
-
-def _ends(atom: Symbol | Division) -> tuple[float, float]:
-    """What a symbol or a division of symbols is never below and above."""
-    match atom:
-        case Symbol():
-            return atom.least, atom.most
-        case Division("%", _, divisor):
-            return 0, most_of(divisor - 1)
-        case Division(_, dividend, divisor):
-            least, most = least_of(dividend), most_of(dividend)
-            return (-inf if least < 0 else int(least // most_of(divisor)),
-                    most if most == inf else
-                    most // max(1, least_of(divisor)))
 
 
 def not_negative(where: Index) -> bool:

@@ -273,12 +273,10 @@ def walk(value: Expression) -> list[Expression]:
 
 def parts(node: Expression) -> tuple[Expression, ...]:
     """The expressions that this one is made of."""
-    match node:
-        case Op(_, operands, _):
-            return operands
-        case Load(mask=mask) if mask is not None:
-            return (mask,)
-    return ()
+    if isinstance(node, Op):
+        return node.operands
+    mask = getattr(node, "mask", None)
+    return () if mask is None else (mask,)
 
 
 def rewrite(value: Expression,
@@ -297,15 +295,10 @@ def rewrite(value: Expression,
 
 def described(node: Expression) -> tuple:
     """What a node is, but for the expressions that it is made of."""
-    match node:
-        case Const(value, dtype):
-            return repr(value), dtype
-        case Position(index, dtype):
-            return index, dtype
-        case Load(buffer, index, dtype, mask, other):
-            return buffer, index, dtype, mask is None, repr(other)
-        case Op(name, _, dtype):
-            return name, dtype
+    inner = parts(node)
+    return tuple(repr(part) if isinstance(part, (int, float)) else part
+                 for part in vars(node).values()
+                 if part is not inner and part not in inner)
 
 
 def _loop_lines(loop: Loop) -> list[str]:

@@ -29,9 +29,9 @@ class View:
     offset: Index
     dtype: torch.dtype
 
-    def __str__(self) -> str:
-        return (f"as_strided({self.buffer}, {_tuple(self.shape)}, "
-                f"{_tuple(self.stride)}, {self.offset})")
+    def __repr__(self) -> str:
+        return (f"as_strided({self.buffer}, {self.shape}, {self.stride}, "
+                f"{self.offset})")
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Extern:
 
     def __str__(self) -> str:
         names = ", ".join(b.name if b else "_" for b in self.outputs)
-        arguments = [_show(a) for a in self.args] + [
-            f"{key}={_show(a)}" for key, a in self.kwargs.items()]
+        arguments = [repr(a) for a in self.args] + [
+            f"{key}={a!r}" for key, a in self.kwargs.items()]
         return f"{names} = {self.target}({', '.join(arguments)})"
 
 
@@ -134,7 +134,7 @@ class Schedule:
                       for buffer in made_by(step) if buffer.into]
             call = step.call if isinstance(step, Kernel) else step
             lines.append(f"    {call}")
-        returned = ", ".join(_show(output) for output in self.outputs)
+        returned = ", ".join(map(repr, self.outputs))
         return "\n".join([*lines, f"    return ({returned},)"])
 
 
@@ -164,17 +164,3 @@ def views_in(step: object) -> list[View]:
     if isinstance(step, Extern):
         step = step.args, step.kwargs
     return [leaf for leaf in tree_leaves(step) if isinstance(leaf, View)]
-
-
-def _tuple(sizes: tuple[Index, ...]) -> str:
-    """`(2, 3)`, with the comma that a tuple of one needs."""
-    text = ", ".join(map(str, sizes))
-    return f"({text},)" if len(sizes) == 1 else f"({text})"
-
-
-def _show(argument: object) -> str:
-    """An extern's argument as Python."""
-    if isinstance(argument, (tuple, list)):
-        return f"[{', '.join(map(_show, argument))}]"
-    plain = isinstance(argument, (View, Index))
-    return str(argument) if plain else repr(argument)
