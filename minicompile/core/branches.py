@@ -30,8 +30,13 @@ def cond(pred, true: Callable, false: Callable, operands) -> tuple:
     return Chosen.apply(chosen, *operands)
 
 
+def wanted(operand: object) -> bool:
+    """Whether an operand, a tensor or a size, gets a gradient."""
+    return isinstance(operand, torch.Tensor) and operand.requires_grad
+
+
 class Chosen(torch.autograd.Function):
-    """One branch, whose operands all get a gradient."""
+    """One branch, whose operands all get a gradient: zeros, if need be."""
 
     @staticmethod
     def forward(ctx, chosen, *operands):
@@ -48,23 +53,12 @@ class Chosen(torch.autograd.Function):
     def backward(ctx, *tangents):
         flows = [(made, tangent) for made, tangent in zip(
             ctx.made, tangents) if made.requires_grad]
-        found = iter(_gradients(flows, [*filter(wanted, ctx.inside)]))
+        found = iter(torch.autograd.grad(
+            [made for made, _ in flows], [*filter(wanted, ctx.inside)],
+            [tangent for _, tangent in flows], retain_graph=True,
+            materialize_grads=True))
         return None, *(next(found) if wanted(each) else None
                        for each in ctx.inside)
-
-
-def wanted(operand: object) -> bool:
-    """Whether an operand, a tensor or a size, gets a gradient."""
-    return isinstance(operand, torch.Tensor) and operand.requires_grad
-
-
-def _gradients(flows: list, wanted: list) -> tuple:
-    """The gradients of a branch; zeros where it does not reach."""
-    if not flows:
-        return tuple(map(torch.zeros_like, wanted))
-    ends, tangents = zip(*flows)
-    return torch.autograd.grad(ends, wanted, tangents, retain_graph=True,
-                               materialize_grads=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from keyword import iskeyword
 from weakref import WeakValueDictionary
 
@@ -70,33 +70,40 @@ def chain(source: Source | None) -> Iterator[Source]:
         source = source.base
 
 
-place = dataclass(frozen=True, eq=False)
+def source_class(name: str, parts: str, text: str, said: str = ""
+                 ) -> type[Source]:
+    """A class of sources: the names of its parts, how one is read, said."""
+    return make_dataclass(name, parts.split(), bases=(Source,), frozen=True,
+                          eq=False, namespace={"text": text, "said": said})
 
 
-@place
-class Local(Source):
-    """A parameter of the called function: `position` in its frame."""
+#: A parameter of the called function: `position` in its frame.
+Local = source_class("Local", "name position", "L[{position}]", "{name}")
 
-    name: str
-    position: int
-    text, said = "L[{position}]", "{name}"
+#: The called function object itself.
+Function = source_class("Function", "name", "F", "{name}")
+
+#: A number that Python computes of others: an expression of them.
+Computed = source_class("Computed", "expression", "{expression}")
+
+#: What a dict has at `key`, its class having its own `owner[key]`.
+Stored = source_class("Stored", "owner key",
+                      "dict.__getitem__({owner}, {key!r})",
+                      "{owner}[{key!r}]")
+
+#: `owner[key]`, the key an object that is read from a place too.
+Entry = source_class("Entry", "owner key", "{owner}[{key}]")
+
+#: `function(owner)` for a named, pure function such as `type`.
+Call = source_class("Call", "function owner", "{function}({owner})")
+
+#: `tensor.shape[dim]` or `tensor.stride()[dim]`, and its symbol.
+Size = source_class("Size", "owner read dim symbol",
+                    "{owner}.{read}[{dim}]")
 
 
-@place
-class Function(Source):
-    """The called function object itself."""
-
-    name: str
-    text, said = "F", "{name}"
-
-
-@place
-class Constant(Source):
+class Constant(source_class("Constant", "name value", "{name}")):
     """An object the generated code holds by name, such as a class."""
-
-    name: str
-    value: object
-    text = "{name}"
 
     @staticmethod
     def identity(part: object) -> object:
@@ -104,20 +111,8 @@ class Constant(Source):
         return part if type(part) is str else id(part)
 
 
-@place
-class Computed(Source):
-    """A number that Python computes of others: an expression of them."""
-
-    expression: str
-    text = "{expression}"
-
-
-@place
-class Attribute(Source):
+class Attribute(source_class("Attribute", "owner name", "")):
     """`owner.name`."""
-
-    owner: Source
-    name: str
 
     @property
     def text(self) -> str:
@@ -126,13 +121,8 @@ class Attribute(Source):
                 else "getattr({owner}, {name!r})")
 
 
-@place
-class Item(Source):
+class Item(source_class("Item", "owner key", "{owner}[{key!r}]")):
     """`owner[key]`, the key a constant that prints as itself."""
-
-    owner: Source
-    key: object
-    text = "{owner}[{key!r}]"
 
     def __str__(self) -> str:
         """As a person writes a module's part, or a module's global."""
@@ -143,40 +133,3 @@ class Item(Source):
             case Constant(name) if "_globals" in name:
                 return str(self.key)
         return super().__str__()
-
-
-@place
-class Stored(Item):
-    """What a dict has at `key`, its class having its own `owner[key]`."""
-
-    text = "dict.__getitem__({owner}, {key!r})"
-    said = Item.text
-
-
-@place
-class Entry(Source):
-    """`owner[key]`, the key an object that is read from a place too."""
-
-    owner: Source
-    key: Source
-    text = "{owner}[{key}]"
-
-
-@place
-class Call(Source):
-    """`function(owner)` for a named, pure function such as `type`."""
-
-    function: str
-    owner: Source
-    text = "{function}({owner})"
-
-
-@place
-class Size(Source):
-    """`tensor.shape[dim]` or `tensor.stride()[dim]`, and its symbol."""
-
-    owner: Source
-    read: str
-    dim: int
-    symbol: str
-    text = "{owner}.{read}[{dim}]"

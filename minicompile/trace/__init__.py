@@ -26,12 +26,12 @@ from ..core.guard import Guard
 from ..core.reference import load
 from ..core.source import Local, Source
 from ..core.state import kept
-from .automatic_dynamic import History
+from .automatic_dynamic import History, mark_dynamic, mark_static
 from .calls import rely_on_code
 from .frame import RETURN, Frame
 from .graph_breaks import Continuation, breaking, ending, waiting
 from .marks import (allow_in_graph, disable, disallow_in_graph, graph_break,
-                    is_compiling, mark_dynamic, mark_static)
+                    is_compiling)
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
 from .recorder import GraphInput
 from .symbolic_shapes import SymbolicSizes

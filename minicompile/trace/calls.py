@@ -21,7 +21,7 @@ from ..core.source import Attribute, Item
 from . import attributes, native
 from .frame import Frame, passes_on
 from .constant_types import ABSENT, is_constant, trusted
-from .marks import refuse_disabled, uncompiled
+from .marks import entered
 from .reasons import Raised, unsupported
 from .rules import HARMLESS, SAFE_OWNERS, apply, registered, rule
 from .interpreter_objects import Callback
@@ -98,8 +98,7 @@ def call(tracer, function, args: tuple, kwargs: dict):
 @passes_on
 def _python(tracer, function: types.FunctionType, args, kwargs):
     """A Python function: one node if it is torch's operator, else run."""
-    refuse_disabled(function)
-    if (original := uncompiled(function)) is not None:
+    if (original := entered(function)) is not function:
         return call(tracer, original, args, kwargs)
     module = function.__module__ or ""
     if module in native.OPERATORS:

@@ -1,18 +1,18 @@
 """What a program says to the compiler: break here, leave this alone.
 
-In: nothing, a function, or a tensor. Out: nothing, a function that a
-trace does not enter, or a tensor with a mark. They do nothing when code
-runs as it is. PyTorch's are torch/_dynamo/decorators.py.
+In: nothing, a function, or a tensor inside a trace. Out: nothing, or a
+function that a trace does not enter. They do nothing when code runs as it
+is. PyTorch's are torch/_dynamo/decorators.py.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 
+from .automatic_dynamic import mark_dynamic, mark_static
 from .reasons import unsupported
 from .rules import rule
 from .symbolic_shapes import settled
@@ -82,68 +82,24 @@ rule(torch.compiler.allow_in_graph)(
     lambda tracer, function: allow_in_graph(function))
 
 
-def refuse_disabled(function: Callable) -> None:
-    """Raise Unsupported for a function that is not to be entered."""
-    if kept_from_dynamo(function):
-        return
-    at_once = function.__globals__.get("__name__") == "torch._compile" and (
-        hasattr(function, "__wrapped__") and uncompiled(function) is None)
-    if at_once or getattr(function, "_torchdynamo_disable", False):
-        why = getattr(function, "_torchdynamo_disable_msg", None)
-        name = (uncompiled(function) or function).__qualname__
-        raise unsupported("disabled", f"{name} ({why})" if why else name)
+def entered(function: Callable) -> Callable:
+    """What a trace enters when it meets a call of `function`.
 
-
-def kept_from_dynamo(function: Callable) -> bool:
-    """Whether PyTorch, not a user, disabled it for Dynamo: optimizers."""
-    why = getattr(function, "_torchdynamo_disable_msg", None) or ""
-    return (function.__module__ or "").startswith("torch.optim") and (
-        "optimizer" in why
-        or function.__globals__.get("__name__") == "torch._compile")
-
-
-def uncompiled(function: Callable) -> Callable | None:
-    """What was compiled, by us or by torch.compile, to make `function`."""
-    if kept_from_dynamo(function):
-        return function.__wrapped__
-    return vars(function).get("_torchdynamo_orig_callable")
-
-
-class Range(NamedTuple):
-    """What a marked dimension may be; None is no limit."""
-
-    dim: int
-    min: int | None
-    max: int | None
-
-
-def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None,
-                 max: int | None = None) -> None:
-    """Let the size of a dimension be a symbol from the first trace on.
-
-    If a graph needs it to be a constant, ConstraintViolation is raised.
+    That is what was compiled to make it, by us or by torch.compile; and
+    an optimizer's method that PyTorch, not a user, disabled for Dynamo.
+    Raises Unsupported for any other that is not to be entered.
     """
-    if max is not None and (max < 2 or max < (min or 0)):
-        raise ValueError(f"no dynamic size is from {min} to {max}")
-    dim = _mark(tensor, "_dynamo_dynamic_indices", dim)
-    _mark(tensor, "_dynamo_dynamic_range", dim, min, max)
-
-
-def mark_static(tensor: torch.Tensor, dim: int) -> None:
-    """Let the size of a dimension be a constant in every graph."""
-    _mark(tensor, "_dynamo_static_indices", dim)
-
-
-def _mark(tensor: torch.Tensor, attribute: str, dim: int, *reach) -> int:
-    """Add to the marks of a tensor, which are those of torch.compile."""
-    if not -tensor.dim() <= dim < tensor.dim():
-        raise IndexError(f"a tensor of {tensor.dim()} dimensions has no "
-                         f"dimension {dim} to mark")
-    dim %= tensor.dim()
-    setattr(tensor, attribute, getattr(tensor, attribute, set()) | {
-        Range(dim, *reach) if reach else dim})
-    tensor._has_dynamo_dim_marking = True
-    return dim
+    inside = vars(function).get("_torchdynamo_orig_callable")
+    why = getattr(function, "_torchdynamo_disable_msg", None) or ""
+    is_lazy = function.__globals__.get("__name__") == "torch._compile"
+    if (function.__module__ or "").startswith("torch.optim") and (
+            is_lazy or "optimizer" in why):
+        return function.__wrapped__
+    if getattr(function, "_torchdynamo_disable", False) or is_lazy and (
+            inside is None and hasattr(function, "__wrapped__")):
+        name = (inside or function).__qualname__
+        raise unsupported("disabled", f"{name} ({why})" if why else name)
+    return inside or function
 
 
 @rule(mark_dynamic)
@@ -153,5 +109,6 @@ def _mark_dynamic(tracer, tensor, dim, **limits):
 
 @rule(mark_static, ("torch._dynamo.decorators", "mark_static"))
 def _mark_static(tracer, tensor, dim=None):
+    """A size that is marked inside a trace is a constant on the spot."""
     if isinstance(dim, int):
         settled(tensor.shape[dim])

@@ -16,13 +16,18 @@ from weakref import WeakMethod
 
 import torch
 from sympy import Expr, Integer, Symbol
+from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import Source as TorchSource
 from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     unset_fake_temporarily,
 )
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+)
 from torch.utils._sympy.printers import PythonPrinter
 
 from ..core.guard import Guard, Relation
@@ -42,8 +47,10 @@ SYMBOLIC_FORMS = {
 NUMBERS = {int: lambda sizes, value, source: sizes.env.create_symintnode(
     sizes.symbol(value, source), hint=value)}
 
-#: What looks at a tensor that was taken in with symbols.
-CHECKS: list[Callable] = []
+#: What else says how the sizes of a tensor are taken, such as a mark. Each
+#: gets the SymbolicSizes, the tensor, its source and what is to be changed:
+#: for each dimension its kind, and its limits.
+DECIDERS: list[Callable] = []
 
 
 class Fakes(FakeTensorMode):
@@ -55,13 +62,10 @@ class Fakes(FakeTensorMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function is DEVICE:  # the question asked most
             return args[0].fake_device
-        return self.dispatch(function, types, args, kwargs)
-
-    def dispatch(self, function, types, args=(), kwargs=None):
         if function in CONVOLUTIONS and args[0].device.type == "cpu":
             with self.shape_env.suppress_guards():
-                return super().dispatch(function, types, args, kwargs)
-        return super().dispatch(function, types, args, kwargs)
+                return self.dispatch(function, types, args, kwargs)
+        return self.dispatch(function, types, args, kwargs)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -129,23 +133,21 @@ class SymbolicSizes:
         self.equal: list[tuple[Source, Expr, Where | None]] = []
         self.ranges: list[Relation] = []
         self.late: list[Callable] = []
-        self.shapes: list[tuple[torch.Tensor, torch.Size]] = []
+        self.fakes: dict[Source, tuple[torch.Tensor, torch.Size]] = {}
         self.env.guards = self.learnt = Learnt(where)
 
     # Stand-ins
 
     def tensor(self, real: torch.Tensor, source: Source):
         """The fake tensor of a tensor from outside."""
-        context = self.history.context(real, source)
+        context = self.context(real, source)
         if context is None:
             return self.counting(self.fake_mode.from_tensor(
                 real, static_shapes=True))
         fake = self.counting(self.fake_mode.from_tensor(
             based(real), symbolic_context=context,
             source=ShapeSource(source)))
-        self.shapes.append((fake, fake.shape))
-        for check in CHECKS:
-            check(self, real, fake, source)
+        self.fakes[source] = fake, fake.shape
         for read, values, what in (("shape", fake.shape, SIZE),
                                    ("stride()", fake.stride(), STRIDE)):
             for dim, value in enumerate(values):
@@ -154,6 +156,26 @@ class SymbolicSizes:
                     if self.bind(value, place) or what is SIZE:
                         self.history.tell(what, dim, source, hint(value))
         return fake
+
+    def context(self, real: torch.Tensor, source: Source
+                ) -> StatelessSymbolicContext | None:
+        """Which sizes and strides of a tensor are symbols; None: none."""
+        history = self.history
+        if history.never or isinstance(real, nn.Parameter):
+            return None
+        sizes = history.varying(SIZE, source, tuple(real.shape))
+        strides = history.varying(STRIDE, source, tuple(real.stride()))
+        rest = DimDynamic.DUCK if history.dynamic else DimDynamic.STATIC
+        kinds = [DimDynamic.DYNAMIC if varies else rest for varies in sizes]
+        limits = [None] * len(kinds)
+        for decide in DECIDERS:
+            decide(self, real, source, kinds, limits)
+        steps = [DimDynamic.DYNAMIC if varies and not any(sizes)
+                 else DimDynamic.INFER_STRIDE for varies in strides]
+        if {*kinds} <= {DimDynamic.STATIC} and (
+                DimDynamic.DYNAMIC not in steps):
+            return None
+        return StatelessSymbolicContext(kinds, steps, limits)
 
     def counting(self, fake: torch.Tensor) -> torch.Tensor:
         """The fake tensor, or if it counts no writes one of its memory."""
@@ -215,14 +237,14 @@ class SymbolicSizes:
         It is read when the graph has run, so no input may have another
         shape by then.
         """
-        if any(str(fake.shape) != str(was) for fake, was in self.shapes):
+        if any(str(fake.shape) != str(was)
+               for fake, was in self.fakes.values()):
             raise unsupported("effect", "an input that gets another shape")
         expr = formula(value)
         if not expr.free_symbols:
             return repr(settled(value))
-        names = {symbol: source.code()
-                 for symbol, source in self.symbols.items()}
-        return f"({SourcePrinter(names).doprint(expr)})"
+        made = self.relation("({})", expr)
+        return made.text.format(*[each.code() for each in made.sources])
 
     def guards(self) -> tuple[Guard, ...]:
         """All that the graph relies on, as relations between sizes."""

@@ -1,4 +1,4 @@
-"""Dimensions that a program marks: rows for the choice of symbols.
+"""Dimensions that a program marks: a row for the choice of symbols.
 
 In: a tensor with marks, by us or by torch.compile. Out: which of its sizes
 are symbols whatever was seen, within which limits; ConstraintViolation if
@@ -21,59 +21,45 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from ...core.errors import ConstraintViolation
 from ...core.source import Source
-from ..automatic_dynamic import DECIDERS, SIZE, History
-from ..symbolic_shapes import CHECKS, SymbolicSizes
+from ..automatic_dynamic import SIZE
+from ..symbolic_shapes import DECIDERS, SymbolicSizes
 
-#: The marks that make a size a symbol, and who makes them.
-MARKS = {"weak_dynamic": "maybe_mark_dynamic", "dynamic": "mark_dynamic"}
-
-
-def marked(real: torch.Tensor, how: str) -> set[int]:
-    """The dimensions that were marked so."""
-    return {*range(real.dim())} & getattr(
-        real, f"_dynamo_{how}_indices", set())
+#: The marks, and who makes those that make a size a symbol.
+MARKS = {"static": None, "weak_dynamic": "maybe_mark_dynamic",
+         "dynamic": "mark_dynamic"}
 
 
-def marked_range(real: torch.Tensor, dim: int) -> ValueRanges | None:
-    """The range that a dimension was marked with, if it was."""
-    for each in getattr(real, "_dynamo_dynamic_range", ()):
-        if each.dim == dim and (each.min, each.max) != (None, None):
-            upper = int_oo if each.max is None else each.max
-            return ValueRanges(max(each.min or 0, 2), upper)
-    return None
-
-
-def decide(history: History, real: torch.Tensor, source: Source,
+def decide(sizes: SymbolicSizes, real: torch.Tensor, source: Source,
            kinds: list, limits: list) -> None:
     """Let marks say more than what was seen; a range becomes a limit."""
-    for dim in marked(real, "static"):
-        kinds[dim] = DimDynamic.STATIC
-    for kind, how in MARKS.items():
-        for dim in marked(real, kind):
-            kinds[dim] = DimDynamic.DYNAMIC
-            history.why[SIZE.format(dim, source)] = (
-                f"is {real.shape[dim]}: dynamic by {how}")
-    for dim, size in enumerate(real.shape):
-        within = marked_range(real, dim)
-        if within is not None and size in within:
+    reach = {each.dim: ValueRanges(
+        max(each.min or 0, 2), int_oo if each.max is None else each.max)
+        for each in getattr(real, "_dynamo_dynamic_range", ())
+        if (each.min, each.max) != (None, None)}
+    for how, maker in MARKS.items():
+        marked = getattr(real, f"_dynamo_{how}_indices", ())
+        for dim in {*range(real.dim())}.intersection(marked):
+            kinds[dim] = DimDynamic.STATIC
+            if maker is not None:
+                kinds[dim] = DimDynamic.DYNAMIC
+                sizes.history.why[SIZE.format(dim, source)] = (
+                    f"is {real.shape[dim]}: dynamic by {maker}")
+            if how == "dynamic":
+                sizes.late.append(partial(hold, sizes, source, dim,
+                                          real.shape[dim], reach.get(dim)))
+    for dim, within in reach.items():
+        if dim < real.dim() and real.shape[dim] in within:
             limits[dim] = StrictMinMaxConstraint(warn_only=False, vr=within)
 
 
-def check(sizes: SymbolicSizes, real: torch.Tensor, fake: torch.Tensor,
-          source: Source) -> None:
-    """Let each mark be checked when the graph is done."""
-    for dim in marked(real, "dynamic"):
-        what = f"dimension {dim} of `{source}` is marked"
-        sizes.late.append(partial(hold, sizes, what, real.shape[dim],
-                                  fake.shape[dim], marked_range(real, dim)))
-
-
-def hold(sizes: SymbolicSizes, what: str, size: int, value,
+def hold(sizes: SymbolicSizes, source: Source, dim: int, size: int,
          within: ValueRanges | None) -> tuple:
     """Nothing; ConstraintViolation if a mark does not hold."""
+    what = f"dimension {dim} of `{source}` is marked"
     if within is not None and size not in within:
         raise ConstraintViolation(f"{what} as {within.lower} to "
                                   f"{within.upper}, and is {size}")
+    value = sizes.fakes[source][1][dim]
     symbolic = isinstance(value, torch.SymInt)
     expr = value.node.expr if symbolic else value
     if isinstance(expr, Expr) and not expr.is_number:
@@ -91,4 +77,3 @@ def hold(sizes: SymbolicSizes, what: str, size: int, value,
 
 
 DECIDERS.append(decide)
-CHECKS.append(check)
