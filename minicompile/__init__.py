@@ -1,12 +1,12 @@
 """minicompile: a compiler for PyTorch programs that can be read whole."""
 
-from . import errors
+from .core import errors
 from .core.errors import (BackendError, ConstraintViolation,
                           MinicompileError, OptionError, RecompileLimit,
                           Unsupported)
 from .core.options import list_mode_options, list_options
-from .core.stance import set_stance
 from .driver import compile, compile_module_, reset
+from .limits import set_stance
 from .pipeline import backend, list_backends, register_backend
 from .report import GraphBreak, Kernel, Report, explain
 from .split import partition_joint_module as partition

@@ -21,11 +21,11 @@ from . import budget, emit, fusion, replay, split
 from .core import log
 from .core.branches import Branches
 from .core.errors import (BackendError, CompileError,
-                          MinicompileError, StageFailed, brief)
+                          MinicompileError, StageFailed, brief,
+                          where_of)
 from .core.graph import bare
 from .core.schedule import Schedule
 from .core.options import Options, make_options
-from .core.where import where_of
 
 Boxed = Callable[[list], tuple]
 
@@ -166,7 +166,7 @@ BACKENDS: dict[str, Callable[..., Lowered]] = {
 BACKENDS["minicompile"] = BACKENDS["fused"]
 
 #: Those that are ours, and take our modes and options.
-OURS = frozenset(BACKENDS)
+OURS = tuple(BACKENDS)
 
 
 def register_backend(name: str, function: Callable | None = None):

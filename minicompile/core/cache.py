@@ -1,22 +1,25 @@
-"""Files that only the user can write: programs and compiled kernels.
+"""Files that only the user can write, and the compiler that makes some.
 
 In: text, or a function that makes a file. Out: a path whose name is the
 hash of what made it. Nothing is executed because it lies there: text is
 compared with what should be in it, and a binary with the hash noted when
-it was made; what differs is made again. PyTorch's is
-torch/_inductor/codecache.py.
+it was made; what differs is made again. PyTorch's are codecache.py and
+cpp_builder.py in torch/_inductor.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import stat
+import subprocess
 import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from .errors import CompileError
 from .log import warn_once
 
 
@@ -111,3 +114,46 @@ def made(key: str, suffix: str, make: Callable[[Path], None]) -> Path:
 def _digest(content: bytes) -> bytes:
     """The hash that is noted beside a binary."""
     return hashlib.sha256(content).hexdigest().encode()
+
+
+def library(text: str, *flags: str, host: str = "") -> Path:
+    """The text as a library; `host` says what else it depends on."""
+    words, version = compiler(os.environ.get("CXX", "").strip() or "g++")
+
+    def make(target: Path) -> None:
+        run(*words, str(store(text, ".cpp")), "-o", str(target), *flags)
+        if not target.exists():
+            raise failed(words[0], "it writes no library")
+    return made(key_of(text, version, host, *words, *flags), ".so", make)
+
+
+@cache
+def compiler(named: str) -> tuple[tuple[str, ...], str]:
+    """The words that call a compiler, as in a shell, and its version."""
+    try:
+        words = tuple(shlex.split(named))
+        return words, run(*words, "--version").partition("\n")[0]
+    except (OSError, ValueError) as error:
+        raise CompileError(
+            f"no C++ compiler: {error}. Install one: `apt install g++`, "
+            "`dnf install gcc-c++` or `conda install gxx`; or name another "
+            "one in CXX") from error
+
+
+def run(*command: str) -> str:
+    """The compiler's output; CompileError with its first complaint."""
+    ran = subprocess.run(command, capture_output=True, text=True,
+                         errors="replace", check=False)
+    if ran.returncode:
+        lines = [*filter(str.strip, ran.stderr.splitlines())] or [
+            f"status {ran.returncode}"]  # a signal's number is negative
+        first = next((a for a in lines if "error" in a), lines[0]).strip()
+        error = failed(command[0], first)
+        error.add_note(ran.stderr)
+        raise error
+    return ran.stdout
+
+
+def failed(name: str, why: str) -> CompileError:
+    """The error for a compiler that fails, with the way out."""
+    return CompileError(f"{name} fails: {why}; CXX names another compiler")

@@ -15,7 +15,7 @@ from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from .sizes import SYMBOLIC, hint
-from .where import where_of
+from .errors import where_of
 
 SHORT = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
          torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .source import Source
-from .where import Where
+from .errors import Where
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from .index import (Index, Symbol, Variable, enclosed, product, substitute,
                     symbols_of)
 from .layout import flatten
 from .random import philox
-from .where import Where
+from .errors import Where
 
 
 class InternedNode(type):

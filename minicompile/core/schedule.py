@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from .index import Index, Symbol
 from .loops import Buffer, Kernel, Loop
-from .where import Where
+from .errors import Where
 
 
 @dataclass(frozen=True)

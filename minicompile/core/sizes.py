@@ -18,8 +18,7 @@ from torch import fx
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from .errors import BackendError
-from .where import Where
+from .errors import BackendError, Where
 
 #: The stand-ins of numbers and truths that are not constants.
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)

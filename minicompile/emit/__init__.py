@@ -1,6 +1,6 @@
 """Stage 5: schedules printed as programs, compiled and loaded."""
 
-from ..core.reference import load
+from ..core import load
 from .program import Program, emit
 
 __all__ = ["Program", "emit"]

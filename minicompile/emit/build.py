@@ -14,7 +14,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from ..core.compiler import library
+from ..core.cache import library
 from ..core.loops import Kernel
 from .cpp import function as text_of
 from .header import HEADER

@@ -1,6 +1,6 @@
 """Stage 4: ATen operators become loops, loops are fused into kernels."""
 
-from ..core.reference import load
+from ..core import load
 from .schedule import fuse, moved
 
 __all__ = ["fuse", "moved"]

@@ -18,7 +18,7 @@ from itertools import chain, count
 import torch
 from torch import fx
 
-from ..core.errors import BackendError
+from ..core.errors import BackendError, where_of
 from ..core.graph import (has_effect, is_number, placeholders, results,
                           tensors_of)
 from ..core.graph import value as fake_of
@@ -26,7 +26,6 @@ from ..core.index import Index, coefficient, index, substitute
 from ..core.layout import row_major
 from ..core.loops import OPS, Buffer, Const, Load, Loop
 from ..core.schedule import Extern, View, made_by, reads_of
-from ..core.where import where_of
 from .domains import loop_of
 from .lowerings import DTYPES, LoweringContext
 from .sizes import number_of, sizes_of

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..core.guard import Guard
-from ..core.reference import load
+from ..core import load
 from ..core.source import Source, chain
 from ..core.state import global_state
 from .predicates import KINDS, Names, condition

@@ -16,7 +16,7 @@ from torch import fx
 from .. import fusion
 from ..core.guard import Guard
 from ..driver import compile
-from ..entries import NOTHING, Cache, Entry, operations
+from ..dispatch import NOTHING, Cache, Entry, operations
 from ..trace import GraphBreak
 from .kernels import Kernel, described
 from .page import page
@@ -111,7 +111,7 @@ def report_of(cache: Cache, function: Callable,
                for entry in each.entries[::-1]
                if operations(entry.trace.graph)
                or each is cache and not entry.trace.breaks]
-    options = cache.settings.chosen()
+    options = cache.settings.chosen
     schedules = [schedule for entry in entries
                  for schedule in entry.lowered.schedules.values()]
     return Report(

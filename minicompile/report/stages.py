@@ -20,7 +20,7 @@ from ..core.graph import nbytes, placeholders, render, value
 from ..core.loops import Kernel
 from ..core.schedule import Extern, Schedule
 from ..core.options import Options
-from ..entries import Entry
+from ..dispatch import Entry
 from ..fusion.lower import lower
 from .kernels import described
 

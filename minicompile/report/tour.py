@@ -74,7 +74,7 @@ def stages_of(compiled: Callable) -> tuple[View, ...]:
     if not cache.entries:
         reasons = ", ".join(cache.stats().fallbacks)
         return (View("trace", f"runs as eager: {reasons}"),)
-    return views(cache.entries[0], cache.settings.chosen(), compiled)
+    return views(cache.entries[0], cache.settings.chosen, compiled)
 
 
 def panel(head: str, view: View, text: str) -> Group:

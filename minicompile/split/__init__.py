@@ -7,7 +7,7 @@ partition.py, max_flow.py, recompute_costs.py, gradients.py, runtime.py
 and aot_partitioner.py, in that order.
 """
 
-from ..core.reference import load
+from ..core import load
 from .aot_partitioner import partition_joint_module
 from .gradients import require_twice
 from .joint import Joint

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import torch
 
-from ..core.errors import BackendError
+from ..core.errors import BackendError, where_of
 from ..core.graph import is_random
-from ..core.where import where_of
 from .joint import Joint, Result
 
 INPUT = -1  # the label of what changes with an input that is differentiated

@@ -21,9 +21,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..core.branches import cond
-from ..core.errors import BackendError, brief
+from ..core.errors import BackendError, Where, brief, where_of
 from ..core.graph import has_effect, placeholders, tensors_of
-from ..core.where import Where, where_of
 from .functional_inputs import Input, current
 from .joint import Joint, Mutation
 from .partition import separate

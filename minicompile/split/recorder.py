@@ -22,10 +22,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..core.errors import BackendError
+from ..core.errors import BackendError, Where
 from ..core.graph import QUANTIZED, placeholders, tensors_of
 from ..core.sizes import SYMBOLIC, written
-from ..core.where import Where
 from .decompose import SEEDED, rule_of
 
 aten = torch.ops.aten

@@ -12,8 +12,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 
-from ..core.errors import Unsupported
-from ..core.where import Where
+from ..core.errors import Unsupported, Where
 from .bytecode import NULL_ABOVE, SEND_KEEPS, Instruction, decode
 from .constant_types import trusted
 from .reasons import Raised, internal, unsupported

@@ -33,7 +33,7 @@ from torch.utils._sympy.printers import PythonPrinter
 from ..core.guard import Guard, Relation
 from ..core.sizes import AS_IN_CPP, SYMBOLIC, formula, hint
 from ..core.source import Computed, Size, Source
-from ..core.where import Where
+from ..core.errors import Where
 from .automatic_dynamic import NUMBER, SIZE, STRIDE, History
 from .reasons import unsupported
 

@@ -15,11 +15,10 @@ from collections.abc import Sequence
 
 import torch
 
-from ..core.errors import Unsupported
+from ..core.errors import Unsupported, Where
 from ..core.sizes import SYMBOLIC
 from ..core.source import Function
 from ..core.state import global_state
-from ..core.where import Where
 from . import attributes, calls, native, operators
 from .automatic_dynamic import History
 from .frame import passes_on

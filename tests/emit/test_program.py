@@ -15,12 +15,11 @@ from torch.nn import functional as F
 
 from chapters._book.running import block, inputs
 from minicompile import emit, split
-from minicompile.core.errors import BackendError
+from minicompile.core.errors import BackendError, Where
 from minicompile.core.index import index
 from minicompile.core.loops import Buffer, Kernel, Load, Loop, Op
 from minicompile.core.schedule import Extern, Schedule, View
 from minicompile.core.options import Options
-from minicompile.core.where import Where
 from minicompile.emit import operations
 from minicompile.fusion import fuse
 from tests.emit.build import CPU, buffer, variables

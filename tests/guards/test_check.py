@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from minicompile.core.errors import Unsupported
+from minicompile.core.errors import Unsupported, Where
 from minicompile.core.guard import Guard
 from minicompile.core.source import Attribute, Call, Constant, Item
-from minicompile.core.where import Where
 from minicompile.guards import build_check
 from minicompile.guards.fast import dict_versions
 from tests.guards.say import STATE, F, X, Y, Z, module_guards, tensor

@@ -201,7 +201,7 @@ def fx_lines(function):
     """The function traced by FX, each node with its line."""
     from torch import fx
 
-    from minicompile.core.where import Where
+    from minicompile.core.errors import Where
 
     with fx.traceback.preserve_node_meta():
         graph = fx.symbolic_trace(function)

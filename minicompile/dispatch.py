@@ -1,4 +1,4 @@
-"""Entries: the compiled graphs of a function, and when there is one more.
+"""Dispatch: which compiled graph runs a call, and when to make another.
 
 In: a function, and how it is to be compiled. Out: a callable that behaves
 the same. A call looks for an entry whose guards hold. If there is none,
@@ -10,6 +10,7 @@ torch/_dynamo/eval_frame.py and convert_frame.py.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import threading
 import types
@@ -21,18 +22,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import fx
 
-from .core import log, stance
-from .core.bind import make_bind, positional_count
+from . import limits
+from .core import log
 from .core.errors import (BackendError, RecompileLimit, StageFailed,
                           Unsupported, brief, one_of)
 from .core.options import Options, make_options
 from .core.state import KEPT, eager_is_watched, kept
-from .core.stats import Stats
 from .guards import Check, build_check
-from .pipeline import (BACKENDS, Lowered, as_traced, list_backends,
+from .pipeline import (BACKENDS, OURS, Lowered, as_traced, list_backends,
                        lower)
-from .trace import (Continuation, GraphBreak, History, Trace,
-                    recovery, trace)
+from .trace import (Continuation, GraphBreak, History, Trace, recovery,
+                    trace)
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,9 @@ class Settings:
     def __post_init__(self):
         if not callable(self.backend) and self.backend not in BACKENDS:
             one_of("backend", self.backend, list_backends())
-        self.chosen()
+        _ = self.chosen  # a wrong option is an error now
 
+    @functools.cached_property
     def chosen(self) -> Options:
         """The options; those of a backend that is not ours are its own."""
         ours = self.backend in tuple(BACKENDS)
@@ -112,11 +113,10 @@ class Cache:
         self.raised = 0  # calls that did so while being traced
         self.refused: set[tuple[type, ...]] = set()
         self.history = History(
-            self.settings.dynamic, not self.settings.chosen().cudagraphs
-            and self.settings.backend in ("eager", "split", "fused",
-                                          "minicompile"))
+            self.settings.dynamic, not self.settings.chosen.cudagraphs
+            and self.settings.backend in OURS)
         if self.root is self:
-            self.counted, self.breaks = Stats(), []
+            self.counted, self.breaks = limits.Stats(), []
             self.continuations: dict[types.FunctionType, Callable] = {}
         else:
             self.history.counters = self.root.history.counters
@@ -134,7 +134,7 @@ class Cache:
         return [self.root, *(compiled.cache for compiled
                              in self.root.continuations.values())]
 
-    def stats(self) -> Stats:
+    def stats(self) -> limits.Stats:
         """What has happened so far, as a copy."""
         made = [entry.lowered for cache in self.family()
                 for entry in cache.entries]
@@ -178,7 +178,7 @@ class Cache:
             return self.rebind()  # the old code bound these locals
         found, kinds = self.find(locals), tuple(map(type, locals))
         if (found or self.is_full or kinds in self.refused
-                or stance.now() in ("force_eager", "eager_on_recompile")
+                or limits.now() in ("force_eager", "eager_on_recompile")
                 or eager_is_watched()):
             return found
         with self.lock:
@@ -196,7 +196,7 @@ class Cache:
                 self.root.breaks.append(GraphBreak.of(refusal))
                 self._run_eager(kinds, refusal.kind, refusal.text())
             except BackendError as failure:
-                if not self.settings.chosen().suppress_errors:
+                if not self.settings.chosen.suppress_errors:
                     raise
                 self._run_eager(kinds, "backend error", str(failure))
         return found
@@ -262,13 +262,13 @@ class Cache:
     def _may_compile(self, locals: tuple) -> None:
         """Raise if there may be no further entry."""
         reasons = self._why(locals)
-        if stance.now() == "fail_on_recompile":
+        if limits.now() == "fail_on_recompile":
             raise RecompileLimit("\n".join([
                 f"{self.name} would be compiled, and the stance is "
                 "fail_on_recompile", *sum(reasons, [])]))
         if self.made and (text := self.root.counted.too_many(
                 self.name, len(self.entries), self.made,
-                self.settings.chosen(), sum(reasons[:1], []))):
+                self.settings.chosen, sum(reasons[:1], []))):
             if self.settings.fullgraph:
                 raise RecompileLimit(text)
             self.is_full = True
@@ -284,6 +284,7 @@ class Cache:
             self.refused.add(kinds)
         self.root.counted.fallbacks[kind] += 1
         log.warn_once(f"minicompile runs {self.name} as eager: {why}")
+
 
 def link(traced: Trace, lowered: Lowered, goes_on: Callable) -> Entry:
     """The entry: check and fetch inputs, run the graph, rebuild results."""
@@ -317,6 +318,41 @@ def operations(graph: fx.GraphModule) -> list[fx.Node]:
             if node.op not in ("placeholder", "output")]
 
 
+DEFAULTS = ("__defaults__", "__kwdefaults__")
+
+
+def positional_count(function: types.FunctionType) -> int:
+    """How many arguments, all positional, are the locals as they are."""
+    code = function.__code__
+    stars = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return -1 if stars or code.co_kwonlyargcount else code.co_argcount
+
+
+def make_bind(function: types.FunctionType) -> Callable:
+    """A function of the same signature that returns its local values.
+
+    They come in the order of `co_varnames`: positional, keyword-only,
+    then the tuple and the dict of those left over.
+    """
+    code = function.__code__
+    parameters = inspect.signature(types.FunctionType(
+        code, {}, closure=function.__closure__))  # without defaults
+    names = code.co_varnames[:len(parameters.parameters)]
+    values = "".join(f"{name}, " for name in names)
+    scope: dict = {}
+    exec(f"def bind{parameters}: return ({values})", scope)
+    made = scope["bind"]
+
+    def bind(*args, **kwargs):
+        for name in DEFAULTS:  # they may be others by now
+            if getattr(made, name) is not getattr(function, name):
+                setattr(made, name, getattr(function, name))
+        return made(*args, **kwargs)
+
+    has_none = not any(getattr(function, name) for name in DEFAULTS)
+    return made if has_none else bind
+
+
 def wrap(function: types.FunctionType, settings: Settings,
          name: str | None = None, root: Cache | None = None) -> Callable:
     """The compiled form of a Python function, of the same signature."""
@@ -324,7 +360,7 @@ def wrap(function: types.FunctionType, settings: Settings,
 
     @functools.wraps(function)
     def compiled(*args, **kwargs):
-        if stance.current == "force_eager":
+        if limits.current == "force_eager":
             return function(*args, **kwargs)
         locals = args
         if kwargs or len(args) != cache.count:
