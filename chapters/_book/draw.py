@@ -1,17 +1,18 @@
 """Pictures for the pages, as SVG text: graphs, bars, lanes, steps, boxes.
 
 In: live data (an FX graph, a list of numbers, a file in results/). Out: a
-`figure` to print from an executed block with html="1". Colours are the
-style sheet's variables, so a picture follows light and dark; `title` is
-its caption and what a screen reader says.
+`Picture` to print from an executed block with html="1", or to step through
+with others in a `walk`. Colours are the style sheet's variables, so a
+picture follows light and dark; `title` is its caption and what a screen
+reader says.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
-from textwrap import shorten
 
 from torch import fx
 
@@ -21,7 +22,18 @@ from minicompile.core.graph import describe, value
 
 COLOURS = [f"var(--book-{letter})" for letter in "abcde"]
 INK, FAINT = "var(--md-default-fg-color)", "var(--md-default-fg-color--lighter)"
-RULE = "var(--book-rule)"
+MUTED, RULE = "var(--md-default-fg-color--light)", "var(--book-rule)"
+#: One thing has one colour, on every page: the style sheet's letter.
+MEANS = {name: COLOURS["abcde".index(letter)] for letter, names in {
+    "a": ("ours", "minicompile", "our call", "saved", "stack", "written"),
+    "b": ("eager", "forward", "graph", "read"),
+    "c": ("guards", "our check", "in registers", "kernel"),
+    "d": ("torch.compile", "torch.compile's call", "PyTorch", "Dynamo",
+          "backward"),
+    "e": ("copy", "computed again"),
+}.items() for name in names}
+STAGES = ("function", "trace", "guards", "split", "fusion", "emit", "replay",
+          "callable")
 WIDTH, CHARACTER = 520, 6.7  # a chart; one character of an 11 px label
 
 
@@ -32,17 +44,34 @@ def results(name: str) -> dict:
 
 # ---- pieces ----
 
+@dataclass
+class Picture:
+    """Parts of SVG on an area; a wide one scrolls on a phone."""
+
+    parts: list[str]
+    width: float
+    height: float
+    title: str
+
+    @property
+    def svg(self) -> str:
+        """The picture without its caption."""
+        wide = " wide" if self.width > WIDTH else ""
+        return (f'<svg class="picture{wide}" role="img" '
+                f'aria-label="{escape(self.title)}" '
+                f'width="{self.width:.0f}" '
+                f'viewBox="0 0 {self.width:.0f} {self.height:.0f}">'
+                f'{"".join(self.parts)}</svg>')
+
+    def __str__(self) -> str:
+        return (f'<figure class="picture-box" tabindex="0">{self.svg}'
+                f"<figcaption>{escape(self.title)}</figcaption></figure>")
+
+
 def figure(parts: Iterable[str], width: float, height: float,
-           title: str) -> str:
-    """The parts as one captioned picture; a wide one scrolls on a phone."""
-    caption = escape(title)
-    wide = " wide" if width > WIDTH else ""
-    return (f'<figure class="picture-box"><svg class="picture{wide}" '
-            f'role="img" '
-            f'aria-label="{caption}" width="{width:.0f}" '
-            f'viewBox="0 0 {width:.0f} {height:.0f}">'
-            f'{"".join(parts)}</svg><figcaption>{caption}</figcaption>'
-            "</figure>")
+           title: str) -> Picture:
+    """The parts as one captioned picture."""
+    return Picture(list(parts), width, height, title)
 
 
 def text(x: float, y: float, words: object, *, colour: str = INK,
@@ -81,17 +110,19 @@ def legend(names: dict[str, str], y: float) -> list[str]:
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each name, in order of first appearance."""
-    unique = list(dict.fromkeys(names))
-    return {name: COLOURS[i % len(COLOURS)]
-            for i, name in enumerate(unique)}
+    """A colour for each name: its own, or one that no other here has."""
+    found = {name: MEANS.get(name) for name in dict.fromkeys(names)}
+    free = [each for each in COLOURS if each not in found.values()] or COLOURS
+    rest = [name for name in found if found[name] is None]
+    return found | {name: free[i % len(free)] for i, name in enumerate(rest)}
 
 
 # ---- graphs ----
 
 def graph(source: fx.GraphModule | fx.Graph | dict, *, title: str,
           group: Callable | None = None, cut: Iterable[str] = (),
-          across: bool = False, label: Callable | None = None) -> str:
+          across: bool = False, label: Callable | None = None
+          ) -> Picture:
     """A graph in layers, inputs first.
 
     `source` is an FX graph, or a dict of name -> names it reads. `group`
@@ -155,7 +186,7 @@ def _node(place: Place, words: str, colour: str, saved: bool) -> list[str]:
             box(x, y, width, height, colour),
             text(middle, y + 16, name, bold=True),
             text(middle + CHARACTER * (len(name) + 1), y + 16, kind,
-                 colour="var(--md-default-fg-color--light)")]
+                 colour=MUTED)]
 
 
 def _edge(a: str, b: str, places: dict, bends: list, across: bool,
@@ -179,43 +210,18 @@ def _edge(a: str, b: str, places: dict, bends: list, across: bool,
     return f'<path d="{path}" style="fill:none;{style}"/>'
 
 
-def machine(rows: Iterable, *, title: str) -> str:
-    """A trace step by step: opcode, stack as boxes, new node, new guards.
-
-    `rows` are those of `minicompile.report.steps.steps`.
-    """
-    rows = list(rows)
-    names = [f"{row.line}  {row.opcode} {row.argument}" for row in rows]
-    left = 16 + CHARACTER * max(map(len, names))
-    parts, right = [], left
-    for at, (row, name) in enumerate(zip(rows, names, strict=True)):
-        x, y = left, 4 + 22 * at
-        parts.append(text(0, y + 14, name, bold=bool(row.nodes)))
-        for words in row.stack:
-            wide = 10 + CHARACTER * len(words)
-            parts += [box(x, y, wide, 19, COLOURS[0]),
-                      text(x + 5, y + 14, words)]
-            x += wide + 3
-        right = max(right, x)
-    wide = right
-    for at, row in enumerate(rows):
-        words = ", ".join([*(f"+ {node}" for node in row.nodes), *row.guards])
-        words = shorten(words, 64, placeholder=" …")
-        colour = COLOURS[1] if row.nodes else COLOURS[2]
-        parts.append(text(right + 12, 18 + 22 * at, words, colour=colour))
-        wide = max(wide, right + 12 + CHARACTER * len(words))
-    return figure(parts, wide, 8 + 22 * len(rows), title)
-
-
 # ---- charts ----
 
 def bars(rows: Iterable[tuple[str, object]], *, title: str,
-         unit: str = "") -> str:
+         unit: str = "") -> Picture:
     """Horizontal bars; a row's value is a number or {series: number}."""
     rows = [(name, given if isinstance(given, dict) else {"": given})
             for name, given in rows]
     series = colours(key for _, given in rows for key in given)
     most = max(v for _, given in rows for v in given.values()) or 1
+    if unit == "ms" and most < .1:
+        return bars([(name, {key: 1000 * ms for key, ms in given.items()})
+                     for name, given in rows], title=title, unit="us")
     left = 16 + CHARACTER * max(len(name) for name, _ in rows)
     room, parts, y = WIDTH - left - 90, [], 6.0
     for name, given in rows:
@@ -236,7 +242,7 @@ def bars(rows: Iterable[tuple[str, object]], *, title: str,
 
 
 def lanes(spans: Iterable[tuple[str, float, float, str]], *, title: str,
-          unit: str = "") -> str:
+          unit: str = "") -> Picture:
     """What happened when: (lane, start, end, label) on one axis of time."""
     spans = list(spans)
     end = max(stop for _, _, stop, _ in spans)
@@ -257,11 +263,15 @@ def lanes(spans: Iterable[tuple[str, float, float, str]], *, title: str,
 
 
 def steps(series: dict[str, list[tuple[float, float]]], *, title: str,
-          unit: str = "", xlabel: str = "") -> str:
-    """Curves that hold each value until the next: live bytes over time."""
+          unit: str = "", xlabel: str = "",
+          most: tuple[float, float] = (0, 0)) -> Picture:
+    """Curves that hold each value until the next: live bytes over time.
+
+    The axes end at `most`, or where the last and the highest point is.
+    """
     points = [point for line_ in series.values() for point in line_]
-    x_end = max(x for x, _ in points) or 1
-    y_end = max(y for _, y in points) or 1
+    x_end, y_end = (end or max(values) or 1 for end, values in zip(
+        most, zip(*points)))
     left, bottom, top = 64, 214, 14
 
     def at(x, y):
@@ -286,12 +296,13 @@ def _axis(left: float, right: float, y: float, low: float, high: float,
           unit: str) -> list[str]:
     """A horizontal axis with its two ends and what it counts."""
     return [line([(left, y), (right, y)], RULE),
-            text(left, y + 16, f"{low:.3g}", colour=FAINT),
+            text(left, y + 16, f"{low:.3g}", colour=MUTED),
             text(right, y + 16, f"{high:.3g} {unit}".strip(),
-                 colour=FAINT, anchor="end")]
+                 colour=MUTED, anchor="end")]
 
 
-def boxes(names: list[str], *, title: str, lit: int | None = None) -> str:
+def boxes(names: Sequence[str], *, title: str, lit: int | None = None
+          ) -> Picture:
     """Named boxes in a row with arrows between; one may be lit."""
     parts, x = [], 2.0
     for i, name in enumerate(names):
@@ -307,5 +318,7 @@ def boxes(names: list[str], *, title: str, lit: int | None = None) -> str:
     return figure(parts, x + 2, 34, title)
 
 
-__all__ = ["bars", "boxes", "graph", "lanes", "machine", "results",
-           "steps"]
+def pipeline(stage: str, title: str = "Where we are") -> Picture:
+    """The stages in a row, one of them lit."""
+    return boxes(STAGES, title=title,
+                 lit=STAGES.index(stage) if stage else None)

@@ -2,14 +2,21 @@
 
 No page may load anything from another host, every link inside the book
 must lead somewhere, and no page may show what changes from build to build.
-Prints what does not hold and exits 1.
+Where Chromium is installed it opens the main pages: on a desk or a phone,
+by day or night, no page is too wide, no label of a picture is cut off or
+hard to see. Prints what does not hold and exits 1.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -110,9 +117,77 @@ def changing(site: Path, root: Path = ROOT) -> Iterator[str]:
             yield f"{path.relative_to(site)} shows {found[0]}"
 
 
+#: Opens each page in frames of two widths, and writes down what is seen.
+LOOK = """<body><script>
+const pages = %s, found = [];
+const light = text => {
+  const [r, g, b] = text.match(/[\\d.]+/g).map(value => {
+    value /= 255;
+    return value <= .04 ? value / 12.9 : ((value + .055) / 1.055) ** 2.4});
+  return .2126 * r + .7152 * g + .0722 * b + .05};
+async function look(page, width) {
+  const frame = document.createElement("iframe");
+  frame.sandbox = "allow-same-origin";  // the pages' own scripts stay out
+  frame.style.cssText = `border:0;height:900px;width:${width}px`;
+  const loaded = new Promise(done => frame.onload = done);
+  frame.src = page;
+  document.body.append(frame);
+  await loaded;
+  const inside = frame.contentDocument, seen = frame.contentWindow;
+  const say = words => found.push(`${page} at ${width}: ${words}`);
+  const wide = inside.documentElement.scrollWidth;
+  const labels = inside.querySelectorAll("svg.picture text");
+  if (wide > width) say(`the page is ${wide} wide`);
+  for (const label of labels) {
+    const {x, y, width, height} = label.getBBox();
+    const area = label.closest("svg").viewBox.baseVal;
+    if (area.width && (x < -1 || y < -1 || x + width > area.width + 1
+                       || y + height > area.height + 1))
+      say(`"${label.textContent}" leaves its picture`)}
+  for (const scheme of ["default", "slate"]) {
+    inside.body.dataset.mdColorScheme = scheme;
+    const paper = light(seen.getComputedStyle(inside.body).backgroundColor);
+    for (const label of labels) {
+      const ink = light(seen.getComputedStyle(label).fill);
+      if (Math.max(ink / paper, paper / ink) < 3)
+        say(`"${label.textContent}" is hard to see, ${scheme}`)}}
+  for (const panel of inside.querySelectorAll(".walk .frame")) {
+    const edge = panel.getBoundingClientRect();
+    for (const chip of panel.querySelectorAll(".chips > *"))
+      if (chip.getBoundingClientRect().right > edge.right + 1)
+        say(`"${chip.textContent}" leaves its frame`)}
+  frame.remove()}
+(async () => {
+  for (const page of pages)
+    for (const width of [1280, 390]) await look(page, width);
+  document.body.textContent = JSON.stringify(found)})()
+</script></body>"""
+
+
+def unsightly(site: Path) -> Iterator[str]:
+    """What Chromium finds on the main pages; nothing where it is not."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        return
+    pages = sorted(path.resolve().as_uri() for path in site.glob("*.html"))
+    with tempfile.NamedTemporaryFile("w", suffix=".html") as file:
+        file.write(LOOK % json.dumps(pages))
+        file.flush()
+        seen = subprocess.run(
+            [chromium, "--headless", "--no-sandbox", "--disable-gpu",
+             "--disable-dev-shm-usage", "--allow-file-access-from-files",
+             "--virtual-time-budget=900000", "--dump-dom",
+             f"file://{file.name}"],
+            capture_output=True, text=True, timeout=500).stdout
+    found = re.search(r"<body>(\[.*\])</body>", seen, re.S)
+    yield from dict.fromkeys(json.loads(unescape(found[1]))) if found else [
+        "Chromium could not open the pages"]
+
+
 def wrong(site: Path) -> list[str]:
     """What does not hold of the site."""
-    return [*requests(site), *broken(site), *changing(site)]
+    return [*requests(site), *broken(site), *changing(site),
+            *unsightly(site)]
 
 
 def main(arguments: list[str]) -> int:

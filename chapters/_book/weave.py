@@ -36,6 +36,10 @@ RUNNING = set(re.findall(r"^def (\w+)", (
     pages.DOCS / "_book/running.py").read_text(), re.M))
 
 
+#: The classes of tokens that have no colour of their own.
+PLAIN = {"", "n", "w", "p"}
+
+
 class Book:
     """All pages, all sources, and the page that shows each name."""
 
@@ -219,8 +223,9 @@ def highlight(file: File, href) -> list[str]:
                 shown = html.escape(piece)
                 if link:
                     shown = f'<a href="{link}">{shown}</a>'
-                rows[-1] += (f'<span class="{STANDARD_TYPES[kind]}">'
-                             f"{shown}</span>")
+                kept = STANDARD_TYPES[kind]
+                rows[-1] += (shown if kept in PLAIN else
+                             f'<span class="{kept}">{shown}</span>')
     return rows
 
 

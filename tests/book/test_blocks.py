@@ -44,7 +44,7 @@ def test_blocks_run(page, monkeypatch):
             str(pages.ROOT)), printed.getvalue())
         assert not changing, f"{name} prints {changing[0]}"
         if block.options.get("html") == "1":
-            assert "</svg>" in printed.getvalue(), f"{name} drew nothing"
+            assert "</figure>" in printed.getvalue(), f"{name} drew nothing"
         elif "result" in block.options:
             assert printed.getvalue().strip(), f"{name} printed nothing"
 

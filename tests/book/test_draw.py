@@ -16,7 +16,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def parsed(figure):
-    return ElementTree.fromstring(figure)
+    return ElementTree.fromstring(str(figure))
 
 
 def words(figure):

@@ -1,12 +1,13 @@
 """The built book: nothing from the network, and no link to nowhere."""
 
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from chapters._book import pages, site
+from chapters._book import draw, pages, site
 
 
 @pytest.mark.parametrize("text", [
@@ -68,3 +69,21 @@ def test_the_book_builds_strictly_and_asks_nothing(tmp_path):
     folder = pages.ROOT / folder
     assert (folder / "index.html").exists()
     assert site.wrong(folder) == []
+
+
+def test_what_cannot_be_seen_is_found(tmp_path):
+    """Too wide for a phone, a label cut off, one too faint."""
+    if not (shutil.which("chromium") or shutil.which("google-chrome")):
+        pytest.skip("there is no Chromium")
+    picture = draw.figure(
+        [draw.text(4, 20, "in", colour="black"),
+         draw.text(90, 20, "out", colour="black"),
+         draw.text(4, 40, "pale", colour="#eeeeee")], 100, 60, "labels")
+    (tmp_path / "a.html").write_text(
+        f'<body style="background:white"><div style="width:500px">{picture}')
+    found = [line.partition("a.html at ")[2]
+             for line in site.unsightly(tmp_path)]
+    faint = '"pale" is hard to see'
+    assert found[0] == '1280: "out" leaves its picture'
+    assert found[1:3] == [f"1280: {faint}, default", f"1280: {faint}, slate"]
+    assert found[3].startswith("390: the page is 5") and len(found) == 7

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from chapters._book import draw
+from chapters._book.walk import traced, walk
 from minicompile.core.errors import Unsupported
 from minicompile.report.steps import steps
 from minicompile.trace import trace
@@ -52,8 +52,8 @@ def test_steps_print_and_draw_themselves():
     assert any("BINARY_OP" in line and "| NULL" in line for line in lines)
     assert "     + matmul f32[4, 16]" in lines
     assert max(map(len, lines)) < 120
-    picture = draw.machine(taken, title="bend")
-    assert picture.count("BINARY_OP") == 2 and "+ matmul" in picture
+    picture = walk(traced(bend, taken), "bend")
+    assert picture.count(": BINARY_OP") == 2 and "<b>matmul" in picture
 
 
 def test_a_trace_that_cannot_go_on_says_so():
