@@ -24,6 +24,7 @@ from minicompile.core.loops import Kernel
 from minicompile.core.options import Options
 from minicompile.emit.launch import TritonPrinter
 from minicompile.emit.schedules.gpu import tile
+from minicompile.emit.triton import argument
 
 TYPES = {torch.float64: "*fp64", torch.float32: "*fp32",
          torch.bfloat16: "*bf16", torch.float16: "*fp16",
@@ -106,13 +107,15 @@ def compiled(kernel: Kernel, wide: bool = False) -> Compiled:
               for load in loop.loads} | {
         name: b.dtype for name, b in kernel.written.items()}
     order = [*kernel.read, *kernel.written]
-    signature = {f"{n}_ptr": TYPES[dtypes[n]] for n in order} | (
+    signature = {argument(kernel, n): "fp32" if n in kernel.numbers
+                 else TYPES[dtypes[n]] for n in order} | (
         dict.fromkeys(map(str, kernel.symbols), "i64" if wide else "i32"))
     fixed = {name: wide for name in launch.kernel.arg_names
              if name not in signature}
     source = ASTSource(
         launch.kernel, signature | dict.fromkeys(fixed, "constexpr"), fixed,
-        {(k,): [["tt.divisibility", 16]] for k in range(len(order))})
+        {(k,): [["tt.divisibility", 16]] for k, n in enumerate(order)
+         if n not in kernel.numbers})
     made = triton.compile(
         source, target=GPUTarget("cuda", 90, 32), options={
             "num_warps": launch.warps, "enable_fp_fusion": False})

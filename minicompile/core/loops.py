@@ -58,7 +58,8 @@ class Load(metaclass=InternedNode):
     """The element of `buffer` at `index`, counted in elements.
 
     Where `mask` (a bool expression) is false nothing is read and the
-    value is the number `other`.
+    value is the number `other`. With `host` it is a tensor of no
+    dimensions in the host's memory: a GPU's kernel is given the number.
     """
 
     buffer: str
@@ -66,6 +67,7 @@ class Load(metaclass=InternedNode):
     dtype: torch.dtype
     mask: Expression | None = None
     other: bool | int | float = 0
+    host: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,6 +233,12 @@ class Kernel:
         own = {loop.buffer.name for loop in self.loops}
         names = (load.buffer for loop in self.loops for load in loop.loads)
         return tuple(dict.fromkeys(n for n in names if n not in own))
+
+    @cached_property
+    def numbers(self) -> frozenset[str]:
+        """The buffers in the host's memory, which it takes as numbers."""
+        return frozenset(load.buffer for loop in self.loops
+                         for load in loop.loads if load.host)
 
     @cached_property
     def symbols(self) -> tuple[Symbol, ...]:

@@ -35,13 +35,14 @@ class Launch:
     """A kernel and how it is launched: `run(stream, *tensors, *sizes)`.
 
     The last `sizes` of the arguments decide how many programs `grid` has,
-    and whether positions are `wide`.
+    and whether positions are `wide`. A batch has that for each member.
     """
 
     def __init__(self, kernel, grid: Callable[..., int], warps: int,
-                 sizes: int = 0, wide: Callable | None = None):
+                 sizes: int = 0, wide: Callable | None = None,
+                 members: int = 1):
         self.kernel, self.grid, self.warps = kernel, grid, warps
-        self.sizes, self.wide = sizes, wide
+        self.sizes, self.wide, self.members = sizes, wide, members
         self.of: Kernel | None = None  # what is computed
         if interpreted():
             self.run = self.interpret
@@ -55,15 +56,15 @@ class Launch:
         """Run the kernel in Triton's interpreter."""
         from .triton_math import scalar
         sizes, more = self.more(given)
-        self.kernel[(self.grid(*sizes),)](*(
+        self.kernel[self.grid(*sizes), self.members](*(
             scalar(each) if type(each) is int else each
             for each in given), *more)
 
     def run(self, stream: int | None, *given: torch.Tensor | int) -> None:
         """Launch as Triton does."""
         sizes, more = self.more(given)
-        with torch.cuda.device(given[0].device):
-            self.kernel[(self.grid(*sizes),)](
+        with torch.cuda.device(device_in(given)):
+            self.kernel[self.grid(*sizes), self.members](
                 *given, *more, num_warps=self.warps, enable_fp_fusion=False)
 
     def warm(self, device: int | torch.device, given: tuple):
@@ -81,12 +82,20 @@ class Launch:
         self.warm(device, given)
 
 
+def device_in(given: tuple) -> torch.device:
+    """Where the tensors among the arguments are."""
+    return next(each.device for each in given
+                if isinstance(each, torch.Tensor))
+
+
 def interpreted() -> bool:
     """Whether Triton interprets kernels in this process."""
     from .triton_math import INTERPRETED
     return INTERPRETED
 
 
+#: How kernels are printed: the last row decides.
+TEXTS: list[Callable[[Kernel], str]] = [print_kernel]
 #: How kernels are launched: the last one.
 LAUNCHES: list[type[Launch]] = [Launch]
 
@@ -119,19 +128,19 @@ class TritonPrinter:
 
     def define(self, kernels: tuple[Kernel, ...]) -> str:
         """The kernels, after the functions that they call."""
-        texts = [*map(print_kernel, kernels)]
+        texts = [*map(TEXTS[-1], kernels)]
         called = {*re.findall(r"\b\w+(?=\()", "".join(texts))}
         return "\n\n\n".join([*(
-            given.strip() for given in FUNCTIONS["triton"]
-            if not called.isdisjoint(re.findall(r"def (\w+)", given))),
-            *texts])
+            each for given in FUNCTIONS["triton"]
+            for each in given.strip().split("\n\n\n")
+            if re.search(r"def (\w+)", each)[1] in called), *texts])
 
     def prepare(self, kernel: Kernel, defined: Launch,
                 buffers: dict[str, Buffer]) -> Future | None:
         """Begin to compile it."""
         if self.compiles:
             return defined.prepare(kernel, self.device, *(
-                buffers[name].dtype
+                0.0 if name in kernel.numbers else buffers[name].dtype
                 for name in (*kernel.read, *kernel.written)), *(
                 symbol.hint for symbol in kernel.symbols))
         return None
@@ -144,5 +153,8 @@ class TritonPrinter:
     def launch(self, kernel: Kernel, tensors: tuple[str, ...],
                numbers: tuple[str, ...]) -> str:
         """The call that launches the kernel on these tensors."""
-        given = ", ".join((*tensors, *numbers))
+        texts = (f"{text}.item()" if name in kernel.numbers else text
+                 for name, text in zip((*kernel.read, *kernel.written),
+                                       tensors))
+        given = ", ".join((*texts, *numbers))
         return f"{kernel.name}.run(stream, {given})"

@@ -1,8 +1,9 @@
 """A schedule as one Python file: kernels, buffers, launches, `call`.
 
 In: a Schedule. Out: a Program, whose `run` takes the list of inputs and
-returns the tuple of results. The file is meant to be read. Inductor's is
-torch/_inductor/codegen/wrapper.py.
+returns the tuple of results. The file is meant to be read. How a kernel is
+written and launched is the matter of its device's Printer, C++ or Triton.
+Inductor's is torch/_inductor/codegen/wrapper.py.
 """
 
 from __future__ import annotations
@@ -15,18 +16,41 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from ..core.cache import store
-from ..core.errors import CompileError
+from ..core.errors import BackendError, CompileError
 from ..core.index import Index, index
 from ..core.loops import Buffer, Kernel
 from ..core.options import Options
-from ..core.schedule import Extern, Schedule, Step, View
+from ..core.schedule import (Extern, Schedule, Step, View, made_by,
+                             reads_of)
 from .build import CppPrinter
-from .printer import Printer
 from .writer import failure
+
+
+class Printer(Protocol):
+    """How the kernels of one device become part of a program."""
+
+    def prelude(self) -> str:
+        """Lines for the head of the program: imports."""
+
+    def define(self, kernels: tuple[Kernel, ...]) -> str:
+        """Python that defines each kernel under its own name."""
+
+    def prepare(self, kernel: Kernel, defined: object,
+                buffers: dict[str, Buffer]) -> Future | None:
+        """Begin to compile it; the Future to wait for, if there is one."""
+
+    def begin(self) -> str:
+        """Lines that open `call`, before it takes its inputs."""
+
+    def launch(self, kernel: Kernel, tensors: tuple[str, ...],
+               numbers: tuple[str, ...]) -> str:
+        """Lines that run the kernel on these tensors: those it reads,
+        then those it writes."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +96,7 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
         exec(compile(source, str(path), "exec"), names)
         begun = tuple((kernel, text.printers[device_of(kernel)].prepare(
             kernel, names[kernel.name], text.buffers))
-            for kernel in text.different)
+            for kernel in text.different.values())
     except Exception as error:
         raise _blamed(schedule, error) from error
     names.update(text.given)
@@ -102,9 +126,11 @@ def printer_for(device: torch.device, options: Options) -> Printer:
         raise CompileError(f"no Triton: {error}") from error
 
 
-#: Which kernel serves for which, by name; the last row decides.
-MERGES: list[Callable[[tuple[Kernel, ...]], dict[str, Kernel]]] = [
-    lambda kernels: {kernel.name: kernel for kernel in kernels}]
+#: What is launched or called, and the steps whose work each does.
+Launches = list[tuple[Step, tuple[Step, ...]]]
+#: How steps become launches; the last row decides.
+PLANS: list[Callable[[Text], Launches]] = [
+    lambda text: [(step, (step,)) for step in text.schedule.steps]]
 #: What is done to the text of a program before it is stored.
 FINISHES: list[Callable[[Text, str], str]] = []
 #: Names that a buffer must not have.
@@ -131,14 +157,15 @@ class Text:
     given: dict[str, object] = field(default_factory=dict)
 
     @cached_property
-    def merged(self) -> dict[str, Kernel]:
-        """For each kernel's name the kernel that is printed."""
-        return MERGES[-1](self.schedule.kernels)
+    def launches(self) -> Launches:
+        """What is launched or called, and the steps whose work that is."""
+        return PLANS[-1](self)
 
     @cached_property
-    def different(self) -> tuple[Kernel, ...]:
-        """The kernels that are printed."""
-        return tuple({k.name: k for k in self.merged.values()}.values())
+    def different(self) -> dict[str, Kernel]:
+        """The kernels that are printed, by name."""
+        return {printed.name: printed for printed, _ in self.launches
+                if isinstance(printed, Kernel)}
 
     @cached_property
     def printers(self) -> dict[torch.device, Printer]:
@@ -163,7 +190,7 @@ class Text:
     @cached_property
     def names(self) -> dict[str, str]:
         """The name of every buffer and constant in the program."""
-        taken = OURS.union(self.merged, self.devices.values(),
+        taken = OURS.union(self.different, self.devices.values(),
                            map(str, self.schedule.sizes))
         found: dict[str, str] = {}
         for name in self.buffers:
@@ -181,12 +208,12 @@ class Text:
             f'"""Kernels: {len(kernels)}. Operators: {len(externs)}."""',
             "", "import torch", "from torch import empty_strided", "",
             *(p.prelude() for p in self.printers.values()),
-            "from minicompile.emit.tensors import as_tuple, in_layout",
+            "from minicompile.emit.program import as_tuple, in_layout",
             "", "aten = torch.ops.aten", *(
                 f'{name} = torch.device("{device}")'
                 for device, name in self.devices.items())])
-        kernels = [printer.define(tuple(k for k in self.different
-                                        if device_of(k) == device))
+        kernels = [printer.define(tuple(
+            k for k in self.different.values() if device_of(k) == device))
                    for device, printer in self.printers.items()]
         return "\n\n\n".join([head, *kernels, self.call()]) + "\n"
 
@@ -196,59 +223,69 @@ class Text:
         lines = [p.begin() for p in self.printers.values() if p.begin()]
         lines += [f"{listed(names)} = inputs"] if names else []
         lines += ["inputs.clear()", *sizes]
-        for step, dead in zip(self.schedule.steps, self.schedule.last_use,
-                              strict=True):
-            lines += comment(step)
-            lines += (self.extern if isinstance(step, Extern)
-                      else self.kernel)(step)
-            if dead:
-                lines.append("del " + ", ".join(
-                    self.names[name] for name in dead))
+        freed = {name for dead in self.schedule.last_use for name in dead}
+        last = {name: place for place, (_, steps) in enumerate(
+            self.launches) for step in steps for name in mentioned(step)}
+        for place, (printed, steps) in enumerate(self.launches):
+            lines += dict.fromkeys(
+                line for step in steps for line in comment(step))
+            for step in steps:
+                lines += (self.extern(step) if isinstance(step, Extern)
+                          else self.allocated(step))
+            if isinstance(printed, Kernel) and printed.rows != 0:
+                lines.append(self.launch(printed, steps))
+            dead = dict.fromkeys(
+                self.names[name] for step in steps
+                for name in mentioned(step)
+                if last[name] == place and name in freed)
+            lines += [f"del {', '.join(dead)}"] if dead else []
         results = listed(map(self.value, self.schedule.outputs))
         return "\n    ".join(["def call(inputs):", *lines,
                               f"return ({results})"])
 
-    def kernel(self, step: Kernel) -> list[str]:
-        """The lines that allocate a kernel's results and launch it."""
-        lines = [f"{self.names[b.name]} = " + (
+    def allocated(self, step: Kernel) -> list[str]:
+        """The lines that name or allocate a kernel's results."""
+        return [f"{self.names[b.name]} = " + (
             self.names.get(b.into) or
             f"empty_strided({numbers(b.shape)}, {numbers(b.stride)}, "
             f"dtype={b.dtype}, device={self.devices[b.device]})")
             for b in step.written.values()]
-        if step.rows != 0:
-            lines.append(self.printers[device_of(step)].launch(
-                self.merged[step.name],
-                tuple(self.names[n] for n in (*step.read, *step.written)),
-                tuple(map(str, step.symbols))))
-        return lines
+
+    def launch(self, printed: Kernel, steps: tuple[Kernel, ...]) -> str:
+        """The line that launches what does the work of these kernels."""
+        reads, writes = (dict.fromkeys(
+            self.names[name] for step in steps for name in names(step))
+            for names in (lambda k: k.read, lambda k: k.written))
+        return self.printers[device_of(printed)].launch(
+            printed, (*reads, *writes), tuple(map(str, steps[0].symbols)))
 
     def extern(self, step: Extern) -> list[str]:
         """The call of an operator, its results in the right layout."""
+        space, name, *_ = f"{step.target}.".split(".")
+        schema = step.target._schema if isinstance(
+            step.target, torch._ops.OpOverload) else None
+        called = f"torch.ops.{step.target}"
+        if schema is None:
+            called = self.name_of(step.target)
+        elif space == "aten":
+            called = f"torch.{name}" if name in DIRECT else step.target
         arguments = [self.value(a) for a in step.args] + [
             f"{key}={self.value(a)}" for key, a in step.kwargs.items()]
-        text = f"{self.called(step.target)}({', '.join(arguments)})"
+        text = f"{called}({', '.join(arguments)})"
         names = [self.names[b.name] if b else "_" for b in step.outputs]
+        one = schema and len(schema.returns) == 1 and (
+            "List" not in str(schema.returns[0].type))
         if any(step.outputs):
-            text = (f"{names[0]} = {text}" if returns_one(step.target)
+            text = (f"{names[0]} = {text}" if one
                     else f"{listed(names)} = as_tuple({text})")
-        if operator_name(step.target) in ROW_MAJOR:
+        if space == "aten" and name in ROW_MAJOR:
             return [text]
-        theirs = isinstance(step.target, torch._ops.OpOverload) and (
-            step.target.namespace not in ("aten", "prims"))
+        theirs = schema and space not in ("aten", "prims")
         own = f', "{step.target}"' if theirs else ""
         return [text, *(
             f"{name} = in_layout({name}, {numbers(b.shape)}, "
             f"{numbers(b.stride)}{own})"
             for name, b in zip(names, step.outputs) if b)]
-
-    def called(self, target: Callable) -> str:
-        """The name of an operator in the program."""
-        if not isinstance(target, torch._ops.OpOverload):
-            return self.name_of(target)
-        name = operator_name(target)
-        if name in DIRECT:
-            return f"torch.{name}"
-        return str(target) if name else f"torch.ops.{target}"
 
     def value(self, argument: object) -> str:
         """An argument or a result as Python."""
@@ -303,18 +340,9 @@ def numbers(sizes: Iterable[Index]) -> str:
     return f"({listed(map(str, sizes))})"
 
 
-def operator_name(target: Callable) -> str:
-    """`mm` for aten.mm.default; empty if it is no ATen operator."""
-    parts = str(target).split(".")
-    return parts[1] if parts[0] == "aten" and len(parts) > 1 else ""
-
-
-def returns_one(target: Callable) -> bool:
-    """Whether the operator is known to return a tensor, no tuple."""
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
-    results = target._schema.returns
-    return len(results) == 1 and "List" not in str(results[0].type)
+def mentioned(step: Step) -> list[str]:
+    """The buffers that the lines of a step name."""
+    return [*(buffer.name for buffer in made_by(step)), *reads_of(step)]
 
 
 def comment(step: Step) -> list[str]:
@@ -324,3 +352,27 @@ def comment(step: Step) -> list[str]:
     return list(dict.fromkeys(
         f"# {Path(place.file).name}:{place.line}: {place.text}"
         for place in places if place))
+
+
+def in_layout(tensor: torch.Tensor, shape: tuple[int, ...],
+              stride: tuple[int, ...], name: str = "") -> torch.Tensor:
+    """The tensor with these strides: itself, or a copy.
+
+    The schedule was made for the strides that a fake tensor showed; an
+    operator may choose others when it runs. A user's own operator is
+    given by `name`: its fake kernel may have promised another shape.
+    """
+    if name and tuple(tensor.shape) != shape:
+        raise BackendError(
+            f"{name} gave a tensor of shape {tuple(tensor.shape)}, and its "
+            f"fake kernel (register_fake) one of shape {shape}")
+    if tensor.stride() == stride:
+        return tensor
+    fresh = torch.empty_strided(shape, stride, dtype=tensor.dtype,
+                                device=tensor.device)
+    return fresh.copy_(tensor)
+
+
+def as_tuple(result: object) -> tuple:
+    """What an operator returns, as a tuple of its results."""
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)

@@ -139,7 +139,8 @@ def print_kernel(kernel: Kernel) -> str:
     for rewrite in REWRITES:
         kernel = rewrite(kernel)
     tiling, symbols = TILINGS[-1](kernel), [*map(str, kernel.symbols)]
-    names = [f"{name}_ptr" for name in (*kernel.read, *kernel.written)]
+    names = [argument(kernel, name)
+             for name in (*kernel.read, *kernel.written)]
     names += symbols + ["wide: tl.constexpr"] * bool(tiling.large)
     fixed = [symbol.name for symbol in kernel.symbols if symbol.is_number]
     sized = len(fixed) < len(symbols)
@@ -159,6 +160,11 @@ def print_kernel(kernel: Kernel) -> str:
         f"@triton.jit{f'(do_not_specialize={fixed})' * bool(fixed)}",
         f"def {kernel.name}({', '.join(names)}):",
         *body.lines])
+
+
+def argument(kernel: Kernel, name: str) -> str:
+    """What a kernel calls a tensor's address, or a number."""
+    return f"{name}_{'number' if name in kernel.numbers else 'ptr'}"
 
 
 @dataclass
@@ -244,6 +250,10 @@ class TritonWriter(Writer):
         if node.buffer not in self.kernel.read:
             raise failure(self.kernel, f"it reads {node.buffer} at a place"
                           " that another thread writes")
+        if node.host:
+            return TRITON.scalar.format(
+                argument(self.kernel, node.buffer),
+                type=TRITON.type_of(node.dtype))
         mask, other = self.mask(along), ""
         if node.mask is not None:
             mask = self.mask(along, self.read(local.operands[0]))

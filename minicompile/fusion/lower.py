@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count
 
@@ -91,6 +91,7 @@ class Lowering:
         self.taken = set(OPS)  # names for buffers
         self.shared: set[str] = set()  # memory that others may hold
         self.lazy: dict[fx.Node, list[fx.Node]] = {}  # made of these
+        self.hosted: set[fx.Node] = set()  # numbers for kernels of a GPU
 
     def run(self, node: fx.Node) -> None:
         """Give the node a value."""
@@ -156,19 +157,31 @@ class Lowering:
 
     def apply_rule(self, node: fx.Node):
         """What the rule of the node's operator makes of its operands."""
+        first, *_ = tensors_of(fake_of(node))
+
         def operand(leaf: object):
-            leaf = self.values[leaf] if isinstance(leaf, fx.Node) else leaf
-            return OPERANDS.get(type(leaf), number_of)(leaf)
+            value = self.values[leaf] if isinstance(leaf, fx.Node) else leaf
+            if isinstance(value, Value) and value.device != first.device:
+                return self.host_number(leaf, value, first.device)
+            return OPERANDS.get(type(value), number_of)(value)
 
         if None in map(operand, node.all_input_nodes):
             return None
-        first, *_ = tensors_of(fake_of(node))
         context = LoweringContext(
             node, sizes_of(first.shape), first.dtype, first.device,
             partial(self.reduce, node), partial(self.effect, node))
         args, kwargs = fx.node.map_aggregate(
             (node.args, node.kwargs), operand)
         return self.uses.rules[node](context, *args, **kwargs)
+
+    def host_number(self, node: fx.Node, value: Value,
+                    device: torch.device) -> Value:
+        """A number in the host's memory, for the kernels of a device."""
+        if node.op != "placeholder" and node not in self.hosted:
+            self.values[node] = value = self.store(node, value, ())
+            self.hosted.add(node)
+        return Value((), value.dtype, device, lambda point: replace(
+            value.at(point), host=True))
 
     def store(self, node: fx.Node, value: Value, stride: tuple[Index, ...],
               suffix: str = "") -> Value:

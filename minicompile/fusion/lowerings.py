@@ -72,7 +72,16 @@ def rule_of(node: fx.Node) -> Callable | None:
             for t in tensors_of(fake_of(source))]
     return found if made and all(
         t.dtype in DTYPES and t.layout == torch.strided and t.numel()
-        and t.device == made[0].device for t in (*made, *read)) else None
+        and (t.device == made[0].device or is_number_of(t, made[0]))
+        for t in (*made, *read)) else None
+
+
+def is_number_of(tensor: torch.Tensor, result: torch.Tensor) -> bool:
+    """Whether a kernel for a result on a GPU can take a tensor of no
+    dimensions, in the host's memory, as a number."""
+    return (tensor.dim() == 0 and tensor.device.type == "cpu"
+            and result.device.type == "cuda"
+            and tensor.dtype == result.dtype == torch.float32)
 
 
 def number(value: bool | int | float | Index | Op) -> Expression:

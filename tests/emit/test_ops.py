@@ -25,7 +25,7 @@ ASKING = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "signbit",
 BITS = {name for name in OPS if name.startswith("bitwise")}
 ARITHMETIC = {"neg", "abs", "sign", "relu", "add", "sub", "mul", "remainder",
               "fmod", "div_floor", "div_trunc", "maximum", "minimum",
-              "fmax", "fmin", "pow", "where", "floor", "ceil", "trunc",
+              "fmax", "fmin", "where", "floor", "ceil", "trunc",
               "round"}
 TWO = {"add", "sub", "mul", "div", "div_floor", "div_trunc", "remainder",
        "fmod", "pow", "atan2", "hypot", "copysign", "maximum", "minimum",
@@ -105,7 +105,7 @@ def divisible(name: str, given: dict) -> dict:
     """
     a, b = given["left"], given["right"]
     if not a.dtype.is_floating_point:
-        keep = b >= 0 if name == "pow" else (b != 0) & (b != -1)
+        keep = (b != 0) & (b != -1)
     else:
         keep = ~((a / b).isinf() & a.isfinite() & (b != 0)) | (
             torch.tensor(name in ("pow", "div_floor", "div_trunc")))

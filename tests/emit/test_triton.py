@@ -6,6 +6,7 @@ On a GPU the same tests run in this process too, on the GPU.
 
 import ctypes
 import os
+import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -56,7 +57,7 @@ class Compiled:
     is told to start: (function, programs, threads, shared, stream, the
     arguments and four zeros)."""
 
-    function = 1234
+    function, members = 1234, 1
 
     def __init__(self, monkeypatch, kinds, answer=0, scratch=0):
         self.calls, self.answer, self.count = [], answer, len(kinds) + 4
@@ -72,7 +73,7 @@ class Compiled:
 
     def note(self, function, programs, y, z, threads, ty, tz, shared,
              stream, places, extra):
-        assert (y, z, ty, tz, extra) == (1, 1, 1, 1, None)
+        assert (z, ty, tz, extra) == (1, 1, 1, None) and y == self.members
         given = tuple(places[k][0] for k in range(self.count))
         self.calls.append((function, programs, threads, shared, stream,
                            given))
@@ -116,6 +117,21 @@ def test_what_the_driver_refuses_is_left_to_triton(monkeypatch):
     assert fake.calls[1:] == [("plainly", 5, a, 3), ("plainly", 5, a, "three")]
 
 
+def test_a_number_and_the_members_of_a_batch_reach_the_driver(monkeypatch):
+    fake = Compiled(monkeypatch, ["*fp32", "fp32"])
+    fake.members = 3
+    launch = launcher.Compiled(None, lambda: 7, 4, members=3)
+    launch.plainly = fake.plainly
+    a = torch.zeros(64)
+    run = launcher.direct(launch, fake, fake.function)
+    run(5, a, 0.1)
+    run(5, a, "a tenth")
+    (_, programs, _, _, _, (address, number, *_)), plainly = fake.calls
+    assert (programs, address) == (7, a.data_ptr())
+    assert struct.pack("q", number) == struct.pack("fi", 0.1, 0)
+    assert plainly == ("plainly", 5, a, "a tenth")
+
+
 def test_an_error_of_triton_is_an_error_of_the_launch(monkeypatch):
     fake = Compiled(monkeypatch, ["*fp32"], answer=700)
     launch = launcher.Compiled(None, lambda: 7, 4)
@@ -128,7 +144,7 @@ def test_an_error_of_triton_is_an_error_of_the_launch(monkeypatch):
 
 
 @pytest.mark.parametrize("kinds, scratch", [
-    (["*fp32"], 64), (["*fp32", "fp32"], 0), (["nvTmaDesc"], 0)])
+    (["*fp32"], 64), (["*fp32", "u64"], 0), (["nvTmaDesc"], 0)])
 def test_a_kernel_with_more_to_it_is_left_to_triton(
         monkeypatch, kinds, scratch):
     fake = Compiled(monkeypatch, kinds, scratch=scratch)

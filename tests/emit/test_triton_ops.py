@@ -52,7 +52,7 @@ def kinds_of(name):
         return FLOATS + INTS + BOOL
     if name in NUMBERS:
         return FLOATS + INTS
-    if name in ("pow", "signbit"):
+    if name == "signbit":
         return FLOATS + (torch.int64, torch.int32)
     return FLOATS
 
@@ -77,8 +77,6 @@ def second(dtype, name):
     values = numbers(dtype).roll(5)
     if name in SHIFTS:
         return torch.tensor([0, 1, 2, 3, 7, 8, 31, 33] * 2).to(dtype)
-    if name == "pow" and not dtype.is_floating_point:
-        return values.abs()
     divides = name in ("remainder", "fmod", "div_floor", "div_trunc")
     if divides and not dtype.is_floating_point:
         values[values == 0] = 3

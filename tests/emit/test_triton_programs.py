@@ -9,11 +9,15 @@ import torch.nn.functional as F
 
 import minicompile
 from minicompile import emit, fusion
+from minicompile.core.index import index
+from minicompile.core.loops import Buffer, Load, Op
 from minicompile.core.options import Options
 from minicompile.core.random import UNIFORM
+from minicompile.core.schedule import Schedule, View
 from minicompile.emit.schedules import gpu as triton_tiles
 from tests.emit.sums import Sums
-from tests.emit.triton_kernels import DEVICE, RUNS
+from tests.emit.triton_kernels import (DEVICE, RUNS, at, buffer, pointwise,
+                                       variables)
 from tests.fusion.graphs import aten
 from tests.fusion.symbolic import assert_same_at, results, symbolic
 from tests.guards.test_truths import (ANSWERS, AS_VALUES, FLOATS, NUMBERS,
@@ -248,3 +252,105 @@ def test_truths_have_a_graph_each(form):
         values_at(compiled, AS_VALUES[form], FLOATS.to(DEVICE), n)
     assert compiled.stats().graphs <= 2 + ANSWERS[form]
     assert not compiled.stats().fallbacks
+
+
+def adamw(parameters, gradients, first, second):
+    with torch.no_grad():
+        for p, g, m, v in zip(parameters, gradients, first, second):
+            p.mul_(0.99)
+            m.lerp_(g, 0.1)
+            v.mul_(0.99).addcmul_(g, g, value=0.01)
+            p.addcdiv_(m, v.sqrt().add_(1e-8), value=-1e-3)
+
+
+def launched(function, *args):
+    """How often a compiled function launches, having done what it does."""
+    compiled = minicompile.compile(
+        function, options={"cpu_backend": "triton"})
+    theirs = clone(args)
+    for _ in range(2):
+        compiled(*args)
+        function(*theirs)
+        torch.testing.assert_close(args, theirs)
+    program = compiled.cache.entries[0].lowered.programs["forward"]
+    return program.source.count(".run("), program.source
+
+
+def clone(args):
+    return [[each.clone() for each in arg] if isinstance(arg, list)
+            else arg.clone() for arg in args]
+
+
+def many(count, *shapes):
+    return [[torch.rand(shape, device=DEVICE) for shape in shapes
+             for _ in range(count)] for _ in range(4)]
+
+
+def test_equal_updates_are_one_launch():
+    launches, source = launched(adamw, *many(3, (40, 5), (7,)))
+    assert launches == 2 and source.count("members=3)") == 2
+    launches, source = launched(adamw, *many(18, (5,)))
+    assert launches == 2 and "members=16)" in source
+
+
+def test_updates_that_depend_on_each_other_are_not_one_launch():
+    def chained(xs, factor):
+        for x in xs:
+            x.mul_(factor)
+            factor.add_(1)
+            x.add_(factor)
+        for x, y in zip(xs, xs[1:]):
+            x.copy_(y * 2)
+
+    xs = [torch.rand(9, device=DEVICE) for _ in range(5)]
+    launched(chained, xs, torch.rand(1, device=DEVICE))
+
+
+def test_what_allocates_much_does_not_wait():
+    def doubled(xs):
+        return [x.sin() * 2 for x in xs]
+
+    launches, _ = launched(doubled, [
+        torch.rand(3000, device=DEVICE) for _ in range(4)])
+    assert launches == 4
+
+
+def test_a_number_in_the_hosts_memory():
+    x, y = buffer("x", (40,)), buffer("y", (40,))
+    n = Buffer("n", (), (), torch.float32, torch.device("cpu"))
+    ranges = variables("i", (40,))
+    number = Load("n", index(0), torch.float32, host=True)
+    kernel = pointwise(Op("div", (at(x, ranges), number), torch.float32), y,
+                       ranges)
+    run = emit.emit(Schedule((n, x), (kernel,), (View(
+        "y", y.shape, y.stride, index(0), y.dtype),), ((),), {}),
+        OPTIONS).run
+    given = torch.randn(40, device=DEVICE)
+    for divisor in (3.0, 7.0, -0.0):
+        (got,) = run([torch.tensor(divisor), given])
+        inverse = (1 / torch.tensor(divisor)).to(DEVICE)
+        assert torch.equal(got, given * inverse)
+
+
+@pytest.mark.gpu
+def test_pytorchs_optimizer_is_a_few_launches():
+    """Its step counts lie in the host's memory."""
+    def made():
+        torch.manual_seed(0)
+        found = [torch.nn.Parameter(torch.randn(size, device="cuda"))
+                 for size in [5000] * 20 + [7] * 3]
+        for each in found:
+            each.grad = torch.randn_like(each)
+        return found, torch.optim.AdamW(found, foreach=True)
+
+    ours, optimizer = made()
+    theirs, reference = made()
+    optimizer.step()
+    reference.step()
+    step = minicompile.compile(optimizer.step)
+    for _ in range(3):
+        step()
+        reference.step()
+        torch.testing.assert_close(ours, theirs)
+    program = step.cache.entries[0].lowered.programs["forward"]
+    assert program.source.count(".run(") == 3

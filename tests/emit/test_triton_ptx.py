@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from chapters._book.ptx import compiled
 from minicompile import fusion
 from minicompile.core.loops import REDUCTIONS, Kernel, Op
+from minicompile.emit.cuda.batches import together
 from minicompile.emit.cuda.launcher import LAUNCHER
 from minicompile.emit.triton_math import INTERPRETED
 from tests.emit import triton_kernels
@@ -33,6 +34,21 @@ def kernels_of(function, *args):
 def chain(x, y):
     z = torch.relu(x * y + 1) * 0.1 - x
     return (torch.maximum(z.abs(), y) + x) * y
+
+
+def test_a_batch_loads_16_bytes_at_a_time():
+    """The addresses that its programs choose from are all aligned."""
+    def update(*tensors):
+        return [x - (y * y + 1).sqrt() for x, y in zip(
+            tensors[::2], tensors[1::2])]
+
+    args = [torch.empty(1 << 20) for _ in range(32)]
+    one, *_ = members = fusion.fuse(aten(update, *args)).kernels
+    assert len(members) == 16
+    single, batch = compiled(one), compiled(together([*members]))
+    assert set(batch.widths("ld")) == {".v4.b32"}
+    assert batch.widths("ld") == single.widths("ld")
+    assert batch.instructions < single.instructions + 16
 
 
 WIDE = {

@@ -22,7 +22,7 @@ from ...core import log
 from ...core.evaluate import evaluate_kernel, flat
 from ...core.extension import extension
 from ...core.loops import Kernel
-from ..launch import LAUNCHES, Launch
+from ..launch import LAUNCHES, Launch, device_in
 from ..writer import failure
 
 LAUNCHER = r"""
@@ -31,12 +31,12 @@ using Start = int (*)(void *, unsigned, unsigned, unsigned, unsigned,
                       void **);
 
 // A kernel as the driver takes it. A letter follows for each argument: '*'
-// for a tensor, 'i' for a number, 'c' for what is compiled in. If there are
-// 0 programs, a call says how many.
+// for a tensor, 'i' or 'f' for a number, 'c' for what is compiled in. If
+// there are 0 programs, a call says how many.
 struct Kernel {
     Start start;
     void *function;
-    int64_t threads, shared, programs;
+    int64_t threads, shared, members, programs;
 };
 
 // Triton's kernels have some last parameters of Triton's own: zeros.
@@ -59,14 +59,17 @@ bool started(const Kernel &kernel, PyObject *const *given,
                 (int64_t)((Variable *)given[1 + i])->tensor->data();
         else if (letters[i] == 'i')
             slots[used++] = PyLong_AsLongLong(given[1 + i]);
+        else if (letters[i] == 'f')
+            *(float *)&slots[used++] = PyFloat_AsDouble(given[1 + i]);
     for (Py_ssize_t i = 0; i < count + SPARE; i++) places[i] = slots + i;
     if (PyErr_Occurred() || addresses % 16) return false;
     int failed = 0;
     Py_BEGIN_ALLOW_THREADS
     if (programs)
         failed = kernel.start(
-            kernel.function, programs, 1, 1, kernel.threads, 1, 1,
-            kernel.shared, stream, places, nullptr);
+            kernel.function, programs, kernel.members, 1,
+            kernel.threads, 1, 1, kernel.shared, stream, places,
+            nullptr);
     Py_END_ALLOW_THREADS
     return !failed;
 } catch (...) { return false; }
@@ -112,15 +115,15 @@ def direct(launch: Launch, compiled, function: int) -> Callable:
     """
     about, found = compiled.metadata, driver()
     letters = "".join(kind[0] for kind in compiled.src.signature.values())
-    if (not found or set(letters) - set("*ic")
+    if (not found or set(letters) - set("*icf")
             or about.global_scratch_size or about.profile_scratch_size):
         return launch.plainly
     bound, start = found
     more = (None,) * bool(launch.wide)  # no argument, but a constant
     count = len(letters) - len(more)
     run = bound(struct.pack(
-        f"5q{len(letters)}s", start, function, 32 * about.num_warps,
-        about.shared, 0 if launch.sizes else launch.grid(),
+        f"6q{len(letters)}s", start, function, 32 * about.num_warps,
+        about.shared, launch.members, 0 if launch.sizes else launch.grid(),
         letters.encode()),
         lambda stream, *given: launch.plainly(stream, *given[:count]))
     if not launch.sizes:
@@ -182,7 +185,7 @@ class Compiled(Launch):
         try:
             return direct(self, *(
                 begun.result() if dtypes == _dtypes(kinds) else
-                self.compile(given[0].device, kinds)))
+                self.compile(device_in(given), kinds)))
         except Exception as error:
             if self.of is None:
                 raise
@@ -193,9 +196,10 @@ class Compiled(Launch):
     def evaluate(self, stream: int | None, *given: torch.Tensor | int):
         """Compute with PyTorch what the kernel would."""
         names = *self.of.read, *self.of.written
-        with torch.device(given[0].device):
+        with torch.device(device_in(given)):
             evaluate_kernel(
-                self.of, dict(zip(names, map(flat, given))),
+                self.of, {name: flat(torch.as_tensor(each))
+                          for name, each in zip(names, given)},
                 dict(zip(self.of.symbols, given[len(names):])))
 
 

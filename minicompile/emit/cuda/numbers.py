@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import torch
 
-from ...core.loops import Const, Expression, Kernel, Op, rewrite
+from ...core.loops import (Const, Expression, Kernel, Load, Op,
+                           rewrite)
 from ..operations import form_of, held
 from ..triton import REWRITES
 
@@ -26,6 +27,9 @@ def as_on_a_gpu(kernel: Kernel) -> Kernel:
 def _as_on_a_gpu(node: Expression) -> Expression:
     """An operation: it multiplies by an inverse, and to get a power."""
     match node:
+        case Op("div", (value, Load(host=True) as by)):
+            inverse = Op("reciprocal", (by,), by.dtype)
+            return Op("mul", (value, inverse), node.dtype)
         case Op("div" | "pow", (value, Const(number))) if not isinstance(
                 value, Const) and form_of(node)[1].is_floating_point:
             work = held(form_of(node)[1])

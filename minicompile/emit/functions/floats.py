@@ -1,31 +1,101 @@
-"""Operations on floats that few models use, and what bits they keep.
+"""Floats in C++: 16-bit formats, and exp and erf in few instructions.
 
-Inductor's are in torch/_inductor/codegen/cpp.py:CppOverrides.
+A 16-bit float is stored in two bytes and computed as a float; each result
+is rounded as eager rounds it, to the nearest, and to even where two are
+as near. glibc's vector erf looks up tables, which are slow to gather:
+polynomials of all lanes, chosen from, are at most a unit in the last place
+off. Inductor's are in torch/_inductor/codegen/cpp_prefix.h and Sleef.
 """
 
 from __future__ import annotations
 
-from ..operations import FORMS, FUNCTIONS, Exact, Form, Question
+from dataclasses import replace
 
-FUNCTIONS["triton"].append(r'''
-@triton.jit
-def signbit(a):
-    """Whether the sign is set, of -0.0 and of NaN too."""
-    bits: tl.constexpr = tl.int32 if a.dtype == tl.float32 else tl.int64
-    return a.to(bits, bitcast=True) < 0
-''')
+import torch
 
-FORMS.update({
-    "isinf": Question("fabs{f}({0}) == infinity",
-                      "tl.abs({0}) == float('inf')"),
-    "signbit": Question("copysign{f}(1, {0}) < 0", "signbit({0})",
-                        "{0} < 0", "{0} < 0"),
-    "atan2": Form("atan2{f}({0}, {1})", "libdevice.atan2({0}, {1})"),
-    "hypot": Form("hypot{f}({0}, {1})", "libdevice.hypot({0}, {1})"),
-    "copysign": Exact("copysign{f}({0}, {1})",
-                      "libdevice.copysign({0}, {1})"),
-    "fmax": Exact("{0} >= {1} | {1} != {1} ? {0} : {1}",
-                  "tl.where(({0} >= {1}) | ({1} != {1}), {0}, {1})"),
-    "fmin": Exact("{0} <= {1} | {1} != {1} ? {0} : {1}",
-                  "tl.where(({0} <= {1}) | ({1} != {1}), {0}, {1})"),
-})
+from ..operations import FORMS, FUNCTIONS
+from ..target import CPP
+
+FUNCTIONS["cpp"].append(r"""
+struct bfloat { uint16 bits; };
+struct half { uint16 bits; };
+
+inline_ float load(bfloat value) {
+    return same_bits<float>((uint32)value.bits << 16);
+}
+inline_ float load(half value) {
+    const uint32 low = (uint32)(value.bits & 0x7fff) << 13;
+    const float large = same_bits<float>(low) * 0x1p112f;
+    const bool special = (value.bits & 0x7c00) == 0x7c00;
+    return same_bits<float>(
+        (special ? low | 0x7f800000 : same_bits<uint32>(large))
+        | (uint32)(value.bits & 0x8000) << 16);
+}
+
+inline_ void store(bfloat& place, float value) {
+    const uint32 u = same_bits<uint32>(value);
+    const uint32 rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    place.bits = value != value ? u >> 16 | 0x40 : rounded;
+}
+inline_ void store(half& place, float value) {
+    const uint32 u = same_bits<uint32>(value), low = u & 0x7fffffff;
+    const float size = same_bits<float>(low);
+    const uint32 tiny = same_bits<uint32>(size + 0.5f) - 0x3f000000;
+    const uint32 even = 0xfff + (low >> 13 & 1);
+    const uint32 normal = (low - 0x38000000 + even) >> 13;
+    uint32 result = size < 0x1p-14f ? tiny : normal;
+    result = size >= 65520.0f ? 0x7c00 : result;
+    result = size != size ? 0x7e00 : result;
+    place.bits = result | (u >> 16 & 0x8000);
+}
+template <class T> inline_ float rounded(float value) {
+    T result;
+    store(result, value);
+    return load(result);
+}
+
+// exp and erf of floats, within a unit in the last place. Where x is so
+// small that exp(x) loses digits, its exponent takes a detour; where it
+// is 0 it must not, since arithmetic on tiny numbers is slow.
+inline_ float fused(float a, float b, float c) {
+#if defined(__FMA__) || defined(__aarch64__)
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+inline_ float vector_exp(float x) {
+    const float n = rintf(x * 1.44269504f);
+    const float r = fused(n, -1.42860677e-6f, fused(n, -0.693145752f, x));
+    float p = fused(0.00138214743f, r, 0.00836866256f);
+    p = fused(fused(p, r, 0.0416682549f), r, 0.166665211f);
+    p = fused(fused(fused(p, r, 0.49999994f), r, 1.0f), r, 1.0f);
+    const int32 u = same_bits<int32>(p) + ((int32)n << 23);
+    const int32 detour = x < -104.0f ? 0 : u + (64 << 23);
+    p = x < -87.0f ? same_bits<float>(detour) * 0x1p-64f
+        : same_bits<float>(u);
+    return x > 88.72283f ? infinity : p;
+}
+inline_ double vector_exp(double x) { return exp(x); }
+// Near 0 erf itself is a polynomial; farther out the logarithm of what it
+// leaves to 1 is one.
+inline_ float vector_erf(float x) {
+    const float s = x * x, size = fabsf(x);
+    float near = fused(7.80690316e-05f, s, -0.00079978531f);
+    near = fused(fused(near, s, 0.0051871622f), s, -0.0268533472f);
+    near = fused(fused(near, s, 0.112835787f), s, -0.37612626f);
+    near = fused(fused(near, s, 0.128379166f), x, x);
+    const float t = size > 4.0f ? 4.0f : size;
+    float far = fused(-0.000186367382f, t, 0.00294757425f);
+    far = fused(fused(far, t, -0.0218378324f), t, 0.103106447f);
+    far = fused(fused(far, t, 0.63814503f), t, 1.12708914f);
+    far = 1.0f - vector_exp(-fused(far, t, 0.000341522304f));
+    return size < 1.0f ? near : copysignf(far, x);
+}
+inline_ double vector_erf(double x) { return erf(x); }
+""")
+
+CPP.types.update({torch.float16: "half", torch.bfloat16: "bfloat"})
+for name, text in {"exp": "vector_exp({0})", "erf": "vector_erf({0})",
+                   "sigmoid": "1 / (1 + vector_exp(-{0}))"}.items():
+    FORMS[name] = replace(FORMS[name], cpp=text)

@@ -8,40 +8,39 @@ codegen/wrapper.py:PythonWrapperCodegen.define_kernel.
 
 from __future__ import annotations
 
-from ...core.index import Index, index
-from ...core.loops import Expression, Kernel, described, parts, walk
-from ..program import MERGES
+from dataclasses import replace
+
+from ...core.index import Symbol, index
+from ...core.loops import Expression, Kernel, Load, Position, rewrite
+from ..program import PLANS, Launches
 
 
-def merge(kernels: tuple[Kernel, ...]) -> dict[str, Kernel]:
-    """For each kernel's name the first kernel that does the same."""
+def merged(launches: Launches) -> Launches:
+    """The launches; of equal kernels, each is the first one."""
     first: dict[object, Kernel] = {}
-    return {kernel.name: first.setdefault(form(kernel), kernel)
-            for kernel in kernels}
+    return [(first.setdefault(form(step), step) if isinstance(step, Kernel)
+             else step, done) for step, done in launches]
 
 
 def form(kernel: Kernel) -> object:
     """All that decides what a kernel does, its arguments numbered."""
     names = [*kernel.read, *kernel.written, *sorted(kernel.internal)]
-    names += [index(s) for s in kernel.symbols if s.is_number]
-    numbers = {name: place for place, name in enumerate(names)}
+    numbers = {name: str(place) for place, name in enumerate(names)}
+    draws = {index(symbol): index(Symbol(str(place))) for place, symbol
+             in enumerate(kernel.symbols) if symbol.is_number}
+
+    def numbered(node: Expression) -> Expression:
+        match node:
+            case Load():
+                return replace(node, buffer=numbers[node.buffer])
+            case Position(where, _):
+                return replace(node, index=draws.get(where, where))
+        return node
     return (kernel.ranges, kernel.reduced, len(kernel.internal), *(
         (numbers[loop.buffer.name], numbers.get(loop.buffer.into),
          loop.buffer.dtype, loop.buffer.device, loop.index,
          loop.ranges, loop.reduced, loop.reduction,
-         _nodes(loop.value, numbers)) for loop in kernel.loops))
+         rewrite(loop.value, numbered)) for loop in kernel.loops))
 
 
-def _nodes(value: Expression, numbers: dict[str | Index, int]) -> tuple:
-    """The expression as a list of nodes that name others by number."""
-    made: dict[int, int] = {}
-    nodes = []
-    for node in walk(value):
-        made[id(node)] = len(nodes)
-        operands = tuple(made[id(part)] for part in parts(node))
-        what = (numbers.get(part, part) for part in described(node))
-        nodes.append((*what, operands))
-    return tuple(nodes)
-
-
-MERGES.append(merge)
+PLANS.append(lambda text: merged(PLANS[0](text)))

@@ -9,6 +9,8 @@ in torch/_functorch/compile_utils.py and torch/_inductor/fx_passes.
 
 from __future__ import annotations
 
+import operator
+
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -74,6 +76,16 @@ def _read_back(node: fx.Node) -> fx.Node | None:
     return written.args[1] if same else None
 
 
+def _unstacked(node: fx.Node) -> fx.Node | None:
+    """What was stacked there, as in `unbind(stack([a, b]))[1]`."""
+    parts, place = node.args
+    if parts.target is not aten.unbind.int:
+        return None
+    stack, *dim = parts.args
+    same = stack.target is aten.stack.default and stack.args[1:] == (*dim,)
+    return stack.args[0][place] if same else None
+
+
 #: Each reading view with the op that writes through it.
 SCATTER = {
     aten.select.int: aten.select_scatter.default,
@@ -89,7 +101,7 @@ IDLE = {
     aten.permute.default: _first,
     aten.copy.default: lambda node: node.args[1],
     aten.slice_scatter.default: lambda node: node.args[1],
-    **dict.fromkeys(SCATTER, _read_back),
+    **dict.fromkeys(SCATTER, _read_back), operator.getitem: _unstacked,
 }
 IDLE[aten.slice.Tensor] = lambda node: _read_back(node) or _first(node)
 

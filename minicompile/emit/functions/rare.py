@@ -1,13 +1,18 @@
-"""Whole numbers: quotients, remainders, powers and shifts.
+"""Operations that few models use: whole numbers, bits of floats, draws.
 
 C++ and Triton cut quotients off, and some of these operations trap or are
-undefined; PyTorch rounds down and defines them all. Inductor's are in
-torch/_inductor/codegen/cpp.py and torch/_inductor/codegen/triton.py.
+undefined; PyTorch rounds down and defines them all. A random number is a
+function of a seed, an offset and a position (Philox, as core/random.py
+has it), so a backward kernel draws again what the forward drew.
+Inductor's are in torch/_inductor/codegen/cpp.py, triton.py beside it, and
+torch/_inductor/runtime/triton_helpers.py.
 """
 
 from __future__ import annotations
 
-from ..operations import FORMS, FUNCTIONS, Form
+import torch
+
+from ..operations import FORMS, FUNCTIONS, Exact, Form, Question
 
 FUNCTIONS["cpp"].append(r"""
 // Integers: nothing traps; remainders have the divisor's sign.
@@ -41,13 +46,6 @@ template <class T> inline_ T divide_floor(T a, T b) {
     floored = whole != 0 ? floored : (T)copysign(0.0, a / b);
     return b == 0 ? a / b : floored;
 }
-template <class T> inline_ T integer_power(T a, T b) {
-    if (b < 0) return a == 1 ? 1 : a == (T)-1 ? (b & 1 ? -1 : 1) : 0;
-    T result = 1;
-    for (; b; b >>= 1, a *= a)
-        if (b & 1) result *= a;
-    return result;
-}
 template <class T> inline_ T shift_left(T a, T b) {
     const bool inside = b >= 0 & b <= (T)last_bit<T>;
     return inside ? a << (inside ? b : 0) : 0;
@@ -55,6 +53,22 @@ template <class T> inline_ T shift_left(T a, T b) {
 template <class T> inline_ T shift_right(T a, T b) {
     const int sign = last_bit<T> + !is_signed<T>;
     return a >> (b >= 0 & b < (T)sign ? (int)b : sign);
+}
+
+// 24 random bits of a position: Philox, as core/random.py has it.
+inline_ float uniform(int64 seed, int64 offset, int64 position) {
+    uint32 a = position >> 2, b = position >> 34;
+    uint32 c = offset, d = offset >> 32;
+    uint32 key = seed, more = seed >> 32;
+    for (int round = 0; round < 10; round++) {
+        const uint64 first = a * (uint64)0xD2511F53;
+        const uint64 second = c * (uint64)0xCD9E8D57;
+        a = (uint32)(second >> 32) ^ b ^ key, b = second;
+        c = (uint32)(first >> 32) ^ d ^ more, d = first;
+        key += 0x9E3779B9, more += 0xBB67AE85;
+    }
+    const uint32 low = position & 1 ? b : a, high = position & 1 ? d : c;
+    return (int32)((position & 2 ? high : low) & 0xffffff) * 0x1p-24f;
 }
 """)
 
@@ -86,18 +100,6 @@ def float_floor_divide(a, b):
 
 
 @triton.jit
-def integer_power(a, b):
-    """`a ** b` of integers by squaring; below 0 only 1 and -1 live."""
-    result = a * 0 + 1
-    square, left = a, b
-    for _ in range(a.dtype.primitive_bitwidth):
-        result = tl.where((left & 1) != 0, result * square, result)
-        square, left = square * square, left >> 1
-    odd = tl.where((b & 1) != 0, a, a * a)
-    return tl.where(b < 0, tl.where(a * a == 1, odd, 0), result)
-
-
-@triton.jit
 def shift_left(a, b):
     """`a << b`; 0 where b is out of range."""
     wide: tl.constexpr = a.dtype.primitive_bitwidth
@@ -111,9 +113,44 @@ def shift_right(a, b):
     last: tl.constexpr = a.dtype.primitive_bitwidth - 1
     inside = (b >= 0) & (b <= last)
     return a >> tl.where(inside, b, last)
+
+
+@triton.jit
+def signbit(a):
+    """Whether the sign is set, of -0.0 and of NaN too."""
+    bits: tl.constexpr = tl.int32 if a.dtype == tl.float32 else tl.int64
+    return a.to(bits, bitcast=True) < 0
+
+
+@triton.jit
+def uniform(seed, offset, position):
+    """24 random bits of a position as a float in [0, 1).
+
+    A thread that holds four neighbours computes them once: the compiler
+    sees that their counts are equal.
+    """
+    a, b, c, d = tl.philox(
+        seed, (position >> 2).to(tl.uint32), (position >> 34).to(tl.uint32),
+        offset.to(tl.uint32), (offset >> 32).to(tl.uint32))
+    odd = (position & 1) != 0
+    bits = tl.where((position & 2) != 0, tl.where(odd, d, c),
+                    tl.where(odd, b, a))
+    return (bits & 0xFFFFFF).to(tl.float32) * 5.9604644775390625e-08
 ''')
 
 FORMS.update({
+    "isinf": Question("fabs{f}({0}) == infinity",
+                      "tl.abs({0}) == float('inf')"),
+    "signbit": Question("copysign{f}(1, {0}) < 0", "signbit({0})",
+                        "{0} < 0", "{0} < 0"),
+    "atan2": Form("atan2{f}({0}, {1})", "libdevice.atan2({0}, {1})"),
+    "hypot": Form("hypot{f}({0}, {1})", "libdevice.hypot({0}, {1})"),
+    "copysign": Exact("copysign{f}({0}, {1})",
+                      "libdevice.copysign({0}, {1})"),
+    "fmax": Exact("{0} >= {1} | {1} != {1} ? {0} : {1}",
+                  "tl.where(({0} >= {1}) | ({1} != {1}), {0}, {1})"),
+    "fmin": Exact("{0} <= {1} | {1} != {1} ? {0} : {1}",
+                  "tl.where(({0} <= {1}) | ({1} != {1}), {0}, {1})"),
     "div_floor": Form("divide_floor<{type}>({0}, {1})",
                       "float_floor_divide({0}, {1})",
                       triton_integer="floor_divide({0}, {1})"),
@@ -125,11 +162,11 @@ FORMS.update({
                       triton_integer="modulo({0} % {1}, {1})"),
     "fmod": Form("fmod{f}({0}, {1})", "libdevice.fmod({0}, {1})",
                  "rest<{type}>({0}, {1})", "{0} % {1}"),
-    "pow": Form("pow{f}({0}, {1})", "libdevice.pow({0}, {1})",
-                "integer_power<{type}>({0}, {1})",
-                "integer_power({0}, {1})"),
+    "pow": Form("pow{f}({0}, {1})", "libdevice.pow({0}, {1})"),
     "bitwise_left_shift": Form("shift_left<{type}>({0}, {1})",
                                "shift_left({0}, {1})"),
     "bitwise_right_shift": Form("shift_right<{type}>({0}, {1})",
                                 "shift_right({0}, {1})"),
+    "uniform": Form("uniform({0}, {1}, {2})", given="common",
+                    made=torch.float32),
 })

@@ -1,0 +1,139 @@
+"""Equal kernels that do not depend on each other, as one launch.
+
+An optimizer does the same to each parameter, in kernels too short to fill
+a GPU. Up to 16 of these become one launch: the second number of a program
+chooses the member whose tensors it works on. A kernel that waits for others
+keeps alive what it reads, so only those wait that write to inputs, or next
+to nothing. Inductor's is torch/_inductor/codegen/triton_combo_kernel.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...core.index import may_exceed
+from ...core.loops import Kernel
+from ...core.schedule import Extern, Step, made_by, reads_of
+from ..launch import TEXTS, TritonPrinter
+from ..operations import FUNCTIONS
+from ..program import PLANS, Launches, Text, device_of
+from ..reading.equal_kernels import form, merged
+from ..triton import argument, print_kernel
+
+#: How many kernels are one launch, at most, and how many tensors it takes.
+MOST, MOST_TENSORS = 16, 160
+#: Elements of new memory that a kernel may fill earlier or later.
+LITTLE = 1024
+
+
+@dataclass(frozen=True)
+class Batch(Kernel):
+    """The loops of kernels that are equal."""
+
+    members: tuple[Kernel, ...] = ()
+
+
+def batched(text: Text) -> Launches:
+    """The launches of a program, equal kernels together.
+
+    `waiting` are kernels, in order, that can run where the program is, or
+    earlier.
+    """
+    launches: Launches = []
+    waiting: list[tuple[object, list[Kernel]]] = []
+
+    def launch(until: int) -> None:
+        for _, members in waiting[:until]:
+            launches.append((together(members), tuple(members)))
+        del waiting[:until]
+
+    for step in text.schedule.steps:
+        after = 1 + max((place for place, (_, members) in enumerate(waiting)
+                         if any(depends(step, other) for other in members)),
+                        default=-1)
+        if not may_wait(step, text):
+            launch(after)
+            launches.append((step, (step,)))
+            continue
+        kind, room = form(step), min(MOST, MOST_TENSORS // len(
+            (*step.read, *step.written)))
+        place = next((k for k in range(after, len(waiting))
+                      if waiting[k][0] == kind), len(waiting))
+        if place == len(waiting):
+            waiting.append((kind, []))
+        waiting[place][1].append(step)
+        if len(waiting[place][1]) >= room:
+            launch(place + 1)
+    launch(len(waiting))
+    return launches
+
+
+def may_wait(step: Step, text: Text) -> bool:
+    """Whether it costs no memory to run a step later than it could."""
+    return (isinstance(step, Kernel) and not step.symbols
+            and isinstance(text.printers[device_of(step)], TritonPrinter)
+            and not any(may_exceed(buffer.elements, LITTLE)
+                        for buffer in step.written.values()
+                        if not buffer.into))
+
+
+def depends(one: Step, other: Step) -> bool:
+    """Whether the order of two steps matters."""
+    return any(
+        not writes(a).isdisjoint({*writes(b), *reads_of(b)})
+        for a, b in ((one, other), (other, one)))
+
+
+def writes(step: Step) -> set[str]:
+    """The buffers that a step may write; of a call, all it is given."""
+    names = {name for buffer in made_by(step)
+             for name in (buffer.name, buffer.into)} - {""}
+    return names | reads_of(step).keys() if isinstance(
+        step, Extern) else names
+
+
+def together(members: list[Kernel]) -> Kernel:
+    """The kernels as one; a single one as it is."""
+    first, *more = members
+    if not more:
+        return first
+    return Batch(f"{first.name}_x{len(members)}", first.ranges,
+                 first.reduced, tuple(
+                     loop for each in members for loop in each.loops),
+                 frozenset().union(*(each.internal for each in members)),
+                 tuple(members))
+
+
+def print_batch(kernel: Kernel) -> str:
+    """A kernel that does what one of its members does."""
+    if not isinstance(kernel, Batch):
+        return print_kernel(kernel)
+    one = replace(kernel.members[0], name=f"{kernel.name}_each")
+    about, jit, body = print_kernel(one).rpartition("@triton.jit\n")
+    names = [argument(kernel, name)
+             for name in (*kernel.read, *kernel.written)]
+    choices = zip(*(
+        [argument(each, name) for name in (*each.read, *each.written)]
+        for each in kernel.members))
+    given = (f"pick(member, ({', '.join(choice)}))" if len({*choice}) > 1
+             else choice[0] for choice in choices)
+    return "\n".join([
+        f"{jit}{body}", "", "",
+        f"{about.rstrip()[:-1]}, members={len(kernel.members)})",
+        f"{jit}def {kernel.name}({', '.join(names)}):",
+        "    member = tl.program_id(1)",
+        f"    {one.name}(" + ",\n        ".join(given) + ")"])
+
+
+FUNCTIONS["triton"].append(r'''
+@triton.jit
+def pick(number, choices):
+    """The choice with this number."""
+    found = choices[0]
+    for place in tl.static_range(1, len(choices)):
+        found = tl.where(number == place, choices[place], found)
+    return found
+''')
+
+TEXTS.append(print_batch)
+PLANS.append(lambda text: merged(batched(text)))
