@@ -5,8 +5,8 @@ The tasks: 07-budget.md.
 """
 
 
-# 7.1 A cost of your own.
-def price(name, flops):
+# 7.1 Every plan.
+def best(joint, ceiling):
     raise NotImplementedError
 
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import torch
 
 from minicompile import budget, split
-from minicompile.core import cost
 from tests.book.answers import answer
 from tests.budget.test_choose import chain, grad, joint_of
 
 
-def test_7_1_a_cost_of_your_own():
-    price = answer("7.1", "price")
-    joint = joint_of(torch.linalg.eigvalsh, (torch.randn(4, 4),))
-    node = next(node for node in joint.early if "eigh" in node.name)
-    assert not cost.known(node)
-    price(f"aten.{node.target._opname}", lambda node: 1e6)
-    try:
-        assert cost.known(node) and cost.flops(node) == 1e6
-    finally:
-        cost.FLOPS.pop(node.target.overloadpacket, None)
+def different(x, *weights):
+    return sum(torch.mm(x, w).cos().sum() for w in weights)
+
+
+SIZES = [grad(64, 64), *[grad(64, 64 * size) for size in (11, 3, 4, 2)]]
+
+
+def test_7_1_every_plan():
+    best = answer("7.1", "best")
+    joint = joint_of(different, SIZES)
+    whole = split.cut(joint).bytes
+    for twentieths, kept in ((20, 20), (19, 18), (13, 13), (10, 9), (8, 7),
+                             (6, 6), (1, 0), (0, 0)):
+        saved = best(joint, whole * twentieths // 20)
+        assert split.partition(joint, saved).saved_bytes == whole * kept // 20
 
 
 def test_7_2_the_curve():
@@ -35,11 +39,7 @@ def test_7_2_the_curve():
 def test_7_3_your_own_budget():
     choose = answer("7.3", "choose")
 
-    def function(x, *weights):
-        return sum(torch.mm(x, w).cos().sum() for w in weights)
-
-    joint = joint_of(function, [grad(64, 64), *[
-        grad(64, 64 * size) for size in (11, 3, 4, 2)]])
+    joint = joint_of(different, SIZES)
 
     def size(saved):
         return split.partition(joint, saved).saved_bytes

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import torch
 
-from chapters._book.running import block, inputs
+from chapters._book.running import block, inputs, row_by_row
 from minicompile import emit
 from minicompile.core import loops
 from minicompile.core.index import index
 from minicompile.core.loops import Kernel, Loop, Op
-from minicompile.emit import cpp, operations, program
+from minicompile.core.schedule import made_by
+from minicompile.emit import operations, program
 from minicompile.fusion import fuse
 from tests.book.answers import answer
-from tests.emit.build import at, buffer, check, load, pointwise, run, variables
+from tests.emit.build import buffer, check, load, pointwise, variables
 from tests.emit.test_program import graph_of
 
 F32, I64 = torch.float32, torch.int64
@@ -30,23 +33,41 @@ def test_5_1_a_row_of_the_table(monkeypatch):
               {"x": x}, rtol=1e-5, atol=1e-6)
 
 
-def test_5_2_a_kind_of_reduction(monkeypatch):
-    monkeypatch.setitem(loops.REDUCTIONS, "xor", answer("5.2", "xor"))
-    monkeypatch.setitem(cpp.CLAUSES, "xor", answer("5.2", "sign"))
-    i, r = variables("i", 30, 5000)
-    source = buffer("x", 30, 5000, dtype=I64)
-    x = torch.randint(0, 1 << 40, (30, 5000))
-    for ranges, reduced, want in (
-            ((i,), (r,), lambda k: x[k]), ((r,), (i,), lambda k: x[:, k])):
-        out = buffer("out", int(ranges[0].size), dtype=I64)
-        got = run(Kernel("kernel", ranges, reduced, (Loop(
-            out, at(out, *ranges), ranges, load(source, i, r), reduced,
-            "xor"),)), {"x": x.reshape(-1)})["out"]
-        for place in (0, 7, 29):
-            total = 0
-            for number in want(place).tolist():
-                total ^= number
-            assert got[place] == total
+def lives(schedule):
+    """The steps from a buffer's first to its last use, and its bytes."""
+    found = {}
+    for number, step in enumerate(schedule.steps):
+        for made in made_by(step):
+            for last, dead in enumerate(schedule.last_use):
+                if made.name in dead:
+                    found[made.name] = range(number, last + 1), (
+                        made.elements.constant * made.dtype.itemsize)
+    return found
+
+
+def test_5_2_memory_twice():
+    plan = answer("5.2", "plan")
+
+    def deep(x, w):
+        for _ in range(5):
+            x = torch.softmax(x @ w, 1) + x
+        return x @ w
+
+    square = torch.randn(8, 8)
+    for schedule in (
+            fuse(graph_of(deep, square, square)),
+            fuse(graph_of(row_by_row, *inputs(grad=False)))):
+        alive, slots = lives(schedule), plan(schedule)
+        assert slots.keys() == alive.keys()
+        for one, other in combinations(alive, 2):
+            if slots[one] == slots[other]:
+                assert alive[one][1] == alive[other][1]
+                assert not set(alive[one][0]) & set(alive[other][0])
+        sizes = {size for _, size in alive.values()}
+        assert len(set(slots.values())) == sum(max(
+            sum(now in steps and size == wanted
+                for steps, size in alive.values())
+            for now in range(len(schedule.steps))) for wanted in sizes)
 
 
 def test_5_3_bytes():
