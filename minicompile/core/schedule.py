@@ -8,7 +8,7 @@ torch/_inductor/scheduler.py holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -149,14 +149,26 @@ def made_by(step: Loop | Step) -> list[Buffer]:
 
 
 def reads_of(step: object) -> dict[str, None]:
-    """The buffers that a step, or a tuple of results, reads."""
+    """The buffers that a step, a list of steps, or a tuple of results
+    reads."""
     match step:
+        case list():
+            return {name: None for each in step for name in reads_of(each)}
         case Loop():
             return dict.fromkeys(load.buffer for load in step.loads)
         case Kernel():
             into = [buffer.into for buffer in step.written.values()]
             return dict.fromkeys([*step.read, *filter(None, into)])
     return dict.fromkeys(view.buffer for view in views_in(step))
+
+
+def readers_of(steps: Iterable) -> dict[str, set[int]]:
+    """Which of the steps read each buffer, by number."""
+    readers: dict[str, set[int]] = {}
+    for number, step in enumerate(steps):
+        for name in reads_of(step):
+            readers.setdefault(name, set()).add(number)
+    return readers
 
 
 def views_in(step: object) -> list[View]:

@@ -28,46 +28,45 @@ MOST_BUFFERS = 48
 @dataclass(frozen=True)
 class Body:
     """Loops, a domain for all of them, and where in terms of that domain
-    each buffer is stored and read."""
+    each buffer is stored and read: a buffer and an index for each place,
+    in order."""
 
     domain: IterationDomain
     loops: tuple[Loop, ...]
     stores: dict[str, Index]
-    reads: dict[str, frozenset[Index]]
+    reads: dict[tuple[str, Index], None]
 
     @classmethod
     def of(cls, loop: Loop) -> Body:
         """One loop by itself."""
-        reads = {name: frozenset(load.index for load in loop.loads
-                                 if load.buffer == name)
-                 for name in reads_of(loop)}
         return cls(IterationDomain.of(loop), (loop,),
-                   {loop.buffer.name: loop.index}, reads)
+                   {loop.buffer.name: loop.index}, dict.fromkeys(
+                       (load.buffer, load.index) for load in loop.loads))
+
+    @property
+    def buffers(self) -> set[str]:
+        """The buffers that it stores or reads."""
+        return {*self.stores, *(name for name, _ in self.reads)}
 
     def within(self, domain: IterationDomain) -> Body:
         """The same loops with a refined domain."""
-        if domain == self.domain:
-            return self
-        return Body(domain, self.loops, {
-            name: seen_from(index, self.domain, domain)
-            for name, index in self.stores.items()}, {
-            name: frozenset(seen_from(index, self.domain, domain)
-                            for index in indices)
-            for name, indices in self.reads.items()})
+        def seen(where: Index) -> Index:
+            return seen_from(where, self.domain, domain)
+        return self if domain == self.domain else Body(
+            domain, self.loops,
+            {name: seen(where) for name, where in self.stores.items()},
+            {(name, seen(where)): None for name, where in self.reads})
 
     def joined(self, other: Body) -> Body:
         """The loops of both; their domains are one already."""
-        none: frozenset[Index] = frozenset()
         return Body(self.domain, self.loops + other.loops,
-                    self.stores | other.stores, {
-            name: self.reads.get(name, none) | other.reads.get(name, none)
-            for name in self.reads | other.reads})
+                    self.stores | other.stores, self.reads | other.reads)
 
 
 def fits(first: Body, second: Body) -> bool:
     """Whether `second` reads what `first` stores only at the same point."""
-    return all(second.reads[name] == {first.stores[name]}
-               for name in first.stores.keys() & second.reads.keys())
+    return all(first.stores.get(name, where) == where
+               for name, where in second.reads)
 
 
 class Group:
@@ -79,7 +78,8 @@ class Group:
 
     def __init__(self, step: Loop | Extern, position: int,
                  deps: set[Group]):
-        self.steps: list[tuple[int, Loop | Extern]] = [(position, step)]
+        self.steps: dict[int, Loop | Extern] = {position: step}
+        self.number = position
         self.body = None if isinstance(step, Extern) else Body.of(step)
         self.own, self.before = 1 << position, 0
         self.deps, self.users = deps, set()
@@ -89,12 +89,12 @@ class Group:
 
     def __hash__(self) -> int:
         """Sets of groups have the same order in every run."""
-        return self.steps[0][0]
+        return self.number
 
     @property
     def last(self) -> int:
         """The position of its last step in the order that lowering had."""
-        return max(position for position, _ in self.steps)
+        return max(self.steps)
 
     def is_apart(self, other: Group) -> bool:
         """Whether something must run after this and before the other."""
@@ -103,7 +103,7 @@ class Group:
 
     def absorb(self, other: Group, body: Body) -> None:
         """Become the union with `other`, which is then forgotten."""
-        self.steps, self.body = self.steps + other.steps, body
+        self.steps, self.body = self.steps | other.steps, body
         for near in other.deps:
             near.users = near.users - {other} | {self}
         for near in other.users:
@@ -134,11 +134,10 @@ class Groups:
             names = reads_of(step)
             deps = {self.find(self.makers[name]) for name in names
                     if name in self.makers}
-            if isinstance(step, Extern) and has_effect(step):
-                effects = {Group(step, position, deps | effects)}
-                group, = effects
-            else:
-                group = Group(step, position, deps)
+            effect = isinstance(step, Extern) and has_effect(step)
+            deps |= effects if effect else set()
+            group = Group(step, position, deps)
+            effects = {group} if effect else effects
             self.all.append(group)
             for buffer in made_by(step):
                 self.makers[buffer.name] = group
@@ -168,7 +167,7 @@ class Groups:
         if fits(first, second) and fits(second, first) and (
                 wanted(first, second)):
             both = first.joined(second)
-            if len(both.stores | both.reads) <= MOST_BUFFERS:
+            if len(both.buffers) <= MOST_BUFFERS:
                 a.absorb(b, both)
                 self.merged[b] = a
 

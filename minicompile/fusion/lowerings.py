@@ -111,8 +111,8 @@ def scalar(value: bool | int | float | Index | Op,
     return cast(node, accurate(dtype))
 
 
-def converted(operand: Operand, shape: tuple[Index, ...],
-              dtype: torch.dtype) -> Value:
+def as_operand(operand: Operand, shape: tuple[Index, ...],
+               dtype: torch.dtype) -> Value:
     """The operand with this shape, in this dtype."""
     if isinstance(operand, Value):
         return broadcast(operand, shape).to(dtype)
@@ -120,25 +120,32 @@ def converted(operand: Operand, shape: tuple[Index, ...],
     return Value(shape, dtype, None, lambda _: node)
 
 
-def pointwise(context: LoweringContext, build: Callable[..., Expression],
-              operands: Sequence[Operand], *dtypes: torch.dtype) -> Value:
-    """The value whose element is `build` of the operands' elements, in
-    the dtypes given, the last of which is for all that follow."""
-    given = [converted(operand, context.shape, dtypes[
-        min(place, len(dtypes) - 1)])
-        for place, operand in enumerate(operands)]
-    return context.value(lambda point: build(*(
-        each.at(point) for each in given)))
+def elementwise(build: str | Callable[..., Expression],
+                *dtypes: torch.dtype | Callable | None) -> Callable:
+    """The rule of an operation on one element, given its name.
 
-
-def elementwise(name: str, dtype_of: Callable | None = None) -> Callable:
-    """The rule of an operation whose operands are converted to the dtype
-    that `dtype_of` says: by default the result's."""
+    Or given how a result is built in a dtype out of operands: it is then
+    rounded once, at the end. Operands are converted to `dtypes`, the last
+    of which is for all that follow. A function says it of the operands;
+    None is the result's.
+    """
     def rule(context: LoweringContext, *operands: Operand, **options
              ) -> Value | None:
-        return None if options else pointwise(
-            context, lambda *given: Op(name, given, context.dtype),
-            operands, dtype_of(*operands) if dtype_of else context.dtype)
+        if options:
+            return None
+        named, dtype = isinstance(build, str), context.dtype
+        inner = dtype if named else accurate(dtype)
+        kinds = [kind(*operands) if callable(kind) else kind or inner
+                 for kind in dtypes or (None,)]
+        kinds += kinds[-1:] * len(operands)
+        given = [as_operand(operand, context.shape, kind)
+                 for operand, kind in zip(operands, kinds)]
+
+        def at(point: Point) -> Expression:
+            parts = tuple(each.at(point) for each in given)
+            return Op(build, parts, dtype) if named else cast(
+                build(inner, *parts), dtype)
+        return context.value(at)
     return rule
 
 
@@ -150,13 +157,7 @@ def promoted(*operands: Operand) -> torch.dtype:
         for o in operands))
 
 
-def choose(context: LoweringContext, *operands: Operand) -> Value:
-    """where(condition, a, b)."""
-    return pointwise(context, lambda *given: Op(
-        "where", given, context.dtype), operands, torch.bool, context.dtype)
-
-
-def filled(context: LoweringContext, a: Operand, *_, **__) -> Value:
+def fill(context: LoweringContext, a: Operand, *_, **__) -> Value:
     """The same numbers in the result's dtype, shape and strides."""
     given = broadcast(a, context.shape) if isinstance(a, Value) else None
     return context.value(lambda point: cast(
@@ -209,17 +210,18 @@ def axes_of(a: Value, axes: Axes) -> tuple[int, ...]:
     return tuple(sorted(axis % rank for axis in given)) if rank else ()
 
 
-def keeping(kind: str) -> Callable:
-    """The rule of a reduction that keeps its dtype: amax and amin."""
-    return lambda context, a, *axes: context.reduce(kind, a, *axes)
+def exactly(a: Value, dtype: torch.dtype) -> Value:
+    """The numbers that eager adds for a sum of this dtype."""
+    return a.to(dtype).to(accurate(dtype))
 
 
-def adding(kind: str, divided: bool = False) -> Callable:
-    """The rule of sum, prod and mean: exact while adding, then rounded."""
+def reducing(kind: str, within: Callable[..., Value] = lambda a, _: a,
+             divided: bool = False) -> Callable:
+    """The rule of a reduction of what `within` makes of the operand and
+    the result's dtype; it is rounded to that at the end."""
     def rule(context: LoweringContext, a: Value, axes: Axes = None,
              keepdim: bool = False, **_) -> Value:
-        inner = a.to(context.dtype).to(accurate(context.dtype))
-        made = context.reduce(kind, inner, axes, keepdim)
+        made = context.reduce(kind, within(a, context.dtype), axes, keepdim)
         if divided:
             made = divided_by(made, product(
                 a.shape[axis] for axis in axes_of(a, axes)))
@@ -276,15 +278,17 @@ RULES: dict[str, Callable] = {
     "add.Tensor": elementwise("add"), "sub.Tensor": elementwise("sub"),
     "div.Tensor": elementwise("div"), "div.Scalar": elementwise("div"),
     **dict.fromkeys("where.self where.ScalarSelf where.ScalarOther "
-                    "where.Scalar".split(), choose),
+                    "where.Scalar".split(),
+                    elementwise("where", torch.bool, None)),
     **dict.fromkeys("""clone contiguous lift_fresh_copy _to_copy
-       scalar_tensor prims.convert_element_type""".split(), filled),
+       scalar_tensor prims.convert_element_type""".split(), fill),
     **dict.fromkeys("view.default _unsafe_view reshape unsqueeze squeeze"
                     .split(), reshape),
     **dict.fromkeys("expand alias detach lift_fresh".split(), expand),
     **dict.fromkeys("""permute transpose t slice select split
        split_with_sizes unbind diagonal unfold""".split(), view),
-    "sum": adding("sum"), "mean": adding("sum", divided=True),
+    "sum": reducing("sum", exactly),
+    "mean": reducing("sum", exactly, divided=True),
     "var_mean.correction": var_mean,
-    "amax": keeping("max"), "amin": keeping("min"),
+    "amax": reducing("max"), "amin": reducing("min"),
 }

@@ -7,11 +7,13 @@ PyTorch's is torch/_inductor/scheduler.py.
 
 from __future__ import annotations
 
+import gc
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
+import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
@@ -19,27 +21,39 @@ from ..core.errors import BackendError
 from ..core.index import Index, Symbol, index, symbols_of
 from ..core.loops import Buffer, Expression, Kernel, Load, Loop, rewrite
 from ..core.schedule import (Extern, Given, Schedule, Step, View, made_by,
-                             reads_of, views_in)
+                             readers_of, reads_of, views_in)
 from .domains import over
 from .group import Group, Groups
-from .in_place import in_place
 from .lower import Lowered, lower
 from .values import elements, touched
 
+#: Passes over the groups, before they are ordered.
+MERGING: list[Callable[[Groups], None]] = []
 
-@dataclass(frozen=True)
-class Passes:
-    """What the reference adds: passes over the groups before they are
-    ordered, and others over the order: of groups, of the buffers that are
-    never freed, and of the inputs that are."""
+#: Passes over the order: of groups, of the buffers that are never freed,
+#: and of the inputs that are.
+ORDERING: list[Callable[..., list[Group]]] = []
 
-    merging: list[Callable[[Groups], None]]
-    ordering: list[Callable[..., list[Group]]]
+#: Passes that change steps such that they write to the inputs, and return
+#: the writes that are left, out of those that Lowered has.
+STORING: list[Callable[[list[Step], Lowered], dict[str, View]]] = []
 
-
-GROUP_PASSES = Passes([], [])
+COPY = torch.ops.aten._foreach_copy_.default
 
 
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Meanwhile no cycles are looked for among the many new objects."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@collector_paused()
 def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     """The graph as fused kernels and operator calls.
 
@@ -49,17 +63,16 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     """
     lowered = lower(module)
     groups = Groups(lowered.steps)
-    for merge in GROUP_PASSES.merging:
+    for merge in MERGING:
         merge(groups)
     order = groups.ordered()
     returned = reads_of((lowered.outputs, *lowered.writes.values()))
     given = [b if isinstance(b, Buffer) else None for b in lowered.inputs]
-    for reorder in GROUP_PASSES.ordering:
+    for reorder in ORDERING:
         order = reorder(order, returned,
                         [b for b in given if b and b.name in dying])
-    steps = in_place(steps_of(order, returned), lowered)
-    used = returned.keys() | {
-        name for step in steps for name in reads_of(step)}
+    steps = with_writes(steps_of(order, returned), lowered)
+    used = returned.keys() | readers_of(steps).keys()
     sizes = found_sizes(symbols_used(steps, lowered.outputs),
                         lowered.inputs)
     asked = {place.input for place in sizes.values() if place}
@@ -69,33 +82,27 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
                     last_uses(steps, lowered), lowered.constants, sizes)
 
 
-def steps_of(groups: list[Group],
-             returned: Iterable[str]) -> tuple[Step, ...]:
+def steps_of(groups: list[Group], returned: Iterable[str]) -> list[Step]:
     """Each group as a kernel or an operator call."""
-    readers: dict[str, set[int]] = {name: {-1} for name in returned}
-    for number, group in enumerate(groups):
-        for _, step in group.steps:
-            for name in reads_of(step):
-                readers.setdefault(name, set()).add(number)
+    readers = readers_of(list(group.steps.values()) for group in groups)
     steps: list[Step] = []
     kernels = 0
     for number, group in enumerate(groups):
         if group.body is None:
-            steps.append(group.steps[0][1])
+            steps += group.steps.values()
             continue
-        needed = {name for name in group.body.stores
-                  if readers.get(name, set()) - {number}}
+        needed = {name for name in group.body.stores if name in returned
+                  or readers.get(name, set()) - {number}}
         steps.append(kernel_of(group, kernels, needed))
         kernels += 1
-    return tuple(steps)
+    return steps
 
 
 def kernel_of(group: Group, number: int, needed: set[str]) -> Kernel:
     """The group as `kernel_3_amax_exp_sum_div`: a number, and the first
     few nodes; `needed` buffers are read outside of it."""
-    steps = sorted(group.steps, key=lambda step: step[0])
-    loops = inlined([over(loop, group.body.domain) for _, loop in steps],
-                    needed)
+    loops = inlined([over(loop, group.body.domain)
+                     for _, loop in sorted(group.steps.items())], needed)
     nodes = " ".join(loop.origin for loop in loops).split()
     plain = dict.fromkeys(re.sub(r"_\d+$", "", node) for node in nodes)
     return Kernel(
@@ -107,7 +114,7 @@ def kernel_of(group: Group, number: int, needed: set[str]) -> Kernel:
 def inlined(loops: list[Loop], needed: set[str]) -> list[Loop]:
     """The loops, a producer with a single consumer being written into it
     if that runs over the same points and reads it everywhere."""
-    readers = Counter(name for loop in loops for name in reads_of(loop))
+    readers = readers_of(loops)
     reads: dict[str, set] = {name: set() for name in readers}
     for loop in loops:
         for load in loop.loads:
@@ -122,7 +129,7 @@ def inlined(loops: list[Loop], needed: set[str]) -> list[Loop]:
         if not values.keys().isdisjoint(reads_of(loop)):
             loop = replace(loop, value=rewrite(loop.value, value_of))
         name = loop.buffer.name
-        if readers[name] == 1 and name not in needed and (
+        if len(readers.get(name, ())) == 1 and name not in needed and (
                 loop.reduction is None
                 and reads[name] == {(loop.ranges, None)}):
             values[name] = loop.value
@@ -131,21 +138,30 @@ def inlined(loops: list[Loop], needed: set[str]) -> list[Loop]:
     return kept
 
 
+def with_writes(steps: list[Step], lowered: Lowered) -> tuple[Step, ...]:
+    """The steps, and a copy to each input that none of them writes to."""
+    left = lowered.writes
+    for store in STORING:
+        left = store(steps, lowered)
+    if left:
+        into = [replace(value, buffer=name, offset=index(0))
+                for name, value in left.items()]
+        steps.append(Extern(COPY, (into, [*left.values()]), {}, (None,)))
+    return tuple(steps)
+
+
 def symbols_used(steps: tuple[Step, ...], outputs: tuple) -> set[Symbol]:
     """The symbols that kernels, calls, buffers or results ask for."""
-    found: set[Symbol] = set()
-    for step in steps:
-        for buffer in made_by(step):
-            found |= symbols_of(*buffer.shape, *buffer.stride)
-        if isinstance(step, Kernel):
-            found.update(step.symbols)
     calls = [(s.args, s.kwargs) for s in steps if isinstance(s, Extern)]
-    for leaf in tree_leaves((calls, outputs)):
-        if isinstance(leaf, View):
-            found |= symbols_of(*leaf.shape, *leaf.stride, leaf.offset)
-        elif isinstance(leaf, Index):
-            found |= symbols_of(leaf)
-    return found
+    found: set[Symbol] = set()
+    for leaf in tree_leaves((calls, outputs, [*map(made_by, steps)])):
+        if isinstance(leaf, (Buffer, View)):
+            found |= symbols_of(*leaf.shape, *leaf.stride)
+        offset = getattr(leaf, "offset", leaf)
+        if isinstance(offset, Index):
+            found |= symbols_of(offset)
+    return found.union(*(step.symbols for step in steps
+                         if isinstance(step, Kernel)))
 
 
 def found_sizes(wanted: Iterable[Symbol], inputs: Iterable
@@ -207,10 +223,8 @@ def moved(schedule: Schedule) -> int:
     for it, and writes its results; an operator reads its arguments and
     writes its results. PyTorch counts so in its test_perf.py.
     """
-    sizes = {name: tensor.numel()
-             for name, tensor in schedule.constants.items()}
-    sizes |= {name: memory(buffer)
-              for name, buffer in schedule.buffers.items()}
+    sizes = {name: memory(buffer)
+             for name, buffer in schedule.buffers.items()}
     total = 0
     for step in schedule.steps:
         total += sum(map(memory, made_by(step)))

@@ -1,5 +1,6 @@
 """Every lowering rule, against PyTorch."""
 
+import gc
 import pytest
 import torch
 from torch.nn import functional as F
@@ -291,6 +292,7 @@ def test_a_graph_that_writes_to_its_input_is_refused():
         lambda x: x.add_(1))(torch.randn(3))
     with pytest.raises(BackendError, match="writes to its input"):
         fuse(graph)
+    assert gc.isenabled()  # fusing pauses it
 
 
 def test_a_sparse_result_is_refused():

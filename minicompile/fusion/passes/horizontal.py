@@ -8,9 +8,9 @@ read other results of the same step, share its launch.
 
 from __future__ import annotations
 
-from ...core.index import Index, product
-from ..group import Body, Group, Groups
-from ..schedule import GROUP_PASSES
+from ...core.index import product
+from ..group import Body, Groups
+from ..schedule import MERGING
 from ..values import elements, touched
 
 #: A launch takes at least as long as reading so many elements.
@@ -20,20 +20,13 @@ LAUNCH = 2 ** 14
 NEAREST = 8
 
 
-def both_read(first: Body, second: Body) -> set[tuple[str, Index]]:
-    """The elements that both read: buffers, and where in them."""
-    return {(name, index)
-            for name in first.reads.keys() & second.reads.keys()
-            for index in first.reads[name] & second.reads[name]}
-
-
 def shares(first: Body, second: Body) -> bool:
     """Whether both read the same elements, and enough of them to be
     worth it that the results of both are there earlier than needed."""
     enough = min(elements(body.domain.rows + body.domain.row)
                  for body in (first, second)) / 4 - LAUNCH
-    return any(touched(index) >= enough
-               for _, index in both_read(first, second))
+    return any(touched(where) >= enough
+               for _, where in first.reads.keys() & second.reads)
 
 
 def resembles(first: Body, second: Body) -> bool:
@@ -42,14 +35,16 @@ def resembles(first: Body, second: Body) -> bool:
     mine, theirs = ({tuple(product(v.size for v in variables)
                            for variables in (loop.ranges, loop.reduced))
                      for loop in body.loops} for body in (first, second))
-    return mine == theirs and not both_read(first, second)
+    return mine == theirs and not first.reads.keys() & second.reads
 
 
 def horizontal(groups: Groups) -> None:
     """Merge each group with those that read the same elements, and with
     those that read other results of the same step."""
-    def join(group: Group) -> None:
-        for name in list(group.body.reads):
+    for group in list(groups.all):
+        if group.body is None or groups.find(group) is not group:
+            continue
+        for name in dict.fromkeys(name for name, _ in group.body.reads):
             for other in groups.readers[name][-NEAREST:]:
                 groups.join(other, group, shares)
         for dep in list(groups.find(group).deps):
@@ -57,9 +52,5 @@ def horizontal(groups: Groups) -> None:
                 for other in list(dep.users):
                     groups.join(other, group, resembles)
 
-    for group in list(groups.all):
-        if group.body is not None and groups.find(group) is group:
-            join(group)
 
-
-GROUP_PASSES.merging.append(horizontal)
+MERGING.append(horizontal)

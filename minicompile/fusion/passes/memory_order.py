@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
 
 from ...core.loops import Buffer
-from ...core.schedule import made_by, reads_of
+from ...core.schedule import made_by, readers_of, reads_of
 from ..group import Group
-from ..schedule import GROUP_PASSES
+from ..schedule import ORDERING
 from ..values import elements
 
 
@@ -27,19 +27,16 @@ class Order:
     def __init__(self, groups: list[Group], kept: Collection[str],
                  dying: Iterable[Buffer]):
         self.kept = kept
-        self.made = {group: [buffer for _, step in group.steps
-                             for buffer in made_by(step)]
-                     for group in groups}
+        steps = [list(group.steps.values()) for group in groups]
+        self.reads = {group: reads_of(own).keys()
+                      for group, own in zip(groups, steps)}
+        self.readers = {name: {groups[number] for number in numbers}
+                        for name, numbers in readers_of(steps).items()}
+        self.made = {group: [b for step in own for b in made_by(step)]
+                     for group, own in zip(groups, steps)}
         self.sizes = {
             buffer.name: elements(buffer.shape) * buffer.dtype.itemsize
             for made in (dying, *self.made.values()) for buffer in made}
-        self.reads = {group: {name for _, step in group.steps
-                              for name in reads_of(step)}
-                      for group in groups}
-        self.readers: dict[str, set[Group]] = {}
-        for group in groups:
-            for name in self.reads[group]:
-                self.readers.setdefault(name, set()).add(group)
         self.waiting = {group: len(group.deps) for group in groups}
         self.ready = [(group.last, group) for group in groups
                       if not group.deps]
@@ -84,4 +81,4 @@ class Order:
             map(self.sizes.get, freed))
 
 
-GROUP_PASSES.ordering.append(lambda *given: Order(*given).run())
+ORDERING.append(lambda *given: Order(*given).run())

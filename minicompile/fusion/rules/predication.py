@@ -1,10 +1,16 @@
-"""Rules: several tensors side by side, each asked under a condition.
+"""Rules: a point decides which of several tensors is asked.
 
 `cat` puts tensors one after the other. At a given point exactly one of
 them is asked, and which one is known only when the loop runs: so all of
 them are, under masks (this is predication). If the point is known to lie
 in one source, no mask is needed: a slice of a `cat` is what was put in.
 The same question, inside or not, gives padding and `x[1:3] = y`.
+
+`gather` reads at a computed address, so the row would have to be in
+memory: for a cross entropy that is the largest tensor of the step. A loop
+compares *every* position with the one that is named, which costs nothing
+where the row is computed anyway, and the row is never written. A position
+outside of the row raises as in eager, by an operator that checks.
 """
 
 from __future__ import annotations
@@ -16,8 +22,10 @@ import torch
 
 from ...core.index import (Index, Variable, atoms_of, index, not_negative,
                            product, substitute)
-from ...core.loops import Expression, Load, Op, Position, rewrite
-from ..lowerings import RULES, LoweringContext, fakes, number, sight, view
+from ...core.loops import (Const, Expression, Load, Op, Position, neutral,
+                           rewrite)
+from ..lowerings import (RULES, LoweringContext, Operand, fakes, number,
+                         scalar, sight, view)
 from ..sizes import size_of, sizes_of
 from ..values import Point, Value, cast, moved_to, reshaped
 
@@ -41,13 +49,6 @@ def compare(name: str, where: Index, bound: Index) -> Expression:
                      Position(bound - start, torch.int64)), torch.bool)
 
 
-def masked(node: Expression, mask: Expression) -> Expression:
-    """`node`, nothing being read where `mask` is false."""
-    return rewrite(node, lambda part: replace(
-        part, mask=both(part.mask, mask)) if isinstance(part, Load)
-        else part)
-
-
 def inside_or(a: Value, at: Point, other: Expression | None) -> Expression:
     """`a` at a point, or `other` where the point lies outside of it;
     without `other`, nobody asks there."""
@@ -61,7 +62,9 @@ def inside_or(a: Value, at: Point, other: Expression | None) -> Expression:
             inside = both(inside, compare("lt", i, size))
     if inside is None:
         return a.at(at)
-    part = masked(a.at(at), inside)
+    part = rewrite(a.at(at), lambda part: replace(
+        part, mask=both(part.mask, inside)) if isinstance(part, Load)
+        else part)
     return part if other is None else Op(
         "where", (inside, part, other), a.dtype)
 
@@ -95,9 +98,8 @@ def stack(context: LoweringContext, sources: Sequence[Value],
 def pad(context: LoweringContext, a: Value, widths: Sequence[int],
         fill: bool | int | float = 0) -> Value:
     """`a` with `fill` around it; negative widths cut it off."""
-    left = [0] * len(a.shape)
-    for k, width in enumerate(widths[::2]):
-        left[len(left) - 1 - k] = width
+    inner = len(a.shape) - len(widths) // 2
+    left = [0] * inner + [*widths[-2::-2]]
     return context.value(lambda point: inside_or(
         a, tuple(i - n for i, n in zip(point, left)),
         cast(number(fill), context.dtype)))
@@ -114,10 +116,11 @@ def replacing(operator: Callable) -> Callable:
         inner = product(a.shape[axis + 1:])
         start = size_of(part.storage_offset()) // inner
         sizes, steps = sizes_of(part.shape), sizes_of(part.stride())
-        if len(sizes) == len(a.shape) and steps[axis] != inner:
+        is_slice = len(sizes) == len(a.shape)
+        if is_slice and steps[axis] != inner:
             return None  # every other one
-        thick = reshaped(source, with_axis(a.shape, axis, sizes[axis] if (
-            len(sizes) == len(a.shape)) else index(1)))
+        thick = reshaped(source, with_axis(
+            a.shape, axis, sizes[axis] if is_slice else index(1)))
         return context.value(lambda point: inside_or(
             thick, with_axis(point, axis, point[axis] - start),
             a.at(point)))
@@ -139,15 +142,64 @@ def repeat(context: LoweringContext, a: Value, *_) -> Value:
         i % size for i, size in zip(point[skip:], a.shape)))
 
 
-def pieces(context: LoweringContext, a: Value, *_, **__
-           ) -> tuple[Value, ...]:
-    """unsafe_split: the views of a split, with memory of their own."""
-    return view(context, a)
+def picked(context: LoweringContext, a: Value, axis: int, places: Value,
+           chosen: Callable[[Point, int], Expression],
+           rest: Callable[[Point], Expression]) -> Value | None:
+    """`chosen` of a point whose position in its row `places` names, and
+    `rest` of the others; None unless it names one for each row.
+
+    Raises, as eager does, if a position is outside of the row.
+    """
+    if not a.shape or places.shape != with_axis(
+            a.shape, axis % len(a.shape), index(1)):
+        return None
+    axis %= len(a.shape)
+    size = a.shape[axis]
+
+    def inside(place: Expression) -> Expression:
+        return both(Op("ge", (place, Const(0, place.dtype)), torch.bool),
+                    Op("lt", (place, Position(size, place.dtype)),
+                       torch.bool))
+    context.call(torch.ops.aten._assert_async.msg,
+                 context.reduce("all", places.map(inside, torch.bool)),
+                 f"index out of bounds for a dimension of size {size}")
+
+    def body(point: Point) -> Expression:
+        named = places.at(with_axis(point, axis, index(0)))
+        here = Op("eq", (named, Position(point[axis], torch.int64)),
+                  torch.bool)
+        return Op("where", (here, chosen(point, axis), rest(point)),
+                  a.dtype)
+    return Value(a.shape, a.dtype, a.device, body)
+
+
+def gather(context: LoweringContext, a: Value, axis: int, places: Value,
+           **_) -> Value | None:
+    """The element of each row that `places` names, if the rows are in
+    memory for nobody else."""
+    if isinstance(a.element, Load):
+        return None
+    rest = Const(neutral("max", a.dtype), a.dtype)
+    row = picked(context, a, axis, places, lambda point, _: a.at(point),
+                 lambda _: rest)
+    return row and context.reduce("max", row, axis, True)
+
+
+def scatter(context: LoweringContext, a: Value, axis: int, places: Value,
+            new: Operand) -> Value | None:
+    """`a` with one element of each row replaced."""
+    def chosen(point: Point, axis: int) -> Expression:
+        if not isinstance(new, Value):
+            return scalar(new, context.dtype)
+        return cast(new.at(with_axis(point, axis, index(0))), context.dtype)
+    return picked(context, a, axis, places, chosen, a.at)
 
 
 RULES |= {
     "cat": cat, "stack": stack, "constant_pad_nd": pad, "flip": flip,
     "repeat": repeat, "slice_scatter": replacing(torch.ops.aten.slice),
     "select_scatter": replacing(torch.ops.aten.select),
-    "unsafe_split": pieces, "unsafe_split_with_sizes": pieces,
+    **dict.fromkeys(("unsafe_split", "unsafe_split_with_sizes"),
+                    lambda *given: view(*given)),  # with its own memory
+    "gather": gather, "scatter.value": scatter, "scatter.src": scatter,
 }
