@@ -250,16 +250,18 @@ HIDDEN = {"__defaults__", "__kwdefaults__", "__closure__", "__globals__"}
 
 def _read_once(tracer, owner, name: str, read):
     """What `read()` gives the first time, as an attribute from outside."""
-    known = tracer.outside.attributes(owner).known
-    if name not in known:
+    space = tracer.outside.attributes(owner)
+    if name in space.now:
+        return space.now[name]
+    if name not in space.before:
         source = tracer.outside.found_at(owner)
         try:
-            known[name] = tracer.outside.admit(
+            space.before[name] = tracer.outside.admit(
                 read(), Attribute(source, name))
         except Raised:
             tracer.outside.guard(source, "has", (name, False))
             raise
-    return known[name]
+    return space.before[name]
 
 
 def _of_class(tracer, owner: type, name: str):

@@ -13,10 +13,11 @@ import types
 from collections.abc import Callable
 
 from ..core.errors import Unsupported, Where
-from .bytecode import NULL_ABOVE, SEND_KEEPS, Instruction, decode
-from .constant_types import trusted
-from .reasons import Raised, internal, unsupported
+from ..core.source import Attribute, Item
+from .bytecode import NULL_ABOVE, Instruction, decode
+from .constant_types import ABSENT, contents, trusted
 from .interpreter_objects import NULL
+from .reasons import Raised, internal, unsupported
 
 #: What leaves a frame: (how, value).
 RETURN, YIELD = "return", "yield"
@@ -137,20 +138,6 @@ class Frame:
         self.stack.append(raised.exception)
         self.next = self.program.at(target)
 
-    def delegate(self):
-        """What a generator that waits in a `yield from` waits for."""
-        after = self.program.instructions[self.next]
-        return self.stack[-1] if after.name == "JUMP" else None
-
-    def delegated(self, value, target: int | None = None) -> None:
-        """Go on behind a `yield from`, which gives `value`."""
-        if target is None:
-            target = self.program.instructions[self.next - 2].argument
-        if not SEND_KEEPS:
-            self.stack.pop()
-        self.stack.append(value)
-        self.next = target
-
     def pop(self, count: int) -> list:
         """The topmost `count` values, taken off, lowest first."""
         if not count:
@@ -168,3 +155,50 @@ class Frame:
         """Go on at another position, if so."""
         if jumps:
             self.next = target
+
+
+# Globals, cells and closures
+
+
+def load_global(tracer, names: dict, name: str):
+    """A global or builtin name."""
+    value = tracer.outside.read(tracer.outside.globals(names), name)
+    if value is not ABSENT:
+        return value
+    builtins = names.get("__builtins__", {})
+    builtins = getattr(builtins, "__dict__", builtins)
+    if name not in builtins:
+        raise Raised(NameError(f"name {name!r} is not defined"))
+    return builtins[name]
+
+
+def closure(tracer, function: types.FunctionType) -> tuple:
+    """A function's cells, known to be outside if they are."""
+    cells = function.__closure__ or ()
+    if cells and not tracer.is_made(function):
+        base = Attribute(tracer.outside.found_at(function), "__closure__")
+        for index, cell in enumerate(cells):
+            if not tracer.is_made(cell):
+                tracer.outside.admit(cell, Item(base, index))
+    return cells
+
+
+def load_cell(tracer, cell: types.CellType, name: str):
+    """A cell's content."""
+    if tracer.outside.is_outside(cell):
+        value = tracer.outside.read(tracer.outside.attributes(cell),
+                                    "cell_contents")
+    else:
+        value = contents(cell).get("cell_contents", ABSENT)
+    if value is ABSENT:
+        raise Raised(NameError(f"free variable {name!r} is not set"))
+    return value
+
+
+def store_cell(tracer, cell: types.CellType, value) -> None:
+    """Set a cell's content; outside, the write waits for the end."""
+    if tracer.outside.is_outside(cell):
+        tracer.outside.write(tracer.outside.attributes(cell),
+                             "cell_contents", value)
+    else:
+        cell.cell_contents = value

@@ -12,8 +12,9 @@ import operator
 import types
 from itertools import islice
 
-from . import attributes, names
-from .frame import OPCODES, RETURN, opcode, passes_on
+from . import attributes
+from .frame import (OPCODES, RETURN, closure, load_cell, load_global,
+                    opcode, passes_on, store_cell)
 from .reasons import Raised
 from .interpreter_objects import NULL
 
@@ -27,13 +28,13 @@ OPCODES |= {
     "LOAD_CONST": (0, None, lambda f, value: f.stack.append(value)),
     "LOAD_FAST_AND_CLEAR": (0, None, lambda f, name: f.stack.append(
         f.names.pop(name, NULL))),
-    "LOAD_GLOBAL": (0, None, lambda f, found: f.push(names.load_global(
+    "LOAD_GLOBAL": (0, None, lambda f, found: f.push(load_global(
         f.tracer, f.globals, found[0]), found[1])),
     "COPY_FREE_VARS": (0, None, lambda f, _: f.names.update(zip(
-        f.code.co_freevars, names.closure(f.tracer, f.function)))),
-    "LOAD_DEREF": (0, 1, lambda f, name: names.load_cell(
+        f.code.co_freevars, closure(f.tracer, f.function)))),
+    "LOAD_DEREF": (0, 1, lambda f, name: load_cell(
         f.tracer, f.names[name], name)),
-    "STORE_DEREF": (1, 0, lambda f, name, value: names.store_cell(
+    "STORE_DEREF": (1, 0, lambda f, name, value: store_cell(
         f.tracer, f.names[name], value)),
     "LOAD_ATTR": (1, lambda found: 1 + found[1], lambda f, found, owner: (
         f.push(attributes.load(f.tracer, owner, found[0]), found[1]))),

@@ -10,7 +10,7 @@ holds. PyTorch's is torch/_dynamo/codegen.py.
 from __future__ import annotations
 
 import types
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 import torch
@@ -24,7 +24,7 @@ from .side_effects import Copy, Namespace
 from .interpreter_objects import as_tuple
 
 #: Classes whose `__new__` makes the bare instance of a derived class.
-BASES = (OrderedDict, dict, list, set, object)
+BASES = (OrderedDict, dict, list, set, deque, object)
 
 
 class Rebuild:
@@ -141,18 +141,21 @@ class Rebuild:
         state = {name: getattr(value, name) for name in [
             *getattr(value, "__dict__", ()), *slots]
             if hasattr(value, name)}
-        base, items = builtin_base(kind), "()"
+        base, items, pairs = builtin_base(kind), (), {}
         if issubclass(base, dict):
-            items = f"{{{self.pairs(value)}}}"
+            pairs = value
         elif base is not object:
-            items = f"[{self.values(base.__iter__(value))}]"
-        made = f"{self.known(base)}.__new__({self.known(kind)})"
-        return self.filled(made, state, items)
+            items = base.__iter__(value)
+        return self.remade(f"{self.known(base)}.__new__", self.known(kind),
+                           state, items, pairs)
 
-    def filled(self, made: str, state: dict, items: str = "()") -> str:
-        """The text of an object, given attributes and items."""
-        return (f"{self.known(filled)}({made}, {{{self.pairs(state)}}}, "
-                f"{items})")
+    def remade(self, make: str, args: str, state, items, pairs) -> str:
+        """The text of an object, made as pickle makes one."""
+        state = (f"{{{self.pairs(state)}}}" if type(state) is dict
+                 else self.value(state))
+        items, pairs = self.values(items), self.pairs(pairs)
+        return (f"{self.known(remade)}({make}, ({args}{',' * bool(args)}), "
+                f"{state}, [{items}], {{{pairs}}})")
 
     # Writes
 
@@ -162,10 +165,8 @@ class Rebuild:
                  for function, args in self.outside.said]
         overlays = {id(o): o for o in self.outside.overlays.values()}
         for space in overlays.values():
-            for key, value in self.outside.changes(space).items():
-                if key in space.moved and value is not ABSENT:
-                    lines.append(self._write(space, key, ABSENT))
-                lines.append(self._write(space, key, value))
+            lines += [self._write(space, key, value)
+                      for key, value in self.outside.changes(space)]
         for copy in list(self.outside.copies):
             lines += self._replace(copy)
         return lines
@@ -202,16 +203,19 @@ def builtin_base(kind: type) -> type:
     return next(base for base in BASES if issubclass(kind, base))
 
 
-def filled(made: object, state: dict, items) -> object:
-    """`made`, given items and attributes whatever its class says."""
+def remade(make: Callable, args: tuple, state, items: list, pairs: dict):
+    """The object that pickle would make, its class's own methods unseen."""
+    made = make(*args)
     base = builtin_base(type(made))
-    if issubclass(base, dict):
-        for key, value in items.items():
-            base.__setitem__(made, key, value)
-    elif base is not object:
-        (list.extend if base is list else set.update)(made, items)
-    for name, value in state.items():
-        object.__setattr__(made, name, value)
+    for key, value in pairs.items():
+        base.__setitem__(made, key, value)
+    if items:
+        getattr(base, "extend", set.update)(made, items)
+    if type(state) is dict:
+        for name, value in state.items():
+            object.__setattr__(made, name, value)
+    elif state is not None:
+        made.__setstate__(state)
     return made
 
 

@@ -21,7 +21,7 @@ from torch import nn
 
 from . import attributes
 from .constant_types import ABSENT
-from .names import load_cell
+from .frame import load_cell
 from .operators import DUNDERS, INPLACE
 from .reasons import Raised, unsupported
 from .recorder import leaves

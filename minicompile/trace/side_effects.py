@@ -34,15 +34,17 @@ from .symbolic_shapes import NUMBERS
 #: So many constants in a sequence are compared in one go.
 LONG_LIST = 32
 
+#: What stands for a value that nobody has looked at.
+UNREAD = object()
+
 
 @dataclass
 class Namespace:
     """One namespace of the outside: a dict's items, or attributes.
 
-    `real` is the dict that was there, found at `names`. `known` holds
-    what was read or written since, `written` what must be written back to
-    `owner`, in order, and `moved` the keys that were deleted first.
-    `live` is the dict as it is now.
+    `real` is the dict that was there, found at `names`; what changed is
+    written back to `owner`. `now` is the dict as it is now, `before` what
+    was read of it.
     """
 
     kind: str  # "attributes", "items" or "globals"
@@ -50,19 +52,18 @@ class Namespace:
     real: dict
     names: Source
     trusted: bool = False
-    known: dict = field(default_factory=dict)
-    written: dict = field(default_factory=dict)
-    moved: set = field(default_factory=set)
-    live: dict | None = None
+    before: dict = field(default_factory=dict)
+    written: bool = False
 
     def __post_init__(self):
         """Read a dict past what its class makes of `real[key]`."""
+        kind = OrderedDict if isinstance(self.real, OrderedDict) else dict
         if self.kind == "items" and (
                 type(self.real).__getitem__ is not dict.__getitem__):
-            keys = OrderedDict if isinstance(
-                self.real, OrderedDict) else dict
             self.real = {key: dict.__getitem__(self.real, key)
-                         for key in keys.__iter__(self.real)}
+                         for key in kind.__iter__(self.real)}
+        self.now = kind.fromkeys(self.real if type(self.real) is dict
+                                 else kind.__iter__(self.real), UNREAD)
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Outside:
         self.constants: dict[str, object] = {}
         self.named: dict[int, Constant] = {}
         self.modules: set[Source] = set()  # where nn.Modules are
-        self.lives: dict[int, dict] = {}  # id(live) -> whose it is
+        self.lives: dict[int, dict] = {}  # id(now) -> whose it is
         self.said: list[tuple] = []  # calls to make: function, arguments
 
     # Guards and sources
@@ -186,7 +187,7 @@ class Outside:
         counters = self.recorder.sizes.history.counters
         for space in self.overlays.values():
             counters.update(named(self.place(space, key))
-                            for key in self.changes(space))
+                            for key, _ in self.changes(space))
         for copy in self.copies:
             counters.update(
                 Item(copy.source, at) for at, (old, new) in enumerate(
@@ -286,17 +287,12 @@ class Outside:
                 return Attribute(self.found_at(space.owner), key)
             case "globals":
                 return Item(space.names, key)
-        if space.real is not space.owner and printable(key):
-            return Stored(space.names, key)
-        return self.item(space.names, key)
-
-    def item(self, source: Source, key) -> Source:
-        """`source[key]`, the key a constant or read from a place too."""
         if not printable(key):
             place = self.sources.get(id(self.values.get(id(key))))
-            return Entry(source, place or self.constant(
+            return Entry(space.names, place or self.constant(
                 key, getattr(key, "__name__", "key")))
-        return Item(source, key)
+        stored = space.real is not space.owner
+        return (Stored if stored else Item)(space.names, key)
 
     def namespace(self, owner) -> dict:
         """`owner.__dict__`: a dict whose items are the attributes."""
@@ -306,31 +302,25 @@ class Outside:
 
     def read(self, space: Namespace, key):
         """The value at `key`, or ABSENT; either is guarded."""
-        known, key = space.known, self.real(key)
-        if key in known:
-            return known[key]
-        if key in space.real:
-            value = self.admit(space.real[key], self.place(space, key),
-                               space.trusted)
-        else:
-            value = ABSENT
+        key = self.real(key)
+        value = space.now.get(key, ABSENT)
+        if value is UNREAD:
+            value = space.now[key] = space.before[key] = self.admit(
+                space.real[key], self.place(space, key), space.trusted)
+        elif value is ABSENT and key not in space.real:
             if isinstance(key, torch.Tensor) and not space.real:
                 self.guard(space.names, "length", 0)
             elif not space.trusted:
                 self.lacks(space.names, key)
-        known[key] = value
         return value
 
     def write(self, space: Namespace, key, value) -> None:
         """Let `key` be `value` from now on (ABSENT deletes it)."""
-        key = self.real(key)
-        if space.known.get(key) is ABSENT:  # it comes last again
-            space.written.pop(key, None)
-            space.moved |= {key} & space.real.keys()
-        space.known[key] = space.written[key] = value
-        if space.live is not None:
-            space.live.pop(key, None) if value is ABSENT else (
-                space.live.update({key: value}))
+        key, space.written = self.real(key), True
+        if value is ABSENT:
+            space.now.pop(key, None)
+        else:
+            space.now[key] = value
 
     def real(self, key):
         """A key as it is outside: a tensor's stand-in is not in there."""
@@ -345,13 +335,20 @@ class Outside:
         owners += [copy.now for copy in self.copies if copy.changed()]
         return [owner for owner in owners if id(owner) in self.sources]
 
-    def changes(self, space: Namespace) -> dict:
-        """The keys to be written back, with values that are new."""
-        real = space.real
-        return {key: value for key, value in space.written.items()
-                if key in space.moved and value is not ABSENT
-                or value is not (self.values.get(id(real[key]), real[key])
-                                 if key in real else ABSENT)}
+    def changes(self, space: Namespace) -> list[tuple]:
+        """What is to be written back, in order; ABSENT deletes a key.
+
+        A key that was deleted and came back is deleted first.
+        """
+        if not space.written:
+            return []
+        real, ahead = space.real, iter([*map(id, space.real)])
+        stays = {id(key) for key in space.now if id(key) in ahead}
+        return [(key, ABSENT) for key in real if id(key) not in stays] + [
+            (key, value) for key, value in space.now.items()
+            if id(key) not in stays or value is not UNREAD
+            and value is not space.before.get(key, self.values.get(
+                id(real[key]), real[key]))]
 
     def alike(self, owner):
         """Yield the sources of other objects that may be this one."""
@@ -365,11 +362,7 @@ class Outside:
         if any(isinstance(key, torch.Tensor) for key in space.real):
             raise unsupported("attribute", "a dict with tensors as keys")
         self.guard(space.names, "keys", tuple(space.real))
-        written, moved = space.written, space.moved
-        return ([k for k in space.real if k not in moved
-                 and written.get(k) is not ABSENT]
-                + [k for k, value in written.items() if value is not ABSENT
-                   and (k in moved or k not in space.real)])
+        return [*space.now]
 
     def resolve(self, value):
         """A dict from outside as a real one, which follows its writes.
@@ -380,12 +373,10 @@ class Outside:
             read = READ.get(type(value))
             return read(self, value) if read else value
         space = self.items(value)
-        if space.live is None:
-            now = [(k, self.read(space, k)) for k in self.keys(space)]
-            space.live = (OrderedDict if isinstance(value, OrderedDict)
-                            else dict)(now)
-            self.lives[id(space.live)] = value
-        return space.live
+        for key in self.keys(space):
+            self.read(space, key)
+        self.lives[id(space.now)] = value
+        return space.now
 
     def is_dict(self, value) -> bool:
         """Whether `value` is a dict that existed before the call."""

@@ -25,9 +25,8 @@ from .frame import passes_on
 from .constant_types import ABSENT
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
-from .reentry_check import watched
-from .side_effects import Outside
-from .interpreter_objects import Iteration, StandIn
+from .side_effects import UNREAD, Outside
+from .interpreter_objects import Iteration, StandIn, watched
 from .symbolic_shapes import settled
 
 
@@ -263,17 +262,14 @@ class Tracer:
         """Whether a dict has `key` now."""
         if not self.outside.is_dict(mapping):
             return dict.__contains__(mapping, key)
-        overlay = self.outside.items(mapping)
+        space = self.outside.items(mapping)
         key = self.outside.real(self.key(key))
-        if isinstance(key, torch.Tensor):
-            return self.outside.read(overlay, key) is not ABSENT
-        if key in overlay.known:
-            return overlay.known[key] is not ABSENT
-        if key in overlay.real:
-            if not overlay.trusted:
-                self.outside.guard(overlay.names, "contains", (key, True))
-            return True
-        return self.outside.read(overlay, key) is not ABSENT
+        if space.now.get(key) is not UNREAD or isinstance(
+                key, torch.Tensor):
+            return self.outside.read(space, key) is not ABSENT
+        if not space.trusted:
+            self.outside.guard(space.names, "contains", (key, True))
+        return True
 
     def set_item(self, container, key, value=ABSENT) -> None:
         """`container[key] = value`, or `del container[key]`."""

@@ -26,18 +26,14 @@ ATTRIBUTES = ("__kwdefaults__", "__qualname__", "__module__", "__doc__",
 
 def made_function(rebuild: Rebuild, made: types.FunctionType) -> str:
     """A function: its code, globals and defaults, and its cells."""
-    maker = rebuild.known(types.FunctionType)
-    code, names = rebuild.known(made.__code__), rebuild.known(
-        made.__globals__)
-    cells = ("None" if made.__closure__ is None
-             else f"({rebuild.values(made.__closure__)},)")
     plain = types.FunctionType(made.__code__, made.__globals__,
                                closure=made.__closure__)
-    return rebuild.filled(
-        f"{maker}({code}, {names}, {made.__name__!r}, "
-        f"{rebuild.value(made.__defaults__)}, {cells})", {
-            each: getattr(made, each) for each in ATTRIBUTES
-            if getattr(made, each) != getattr(plain, each)})
+    parts = (rebuild.known(made.__code__), rebuild.known(made.__globals__),
+             repr(made.__name__), rebuild.value(made.__defaults__),
+             rebuild.value(made.__closure__))
+    return rebuild.remade(rebuild.known(type(made)), ", ".join(parts), {
+        each: getattr(made, each) for each in ATTRIBUTES
+        if getattr(made, each) != getattr(plain, each)}, (), {})
 
 
 def cell(rebuild: Rebuild, made: types.CellType) -> str:
@@ -77,9 +73,9 @@ def raised(rebuild: Rebuild, error: BaseException) -> str:
         make, args = f"{make}.__new__", (kind, *args)
     links = {link: getattr(error, link) for link in (
         "__cause__", "__context__", "__suppress_context__")}
-    return f"{rebuild.known(thrown)}(" + rebuild.filled(
-        f"{make}({rebuild.values(args)})", vars(error) | {
-            link: value for link, value in links.items() if value}) + ")"
+    made = rebuild.remade(make, rebuild.values(args), vars(error) | {
+        link: value for link, value in links.items() if value}, (), {})
+    return f"{rebuild.known(thrown)}({made})"
 
 
 def thrown(error: BaseException) -> BaseException:
@@ -108,21 +104,10 @@ def as_pickled(rebuild: Rebuild, value) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         make, args, state, items, pairs, *_ = (*reduce(value), *[None] * 3)
-    parts = make, args, state, [*(items or ())], dict(pairs or ())
+    parts = args, state, [*(items or ())], dict(pairs or ())
     rebuild.outside.kept.append(parts)
-    return f"{rebuild.known(unpickled)}({rebuild.values(parts)})"
-
-
-def unpickled(make, args: tuple, state, items: list, pairs: dict):
-    """The object that pickle would make of these."""
-    made = make(*args)
-    if state is not None:
-        made.__setstate__(state)
-    if items:
-        made.extend(items)
-    if pairs:
-        made.update(pairs)
-    return made
+    return rebuild.remade(rebuild.value(make), rebuild.values(args),
+                          *parts[1:])
 
 
 DERIVED[object] = as_pickled

@@ -30,7 +30,7 @@ from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from ...core.branches import cond
 from ..calls import inline
-from ..names import closure, load_cell
+from ..frame import closure, load_cell
 from ..reasons import unsupported
 from ..rules import rule
 from ..symbolic_shapes import Fakes, settled

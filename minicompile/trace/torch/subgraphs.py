@@ -184,7 +184,7 @@ def state(tracer, own) -> tuple[dict, list]:
             *(frame.names for frame in tracer.frames)]
     for each in outside.overlays.values():
         if changes := outside.changes(each):
-            parts = [*changes, *changes.values()]
+            parts = [part for change in changes for part in change]
             seen[id(each)] = [*map(id, parts)]
             kept += parts
     for each in kept:

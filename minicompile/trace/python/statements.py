@@ -1,0 +1,289 @@
+"""The statements that few models need: `try`, `with`, `class`, `match`.
+
+In: a frame, the instruction's argument, the values it takes off the
+stack. Out: what it pushes, as CPython would. A class is made in the trace;
+what a metaclass or an `__init_subclass__` would run is a graph break.
+PyTorch has torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase.
+"""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import dataclasses
+import importlib.util
+import operator
+import sys
+import types
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from ...core.source import Item
+from .. import attributes
+from ..constant_types import ABSENT, trusted
+from ..frame import (OPCODES, Frame, load_cell, load_global, opcode,
+                     passes_on, store_cell)
+from ..interpreter_objects import Handled
+from ..opcodes import LOAD_FAST
+from ..reasons import Raised, unsupported
+from ..rules import rule
+
+#: Rows of one expression; `f` is the frame.
+OPCODES |= {
+    "UNARY_POSITIVE": (1, 1, lambda f, _, x: f.tracer.unary(
+        operator.pos, x)),
+    "UNARY_INVERT": (1, 1, lambda f, _, x: f.tracer.unary(
+        operator.invert, x)),
+    "BUILD_STRING": (int, 1, lambda f, _, *values: "".join(values)),
+    "BUILD_SET": (int, 1, lambda f, _, *values: f.tracer.native(
+        set, (map(f.tracer.key, values),))),
+    "SET_ADD": (1, 0, lambda f, depth, x: f.tracer.native(
+        f.stack[-depth].add, (f.tracer.key(x),))),
+    "SET_UPDATE": (1, 0, lambda f, depth, x: f.tracer.native(
+        f.stack[-depth].update, (f.tracer.iterate(x),))),
+    "MAP_ADD": (2, 0, lambda f, depth, key, value: f.tracer.set_item(
+        f.stack[-depth], key, value)),
+    "DICT_UPDATE": (1, 0, lambda f, depth, x: f.tracer.native(
+        f.stack[-depth].update, (f.tracer.mapping(x),))),
+    "STORE_SLICE": (4, 0, lambda f, _, value, owner, *ends: (
+        f.tracer.set_item(owner, slice(*ends), value))),
+    "DELETE_SUBSCR": (2, 0, lambda f, _, owner, key: f.tracer.set_item(
+        owner, key)),
+    "DELETE_ATTR": (1, 0, lambda f, name, owner: attributes.store(
+        f.tracer, owner, name)),
+    "DELETE_DEREF": (0, 0, lambda f, name: store_cell(
+        f.tracer, f.names[name], ABSENT)),
+    "STORE_GLOBAL": (1, 0, lambda f, name, value: f.tracer.outside.write(
+        f.tracer.outside.globals(f.globals), name, value)),
+    "IMPORT_FROM": (0, 1, lambda f, name: attributes.load(
+        f.tracer, f.stack[-1], name)),
+    "FORMAT_SIMPLE": (1, 1, lambda f, _, x: f.tracer.call(
+        format, (x, ""))),
+    "FORMAT_WITH_SPEC": (2, 1, lambda f, _, *x: f.tracer.call(format, x)),
+    "LOAD_SUPER_ATTR": (3, None, lambda f, found, maker, *of: f.push(
+        attributes.load(f.tracer, f.tracer.call(maker, of), found[0]),
+        found[1])),
+    "CALL_INTRINSIC_2": (2, 1, None),
+    "CONVERT_VALUE": (1, 1, lambda f, how, x: f.tracer.call(how, (x,))),
+}
+
+
+@opcode(lambda how: 1 + how[1])
+def FORMAT_VALUE(frame, how, value, spec=""):
+    if how[0]:
+        value = frame.tracer.call(how[0], (value,))
+    return frame.tracer.call(format, (value, spec))
+
+
+@opcode(0, None)
+def DELETE_FAST(frame, name):
+    LOAD_FAST(frame, name)
+    del frame.stack[-1], frame.names[name]
+
+
+@opcode(0, 0)
+def DELETE_GLOBAL(frame, name):
+    load_global(frame.tracer, frame.globals, name)
+    OPCODES["STORE_GLOBAL"][2](frame, name, ABSENT)
+
+
+@opcode(2)
+def IMPORT_NAME(frame, name, level, below):
+    with unset_fake_temporarily():
+        found = frame.tracer.native(importlib.__import__, (
+            name, frame.globals, None, below, level))
+    key = importlib.util.resolve_name(
+        "." * level + name, frame.globals.get("__package__"))
+    key, outside = key if below else key.split(".")[0], frame.tracer.outside
+    if not trusted(key):
+        modules = outside.constant(sys.modules, "modules")
+        outside.guard(Item(modules, key), "is", found)
+    return found
+
+
+@opcode(1, lambda counts: (counts & 255) + (counts >> 8) + 1)
+def UNPACK_EX(frame, counts, given):
+    values = frame.tracer.unpacked(given)
+    before, after = counts & 255, counts >> 8
+    if len(values) < before + after:
+        raise Raised(ValueError(
+            "not enough values to unpack (expected at least "
+            f"{before + after}, got {len(values)})"))
+    rest = values[before:len(values) - after]
+    last = values[len(values) - after:]
+    frame.stack += [*reversed(last), rest, *reversed(values[:before])]
+
+
+# Exceptions and `with`
+
+OPCODES |= {
+    "WITH_EXCEPT_START": (0, 1, lambda frame, _: frame.tracer.call(
+        frame.stack[-4], (type(frame.stack[-1]), frame.stack[-1],
+                          frame.stack[-1].__traceback__))),
+    "POP_EXCEPT": (1, None, lambda frame, _, handled: setattr(
+        frame, "handling", handled.before)),
+    "LOAD_ASSERTION_ERROR": (0, 1, lambda frame, _: AssertionError),
+}
+
+
+@opcode(1, 2)
+@passes_on
+def BEFORE_WITH(frame, _, manager):
+    load = attributes.load
+    frame.stack.append(load(frame.tracer, manager, "__exit__"))
+    enter = load(frame.tracer, manager, "__enter__")
+    frame.stack.append(frame.tracer.call(enter))
+
+
+@opcode(1, None)
+def PUSH_EXC_INFO(frame, _, error):
+    frame.stack += (Handled(frame.handling, error), error)
+    frame.handling = error
+
+
+@opcode(1, None)
+def CHECK_EXC_MATCH(frame, _, kinds):
+    if not all(map(_is_error, kinds if isinstance(kinds, tuple)
+                   else (kinds,))):
+        raise Raised(TypeError("catching classes that do not inherit from "
+                               "BaseException is not allowed"))
+    frame.stack.append(frame.tracer.native(
+        isinstance, (frame.stack[-1], kinds)))
+
+
+@opcode(1, None)
+def RERAISE(frame, _, error):
+    raise Raised(error)
+
+
+@opcode(int, 0)
+def RAISE_VARARGS(frame, count, error=None, *cause):
+    if not count:
+        raise Raised(frame.tracer.handled() or RuntimeError(
+            "No active exception to reraise"))
+    error = _error(frame.tracer, error, "exceptions")
+    frame.tracer.raised.pop(id(error), None)
+    if cause:
+        error.__cause__ = cause[0] and _error(
+            frame.tracer, cause[0], "exception causes")
+    raise Raised(error)
+
+
+def _is_error(kind) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
+
+
+def _error(tracer, given, what: str) -> BaseException:
+    """The exception to raise: the one given, or one of the class given."""
+    error = tracer.call(given) if _is_error(given) else given
+    if not isinstance(error, BaseException):
+        raise Raised(TypeError(f"{what} must derive from BaseException"))
+    return error
+
+
+# Classes
+
+#: Metaclasses that only keep books.
+PLAIN_METACLASSES = (type, abc.ABCMeta, type(torch.autograd.Function))
+
+
+@rule(builtins.__build_class__)
+def _build_class(tracer, body, name, *bases, **more):
+    frame = Frame(tracer, body, {})
+    frame.run()
+    names = frame.space
+    hooks = [k for k in bases if tracer.python_method(
+        k, "__init_subclass__") or type(k) not in PLAIN_METACLASSES]
+    if more or hooks or any(tracer.python_method(value, "__set_name__")
+                            for value in names.values()):
+        raise unsupported("builtin", f"the class {name}, being made,")
+    return tracer.own(tracer.native(types.new_class, (
+        name, bases, {}, lambda space: space.update(names))))
+
+
+@rule(dataclasses._process_class)
+def _dataclass(tracer, kind, *args):
+    if not tracer.is_made(kind):
+        raise unsupported("effect", f"dataclass of {kind.__qualname__}")
+    return tracer.native(dataclasses._process_class, (kind, *args))
+
+
+OPCODES |= {
+    "LOAD_BUILD_CLASS": (0, 1, lambda frame, _: builtins.__build_class__),
+    "LOAD_LOCALS": (0, None, lambda frame, _: frame.stack.append(
+        frame.space)),
+    "LOAD_FROM_DICT_OR_DEREF": (1, None, lambda frame, name, _: (
+        LOAD_CLASSDEREF(frame, name))),
+    "LOAD_FROM_DICT_OR_GLOBALS": (1, None, lambda frame, name, _: (
+        LOAD_NAME(frame, name))),
+    "STORE_NAME": (1, None, lambda frame, name, value: (
+        frame.space.update({name: value}))),
+    "SETUP_ANNOTATIONS": (0, None, lambda frame, _: frame.space.update(
+        {"__annotations__": {}})),
+}
+
+
+@opcode(0, None)
+def LOAD_NAME(frame, name):
+    frame.stack.append(
+        frame.space[name] if name in frame.space else
+        load_global(frame.tracer, frame.globals, name))
+
+
+@opcode(0, None)
+def DELETE_NAME(frame, name):
+    if name not in frame.space:
+        raise Raised(NameError(f"name {name!r} is not defined"))
+    del frame.space[name]
+
+
+@opcode(0, None)
+def LOAD_CLASSDEREF(frame, name):
+    frame.stack.append(
+        frame.space[name] if name in frame.space else
+        load_cell(frame.tracer, frame.names[name], name))
+
+
+# Patterns
+
+OPCODES |= {
+    "GET_LEN": (0, 1, lambda frame, _: frame.tracer.call(
+        len, (frame.stack[-1],))),
+    "MATCH_MAPPING": (0, 1, lambda frame, _: isinstance(
+        frame.stack[-1], Mapping)),
+    "MATCH_SEQUENCE": (0, 1, lambda frame, _: isinstance(
+        frame.stack[-1], Sequence) and not isinstance(
+        frame.stack[-1], (str, bytes, bytearray))),
+}
+
+
+@opcode(0)
+def MATCH_KEYS(frame, _):
+    mapping, keys = frame.stack[-2:]
+    if all(frame.tracer.contains(mapping, key) for key in keys):
+        return tuple(frame.tracer.item(mapping, key) for key in keys)
+
+
+@opcode(3)
+def MATCH_CLASS(frame, count, value, kind, names):
+    if not frame.tracer.call(isinstance, (value, kind)):
+        return None
+    places = getattr(kind, "__match_args__", None)
+    own = places is None and issubclass(kind, (
+        bool, bytearray, bytes, dict, float, frozenset, int, list, set,
+        str, tuple))
+    places = places or ()
+    allowed = 1 if own else len(places)
+    if count > allowed:
+        raise Raised(TypeError(
+            f"{kind.__name__}() accepts {allowed} positional sub-pattern"
+            f"{'s' * (allowed != 1)} ({count} given)"))
+    found = [value] * count if own else []
+    try:
+        return (*found, *(attributes.load(frame.tracer, value, name)
+                          for name in (*places[:count], *names)))
+    except Raised as raised:
+        if not isinstance(raised.exception, AttributeError):
+            raise
