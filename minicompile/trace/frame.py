@@ -32,7 +32,8 @@ OPCODES: dict[str, tuple] = {}
 #: The row of an opcode that ends the trace.
 NO_ROW = 0, None, None
 
-_direct: set[types.CodeType] = set()
+#: The code of functions that pass on a result: see `passes_on`.
+DIRECT: set[types.CodeType] = set()
 
 
 def opcode(takes, pushes=1) -> Callable:
@@ -48,13 +49,8 @@ def passes_on(function: Callable) -> Callable:
 
     A frame below it can be left waiting when the graph breaks.
     """
-    _direct.add(function.__code__)
+    DIRECT.add(function.__code__)
     return function
-
-
-def is_direct(code: types.CodeType) -> bool:
-    """Whether a function with this code passes on a result."""
-    return code in _direct
 
 
 class Frame:

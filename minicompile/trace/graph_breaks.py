@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import FunctionType
 
 from .bytecode import NULL_ABOVE, live
-from .frame import OPCODES, NO_ROW, Frame, is_direct
+from .frame import DIRECT, NO_ROW, OPCODES, Frame
 from .opcodes import TRUTH
 from .reasons import unsupported
 from .reconstruct import Rebuild
@@ -28,28 +28,26 @@ def waiting(error: BaseException) -> list[Frame]:
     """The frames, outermost first, that can be left waiting.
 
     The exception came through them. The list ends where something other
-    than a plain call stands between two of them.
+    than a plain call stands between two of them, and at a frame of the
+    standard library, which is one step to us.
     """
     frames, direct = [], True
     here = error.__traceback__
     while here is not None:
         code, names = here.tb_frame.f_code, here.tb_frame.f_locals
         if code is Frame.run.__code__:
-            if not frames or names["self"] is not frames[-1]:
-                if frames and not direct or _standard(names["self"]):
+            frame = names["self"]
+            if not frames or frame is not frames[-1]:
+                root = str(frame.globals.get("__name__")).partition(".")[0]
+                if frames and not direct or (
+                        root in sys.stdlib_module_names - {"__main__"}):
                     break
-                frames.append(names["self"])
+                frames.append(frame)
             direct = True
-        elif not is_direct(code):
+        elif code not in DIRECT:
             direct = False
         here = here.tb_next
     return frames
-
-
-def _standard(frame: Frame) -> bool:
-    """Whether a frame belongs to the standard library: one step to us."""
-    root = str(frame.globals.get("__name__")).partition(".")[0]
-    return root in sys.stdlib_module_names - {"__main__"}
 
 
 @dataclass(frozen=True)
@@ -140,8 +138,9 @@ class Break:
         """The instruction itself, run by CPython on the real stack."""
         frame, step = self.frame, self.step
         taken, count = counts(step)
-        place, values = placed(self.rebuild, frame, step.offset,
-                               frame.stack)
+        place, values = placed(self.rebuild, frame, step.offset, [
+            value.error if isinstance(value, Handled) else value
+            for value in frame.stack])
         made = made_once(single, place, frame.function, taken, count)
         name = self.outside.constant(made, f"line_{step.line}").code()
         below = frame.stack[:len(frame.stack) - taken]
@@ -149,21 +148,27 @@ class Break:
         return [name, *values], [self.on(below) if count == 1 else (
             "", step.end, [*below, *given])]
 
-    def performed(self, function: str, *arguments: str) -> list[str]:
-        """Statements: the operation, and what to do if it raises."""
-        frames = self.frames
+    def performed(self, *call: str) -> list[str]:
+        """Statements: the operation, and what to do if it raises.
+
+        An exception that is being handled is so for the operation, too.
+        """
+        known, frames = self.rebuild.known, self.frames
+        errors = [value.error for frame in frames for value in frame.stack
+                  if isinstance(value, Handled)]
+        if errors:
+            call = known(handling), self.rebuild.local(errors[-1]), *call
         while frames and frames[-1].handler() is None:
             frames = frames[:-1]
         if not frames:
-            return [f"{self.value} = {function}({', '.join(arguments)})"]
-        known, failed = self.rebuild.known(attempted), self.rebuild.fresh()
-        handler = frames[-1].handler()
+            return [f"{self.value} = {call[0]}({', '.join(call[1:])})"]
+        failed, handler = self.rebuild.fresh(), frames[-1].handler()
+        stack = [*frames[-1].stack[:handler[1]], Given(f"{failed}.pop()")]
+        raised = self.rest(frames, behind(frames[-1]), stack, raising,
+                           handler)
         return [f"{self.value}, {failed} = "
-                f"{known}({', '.join([function, *arguments])})",
-                f"if {failed}:", "    return " + self.rest(
-                    frames, behind(frames[-1]), [
-                        *frames[-1].stack[:handler[1]],
-                        Given(f"{failed}.pop()")], raising, handler)]
+                f"{known(attempted)}({', '.join(call)})",
+                f"if {failed}:", f"    return {raised}"]
 
     def rest(self, frames, offset: int, stack, how=going_on, *more) -> str:
         """The call that goes on in some frames, the innermost at `offset`.
@@ -174,9 +179,6 @@ class Break:
         place, values = placed(self.rebuild, frame, offset, stack)
         function = made_once(how, place, frame.function, *more)
         for frame in reversed(outer):
-            if any(isinstance(value, Handled) for value in frame.stack):
-                raise unsupported("code",
-                                  "a frame that handles an exception")
             place, held = placed(self.rebuild, frame, behind(frame),
                                  frame.stack)
             function = made_once(calling, place, frame.function,
@@ -203,6 +205,16 @@ def attempted(operation, *arguments) -> tuple[object, list]:
         return operation(*arguments), []
     except BaseException as error:
         return None, [error]
+
+
+def handling(error: BaseException, operation, *arguments):
+    """What an operation gives while an exception is being handled."""
+    before = error.__traceback__, error.__context__
+    try:
+        raise error
+    except BaseException:
+        error.__traceback__, error.__context__ = before
+        return operation(*arguments)
 
 
 def counts(step) -> list[int]:

@@ -103,30 +103,16 @@ def after(place: Place, body: bytes, handler=None, extra: int = 0,
 
 
 def single(place: Place, taken: int, pushed: int) -> CodeType:
-    """Code that performs one instruction: what it pushes is returned.
-
-    An exception that was being handled is so for this one instruction.
-    """
+    """Code that performs one instruction: what it pushes is returned."""
     program = decode(place.code)
     step = program.instructions[program.at(place.offset)]
-    head = _prefix(place)
-    body = head + place.code.co_code[step.start:step.end]
-    tail, table = b"", b""
-    if HANDLED in place.stack:
-        below = place.stack.index(HANDLED)
-        top = len(place.stack) - taken + pushed
-        tail = op("COPY", top - below) + op("POP_EXCEPT")
+    head = _prefix(place) + place.code.co_code[step.start:step.end]
     if pushed == 0:
-        tail += op("LOAD_CONST", len(place.code.co_consts))
+        head += op("LOAD_CONST", len(place.code.co_consts))
     elif pushed > 1:
-        tail += op("BUILD_TUPLE", pushed)
-    tail += op("RETURN_VALUE")
-    if HANDLED in place.stack:
-        table = _row(len(head), len(body), len(body + tail), below + 1,
-                     False)
-        tail += op("COPY", 2) + op("POP_EXCEPT") + op("RERAISE", 0)
-    return _made(place, body + tail, _lines(place, body + tail, step.line),
-                 table)
+        head += op("BUILD_TUPLE", pushed)
+    head += op("RETURN_VALUE")
+    return _made(place, head, _lines(place, head, step.line), b"")
 
 
 def _prefix(place: Place) -> bytes:

@@ -10,13 +10,27 @@ from __future__ import annotations
 
 from types import CodeType, GeneratorType
 
+from ...core.errors import Unsupported
 from ..bytecode import SEND_KEEPS
 from ..frame import OPCODES, RETURN, YIELD, opcode
 from ..interpreter_objects import StandIn, unwatched
-from ..reasons import Raised, unsupported
+from ..reasons import Raised
 from ..reconstruct import MAKERS, Rebuild
 from ..resume import Place, after, made_once, op, placed
 from ..rules import KINDS
+
+#: Instructions that only find out who handles an exception.
+SEARCHING = {"PUSH_EXC_INFO", "LOAD_GLOBAL", "LOAD_ATTR", "BUILD_TUPLE",
+             "CHECK_EXC_MATCH", "POP_JUMP_IF_FALSE", "POP_EXCEPT", "COPY",
+             "RERAISE", "STOPITERATION_ERROR"}
+
+
+def delegated(frame, value, target: int) -> None:
+    """Go on behind a `yield from`, which gives `value`."""
+    if not SEND_KEEPS:
+        frame.stack.pop()
+    frame.stack.append(value)
+    frame.jump(target)
 
 
 def stopped(error: StopIteration) -> RuntimeError:
@@ -53,13 +67,24 @@ class Generator(StandIn):
         """Raise `error` where the generator waits."""
         if isinstance(error, type):
             error = error() if value is None else value
-        steps, at = self.frame.program.instructions, self.frame.next
-        if not self.done and steps[at].name == "JUMP" and isinstance(
-                self.frame.stack[-1], Generator):
-            raise unsupported("builtin", "throw, in a `yield from`,")
+        frame = self.frame
+        after = frame.program.instructions[frame.next]
+        if not self.done and after.name == "JUMP" and isinstance(
+                inner := frame.stack[-1], Generator):
+            try:
+                if not isinstance(error, GeneratorExit):
+                    return inner.throw(error)
+                inner.close()
+            except StopIteration as end:
+                send = frame.program.instructions[frame.next - 2]
+                delegated(frame, end.value, send.argument)
+                return self._go_on()
+            except Unsupported:
+                raise
+            except Exception as failure:
+                error = failure
         try:
-            if not self.done:
-                self.frame.unwind(Raised(error))
+            frame.unwind(Raised(error))
         except Raised:
             self.done = True
         if self.done:
@@ -67,13 +92,24 @@ class Generator(StandIn):
         return self._go_on()
 
     def would_act(self) -> bool:
-        """Whether its code may do something when it is closed now.
+        """Whether its code does something when it is closed now.
 
-        It does if it waits inside a `try` or a `with`.
+        Looks for a handler as Python would, which ends the generator.
         """
-        handler, program = self.frame.handler(), self.frame.program
-        return handler is not None and program.instructions[program.at(
-            handler[0])].name != "STOPITERATION_ERROR"
+        frame, error, self.done = self.frame, GeneratorExit(), True
+        while True:
+            try:
+                frame.unwind(Raised(error))
+            except Raised:
+                return False
+            try:
+                while (step := frame.program.instructions[
+                        frame.next]).name in SEARCHING:
+                    frame.next += 1
+                    frame.step(step)
+                return True
+            except Raised as raised:
+                error = raised.exception
 
     def close(self):
         """Run what is left to clean up; nothing more is yielded."""
@@ -130,10 +166,7 @@ def SEND(frame, target, value):
     except Raised as raised:
         if not isinstance(raised.exception, StopIteration):
             raise
-        if not SEND_KEEPS:
-            frame.stack.pop()
-        frame.stack.append(raised.exception.value)
-        frame.jump(target)
+        delegated(frame, raised.exception.value, target)
     else:
         frame.stack.append(got)
 
