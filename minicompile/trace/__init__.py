@@ -102,28 +102,21 @@ def traced_by(tracer: Tracer, locals: tuple,
             _set_grad_enabled(False)
         stack.enter_context(tracer.recorder.fake_mode)
         try:
-            return _traced(tracer, *ending(tracer, _run(tracer, locals)))
-        except Stopped as stopped:
-            return _stopped(tracer, stopped, why)
+            try:
+                return _traced(tracer, *ending(
+                    tracer, _run(tracer, locals)))
+            except Stopped as stopped:
+                frames = stopped.frames
+                if len(waiting(stopped)) < len(frames):
+                    raise unsupported(
+                        "code", "something in between") from None
+                return _traced(tracer, *breaking(tracer, frames),
+                               (GraphBreak.of(why),))
         except Exception as error:
             refusal = _refusal(error)
             refusal.stops = [frame.moment for frame in reversed(
                 waiting(error))]
             raise refusal from getattr(error, "exception", None)
-
-
-def _stopped(tracer: Tracer, stopped: Stopped, why: Unsupported) -> Trace:
-    """The trace up to a moment, if all its frames can be left waiting."""
-    frames = stopped.frames
-    if len(waiting(stopped)) < len(frames):
-        raise unsupported("code", "something in between") from None
-    try:
-        return _traced(tracer, *breaking(tracer, frames),
-                       (GraphBreak.of(why),))
-    except Unsupported:
-        raise
-    except Exception as error:
-        raise internal(error) from error
 
 
 def _refusal(error: Exception) -> Unsupported:
@@ -157,21 +150,17 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
     recorder.graph.output(tuple(map(recorder.node, rebuild.outputs)))
     _keep_apart(tracer)
     outside.count()
-    _no_generator_waits(tracer, rebuild.names)
+    for made, where in tracer.generators:  # nobody would close it
+        if id(made) not in rebuild.names and not made.done and (
+                made.would_act()):
+            raise unsupported("effect", "a generator left half-run").at(
+                where)
     graph = fx.GraphModule(recorder.modules, recorder.graph)
     return Trace(graph, tuple(n.meta["val"] for n, _ in recorder.placed),
                  tuple(source for _, source in recorder.placed),
                  tuple(outside.guards.values()), finish, outside.constants,
                  recorder.sizes, breaks, not recorder.written.isdisjoint(
                      each.storage for each in recorder.inputs))
-
-
-def _no_generator_waits(tracer: Tracer, held) -> None:
-    """Refuse one that nobody holds, and whose `finally` would run."""
-    for made, where in tracer.generators:
-        if id(made) not in held and not made.done and made.would_act():
-            raise unsupported("effect", "a generator left half-run").at(
-                where)
 
 
 #: Each gives for a Trace how to run a call again whose graph raised, as a

@@ -20,7 +20,7 @@ from ..core.source import Local
 from .constant_types import (ABSENT, CONSTANTS, IDENTITIES, is_bound,
                              printable)
 from .reasons import unsupported
-from .side_effects import Copy, Namespace
+from .side_effects import Namespace
 from .interpreter_objects import as_tuple
 
 #: Classes whose `__new__` makes the bare instance of a derived class.
@@ -167,8 +167,10 @@ class Rebuild:
         for space in overlays.values():
             lines += [self._write(space, key, value)
                       for key, value in self.outside.changes(space)]
-        for copy in list(self.outside.copies):
-            lines += self._replace(copy)
+        for copy in [*self.outside.copies]:
+            if copy.changed():
+                lines += REPLACED[type(copy.now)](
+                    self, self.hold(copy.source.code()), copy)
         return lines
 
     def _write(self, space: Namespace, key, value) -> str:
@@ -189,13 +191,6 @@ class Rebuild:
             return f"object.__delattr__({mine}, {key!r})"
         return (f"object.__setattr__({mine}, {key!r}, "
                 f"{self.hold(self.value(value))})")
-
-    def _replace(self, copy: Copy) -> list[str]:
-        """A list or its like from outside, given its new elements."""
-        if not copy.changed():
-            return []
-        mine = self.hold(copy.source.code())
-        return REPLACED[type(copy.now)](self, mine, copy)
 
 
 def builtin_base(kind: type) -> type:

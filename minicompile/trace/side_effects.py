@@ -15,6 +15,7 @@ import types
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partialmethod
 
 import torch
 from torch import nn
@@ -251,34 +252,30 @@ class Outside:
 
     # Namespaces: attributes of objects, items of dicts
 
-    def attributes(self, owner) -> Namespace:
-        """The instance attributes of an object from outside."""
-        known = self.overlays.get((id(owner), "attributes"))
-        return known or self._open(
-            "attributes", owner, contents(owner) if isinstance(
-                owner, types.CellType) else getattr(
-                    self.real(owner), "__dict__", {}),
-            Attribute(self.found_at(owner), "__dict__"))
-
-    def items(self, mapping: dict) -> Namespace:
-        """The items of a dict from outside."""
-        known = self.overlays.get((id(mapping), "items"))
-        return known or self._open("items", mapping, mapping,
-                                   self.source(mapping))
-
-    def globals(self, names: dict) -> Namespace:
-        """The global names of a module."""
-        name = names.get("__name__") or "module"
-        known = self.overlays.get((id(names), "globals"))
-        return known or self._open("globals", names, names, self.constant(
-            names, f"{name}_globals"), trusted(name))
-
-    def _open(self, kind: str, owner, *more) -> Namespace:
+    def _open(self, kind: str, owner) -> Namespace:
         """The namespace through which an object is read from now on."""
+        if (key := (id(owner), kind)) in self.overlays:
+            return self.overlays[key]
         self.kept.append(owner)
-        made = self.overlays[id(owner), kind] = Namespace(
-            kind, owner, *more)
+        match kind:
+            case "attributes":
+                is_cell = isinstance(owner, types.CellType)
+                parts = (contents(owner) if is_cell else getattr(
+                    self.real(owner), "__dict__", {}),
+                    Attribute(self.found_at(owner), "__dict__"))
+            case "items":
+                parts = owner, self.source(owner)
+            case "globals":
+                name = owner.get("__name__") or "module"
+                parts = owner, self.constant(
+                    owner, f"{name}_globals"), trusted(name)
+        made = self.overlays[key] = Namespace(kind, owner, *parts)
         return made
+
+    #: An object's instance attributes, a dict's items, a module's names.
+    attributes = partialmethod(_open, "attributes")
+    items = partialmethod(_open, "items")
+    globals = partialmethod(_open, "globals")
 
     def place(self, space: Namespace, key) -> Source:
         """Where the value of a key is."""
