@@ -3,7 +3,7 @@
 In: an FX node with fake values. Out: an estimate, by the roofline: the
 longer of the time to move its bytes and the time to do its arithmetic,
 plus a launch. An op that no row knows is never free: it is charged its
-bytes many times over, and `known` says so. PyTorch's are
+bytes many times over, and `is_known` says so. PyTorch's are
 torch/utils/flop_counter.py and torch/_inductor/analysis/device_info.py.
 """
 
@@ -57,11 +57,14 @@ def seconds(node: fx.Node) -> float:
     """The time of the node run by itself, memory to memory."""
     if is_free(node):
         return 0.0
-    machine = machine_of(node)
-    moving = moved(node) / machine.bandwidth
-    if not known(node):
-        moving *= UNKNOWN
-    return max(moving, _arithmetic(node, machine)) + machine.launch
+    machine, made = machine_of(node), tensors_of(value(node))
+    read = sum(nbytes(tensor) for source in node.all_input_nodes
+               for tensor in tensors_of(value(source)))
+    moving = (read + sum(map(nbytes, made))) / machine.bandwidth
+    speed = machine.arithmetic.get(made[0].dtype if made else None,
+                                   min(machine.arithmetic.values()))
+    return machine.launch + max(moving * (1 if is_known(node) else UNKNOWN),
+                                flops(node) / speed)
 
 
 def one_pass(node: fx.Node) -> float:
@@ -70,20 +73,13 @@ def one_pass(node: fx.Node) -> float:
         machine_of(node).bandwidth)
 
 
-def moved(node: fx.Node) -> int:
-    """Bytes the node reads and writes."""
-    read = sum(nbytes(tensor) for source in node.all_input_nodes
-               for tensor in tensors_of(value(source)))
-    return read + sum(map(nbytes, tensors_of(value(node))))
-
-
 def flops(node: fx.Node) -> float:
     """Multiplications and additions of a matmul-like op; 0 for others."""
-    rule = rule_of(node.target)
+    rule = work_of(node.target)
     return float(rule(node)) if rule else 0.0
 
 
-def rule_of(op: object) -> Callable[[fx.Node], float] | None:
+def work_of(op: object) -> Callable[[fx.Node], float] | None:
     """How the op's work is counted: by our table, or as its author says."""
     packet = getattr(op, "overloadpacket", None)
     if packet in FLOPS or not is_foreign(op):
@@ -103,17 +99,7 @@ def is_foreign(op: object) -> bool:
 
 def is_opaque(node: fx.Node) -> bool:
     """Whether nobody knows what the node costs, or what else it does."""
-    return is_foreign(node.target) and not known(node)
-
-
-def _arithmetic(node: fx.Node, machine: Machine) -> float:
-    """Seconds of arithmetic."""
-    work = flops(node)
-    if not work:
-        return 0.0
-    dtype = tensors_of(value(node))[0].dtype
-    return work / machine.arithmetic.get(
-        dtype, min(machine.arithmetic.values()))
+    return is_foreign(node.target) and not is_known(node)
 
 
 def _shape(node: fx.Node, position: int) -> tuple[int, ...]:
@@ -127,47 +113,38 @@ def _product(at: int) -> Callable[[fx.Node], float]:
         node, at + 1)[-1]
 
 
+def _attention(op: object) -> Callable[[fx.Node], float]:
+    """Flops of attention: two products of query by key, five backward."""
+    back = "_backward" in str(op)
+    return lambda node: (10 if back else 4) * prod(
+        _shape(node, back)) * _shape(node, back + 1)[-2]
+
+
 def _convolution(node: fx.Node) -> float:
     """Flops of a convolution: each output element reads one filter."""
-    weight = _shape(node, 1)
     spread = _shape(node, 0) if node.args[6] else value(node).shape
-    return 2 * prod(map(hint, spread)) * prod(weight[1:])
+    return 2 * prod(map(hint, spread)) * prod(_shape(node, 1)[1:])
 
 
 def _convolution_backward(node: fx.Node) -> float:
-    """Twice the forward: for the input and for the weight."""
-    spread = _shape(node, 1) if node.args[7] else _shape(node, 0)
-    return 2 * sum(node.args[10][:2]) * prod(spread) * prod(
-        _shape(node, 2)[1:])
-
-
-def _attention(first: int, products: int) -> Callable[[fx.Node], float]:
-    """Flops of attention: `products` of query by key."""
-    def rule(node: fx.Node) -> float:
-        query, key = _shape(node, first), _shape(node, first + 1)
-        return products * 2 * prod(query) * key[-2]
-    return rule
+    """As the forward, for the input and once more for the weight."""
+    return 2 * sum(node.args[10][:2]) * prod(
+        _shape(node, 1 if node.args[7] else 0)) * prod(_shape(node, 2)[1:])
 
 
 #: Work of the ops that are bound by arithmetic.
 FLOPS: dict[object, Callable[[fx.Node], float]] = {
-    aten.mm: _product(0), aten.bmm: _product(0), aten.mv: lambda node: (
-        2 * prod(_shape(node, 0))),
-    aten.addmm: _product(1), aten.baddbmm: _product(1),
-    aten._int_mm: _product(0), aten._scaled_mm: _product(0),
+    aten.mm: _product(0), aten.bmm: _product(0), aten.addmm: _product(1),
+    aten.baddbmm: _product(1), aten._int_mm: _product(0),
+    aten._scaled_mm: _product(0),
+    aten.mv: lambda node: 2 * prod(_shape(node, 0)),
     aten.convolution: _convolution,
     aten.convolution_backward: _convolution_backward,
-    **dict.fromkeys([aten._scaled_dot_product_flash_attention,
-                     aten._scaled_dot_product_efficient_attention,
-                     aten._scaled_dot_product_cudnn_attention,
-                     aten._scaled_dot_product_flash_attention_for_cpu],
-                    _attention(0, 2)),
-    **dict.fromkeys(
-        [aten._scaled_dot_product_flash_attention_backward,
-         aten._scaled_dot_product_efficient_attention_backward,
-         aten._scaled_dot_product_cudnn_attention_backward,
-         aten._scaled_dot_product_flash_attention_for_cpu_backward],
-        _attention(1, 5)),
+    **{op: _attention(op) for op in (
+        getattr(aten, f"_scaled_dot_product_{kind}{suffix}")
+        for kind in ("flash_attention", "efficient_attention",
+                     "cudnn_attention", "flash_attention_for_cpu")
+        for suffix in ("", "_backward"))},
 }
 
 #: Ops without a tag that loops express all the same.
@@ -227,10 +204,10 @@ def is_free(node: fx.Node) -> bool:
             aliases_first(node.target))
 
 
-def known(node: fx.Node) -> bool:
+def is_known(node: fx.Node) -> bool:
     """Whether some table says what the node costs."""
     return (is_loop(node) or node.target in COPYING
-            or rule_of(node.target) is not None)
+            or work_of(node.target) is not None)
 
 
 def is_loop(node: fx.Node) -> bool:

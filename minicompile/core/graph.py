@@ -17,11 +17,11 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from .sizes import SYMBOLIC, hint
 from .errors import where_of
 
-SHORT = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
-         torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
-         torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8",
-         torch.bool: "b1", torch.complex64: "c64",
-         torch.complex128: "c128"}
+DTYPE_NAMES = {
+    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
+    torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
+    torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8",
+    torch.bool: "b1", torch.complex64: "c64", torch.complex128: "c128"}
 
 #: What a fake tensor cannot be: it would be one of plain numbers.
 QUANTIZED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2,
@@ -33,16 +33,23 @@ def value(node: fx.Node):
     return node.meta.get("val")
 
 
+def reach(tensor: torch.Tensor) -> int:
+    """How far the last element is from the first, in elements.
+
+    -1 if two elements may be in one place.
+    """
+    last = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.size())):
+        if size > 1:
+            if stride <= last:
+                return -1
+            last += stride * (size - 1)
+    return last
+
+
 def dense(tensor: torch.Tensor) -> bool:
     """Whether the elements fill their memory, each place once."""
-    if tensor.is_contiguous():
-        return True
-    reach = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
-        if size != 1 and stride != reach:
-            return False
-        reach *= size
-    return True
+    return tensor.is_contiguous() or reach(tensor) + 1 == tensor.numel()
 
 
 def is_number(node: fx.Node) -> bool:
@@ -63,7 +70,7 @@ def describe(tensor: object) -> str:
         return "(" + ", ".join(map(describe, tensor)) + ")"
     if not isinstance(tensor, torch.Tensor):
         return repr(tensor)
-    name = SHORT.get(tensor.dtype, str(tensor.dtype))
+    name = DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype))
     return f"{name}{list(tensor.shape)}"
 
 
@@ -89,15 +96,9 @@ def placeholders(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in graph.nodes if node.op == "placeholder"]
 
 
-def output(graph: fx.Graph) -> fx.Node:
-    """The node that returns the graph's results."""
-    return next(node for node in reversed(graph.nodes)
-                if node.op == "output")
-
-
 def results(graph: fx.Graph) -> tuple:
     """What the graph returns, as a tuple of nodes and constants."""
-    returned = output(graph).args[0]
+    returned = graph.output_node().args[0]
     many = isinstance(returned, (tuple, list))
     return tuple(returned) if many else (returned,)
 
@@ -182,43 +183,33 @@ def render(graph: fx.GraphModule, name: str = "forward") -> str:
         lines.append(f"    {_statement(node)}")
     inputs = ", ".join(f"{node.name}: {describe(value(node))}"
                        for node in placeholders(graph.graph))
-    returned = fx.node.map_arg(output(graph.graph).args[0], lambda n: n)
-    return "".join(inner) + "\n".join([f"def {name}({inputs}):", *lines,
-                      f"    return {returned}"])
+    returned = graph.graph.output_node().args[0]
+    return "".join(inner) + "\n".join([
+        f"def {name}({inputs}):", *lines, f"    return {returned}"])
 
 
 def _statement(node: fx.Node) -> str:
     """One node as `name: type = call`."""
+    if node.op == "get_attr":
+        return f"{node.name} = self.{node.target}"
     arguments = [_argument(a) for a in node.args] + [
         f"{key}={_argument(a)}" for key, a in node.kwargs.items()]
-    match node.op:
-        case "call_method":
-            called = f"{arguments.pop(0)}.{node.target}"
-        case "get_attr":
-            return f"{node.name} = self.{node.target}"
-        case _:
-            called = _called(node.target)
+    if node.op == "call_method":
+        called = f"{arguments.pop(0)}.{node.target}"
+    elif isinstance(node.target, torch._ops.OpOverload):
+        called = str(node.target)
+    else:  # as it is written: `torch.relu`
+        module = getattr(node.target, "__module__", None) or "torch"
+        name = getattr(node.target, "__qualname__", getattr(
+            node.target, "__name__", str(node.target)))
+        called = (f"{module.replace('_operator', 'operator')}."
+                  f"{name.removeprefix('_VariableFunctionsClass.')}")
     kind = describe(value(node)) if value(node) is not None else "None"
     return f"{node.name}: {kind} = {called}({', '.join(arguments)})"
 
 
 def _argument(argument: object) -> str:
     """An argument as Python: nodes by name, containers by their parts."""
-    match argument:
-        case tuple() | list():
-            return f"[{', '.join(map(_argument, argument))}]"
-        case fx.Node():
-            return argument.name
-        case _:
-            return repr(argument)
-
-
-def _called(target: object) -> str:
-    """How the target is written: `torch.relu`, `aten.add.Tensor`."""
-    if isinstance(target, torch._ops.OpOverload):
-        return str(target)
-    module = getattr(target, "__module__", None) or "torch"
-    module = module.replace("_operator", "operator")
-    name = getattr(target, "__qualname__", getattr(
-        target, "__name__", str(target)))
-    return f"{module}.{name.removeprefix('_VariableFunctionsClass.')}"
+    if isinstance(argument, (tuple, list)):
+        return f"[{', '.join(map(_argument, argument))}]"
+    return repr(argument)

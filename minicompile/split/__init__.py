@@ -2,19 +2,15 @@
 
 In: the torch-level graph and its fake inputs. Out: a callable that
 autograd can differentiate. Read joint.py, decompose.py, recorder.py,
-functional_inputs.py, in_place_writes.py, output_aliases.py, record.py,
-partition.py, max_flow.py, recompute_costs.py, gradients.py, runtime.py
-and aot_partitioner.py, in that order.
+aliases.py, in_place_writes.py, record.py, recompute_costs.py and
+runtime.py, in that order.
 """
 
 from ..core import load
-from .aot_partitioner import partition_joint_module
-from .gradients import require_twice
-from .joint import Joint
-from .partition import Pair, partition
-from .recompute_costs import Plan, cut
+from .joint import Joint, Pair, partition
+from .recompute_costs import Plan, cut, partition_joint_module
 from .record import record
-from .runtime import make_runtime
+from .runtime import make_runtime, require_twice
 
 __all__ = ["Joint", "Pair", "Plan", "cut", "make_runtime", "partition",
            "partition_joint_module", "record", "require_twice"]

@@ -9,18 +9,18 @@ in torch/_inductor/decomposition.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 
 import torch
 from torch._decomp import decomposition_table
 
 from ..core.errors import BackendError
-from ..core.graph import dense
+from ..core.graph import dense, operators
 
 aten = torch.ops.aten
 
-#: Why, and the ops it holds for. No overload named: all of them.
+#: Why, and the ops it holds for, with all their overloads.
 REASONS: dict[str, str] = {
     "arithmetic on one element, written with simpler arithmetic": """
         celu elu elu_backward gelu gelu_backward glu glu_backward
@@ -64,18 +64,6 @@ REASONS: dict[str, str] = {
 }
 
 
-def overloads(names: str) -> Iterator[torch._ops.OpOverload]:
-    """The ops of a row of REASONS that this torch has."""
-    for name in names.split():
-        packet = getattr(aten, name, None)
-        if packet is None:
-            continue
-        for overload in packet.overloads():
-            op = getattr(packet, overload)
-            if op in decomposition_table:
-                yield op
-
-
 def along_memory(x: torch.Tensor, p: float, generator=None):
     """Eager's own bernoulli_, which draws in the order of the memory.
 
@@ -96,8 +84,9 @@ def without_gaps(x: torch.Tensor, *_, **__):
 
 
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
-    **{op: decomposition_table[op]
-       for names in REASONS.values() for op in overloads(names)},
+    **{op: decomposition_table[op] for names in REASONS.values()
+       for name in names.split() for op in operators(name)
+       if op in decomposition_table},
     aten.bernoulli.p: along_memory,
     aten.normal_functional.default: without_gaps,
 }
@@ -107,9 +96,8 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
 SEEDED: dict[torch._ops.OpOverload, Callable] = {}
 
 
-
 @cache
-def rule_of(op: torch._ops.OpOverload) -> Callable | None:
+def decomposition_of(op: torch._ops.OpOverload) -> Callable | None:
     """How `op` is taken apart, or None if it is recorded whole."""
     if op in DECOMPOSITIONS:
         return DECOMPOSITIONS[op]

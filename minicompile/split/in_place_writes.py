@@ -9,6 +9,8 @@ elements were apart. So the layout is put back, or the write refused.
 from __future__ import annotations
 
 import operator
+from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -18,25 +20,35 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.overrides import TorchFunctionMode
 
 from ..core.errors import BackendError
-from ..core.graph import dense, operators, tensors_of, written_by
+from ..core.graph import dense, operators, reach, tensors_of, written_by
 from ..core.sizes import AS_IN_CPP
-from .functional_inputs import current
-from .recorder import Recorder, as_it_is
+from .recorder import Recorder, current, functional
 
-#: Methods that give a tensor other memory, as setting `data` does.
-FORBIDDEN = {"set_", "resize_", "resize_as_"}
 #: What is not checked to fit in place, as an integer times 1.5 does not.
-ARITHMETIC = {"add", "sub", "mul", "subtract", "multiply"}
-#: Functions whose ATen op writes to an input although its schema does
-#: not say so. Python's dispatcher has forms of these that say it.
-HIDDEN_WRITES = {"batch_norm", "instance_norm", "native_batch_norm",
-                 "cudnn_batch_norm"}
+CASTS = {"add", "sub", "mul", "subtract", "multiply"}
 
-#: mkldnn's form keeps nothing for the backward unless grad mode is on.
-RECURRENT = {"lstm"}
+#: What a function runs under, so that all it does is seen. The schemas of
+#: the first do not say that they write to an input, but Python's forms of
+#: them do. mkldnn keeps nothing for the backward unless grad mode is on.
+UNDER: dict[str, Callable[[], AbstractContextManager]] = {
+    **dict.fromkeys(("batch_norm", "instance_norm", "native_batch_norm",
+                     "cudnn_batch_norm"), enable_python_dispatcher),
+    **dict.fromkeys(AS_IN_CPP, torch._C._DisablePythonDispatcher),
+    "lstm": lambda: torch.backends.mkldnn.flags(enabled=False) if (
+        torch.is_grad_enabled()) else nullcontext(),
+}
 
-#: Functions whose derivative is refused for some complex values.
-CHECKED = {"linalg_eig", "linalg_eigh", "linalg_svd"}
+#: What a graph cannot say: when, given the first argument, and why.
+REFUSED: dict[str, tuple[Callable[[torch.Tensor], bool], str]] = {
+    **dict.fromkeys(("set_", "resize_", "resize_as_"), (
+        lambda x: True, "gives a tensor other memory")),
+    **dict.fromkeys(("linalg_eigh", "linalg_svd"), (
+        lambda x: x.requires_grad and x.is_complex(),
+        "has a gradient that looks at values")),
+    "linalg_eig": (lambda x: x.requires_grad,
+                   "has a gradient that looks at values"),
+    "as_strided": (lambda x: not dense(x), "is of memory with gaps"),
+}
 
 
 class InPlaceWrites(TorchFunctionMode):
@@ -53,24 +65,14 @@ class InPlaceWrites(TorchFunctionMode):
             if name == "__set__":
                 raise BackendError("setting data gives other memory")
             return args[0].detach()
-        if name in HIDDEN_WRITES:
-            with enable_python_dispatcher():
+        if name in UNDER:
+            with UNDER[name]():
                 return function(*args, **kwargs)
-        if name in AS_IN_CPP:
-            with torch._C._DisablePythonDispatcher():
-                return function(*args, **kwargs)
-        if name in RECURRENT and torch.is_grad_enabled():
-            with torch.backends.mkldnn.flags(enabled=False):
-                return function(*args, **kwargs)
-        if name in FORBIDDEN:
-            raise BackendError(f"{name} gives a tensor other memory")
+        refused, reason = REFUSED.get(name, (None, ""))
+        if refused and refused(args[0]):
+            raise BackendError(f"{name} {reason}")
         if name.startswith("_fused_") and name.endswith("_"):
             raise BackendError(f"{name} writes to lists of tensors")
-        if name in CHECKED and args[0].requires_grad and (
-                name == "linalg_eig" or args[0].is_complex()):
-            raise BackendError(f"the gradient of {name} looks at values")
-        if name == "as_strided" and not dense(args[0]):
-            raise BackendError("as_strided of memory with gaps")
         if is_inplace_view(name):
             if args[0].requires_grad:
                 raise BackendError(f"{name} on a tensor that requires grad")
@@ -79,16 +81,18 @@ class InPlaceWrites(TorchFunctionMode):
             args[:1] if kwargs.get("inplace") or assigns(name)
             else written_by(function, args, kwargs))
             if torch._is_functional_tensor(each)]
-        if written and name.strip("_").removeprefix("i") in ARITHMETIC and (
+        if not written:
+            return function(*args, **kwargs)
+        if name.strip("_").removeprefix("i") in CASTS and (
                 not torch.can_cast(torch.result_type(*args[:2]),
                                    args[0].dtype)):
             raise BackendError(f"{name} gives another dtype")
-        watched = [(each, each.size(), each.stride())
+        layouts = [(each, each.size(), each.stride())
                    for each in memory_of(name, written, "out" in kwargs)]
         require_apart(name, written, args, kwargs)
         result = function(*args, **kwargs)
-        for each, size, stride in watched:
-            self.keep(each, size, stride)
+        for layout in layouts:
+            self.keep(*layout)
         return result
 
     def keep(self, tensor: torch.Tensor, size, stride) -> None:
@@ -98,7 +102,7 @@ class InPlaceWrites(TorchFunctionMode):
             raise BackendError("out= has another shape than the result")
         if value.size() != size or value.stride() == stride:
             return
-        with as_it_is():
+        with functional(False):
             kept = self.recorder.restride(value, stride)
         torch._functionalize_replace(tensor, kept)
         torch._functionalize_commit_update(tensor)
@@ -116,16 +120,17 @@ def memory_of(name: str, written: list, grows: bool) -> list:
     for each in sorted(written, key=torch.Tensor.storage_offset):
         base = each if each._base is None else each._base
         start, memory = each.storage_offset(), torch._C._storage_id(each)
-        if reach(each) < 0 or reach(base) < 0:
-            raise BackendError(f"{name} writes to a tensor with several "
-                               "elements in one place")
-        if start <= ends.get(memory, -1):
-            raise BackendError(f"{name} writes to one place twice")
         steps = view_steps(each)
-        if any(isinstance(step, Unfold) for step in steps):
-            raise BackendError(f"{name} writes to the result of unfold")
-        if steps and grows:
-            raise BackendError("out= is a view")
+        for refused, reason in (
+            (reach(each) < 0 or reach(base) < 0,
+             "a tensor with several elements in one place"),
+            (start <= ends.get(memory, -1), "one place twice"),
+            (any(isinstance(step, Unfold) for step in steps),
+             "the result of unfold"),
+            (steps and grows, "a view, as out="),
+        ):
+            if refused:
+                raise BackendError(f"{name} writes to {reason}")
         ends[memory] = start + reach(each)
         found |= {each: None, base: None}
     return list(found)
@@ -171,17 +176,3 @@ def is_inplace_view(name: str) -> bool:
     """Whether a method changes what a tensor says of itself, such as its
     shape, and not its elements."""
     return any(torch.Tag.inplace_view in op.tags for op in operators(name))
-
-
-def reach(tensor: torch.Tensor) -> int:
-    """How far the last element is from the first, in elements.
-
-    -1 if two elements may be in one place.
-    """
-    last = 0
-    for stride, size in sorted(zip(tensor.stride(), tensor.size())):
-        if size > 1:
-            if stride <= last:
-                return -1
-            last += stride * (size - 1)
-    return last

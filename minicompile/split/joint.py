@@ -1,43 +1,41 @@
-"""The joint graph, and what the user's program says about its results.
+"""The joint graph, what is said about its results, and its two halves.
 
-`record` makes one, `partition` cuts its graph, `make_runtime` turns it
-into a callable. The graph is pure arithmetic; everything that is not
-(inputs written to, results that are views of inputs or of each other,
-which results carry a gradient) is frozen here, next to it. PyTorch's
-ViewAndMutationMeta is in torch/_functorch/_aot_autograd/schemas.py.
+`record` makes a `Joint`. Its graph is pure arithmetic; everything that is
+not (inputs written to, results that are views of inputs or of each other,
+which results carry a gradient) is frozen next to it. `partition` cuts the
+graph into a `Pair`: the forward computes the results and the saved
+values; the backward starts from those and the tangents, and recomputes
+whatever else it needs, each value just before it is first read. PyTorch's
+are ViewAndMutationMeta in torch/_functorch/_aot_autograd/schemas.py, and
+torch/_functorch/partitioners.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property
+from operator import getitem
 
 import torch
 from torch import fx
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..core.cost import aliases_first
-from ..core.graph import placeholders, render, results
-
-def tensor_itself(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor: its bytes are read as they are."""
-    return tensor
+from ..core.errors import BackendError
+from ..core.graph import (has_effect, is_number, nbytes, placeholders,
+                          render, results, value)
 
 
 @dataclass(frozen=True)
-class View:
-    """A window into a base: shape, strides, and a step from its start.
-
-    `before` reads the base's bytes in another way, `after` the window's.
-    """
+class Window:
+    """A window into a base: shape, strides, and a step from its start."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
     tracked: bool  # autograd knows that it is a view of the base
     differentiable: bool  # and a gradient flows through it
-    before: Callable = tensor_itself
-    after: Callable = tensor_itself
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Result:
 
     place: str
     index: int = -1
-    view: View | None = None
+    view: Window | None = None
     value: object = None
 
 
@@ -161,20 +159,193 @@ class Joint:
         return render(self.graph, "joint")
 
 
-def is_view(node: fx.Node) -> bool:
-    """Whether the node looks at its first argument's memory."""
-    return (node.op == "call_function" and aliases_first(node.target)
-            and isinstance(node.args[0], fx.Node))
-
-
 def root(node: fx.Node) -> fx.Node:
     """The node whose memory `node` looks at: views followed back."""
-    while is_view(node) or _is_item(node) and is_view(node.args[0]):
-        node = node.args[0]
+    while isinstance(node, fx.Node) and node.op == "call_function":
+        at = node.args[0] if node.target is getitem else node
+        if not aliases_first(at.target) or not isinstance(
+                at.args[0], fx.Node):
+            break
+        node = at.args[0]
     return node
 
 
-def _is_item(node: fx.Node) -> bool:
-    """Whether the node picks one result out of several."""
-    return getattr(node.target, "__name__", "") == "getitem" and isinstance(
-        node.args[0], fx.Node)
+@dataclass(frozen=True)
+class Saved:
+    """A value kept for the backward, and where the runtime finds it.
+
+    `place` is "number" or "input" with the `index` of an input, or
+    "output" with that of the forward graph's. A plan saves no numbers:
+    the backward is given those inputs that are, and computes the others.
+    """
+
+    name: str
+    place: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two halves.
+
+    The backward takes `saved` (numbers, inputs, outputs), then tangents.
+    """
+
+    forward: fx.GraphModule
+    backward: fx.GraphModule | None  # None: nothing to differentiate
+    saved: tuple[Saved, ...]
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes kept for the backward that are not inputs."""
+        donated = self.donated
+        return sum(nbytes(value(node)) for node
+                   in placeholders(self.backward.graph)
+                   if node.name in donated
+                   and not node.name.startswith("tangents_"))
+
+    @property
+    def donated(self) -> set[str]:
+        """The backward's inputs that nobody else holds."""
+        inputs = {s.name for s in self.saved if s.place != "output"}
+        return {node.name for node in placeholders(self.backward.graph)
+                if node.name not in inputs} if self.backward else set()
+
+    def halves(self) -> dict[str, fx.GraphModule]:
+        """The graphs there are, by name."""
+        both = {"forward": self.forward, "backward": self.backward}
+        return {name: half for name, half in both.items() if half}
+
+    def __str__(self) -> str:
+        return "\n\n".join(render(half, name)
+                           for name, half in self.halves().items())
+
+
+def partition(joint: Joint, saved: set[str]) -> Pair:
+    """The joint graph cut at the values named in `saved`."""
+    outputs = list(joint.outputs[:joint.returned])
+    if not joint.training:
+        return Pair(extract(joint, joint.early, joint.primals, outputs,
+                            joint.writes) if joint.writes else joint.graph,
+                    None, ())
+    places: dict[fx.Node, Saved] = {}
+    for node in kept_nodes(joint, saved):
+        if node.op == "placeholder" and node not in joint.written:
+            places[node] = Saved(
+                node.name, "number" if is_number(node) else "input",
+                joint.primals.index(node))
+            continue
+        if node not in outputs:
+            outputs.append(node)
+        places[node] = Saved(node.name, "output", outputs.index(node))
+    kept = sorted(places, key=lambda node: (
+        "number", "input", "output").index(places[node].place))
+    return Pair(*halves(joint, kept, outputs, joint.writes),
+                tuple(places[node] for node in kept))
+
+
+def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:
+    """What the backward starts from, besides tangents.
+
+    An input it needs is kept in any case, a name it does not need is not.
+    Of numbers, only what is read off a tensor is kept.
+    """
+    stop = {node for node in joint.early if node.op == "placeholder"
+            or (isinstance(node.target, torch._ops.OpOverload)
+                if is_number(node) else node.name in saved)}
+    needed = set(backward_nodes(joint, stop))
+    for node in joint.early:
+        if node in needed and node not in stop and has_effect(node):
+            raise BackendError(f"the backward needs {node.name}, which is "
+                               "neither saved nor can be recomputed")
+    return [node for node in joint.early
+            if node in needed and node in stop]
+
+
+def backward_nodes(joint: Joint, kept: set[fx.Node]) -> list[fx.Node]:
+    """The backward in the order it runs, what it recomputes included."""
+    effects = [node for node in joint.late if has_effect(node)]
+    grads = [node for node in joint.grads if isinstance(node, fx.Node)]
+    return ancestors([*effects, *grads], kept | set(joint.tangent_nodes))
+
+
+def halves(joint: Joint, kept: list[fx.Node], outputs: list, writes=()
+           ) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The forward to `outputs` and `writes`, the backward from `kept`."""
+    effects = [node for node in joint.early if has_effect(node)]
+    needed = set(ancestors(
+        [node for node in [*outputs, *effects, *(new for _, new in writes)]
+         if isinstance(node, fx.Node)], set()))
+    forward = extract(
+        joint, [node for node in joint.early if node in needed],
+        joint.primals, outputs, writes)
+    return forward, extract(joint, backward_nodes(joint, set(kept)),
+                            [*kept, *joint.tangent_nodes], joint.grads)
+
+
+def ancestors(ends, stop: Container[fx.Node],
+              known: Container[fx.Node] = ()) -> list[fx.Node]:
+    """What `ends` are computed from, inputs first, not beyond `stop`;
+    without what is `known`."""
+    ordered: dict[fx.Node, None] = {}
+    waiting = [(node, False) for node in reversed(list(ends))]
+    while waiting:
+        node, done = waiting.pop()
+        if done:
+            ordered[node] = None
+        elif node not in ordered and node not in known:
+            waiting.append((node, True))
+            if node not in stop:
+                waiting.extend((source, False) for source
+                               in reversed(node.all_input_nodes))
+    return list(ordered)
+
+
+def extract(joint: Joint, nodes, inputs, outputs,
+            writes=()) -> fx.GraphModule:
+    """A graph of `nodes` from `inputs` to `outputs`, names kept.
+
+    Its last steps write new values into inputs. Such an input may be an
+    output too, which is a copy of what it was.
+    """
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in inputs:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta = node.meta
+    for node in nodes:
+        if node not in copies:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    returned = tuple(
+        copied(copies[node]) if node in joint.written
+        else copies.get(node, node) for node in outputs)
+    for into, new in writes:
+        step = graph.create_node(
+            "call_function", torch.ops.aten.copy_.default,
+            (copies[into], copies[new]), name="copy_")
+        step.meta = {**new.meta, "val": value(into)}
+    graph.output(returned)
+    return _LazyGraphModule(joint.graph, graph)
+
+
+def copied(node: fx.Node) -> fx.Node:
+    """A copy of the node's value, made where its graph ends by now."""
+    copy = node.graph.call_function(torch.ops.aten.clone.default, (node,))
+    copy.meta = dict(node.meta)
+    return copy
+
+
+def separate(graph: fx.Graph, forward_outputs: int) -> None:
+    """Copy a forward output whose memory is an input's or another's.
+
+    Eager made it apart, so a write to one must not show in the other.
+    """
+    taken = {n for n in graph.nodes if n.op in ("placeholder", "get_attr")}
+    returned, outputs = graph.output_node(), list(results(graph))
+    for position, node in enumerate(outputs[:forward_outputs]):
+        if isinstance(node, fx.Node) and root(node) in taken:
+            with graph.inserting_before(returned):
+                outputs[position] = copied(node)
+        elif isinstance(node, fx.Node):
+            taken.add(root(node))
+    returned.args = (tuple(outputs),)

@@ -3,27 +3,40 @@
 In: a `Joint`. Out: a `Plan`, the values to save and what that costs. The
 idea: everything is priced in seconds. Saving a value costs a write now
 and a read later; recomputing it costs its op, and next to nothing when a
-loop in the backward can do it on the way. PyTorch prices in bytes and
-forbids what it holds to be expensive, in torch/_functorch/partitioners.py.
+loop in the backward can do it on the way. The cheapest plan is a minimum
+cut, found by Dinic's maximum flow. PyTorch prices in bytes and forbids
+what it holds to be expensive, in torch/_functorch/partitioners.py.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container
+from collections.abc import (Callable, Container, Iterable, Mapping,
+                             Sequence)
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
+import torch
 from torch import fx
 
 from ..core import cost
-from ..core.graph import has_effect, is_number, nbytes, value
-from .joint import Joint, root
-from .max_flow import NEVER, Price, cheapest
-from .partition import ancestors, backward_nodes
+from ..core.graph import (has_effect, is_number, nbytes, placeholders,
+                          results, value)
+from .joint import (Joint, Mutation, ancestors, backward_nodes, halves,
+                    kept_nodes, root)
 
-FUSED = 0.02  # of a pass: arithmetic inside a loop that runs anyway
+NEVER = float("inf")
+ON_THE_WAY = 0.02  # of a pass: arithmetic inside a loop that runs anyway
 TIE = 1e-3  # of a pass: of two equal plans, the one that saves less
-FREE = Price(0.0, 0.0)
+
+
+class Price(NamedTuple):
+    """What a value costs, in seconds; NEVER forbids it."""
+
+    recompute: float
+    save: float
+
 
 #: Each finds values of a joint graph that are never to be saved.
 HIDDEN: list[Callable[[Joint], set[fx.Node]]] = []
@@ -98,7 +111,7 @@ class Costs:
                  for name, node in named.items()}
 
         def seconds(node: fx.Node) -> float:
-            price = self.prices.get(node, FREE)
+            price = self.prices.get(node, Price(0.0, 0.0))
             kept = node in saved or node.op == "placeholder"
             return price.save if kept else price.recompute
 
@@ -197,7 +210,7 @@ def recomputing(node: fx.Node, reads: dict[fx.Node, set]) -> float:
         return cost.seconds(node)
     own, times = cost.one_pass(node), on_the_way(reads[node])
     stored = any(kernel for _, kernel in reads[node])
-    return (FUSED + stored) * own + sum(
+    return (ON_THE_WAY + stored) * own + sum(
         min(own, cost.one_pass(source))
         for source in map(root, node.all_input_nodes)
         if reads[source] and not times <= on_the_way(reads[source]))
@@ -215,3 +228,112 @@ def saving(joint: Joint, node: fx.Node, written: bool, times: set) -> float:
         return NEVER
     read = not times or any(not kernel for _, kernel in times)
     return (TIE + (not written) + read) * cost.one_pass(node)
+
+
+def cheapest(values: Iterable, users: Callable[[object], Iterable],
+             needed: set, prices: Mapping[object, Price]) -> set:
+    """The values to save so that all of `needed` can be had, cheapest.
+
+    `users(v)` are computed from v, `needed` is what the backward reads;
+    other things than values may be among both. Each value is two
+    vertices, "in" and "out":
+
+        source -> in   recompute        in -> out    save
+        out -> a user's in   infinite   out -> sink  infinite if needed
+    """
+    def flow(seconds: float) -> int:
+        return 1 << 100 if seconds == NEVER else round(seconds * 1e15)
+
+    vertex = {v: 2 + 2 * k for k, v in enumerate(values)}
+    room: list[dict[int, int]] = [{} for _ in range(2 + 2 * len(vertex))]
+    for v, at in vertex.items():
+        room[0][at] = flow(prices[v].recompute)
+        room[at][at + 1] = flow(prices[v].save)
+        ends = [vertex[user] for user in users(v) if user in vertex]
+        room[at + 1] |= dict.fromkeys(
+            ends + [1] * (v in needed), flow(NEVER))
+    level = saturate(room, 0, 1)
+    return {v for v, at in vertex.items()
+            if level[at] and not level[at + 1]}
+
+
+def saturate(room: list[dict[int, int]], source: int, sink: int
+             ) -> list[int]:
+    """Push all the flow there is; not 0 for what `source` still reaches.
+
+    `room` holds how much more may flow from each vertex to each other.
+    """
+    for tail, ends in enumerate(room):
+        for head in ends:
+            room[head].setdefault(tail, 0)
+    while (level := levels(room, source))[sink]:
+        onward = [[*ends] for ends in room]
+        path = [source]
+        while path:
+            at = path[-1]
+            if at == sink:
+                steps = [*pairwise(path)]
+                least = min(room[tail][head] for tail, head in steps)
+                for tail, head in steps:
+                    room[tail][head] -= least
+                    room[head][tail] += least
+                full = [room[tail][head] for tail, head in steps].index(0)
+                del path[full + 1:]
+            elif not onward[at]:
+                path.pop()
+                for before in path[-1:]:
+                    onward[before].pop()
+            elif room[at][end := onward[at][-1]] and level[end] > level[at]:
+                path.append(end)
+            else:
+                onward[at].pop()
+    return level
+
+
+def levels(room: list[dict[int, int]], source: int) -> list[int]:
+    """How many steps with room lead to each vertex; 0 if none do."""
+    level = [0] * len(room)
+    level[source], waiting = 1, [source]
+    for vertex in waiting:
+        for end, left in room[vertex].items():
+            if left and not level[end]:
+                level[end] = level[vertex] + 1
+                waiting.append(end)
+    return level
+
+
+def partition_joint_module(
+        joint_module: fx.GraphModule, joint_inputs: Sequence, *,
+        num_fwd_outputs: int,
+        choose: Callable[[Joint], set] = lambda joint: cut(joint).saved,
+        **ignored) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """(forward, backward) of a joint graph of AOTAutograd.
+
+    `choose` names the values to save. The other arguments that PyTorch
+    passes (`compiler`, `static_lifetime_input_indices`) change nothing.
+    """
+    joint = joint_of(joint_module, num_fwd_outputs)
+    kept = kept_nodes(joint, choose(joint) | {
+        node.name for node in joint.primals if is_number(node)})
+    sizes = [node for node in kept if is_number(node)]
+    kept = [node for node in kept if not is_number(node)]
+    forward, backward = halves(
+        joint, [*sizes, *kept], [*joint.outputs, *kept, *sizes])
+    for half in (forward, backward):
+        returned = half.graph.output_node()
+        returned.meta.setdefault("desc", [None] * len(results(half.graph)))
+        half.recompile()
+    return forward, backward
+
+
+def joint_of(module: fx.GraphModule, forward_outputs: int) -> Joint:
+    """A joint graph of AOTAutograd as one of ours."""
+    inputs = [node for node in placeholders(module.graph)
+              if not node.name.startswith("tangents_")]
+    written = [node.args[0] for node in module.graph.nodes
+               if node.target is torch.ops.aten.copy_.default]
+    return Joint(module, module, forward_outputs, (), tuple(
+        Mutation(inputs.index(node), -1, False)
+        for node in written if node in inputs),
+        tuple(range(len(placeholders(module.graph)) - len(inputs))),
+        tuple(range(len(inputs))))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import contextmanager
-from itertools import zip_longest
 
 import torch
 from torch import fx
@@ -20,25 +19,16 @@ from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from ..core.branches import cond
 from ..core.errors import BackendError, Where, brief, where_of
 from ..core.graph import has_effect, placeholders, tensors_of
-from .functional_inputs import Input, current
-from .joint import Joint, Mutation
-from .partition import separate
-from .recorder import Recorder, recording
+from .aliases import Input, describe_results
 from .in_place_writes import InPlaceWrites
-from .output_aliases import describe
-
-
-def refused(recorder: Recorder, *args):
-    """No result: a choice between two graphs is not recorded."""
-    raise BackendError("no rule records a cond")
+from .joint import Joint, Mutation, separate
+from .recorder import Recorder, current, recording
 
 
 #: How an operator on graphs is recorded, such as a choice of two.
-HIGHER_ORDER: dict[Callable, Callable] = dict.fromkeys(
-    (cond, torch.ops.higher_order.cond), refused)
+HIGHER_ORDER: dict[Callable, Callable] = {}
 #: What gives a better form of a joint graph, and leaves it alone. The last
 #: argument says how many of its outputs belong to the forward.
 PASSES: list[Callable[[fx.Graph, FakeTensorMode, int], fx.Graph]] = []
@@ -55,8 +45,11 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
     floating result has a tangent, and no gradient is None. Raises
     BackendError with a reason if the graph cannot be expressed so.
     """
-    examples = [symbolic(node, example) for node, example in zip_longest(
-        placeholders(graph.graph), example_inputs)]
+    examples = list(example_inputs)
+    for position, node in enumerate(placeholders(graph.graph)):
+        held = node.meta.get("example_value")  # Dynamo's, symbolic
+        if getattr(held, "_has_symbolic_sizes_strides", False):
+            examples[position] = held
     modes = [each.fake_mode for each in examples
              if isinstance(each, FakeTensor)]
     recorder = Recorder(modes[0] if modes else detect_fake_mode(examples)
@@ -73,7 +66,7 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
         written = sorted((each for each in inputs if each.written),
                          key=lambda each: not each.write_is_tracked)
         with refusing("what the results are"):
-            results, fresh = describe(outputs, inputs)
+            results, fresh = describe_results(outputs, inputs)
         ends = fresh + [each.given for each in written]
         values = [current(end) for end in ends]
         unseen = {id(each.given) for each in written
@@ -108,13 +101,6 @@ def without_dead(graph: fx.Graph) -> fx.Graph:
     graph.eliminate_dead_code(lambda node: has_effect(node) or (
         node.op in ("placeholder", "output")))
     return graph
-
-
-def symbolic(node: fx.Node | None, example: object) -> object:
-    """The symbolic tensor Dynamo left at a placeholder, or `example`."""
-    held = node and node.meta.get("example_value")
-    known = getattr(held, "_has_symbolic_sizes_strides", False)
-    return held if known else example
 
 
 def differentiate(recorder: Recorder, ends: list, leaves: list,

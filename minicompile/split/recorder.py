@@ -13,6 +13,7 @@ from bisect import bisect_right
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from keyword import iskeyword
+from math import inf
 
 import torch
 from sympy import Expr
@@ -25,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..core.errors import BackendError, Where
 from ..core.graph import QUANTIZED, placeholders, tensors_of
 from ..core.sizes import SYMBOLIC, written
-from .decompose import SEEDED, rule_of
+from .decompose import SEEDED, decomposition_of
 
 aten = torch.ops.aten
 #: What is answered while recording: about sizes, which are specialised if
@@ -53,16 +54,15 @@ class Recorder(TorchDispatchMode):
         self.nodes: dict[int, fx.Node] = {}  # by id of the fake tensor
         self.kept: list = []  # so that no id is used twice
         self.sizes: dict[Expr, fx.Node] = {}  # by formula
-        self.where: Where | None = None  # of the torch-level node
-        self.region: object = None  # the checkpoint that it is in
-        self.starts: list[int] = []  # autograd's count at each such node
+        self.region: object = None  # the checkpoint that is running
+        self.starts: list[int] = []  # autograd's count at each line
         self.wheres: list[Where | None] = []
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if op in QUESTIONS:
             return self.fake_mode.dispatch(op, types, args, kwargs)
-        rule = rule_of(op)
+        rule = decomposition_of(op)
         if self.seeded and op in SEEDED and not kwargs.get("generator"):
             like = self.fake_mode.dispatch(op, (), args, kwargs)
             rule = partial(SEEDED[op], self, like)
@@ -110,17 +110,16 @@ class Recorder(TorchDispatchMode):
 
         `region`: the checkpoint whose inside they are, if any.
         """
-        self.where, self.region = where, region
+        self.region = region
         self.starts.append(torch._C._autograd._get_sequence_nr())
         self.wheres.append(where)
 
     def line(self) -> Where | None:
         """The user's line of the op running now, backward ones included."""
         running = torch._C._current_autograd_node()
-        if running is None:
-            return self.where
-        at = bisect_right(self.starts, running._sequence_nr()) - 1
-        return self.wheres[at] if at >= 0 else None
+        number = inf if running is None else running._sequence_nr()
+        at = bisect_right(self.starts, number)
+        return self.wheres[at - 1] if at else None
 
     def bind(self, node: fx.Node, result: object) -> None:
         """Let `node` stand for `result`, and its items for the parts."""
@@ -201,21 +200,28 @@ class Recorder(TorchDispatchMode):
 
 
 @contextmanager
-def recording(recorder: Recorder):
-    """Everything run inside is made functional and written down."""
-    torch._enable_functionalization(reapply_views=True)
-    try:
-        with recorder.dispatcher(), recorder:
-            yield
-    finally:
-        torch._disable_functionalization()
-
-
-@contextmanager
-def as_it_is():
-    """Nothing run inside is made functional."""
-    torch._disable_functionalization()
+def functional(on: bool = True):
+    """Whatever runs inside is made functional, or is not."""
+    switches = [torch._disable_functionalization, partial(
+        torch._enable_functionalization, reapply_views=True)]
+    switches[on]()
     try:
         yield
     finally:
-        torch._enable_functionalization(reapply_views=True)
+        switches[not on]()
+
+
+@contextmanager
+def recording(recorder: Recorder):
+    """Everything run inside is made functional and written down."""
+    with functional(), recorder.dispatcher(), recorder:
+        yield
+
+
+def current(tensor: object) -> object:
+    """The fake tensor that a functional one stands for by now."""
+    if not isinstance(tensor, torch.Tensor) or (
+            not torch._is_functional_tensor(tensor)):
+        return tensor
+    torch._sync(tensor)
+    return torch._from_functional_tensor(tensor)

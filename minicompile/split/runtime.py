@@ -3,8 +3,11 @@
 In: a `Joint`, its `Pair` and the two compiled halves. Out: `run(inputs:
 list) -> tuple`. The idea: a `torch.autograd.Function` whose backward runs
 the compiled backward; around it, what a graph cannot say is done as eager
-does it: inputs are written, views are made of the real memory. PyTorch's
-is torch/_functorch/_aot_autograd/runtime_wrappers.py.
+does it: inputs are written, views are made of the real memory. A gradient
+that no tangent reaches is None, and an error waits only where a second
+derivative is not zero. PyTorch's is
+torch/_functorch/_aot_autograd/runtime_wrappers.py; its missing gradients
+are zeros, and it raises in any case.
 """
 
 from __future__ import annotations
@@ -17,13 +20,19 @@ from torch import fx
 from torch.autograd.graph import increment_version
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ..core.graph import value
+from ..core.errors import BackendError, where_of
+from ..core.graph import is_random, value
 from ..core.sizes import SYMBOLIC, written
-from .gradients import again, as_eager, made_of
-from .joint import Joint, Result, View
-from .partition import Pair
+from .joint import Joint, Pair, Result
 
 Run = Callable[[list], tuple]
+INPUT = -1  # the label of what changes with an input that is differentiated
+
+DOUBLE_BACKWARD = (
+    "minicompile compiled only the first derivative of what begins at {}; "
+    "for the second, use compile(..., options="
+    '{{"double_backward": True}}), which differentiates the uncompiled '
+    "function")
 
 
 def make_runtime(joint: Joint, pair: Pair, forward: Run,
@@ -57,8 +66,11 @@ def no_autocast(run: Run) -> Run:
 def trainable(joint: Joint, pair: Pair, run_forward: Run,
               run_backward: Run, twice: bool) -> Run:
     """`run_forward` for autograd, with `run_backward` as its backward."""
-    count, expected = joint.returned, tangents(joint)
-    parts = made_of(joint)
+    count, parts = joint.returned, made_of(joint)
+    fakes = map(value, joint.tangent_nodes)
+    expected = at_run_time(joint, tuple(
+        (k, tuple(fake.size()), fake.stride(), fake.dtype, fake.device)
+        for k, fake in zip(joint.tangents, fakes)))
     kept = [k for k, node in enumerate(joint.primals) if twice
             and isinstance(value(node), torch.Tensor)]
     blind = [k for k in range(count) if k not in joint.tangents]
@@ -81,7 +93,9 @@ def trainable(joint: Joint, pair: Pair, run_forward: Run,
                                   *[inputs[k] for k in kept])
             ctx.others = kept and {k: each for k, each in enumerate(inputs)
                                    if k not in kept}
-            results = tuple([own(part) for part in outputs[:count]])
+            results = tuple([  # a user may not write to a Function's view
+                part.detach() if part._is_view() else part
+                for part in outputs[:count]])
             if blind:
                 ctx.mark_non_differentiable(*[results[k] for k in blind])
             ctx.set_materialize_grads(False)
@@ -121,21 +135,65 @@ def trainable(joint: Joint, pair: Pair, run_forward: Run,
     return run if torch.is_grad_enabled() else torch.enable_grad()(run)
 
 
-def own(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory, not known to autograd as a view.
+def made_of(joint: Joint) -> list[frozenset[int]]:
+    """For each gradient the outputs whose tangents it is made of, and
+    INPUT if it is no linear function of these."""
+    labels = {joint.primals[k]: frozenset([INPUT]) for k in joint.gradients}
+    labels.update((node, frozenset([k])) for k, node in zip(
+        joint.tangents, joint.tangent_nodes))
+    none: frozenset[int] = frozenset()
+    for node in joint.graph.graph.nodes:
+        labels.setdefault(node, none.union(
+            *(labels[source] for source in node.all_input_nodes)))
+    return [labels.get(gradient, none) for gradient in joint.grads]
 
-    Eager lets the user write to a result; autograd forbids writing to
-    what a Function returned as a view of something unseen.
-    """
-    return tensor.detach() if tensor._is_view() else tensor
+
+def as_eager(joint: Joint, found, parts: list[frozenset[int]],
+             tangents) -> list:
+    """The gradients, None for those whose tangents are all None, and with
+    an error where they would be differentiated: under create_graph."""
+    given = {k for k, tangent in enumerate(tangents) if tangent is not None}
+    if not given.issuperset(joint.tangents):
+        found = [gradient if made <= {INPUT} or made & given else None
+                 for gradient, made in zip(found, parts)]
+    if not torch.is_grad_enabled():
+        return found
+    found = list(found)
+    varying = {INPUT} | {k for k in given if tangents[k].requires_grad}
+    places = [k for k, gradient in enumerate(found)
+              if gradient is not None and parts[k] & varying]
+    lines = map(where_of, joint.source.graph.nodes)
+    error = torch._C._functions.DelayedError(DOUBLE_BACKWARD.format(
+        next(filter(None, lines), "a graph")), len(places))
+    marked = error(*[found[k].detach().requires_grad_() for k in places])
+    for k, gradient in zip(places, marked if len(places) > 1 else [marked]):
+        found[k] = gradient
+    return found
 
 
-def tangents(joint: Joint) -> Callable[[list], tuple]:
-    """From inputs to the output, shape, strides, … of each tangent."""
-    fakes = map(value, joint.tangent_nodes)
-    return at_run_time(joint, tuple(
-        (k, tuple(fake.size()), fake.stride(), fake.dtype, fake.device)
-        for k, fake in zip(joint.tangents, fakes)))
+def require_twice(joint: Joint) -> None:
+    """Raise unless the traced graph, run once more, is the same graph."""
+    reasons = {
+        "the graph writes to an input": joint.mutations,
+        "the graph draws random numbers": any(
+            map(is_random, joint.graph.graph.nodes)),
+        "the graph is in an autocast region": joint.autocast,
+        "a result is a view of what is none": any(
+            Result("output", k) not in joint.results
+            for k in joint.tangents)}
+    for reason in filter(reasons.get, reasons):
+        raise BackendError(f"double_backward: {reason}")
+
+
+def again(joint: Joint, inputs: dict[int, object], tangents) -> list:
+    """The gradients, computed by eager so that autograd records them."""
+    results = joint.source(*(inputs[k] for k in sorted(inputs)))
+    ends = [(results[joint.results.index(Result("output", k))], tangents[k])
+            for k in joint.tangents if tangents[k] is not None]
+    return list(torch.autograd.grad(
+        [end for end, _ in ends], [inputs[k] for k in joint.gradients],
+        [tangent for _, tangent in ends], create_graph=True,
+        allow_unused=True))
 
 
 def at_run_time(joint: Joint, values: object) -> Callable[[list], object]:
@@ -215,17 +273,14 @@ def maker(joint: Joint, result: Result) -> Callable:
         return lambda places: known(places["input"])
     if view is None:
         return lambda places: places[place][at]
-    return lambda places: window(
-        places[place][at], view, *known(places["input"]))
 
-
-def window(base: torch.Tensor, view: View, size, stride,
-           offset) -> torch.Tensor:
-    """The view of `base`, tracked by autograd as eager's was."""
-    source = base if view.tracked else base.detach()
-    grad = view.differentiable or (
-        torch.is_grad_enabled() and not source.requires_grad)
-    with torch.set_grad_enabled(grad):
-        source = view.before(source)
-        return view.after(source.as_strided(
-            size, stride, source.storage_offset() + offset))
+    def window(places: dict) -> torch.Tensor:
+        base = places[place][at]
+        source = base if view.tracked else base.detach()
+        size, stride, offset = known(places["input"])
+        grad = view.differentiable or (
+            torch.is_grad_enabled() and not source.requires_grad)
+        with torch.set_grad_enabled(grad):
+            return source.as_strided(
+                size, stride, source.storage_offset() + offset)
+    return window

@@ -91,6 +91,6 @@ def test_8_3_which_stage_is_it(monkeypatch):
         changed.setitem(RULES, "erf", RULES["tanh"])
         assert guilty(block, *args) == "fused"
     formulas = {torch.ops.aten.gelu.default: lambda x, **_: x + 1}
-    monkeypatch.setattr(recorder, "rule_of", lambda op, right=(
-        recorder.rule_of): formulas.get(op) or right(op))
+    monkeypatch.setattr(recorder, "decomposition_of", lambda op, right=(
+        recorder.decomposition_of): formulas.get(op) or right(op))
     assert guilty(block, *args) == "split"

@@ -34,11 +34,11 @@ def test_3_2_a_formula_of_your_own(monkeypatch):
     args = (torch.randn(3, 4, dtype=torch.float64, requires_grad=True),)
     before = split.record(graph_of(F.silu, args), args)
     monkeypatch.setitem(DECOMPOSITIONS, op, silu_backward)
-    split.decompose.rule_of.cache_clear()
+    split.decompose.decomposition_of.cache_clear()
     try:
         joint, _ = assert_same(F.silu, *args)
     finally:
-        split.decompose.rule_of.cache_clear()
+        split.decompose.decomposition_of.cache_clear()
     assert len(joint.late) <= len(before.late)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minicompile import compile, split
-from minicompile.split.torch import pad_mm
+from minicompile.split.torch import decompositions
 from minicompile.trace import trace
 from tests.same import assert_same
 
@@ -16,8 +16,8 @@ SIZES = (8, 13)
 @pytest.fixture(autouse=True)
 def everywhere(monkeypatch):
     """As if every product on a CPU were worth it."""
-    monkeypatch.setitem(pad_mm.ROWS, "cpu", 16)
-    monkeypatch.setattr(pad_mm, "SLOWER", 1e12)
+    monkeypatch.setitem(decompositions.ROWS, "cpu", 16)
+    monkeypatch.setattr(decompositions, "SLOWER", 1e12)
 
 
 def whole(*shape, grad=False):
@@ -76,21 +76,22 @@ def test_results_are_laid_out_as_eager_lays_them():
 
 @pytest.mark.parametrize("shape", [(64, 64), (1, 13), (13, 1)])
 def test_small_products_stay_whole(shape, monkeypatch):
-    monkeypatch.setattr(pad_mm, "SLOWER", 4)
-    monkeypatch.setitem(pad_mm.MACHINES, "cpu", pad_mm.MACHINES["cuda"])
+    monkeypatch.setattr(decompositions, "SLOWER", 4)
+    monkeypatch.setitem(decompositions.MACHINES, "cpu",
+                        decompositions.MACHINES["cuda"])
     a, b = whole(*shape), whole(shape[1], 3)
-    assert pad_mm.mm(a, b) is NotImplemented
-    assert pad_mm.addmm(whole(3), a, b) is NotImplemented
+    assert decompositions.addmm(None, a, b) is NotImplemented
+    assert decompositions.addmm(whole(3), a, b) is NotImplemented
 
 
 def test_aligned_products_stay_whole():
     a, b = whole(64, 64), whole(64, 64)
-    assert pad_mm.mm(a, b) is NotImplemented
+    assert decompositions.addmm(None, a, b) is NotImplemented
 
 
 def test_other_types_stay_whole():
     a, b = torch.randn(13, 13), torch.randn(13, 13)
-    assert pad_mm.mm(a, b) is NotImplemented
+    assert decompositions.addmm(None, a, b) is NotImplemented
 
 
 @pytest.mark.gpu

@@ -40,13 +40,20 @@ def test_is_as_eager(suite, dtype, samples, entry, request):
 #: Operators that every function of tensors is made of.
 COMMON = ["add", "mul", "matmul", "sum", "sort", "softmax", "where", "cat",
           "index_select", "nn.functional.layer_norm", "masked.sum",
-          "nn.functional.cross_entropy", "view_as_complex"]
+          "nn.functional.cross_entropy"]
 
 
 @pytest.mark.parametrize("entry", COMMON)
 def test_is_compiled(entry):
     for case in operators.cases("operators", entry, "float32", 3):
         assert operators.examine(case) == operators.Verdict("compiled")
+
+
+def test_a_view_of_an_input_as_complex_is_left_to_eager():
+    for case in operators.cases("operators", "view_as_complex", "float32"):
+        verdict = operators.examine(case)
+        assert verdict.status == "refused"
+        assert "in another way" in verdict.reason
 
 
 @pytest.mark.parametrize("function, what", [

@@ -12,8 +12,7 @@ import torch
 from torch import fx
 
 from ...core.graph import has_effect
-from ..joint import Joint
-from ..partition import ancestors
+from ..joint import Joint, ancestors
 from ..recompute_costs import HIDDEN
 from ..record import HIGHER_ORDER
 from ..recorder import Recorder

@@ -1,35 +1,80 @@
-"""A loop and a flexible attention in the joint graph: one call each.
+"""Operators on graphs in the joint graph: cond, while_loop, flex_attention.
 
 In: PyTorch's operator, its graphs and operands, while the graph around
-them is recorded. Out: functional results. A loop's graphs are recorded
-apart, and compiled as those of a cond are; an attention with a score is
-called as it is. Neither has a backward here: a graph that needs one runs
-as traced. PyTorch's are torch/_higher_order_ops/while_loop.py and
-flex_attention.py.
+them is recorded. Out: functional results of one call. Each graph of a
+cond or a loop is recorded as a joint graph of its own. A cond becomes two
+calls, one forward and one backward. The other two have no backward here:
+a graph that needs one runs as traced. PyTorch's are in
+torch/_higher_order_ops, such as cond.py:CondAutogradOp.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import fx
+from torch.overrides import _pop_mode_temporarily as without_watch
+from torch.utils._python_dispatch import (
+    _pop_mode_temporarily as without_recorder)
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from ...core.branches import Branches
+from ...core.branches import Branches, cond
 from ...core.errors import BackendError
-from ...core.graph import bare, value
+from ...core.graph import bare, is_random, tensors_of, value
 from ...core.sizes import SYMBOLIC
-from ..functional_inputs import current
-from ..partition import halves
+from ..joint import Joint, halves
 from ..record import HIGHER_ORDER, record
-from ..recorder import Recorder
-from .cond import checked, paused
+from ..recorder import Recorder, current, functional
+
+
+def conditional(recorder: Recorder, pred, true, false, operands) -> tuple:
+    """The results of a cond, its calls recorded.
+
+    The backward starts from operands and tangents and recomputes what it
+    needs, so that both branches keep the same.
+    """
+    operands = (pred, *operands, *sizes(recorder))
+    given = [*map(current, operands)]
+    fakes = [fake.detach().requires_grad_(each.requires_grad)
+             if isinstance(each, torch.Tensor) else each
+             for fake, each in zip(given[1:], operands[1:])]
+    joint, *_ = joints = [apart(graph, fakes, True)
+                          for graph in (true, false)]
+    ahead, back = (Branches(graphs, runs_of(graphs)) for graphs in zip(
+        *(halves(each, each.primals, each.outputs) for each in joints)))
+
+    class Choice(torch.autograd.Function):
+        """The call of the forwards; its backward calls the backwards."""
+
+        @staticmethod
+        def forward(ctx, *operands):
+            ctx.save_for_backward(*tensors_of(operands))
+            return called(recorder, ahead, given, map(value, joint.outputs))
+
+        @staticmethod
+        def backward(ctx, *tangents):
+            list(ctx.saved_tensors)  # raises if one was written to
+            with functional(False):
+                fitted = [recorder.restride(
+                    current(tangents[k]), value(node).stride()) for k, node
+                    in zip(joint.tangents, joint.tangent_nodes)]
+            found = dict(zip(joint.gradients, called(
+                recorder, back, given + fitted,
+                [value(joint.primals[k]) for k in joint.gradients])))
+            return None, *map(found.get, range(len(given) - 1))
+
+    if torch.is_grad_enabled() and joint.gradients:
+        return Choice.apply(*operands)
+    return called(recorder, ahead, given, map(value, joint.outputs))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WhileLoop(Branches):
     """Two functional graphs: whether to go on, and what is carried on."""
 
+    __name__: str = "while_loop"
     carried: int = 0
 
     def __call__(self, *given):
@@ -41,31 +86,25 @@ class WhileLoop(Branches):
                      for each, old in zip(now, given))
 
     def __repr__(self) -> str:
-        return "while_loop"
+        return self.__name__
 
 
 def loop(recorder: Recorder, test, body, carried, captured) -> tuple:
     """The results of a while_loop, its call recorded."""
-    operands = (*carried, *captured, *(
-        value(node) for node in recorder.sizes.values()
-        if node.op == "placeholder"))
-    without_gradient(operands)
-    given = [*map(current, operands)]
-    with paused():
-        joints = [checked(record(graph, given)) for graph in (test, body)]
+    given = without_gradient((*carried, *captured, *sizes(recorder)))
+    joints = [apart(graph, given) for graph in (test, body)]
     graphs = tuple(halves(each, each.primals, each.outputs)[0]
                    for each in joints)
-    runs = tuple(lambda given, run=bare(graph): run(*given)
-                 for graph in graphs)
-    made = tuple(map(value, joints[1].outputs))
-    return recorded(recorder, WhileLoop(graphs, runs, carried=len(carried)),
-                  given, made)
+    return called(recorder, WhileLoop(graphs, runs_of(graphs),
+                                      carried=len(carried)),
+                  given, map(value, joints[1].outputs))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FlexAttention(Branches):
     """A call of flex_attention, all of it but tensors and sizes held."""
 
+    __name__: str = "flex_attention"
     leaves: list = ()
     spec: TreeSpec = None
 
@@ -75,8 +114,7 @@ class FlexAttention(Branches):
                                for each in self.leaves], self.spec)
         return torch.ops.higher_order.flex_attention(*args)
 
-    def __repr__(self) -> str:
-        return "flex_attention"
+    __repr__ = WhileLoop.__repr__
 
 
 HOLE = object()
@@ -85,36 +123,65 @@ HOLE = object()
 def attention(recorder: Recorder, *args) -> tuple:
     """The results of a flex_attention, its call recorded as it is."""
     leaves, spec = tree_flatten(args)
-    given = [*filter(is_operand, leaves)]
-    without_gradient(given)
-    given = [*map(current, given)]
-    whole = FlexAttention((), (), spec=spec, leaves=[
-        HOLE if is_operand(each) else each for each in leaves])
+    held = [HOLE if isinstance(each, (torch.Tensor, *SYMBOLIC)) else each
+            for each in leaves]
+    given = without_gradient(
+        [each for each, kept in zip(leaves, held) if kept is HOLE])
+    whole = FlexAttention((), (), leaves=held, spec=spec)
     with paused(), recorder.fake_mode:
         made = whole(*given)
-    return recorded(recorder, whole, given, made)
+    return called(recorder, whole, given, made)
 
 
-def is_operand(value) -> bool:
-    """Whether a value is known only when the graph runs."""
-    return isinstance(value, (torch.Tensor, *SYMBOLIC))
+def sizes(recorder: Recorder) -> list:
+    """All symbolic sizes: a graph recorded apart may need each."""
+    return [value(node) for node in recorder.sizes.values()
+            if node.op == "placeholder"]
 
 
-def recorded(recorder: Recorder, target: Branches, given: list,
-           made: tuple) -> tuple:
+@contextmanager
+def paused():
+    """Nothing run inside is written down."""
+    with functional(False), without_watch(), without_recorder():
+        yield
+
+
+def apart(graph: fx.GraphModule, given: list, whole: bool = False) -> Joint:
+    """The joint graph of a branch, if it can be one side of a choice."""
+    with paused():
+        joint = record(graph, given, whole=whole)
+    if not joint.plain:
+        raise BackendError("a branch of cond returns no new tensor")
+    if joint.training and any(map(is_random, joint.early)):
+        raise BackendError("a branch of cond draws random numbers, and its "
+                           "backward would draw them again")
+    return joint
+
+
+def runs_of(graphs: tuple[fx.GraphModule, ...]) -> tuple:
+    """What runs each graph, operator by operator."""
+    return tuple(lambda given, run=bare(graph): run(*given)
+                 for graph in graphs)
+
+
+def called(recorder: Recorder, target: Branches, given: list,
+           made) -> tuple:
     """Functional results of a call, recorded; they look like `made`."""
+    made = tuple(made)
     recorder.bind(recorder.node("call_function", target, tuple(
         recorder.argument(given))), made)
     return tuple(map(torch._to_functional_tensor, made))
 
 
-def without_gradient(given) -> None:
-    """Refuse what has to be differentiated."""
+def without_gradient(given) -> list:
+    """The fake operands, if none has to be differentiated."""
     if torch.is_grad_enabled() and any(
-            each.requires_grad for each in given
-            if isinstance(each, torch.Tensor)):
+            each.requires_grad for each in tensors_of([*given])):
         raise BackendError("a loop or a flexible attention has no backward")
+    return [*map(current, given)]
 
 
-HIGHER_ORDER[torch.ops.higher_order.while_loop] = loop
-HIGHER_ORDER[torch.ops.higher_order.flex_attention] = attention
+HIGHER_ORDER |= {
+    cond: conditional, torch.ops.higher_order.cond: conditional,
+    torch.ops.higher_order.while_loop: loop,
+    torch.ops.higher_order.flex_attention: attention}

@@ -62,7 +62,7 @@ def draw(recorder: Recorder, like: torch.Tensor) -> torch.Tensor:
                    like.shape)
 
 
-def uniform(unit, low=0, high=1):
+def between(unit, low=0, high=1):
     """Between `low` and `high`."""
     return unit(short=True) * (high - low) + low if low <= high else (
         NotImplemented)
@@ -97,8 +97,8 @@ def dropout(unit, x, p: float, train: bool | None):
 #: What each operator is, given `unit`, which draws, and its arguments.
 FORMULAS: dict[torch._ops.OpOverload, Callable] = {
     **dict.fromkeys((aten.rand.default, aten.rand_like.default),
-                    lambda unit, *_, **__: uniform(unit)),
-    aten.uniform.default: lambda unit, x, *ends: uniform(unit, *ends),
+                    lambda unit, *_, **__: between(unit)),
+    aten.uniform.default: lambda unit, x, *ends: between(unit, *ends),
     **dict.fromkeys((aten.randn.default, aten.randn_like.default),
                     lambda unit, *_, **__: normal(unit)),
     **dict.fromkeys((aten.normal.Tensor_float, aten.normal.float_float),
