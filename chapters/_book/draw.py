@@ -20,11 +20,11 @@ from chapters._book import pages
 from chapters._book.layout import Place, layered
 from minicompile.core.graph import describe, value
 
-COLOURS = [f"var(--book-{letter})" for letter in "abcde"]
+COLOURS = [f"var(--book-{letter})" for letter in "abcdef"]
 INK, FAINT = "var(--md-default-fg-color)", "var(--md-default-fg-color--lighter)"
 MUTED, RULE = "var(--md-default-fg-color--light)", "var(--book-rule)"
 #: One thing has one colour, on every page: the style sheet's letter.
-MEANS = {name: COLOURS["abcde".index(letter)] for letter, names in {
+MEANS = {name: COLOURS["abcdef".index(letter)] for letter, names in {
     "a": ("ours", "minicompile", "our call", "saved", "stack", "written"),
     "b": ("eager", "forward", "graph", "read"),
     "c": ("guards", "our check", "in registers", "kernel"),
