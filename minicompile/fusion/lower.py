@@ -24,7 +24,7 @@ from ..core.graph import (has_effect, is_number, placeholders, results,
 from ..core.graph import value as fake_of
 from ..core.index import Index, coefficient, index, substitute
 from ..core.layout import row_major
-from ..core.loops import OPS, Buffer, Const, Load, Loop
+from ..core.loops import OPS, Buffer, Const, Load, Loop, walk
 from ..core.schedule import Extern, View, made_by, reads_of
 from .domains import loop_of
 from .lowerings import DTYPES, LoweringContext
@@ -177,6 +177,8 @@ class Lowering:
     def host_number(self, node: fx.Node, value: Value,
                     device: torch.device) -> Value:
         """A number in the host's memory, for the kernels of a device."""
+        if not any(isinstance(part, Load) for part in walk(value.element)):
+            return replace(value, device=device)  # computed where it is read
         if node.op != "placeholder" and node not in self.hosted:
             self.values[node] = value = self.store(node, value, ())
             self.hosted.add(node)

@@ -274,17 +274,35 @@ def test_a_whole_number_divided_by_nothing_raises_as_in_eager():
         assert_right(aten(lambda a, b: a // b, a, b + 1), (a, b))
 
 
-def test_devices_are_not_mixed_in_a_loop():
+def on_a_gpu(function, *args):
+    """What a graph becomes whose values lie on a GPU, but not `y`."""
     from torch._subclasses.fake_tensor import FakeTensorMode
-    graph = aten(lambda x, y: x * y + 1, torch.randn(3), torch.randn(()))
+    graph = aten(function, *args)
     with FakeTensorMode():
         for node in graph.graph.nodes:
             if "val" in node.meta and node.name != "primals_2":
-                node.meta["val"] = torch.empty(3, device="cuda")
-    schedule = fuse(graph)
+                node.meta["val"] = torch.empty(
+                    node.meta["val"].shape, device="cuda",
+                    dtype=node.meta["val"].dtype)
+    return fuse(graph)
+
+
+def test_a_number_in_the_hosts_memory_is_given_to_the_kernel():
+    schedule = on_a_gpu(lambda x, y: x * y + 1,
+                        torch.randn(3), torch.randn(()))
+    assert not schedule.externs
+    (kernel,) = schedule.kernels
+    assert kernel.loops[0].buffer.device.type == "cuda"
+    assert kernel.numbers == {"primals_2"}
+
+
+def test_devices_are_not_mixed_in_a_loop():
+    schedule = on_a_gpu(lambda x, y: x * y + 1,
+                        torch.randn(3), torch.randn((), dtype=torch.double))
     assert [str(e.target) for e in schedule.externs] == ["aten.mul.Tensor"]
-    assert [k.loops[0].buffer.device.type
-            for k in schedule.kernels] == ["cuda"]
+    (kernel,) = schedule.kernels
+    assert kernel.loops[0].buffer.device.type == "cuda"
+    assert not kernel.numbers
 
 
 def test_a_graph_that_writes_to_its_input_is_refused():
