@@ -178,7 +178,7 @@ class Lowering:
                     device: torch.device) -> Value:
         """A number in the host's memory, for the kernels of a device."""
         if not any(isinstance(part, Load) for part in walk(value.element)):
-            return replace(value, device=device)  # computed where it is read
+            return replace(value, device=device)  # computed there
         if node.op != "placeholder" and node not in self.hosted:
             self.values[node] = value = self.store(node, value, ())
             self.hosted.add(node)
