@@ -18,6 +18,7 @@ from ..core.cache import library
 from ..core.loops import Kernel
 from .cpp import function as text_of
 from .operations import FUNCTIONS
+from .writer import Printer
 
 #: What every kernel starts with. `SIMD` tells g++ that the C library has a
 #: vector form of a function, so that a loop which calls `expf` still
@@ -134,7 +135,7 @@ def function(library: ctypes.CDLL, name: str, count: int, sizes: int = 0):
     return found
 
 
-class CppPrinter:
+class CppPrinter(Printer):
     """All kernels of a program as one C++ text, compiled as one library."""
 
     def prelude(self) -> str:
@@ -151,13 +152,6 @@ class CppPrinter:
             lines.append(f'{kernel.name} = function(library, '
                          f'"{kernel.name}", {count}{sizes})')
         return "\n".join(lines)
-
-    def prepare(self, kernel: Kernel, *given: object) -> None:
-        """Nothing to wait for: it is compiled."""
-
-    def begin(self) -> str:
-        """Nothing: a call of a C function needs no preparation."""
-        return ""
 
     def launch(self, kernel: Kernel, tensors: tuple[str, ...],
                numbers: tuple[str, ...]) -> str:

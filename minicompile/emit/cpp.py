@@ -112,8 +112,8 @@ class CppWriter(Writer):
             self.add(*step(fold, lane, self.read(fold.operands[0])))
 
 
-#: How kernels are written: the last of these for which it is not None.
-WRITERS: list[Callable[[Kernel], CppWriter | None]] = [
+#: How kernels are written: the last row decides.
+WRITERS: list[Callable[[Kernel], CppWriter]] = [
     lambda kernel: CppWriter(kernel, stages(kernel), depth=1)]
 #: Into which kernels one is split first: the last row decides.
 PIECES: list[Callable[[Kernel], tuple[Kernel, ...]]] = [
@@ -130,9 +130,7 @@ def function(kernel: Kernel) -> str:
              f"{'__restrict ' * (name not in both)}{name}_ptr"
              for name in (*kernel.read, *kernel.written)]
     given += [f"int64 {symbol}" for symbol in kernel.symbols]
-    bodies = [next(filter(None, (
-        writer(piece) for writer in reversed(WRITERS)))).body()
-        for piece in PIECES[-1](kernel)]
+    bodies = [WRITERS[-1](piece).body() for piece in PIECES[-1](kernel)]
     if len(bodies) > 1:
         bodies = [["    {", *body, "    }"] for body in bodies]
     return "\n".join([

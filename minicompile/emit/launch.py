@@ -19,6 +19,7 @@ from ..core.loops import Buffer, Kernel
 from ..core.options import Options
 from .operations import FUNCTIONS
 from .triton import print_kernel
+from .writer import Printer
 
 
 def stream_of(index: int) -> int | None:
@@ -54,10 +55,10 @@ class Launch:
 
     def interpret(self, stream: None, *given: torch.Tensor | int) -> None:
         """Run the kernel in Triton's interpreter."""
-        from .triton_math import scalar
+        from .triton_math import number_argument
         sizes, more = self.more(given)
         self.kernel[self.grid(*sizes), self.members](*(
-            scalar(each) if type(each) is int else each
+            number_argument(each) if type(each) is int else each
             for each in given), *more)
 
     def run(self, stream: int | None, *given: torch.Tensor | int) -> None:
@@ -105,7 +106,7 @@ def launched(**about: object) -> Callable:
     return lambda kernel: LAUNCHES[-1](kernel, **about)
 
 
-class TritonPrinter:
+class TritonPrinter(Printer):
     """Prints kernels for one CUDA device, or for the interpreter."""
 
     def __init__(self, options: Options, device: torch.device):

@@ -123,21 +123,16 @@ def form_of(node: Op) -> tuple[Form, torch.dtype]:
     """How the operation is written, and the type in which it works."""
     if node.name not in FORMS:
         raise CompileError(f"no kernel can compute {node.name} here")
-    form = FORMS[node.name]
-    work = torch.bool if form.given == "bool" else _promoted(form, node)
+    form, parts = FORMS[node.name], converted(node)
+    kinds = [part.dtype for part in parts if not isinstance(part, Const)
+             ] or [part.dtype for part in parts]
+    if form.given != "common":
+        kinds.append(node.dtype)
+    work = torch.bool if form.given == "bool" else reduce(
+        torch.promote_types, kinds)
     others = OF_BOOLS if work == torch.bool else (
         {} if work.is_floating_point else OF_INTEGERS)
     return FORMS[others.get(node.name, node.name)], work
-
-
-def _promoted(form: Form, node: Op) -> torch.dtype:
-    """The type that the operands, and the result, have in common."""
-    parts = converted(node)
-    kinds = [p.dtype for p in parts if not isinstance(p, Const)] or [
-        p.dtype for p in parts]
-    if form.given == "result":
-        kinds.append(node.dtype)
-    return reduce(torch.promote_types, kinds)
 
 
 def converted(node: Op) -> tuple[Expression, ...]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
@@ -28,29 +27,7 @@ from ..core.options import Options
 from ..core.schedule import (Extern, Schedule, Step, View, made_by,
                              reads_of)
 from .build import CppPrinter
-from .writer import failure
-
-
-class Printer(Protocol):
-    """How the kernels of one device become part of a program."""
-
-    def prelude(self) -> str:
-        """Lines for the head of the program: imports."""
-
-    def define(self, kernels: tuple[Kernel, ...]) -> str:
-        """Python that defines each kernel under its own name."""
-
-    def prepare(self, kernel: Kernel, defined: object,
-                buffers: dict[str, Buffer]) -> Future | None:
-        """Begin to compile it; the Future to wait for, if there is one."""
-
-    def begin(self) -> str:
-        """Lines that open `call`, before it takes its inputs."""
-
-    def launch(self, kernel: Kernel, tensors: tuple[str, ...],
-               numbers: tuple[str, ...]) -> str:
-        """Lines that run the kernel on these tensors: those it reads,
-        then those it writes."""
+from .writer import Printer, failure
 
 
 @dataclass(frozen=True)
@@ -247,7 +224,7 @@ class Text:
         """The lines that name or allocate a kernel's results."""
         return [f"{self.names[b.name]} = " + (
             self.names.get(b.into) or
-            f"empty_strided({numbers(b.shape)}, {numbers(b.stride)}, "
+            f"empty_strided({sizes_text(b.shape)}, {sizes_text(b.stride)}, "
             f"dtype={b.dtype}, device={self.devices[b.device]})")
             for b in step.written.values()]
 
@@ -283,8 +260,8 @@ class Text:
         theirs = schema and space not in ("aten", "prims")
         own = f', "{step.target}"' if theirs else ""
         return [text, *(
-            f"{name} = in_layout({name}, {numbers(b.shape)}, "
-            f"{numbers(b.stride)}{own})"
+            f"{name} = in_layout({name}, {sizes_text(b.shape)}, "
+            f"{sizes_text(b.stride)}{own})"
             for name, b in zip(names, step.outputs) if b)]
 
     def value(self, argument: object) -> str:
@@ -318,8 +295,8 @@ class Text:
         if (view.shape, view.stride) != (buffer.shape, buffer.stride) or (
                 moved):
             offset = f", {text}.storage_offset() + {view.offset}" * moved
-            text = (f"{text}.as_strided({numbers(view.shape)}, "
-                    f"{numbers(view.stride)}{offset})")
+            text = (f"{text}.as_strided({sizes_text(view.shape)}, "
+                    f"{sizes_text(view.stride)}{offset})")
         same = view.dtype == buffer.dtype
         return text if same else f"{text}.view({view.dtype})"
 
@@ -335,7 +312,7 @@ def device_of(kernel: Kernel) -> torch.device:
     return kernel.loops[0].buffer.device
 
 
-def numbers(sizes: Iterable[Index]) -> str:
+def sizes_text(sizes: Iterable[Index]) -> str:
     """Sizes or strides as a Python tuple."""
     return f"({listed(map(str, sizes))})"
 

@@ -194,7 +194,8 @@ def stages(kernel: Kernel, keep: Callable[[Local], bool] = lambda _: False
         numbering.add(loop)
     stores = [store for store in numbering.stores.values()
               if store.buffer not in kernel.internal]
-    live = _reached(store.local for store in stores)
+    live = sorted(_reached(store.local for store in stores),
+                  key=lambda local: local.number)
     worth: set[Local] = set()
     for local in live:
         if local.element and (keep(local) or not worth.isdisjoint(
@@ -207,16 +208,18 @@ def stages(kernel: Kernel, keep: Callable[[Local], bool] = lambda _: False
     return tuple(found)
 
 
-def _reached(roots: Iterable[Local]) -> list[Local]:
-    """All locals that the roots are made of, operands first."""
+def _reached(roots: Iterable[Local],
+             through: Callable[[Local], bool] = lambda _: True
+             ) -> set[Local]:
+    """The roots, and what those are made of that one may go through."""
     found: set[Local] = set()
     waiting = list(roots)
     while waiting:
         local = waiting.pop()
         if local not in found:
             found.add(local)
-            waiting += local.operands
-    return sorted(found, key=lambda local: local.number)
+            waiting += local.operands if through(local) else ()
+    return found
 
 
 def _stage(number: int, live: list[Local], stores: list[Store],
@@ -226,13 +229,10 @@ def _stage(number: int, live: list[Local], stores: list[Store],
     writes = tuple(store for store in now if store.element)
     folds = tuple(local for local in live if isinstance(local.node, Fold)
                   and local.stage == number + 1)
-    needed: set[Local] = set()
-    waiting = [f.operands[0] for f in folds] + [s.local for s in writes]
-    while waiting:
-        local = waiting.pop()
-        if local.element and local not in needed:
-            needed.add(local)
-            waiting += () if local in done else local.operands
+    needed = {local for local in _reached(
+        [f.operands[0] for f in folds] + [s.local for s in writes],
+        lambda local: local.element and local not in done)
+        if local.element}
     row = tuple(local for local in live
                 if local.stage == number and not local.element
                 and not isinstance(local.node, (Const, Fold)))

@@ -18,7 +18,7 @@ from ..core.index import (Index, Variable, atoms_of, enclosed, index,
                           may_exceed, most_of, product, substitute)
 from ..core.layout import unflatten
 from ..core.loops import (REDUCTIONS, Const, Expression, Kernel, Load, Op,
-                          Position)
+                          Position, rewrite)
 from .operations import HALVES
 from .stages import Local, Stage, Store, stages
 from .target import TRITON
@@ -88,7 +88,7 @@ class Tiling:
 
     def __post_init__(self):
         sizes = (self.warps, *(axis.block for axis in self.axes))
-        assert all(size == power(size) for size in sizes), self
+        assert all(size == pow2(size) for size in sizes), self
 
     @property
     def grid(self) -> Index:
@@ -113,7 +113,7 @@ class Tiling:
                          if not used.isdisjoint(axis.variables))
 
 
-def power(count: int) -> int:
+def pow2(count: int) -> int:
     """The least power of two that is not below `count`."""
     return 1 << max(0, count - 1).bit_length()
 
@@ -122,7 +122,7 @@ def plain(kernel: Kernel) -> Tiling:
     """A thousand points a program, or one row."""
     if not kernel.reduced:
         return Tiling((Axis("x", kernel.ranges, 1024),), 4)
-    block = power(min(most_of(kernel.row_length), LONGEST))
+    block = pow2(min(most_of(kernel.row_length), LONGEST))
     return Tiling((Axis("x", kernel.ranges, 1),
                    Axis("r", kernel.reduced, block)), 4,
                   may_exceed(kernel.row_length, block))
@@ -130,14 +130,29 @@ def plain(kernel: Kernel) -> Tiling:
 
 #: How kernels are tiled: the last of these.
 TILINGS: list[Callable[[Kernel], Tiling]] = [plain]
-#: What is done to a kernel before it is printed.
-REWRITES: list[Callable[[Kernel], Kernel]] = []
+
+
+def rounds_numbers(node: Expression) -> Expression:
+    """The operation, its 16-bit numbers rounded if eager rounds them."""
+    if not isinstance(node, Op) or node.name not in ROUNDS_NUMBERS:
+        return node
+    return replace(node, operands=tuple(
+        replace(part, value=torch.tensor(
+            part.value, dtype=part.dtype).item())
+        if isinstance(part, Const) and part.dtype in HALVES else part
+        for part in node.operands))
+
+
+#: What is done to every node of a kernel before it is printed.
+REWRITES: list[Callable[[Expression], Expression]] = [rounds_numbers]
 
 
 def print_kernel(kernel: Kernel) -> str:
     """The kernel's definition: how it is launched, then its body."""
-    for rewrite in REWRITES:
-        kernel = rewrite(kernel)
+    for change in REWRITES:
+        kernel = replace(kernel, loops=tuple(
+            replace(loop, value=rewrite(loop.value, change))
+            for loop in kernel.loops))
     tiling, symbols = TILINGS[-1](kernel), [*map(str, kernel.symbols)]
     names = [argument(kernel, name)
              for name in (*kernel.read, *kernel.written)]
@@ -229,10 +244,7 @@ class TritonWriter(Writer):
             case Load():
                 along |= self.tiling.along(local.node.index)
                 text = self.load(local, along)
-            case Op(name) as op:
-                if name in ROUNDS_NUMBERS:
-                    op = replace(op, operands=tuple(map(
-                        rounded, op.operands)))
+            case Op() as op:
                 summed = not self.summed.isdisjoint(local.operands)
                 text = TRITON.operation(
                     op, [*map(self.read, local.operands)], rough=summed)
@@ -329,11 +341,3 @@ class TritonWriter(Writer):
         self.along[fold] = self.reach(fold.operands[0]) - {"r"}
         if kind in ("sum", "prod"):
             self.summed.add(fold)
-
-
-def rounded(part: Expression) -> Expression:
-    """A number of a 16-bit type rounded to it."""
-    if isinstance(part, Const) and part.dtype in HALVES:
-        number = torch.tensor(part.value, dtype=part.dtype).item()
-        return replace(part, value=number)
-    return part

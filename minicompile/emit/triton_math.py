@@ -22,14 +22,12 @@ INTERPRETED = not isinstance(tl.sum, JITFunction)
 class _Interpreted:
     """`libdevice` for the interpreter: PyTorch on the blocks' arrays."""
 
-    torch_names = {"rint": "round", "fmod": "fmod"}
-
     def __getattr__(self, name: str):
-        function = getattr(torch, self.torch_names.get(name, name))
-        return lambda *operands: _apply(function, operands)
+        function = getattr(torch, "round" if name == "rint" else name)
+        return lambda *operands: _computed(function, operands)
 
 
-def _apply(function, operands):
+def _computed(function, operands):
     """A Triton block holding `function` of the operands' arrays."""
     block = next(o for o in operands if isinstance(o, tl.tensor))
     result = function(*(torch.from_numpy(o.handle.data)
@@ -43,7 +41,7 @@ def _apply(function, operands):
                      else tl.block_type(kind, list(data.shape)))
 
 
-def scalar(number: int) -> tl.tensor:
+def number_argument(number: int) -> tl.tensor:
     """A kernel's argument of no dimensions, such as `range` asks for."""
     made = interpreter._implicit_cvt(number)
     made.handle.data = made.handle.data.reshape(())
@@ -54,7 +52,7 @@ def _rounded(a, kind):
     """`a` with the precision of another type; the interpreter cuts off."""
     name = str(getattr(kind, "value", kind))
     kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
-    return _apply(lambda data: data.to(kinds[name]).to(data.dtype), (a,))
+    return _computed(lambda data: data.to(kinds[name]).to(data.dtype), (a,))
 
 
 @triton.jit

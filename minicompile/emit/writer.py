@@ -9,12 +9,13 @@ nothing else. Inductor's is torch/_inductor/codegen/common.py:Kernel.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ..core.errors import CompileError
-from ..core.loops import Const, Kernel, Op
+from ..core.loops import Buffer, Const, Kernel, Op
 from .stages import Local, Stage, Store
 from .target import Target
 
@@ -129,3 +130,29 @@ def failure(kernel: Kernel, error: Exception) -> CompileError:
     return CompileError("\n  it computes ".join([
         f"kernel {kernel.name} does not compile: {why}",
         *computes(kernel)[:3]]))
+
+
+class Printer:
+    """How the kernels of one device become part of a program."""
+
+    def prelude(self) -> str:
+        """Lines for the head of the program: imports."""
+        raise NotImplementedError
+
+    def define(self, kernels: tuple[Kernel, ...]) -> str:
+        """Python that defines each kernel under its own name."""
+        raise NotImplementedError
+
+    def prepare(self, kernel: Kernel, defined: object,
+                buffers: dict[str, Buffer]) -> Future | None:
+        """Begin to compile it; the Future to wait for, if there is one."""
+
+    def begin(self) -> str:
+        """Lines that open `call`, before it takes its inputs."""
+        return ""
+
+    def launch(self, kernel: Kernel, tensors: tuple[str, ...],
+               numbers: tuple[str, ...]) -> str:
+        """Lines that run the kernel on these tensors: those it reads,
+        then those it writes."""
+        raise NotImplementedError

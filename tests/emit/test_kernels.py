@@ -144,7 +144,7 @@ def as_float(value):
 @pytest.mark.parametrize("small", [False, True])
 def test_random_kernels(seed, small, monkeypatch):
     if small:  # so that short loops are blocked and shared by threads, too
-        for name, size in {"GRAIN": 5, "SIDE_BY_SIDE": 6,
+        for name, size in {"WORTH": 5, "SIDE_BY_SIDE": 6,
                            "ON_STACK": 50}.items():
             monkeypatch.setattr(schedules, name, size)
     makers = [Maker(seed * 1000 + k) for k in range(30)]

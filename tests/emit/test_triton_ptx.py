@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from chapters._book.ptx import compiled
 from minicompile import fusion
 from minicompile.core.loops import REDUCTIONS, Kernel, Op
-from minicompile.emit.cuda.batches import together
+from minicompile.emit.cuda.equal_kernels import together
 from minicompile.emit.cuda.launcher import LAUNCHER
 from minicompile.emit.triton_math import INTERPRETED
 from tests.emit import triton_kernels

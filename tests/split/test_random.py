@@ -11,7 +11,7 @@ from torch import nn
 
 import minicompile
 from minicompile.core.random import UNIFORM, philox
-from minicompile.emit.reading.equal_kernels import form
+from minicompile.emit.cuda.equal_kernels import form
 
 MANY = (500, 400)
 #: The operator, and its distribution function.

@@ -7,24 +7,14 @@ eager's, bit for bit. Eager's kernels are in PyTorch's ATen.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
-from ...core.loops import (Const, Expression, Kernel, Load, Op,
-                           rewrite)
+from ...core.loops import Const, Expression, Load, Op
 from ..operations import form_of, held
 from ..triton import REWRITES
 
 
-def as_on_a_gpu(kernel: Kernel) -> Kernel:
-    """The kernel with numbers as eager takes them on a GPU."""
-    return replace(kernel, loops=tuple(
-        replace(loop, value=rewrite(loop.value, _as_on_a_gpu))
-        for loop in kernel.loops))
-
-
-def _as_on_a_gpu(node: Expression) -> Expression:
+def as_on_a_gpu(node: Expression) -> Expression:
     """An operation: it multiplies by an inverse, and to get a power."""
     match node:
         case Op("div", (value, Load(host=True) as by)):

@@ -8,26 +8,21 @@ with a benchmark: torch/_inductor/codegen/wrapper.py.
 from __future__ import annotations
 
 import re
-import statistics
 import textwrap
-import time
 from collections.abc import Callable
 
 import torch
+from torch.utils.benchmark import Timer
 
 from ...core.loops import Buffer
-from ..program import FINISHES, Text, numbers
-
-#: A space inside of a text, where no line may be broken.
-UNBROKEN = "\N{NO-BREAK SPACE}"
-
+from ..program import FINISHES, Text, sizes_text
 
 def alone(text: Text, source: str) -> str:
     """The program, and the lines that time it on random inputs."""
     def random(buffer: Buffer | None) -> str:
         return "None" if buffer is None else (
-            f"random_tensor({numbers(buffer.shape)}, "
-            f"{numbers(buffer.stride)}, {buffer.dtype}, "
+            f"random_tensor({sizes_text(buffer.shape)}, "
+            f"{sizes_text(buffer.stride)}, {buffer.dtype}, "
             f"{text.devices[buffer.device]})")
     schedule = text.schedule
     made = [f"        {random(buffer)}," for buffer in schedule.inputs]
@@ -51,42 +46,30 @@ def folded(_: Text, source: str) -> str:
 
 
 def _folded(line: str) -> str:
-    """The line of `call`, broken if it is long."""
-    found = re.match(r"(    [^#(]*\()(.*)", line)
-    if len(line) <= 79 or not found or line.startswith("     "):
-        return line
-    kept = re.sub(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"",
-                  lambda text: text[0].replace(" ", UNBROKEN), found[2])
-    return "\n".join([found[1], textwrap.fill(
-        kept, 79, initial_indent=" " * 8, subsequent_indent=" " * 8,
-        break_long_words=False, break_on_hyphens=False,
-    )]).replace(UNBROKEN, " ")
+    """The line of `call`, broken if it is long and has no strings."""
+    found = re.match(r"(    [^\s#(][^#(]*\()([^'\"]*)$", line)
+    return line if len(line) <= 79 or not found else "\n".join([
+        found[1], textwrap.fill(
+            found[2], 79, initial_indent=" " * 8, break_long_words=False,
+            subsequent_indent=" " * 8, break_on_hyphens=False)])
 
 
 def random_tensor(shape: tuple[int, ...], stride: tuple[int, ...],
                   dtype: torch.dtype, device: torch.device
                   ) -> torch.Tensor:
-    """Random numbers in this layout; 0 and 1 if they are whole."""
-    made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
-    if dtype.is_floating_point or dtype.is_complex:
-        return made.normal_()
-    return made.copy_(torch.randint(0, 2, shape))
+    """Random zeros and ones in this layout."""
+    return torch.empty_strided(
+        shape, stride, dtype=dtype, device=device).copy_(
+            torch.randint(0, 2, shape))
 
 
 def time_alone(call: Callable[[list], tuple], inputs: tuple) -> None:
     """Run `call` on the inputs and print how long it takes."""
-    cuda = any(isinstance(given, torch.Tensor) and given.is_cuda
-               for given in inputs)
-    wait = torch.cuda.synchronize if cuda else lambda: None
-    seconds = []
-    with torch.no_grad():
-        for _ in range(20):
-            start = time.perf_counter()
-            call(list(inputs))
-            wait()
-            seconds.append(time.perf_counter() - start)
-    print(f"{statistics.median(seconds) * 1e3:.3f} ms a call, the first "
-          f"{seconds[0] * 1e3:.3f} ms")
+    timer = Timer("call(list(inputs))", globals=dict(
+        call=torch.no_grad()(call), inputs=inputs),
+        num_threads=torch.get_num_threads())
+    seconds = timer.blocked_autorange(min_run_time=0.02).median
+    print(f"{seconds * 1e3:.3f} ms a call")
 
 
 FINISHES.extend([folded, alone])

@@ -20,10 +20,10 @@ from ..cpp import WRITERS, CppWriter, result, variables
 from ..stages import Local, Stage, stages
 from ..target import CPP
 from ..writer import accumulator
-from .memory import fastest, turned
+from .memory import fastest, turned_axis
 
 #: Work, in cheap operations, that is worth waking a second thread for.
-GRAIN = 1 << 15
+WORTH = 1 << 15
 #: Into how many pieces work is cut, so that all threads have some.
 PIECES = 32
 #: How many rows run side by side, at most.
@@ -69,7 +69,7 @@ def schedule(kernel: Kernel, work: tuple[Stage, ...]) -> CpuSchedule:
     """The loops that suit a kernel's sizes and strides."""
     inner = fastest(kernel)
     lanes = inner in kernel.ranges
-    tile = turned(kernel, inner, lambda v: guess(v.size) >= 8) if (
+    tile = turned_axis(kernel, inner, lambda v: guess(v.size) >= 8) if (
         lanes and not kernel.reduced) else None
     rows = tuple(v for v in kernel.ranges if v not in (inner, tile))
     passes = sum(stage.pass_needed for stage in work)
@@ -78,7 +78,7 @@ def schedule(kernel: Kernel, work: tuple[Stage, ...]) -> CpuSchedule:
     costly = sum(is_expensive(local) for stage in work
                  for local in stage.body + stage.row)
     return CpuSchedule(rows, inner, lanes, block, tile,
-                       GRAIN // (1 + 8 * costly + len(kernel.loops)))
+                       WORTH // (1 + 8 * costly + len(kernel.loops)))
 
 
 def side_by_side(kernel: Kernel, inner: Variable,
@@ -113,8 +113,9 @@ class Scheduled(CppWriter):
     @cached_property
     def width(self) -> int:
         """How many rows run side by side."""
-        block = self.schedule.block
-        return min(block, self.schedule.inner.size.constant or block)
+        plan = self.schedule
+        return min(plan.block, plan.inner.size.constant or plan.block
+                   ) if plan.lanes else 1
 
     @cached_property
     def lane(self) -> str:
@@ -235,11 +236,5 @@ def shared(work: tuple[Stage, ...]) -> set[Local]:
     return found
 
 
-def scheduled(kernel: Kernel) -> Scheduled | None:
-    """The writer of a kernel that has any loops."""
-    if kernel.ranges or kernel.reduced:
-        return Scheduled(kernel, stages(kernel, is_expensive), depth=1)
-    return None
-
-
-WRITERS.append(scheduled)
+WRITERS.append(lambda kernel: Scheduled(
+    kernel, stages(kernel, is_expensive), depth=1))

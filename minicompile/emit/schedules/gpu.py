@@ -16,8 +16,8 @@ from ...core.index import (Division, Index, Symbol, Variable, fold, guess,
                            not_negative)
 from ...core.loops import Kernel, Op, walk
 from ..stages import stages
-from ..triton import NARROW, TILINGS, Axis, Tiling, power
-from .memory import fastest, turned
+from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
+from .memory import fastest, turned_axis
 
 #: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
 ENOUGH = 2 * 132
@@ -28,7 +28,7 @@ IN_REGISTERS = 40_000
 #: The elements of a block that walks along rows, or down columns.
 WALKING, DOWN = 4096, 16_384
 #: What computing one of these needs in registers, beside its operand.
-LONG = frozenset("erf erfc lgamma pow".split())
+LENGTHY = frozenset("erf erfc lgamma pow".split())
 WORKING = 2
 
 
@@ -46,24 +46,19 @@ def shaped(kernel: Kernel, first: Variable | None) -> Tiling:
     if kernel.reduced:
         return rows(kernel) if first in kernel.reduced else (
             columns(kernel, first))
-    second = first and turned(kernel, first, lambda v: min(
+    second = first and turned_axis(kernel, first, lambda v: min(
         _count(v.size), _count(first.size)) >= 16)
     return plane(kernel, first, second) if second else line(kernel, first)
 
 
 def line(kernel: Kernel, first: Variable | None) -> Tiling:
     """All points in a row."""
-    count, thread = _count(kernel.rows), A_THREAD // _widest(kernel)
-    block = _fitted(count, 128 * thread, 128)
+    moved = [load for loop in kernel.loops for load in loop.loads]
+    moved += kernel.written.values()
+    thread = A_THREAD // max(each.dtype.itemsize for each in moved)
+    block = _fitted(_count(kernel.rows), 128 * thread, 128)
     return Tiling((Axis("x", _last(kernel.ranges, first), block),),
                   max(1, block // (32 * thread)))
-
-
-def _widest(kernel: Kernel) -> int:
-    """Bytes of the widest element that the kernel reads or writes."""
-    loads = (load for loop in kernel.loops for load in loop.loads)
-    return max(moved.dtype.itemsize
-               for moved in (*loads, *kernel.written.values()))
 
 
 def plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
@@ -72,20 +67,20 @@ def plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
     count = _count(kernel.rows)
     edge = 64 if count >= ENOUGH * 64 * 64 else 32
     axes = (Axis("y", _last(others, second), edge),
-            Axis("x", (first,), min(edge, power(_count(first.size)))))
+            Axis("x", (first,), min(edge, pow2(_count(first.size)))))
     return Tiling(axes, max(1, axes[0].block * axes[1].block // 512))
 
 
 def rows(kernel: Kernel) -> Tiling:
     """Whole rows in registers; a row too long is walked along."""
     count, length = _count(kernel.rows), most_of(kernel.row_length)
-    if length == inf or power(length) * registers(kernel) > IN_REGISTERS:
-        walking = min(WALKING, max(128, power(guess(kernel.row_length))))
+    if length == inf or pow2(length) * registers(kernel) > IN_REGISTERS:
+        walking = min(WALKING, max(128, pow2(guess(kernel.row_length))))
         return Tiling((Axis("x", kernel.ranges, 1),
                        Axis("r", kernel.reduced, walking)),
                       max(1, walking // 512), looped=True)
-    whole = power(length)
-    block = max(1, min(2048 // whole, power(count // ENOUGH)))
+    whole = pow2(length)
+    block = max(1, min(2048 // whole, pow2(count // ENOUGH)))
     elements = block * whole
     warps = max(1, min(8, elements // 1024), elements // 2048)
     return Tiling((Axis("x", kernel.ranges, block),
@@ -104,7 +99,7 @@ def registers(kernel: Kernel) -> int:
                              for local in later))
         made.update(stage.body)
     return most + WORKING * any(
-        isinstance(node, Op) and node.name in LONG
+        isinstance(node, Op) and node.name in LENGTHY
         for loop in kernel.loops for node in walk(loop.value))
 
 
@@ -113,7 +108,8 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     count, length = _count(kernel.rows), kernel.row_length
     block = _fitted(2 * count, 64, 16)
     sums = sum(loop.reduction is not None for loop in kernel.loops)
-    down = min(power(_count(length)), _within(DOWN // (block * sums)))
+    below = pow2(DOWN // (block * sums) // 2 + 1)  # and at least 1
+    down = min(pow2(_count(length)), below)
     warps = max(1, min(8, block * down // 512))
     return Tiling((Axis("x", _last(kernel.ranges, first), block),
                    Axis("r", kernel.reduced, down)), warps,
@@ -153,18 +149,13 @@ def _reach(where: Index) -> list[Index]:
 def _fitted(count: int, most: int, least: int) -> int:
     """A block of at most `most` points, so that there are enough blocks.
     """
-    block = min(most, max(least, power(count // ENOUGH)))
-    return min(block, power(count))
+    block = min(most, max(least, pow2(count // ENOUGH)))
+    return min(block, pow2(count))
 
 
 def _count(size: Index) -> int:
     """How many there are; enough to keep the GPU busy, if not known."""
     return max(guess(size), 0 if size.constant is not None else 1 << 12)
-
-
-def _within(count: int) -> int:
-    """The largest power of two that is not above `count`; at least 1."""
-    return power(count // 2 + 1)
 
 
 def _last(variables: tuple[Variable, ...],

@@ -31,8 +31,8 @@ def _cost(kernel: Kernel, variable: Variable) -> float:
     return (cost + 0.01) * max(1.0, 16 / (guess(variable.size) or 64))
 
 
-def turned(kernel: Kernel, first: Variable,
-           fits: Callable[[Variable], bool]) -> Variable | None:
+def turned_axis(kernel: Kernel, first: Variable,
+                fits: Callable[[Variable], bool]) -> Variable | None:
     """A variable that fits, and is side by side where `first` is not."""
     strided = [where for where in accesses(kernel)
                if coefficient(where, first) not in (0, 1)]

@@ -25,14 +25,14 @@ MOST = 64
 COMPARED = {"lt": False, "ge": True}
 
 
-def pieces(kernel: Kernel) -> tuple[Kernel, ...]:
+def split_at_seams(kernel: Kernel) -> tuple[Kernel, ...]:
     """Kernels that do the same together, with no seam inside."""
     variable, cuts = seams(kernel)
     if not 1 < len(cuts) <= MOST:
         return (kernel,)
     bounds = list(zip(cuts, [*cuts[1:], int(variable.size)]))
     if variable in kernel.ranges:
-        return tuple(moved(kernel, variable, start, stop)
+        return tuple(restricted(kernel, variable, start, stop)
                      for start, stop in bounds)
     alone = kernel.reduced == (variable,) and all(
         loop.reduction in ("sum", "prod", "max", "min", "any", "all")
@@ -46,30 +46,25 @@ def pieces(kernel: Kernel) -> tuple[Kernel, ...]:
 def seams(kernel: Kernel) -> tuple[Variable | None, list[int]]:
     """The variable with the most seams, and where its pieces start."""
     found: dict[Variable, set[int]] = {}
-    for loop in kernel.loops:
-        for node in walk(loop.value):
-            if isinstance(node, Op) and node.name == "where":
-                for test in walk(node.operands[0]):
-                    add_seam(test, kernel, found)
+    tests = (test for loop in kernel.loops for node in walk(loop.value)
+             if isinstance(node, Op) and node.name == "where"
+             for test in walk(node.operands[0]))
+    for test in tests:
+        match test:
+            case Op(name, (Position(place), number)) if name in COMPARED:
+                at = value_of(number)
+            case _:
+                continue
+        for variable in kernel.ranges + kernel.reduced:
+            size = variable.size.constant
+            if at is None or size is None:
+                continue
+            rest = (index(at) - place + index(variable)).constant
+            if rest is not None:
+                found.setdefault(variable, {0}).update(
+                    {rest} if 0 < rest < size else ())
     best = max(found, key=lambda v: len(found[v]), default=None)
     return best, sorted(found.get(best, ()))
-
-
-def add_seam(test: Expression, kernel: Kernel,
-             found: dict[Variable, set[int]]) -> None:
-    """Note the seam of a comparison, if it is one."""
-    if not isinstance(test, Op) or test.name not in COMPARED:
-        return
-    place, number = test.operands
-    at = value_of(number)
-    if at is None or not isinstance(place, Position):
-        return
-    for variable in kernel.ranges + kernel.reduced:
-        rest = (index(at) - place.index + index(variable)).constant
-        size = variable.size.constant
-        if rest is not None and size is not None:
-            found.setdefault(variable, {0}).update(
-                {rest} if 0 < rest < size else ())
 
 
 def value_of(node: Expression) -> int | None:
@@ -79,8 +74,8 @@ def value_of(node: Expression) -> int | None:
     return node.index.constant if isinstance(node, Position) else None
 
 
-def moved(kernel: Kernel, variable: Variable, start: int,
-          stop: int) -> Kernel:
+def restricted(kernel: Kernel, variable: Variable, start: int,
+               stop: int) -> Kernel:
     """The kernel for the values of a variable from `start` to `stop`."""
     part = Variable(variable.name, index(stop - start))
     parts = (part,) if stop - start > 1 else ()
@@ -92,7 +87,8 @@ def moved(kernel: Kernel, variable: Variable, start: int,
     loops = (loop.over(change, over(loop.ranges), loop.reduced)
              for loop in kernel.loops)
     return replace(kernel, ranges=over(kernel.ranges), loops=tuple(
-        replace(loop, value=rewrite(loop.value, known)) for loop in loops))
+        replace(loop, value=rewrite(loop.value, decided))
+        for loop in loops))
 
 
 def unrolled(loop: Loop, variable: Variable) -> Loop:
@@ -101,7 +97,7 @@ def unrolled(loop: Loop, variable: Variable) -> Loop:
     work = torch.float64 if dtype.is_floating_point and (
         loop.reduction == "sum") else dtype
     values = [Op("cast", (rewrite(loop.over(
-        {variable: index(at)}, loop.ranges, ()).value, known),), work)
+        {variable: index(at)}, loop.ranges, ()).value, decided),), work)
         for at in range(int(variable.size))]
     name = REDUCTIONS[loop.reduction][1]
     total = reduce(lambda a, b: Op(name, (a, b), work), values)
@@ -109,7 +105,7 @@ def unrolled(loop: Loop, variable: Variable) -> Loop:
                    value=Op("cast", (total,), dtype))
 
 
-def known(node: Expression) -> Expression:
+def decided(node: Expression) -> Expression:
     """The node, or what it always is."""
     match node:
         case Op(name, (Position(place), other)) if name in COMPARED:
@@ -134,4 +130,4 @@ def known(node: Expression) -> Expression:
     return node
 
 
-PIECES.append(pieces)
+PIECES.append(split_at_seams)

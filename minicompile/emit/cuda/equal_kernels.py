@@ -1,29 +1,58 @@
-"""Equal kernels that do not depend on each other, as one launch.
+"""Equal kernels: printed once, and on a GPU launched together.
 
-An optimizer does the same to each parameter, in kernels too short to fill
-a GPU. Up to 16 of these become one launch: the second number of a program
-chooses the member whose tensors it works on. A kernel that waits for others
-keeps alive what it reads, so only those wait that write to inputs, or next
-to nothing. Inductor's is torch/_inductor/codegen/triton_combo_kernel.py.
+Two kernels are equal if they are the same graph of operations over buffers,
+whatever these are called. The layers of a model have equal kernels, and an
+optimizer has one for each parameter, too short to fill a GPU. Up to 16 of
+these become one launch: the second number of a program chooses the member
+whose tensors it works on. A kernel that waits for others keeps alive what
+it reads, so only those wait that write to inputs, or next to nothing.
+Inductor's is torch/_inductor/codegen/triton_combo_kernel.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...core.index import may_exceed
-from ...core.loops import Kernel
+from ...core.index import Symbol, index, may_exceed
+from ...core.loops import Expression, Kernel, Load, Position, rewrite
 from ...core.schedule import Extern, Step, made_by, reads_of
 from ..launch import TEXTS, TritonPrinter
 from ..operations import FUNCTIONS
 from ..program import PLANS, Launches, Text, device_of
-from ..reading.equal_kernels import form, merged
 from ..triton import argument, print_kernel
 
 #: How many kernels are one launch, at most, and how many tensors it takes.
 MOST, MOST_TENSORS = 16, 160
 #: Elements of new memory that a kernel may fill earlier or later.
 LITTLE = 1024
+
+
+def merged(launches: Launches) -> Launches:
+    """The launches; of equal kernels, each is the first one."""
+    first: dict[object, Kernel] = {}
+    return [(first.setdefault(form(step), step) if isinstance(step, Kernel)
+             else step, done) for step, done in launches]
+
+
+def form(kernel: Kernel) -> object:
+    """All that decides what a kernel does, its arguments numbered."""
+    names = [*kernel.read, *kernel.written, *sorted(kernel.internal)]
+    numbers = {name: str(place) for place, name in enumerate(names)}
+    draws = {index(symbol): index(Symbol(str(place))) for place, symbol
+             in enumerate(kernel.symbols) if symbol.is_number}
+
+    def numbered(node: Expression) -> Expression:
+        match node:
+            case Load():
+                return replace(node, buffer=numbers[node.buffer])
+            case Position(where, _):
+                return replace(node, index=draws.get(where, where))
+        return node
+    return (kernel.ranges, kernel.reduced, len(kernel.internal), *(
+        (numbers[loop.buffer.name], numbers.get(loop.buffer.into),
+         loop.buffer.dtype, loop.buffer.device, loop.index,
+         loop.ranges, loop.reduced, loop.reduction,
+         rewrite(loop.value, numbered)) for loop in kernel.loops))
 
 
 @dataclass(frozen=True)
