@@ -27,7 +27,7 @@ from .core import log
 from .core.errors import (BackendError, RecompileLimit, StageFailed,
                           Unsupported, brief, one_of)
 from .core.options import Options, make_options
-from .core.state import KEPT, eager_is_watched, kept
+from .core.state import eager_is_watched, kept, turns
 from .guards import Check, build_check
 from .pipeline import (BACKENDS, OURS, Lowered, as_traced, list_backends,
                        lower)
@@ -292,10 +292,10 @@ def link(traced: Trace, lowered: Lowered, goes_on: Callable) -> Entry:
     names |= {name: goes_on(value) for name, value in names.items()
               if isinstance(value, Continuation)}
     exec(traced.finish, names)
-    graph, turned = lowered.call, KEPT.keys() & {
-        node.target for node in traced.graph.graph.nodes}
-    if turned and not lowered.programs:
-        graph = kept(turned)(graph)
+    graph = lowered.call
+    if not lowered.programs and any(
+            turns(node.target) for node in traced.graph.graph.nodes):
+        graph = kept()(graph)
     finish, failed = names["finish"], recovery(traced)
 
     def run(L: tuple, F: Callable, inputs: list):

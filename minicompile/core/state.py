@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import namedtuple
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 from torch.autograd import forward_ad
@@ -64,19 +64,23 @@ def eager_is_watched() -> bool:
         active() for active in NEVER_ACTIVE.values())
 
 
-#: What a graph calls to turn a switch: what reads how it stands, and what
-#: sets it to what was read.
-KEPT: dict[Callable, tuple[Callable[[], tuple], Callable]] = {
-    torch._C._set_grad_enabled: (lambda: (torch.is_grad_enabled(),),
-                                 torch._C._set_grad_enabled)}
+#: What sets each switch that a trace may turn, and what it is for; and what
+#: reads how it stands.
+KEPT: dict[tuple, Callable[..., object]] = {
+    (torch._C._set_grad_enabled,): torch.is_grad_enabled}
 
 
 @contextlib.contextmanager
-def kept(turns: Iterable[Callable] = KEPT):
+def kept():
     """Put the switches back as they were."""
-    before = [(KEPT[turn][1], KEPT[turn][0]()) for turn in turns]
+    before = [(*switch, read(*switch[1:])) for switch, read in KEPT.items()]
     try:
         yield
     finally:
-        for turn, how in before:
+        for turn, *how in before:
             turn(*how)
+
+
+def turns(target: object) -> bool:
+    """Whether a call of `target` turns a switch."""
+    return any(target is turn for turn, *_ in KEPT)

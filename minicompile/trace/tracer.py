@@ -114,9 +114,9 @@ class Tracer:
         """Call `now`, here and in the graph; `back` would undo it."""
         self.recorder.effect(*now)
         now[0](*now[1:])
-        if self.turned and self.turned[-1] == (back, now):
-            self.turned.pop()
-        else:
+        if (back, now) in self.turned:
+            self.turned.remove((back, now))
+        elif now != back:
             self.turned.append((now, back))
 
     # Calls

@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable
 
 from ...core import log
-from ...core.state import KEPT
+from ...core.state import turns
 from .. import RERUNS, Trace
 
 #: Where operators come from that only compute.
@@ -24,7 +24,7 @@ def repeatable(made: Trace) -> Callable | None:
     """`rerun(error, L, F)`, unless the graph has effects."""
     only_computes = all(
         (getattr(node.target, "__module__", None) or "torch").partition(
-            ".")[0] in _OPERATORS or node.target in KEPT
+            ".")[0] in _OPERATORS or turns(node.target)
         for node in made.graph.graph.nodes)
     return rerun if only_computes and not made.writes else None
 

@@ -192,18 +192,19 @@ TRANSFORMS = {name: getattr(torch.func, name) for name in (
     "grad", "grad_and_value", "jacfwd", "jacrev", "vmap")}
 
 
-def transform(*call) -> tuple:
-    """What `torch.func`'s transform of a graph gives: the leaves of it."""
-    return tuple(tree_leaves(play(*call)))
-
-
-def play(name: str, options: dict, graph, captured, args, kwargs):
-    """The same in its containers.
+def transform(name: str, options: dict, graph, captured, args, kwargs,
+              specs=None) -> tuple:
+    """What `torch.func`'s transform of a graph gives: the leaves of it.
 
     The graph takes the tensors among the arguments, and captured ones.
+    How the leaves are nested joins `specs`.
     """
-    return applied(name, options, lambda *args, **kwargs: graph(
-        *tensors(args, kwargs), *captured), args, kwargs)
+    leaves, spec = tree_flatten(applied(
+        name, options, lambda *args, **kwargs: graph(
+            *tensors(args, kwargs), *captured), args, kwargs))
+    if specs is not None:
+        specs.append(spec)
+    return tuple(leaves)
 
 
 def applied(name: str, options: dict, function, args, kwargs):
@@ -247,15 +248,10 @@ def transformed(tracer, name: str, options: dict, function, args, kwargs):
         grad = asked.grad
     [(inner, made)], captured = followed(
         tracer, name, [function], inside, more, grad)
-    specs = []
-
-    def run(*call):
-        leaves, spec = tree_flatten(play(*call))
-        specs.append(spec)
-        return tuple(leaves)
-
-    call = name, options, inner.finish(made), captured, args, kwargs
-    found = tracer.recorder.run("call_function", transform, run, call, {})
+    call, specs = (name, options, inner.finish(made), captured, args,
+                   kwargs), []
+    found = tracer.recorder.run("call_function", transform, partial(
+        transform, specs=specs), call, {})
     return tree_unflatten(found, specs[-1])
 
 

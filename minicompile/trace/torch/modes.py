@@ -18,67 +18,54 @@ from torch.nn import attention
 
 from ...core.source import Call
 from ...core.state import KEPT
-from .. import attributes
 from ..marks import is_compiling
 from ..reasons import unsupported
 from ..recorder import storage
 from ..rules import rule
 
 
-@rule(torch._C._set_grad_enabled)
-def _set_grad_enabled(tracer, mode):
-    turn = torch._C._set_grad_enabled
-    tracer.turn((turn, mode), (turn, torch.is_grad_enabled()))
+def switch(turn, read) -> None:
+    """Let a trace call `turn`: how it stands is read by `read`.
 
-
-# Autocast
-
-#: The kinds of devices that programs name in autocast.
-_KINDS = {"cpu", "cuda", torch._C._get_accelerator().type}
-
-#: Where a region keeps its settings, and those it was entered under.
-_INSIDE = ("device", "fast_dtype", "_enabled", "_cache_enabled")
-_BEFORE = ("device", "prev_fastdtype", "prev", "prev_cache_enabled")
-
-
-def turn_autocast(kind: str, dtype: torch.dtype, enabled: bool,
-                  cached: bool, deeper: int) -> None:
-    """Set autocast, and be that many regions deeper inside.
-
-    The casts that regions keep are forgotten when the last one is left.
+    Both are told what it is for, such as a kind of devices.
     """
-    torch.set_autocast_enabled(kind, enabled)
-    torch.set_autocast_dtype(kind, dtype)
-    torch.set_autocast_cache_enabled(cached)
-    for _ in range(deeper):
-        torch.autocast_increment_nesting()
-    for _ in range(-deeper):
-        if not torch.autocast_decrement_nesting():
-            torch.clear_autocast_cache()
+    rule(turn)(lambda tracer, *given: tracer.turn(
+        (turn, *given), (turn, *given[:-1], read(*given[:-1]))))
 
 
-def autocast_state(kind: str) -> tuple:
-    """What turn_autocast sets, as it is now."""
-    return (kind, torch.get_autocast_dtype(kind),
-            torch.is_autocast_enabled(kind),
-            torch.is_autocast_cache_enabled())
+switch(torch._C._set_grad_enabled, torch.is_grad_enabled)
+
+
+# Autocast: a region's own code is followed, which turns these switches.
+
+for _turn, _read in ((torch.set_autocast_enabled, torch.is_autocast_enabled),
+                     (torch.set_autocast_dtype, torch.get_autocast_dtype)):
+    switch(_turn, _read)
+    for _kind in {"cpu", "cuda", torch._C._get_accelerator().type}:
+        KEPT[_turn, _kind] = _read
+
+switch(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled)
+KEPT[torch.set_autocast_cache_enabled,] = torch.is_autocast_cache_enabled
+DEEPER = torch.autocast_increment_nesting
+LESS_DEEP = torch.autocast_decrement_nesting
 
 
 def autocast_depth() -> int:
     """How many regions of autocast we are in."""
-    torch.autocast_increment_nesting()
-    return torch.autocast_decrement_nesting()
+    DEEPER()
+    return LESS_DEEP()
 
 
-def restore_autocast(depth: int, *states: tuple) -> None:
-    """Set autocast for all devices, that many regions deep."""
-    for state in states:
-        turn_autocast(*state, depth - autocast_depth())
+def set_autocast_depth(depth: int) -> None:
+    """Be in so many regions; the casts kept go with the last one."""
+    for _ in range(depth - autocast_depth()):
+        DEEPER()
+    for _ in range(autocast_depth() - depth):
+        if not LESS_DEEP():
+            torch.clear_autocast_cache()
 
 
-KEPT[turn_autocast] = (
-    lambda: (autocast_depth(), *map(autocast_state, _KINDS)),
-    restore_autocast)
+KEPT[set_autocast_depth,] = autocast_depth
 
 
 @rule(torch.autocast)
@@ -86,27 +73,22 @@ def _autocast(tracer, *args, **kwargs):
     return tracer.own(tracer.native(torch.autocast, args, kwargs))
 
 
-@rule(torch.autocast.__enter__)
-def _enter_autocast(tracer, manager):
-    kind = attributes.load(tracer, manager, "device")
-    for name, now in zip(_BEFORE[1:], autocast_state(kind)[1:]):
-        attributes.store(tracer, manager, name, now)
-    _turn_autocast(tracer, manager, _INSIDE, 1)
-    return manager
+@rule(DEEPER)
+def _enter(tracer) -> int:
+    tracer.turn((DEEPER,), (LESS_DEEP,))
+    return read_switch(tracer, autocast_depth)
 
 
-@rule(torch.autocast.__exit__)
-def _exit_autocast(tracer, manager, *error):
-    _turn_autocast(tracer, manager, _BEFORE, -1)
-    return False
+@rule(LESS_DEEP)
+def _leave(tracer) -> int:
+    tracer.turn((LESS_DEEP,), (DEEPER,))
+    return read_switch(tracer, autocast_depth)
 
 
-def _turn_autocast(tracer, manager, names, deeper: int) -> None:
-    """Set autocast to what attributes of the manager say."""
-    settings = [attributes.load(tracer, manager, n) for n in names]
-    before = autocast_state(settings[0])
-    tracer.turn((turn_autocast, *settings, deeper),
-                (turn_autocast, *before, -deeper))
+@rule(torch.clear_autocast_cache)
+def _clear(tracer):
+    tracer.recorder.effect(torch.clear_autocast_cache)
+    torch.clear_autocast_cache()
 
 
 # The kernels that attention may choose: it does while a graph is made.
@@ -118,13 +100,13 @@ def kernels() -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (*map(int, allowed),), (*torch._C._get_sdp_priority_order(),)
 
 
-def turn_attention(allowed: tuple, order: tuple) -> None:
-    """Allow attention these kernels, preferred in this order."""
-    attention._sdpa_kernel([*map(attention.SDPBackend, allowed)])
-    torch._C._set_sdp_priority_order([*order])
+def set_kernels(to: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """Allow attention some kernels, preferred in this order."""
+    attention._sdpa_kernel([*map(attention.SDPBackend, to[0])])
+    torch._C._set_sdp_priority_order([*to[1]])
 
 
-KEPT[turn_attention] = kernels, turn_attention
+KEPT[set_kernels,] = kernels
 
 
 @rule(attention._cur_sdpa_kernel_backends)
@@ -137,7 +119,7 @@ def _current(tracer, with_priority=False):
 def _allow(tracer, backends, set_priority=False):
     before = kernels()
     attention._sdpa_kernel(backends, set_priority)
-    tracer.turn((turn_attention, *kernels()), (turn_attention, *before))
+    tracer.turn((set_kernels, kernels()), (set_kernels, before))
 
 
 # Questions
@@ -162,22 +144,18 @@ def _offset(tracer, tensor: torch.Tensor) -> int:
     return question(tensor)
 
 
-#: What tells how a switch stands; the answer is guarded.
-GETTERS = [getattr(torch, name, None) or getattr(torch._C, name, None)
-            for name in """get_autocast_dtype is_autocast_enabled
-    is_autocast_cache_enabled is_anomaly_enabled
-    is_anomaly_check_nan_enabled get_num_threads get_num_interop_threads
-    _get_deterministic_algorithms _get_deterministic_algorithms_warn_only
-    _get_deterministic_fill_uninitialized_memory _get_warnAlways
-    _get_float32_matmul_precision _get_fp32_precision_getter
-    _get_cublas_allow_tf32 _get_cublas_allow_fp16_accumulation
-    _get_cublas_allow_fp16_reduced_precision_reduction
-    _get_cublas_allow_bf16_reduced_precision_reduction
-    _get_cudnn_allow_tf32 _get_cudnn_benchmark _get_cudnn_deterministic
-    _get_cudnn_enabled _get_mkldnn_enabled _get_mkldnn_deterministic
-    _get_flash_sdp_enabled _get_math_sdp_enabled _get_cudnn_sdp_enabled
+#: What tells how a switch stands; the answer is guarded. Most are those
+#: that can be set, too.
+GETTERS = [getattr(torch._C, name) for name in dir(torch._C)
+           if name.startswith("_get_") and hasattr(
+               torch._C, f"_set_{name[5:]}") or name in """
+    get_autocast_dtype is_autocast_enabled is_autocast_cache_enabled
+    is_anomaly_enabled is_anomaly_check_nan_enabled get_num_threads
+    get_num_interop_threads _get_deterministic_algorithms_warn_only
+    _get_fp32_precision_getter _get_flash_sdp_enabled
+    _get_math_sdp_enabled _get_cudnn_sdp_enabled
     _get_mem_efficient_sdp_enabled _get_overrideable_sdp_enabled
-    _get_nnpack_enabled _is_autocast_available""".split()]
+    _is_autocast_available""".split()]
 
 #: The question that a guard asks: one object for one question.
 asking = functools.cache(functools.partial)
@@ -198,7 +176,7 @@ def read_switch(tracer, switch, *args):
     return tracer.native(question)
 
 
-for _switch in filter(None, GETTERS):
+for _switch in GETTERS:
     rule(_switch)(lambda tracer, *args, _switch=_switch: read_switch(
         tracer, _switch, *args))
 
@@ -218,6 +196,7 @@ ANSWERS = {
            torch.compiler.is_dynamo_compiling, torch._utils.is_compiling),
     False: (torch.compiler.is_exporting, torch.jit.is_scripting,
             torch.jit.is_tracing, torch._C._is_tracing,
+            torch._C._is_torch_function_mode_enabled,
             torch._C._len_torch_dispatch_stack,
             torch._C._len_torch_function_stack),
     None: (torch._C._log_api_usage_once, torch._C._get_tracing_state)}

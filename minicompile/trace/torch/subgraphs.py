@@ -9,7 +9,7 @@ torch/_dynamo/output_graph.py (SubgraphTracer).
 from __future__ import annotations
 
 import types
-from collections import deque
+from collections import Counter, deque
 from contextlib import contextmanager
 
 import torch
@@ -177,9 +177,9 @@ def unchanged(tracer, kind: str, what: str, own=()):
 
 
 def state(tracer, own) -> tuple[dict, list]:
-    """Everything that the program may change, and its parts, by id."""
-    outside, seen = tracer.outside, {}
-    kept = [own, tracer.turned, outside.said,
+    """All that the program may change: switches; objects' parts, by id."""
+    outside, seen = tracer.outside, {"turned": Counter(tracer.turned)}
+    kept = [own, outside.said,
             *(copy.now for copy in outside.copies if copy.changed()),
             *(frame.names for frame in tracer.frames)]
     for each in outside.overlays.values():
