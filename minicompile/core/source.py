@@ -9,6 +9,7 @@ PyTorch keeps the same idea in torch/_dynamo/source.py.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import make_dataclass
@@ -68,6 +69,15 @@ def chain(source: Source | None) -> Iterator[Source]:
     while source is not None:
         yield source
         source = source.base
+
+
+def printable(value: object) -> bool:
+    """Whether repr(value) is Python for the value."""
+    if type(value) in (tuple, list):
+        return all(map(printable, value))
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or type(value) in (bool, int, str, bytes)
 
 
 def source_class(name: str, parts: str, text: str, said: str = ""

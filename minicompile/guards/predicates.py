@@ -29,13 +29,14 @@ import torch
 from ..core.errors import Unsupported
 from ..core.guard import Guard, TensorFacts
 from ..core.scalars import SCALARS
+from ..core.source import printable
 from ..core.state import NEVER_ACTIVE, SWITCHES
 
 #: Classes and modules live as long as the program; hold them as they are.
 LASTING = (type, types.ModuleType, types.BuiltinFunctionType)
 
 #: What is longer as text gets a name.
-LONG = 300
+LONGEST_TEXT = 300
 
 #: Names that generated code uses for something else.
 RESERVED = {*dir(builtins), "L", "F", "check", "key"}
@@ -75,7 +76,7 @@ class Names:
 
     def literal(self, wish: str, value: object) -> str:
         """The value as Python text, in a format; else a name for it."""
-        if printable(value) and len(text := repr(value)) <= LONG:
+        if printable(value) and len(text := repr(value)) <= LONGEST_TEXT:
             return text.replace("{", "{{").replace("}", "}}")
         if issubclass(type(value), type):
             wish = value.__name__
@@ -96,15 +97,6 @@ class Names:
             tell()
 
 
-def printable(value: object) -> bool:
-    """Whether repr(value) is Python for the value."""
-    if type(value) in (tuple, list):
-        return all(map(printable, value))
-    if type(value) is float:
-        return math.isfinite(value)
-    return value is None or type(value) in (bool, int, str, bytes)
-
-
 #: Equality of these tells all there is to tell.
 EXACT = (int, bool, str, bytes, type(None), type(...), type(NotImplemented),
          torch.dtype, torch.device, torch.layout, torch.memory_format,
@@ -115,7 +107,7 @@ UNIQUE = (type, enum.Enum, types.FunctionType, types.BuiltinFunctionType,
           types.ModuleType, types.CodeType)
 
 #: There is one object of each value of these, so that `is` tells.
-SINGLE = (bool, type(None), type(...), torch.dtype, torch.layout,
+SINGLETONS = (bool, type(None), type(...), torch.dtype, torch.layout,
           torch.memory_format, enum.Enum)
 
 bits = struct.Struct("d").pack
@@ -146,7 +138,7 @@ def on_identity(names: Names, guard: Guard) -> str:
     value, wish = guard.expected, str(guard.source)
     if type(value) is Held:
         return f"id({{0}}) == {names.name(f'id_{wish}', id(value()))}"
-    if isinstance(value, SINGLE):
+    if isinstance(value, SINGLETONS):
         return f"{{0}} is {names.literal(wish, value)}"
     return f"{{0}} is {names.name(f'the_{wish}', value)}"
 
@@ -154,7 +146,7 @@ def on_identity(names: Names, guard: Guard) -> str:
 def on_constant(names: Names, guard: Guard) -> str:
     """A constant that nothing can tell from the expected one."""
     value, kind = guard.expected, type(guard.expected)
-    if isinstance(value, SINGLE):
+    if isinstance(value, SINGLETONS):
         return on_identity(names, guard)
     if kind in (int, str, bytes, torch.device) or (
             kind is float and math.isfinite(value) and value):

@@ -12,7 +12,6 @@ import builtins
 import enum
 import functools
 import keyword
-import math
 import re
 import sys
 import types
@@ -60,14 +59,6 @@ def taken(name: str, value: object) -> bool:
             or name in ("L", "F", "outputs", "finish", "graph", "run",
                         "math", "torch")
             or getattr(builtins, name, value) is not value)
-
-
-def printable(key) -> bool:
-    """Whether `repr(key)` is Python for the key."""
-    if type(key) is tuple:
-        return all(map(printable, key))
-    return type(key) in (str, int, bool, type(None), bytes) or (
-        type(key) is float and math.isfinite(key))
 
 
 def facts(real: torch.Tensor, fake: torch.Tensor) -> TensorFacts:

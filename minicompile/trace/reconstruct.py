@@ -16,9 +16,8 @@ from collections.abc import Callable
 import torch
 
 from ..core.sizes import SYMBOLIC
-from ..core.source import Local
-from .constant_types import (ABSENT, CONSTANTS, IDENTITIES, is_bound,
-                             printable)
+from ..core.source import Local, printable
+from .constant_types import ABSENT, CONSTANTS, IDENTITIES, is_bound
 from .reasons import unsupported
 from .side_effects import Namespace
 from .interpreter_objects import as_tuple

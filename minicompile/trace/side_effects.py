@@ -22,10 +22,9 @@ from torch import nn
 
 from ..core.guard import Guard
 from ..core.source import (Attribute, Constant, Entry, Function, Item,
-                           Local, Source, Stored, chain)
+                           Local, Source, Stored, chain, printable)
 from .constant_types import (ABSENT, CONSTANTS, IDENTITIES, contents,
-                             facts, is_bound, passing, printable, taken,
-                             trusted)
+                             facts, is_bound, passing, taken, trusted)
 from .reasons import unsupported
 from .recorder import Recorder
 from .interpreter_objects import as_tuple

@@ -19,7 +19,7 @@ import torch
 from ...core.graph import describe
 from ...core.guard import Guard, TensorFacts
 from ...core.source import Source, chain
-from ...core.state import NEVER_ACTIVE, GlobalState, global_state
+from ...core.state import NEVER_ACTIVE, SWITCHES, global_state
 from .. import EXPLAINED, Check
 from ..predicates import Held, Names, condition
 
@@ -107,6 +107,17 @@ def costs(check: Check, L: tuple, F: object) -> Iterator[float]:
 
 EXPLAINED.update(failures=failures, costs=costs)
 
+#: How a person calls the switches of GlobalState.
+SAYINGS = {"grad_enabled": "gradient mode", "inference": "inference mode",
+           "autocast": "autocast", "default_dtype": "the default dtype",
+           "deterministic": "use_deterministic_algorithms"}
+
+#: What is read of a value for a guard on it.
+READ = {"type": type, "length": len, "keys": tuple}
+
+#: Old and new of what was there and is gone, and the reverse.
+PRESENCE = {True: ("there", "gone"), False: ("absent", "there")}
+
 
 def changes(guard: Guard, x: object = None, *others: object
             ) -> Iterator[tuple[str, str, str]]:
@@ -118,10 +129,14 @@ def changes(guard: Guard, x: object = None, *others: object
                 if repr(was) != repr(now):
                     yield f"{what} of {name}", str(was), str(now)
         case "state":
-            yield from state_changes(old)
+            for switch, was, now in zip(SWITCHES, old, global_state()):
+                if was != now:
+                    yield SAYINGS[switch], shown(was), shown(now)
+            yield from ((mode, "inactive", "active") for mode, active
+                        in NEVER_ACTIVE.items() if active())
         case "type" | "length" | "keys" as kind:
-            read = {"type": type, "length": len, "keys": tuple}[kind]
-            yield f"{kind} of {name}", brief(old), brief(attempt(read, x))
+            yield (f"{kind} of {name}", brief(old),
+                   brief(attempt(READ[kind], x)))
         case "has" | "contains" as kind:
             what = "attribute {!r} of " if kind == "has" else "key {!r} in "
             yield what.format(old[0]) + name, *PRESENCE[old[1]]
@@ -129,9 +144,8 @@ def changes(guard: Guard, x: object = None, *others: object
             yield from ((f"key {key!r} in {name}", *PRESENCE[False])
                         for key in old if key in x)
         case "same" | "different" as kind:
-            one, other = f"the object at `{old}`", (
-                f"another object than `{old}`")
-            yield name, *((one, other) if kind == "same" else (other, one))
+            said = f"the object at `{old}`", f"another object than `{old}`"
+            yield name, *(said if kind == "same" else said[::-1])
         case "apart":
             yield (f"memory of {', '.join(f'`{place}`' for place in old)}",
                    "separate", "shared")
@@ -141,10 +155,6 @@ def changes(guard: Guard, x: object = None, *others: object
                 in zip(guard.places, (x, *others)))
         case _:
             yield name, brief(old), brief(x)
-
-
-#: Old and new of what was there and is gone, and the reverse.
-PRESENCE = {True: ("there", "gone"), False: ("absent", "there")}
 
 
 def attempt(read: Callable, *values: object) -> object:
@@ -173,21 +183,6 @@ def tensor_facts(facts: TensorFacts, x: object) -> Iterator[tuple]:
             yield f"size of dimension {dim}", was, now
     if old == new:
         yield "strides", facts.stride, attempt(torch.Tensor.stride, x)
-
-
-#: How a person calls the switches of GlobalState.
-SAYINGS = {"grad_enabled": "gradient mode", "inference": "inference mode",
-           "autocast": "autocast", "default_dtype": "the default dtype",
-           "deterministic": "use_deterministic_algorithms"}
-
-
-def state_changes(then: GlobalState) -> Iterator[tuple[str, str, str]]:
-    """Each global switch that stands elsewhere now."""
-    for name, now in global_state()._asdict().items():
-        if now != (was := getattr(then, name)):
-            yield SAYINGS[name], shown(was), shown(now)
-    yield from ((mode, "inactive", "active") for mode, active
-                in NEVER_ACTIVE.items() if active())
 
 
 def shown(setting: object) -> str:

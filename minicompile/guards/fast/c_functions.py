@@ -46,8 +46,8 @@ bool agree(c10::IntArrayRef numbers, const int64_t *expected) {
 }
 
 // Whether x is a tensor as described().
-bool holds(PyObject *x, PyObject *described) try {
-    auto &expected = *(const Facts *)PyBytes_AsString(described);
+bool holds(PyObject *x, PyObject *packed) try {
+    auto &expected = *(const Facts *)PyBytes_AsString(packed);
     if (Py_TYPE(x) != expected.kind) return false;
     auto is = facts(x);
     if (memcmp(&is, &expected, sizeof is)) return false;
@@ -110,7 +110,7 @@ def compiled() -> ModuleType | None:
 
 
 @lru_cache(maxsize=1024)
-def described(facts: TensorFacts) -> bytes:
+def packed(facts: TensorFacts) -> bytes:
     """What a tensor of which these are the facts is compared with."""
     like = torch.empty(0, dtype=facts.dtype, device=facts.device)
     start = compiled().metadata(like)[8:14]
@@ -124,7 +124,7 @@ def on_tensor(names: Names, guard: Guard) -> str:
     """A tensor of this class and metadata."""
     if compiled() is None or guard.expected.type not in TENSORS:
         return IN_PYTHON["tensor"](names, guard)
-    facts = names.name(str(guard.expected), described(guard.expected))
+    facts = names.name(str(guard.expected), packed(guard.expected))
     return f"{names.name('agrees', compiled().agrees)}({{0}}, {facts})"
 
 

@@ -21,7 +21,7 @@ from ...core.guard import Guard
 from ...core.source import Attribute, Constant, Source, chain
 from .. import MERGED, body
 from ..predicates import KINDS, Names
-from .c_functions import ENTRIES, PARTS, compiled, described
+from .c_functions import ENTRIES, PARTS, compiled, packed
 
 CHANGES = r"""
 // A place in memory, and what was found there. A stamp is a list of these,
@@ -116,8 +116,11 @@ ASK(settled) {
 PARTS.append(CHANGES)
 ENTRIES.extend(("stamped", "settled"))
 
-#: So many guards below a dict are worth watching it.
-ENOUGH = 8
+#: A dict is worth a stamp if so many guards are below it.
+WORTH_A_STAMP = 8
+
+#: The guards whose answer is in the dict, or the value, they are on.
+OF_DICTS = ("type", "length", "keys", "contains", "lacks", "equal", "is")
 
 #: The rank of a tensor that is no input.
 LAST = 1 << 32
@@ -137,17 +140,17 @@ class Places:
                 for each in chain(place):
                     self.below[each.base][each] = True
 
-    def watched(self, source: Source | None = None) -> Iterator[Watch]:
-        """The topmost dicts that are worth watching."""
+    def stamped(self, source: Source | None = None) -> Iterator[Subtree]:
+        """The topmost dicts that are worth a stamp."""
         for child in self.below[source]:
-            watch = Watch(self, child)
-            if len(watch.facts) + 2 * len(watch.tensors) >= ENOUGH:
-                yield watch
+            found = Subtree(self, child)
+            if len(found.facts) + 2 * len(found.tensors) >= WORTH_A_STAMP:
+                yield found
             else:
-                yield from self.watched(child)
+                yield from self.stamped(child)
 
 
-class Watch:
+class Subtree:
     """What to watch below a dict, and the guards that it speaks for.
 
     A node is a class, or None for any dict, with its parts: names, each
@@ -174,10 +177,15 @@ class Watch:
             self.ranked.append((rank, at["tensor"]))
             return at["tensor"].expected.type, rank
         if kind is None and {*at} != {"length"} or kind and not (
-                kind is dict or keeps_to_its_dict(kind)):
+                kind is dict or kind.__dictoffset__ != 0
+                and kind.__getattribute__ is object.__getattribute__):
             return None
-        self.facts += of_dicts(self.places.at[source])
+        self.take(self.places.at[source])
         return kind, tuple(self.parts(kind, source))
+
+    def take(self, guards: list[Guard]) -> None:
+        """Speak for the guards that a change to a dict would tell."""
+        self.facts += [each for each in guards if each.kind in OF_DICTS]
 
     def parts(self, kind: type | None, source: Source
               ) -> Iterator[tuple[object, tuple | None]]:
@@ -188,78 +196,67 @@ class Watch:
             if type(key) not in (str, int):
                 continue
             if type(child) is Attribute and key == "__dict__":
-                self.facts += of_dicts(guards)
+                self.take(guards)
             if kind is not dict and any(key in vars(each)
                                         for each in kind.__mro__):
                 continue
-            if all(map(is_plain, guards)) and guards:
+            if guards and all(map(is_settled, guards)):
                 self.facts += guards
                 yield key, None
             elif node := self.look(child):
                 yield key, node
 
 
-def settled(names: Names, guards: list[Guard], inputs: list[Source]
-            ) -> tuple[list[Guard], list[Source]]:
+def is_settled(guard: Guard) -> bool:
+    """Whether only another object at its place can make a guard fail."""
+    return guard.kind == "is" or (
+        guard.kind == "equal" and type(guard.expected) in (
+            bool, int, float, str, type(None)))
+
+
+def merge_stamped(names: Names, guards: list[Guard],
+                  inputs: list[Source]
+                  ) -> tuple[list[Guard], list[Source]]:
     """The guards, those below a dict being one; its tensors as inputs."""
-    for watch in [*Places(guards, inputs).watched()] if counted() else ():
-        watch.found = names.fresh("found")
-        apart = {*map(id, watch.facts + watch.tensors)}
+    for subtree in [*Places(guards, inputs).stamped()] if counted() else ():
+        subtree.found = names.fresh("found")
+        apart = {*map(id, subtree.facts + subtree.tensors)}
         guards = [guard for guard in guards if id(guard) not in apart]
-        guards.append(Guard(watch.root, "unchanged", watch))
-        tensors = [guard.source for guard in watch.tensors]
-        kept = {source: Constant(f"{watch.found}[{at}]", None)
+        guards.append(Guard(subtree.root, "unchanged", subtree))
+        tensors = [guard.source for guard in subtree.tensors]
+        kept = {source: Constant(f"{subtree.found}[{at}]", None)
                 for at, source in enumerate(tensors)}
         at = next((at for at, source in enumerate(inputs)
                    if source in kept), 0)
         if tensors and inputs[at:at + len(kept)] == tensors:  # in a row
-            inputs[at:at + len(kept)] = [Constant(f"*{watch.found}", None)]
+            inputs[at:at + len(kept)] = [
+                Constant(f"*{subtree.found}", None)]
         inputs = [kept.get(source, source) for source in inputs]
     return guards, inputs
 
 
 def on_unchanged(names: Names, guard: Guard) -> str:
     """Nothing below has changed, or what has is as it should be."""
-    watch, root = guard.expected, names.fresh(str(guard.source))
-    wanted = [described(each.expected) for each in watch.tensors]
-    node, seen, facts = (names.name(*each) for each in (
-        ("node", watch.node), ("seen", [b""]), ("facts", wanted)))
-    ask, take = (names.name(name, getattr(compiled(), name))
-                 for name in ("settled", "stamped"))
-    *lines, last = body(names, watch.facts + watch.tensors, [
-        each.source for each in watch.tensors], {guard.source: root})
+    subtree, root = guard.expected, names.fresh(str(guard.source))
+    found, tensors = subtree.found, subtree.tensors
+    node, seen, facts, ask, take = (names.name(*each) for each in (
+        ("node", subtree.node), ("seen", [b""]),
+        ("facts", [packed(each.expected) for each in tensors]),
+        ("settled", compiled().settled), ("stamped", compiled().stamped)))
+    *lines, last = body(names, subtree.facts + tensors, [
+        each.source for each in tensors], {guard.source: root})
     below, stamp = names.fresh("below"), names.fresh("stamp")
     names.functions.append("\n    ".join([
         f"def {below}({root}):", f"{stamp} = {take}({root}, {node})",
         *lines, f"{seen}[0] = {stamp}", last]) + "\n\n\n")
-    return (f"({watch.found} := {ask}({{0}}, {seen}, {facts})) is not None"
-            f"\n{' ' * 12}or ({watch.found} := {below}({{0}})) is not None")
-
-
-def keeps_to_its_dict(kind: type) -> bool:
-    """Whether what objects of the class have is in their __dict__."""
-    return (kind.__dictoffset__ != 0
-            and kind.__getattribute__ is object.__getattribute__)
-
-
-def of_dicts(guards: list[Guard]) -> list[Guard]:
-    """The guards whose answer is in the dict, or the value, they are on."""
-    return [guard for guard in guards if guard.kind in (
-        "type", "length", "keys", "contains", "lacks", "equal", "is")]
-
-
-def is_plain(guard: Guard) -> bool:
-    """Whether the guard is about which object it is, or a plain value."""
-    return guard.kind == "is" or (
-        guard.kind == "equal" and type(guard.expected) in (
-            bool, int, float, str, type(None)))
+    return (f"({found} := {ask}({{0}}, {seen}, {facts})) is not None"
+            f"\n{' ' * 12}or ({found} := {below}({{0}})) is not None")
 
 
 def counted() -> bool:
     """Whether changes are counted: all are in CPython before 3.13."""
-    return (sys.version_info < (3, 13)
-            and compiled() is not None)
+    return sys.version_info < (3, 13) and compiled() is not None
 
 
-MERGED.append(settled)
+MERGED.append(merge_stamped)
 KINDS["unchanged"] = on_unchanged
