@@ -32,7 +32,7 @@ IDENTITIES = (type, types.ModuleType, types.FunctionType,
               types.WrapperDescriptorType, types.MethodWrapperType,
               types.GetSetDescriptorType, types.ClassMethodDescriptorType,
               enum.Enum, re.Pattern, torch._ops.OpOverload,
-              torch._ops.OpOverloadPacket,
+              torch._ops.OpOverloadPacket, torch._C._SDPBackend,
               types.GenericAlias, types.UnionType, typing._Final,
               typing.TypeVar, frozenset,
               staticmethod, classmethod, property)

@@ -133,6 +133,23 @@ def test_a_region_chooses_attentions_kernel(kinds):
     assert flash == 1 + (inside == SDPBackend.FLASH_ATTENTION.value)
 
 
+def test_another_choice_is_another_graph():
+    chosen = []
+
+    def region(q):
+        with sdpa_kernel(chosen):
+            torch.backends.cuda.enable_flash_sdp(False)
+            return q * len(_cur_sdpa_kernel_backends())
+
+    q, before = torch.ones(2), _cur_sdpa_kernel_backends(True)
+    compiled = minicompile.compile(region, fullgraph=True)
+    for kind in (SDPBackend.MATH, SDPBackend.FLASH_ATTENTION) * 2:
+        chosen[:] = [kind]
+        assert torch.equal(compiled(q), region(q))
+        assert _cur_sdpa_kernel_backends(True) == before
+    assert compiled.stats().graphs == 2
+
+
 def test_a_region_around_the_call_is_seen():
     def around(q):
         return F.scaled_dot_product_attention(q, q, q) * len(

@@ -24,28 +24,40 @@ from ..recorder import storage
 from ..rules import rule
 
 
-def switch(turn, read) -> None:
+def switch(turn, read, *kinds: str) -> None:
     """Let a trace call `turn`: how it stands is read by `read`.
 
-    Both are told what it is for, such as a kind of devices.
+    Both are told what it is for, if there are several `kinds`.
     """
-    rule(turn)(lambda tracer, *given: tracer.turn(
-        (turn, *given), (turn, *given[:-1], read(*given[:-1]))))
+    @rule(turn)
+    def _turn(tracer, *given):
+        *kind, value = given
+        if type(value) is list:
+            value = tuple(tracer.unpacked(value))
+        tracer.turn((turn, *kind, value), (turn, *kind, read(*kind)))
+
+    for kind in [*zip(kinds)] or [()]:
+        KEPT[turn, *kind] = read
+
+
+def priority() -> tuple[int, ...]:
+    """The kernels that attention may choose from, the preferred first."""
+    return (*torch._C._get_sdp_priority_order(),)
 
 
 switch(torch._C._set_grad_enabled, torch.is_grad_enabled)
-
+switch(torch._C._set_sdp_priority_order, priority)
+for _name in attention._backend_names:
+    switch(getattr(torch._C, f"_set_sdp_use_{_name}"),
+           getattr(torch._C, f"_get_{_name}_sdp_enabled"))
 
 # Autocast: a region's own code is followed, which turns these switches.
 
-for _turn, _read in ((torch.set_autocast_enabled, torch.is_autocast_enabled),
-                     (torch.set_autocast_dtype, torch.get_autocast_dtype)):
-    switch(_turn, _read)
-    for _kind in {"cpu", "cuda", torch._C._get_accelerator().type}:
-        KEPT[_turn, _kind] = _read
-
+DEVICES = {"cpu", "cuda", torch._C._get_accelerator().type}
+switch(torch.set_autocast_enabled, torch.is_autocast_enabled, *DEVICES)
+switch(torch.set_autocast_dtype, torch.get_autocast_dtype, *DEVICES)
 switch(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled)
-KEPT[torch.set_autocast_cache_enabled,] = torch.is_autocast_cache_enabled
+
 DEEPER = torch.autocast_increment_nesting
 LESS_DEEP = torch.autocast_decrement_nesting
 
@@ -89,37 +101,6 @@ def _leave(tracer) -> int:
 def _clear(tracer):
     tracer.recorder.effect(torch.clear_autocast_cache)
     torch.clear_autocast_cache()
-
-
-# The kernels that attention may choose: it does while a graph is made.
-
-
-def kernels() -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The numbers of the kernels allowed, and all by their priority."""
-    allowed = attention._cur_sdpa_kernel_backends()
-    return (*map(int, allowed),), (*torch._C._get_sdp_priority_order(),)
-
-
-def set_kernels(to: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    """Allow attention some kernels, preferred in this order."""
-    attention._sdpa_kernel([*map(attention.SDPBackend, to[0])])
-    torch._C._set_sdp_priority_order([*to[1]])
-
-
-KEPT[set_kernels,] = kernels
-
-
-@rule(attention._cur_sdpa_kernel_backends)
-def _current(tracer, with_priority=False):
-    read_switch(tracer, kernels)
-    return attention._cur_sdpa_kernel_backends(with_priority)
-
-
-@rule(attention._sdpa_kernel)
-def _allow(tracer, backends, set_priority=False):
-    before = kernels()
-    attention._sdpa_kernel(backends, set_priority)
-    tracer.turn((set_kernels, kernels()), (set_kernels, before))
 
 
 # Questions
@@ -179,6 +160,11 @@ def read_switch(tracer, switch, *args):
 for _switch in GETTERS:
     rule(_switch)(lambda tracer, *args, _switch=_switch: read_switch(
         tracer, _switch, *args))
+
+
+@rule(torch._C._get_sdp_priority_order)
+def _priority(tracer) -> list[int]:
+    return [*read_switch(tracer, priority)]
 
 
 @rule(torch.is_inference)
