@@ -9,8 +9,7 @@ holds. PyTorch's is torch/_dynamo/codegen.py.
 
 from __future__ import annotations
 
-import types
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 import torch
@@ -20,11 +19,6 @@ from ..core.source import Local, printable
 from .constant_types import ABSENT, CONSTANTS, IDENTITIES, is_bound
 from .reasons import unsupported
 from .side_effects import Namespace
-from .interpreter_objects import as_tuple
-
-#: Classes whose `__new__` makes the bare instance of a derived class.
-BASES = (OrderedDict, dict, list, set, deque, object)
-
 
 class Rebuild:
     """The statements of `finish`: reads and makes first, then writes."""
@@ -116,45 +110,12 @@ class Rebuild:
 
     def _made(self, value, kind: type) -> str:
         """The name of an object that the traced program made."""
-        make = MAKERS.get(kind) or next(
-            DERIVED[each] for each in kind.__mro__ if each in DERIVED)
-        text = make(self, value)
+        makers = [MAKERS[kind]] if kind in MAKERS else [
+            DERIVED[each] for each in kind.__mro__ if each in DERIVED]
+        if not makers:
+            raise unsupported("result", f"a {kind.__name__}")
+        text = makers[0](self, value)
         return text if text.isidentifier() else self.hold(text)
-
-    def derived_tuple(self, value: tuple) -> str:
-        """A tuple of a class of its own, its `__new__` not run."""
-        return (f"{self.known(as_tuple)}({self.known(type(value))}, "
-                f"[{self.values(tuple.__iter__(value))}])")
-
-    def instance(self, value) -> str:
-        """An object of a user's class, made without its `__init__`."""
-        kind = type(value)
-        if isinstance(value, (type, BaseException)) or (
-                id(value) not in self.tracer.made):
-            raise unsupported("result", f"the class {value.__name__}, made "
-                              "in the function," if isinstance(value, type)
-                              else f"a {kind.__name__}")
-        slots = [name for each in kind.__mro__
-                 for name, found in vars(each).items()
-                 if type(found) is types.MemberDescriptorType]
-        state = {name: getattr(value, name) for name in [
-            *getattr(value, "__dict__", ()), *slots]
-            if hasattr(value, name)}
-        base, items, pairs = builtin_base(kind), (), {}
-        if issubclass(base, dict):
-            pairs = value
-        elif base is not object:
-            items = base.__iter__(value)
-        return self.remade(f"{self.known(base)}.__new__", self.known(kind),
-                           state, items, pairs)
-
-    def remade(self, make: str, args: str, state, items, pairs) -> str:
-        """The text of an object, made as pickle makes one."""
-        state = (f"{{{self.pairs(state)}}}" if type(state) is dict
-                 else self.value(state))
-        items, pairs = self.values(items), self.pairs(pairs)
-        return (f"{self.known(remade)}({make}, ({args}{',' * bool(args)}), "
-                f"{state}, [{items}], {{{pairs}}})")
 
     # Writes
 
@@ -179,7 +140,8 @@ class Rebuild:
         mine = self.hold(source.code())
         if space.kind != "attributes":
             key = self.value(self.outside.values.get(id(key), key))
-            base = self.known(builtin_base(type(owner)))
+            base = self.known(OrderedDict if isinstance(
+                owner, OrderedDict) else dict)
             if value is ABSENT:
                 return f"{base}.pop({mine}, {key}, None)"
             value = self.hold(self.value(value))
@@ -190,27 +152,6 @@ class Rebuild:
             return f"object.__delattr__({mine}, {key!r})"
         return (f"object.__setattr__({mine}, {key!r}, "
                 f"{self.hold(self.value(value))})")
-
-
-def builtin_base(kind: type) -> type:
-    """The builtin class whose methods make or change a `kind` unseen."""
-    return next(base for base in BASES if issubclass(kind, base))
-
-
-def remade(make: Callable, args: tuple, state, items: list, pairs: dict):
-    """The object that pickle would make, its class's own methods unseen."""
-    made = make(*args)
-    base = builtin_base(type(made))
-    for key, value in pairs.items():
-        base.__setitem__(made, key, value)
-    if items:
-        getattr(base, "extend", set.update)(made, items)
-    if type(state) is dict:
-        for name, value in state.items():
-            object.__setattr__(made, name, value)
-    elif state is not None:
-        made.__setstate__(state)
-    return made
 
 
 #: What gives an object from outside the elements that its copy has now.
@@ -224,4 +165,4 @@ MAKERS = {
     dict: lambda r, v: f"{{{r.pairs(v)}}}"}
 
 #: The same for every class derived from one of these, the nearest first.
-DERIVED = {tuple: Rebuild.derived_tuple, object: Rebuild.instance}
+DERIVED: dict[type, Callable] = {}

@@ -1,8 +1,8 @@
 """Results that are no plain containers: rows for the reconstruction.
 
-In: a closure, a bound method, an exception or an iterator that the
-traced program made. Out: the text that makes it again where it stands.
-What is written in C is made as pickle would make it. PyTorch's are the
+In: an object of a user's class, a closure, an exception or an iterator
+that the traced program made. Out: the text that makes it again where it
+stands, from the parts that pickle would keep. PyTorch's are the
 `reconstruct` methods in torch/_dynamo/variables/.
 """
 
@@ -11,11 +11,80 @@ from __future__ import annotations
 import gc
 import types
 import warnings
+from collections import OrderedDict, deque
+from collections.abc import Callable
 
 from ..constant_types import ABSENT, contents
 from ..reasons import unsupported
 from ..reconstruct import DERIVED, MAKERS, Rebuild
-from ..interpreter_objects import Callback, Iteration, StandIn
+from ..interpreter_objects import Callback, Iteration, StandIn, as_tuple
+
+# Objects and tuples of a class of their own
+
+#: Classes whose `__new__` makes the bare instance of a derived class.
+BASES = (OrderedDict, dict, list, set, deque, object)
+
+
+def builtin_base(kind: type) -> type:
+    """The builtin class whose methods make or change a `kind` unseen."""
+    return next(base for base in BASES if issubclass(kind, base))
+
+
+def derived_tuple(rebuild: Rebuild, value: tuple) -> str:
+    """A tuple of a class of its own, its `__new__` not run."""
+    return (f"{rebuild.known(as_tuple)}({rebuild.known(type(value))}, "
+            f"[{rebuild.values(tuple.__iter__(value))}])")
+
+
+def instance(rebuild: Rebuild, value) -> str:
+    """An object of a user's class, made without its `__init__`."""
+    kind = type(value)
+    if isinstance(value, (type, BaseException)) or (
+            id(value) not in rebuild.tracer.made):
+        raise unsupported("result", f"the class {value.__name__}, made "
+                          "in the function," if isinstance(value, type)
+                          else f"a {kind.__name__}")
+    slots = [name for each in kind.__mro__
+             for name, found in vars(each).items()
+             if type(found) is types.MemberDescriptorType]
+    state = {name: getattr(value, name) for name in [
+        *getattr(value, "__dict__", ()), *slots] if hasattr(value, name)}
+    base, items, pairs = builtin_base(kind), (), {}
+    if issubclass(base, dict):
+        pairs = value
+    elif base is not object:
+        items = base.__iter__(value)
+    return remaking(rebuild, f"{rebuild.known(base)}.__new__",
+                    rebuild.known(kind), state, items, pairs)
+
+
+def remaking(rebuild: Rebuild, make: str, args: str, state, items=(),
+             pairs=None) -> str:
+    """The text of an object, made from the parts that pickle keeps."""
+    state = (f"{{{rebuild.pairs(state)}}}" if type(state) is dict
+             else rebuild.value(state))
+    pairs = "" if pairs is None else rebuild.pairs(pairs)
+    return (f"{rebuild.known(remade)}({make}, ({args}{',' * bool(args)}), "
+            f"{state}, [{rebuild.values(items)}], {{{pairs}}})")
+
+
+def remade(make: Callable, args: tuple, state, items: list, pairs: dict):
+    """The object that pickle would make, its class's own methods unseen."""
+    made = make(*args)
+    base = builtin_base(type(made))
+    for key, value in pairs.items():
+        base.__setitem__(made, key, value)
+    if items:
+        getattr(base, "extend", set.update)(made, items)
+    if type(state) is dict:
+        for name, value in state.items():
+            object.__setattr__(made, name, value)
+    elif state is not None:
+        made.__setstate__(state)
+    return made
+
+
+DERIVED[tuple] = derived_tuple
 
 # Functions
 
@@ -31,9 +100,9 @@ def made_function(rebuild: Rebuild, made: types.FunctionType) -> str:
     parts = (rebuild.known(made.__code__), rebuild.known(made.__globals__),
              repr(made.__name__), rebuild.value(made.__defaults__),
              rebuild.value(made.__closure__))
-    return rebuild.remade(rebuild.known(type(made)), ", ".join(parts), {
+    return remaking(rebuild, rebuild.known(type(made)), ", ".join(parts), {
         each: getattr(made, each) for each in ATTRIBUTES
-        if getattr(made, each) != getattr(plain, each)}, (), {})
+        if getattr(made, each) != getattr(plain, each)})
 
 
 def cell(rebuild: Rebuild, made: types.CellType) -> str:
@@ -73,8 +142,8 @@ def raised(rebuild: Rebuild, error: BaseException) -> str:
         make, args = f"{make}.__new__", (kind, *args)
     links = {link: getattr(error, link) for link in (
         "__cause__", "__context__", "__suppress_context__")}
-    made = rebuild.remade(make, rebuild.values(args), vars(error) | {
-        link: value for link, value in links.items() if value}, (), {})
+    made = remaking(rebuild, make, rebuild.values(args), vars(error) | {
+        link: value for link, value in links.items() if value})
     return f"{rebuild.known(thrown)}({made})"
 
 
@@ -100,14 +169,14 @@ def as_pickled(rebuild: Rebuild, value) -> str:
     reduce = getattr(kind, "__reduce__", None)
     if kind.__module__ not in PICKLED or reduce is object.__reduce__ or (
             type(reduce) is not types.MethodDescriptorType):
-        return rebuild.instance(value)
+        return instance(rebuild, value)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         make, args, state, items, pairs, *_ = (*reduce(value), *[None] * 3)
     parts = args, state, [*(items or ())], dict(pairs or ())
     rebuild.outside.kept.append(parts)
-    return rebuild.remade(rebuild.value(make), rebuild.values(args),
-                          *parts[1:])
+    return remaking(rebuild, rebuild.value(make), rebuild.values(args),
+                    *parts[1:])
 
 
 DERIVED[object] = as_pickled
