@@ -96,7 +96,7 @@ FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fwrapv",
 
 @cache
 def processor() -> str:
-    """What -march=native depends on: the features of this processor."""
+    """The features of this processor, on which -march=native depends."""
     found = re.search(r"^(flags|Features)\s*:.*$",
                       Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return platform.machine() + (found.group() if found else "")
@@ -115,7 +115,7 @@ def load(source: str) -> ctypes.CDLL:
 
 @cache
 def _libraries() -> tuple[str, ...]:
-    """What to link: the C library's vectors, and PyTorch's own OpenMP.
+    """The libraries to link: the C library's vectors, PyTorch's OpenMP.
 
     With an OpenMP of its own a kernel would have threads of its own, and
     torch.set_num_threads would not reach them.

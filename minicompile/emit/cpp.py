@@ -55,7 +55,7 @@ class CppWriter(Writer):
         return self.nest(*map(self.loop, ranges, pragmas))
 
     def threads(self, worth: int, loops: int, simd: str = "") -> str:
-        """What lets threads share loops, if that is worth it."""
+        """The pragma that shares loops among threads, if it is worth it."""
         work = self.kernel.rows * self.kernel.row_length
         if not may_exceed(work, worth):
             return ""
@@ -106,7 +106,7 @@ class CppWriter(Writer):
             self.name(fold, result(fold, accumulator(fold), True))
 
     def element(self, stage: Stage, lane: str = "") -> None:
-        """What a pass does for one element."""
+        """Write what a pass does for one element."""
         self.compute(stage.body, stage.stores)
         for fold in stage.folds:
             self.add(*step(fold, lane, self.read(fold.operands[0])))

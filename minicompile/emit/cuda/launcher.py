@@ -111,7 +111,7 @@ def driver() -> tuple[Callable, int] | None:
 def direct(launch: Launch, compiled, function: int) -> Callable:
     """`run` that hands the compiled kernel to the driver.
 
-    Whatever is unusual about a call, even an error, is left to `plainly`.
+    An unusual call, even one that raises, is left to `plainly`.
     """
     about, found = compiled.metadata, driver()
     letters = "".join(kind[0] for kind in compiled.src.signature.values())
@@ -135,7 +135,7 @@ def direct(launch: Launch, compiled, function: int) -> Callable:
 class Compiled(Launch):
     """A Launch that compiles ahead, and starts kernels directly.
 
-    Triton compiles anew for other kinds of sizes: each has its start. If
+    Triton compiles again for other kinds of sizes: each has its start. If
     a kernel does not compile, PyTorch evaluates it instead.
     """
 
@@ -155,7 +155,7 @@ class Compiled(Launch):
         self.starts[key](stream, *given)
 
     def kind(self, given: tuple) -> tuple:
-        """All about the sizes for which Triton compiles anew."""
+        """All about the sizes for which Triton compiles again."""
         sizes, more = self.more(given)
         return *((size == 1, size % 16 == 0, size >= 1 << 31)
                  for size in sizes), *more
