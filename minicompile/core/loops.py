@@ -100,6 +100,11 @@ OPS: dict[str, Callable] = {
     "uniform": philox,
 }
 
+#: Operations that cost far more than an access to the cache.
+EXPENSIVE = frozenset("""exp exp2 expm1 log log2 log10 log1p sin cos tan
+    asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid
+    pow atan2 hypot remainder fmod div_floor uniform""".split())
+
 #: How two partial results combine: (what an empty range gives, the rule).
 #: `argmax` and `argmin` give the row-major position of the first best.
 REDUCTIONS: dict[str, tuple[object, str]] = {

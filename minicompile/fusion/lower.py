@@ -26,11 +26,11 @@ from ..core.index import Index, coefficient, index, substitute
 from ..core.layout import row_major
 from ..core.loops import OPS, Buffer, Const, Load, Loop, walk
 from ..core.schedule import Extern, View, made_by, reads_of
-from .domains import loop_of
+from .group import loop_of
 from .lowerings import DTYPES, LoweringContext
 from .sizes import number_of, sizes_of
 from .uses import Uses
-from .values import Value, axes, load, moved_to, reshaped
+from .values import Value, axes, loaded, moved_to, reshaped
 
 #: What a graph ends with for each input that it writes to.
 WRITE = torch.ops.aten.copy_.default
@@ -104,7 +104,7 @@ class Lowering:
             if isinstance(held, torch.Tensor):
                 self.constants[node.name] = held
                 self.shared.add(node.name)
-                self.values[node] = load(self.buffer(node, held))
+                self.values[node] = loaded(self.buffer(node, held))
         elif node.target is WRITE and node.args[0].op == "placeholder":
             into, written = node.args
             self.writes[self.inputs[into].name] = self.output(
@@ -118,7 +118,7 @@ class Lowering:
         if isinstance(fake, torch.Tensor):
             self.inputs[node] = self.buffer(node, fake)
             self.shared.add(node.name)
-            return load(self.inputs[node])
+            return loaded(self.inputs[node])
         number = number_of(fake)
         self.inputs[node] = number if isinstance(number, Index) else None
         return fake
@@ -197,7 +197,7 @@ class Lowering:
             self.steps.append(Extern(
                 torch.ops.prims.copy_strided.default, (there, stride), {},
                 (buffer,), where_of(node)))
-            return load(buffer)
+            return loaded(buffer)
         once = tuple(index(1) if step == 0 else size for size, step in
                      zip(value.shape, stride, strict=True))
         made = self.fill(node, moved_to(value, once, lambda point: point),
@@ -216,7 +216,7 @@ class Lowering:
         self.steps.append(loop_of(buffer, value, reduced, kind,
                                   where=where_of(node),
                                   origin=self.origin(node)))
-        return load(buffer)
+        return loaded(buffer)
 
     def origin(self, node: fx.Node) -> str:
         """The nodes whose work a loop for `node` does, in order."""
@@ -280,15 +280,13 @@ class Lowering:
         self.steps.append(call)
         if call.aliases:
             self.shared |= {buffer.name for buffer in made_by(call)}
-        values = tuple(b and load(b) for b in buffers)
+        values = tuple(b and loaded(b) for b in buffers)
         return values[0] if many is not fake else values
 
     def effect(self, node: fx.Node, target: Callable, value: Value,
                *rest: object) -> None:
         """A call of an operator on a value, for its effect."""
-        stride = row_major(value.shape)
-        view = strided(value, stride) or strided(
-            self.store(node, value, stride, "all"), stride)
+        view = self.view(node, value, row_major(value.shape))
         self.steps.append(Extern(target, (view, *rest), {}, (None,),
                                  where_of(node)))
 
@@ -311,10 +309,9 @@ class Lowering:
         found = strided(value, stride)
         if found is None:
             value = self.store(node, value, stride)
-            if isinstance(self.values[node], Value):
+            if isinstance(self.values.get(node), Value):
                 self.values[node] = value
-            found = strided(value, stride)
-        return found
+        return found or strided(value, stride)
 
     def output(self, result: object, shared: bool = True):
         """A result: a View of memory that is not an input's, or itself.

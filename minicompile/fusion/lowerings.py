@@ -60,7 +60,7 @@ class LoweringContext:
         return self.reduced(kind, a, axes_of(a, axes), keepdim)
 
 
-def rule_of(node: fx.Node) -> Callable | None:
+def lowering_rule(node: fx.Node) -> Callable | None:
     """The rule for a node's operator: by overload, or by name; None if
     loops cannot compute it, for a dtype, a layout or mixed devices."""
     if not isinstance(node.target, torch._ops.OpOverload):
@@ -88,10 +88,9 @@ def number(value: bool | int | float | Index | Op) -> Expression:
     """A Python number as an operand; casting it then says what it is."""
     if isinstance(value, Index):
         return Position(value, torch.int64)
-    if isinstance(value, Op):
-        return value
     kinds = {bool: torch.bool, int: torch.int64, float: torch.float64}
-    return Const(value, kinds[type(value)])
+    return value if isinstance(value, Op) else Const(
+        value, kinds[type(value)])
 
 
 def accurate(dtype: torch.dtype) -> torch.dtype:
@@ -100,14 +99,13 @@ def accurate(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if small else dtype
 
 
-def scalar(value: bool | int | float | Index | Op,
+def literal(value: bool | int | float | Index | Op,
            dtype: torch.dtype) -> Expression:
     """A Python number in a computation of this dtype: exact, where a
     tensor would be rounded, as in eager."""
     node = number(value)
-    if isinstance(node, Const):
-        exact = dtype != torch.bool
-        return Const(value, dtype) if exact else cast(node, dtype)
+    if isinstance(node, Const) and dtype != torch.bool:
+        return Const(value, dtype)
     return cast(node, accurate(dtype))
 
 
@@ -116,7 +114,7 @@ def as_operand(operand: Operand, shape: tuple[Index, ...],
     """The operand with this shape, in this dtype."""
     if isinstance(operand, Value):
         return broadcast(operand, shape).to(dtype)
-    node = scalar(operand, dtype)
+    node = literal(operand, dtype)
     return Value(shape, dtype, None, lambda _: node)
 
 
@@ -229,11 +227,10 @@ def reducing(kind: str, within: Callable[..., Value] = lambda a, _: a,
     return rule
 
 
-def divided_by(a: Value, divisor: Index | int | float) -> Value:
-    """`a` divided by a number."""
-    if isinstance(divisor, Index) and divisor.constant is not None:
-        divisor = int(divisor)
-    by = scalar(divisor, a.dtype)
+def divided_by(a: Value, divisor: Index) -> Value:
+    """`a` divided by a number of elements."""
+    count = divisor.constant
+    by = literal(divisor if count is None else count, a.dtype)
     return a.map(lambda node: Op("div", (node, by), a.dtype))
 
 
@@ -244,12 +241,9 @@ def var_mean(context: LoweringContext, a: Value, axes: Axes = None, *,
     squares of what is left, by all but `correction` of their number."""
     total = product(a.shape[axis] for axis in axes_of(a, axes))
     correction = 1 if correction is None else correction
-    if total.constant is not None:
-        left = max(int(total) - correction, 0)
-    else:
-        left = total - int(correction)
-        if int(correction) != correction or not not_negative(left):
-            return None
+    left = total - int(correction)
+    if int(correction) != correction or not not_negative(left):
+        return None
     inner = a.to(accurate(context.dtype))
     middle = divided_by(context.reduce("sum", inner, axes, True), total)
     spread = broadcast(middle, inner.shape)

@@ -22,8 +22,7 @@ from ..core.index import Index, Symbol, index, symbols_of
 from ..core.loops import Buffer, Expression, Kernel, Load, Loop, rewrite
 from ..core.schedule import (Extern, Given, Schedule, Step, View, made_by,
                              readers_of, reads_of, views_in)
-from .domains import over
-from .group import Group, Groups
+from .group import Group, Groups, over
 from .lower import Lowered, lower
 from .values import elements, touched
 
@@ -114,11 +113,11 @@ def kernel_of(group: Group, number: int, needed: set[str]) -> Kernel:
 def inlined(loops: list[Loop], needed: set[str]) -> list[Loop]:
     """The loops, a producer with a single consumer being written into it
     if that runs over the same points and reads it everywhere."""
-    readers = readers_of(loops)
-    reads: dict[str, set] = {name: set() for name in readers}
-    for loop in loops:
+    reads: dict[str, set] = {loop.buffer.name: set() for loop in loops}
+    for number, loop in enumerate(loops):
         for load in loop.loads:
-            reads[load.buffer].add((loop.ranges + loop.reduced, load.mask))
+            reads.setdefault(load.buffer, set()).add(
+                (number, loop.ranges + loop.reduced, load.mask))
     values: dict[str, Expression] = {}
 
     def value_of(part: Expression) -> Expression:
@@ -129,9 +128,8 @@ def inlined(loops: list[Loop], needed: set[str]) -> list[Loop]:
         if not values.keys().isdisjoint(reads_of(loop)):
             loop = replace(loop, value=rewrite(loop.value, value_of))
         name = loop.buffer.name
-        if len(readers.get(name, ())) == 1 and name not in needed and (
-                loop.reduction is None
-                and reads[name] == {(loop.ranges, None)}):
+        once = [how for _, *how in reads[name]] == [[loop.ranges, None]]
+        if once and loop.reduction is None and name not in needed:
             values[name] = loop.value
         else:
             kept.append(loop)
@@ -176,17 +174,13 @@ def found_sizes(wanted: Iterable[Symbol], inputs: Iterable
                               ("stride", given.stride)):
                 for axis, size in enumerate(sizes):
                     places.setdefault(size, Given(number, of, axis))
-    found: dict[Symbol, Given | None] = {}
-
-    def find(symbol: Symbol) -> None:
-        for part in symbol.of:
-            find(part)
-        if not symbol.formula and index(symbol) not in places:
+    found = {part: places.get(index(part))
+             for symbol in sorted(wanted, key=str)
+             for part in (*symbol.of, symbol)}
+    for symbol, place in found.items():
+        if place is None and not symbol.formula:
             raise BackendError(f"the size {symbol} cannot be told from "
                                "the graph's inputs")
-        found[symbol] = places.get(index(symbol))
-    for symbol in sorted(wanted, key=str):
-        find(symbol)
     return found
 
 
@@ -231,12 +225,13 @@ def moved(schedule: Schedule) -> int:
         if isinstance(step, Extern):
             total += sum(map(memory, views_in(step)))
             continue
-        loads = {(load.buffer, load.index)
-                 for loop in step.loops for load in loop.loads}
-        for name in step.read:
-            read = sum(touched(where) for buffer, where in loads
-                       if buffer == name)
-            total += min(read, sizes.get(name, read))
+        read = dict.fromkeys(step.read, 0)
+        for name, where in {(load.buffer, load.index)
+                            for loop in step.loops for load in loop.loads
+                            if load.buffer in read}:
+            read[name] += touched(where)
+        total += sum(min(count, sizes.get(name, count))
+                     for name, count in read.items())
     return total
 
 

@@ -14,19 +14,16 @@ from torch import fx
 
 from ..core.graph import has_effect, is_number, tensors_of
 from ..core.graph import value as fake_of
-from ..core.loops import Load, Op, walk
-from .lowerings import VIEWS, rule_of
+from ..core.loops import EXPENSIVE, Load, Op, walk
+from .lowerings import VIEWS, lowering_rule
 from .sizes import sizes_of
 from .values import Value, elements, touched
 
 #: A value longer than this is stored, however it is used.
 MOST_OPERATIONS, MOST_LOADS = 64, 24
 
-#: Operations that cost far more than moving an element.
-EXPENSIVE = frozenset("""exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin
-    cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma
-    sigmoid pow atan2 hypot remainder fmod div_floor div_trunc
-    uniform""".split())
+#: Operations that cost more than moving an element.
+STORED = EXPENSIVE | {"sqrt", "rsqrt", "div_trunc"}
 
 
 class Uses:
@@ -40,7 +37,7 @@ class Uses:
     """
 
     def __init__(self, graph: fx.Graph):
-        self.rules = {node: rule_of(node) for node in graph.nodes}
+        self.rules = {node: lowering_rule(node) for node in graph.nodes}
         self.readers: dict[fx.Node, set[fx.Node]] = {}
         self.stored: set[fx.Node] = set()
         self.returned: set[fx.Node] = set()
@@ -93,7 +90,7 @@ class Uses:
             return True
         if readers < 2 and node not in self.wide:
             return False
-        if any(part.name in EXPENSIVE for part in work):
+        if any(part.name in STORED for part in work):
             return True
         own = self.counts[node] * value.dtype.itemsize
         read = sum(min(own, touched(load.index) * load.dtype.itemsize)

@@ -70,7 +70,7 @@ def points(variables: tuple[Variable, ...]) -> Point:
     return tuple(index(0) if v.size == 1 else index(v) for v in variables)
 
 
-def load(buffer: Buffer) -> Value:
+def loaded(buffer: Buffer) -> Value:
     """The tensor that lies in a buffer."""
     return Value(buffer.shape, buffer.dtype, buffer.device,
                  lambda point: Load(buffer.name, flatten(

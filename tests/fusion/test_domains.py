@@ -6,9 +6,9 @@ import torch
 from minicompile.core.evaluate import evaluate_loop
 from minicompile.core.index import index
 from minicompile.core.loops import Buffer
-from minicompile.fusion.domains import (IterationDomain, coalesced, joins,
+from minicompile.fusion.group import (IterationDomain, coalesced, joins,
                                         loop_of, over, refine, unite)
-from minicompile.fusion.values import axes, load
+from minicompile.fusion.values import axes, loaded
 
 
 def sizes(*numbers):
@@ -51,7 +51,7 @@ def buffer(name, shape, stride):
 def test_neighbouring_loops_merge(shape, source, target, ranges):
     x = torch.randn(100)
     loop = loop_of(buffer("y", shape, target),
-                          load(buffer("x", shape, source)))
+                          loaded(buffer("x", shape, source)))
     assert [int(v.size) for v in loop.ranges] == ranges
     storage = {"x": x, "y": torch.zeros(100)}
     evaluate_loop(loop, storage)
@@ -73,7 +73,7 @@ def test_a_bent_index_keeps_its_loops_apart():
 def test_a_loop_over_a_refined_domain_does_the_same():
     x = torch.randn(24)
     loop = loop_of(buffer("y", (24,), (1,)),
-                          load(buffer("x", (24,), (1,))))
+                          loaded(buffer("x", (24,), (1,))))
     spread = over(loop, IterationDomain(sizes(2), sizes(3, 4)))
     assert [str(v) for v in spread.ranges] == ["i0", "r0", "r1"]
     storage = {"x": x, "y": torch.zeros(24)}

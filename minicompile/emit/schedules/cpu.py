@@ -15,7 +15,7 @@ from functools import cached_property
 from ...core.index import (Variable, enclosed, guess, index, may_exceed,
                            most_of, product)
 from ...core.layout import flatten, row_major
-from ...core.loops import Kernel
+from ...core.loops import EXPENSIVE, Kernel
 from ..cpp import WRITERS, CppWriter, result, variables
 from ..stages import Local, Stage, stages
 from ..target import CPP
@@ -30,10 +30,6 @@ PIECES = 32
 SIDE_BY_SIDE = 1 << 10
 #: How many elements of scratch the stack holds.
 ON_STACK = 1 << 13
-#: Operations that cost far more than an access to the cache.
-EXPENSIVE = frozenset("""exp exp2 expm1 log log2 log10 log1p sin cos tan
-    asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid
-    pow atan2 hypot remainder fmod div_floor uniform""".split())
 
 
 def is_expensive(local: Local) -> bool:

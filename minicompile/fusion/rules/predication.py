@@ -25,7 +25,7 @@ from ...core.index import (Index, Variable, atoms_of, index, not_negative,
 from ...core.loops import (Const, Expression, Load, Op, Position, neutral,
                            rewrite)
 from ..lowerings import (RULES, LoweringContext, Operand, fakes, number,
-                         scalar, sight, view)
+                         literal, sight, view)
 from ..sizes import size_of, sizes_of
 from ..values import Point, Value, cast, moved_to, reshaped
 
@@ -190,7 +190,7 @@ def scatter(context: LoweringContext, a: Value, axis: int, places: Value,
     """`a` with one element of each row replaced."""
     def chosen(point: Point, axis: int) -> Expression:
         if not isinstance(new, Value):
-            return scalar(new, context.dtype)
+            return literal(new, context.dtype)
         return cast(new.at(with_axis(point, axis, index(0))), context.dtype)
     return picked(context, a, axis, places, chosen, a.at)
 

@@ -18,7 +18,7 @@ from ..lowerings import RULES, LoweringContext
 from ..values import Point, Value
 
 
-def uniform(context: LoweringContext, seed: Value, draw: int, _) -> Value:
+def drawn(context: LoweringContext, seed: Value, draw: int, _) -> Value:
     """uniform(seed, draw, size): the offset counts the draws."""
     def body(point: Point) -> Expression:
         key, offset = (seed.at((index(k),)) for k in (0, 1))
@@ -32,4 +32,4 @@ def uniform(context: LoweringContext, seed: Value, draw: int, _) -> Value:
     return context.value(body)
 
 
-RULES |= {"minicompile.uniform": uniform}
+RULES |= {"minicompile.uniform": drawn}
