@@ -8,20 +8,19 @@ PyTorch call for each operation, and a scatter.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from functools import partial
 from math import inf, nan
 
 import torch
+from torch.utils._pytree import tree_map
 
 from .index import Atom, Index, evaluate_index
 from .loops import (OPS, Const, Expression, Kernel, Load, Loop, Op,
                     Position, walk)
-from .schedule import Extern, Schedule, View
+from .schedule import Schedule, View
 
-Storage = dict[str, torch.Tensor]
-SizeValues = Mapping[Atom, int]
-NO_SIZES: SizeValues = {}
-
+#: Memory by a buffer's name, and numbers or tensors of them by atom.
+Storage = dict[str | Atom, object]
 
 #: The names that a kernel printed as Python uses: `exec(str(kernel),
 #: dict(NAMESPACE))` defines a function that runs on flat tensors.
@@ -35,17 +34,16 @@ TENSORS_ONLY = {"maximum", "minimum", "fmax", "fmin", "atan2", "hypot",
                 "logical_and", "logical_or", "logical_xor"}
 
 
-def evaluate_loop(loop: Loop, storage: Storage,
-                  sizes: SizeValues = NO_SIZES) -> None:
+def evaluate_loop(loop: Loop, storage: Storage) -> None:
     """Fill `storage[loop.buffer.name]` as the loop says."""
     variables = loop.ranges + loop.reduced
-    lengths = [int(evaluate_index(v.size, sizes)) for v in variables]
-    points: dict[Atom, object] = dict(sizes)  # each variable's dimension
+    lengths = [int(evaluate_index(v.size, storage)) for v in variables]
+    points = dict(storage)  # each variable's dimension
     for place, variable in enumerate(variables):
         points[variable] = torch.arange(lengths[place]).reshape(
             [-1 if k == place else 1 for k in range(len(lengths))])
     shape = lengths[:len(loop.ranges)]
-    value = evaluate(loop.value, storage, points)
+    value = evaluate(loop.value, points)
     if loop.reduction is not None:
         rows = value.expand(lengths).reshape(*shape, -1)
         best = {"max": "amax", "min": "amin"}.get(
@@ -60,17 +58,15 @@ def evaluate_loop(loop: Loop, storage: Storage,
     buffer[target.reshape(-1)] = value.reshape(-1).to(buffer.dtype)
 
 
-def evaluate(value: Expression, storage: Storage,
-             points: Mapping[Atom, object]) -> torch.Tensor:
-    """The value at all points at once."""
+def evaluate(value: Expression, points: Storage) -> torch.Tensor:
+    """The value at all points together."""
     done: dict[Expression, object] = {}
     for node in walk(value):
-        done[node] = _evaluate_node(node, storage, points, done)
+        done[node] = _evaluate_node(node, points, done)
     return _tensor(done[value], value.dtype)
 
 
-def _evaluate_node(node: Expression, storage: Storage,
-                   points: Mapping[Atom, object],
+def _evaluate_node(node: Expression, points: Storage,
                    done: dict[Expression, object]):
     """One node; a Const stays a Python number, as it is in eager."""
     match node:
@@ -82,9 +78,9 @@ def _evaluate_node(node: Expression, storage: Storage,
         case Load(name, where, dtype, mask, other):
             at = torch.as_tensor(evaluate_index(where, points))
             if mask is None:
-                return storage[name][at]
+                return points[name][at]
             inside = _tensor(done[mask], torch.bool)
-            read = storage[name][torch.where(inside, at, 0)]
+            read = points[name][torch.where(inside, at, 0)]
             return torch.where(inside, read, other).to(dtype)
         case Op(name, operands, dtype):
             given = [_tensor(done[part], part.dtype)
@@ -104,51 +100,37 @@ def evaluate_schedule(schedule: Schedule, inputs: list) -> tuple:
     """The schedule's results for these tensors, computed step by step."""
     storage: Storage = {name: flat(tensor)
                         for name, tensor in schedule.constants.items()}
-    sizes = sizes_in(schedule, inputs)
-    for buffer, tensor in zip(schedule.inputs, inputs, strict=True):
-        if buffer is not None:
-            storage[buffer.name] = flat(tensor)
-    for step in schedule.steps:
-        if isinstance(step, Kernel):
-            evaluate_kernel(step, storage, sizes)
-        else:
-            _evaluate_extern(step, storage, sizes)
-    return tuple(_resolve(output, storage, sizes)
-                 for output in schedule.outputs)
-
-
-def sizes_in(schedule: Schedule, inputs: list) -> dict[Atom, int]:
-    """What each symbol stands for, given these inputs."""
     names, lines = schedule.unpacked(str)
     known = {"math": math, "torch": torch, **dict(zip(names, inputs))}
     exec("\n".join(lines), known)
-    return {symbol: known[str(symbol)] for symbol in schedule.sizes}
+    storage |= {symbol: known[str(symbol)] for symbol in schedule.sizes}
+    for buffer, tensor in zip(schedule.inputs, inputs, strict=True):
+        if buffer is not None:
+            storage[buffer.name] = flat(tensor)
+    resolved = partial(_resolved, storage)
+    for step in schedule.steps:
+        if isinstance(step, Kernel):
+            evaluate_kernel(step, storage)
+            continue
+        args, kwargs = tree_map(resolved, (step.args, step.kwargs))
+        result = step.target(*args, **kwargs)
+        many = result if isinstance(result, (tuple, list)) else (result,)
+        for buffer, tensor in zip(step.outputs, many, strict=True):
+            if buffer is not None:
+                storage[buffer.name] = flat(tensor)
+    return tuple(map(resolved, schedule.outputs))
 
 
-def evaluate_kernel(kernel: Kernel, storage: Storage,
-                    sizes: SizeValues = NO_SIZES) -> None:
+def evaluate_kernel(kernel: Kernel, storage: Storage) -> None:
     """Run the kernel's loops in order; new buffers appear in storage."""
     for loop in kernel.loops:
         buffer = loop.buffer
         if buffer.name not in storage and buffer.into:
             storage[buffer.name] = storage[buffer.into]
         elif buffer.name not in storage:
-            count = int(evaluate_index(buffer.elements, sizes))
+            count = int(evaluate_index(buffer.elements, storage))
             storage[buffer.name] = torch.empty(count, dtype=buffer.dtype)
-        evaluate_loop(loop, storage, sizes)
-
-
-def _evaluate_extern(step: Extern, storage: Storage,
-                     sizes: SizeValues) -> None:
-    """Call the operator and keep its tensors flat."""
-    args, kwargs = torch.utils._pytree.tree_map(
-        lambda leaf: _resolve(leaf, storage, sizes),
-        (step.args, step.kwargs))
-    result = step.target(*args, **kwargs)
-    many = result if isinstance(result, (tuple, list)) else (result,)
-    for buffer, tensor in zip(step.outputs, many, strict=True):
-        if buffer is not None:
-            storage[buffer.name] = flat(tensor)
+        evaluate_loop(loop, storage)
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
@@ -159,14 +141,14 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().as_strided((count,), (1,))
 
 
-def _resolve(leaf: object, storage: Storage, sizes: SizeValues) -> object:
+def _resolved(storage: Storage, leaf: object) -> object:
     """A View as a tensor, an Index as a number; else what it is."""
     if isinstance(leaf, Index):
-        return evaluate_index(leaf, sizes)
+        return evaluate_index(leaf, storage)
     if not isinstance(leaf, View):
         return leaf
-    shape, stride = ([evaluate_index(i, sizes) for i in indices]
+    shape, stride = ([evaluate_index(i, storage) for i in indices]
                      for indices in (leaf.shape, leaf.stride))
     memory = storage[leaf.buffer]
     return memory.as_strided(shape, stride, memory.storage_offset()
-                             + evaluate_index(leaf.offset, sizes))
+                             + evaluate_index(leaf.offset, storage))

@@ -274,7 +274,7 @@ def _varies(atom: Atom) -> bool:
 
 
 def _ends(atom: Atom) -> tuple[Index | None, Index | None]:
-    """What an atom is never below and above, as far as is known."""
+    """Bounds of an atom from below and above; None: not known."""
     match atom:
         case Variable(_, size) | Division("%", _, size):
             return index(0), size - 1

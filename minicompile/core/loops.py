@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from weakref import WeakValueDictionary
 
 import torch
@@ -34,6 +35,9 @@ class InternedNode(type):
         node = super().__call__(*given, **named)
         key = cls, *(repr(part) if isinstance(part, (int, float)) else part
                      for part in vars(node).values())  # 0.0 is not -0.0
+        mask = getattr(node, "mask", None)
+        object.__setattr__(node, "parts", getattr(
+            node, "operands", (mask,) if mask else ()))
         return InternedNode.made.setdefault(key, node)
 
 
@@ -80,6 +84,9 @@ class Op(metaclass=InternedNode):
 
 
 Expression = Const | Position | Load | Op
+
+#: The expressions that one is made of.
+parts = attrgetter("parts")
 
 #: Every operation, and PyTorch's own function as its meaning. Operands
 #: are rounded to their dtypes; the result is rounded to the Op's.
@@ -261,11 +268,10 @@ class Kernel:
 
     def __str__(self) -> str:
         lines = [f"def {self.call}:"]
+        own = {loop.buffer.name: loop.buffer for loop in self.loops}
         for name in sorted(self.internal):
-            buffer = next(loop.buffer for loop in self.loops
-                          if loop.buffer.name == name)
-            lines.append(f"    {name} = empty({buffer.elements}, "
-                         f"dtype={buffer.dtype})")
+            lines.append(f"    {name} = empty({own[name].elements}, "
+                         f"dtype={own[name].dtype})")
         for loop in self.loops:
             lines += ["    " + line for line in _loop_lines(loop)]
         return "\n".join(lines)
@@ -276,7 +282,7 @@ def walk(value: Expression) -> list[Expression]:
     done: dict[Expression, None] = {}
     waiting = [value]
     while waiting:
-        left = [part for part in parts(waiting[-1]) if part not in done]
+        left = [part for part in waiting[-1].parts if part not in done]
         if left:
             waiting += reversed(left)
         else:
@@ -284,22 +290,14 @@ def walk(value: Expression) -> list[Expression]:
     return list(done)
 
 
-def parts(node: Expression) -> tuple[Expression, ...]:
-    """The expressions that this one is made of."""
-    if isinstance(node, Op):
-        return node.operands
-    mask = getattr(node, "mask", None)
-    return () if mask is None else (mask,)
-
-
 def rewrite(value: Expression,
             change: Callable[[Expression], Expression]) -> Expression:
     """The expression with `change` applied to every node, parts first."""
     done: dict[Expression, Expression] = {}
     for node in walk(value):
-        new = tuple(done[part] for part in parts(node))
+        new = tuple(done[part] for part in node.parts)
         made = node
-        if new != parts(node):
+        if new != node.parts:
             made = Op(node.name, new, node.dtype) if isinstance(
                 node, Op) else replace(node, mask=new[0])
         done[node] = change(made)
@@ -307,11 +305,10 @@ def rewrite(value: Expression,
 
 
 def described(node: Expression) -> tuple:
-    """What a node is, but for the expressions that it is made of."""
-    inner = parts(node)
+    """The fields of a node, without the expressions among them."""
     return tuple(repr(part) if isinstance(part, (int, float)) else part
                  for part in vars(node).values()
-                 if part is not inner and part not in inner)
+                 if part is not node.parts and part not in node.parts)
 
 
 def _loop_lines(loop: Loop) -> list[str]:

@@ -97,14 +97,14 @@ class Lowering:
         """Give the node a value."""
         fake = fake_of(node)
         if node.op == "placeholder":
-            self.values[node] = self.placeholder(node, fake)
+            size = number_of(fake)
+            self.inputs[node] = size if isinstance(size, Index) else None
+            self.values[node] = self.given(node, fake)
         elif node.op == "get_attr":
             held = operator.attrgetter(node.target)(self.module)
-            self.values[node] = held
+            self.values[node] = self.given(node, held)
             if isinstance(held, torch.Tensor):
                 self.constants[node.name] = held
-                self.shared.add(node.name)
-                self.values[node] = loaded(self.buffer(node, held))
         elif node.target is WRITE and node.args[0].op == "placeholder":
             into, written = node.args
             self.writes[self.inputs[into].name] = self.output(
@@ -113,15 +113,13 @@ class Lowering:
         elif node.op == "call_function":
             self.values[node] = fake if is_number(node) else self.call(node)
 
-    def placeholder(self, node: fx.Node, fake: object):
-        """An input: a value in a buffer that is the caller's."""
-        if isinstance(fake, torch.Tensor):
-            self.inputs[node] = self.buffer(node, fake)
-            self.shared.add(node.name)
-            return loaded(self.inputs[node])
-        number = number_of(fake)
-        self.inputs[node] = number if isinstance(number, Index) else None
-        return fake
+    def given(self, node: fx.Node, held: object):
+        """An input or a constant: a tensor's memory is not ours."""
+        if not isinstance(held, torch.Tensor):
+            return held
+        self.shared.add(node.name)
+        self.inputs[node] = self.buffer(node, held)
+        return loaded(self.inputs[node])
 
     def call(self, node: fx.Node):
         """The value of an operator: lazy, stored, or called as it is."""
@@ -185,12 +183,11 @@ class Lowering:
         return Value((), value.dtype, device, lambda point: replace(
             value.at(point), host=True))
 
-    def store(self, node: fx.Node, value: Value, stride: tuple[Index, ...],
-              suffix: str = "") -> Value:
+    def store(self, node: fx.Node, value: Value,
+              stride: tuple[Index, ...]) -> Value:
         """The value written to a buffer with these strides."""
         if value.dtype not in DTYPES:  # no loop can write it
-            buffer = Buffer(self.fresh(node, suffix), value.shape, stride,
-                            value.dtype, value.device)
+            buffer = self.buffer(node, fake_of(node))
             there = strided(value, tuple(
                 coefficient(value.element.index, axis)
                 for axis in axes(value.shape)))
@@ -201,21 +198,20 @@ class Lowering:
         once = tuple(index(1) if step == 0 else size for size, step in
                      zip(value.shape, stride, strict=True))
         made = self.fill(node, moved_to(value, once, lambda point: point),
-                         value.shape, stride, suffix)
+                         value.shape, stride)
         self.lazy.pop(node, None)
         return made
 
     def fill(self, node: fx.Node, value: Value, shape: tuple[Index, ...],
              stride: tuple[Index, ...], suffix: str = "",
-             reduced: tuple[int, ...] = (), kind: str | None = None
-             ) -> Value:
+             reduced: tuple[int, ...] = (), kind: str = "") -> Value:
         """A loop that fills a new buffer, and the value that reads it."""
-        place = kind in ("argmax", "argmin")
-        buffer = Buffer(self.fresh(node, suffix), shape, stride,
-                        torch.int64 if place else value.dtype, value.device)
-        self.steps.append(loop_of(buffer, value, reduced, kind,
-                                  where=where_of(node),
-                                  origin=self.origin(node)))
+        dtype = torch.int64 if kind.startswith("arg") else value.dtype
+        buffer = Buffer(self.fresh(node, suffix), shape, stride, dtype,
+                        value.device)
+        self.steps.append(loop_of(
+            buffer, value, reduced, kind or None, where=where_of(node),
+            origin=self.origin(node)))
         return loaded(buffer)
 
     def origin(self, node: fx.Node) -> str:

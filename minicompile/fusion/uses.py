@@ -82,17 +82,16 @@ class Uses:
         Storing moves all that it reads, and itself once and once more per
         reader; not storing moves all that it reads once per reader.
         """
-        nodes = list(walk(value.element))
-        work = [part for part in nodes if isinstance(part, Op)]
+        nodes = walk(value.element)
+        work = [part.name for part in nodes if isinstance(part, Op)]
         loads = [part for part in nodes if isinstance(part, Load)]
-        readers = len(self.readers[node])
         if len(work) > MOST_OPERATIONS or len(loads) > MOST_LOADS:
             return True
+        readers = len(self.readers[node])
         if readers < 2 and node not in self.wide:
             return False
-        if any(part.name in STORED for part in work):
-            return True
         own = self.counts[node] * value.dtype.itemsize
         read = sum(min(own, touched(load.index) * load.dtype.itemsize)
                    for load in loads)
-        return read + own * (1 + readers) < read * readers
+        return not STORED.isdisjoint(work) or (
+            read + own * (1 + readers) < read * readers)

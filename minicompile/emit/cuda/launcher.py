@@ -199,8 +199,8 @@ class Compiled(Launch):
         with torch.device(device_in(given)):
             evaluate_kernel(
                 self.of, {name: flat(torch.as_tensor(each))
-                          for name, each in zip(names, given)},
-                dict(zip(self.of.symbols, given[len(names):])))
+                          for name, each in zip(names, given)}
+                | dict(zip(self.of.symbols, given[len(names):])))
 
 
 def _dtypes(given: Sequence) -> list[torch.dtype]:

@@ -42,8 +42,8 @@ def can_store(steps: list[Step], place: int, given: Buffer, value: View,
               readers: set[int]) -> bool:
     """Whether a kernel can store the value in the input's memory.
 
-    Whoever reads what the input was must come before; an operator that
-    returns a view of the input would read what it is.
+    All steps that read the input's old value must come before it. None
+    may be an operator that returns a view: that would see the new one.
     """
     made = steps[place].written[value.buffer]
     form = given.shape, given.stride, given.dtype
