@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from graphlib import TopologicalSorter
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from ..core.graph import has_effect
 from ..core.index import (Index, Variable, coefficient, guess, index,
@@ -331,17 +330,29 @@ class Groups:
                 a.absorb(b, both)
                 self.merged[b] = a
 
-    def ordered(self) -> list[Group]:
-        """The groups, as near to the graph's order as they can run."""
-        sorter = TopologicalSorter({
-            group: group.deps for group in self.all
-            if group not in self.merged})
-        sorter.prepare()
-        ready: list[tuple[int, Group]] = []
-        found: list[Group] = []
-        while sorter.is_active():
-            for group in sorter.get_ready():
-                heappush(ready, (group.last, group))
-            found.append(heappop(ready)[1])
-            sorter.done(found[-1])
-        return found
+    def ordered(self, *passes: Callable[..., Iterable[Group]]
+                ) -> list[Group]:
+        """The groups, as near to the graph's order as they can run.
+
+        After each group a pass names others that should run early, given
+        for how many groups each one is still waiting.
+        """
+        waiting = {group: len(group.deps) for group in self.all
+                   if group not in self.merged}
+        ready = [(group.last, group) for group in waiting if not group.deps]
+        heapify(ready)
+        early: list[tuple[int, Group]] = []
+        found: dict[Group, None] = {}
+        while early or ready:
+            _, group = heappop(early or ready)
+            if group in found:
+                continue
+            found[group] = None
+            for user in group.users:
+                waiting[user] -= 1
+                if not waiting[user]:
+                    heappush(ready, (user.last, user))
+            for urgent in passes:
+                for other in urgent(group, waiting):
+                    heappush(early, (other.last, other))
+        return list(found)

@@ -29,9 +29,9 @@ from .values import elements, touched
 #: Passes over the groups, before they are ordered.
 MERGING: list[Callable[[Groups], None]] = []
 
-#: Passes over the order: of groups, of the buffers that are never freed,
-#: and of the inputs that are.
-ORDERING: list[Callable[..., list[Group]]] = []
+#: Passes over the order, made of the groups, of the buffers that are never
+#: freed and of the inputs that are: see Groups.ordered.
+ORDERING: list[Callable[..., Callable]] = []
 
 #: Passes that change steps such that they write to the inputs, and return
 #: the writes that are left, out of those that Lowered has.
@@ -64,12 +64,11 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     groups = Groups(lowered.steps)
     for merge in MERGING:
         merge(groups)
-    order = groups.ordered()
     returned = reads_of((lowered.outputs, *lowered.writes.values()))
     given = [b if isinstance(b, Buffer) else None for b in lowered.inputs]
-    for reorder in ORDERING:
-        order = reorder(order, returned,
-                        [b for b in given if b and b.name in dying])
+    freed = [b for b in given if b and b.name in dying]
+    order = groups.ordered(*(
+        make(groups, returned, freed) for make in ORDERING))
     steps = with_writes(steps_of(order, returned), lowered)
     used = returned.keys() | readers_of(steps).keys()
     sizes = found_sizes(symbols_used(steps, lowered.outputs),
