@@ -26,7 +26,7 @@ class Order:
     def __init__(self, groups: Groups, kept: Collection[str],
                  dying: Iterable[Buffer]):
         self.kept = kept
-        alive = [group for group in groups.all if group not in groups.merged]
+        alive = [each for each in groups.all if each not in groups.merged]
         steps = [list(group.steps.values()) for group in alive]
         self.reads = {group: reads_of(own).keys()
                       for group, own in zip(alive, steps)}
