@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import minicompile
 from minicompile.core.index import Symbol, index, most_of
-from minicompile.split.torch.channels_last import gains
+from minicompile.split.torch.passes import gains
 from tests.split.dynamic import assert_same as assert_same_at
 from tests.split.judge import assert_same
 

@@ -1,11 +1,13 @@
-"""Operators on graphs in the joint graph: cond, while_loop, flex_attention.
+"""Operators on graphs: cond, while_loop, flex_attention, checkpoints.
 
 In: PyTorch's operator, its graphs and operands, while the graph around
 them is recorded. Out: functional results of one call. Each graph of a
 cond or a loop is recorded as a joint graph of its own. A cond becomes two
-calls, one forward and one backward. The other two have no backward here:
-a graph that needs one runs as traced. PyTorch's are in
-torch/_higher_order_ops, such as cond.py:CondAutogradOp.
+calls, one forward and one backward. A loop and an attention have no
+backward here: a graph that needs one runs as traced. What is inside of a
+checkpoint is hidden from the cut, so that it is computed again. PyTorch's
+are in torch/_higher_order_ops, such as cond.py:CondAutogradOp, and
+torch/_functorch/partitioners.py:must_recompute.
 """
 
 from __future__ import annotations
@@ -22,9 +24,10 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ...core.branches import Branches, cond
 from ...core.errors import BackendError
-from ...core.graph import bare, is_random, tensors_of, value
+from ...core.graph import bare, has_effect, is_random, tensors_of, value
 from ...core.sizes import SYMBOLIC
-from ..joint import Joint, halves
+from ..joint import Joint, ancestors, halves
+from ..recompute_costs import HIDDEN
 from ..record import HIGHER_ORDER, record
 from ..recorder import Recorder, current, functional
 
@@ -181,7 +184,37 @@ def without_gradient(given) -> list:
     return [*map(current, given)]
 
 
+def inside(joint: Joint) -> set[fx.Node]:
+    """The values inside the user's checkpoints.
+
+    What the forward reads after a checkpoint is its result, and has a
+    price like any other value. What only the backward computes from the
+    inside is inside. A random draw is kept: it could not be repeated.
+    """
+    returned = [n for n in joint.outputs if isinstance(n, fx.Node)]
+    forward, hidden = {*ancestors(returned, set())}, set()
+    for node in joint.early:
+        region = node.meta.get("recompute")
+        if has_effect(node) or node in returned:
+            continue
+        users = [user for user in node.users if user in forward]
+        if region is not None and all(
+                user.meta.get("recompute") == region for user in users
+                ) if node in forward else (
+                    not hidden.isdisjoint(node.all_input_nodes)):
+            hidden.add(node)
+    return hidden
+
+
+def checkpoint(recorder: Recorder, function, *args, **_) -> object:
+    """The results of a checkpoint that Dynamo found, as one region."""
+    recorder.region = object()
+    return function(*args)
+
+
+HIDDEN.append(inside)
 HIGHER_ORDER |= {
     cond: conditional, torch.ops.higher_order.cond: conditional,
     torch.ops.higher_order.while_loop: loop,
-    torch.ops.higher_order.flex_attention: attention}
+    torch.ops.higher_order.flex_attention: attention,
+    torch.ops.higher_order.tag_activation_checkpoint: checkpoint}

@@ -1,0 +1,222 @@
+"""Passes over the joint graph: small clean-ups, and the layout of images.
+
+In and out: an FX graph; the input is left alone. Each gives a graph that
+computes the same. Without this file work is repeated, and convolutions
+take images as eager lays them out. PyTorch's are in
+torch/_functorch/compile_utils.py, torch/_inductor/fx_passes and
+torch/_inductor/graph.py:GraphLowering.decide_layout_opt.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from ...core.graph import has_effect, results, tensors_of, value
+from ..joint import root
+from ..record import PASSES, without_dead
+
+aten = torch.ops.aten
+
+#: How many of the first arguments are images.
+IMAGES = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
+
+#: In the names of operators that mean something else in another layout,
+#: or whose fake results are laid out otherwise than the real ones.
+OTHERWISE = "view", "stride", "roll", "channel_shuffle", "tion_pad"
+
+#: On a GPU also these: interpolation, whose fakes are laid out otherwise,
+#: and average pooling, whose gradients come out wrong (torch 2.11).
+ON_CUDA = "upsample", "avg_pool"
+
+
+def simplify(raw: fx.Graph, mode: FakeTensorMode,
+             forward_outputs: int) -> fx.Graph:
+    """The joint graph without dead, idle and repeated work.
+
+    One walk copies the graph and asks of each node: does it do nothing,
+    was it computed before? The node that makes the memory of a result
+    stays as it is: results that eager keeps apart are never merged.
+    """
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    computed: dict[tuple, fx.Node] = {}
+    pinned = {root(node) for node in results(raw)[:forward_outputs]}
+    for node in raw.nodes:
+        copied = graph.node_copy(node, copies.__getitem__)
+        earlier = None if node in pinned else (
+            idle(copied) or repeated(copied, computed))
+        if earlier is not None:
+            graph.erase_node(copied)
+        copies[node] = copied if earlier is None else earlier
+    return without_dead(graph)
+
+
+def idle(node: fx.Node) -> fx.Node | None:
+    """The node that this one returns unchanged, or None."""
+    rule = IDLE.get(node.target)
+    source = rule(node) if rule else None
+    return source if isinstance(source, fx.Node) and _alike(
+        node, source) else None
+
+
+def _alike(node: fx.Node, source: fx.Node) -> bool:
+    """Whether two nodes hold tensors of one shape, layout and dtype.
+
+    Symbolic sizes that merely happen to be equal do not count.
+    """
+    one, two = value(node), value(source)
+    return (one.dtype == two.dtype and one.device == two.device
+            and one.dim() == two.dim() and all(
+                a is b or statically_known_true(a == b) for a, b in
+                zip((*one.shape, *one.stride()),
+                    (*two.shape, *two.stride()))))
+
+
+def _first(node: fx.Node) -> fx.Node:
+    """The first argument."""
+    return node.args[0]
+
+
+def _read_back(node: fx.Node) -> fx.Node | None:
+    """What was just written there, as in `select(select_scatter(a, b))`."""
+    written = node.args[0]
+    scatter = SCATTER.get(node.target)
+    same = (written.op == "call_function" and written.target == scatter
+            and written.args[2:] == node.args[1:]
+            and written.kwargs == node.kwargs)
+    return written.args[1] if same else None
+
+
+def _unstacked(node: fx.Node) -> fx.Node | None:
+    """What was stacked there, as in `unbind(stack([a, b]))[1]`."""
+    parts, place = node.args
+    if parts.target is not aten.unbind.int:
+        return None
+    stack, *dim = parts.args
+    same = stack.target is aten.stack.default and stack.args[1:] == (*dim,)
+    return stack.args[0][place] if same else None
+
+
+#: Each reading view with the op that writes through it.
+SCATTER = {
+    aten.select.int: aten.select_scatter.default,
+    aten.slice.Tensor: aten.slice_scatter.default,
+    aten.diagonal.default: aten.diagonal_scatter.default,
+    aten.as_strided.default: aten.as_strided_scatter.default,
+}
+
+#: Ops that may do nothing, and what they then return.
+IDLE = {
+    aten.clone.default: _first, aten._to_copy.default: _first,
+    aten.view.default: _first, aten.expand.default: _first,
+    aten.permute.default: _first,
+    aten.copy.default: lambda node: node.args[1],
+    aten.slice_scatter.default: lambda node: node.args[1],
+    **dict.fromkeys(SCATTER, _read_back), operator.getitem: _unstacked,
+}
+IDLE[aten.slice.Tensor] = lambda node: _read_back(node) or _first(node)
+
+
+def repeated(node: fx.Node, computed: dict) -> fx.Node | None:
+    """The earlier node that computes the same, or None."""
+    if node.op != "call_function" or has_effect(node):
+        return None
+    key = node.target, repr((node.args, node.kwargs))  # tells 0.0 from -0.0
+    earlier = computed.setdefault(key, node)
+    return earlier if earlier is not node else None
+
+
+def channels_last(raw: fx.Graph, mode: FakeTensorMode,
+                  forward_outputs: int) -> fx.Graph:
+    """The graph, the images of its convolutions laid out anew.
+
+    On a CPU a convolution takes half as long if the channels of an image
+    lie side by side. On a GPU the tensor cores need it, so cuDNN converts
+    any other image before each convolution. Values computed from an image
+    keep its layout, up to views and results, which stay as recorded: only
+    memory in between is laid out in another way.
+    """
+    if not any(map(images, raw.nodes)):
+        return raw
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    clones: dict[tuple, fx.Node] = {}
+
+    def laid_out(node: fx.Node, layout: torch.memory_format) -> fx.Node:
+        if (node, layout) not in clones:
+            form = {"memory_format": layout}
+            fake = mode.dispatch(aten.clone.default, (), (value(node),),
+                                 form)
+            if fake.stride() == value(node).stride():
+                return node
+            clones[node, layout] = clone = graph.call_function(
+                aten.clone.default, (node,), form)
+            clone.meta = {**node.meta, "val": fake}
+        return clones[node, layout]
+
+    for node in raw.nodes:
+        given = {each: copies[each] for each in node.all_input_nodes}
+        moved = {each for each, now in given.items()
+                 if value(now) is not value(each)}
+        if not follows(node):
+            given |= {each: laid_out(given[each], torch.contiguous_format)
+                      for each in moved}
+            moved = set()
+        for image in images(node) if follows(node) else ():
+            given[image] = laid_out(given[image], torch.channels_last)
+            moved.add(image)
+        copies[node] = made = graph.node_copy(node, given.__getitem__)
+        if moved:
+            args, kwargs = fx.map_arg((made.args, made.kwargs), value)
+            fake = (mode.dispatch(node.target, (), args, kwargs) if
+                    isinstance(node.target, torch._ops.OpOverload)
+                    else args[0][args[1]])
+            if strides(fake) != strides(value(node)):
+                made.meta["val"] = fake
+    return graph
+
+
+def strides(fake: object) -> list:
+    """The strides of a value, or of the values in it."""
+    return [tensor.stride() for tensor in tensors_of(fake)]
+
+
+def images(node: fx.Node) -> tuple[fx.Node, ...]:
+    """The images that a convolution reads and that gain by the layout."""
+    found = node.args[:IMAGES.get(node.target, 0)]
+    return tuple(image for image in found if value(image).dim() == 4
+                 and gains(value(image)))
+
+
+def gains(image: torch.Tensor) -> bool:
+    """Whether convolutions of the image are faster in the layout.
+
+    All on a CPU; on a GPU those of halves, which tensor cores do. Of
+    float32 they do some in TF32 that eager computes in full.
+    """
+    return image.device.type == "cpu" or (
+        image.is_cuda and image.dtype in (torch.float16, torch.bfloat16))
+
+
+def follows(node: fx.Node) -> bool:
+    """Whether the node may be computed in another layout: PyTorch's
+    operators mean the same in all, but for views."""
+    target = node.target
+    if target is operator.getitem:
+        return True
+    made = tensors_of(value(node))
+    words = OTHERWISE + ON_CUDA * any(t.is_cuda for t in made)
+    return (isinstance(target, torch._ops.OpOverload)
+            and target.namespace == "aten" and not has_effect(node)
+            and not any(r.alias_info for r in target._schema.returns)
+            and not any(word in str(target) for word in words)
+            and all(t.is_contiguous() for t in made))
+
+
+PASSES[:0] = [simplify]
+PASSES.append(channels_last)
