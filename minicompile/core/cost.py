@@ -155,17 +155,15 @@ LIKE_POINTWISE = {
     aten.select_scatter.default, aten.slice_scatter.default,
     aten.diagonal_scatter.default, aten.flip.default, aten.roll.default,
     aten.repeat.default, aten.tril.default, aten.triu.default,
-}
-#: Ops that fold elements, where an older torch does not tag them so.
-FOLDS = {aten.sum, aten.mean, aten.amax, aten.amin, aten.prod, aten.any,
-         aten.all, aten.argmax, aten.argmin, aten.var, aten.var_mean}
-CREATION = {
     aten.full.default, aten.full_like.default, aten.arange.default,
     aten.arange.start, aten.arange.start_step, aten.scalar_tensor.default,
     aten.empty.memory_format, aten.empty_strided.default,
     aten.empty_like.default, aten.eye.default, aten.eye.m,
     aten.linspace.default,
 }
+#: Ops that fold elements, where an older torch does not tag them so.
+FOLDS = {aten.sum, aten.mean, aten.amax, aten.amin, aten.prod, aten.any,
+         aten.all, aten.argmax, aten.argmin, aten.var, aten.var_mean}
 #: Ops that no loop expresses and whose time is that of their bytes.
 COPYING = {
     aten.scatter.value, aten.scatter.src, aten.scatter_add.default,
@@ -176,7 +174,7 @@ COPYING = {
 
 def is_pointwise(op: object) -> bool:
     """Whether each element of the result needs a few elements read."""
-    return op in LIKE_POINTWISE or op in CREATION or (
+    return op in LIKE_POINTWISE or (
         torch.Tag.pointwise in getattr(op, "tags", ()))
 
 
@@ -187,21 +185,11 @@ def is_reduction(op: object) -> bool:
         getattr(op, "overloadpacket", None) in FOLDS)
 
 
-def aliases_first(op: object) -> bool:
-    """Whether the ATen op is a view: the memory of its first argument."""
-    schema = getattr(op, "_schema", None)
-    if schema is None or not schema.returns or not schema.arguments:
-        return False
-    mine = schema.arguments[0].alias_info
-    return mine is not None and not mine.is_write and any(
-        out.alias_info is not None for out in schema.returns)
-
-
 def is_free(node: fx.Node) -> bool:
     """Whether the node moves nothing: inputs, numbers, views, parts."""
     return node.op != "call_function" or is_number(node) or not isinstance(
         node.target, (torch._ops.OpOverload, Branches)) or (
-            aliases_first(node.target))
+            getattr(node.target, "is_view", False))
 
 
 def is_known(node: fx.Node) -> bool:

@@ -21,7 +21,6 @@ import torch
 from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from ..core.cost import aliases_first
 from ..core.errors import BackendError
 from ..core.graph import (has_effect, is_number, nbytes, placeholders,
                           render, results, value)
@@ -163,7 +162,7 @@ def root(node: fx.Node) -> fx.Node:
     """The node whose memory `node` looks at: views followed back."""
     while isinstance(node, fx.Node) and node.op == "call_function":
         at = node.args[0] if node.target is getitem else node
-        if not aliases_first(at.target) or not isinstance(
+        if not getattr(at.target, "is_view", False) or not isinstance(
                 at.args[0], fx.Node):
             break
         node = at.args[0]
