@@ -66,9 +66,7 @@ def lower_split(graph: fx.GraphModule, inputs: Sequence,
         if options.double_backward:
             split.require_twice(joint)
         log.show("joint_graph", str(joint))
-        saved = budget.choose(joint, options.activation_memory_budget,
-                              cut=split.cut)
-        pair = split.partition(joint, saved)
+        pair = split.partition(joint, saved_names(joint, options))
     except BackendError as refusal:
         return as_traced(graph, refusal)
     runs = {name: _boxed(half) for name, half in pair.halves().items()}
@@ -90,6 +88,24 @@ def lower_split(graph: fx.GraphModule, inputs: Sequence,
             twice=options.double_backward))
     except BackendError as refusal:  # sizes that the inputs do not decide
         return as_traced(graph, refusal)
+
+
+def saved_names(joint: split.Joint, options: Options) -> frozenset[str]:
+    """The values to save, as the budget or the bound on the peak says."""
+    if options.peak_bound is None:
+        return budget.choose(joint, options.activation_memory_budget,
+                             cut=split.cut)
+    return budget.bound_peak(joint, options.peak_bound, cut=split.cut,
+                             peak_of=simulated_peak(joint))
+
+
+def simulated_peak(joint: split.Joint) -> Callable[[frozenset[str]], int]:
+    """What gives the peak of both halves by the values that are saved."""
+    def peak_of(saved: frozenset[str]) -> int:
+        pair = split.partition(joint, saved)
+        return budget.peak({name: fusion.fuse(half, pair.donated) for name,
+                            half in pair.halves().items()}, pair.donated)
+    return peak_of
 
 
 def as_traced(graph: fx.GraphModule, error: BackendError) -> Lowered:

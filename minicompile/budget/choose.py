@@ -32,24 +32,31 @@ def choose(joint, budget: float, *, cut: Callable) -> frozenset[str]:
         return frozenset()
     fastest = cut(joint)
     ceiling = int(budget * fastest.bytes + 0.5)
-    if fastest.bytes <= ceiling:
-        return fastest.saved
-    over, under = bracket(fastest, ceiling, lambda price:
-                          fastest.costs.cut(price, expensive=1))
-    saved = under.saved if over is None else (
-        fill_between(over, under, ceiling))
+    plan = plan_within(fastest, ceiling, fastest.costs.cut)
     kept = [node.args[0] if node.target is getitem else node
-            for node in joint.early if node.name in saved]
-    if under.bytes - ceiling > fastest.bytes // 100:  # not just a seed
-        names = ", ".join(sorted(set(map(str, kept)) & {*under.sizes}))
-        log.warn_once(f"minicompile saves {under.bytes} bytes, the budget "
+            for node in joint.early if node.name in plan.saved]
+    if plan.bytes - ceiling > fastest.bytes // 100:  # not just a seed
+        names = ", ".join(sorted(set(map(str, kept)) & {*plan.sizes}))
+        log.warn_once(f"minicompile saves {plan.bytes} bytes, the budget "
                       f"allows {ceiling}: {names} cannot be computed again")
     for op in {node.target for node in filter(cost.is_opaque, kept)}:
         log.warn_once(
             f"minicompile saves what {op} computes: it may run again if "
             "its cost is known, @torch.utils.flop_counter."
             f"register_flop_formula(torch.ops.{op.overloadpacket})")
-    return saved
+    return plan.saved
+
+
+def plan_within(fastest, ceiling: int, priced: Callable):
+    """The plan of least time that saves at most `ceiling` bytes.
+
+    If there is none, the plan that saves the least. `priced(price, 1)` is
+    the best plan when a byte costs `price`.
+    """
+    if fastest.bytes <= ceiling:
+        return fastest
+    over, under = bracket(fastest, ceiling, priced)
+    return under if over is None else fill_between(over, under, ceiling)
 
 
 def bracket(fastest, ceiling: int, priced: Callable) -> tuple:
@@ -59,12 +66,12 @@ def bracket(fastest, ceiling: int, priced: Callable) -> tuple:
     the same, a third plan is better than both, or there is none between
     them. (None, the smallest plan) if even that is over the ceiling.
     """
-    over, under = fastest, priced(1.0)  # a second for a byte: the smallest
+    over, under = fastest, priced(1.0, 1)  # a second a byte: the smallest
     if under.bytes > ceiling:
         return None, under
     while True:
         price = (under.seconds - over.seconds) / (over.bytes - under.bytes)
-        between = priced(price)
+        between = priced(price, 1)
         if not under.bytes < between.bytes < over.bytes or total(
                 between, price) >= total(over, price) * (1 - 1e-9):
             return over, under
@@ -79,7 +86,7 @@ def total(plan, price: float) -> float:
     return plan.seconds + price * plan.bytes
 
 
-def fill_between(over, under, ceiling: int) -> frozenset[str]:
+def fill_between(over, under, ceiling: int):
     """The cheapest part of `over` that fits, or `under` if that is better.
 
     Nothing smaller than `under` is taken, so that a larger ceiling never
@@ -90,11 +97,11 @@ def fill_between(over, under, ceiling: int) -> frozenset[str]:
     weights = [-(-over.sizes[name] // unit) for name in names]
     losses = [over.dropping(name) for name in names]
     kept, loss = knapsack(weights, losses, ceiling // unit)
-    part = frozenset(name for name, kept in zip(names, kept) if kept)
-    size = sum(over.sizes[name] for name in part)
+    dropped = {name for name, kept in zip(names, kept) if not kept}
+    size = over.bytes - sum(over.sizes[name] for name in dropped)
     if size < under.bytes or over.seconds + loss >= under.seconds:
-        return under.saved
-    return part | (over.saved - set(names))
+        return under
+    return over.without(dropped)
 
 
 def knapsack(weights: list[int], losses: list[float],

@@ -8,6 +8,7 @@ PyTorch's are in torch/_inductor/config.py.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, replace
 
 from . import log
@@ -23,6 +24,9 @@ MODES: dict[str, dict[str, object]] = {
 
 #: torch.compile's name for an option that has another name here.
 ALIASES = {"triton.cudagraphs": "cudagraphs"}
+
+#: A number of bytes, with a unit.
+_SIZE = re.compile(r"(\d+\.?\d*) ?(?:([KMGT])(i)?)?B")
 
 _MATMULS = "matrix products stay calls of PyTorch's library"
 _FUSED = "fusion decides this by itself"
@@ -50,6 +54,7 @@ class Options:
     """How to compile. Every stage reads this, none writes it."""
 
     activation_memory_budget: float = 1.0  # share of default saved bytes
+    memory: object = None  # bound on the peak: "12GiB", a share, "min"
     cudagraphs: bool = False  # record CUDA programs, replay them
     cpu_backend: str = "cpp"  # or "triton" (its interpreter)
     double_backward: bool = False  # keep inputs, for second derivatives
@@ -61,13 +66,33 @@ class Options:
     def __post_init__(self):
         for field in fields(self):
             _check(field, getattr(self, field.name))
+        if self.peak_bound and self.activation_memory_budget != 1:
+            raise OptionError("give memory, a bound on the peak, or "
+                              "activation_memory_budget, not both")
+
+    @property
+    def peak_bound(self) -> int | float | str | None:
+        """`memory` in bytes, as a share of the peak, "min" or None."""
+        bound = self.memory
+        if bound is None or bound == "min":
+            return bound
+        if isinstance(bound, str) and (found := _SIZE.fullmatch(bound)):
+            number, prefix, binary = found.groups()
+            return int(float(number) * (1024 if binary else 1000) ** (
+                " KMGT".index(prefix or " ")))
+        if type(bound) in (int, float) and 0 < bound <= 1:
+            return float(bound)
+        raise OptionError(
+            'memory is a size such as "12GiB" or "800MB", a share of the '
+            f'peak above 0 and up to 1, or "min", not {bound!r}')
 
 
 def _check(field, value: object) -> None:
     """Raise OptionError unless `value` fits the field of Options."""
-    kinds = {"float": (int, float), "int": int, "bool": bool, "str": str}
+    kinds = {"float": (int, float), "int": int, "bool": bool, "str": str,
+             "object": object}
     kind = kinds[field.type]
-    wrong_bool = isinstance(value, bool) and field.type != "bool"
+    wrong_bool = isinstance(value, bool) and field.type in ("float", "int")
     if wrong_bool or not isinstance(value, kind):
         raise OptionError(
             f"option {field.name}={value!r} should be a {field.type}")

@@ -123,8 +123,10 @@ def budget_view(entry: Entry, options: Options) -> View:
     first = set(calls(pair.forward))
     again = [name for name in calls(pair.backward) if name in first]
     share = options.activation_memory_budget
-    return View("budget", f"activation_memory_budget={share:g}: "
-                f"{len(again)} operators run again in the backward",
+    asked = (f"activation_memory_budget={share:g}" if options.memory is None
+             else f"memory={options.memory!r}")
+    return View("budget", f"{asked}: {len(again)} operators run again in "
+                "the backward",
                 "", "computed again: " + ", ".join(again), "text")
 
 

@@ -57,6 +57,11 @@ class Plan:
         """Bytes kept for the backward."""
         return sum(self.sizes.values())
 
+    def without(self, dropped: set[str]) -> Plan:
+        """The plan that saves all but the `dropped` values."""
+        return self.costs.plan({node for node in self.costs.prices
+                                if node.name in self.saved - dropped})
+
 
 def cut(joint: Joint, *, byte_price: float = 0.0,
         expensive: float = NEVER) -> Plan:

@@ -1,0 +1,57 @@
+"""The front of peak against time: what is simulated, and what happens.
+
+One training step of the book's GPT on the CPU, compiled for the peak of
+each plan on the front. The measured peak is PyTorch's own count of what
+its allocator gave away, plus the inputs.
+Writes chapters/results/peak.json.
+Run: python -m chapters.measure.peak
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+import minicompile
+from chapters.measure.cuts import captured
+from chapters.measure.timing import save
+from minicompile import budget, models, split
+from minicompile.pipeline import simulated_peak
+
+def allocated(step) -> int:
+    """The most bytes that the allocator had given away during a step."""
+    with profile(profile_memory=True,
+                 activities=[ProfilerActivity.CPU]) as found:
+        step()
+    alive, most = 0, 0
+    for event in found.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            alive += event.nbytes()
+            most = max(most, alive)
+    return most
+
+
+def main() -> None:
+    """Simulate, run and save."""
+    torch.set_num_threads(1)
+    model, batch = models.build("gpt")
+    joint = split.record(*captured(lambda: model(*batch)), seeded=True)
+    given = sum(t.nbytes for t in (*model.parameters(), *model.buffers(),
+                                   *batch))
+    rows = []
+    for point in budget.front(budget.points(
+            joint, cut=split.cut, peak_of=simulated_peak(joint))):
+        run = minicompile.compile(
+            model, options={"memory": f"{point.peak}B"})
+        run(*batch).backward()
+        model.zero_grad()
+        measured = given + allocated(lambda run=run: run(*batch).backward())
+        model.zero_grad()
+        rows.append({"simulated_mib": point.peak / 2 ** 20,
+                     "measured_mib": measured / 2 ** 20,
+                     "priced_ms": point.seconds * 1e3})
+    save("peak", rows)
+
+
+if __name__ == "__main__":
+    main()

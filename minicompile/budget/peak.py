@@ -1,0 +1,113 @@
+"""The memory at the peak of a step, simulated, and plans that bound it.
+
+In: the schedules of the two halves, which say after which step each
+buffer is free. Out: bytes, step by step; or the names of the values to
+save so that the peak fits a bound. The idea: nothing has to run, because
+a program allocates and frees exactly as its schedule says. What an
+operator allocates inside of itself is not seen. PyTorch estimates a peak
+in torch/_inductor/memory.py:estimate_peak_memory, and bounds none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from ..core.errors import OptionError
+from ..core.graph import nbytes, value
+from ..core.index import guess
+from ..core.schedule import Extern, Schedule, made_by
+from .choose import plan_within
+
+#: The ceilings that are tried, as shares of what the fastest plan saves.
+CEILINGS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07,
+            0.05, 0.03, 0.02, 0.01, 0.0)
+
+
+def live_bytes(schedule: Schedule, donated: Collection[str] = ()
+               ) -> list[int]:
+    """The bytes alive during each step, besides inputs of the caller's.
+
+    `donated` names the inputs that nobody else holds: they count, until
+    their last use. Symbolic sizes are those that were traced.
+    """
+    sizes = {name: guess(buffer.elements) * buffer.dtype.itemsize
+             for name, buffer in schedule.buffers.items()}
+    mine = {name for name in donated if name in sizes}
+    alive = sum(map(sizes.get, mine))
+    found = []
+    for step, dead in zip(schedule.steps, schedule.last_use, strict=True):
+        if not (isinstance(step, Extern) and step.aliases):
+            new = {b.name for b in made_by(step) if not b.into}
+            mine |= new
+            alive += sum(map(sizes.get, new))
+        found.append(alive)
+        alive -= sum(sizes[name] for name in dead if name in mine)
+    return found
+
+
+def peak(schedules: Mapping[str, Schedule],
+         donated: Collection[str]) -> int:
+    """The most bytes alive in a forward and its backward, whose inputs
+    named in `donated` are what the forward saved, and the tangents."""
+    return max([0, *live_bytes(schedules["forward"])] + (
+        live_bytes(schedules["backward"], donated)
+        if "backward" in schedules else []))
+
+
+@dataclass(frozen=True)
+class Point:
+    """A plan by what it costs: bytes at the peak, inputs included, and
+    the seconds of saving and recomputing."""
+
+    saved: frozenset[str]
+    peak: int
+    seconds: float
+
+
+def points(joint, *, cut: Callable, peak_of: Callable) -> Iterator[Point]:
+    """Plans from the fastest on, each simulated by `peak_of(saved)`."""
+    given = sum(nbytes(value(node)) for node in joint.primals)
+    if not joint.training:
+        yield Point(frozenset(), given + peak_of(frozenset()), 0.0)
+        return
+    fastest = cut(joint)
+    priced = cache(fastest.costs.cut)
+    plans = [plan_within(fastest, int(share * fastest.bytes), priced)
+             for share in CEILINGS]
+    seconds = {plan.saved: plan.seconds for plan in plans}
+    for saved in sorted(seconds, key=seconds.get):
+        yield Point(saved, given + peak_of(saved), seconds[saved])
+
+
+def front(points: Iterator[Point]) -> list[Point]:
+    """The points that no other beats in both, the fastest first."""
+    best: list[Point] = []
+    for point in sorted(points, key=lambda each: (each.seconds, each.peak)):
+        if not best or point.peak < best[-1].peak:
+            best.append(point)
+    return best
+
+
+def bound_peak(joint, bound: int | float | str, *, cut: Callable,
+               peak_of: Callable) -> frozenset[str]:
+    """What to save so that the peak is at most `bound`.
+
+    `bound` is in bytes, a share of the fastest plan's peak, or "min". An
+    OptionError names the least that can be had, if that is more.
+    """
+    tried: list[Point] = []
+    for point in points(joint, cut=cut, peak_of=peak_of):
+        tried.append(point)
+        limit = 0 if bound == "min" else bound * (
+            tried[0].peak if isinstance(bound, float) else 1)
+        if point.peak <= limit:
+            return point.saved
+    least = front(tried)[-1]
+    if bound == "min":
+        return least.saved
+    raise OptionError(
+        f"memory={bound!r} cannot be met: the least that this graph can do "
+        f"with, its inputs included, is {least.peak / 2 ** 20:.2f}MiB, "
+        f"{least.peak / tried[0].peak:.3f} of the fastest plan's peak")

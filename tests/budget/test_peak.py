@@ -1,0 +1,184 @@
+"""The simulated memory of a program, by hand and beside the profiler."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import minicompile
+from minicompile import budget, split
+from minicompile.budget.peak import live_bytes, peak
+from minicompile.core.errors import OptionError
+from minicompile.core.options import Options
+from minicompile.pipeline import simulated_peak
+from tests.same import assert_same
+from tests.split.judge import graph_of
+
+
+def lowered(function, *args, **options):
+    run = minicompile.compile(function, options=options)
+    run(*args)
+    [entry] = run.cache.entries
+    return entry.lowered
+
+
+def test_by_hand():
+    """x @ w, then (x @ w) @ w: the first product dies with the second."""
+    x, w = torch.rand(8, 8), torch.rand(8, 8)
+    made = lowered(lambda x, w: ((x @ w) @ w).cos(), x, w)
+    assert live_bytes(made.schedules["forward"]) == [256, 512, 512]
+
+
+def test_an_input_that_is_donated_counts_until_its_last_use():
+    def function(x, w):
+        return ((x @ w).sin() @ w).cos().sum()
+
+    args = [torch.rand(8, 8, requires_grad=True) for _ in range(2)]
+    made = lowered(function, *args)
+    schedule, donated = made.schedules["backward"], made.pair.donated
+    with_them, without = live_bytes(schedule, donated), live_bytes(schedule)
+    assert with_them[0] > without[0]
+    assert with_them[-1] <= with_them[0] + 2 * 256
+    assert peak(made.schedules, donated) == max(
+        *live_bytes(made.schedules["forward"]), *with_them)
+
+
+def test_what_is_stored_in_an_input_takes_no_memory():
+    made = lowered(lambda x: x.add_(1), torch.rand(100))
+    assert live_bytes(made.schedules["forward"]) == [0]
+
+
+def allocated(run, *args) -> int:
+    """The most bytes that the allocator had given away during a call."""
+    with torch.profiler.profile(profile_memory=True, activities=[
+            torch.profiler.ProfilerActivity.CPU]) as found:
+        result = run(*args)
+    alive, most = 0, 0
+    for event in found.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            alive += event.nbytes()
+            most = max(most, alive)
+    assert result
+    return most
+
+
+def mlp(x, v, w):
+    h = F.layer_norm(F.gelu(x @ v), (128,))
+    return F.silu(h @ w).softmax(-1).sum()
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
+def test_as_the_profiler_counts(share):
+    """Forward and backward of a small network, to the byte."""
+    args = [torch.rand(64, 64, requires_grad=True),
+            torch.rand(64, 128, requires_grad=True),
+            torch.rand(128, 256, requires_grad=True)]
+    made = lowered(mlp, *args, activation_memory_budget=share)
+    forward = made.programs["forward"].run
+    outputs = forward([each.detach() for each in args])
+    assert allocated(lambda: forward([e.detach() for e in args])) == max(
+        live_bytes(made.schedules["forward"]))
+    saved = [(args if each.place == "input" else outputs)[each.index]
+             .detach().clone() for each in made.pair.saved]
+    backward = made.programs["backward"].run
+    tangent = torch.ones(())
+
+    assert allocated(lambda: backward([
+        *(each.clone() if s.place == "output" else each
+          for each, s in zip(saved, made.pair.saved)), tangent.clone()])
+        ) == max(live_bytes(
+        made.schedules["backward"], made.pair.donated))
+
+
+def tower(x, *weights):
+    for w in weights:
+        x = F.gelu(F.layer_norm(x @ w, (64,)))
+    return x.sum()
+
+
+TOWER = [torch.rand(512, 64, requires_grad=True),
+         *[torch.rand(64, 64, requires_grad=True) for _ in range(4)]]
+
+
+def plans():
+    """The plans of the tower that are simulated, and its joint graph."""
+    joint = split.record(graph_of(tower, TOWER), TOWER)
+    return joint, list(budget.points(
+        joint, cut=split.cut, peak_of=simulated_peak(joint)))
+
+
+def test_no_plan_of_the_front_is_beaten():
+    _, found = plans()
+    best = budget.front(found)
+    assert len(best) > 2 and best[0].seconds == found[0].seconds
+    for point in best:
+        assert not any(
+            other.peak <= point.peak and other.seconds <= point.seconds
+            and (other.peak, other.seconds) != (point.peak, point.seconds)
+            for other in found)
+
+
+def test_a_lower_bound_is_kept_and_never_faster():
+    joint, found = plans()
+    by_names = {point.saved: point for point in found}
+    least = min(point.peak for point in found)
+    chosen = [by_names[budget.bound_peak(
+        joint, bound, cut=split.cut, peak_of=simulated_peak(joint))]
+        for bound in range(found[0].peak, least - 1, -20_000)]
+    assert chosen[0] == found[0]
+    for before, after in zip(chosen, chosen[1:]):
+        assert after.peak <= before.peak
+        assert after.seconds >= before.seconds
+    with pytest.raises(OptionError, match=f"{least / 2 ** 20:.2f}MiB"):
+        budget.bound_peak(joint, least - 1, cut=split.cut,
+                          peak_of=simulated_peak(joint))
+
+
+@pytest.mark.parametrize("bound", ["min", 0.9, "2.5MiB", "1 GB"])
+def test_a_bounded_step_is_eagers(bound):
+    assert_same(tower, *TOWER, options={"memory": bound})
+
+
+@pytest.mark.parametrize("bound", ["min", "1GB"])
+def test_a_whole_step_stays_within_the_bound(bound):
+    """The profiler counts some scalars that no graph holds as well."""
+    made = lowered(tower, *TOWER, memory=bound)
+    run = minicompile.compile(tower, options={"memory": bound})
+    run(*TOWER).backward()
+    for given in TOWER:
+        given.grad = None
+    found = allocated(lambda: run(*TOWER).backward() or True)
+    simulated = peak(made.schedules, made.pair.donated)
+    assert simulated <= found <= simulated + 4096
+
+
+@pytest.mark.parametrize("bound", [
+    "12 gib", "12", "GiB", "-1GiB", "1e3B", 0, -0.5, 1.5, 2,
+    float("nan"), True, [1], "max", ""])
+def test_what_is_no_bound_is_refused_at_once(bound):
+    with pytest.raises(OptionError, match="a size such as"):
+        minicompile.compile(tower, options={"memory": bound})
+
+
+def test_one_bound_at_a_time():
+    with pytest.raises(OptionError, match="not both"):
+        minicompile.compile(tower, options={
+            "memory": "min", "activation_memory_budget": 0.5})
+
+
+@pytest.mark.parametrize("text, size", [
+    ("10B", 10), ("1.5KB", 1500), ("2KiB", 2048), ("1 MiB", 2 ** 20),
+    ("3GB", 3 * 10 ** 9), ("0.5TiB", 2 ** 39)])
+def test_units(text, size):
+    assert Options(memory=text).peak_bound == size
+
+
+def test_a_graph_without_a_backward_is_held_to_the_bound_too():
+    def function(x):
+        return (x @ x).sin() @ x
+
+    x = torch.rand(64, 64)
+    assert_same(function, x, options={"memory": "1MiB"})
+    with pytest.raises(OptionError, match="the least"):
+        minicompile.compile(function, options={"memory": "20KiB"})(x)
