@@ -8,7 +8,8 @@ from .core.options import list_mode_options, list_options
 from .driver import compile, compile_module_, reset
 from .limits import set_stance
 from .pipeline import backend, list_backends, register_backend
-from .report import GraphBreak, Kernel, Report, explain
+from .report import GraphBreak, Report, explain
+from .report import PrintedKernel as Kernel
 from .split import partition_joint_module as partition
 from .trace import (allow_in_graph, disable, disallow_in_graph, graph_break,
                     is_compiling, mark_dynamic, mark_static)

@@ -1,5 +1,6 @@
 """What the compiler did, for people: explain(), reports, the tour."""
 
-from .gather import GraphBreak, Kernel, Report, explain
+from .gather import GraphBreak, Report, explain
+from .stages import PrintedKernel
 
-__all__ = ["GraphBreak", "Kernel", "Report", "explain"]
+__all__ = ["GraphBreak", "PrintedKernel", "Report", "explain"]

@@ -1,12 +1,14 @@
 """explain(): one call compiled, and everything that was made of it.
 
 In: a function and a call of it. Out: a Report: graphs, guards, kernels,
-breaks, bytes. It prints itself for a terminal and saves itself as a page.
+breaks, bytes. It prints itself for a terminal, and saves itself as one
+HTML page that needs nothing but a browser.
 PyTorch's is torch/_dynamo/backends/debugging.py (explain).
 """
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +20,24 @@ from ..core.guard import Guard
 from ..driver import compile
 from ..dispatch import NOTHING, Cache, Entry, operations
 from ..trace import GraphBreak
-from .kernels import Kernel, described
-from .page import page
-from .stages import View, views
+from .stages import PrintedKernel, StageView, printed, views
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title><style>
+:root {{ color-scheme: light dark; }}
+body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+       font: 16px/1.5 system-ui, sans-serif; }}
+pre {{ overflow-x: auto; padding: .8rem; border-radius: .3rem;
+      background: color-mix(in srgb, currentColor 7%, transparent);
+      font: 13px/1.45 ui-monospace, monospace; }}
+summary {{ cursor: pointer; }} details {{ margin: .4rem 0; }}
+summary b {{ display: inline-block; min-width: 5rem; }}
+</style></head><body>
+{body}
+</body></html>
+"""
 
 
 @dataclass(frozen=True)
@@ -40,11 +57,11 @@ class Report:
     guard_costs: tuple[float | None, ...]
     recompiles: tuple[str, ...]
     dynamic: tuple[str, ...]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[PrintedKernel, ...]
     externs: tuple[str, ...]
     elements_moved: int
     saved_bytes: int
-    stages: tuple[tuple[View, ...], ...] = field(repr=False)
+    stages: tuple[tuple[StageView, ...], ...] = field(repr=False)
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {count(self.graphs, 'graph')}, "
@@ -59,9 +76,17 @@ class Report:
         return "\n".join(lines)
 
     def save(self, path: str | Path) -> Path:
-        """Write the report as one HTML page that needs nothing else."""
+        """Write the report as one page: its text, then every stage."""
+        title = html.escape(f"minicompile: {self.name}")
+        body = [f"<h1>{title}</h1>", f"<pre>{html.escape(str(self))}</pre>"]
+        for number, made in enumerate(self.stages):
+            body.append(f"<h2>Graph {number}</h2>")
+            body += [f"<details><summary><b>{view.name}</b> "
+                     f"{html.escape(view.summary)}</summary>"
+                     f"<pre>{html.escape(view.full)}</pre></details>"
+                     for view in made]
         path = Path(path)
-        path.write_text(page(self.name, str(self), self.stages),
+        path.write_text(PAGE.format(title=title, body="\n".join(body)),
                         encoding="utf-8")
         return path
 
@@ -121,7 +146,7 @@ def report_of(cache: Cache, function: Callable,
         tuple(cost for entry in entries for cost in costs.get(
             id(entry), [None] * len(entry.check.guards))),
         tuple(cache.stats().reasons), tuple(cache.stats().dynamic),
-        tuple(described(nest, options)
+        tuple(printed(nest, options)
               for schedule in schedules for nest in schedule.kernels),
         tuple(str(call.target) for schedule in schedules
               for call in schedule.externs),

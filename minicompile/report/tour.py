@@ -23,7 +23,7 @@ from torch import nn
 from ..core.errors import brief
 from ..driver import compile
 from ..models import build
-from .stages import View, views
+from .stages import StageView, views
 
 #: Steps trained, and rounds in which step times are taken.
 STEPS, ROUNDS = 8, 5
@@ -42,7 +42,7 @@ def tour(name: str, device: str = "cpu", stage: str | None = None,
     firsts = {}
     with console.status("compiling forward and backward"):
         for each, run in runs.items():
-            firsts[each] = seconds(
+            firsts[each] = time_of(
                 lambda run=run: run(*batch).backward(), device)
     made = stages_of(runs["minicompile"])
     if stage is not None:
@@ -60,7 +60,7 @@ def tour(name: str, device: str = "cpu", stage: str | None = None,
         theirs = torch.compile(copy.deepcopy(model))
         try:
             with console.status("compiling with torch.compile"):
-                firsts["torch.compile"] = seconds(
+                firsts["torch.compile"] = time_of(
                     lambda: theirs(*batch).backward(), device)
             runs["torch.compile"] = theirs
         except Exception as error:
@@ -68,16 +68,16 @@ def tour(name: str, device: str = "cpu", stage: str | None = None,
         console.print(race(console, runs, firsts, batch, device))
 
 
-def stages_of(compiled: Callable) -> tuple[View, ...]:
+def stages_of(compiled: Callable) -> tuple[StageView, ...]:
     """The stages of the newest entry; one View that says why if none."""
     cache = compiled.cache
     if not cache.entries:
         reasons = ", ".join(cache.stats().fallbacks)
-        return (View("trace", f"runs as eager: {reasons}"),)
+        return (StageView("trace", f"runs as eager: {reasons}"),)
     return views(cache.entries[0], cache.settings.chosen, compiled)
 
 
-def panel(head: str, view: View, text: str) -> Group:
+def panel(head: str, view: StageView, text: str) -> Group:
     """One stage: its name, its summary, some of its text in colours."""
     code = Syntax(text, view.language, background_color="default",
                   theme="ansi_dark", word_wrap=True)
@@ -85,7 +85,7 @@ def panel(head: str, view: View, text: str) -> Group:
     return Group(head, *([Padding(code, (0, 2))] if text else []), "")
 
 
-def seconds(call: Callable[[], object], device: str) -> float:
+def time_of(call: Callable[[], object], device: str) -> float:
     """How long the call takes, the device's work included."""
     start = time.perf_counter()
     call()
@@ -136,7 +136,7 @@ def race(console: Console, runs: dict[str, Callable],
     with console.status("timing training steps"):
         for _ in range(ROUNDS + 1):
             for name, step in steps.items():
-                times[name].append(seconds(step, device))
+                times[name].append(time_of(step, device))
     medians = {name: statistics.median(seen[1:])
                for name, seen in times.items()}
     slowest = max(medians.values())
