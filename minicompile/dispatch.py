@@ -16,7 +16,7 @@ import threading
 import types
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,6 +26,7 @@ from . import limits
 from .core import log
 from .core.errors import (BackendError, RecompileLimit, StageFailed,
                           Unsupported, brief, one_of)
+from .core.guard import Guard
 from .core.options import Options, make_options
 from .core.state import eager_is_watched, kept, turns
 from .guards import Check, build_check
@@ -184,6 +185,8 @@ class Cache:
         with self.lock:
             if found := self.find(locals):  # made by another thread
                 return found
+            if self._adopt(locals) and (found := self.find(locals)):
+                return found
             try:
                 self._may_compile(locals)
                 self._compile(locals)
@@ -229,12 +232,39 @@ class Cache:
             if not isinstance(refusal, StageFailed):
                 raise
             lowered = as_traced(traced.graph, refusal)
-        entry = link(traced, lowered, self.goes_on)
+        self._add(link(traced, (*traced.guards, *traced.sizes.guards()),
+                       lowered, self.goes_on))
+        self.made += 1
+        self._count(traced, lowered)
+
+    def _add(self, entry: Entry) -> None:
+        """Keep an entry, until an object that its guards require dies."""
         log.show("guards", str(entry.check))
         self._keep(entry)
-        self.made += 1
         entry.check.names.mourners.append(self.forget)
-        self._count(traced, lowered)
+
+    def _adopt(self, locals: tuple) -> bool:
+        """Whether a live cache has an entry for this call of a module.
+
+        It becomes one of ours, with a check of its own. So blocks that
+        are alike, compiled one by one, are traced and lowered once.
+        """
+        asked = self.settings
+        if (len(self.entries) >= asked.chosen.recompile_limit
+                or asked.chosen.cudagraphs or asked.backend not in OURS
+                or self.root is self and not isinstance(
+                    next(iter(locals), None), torch.nn.Module)):
+            return False
+        for entry in [entry for other in list(CACHES)
+                      if other.function is self.function
+                      and other.settings == asked and other.root.user()
+                      for entry in other.entries]:
+            if entry.check(locals, self.function):
+                self._add(link(entry.trace, entry.check.guards,
+                               entry.lowered, self.goes_on))
+                self.root.counted.shared += 1
+                return True
+        return False
 
     def _count(self, traced: Trace, lowered: Lowered) -> None:
         """Add what one trace became to the stats."""
@@ -286,7 +316,8 @@ class Cache:
         log.warn_once(f"minicompile runs {self.name} as eager: {why}")
 
 
-def link(traced: Trace, lowered: Lowered, goes_on: Callable) -> Entry:
+def link(traced: Trace, guards: Iterable[Guard], lowered: Lowered,
+         goes_on: Callable) -> Entry:
     """The entry: check and fetch inputs, run the graph, rebuild results."""
     names = {"math": math, "torch": torch, **traced.constants}
     names |= {name: goes_on(value) for name, value in names.items()
@@ -306,7 +337,7 @@ def link(traced: Trace, lowered: Lowered, goes_on: Callable) -> Entry:
         return finish(L, F, outputs)
 
     check = build_check(
-        (*traced.guards, *traced.sizes.guards()), traced.constants,
+        guards, traced.constants,
         traced.sources if operations(traced.graph) else ())
     traced = replace(traced, guards=(), sizes=None)
     return Entry(check, run, traced, lowered)
@@ -378,6 +409,7 @@ def wrap(function: types.FunctionType, settings: Settings,
         return run(locals, function, inputs)
 
     compiled.cache, compiled.stats = cache, cache.stats
+    cache.user = weakref.ref(compiled)
     compiled._torchdynamo_orig_callable = function  # what a trace enters
     CACHES.add(cache)
     return compiled

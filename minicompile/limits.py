@@ -88,6 +88,7 @@ class Stats:
     """What has happened to a compiled function."""
 
     graphs: int = 0
+    shared: int = 0  # those taken from another module of the same class
     recompiles: int = 0
     reasons: list[str] = field(default_factory=list)  # of recompiles
     dynamic: list[str] = field(default_factory=list)  # what became symbols

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import random
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -71,6 +72,14 @@ def quick(items, seed: int) -> set:
         chosen |= set(random.Random(f"{seed} {name}").sample(
             members, min(sample, len(members))))
     return chosen
+
+
+@pytest.fixture(autouse=True)
+def apart():
+    """No test meets what another has compiled."""
+    if package := sys.modules.get("minicompile.dispatch"):
+        for cache in list(package.CACHES):
+            cache.clear()
 
 
 @pytest.fixture

@@ -86,6 +86,8 @@ class Names:
 
     def hold(self, value: object) -> object:
         """`value`, or a reference to it; all is cleared when it dies."""
+        if type(value) is Held:  # by another check
+            value = value()
         if isinstance(value, LASTING) or not type(value).__weakrefoffset__:
             return value
         return Held(value, self.forget)
