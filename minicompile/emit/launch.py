@@ -45,28 +45,23 @@ class Launch:
         self.kernel, self.grid, self.warps = kernel, grid, warps
         self.sizes, self.wide, self.members = sizes, wide, members
         self.of: Kernel | None = None  # what is computed
-        if interpreted():
-            self.run = self.interpret
 
     def more(self, given: tuple) -> tuple[tuple[int, ...], tuple]:
         """The sizes among the arguments, and what the kernel takes too."""
         sizes = given[len(given) - self.sizes:]
         return sizes, (self.wide(*sizes),) if self.wide else ()
 
-    def interpret(self, stream: None, *given: torch.Tensor | int) -> None:
-        """Run the kernel in Triton's interpreter."""
+    def run(self, stream: int | None, *given: torch.Tensor | int) -> None:
+        """Launch as Triton does, or interpret."""
         from .triton_math import number_argument
         sizes, more = self.more(given)
-        self.kernel[self.grid(*sizes), self.members](*(
-            number_argument(each) if type(each) is int else each
-            for each in given), *more)
-
-    def run(self, stream: int | None, *given: torch.Tensor | int) -> None:
-        """Launch as Triton does."""
-        sizes, more = self.more(given)
+        start = self.kernel[self.grid(*sizes), self.members]
+        if interpreted():
+            return start(*(number_argument(each) if type(each) is int
+                           else each for each in given), *more)
         with torch.cuda.device(device_in(given)):
-            self.kernel[self.grid(*sizes), self.members](
-                *given, *more, num_warps=self.warps, enable_fp_fusion=False)
+            start(*given, *more, num_warps=self.warps,
+                  enable_fp_fusion=False)
 
     def warm(self, device: int | torch.device, given: tuple):
         """The kernel as Triton compiles it for such arguments."""
@@ -103,7 +98,8 @@ LAUNCHES: list[type[Launch]] = [Launch]
 
 def launched(**about: object) -> Callable:
     """Decorates a @triton.jit function: its `run` launches it."""
-    return lambda kernel: LAUNCHES[-1](kernel, **about)
+    kind = Launch if interpreted() else LAUNCHES[-1]
+    return lambda kernel: kind(kernel, **about)
 
 
 class TritonPrinter(Printer):

@@ -231,8 +231,9 @@ class Text:
     def launch(self, printed: Kernel, steps: tuple[Kernel, ...]) -> str:
         """The line that launches what does the work of these kernels."""
         reads, writes = (dict.fromkeys(
-            self.names[name] for step in steps for name in names(step))
-            for names in (lambda k: k.read, lambda k: k.written))
+            self.names[name] for step in steps
+            for name in getattr(step, what))
+            for what in ("read", "written"))
         return self.printers[device_of(printed)].launch(
             printed, (*reads, *writes), tuple(map(str, steps[0].symbols)))
 

@@ -42,16 +42,13 @@ def alone(text: Text, source: str) -> str:
 
 def folded(_: Text, source: str) -> str:
     """The program, its long calls broken after their first brackets."""
-    return "\n".join(map(_folded, source.split("\n")))
-
-
-def _folded(line: str) -> str:
-    """The line of `call`, broken if it is long and has no strings."""
-    found = re.match(r"(    [^\s#(][^#(]*\()([^'\"]*)$", line)
-    return line if len(line) <= 79 or not found else "\n".join([
-        found[1], textwrap.fill(
-            found[2], 79, initial_indent=" " * 8, break_long_words=False,
-            subsequent_indent=" " * 8, break_on_hyphens=False)])
+    def broken(call: re.Match) -> str:
+        return call[0] if len(call[0]) <= 79 else "\n".join([
+            call[1], textwrap.fill(
+                call[2], 79, initial_indent=" " * 8, break_long_words=False,
+                subsequent_indent=" " * 8, break_on_hyphens=False)])
+    return re.sub(r"^(    [^\s#(][^#(\n]*\()([^'\"\n]*)$", broken, source,
+                  flags=re.MULTILINE)
 
 
 def random_tensor(shape: tuple[int, ...], stride: tuple[int, ...],
