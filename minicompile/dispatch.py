@@ -34,6 +34,7 @@ from .pipeline import (BACKENDS, OURS, Lowered, as_traced, list_backends,
                        lower)
 from .trace import (Continuation, GraphBreak, History, Trace, recovery,
                     trace)
+from .trace.calls import taking
 
 
 @dataclass(frozen=True)
@@ -360,19 +361,8 @@ def positional_count(function: types.FunctionType) -> int:
 
 
 def make_bind(function: types.FunctionType) -> Callable:
-    """A function of the same signature that returns its local values.
-
-    They come in the order of `co_varnames`: positional, keyword-only,
-    then the tuple and the dict of those left over.
-    """
-    code = function.__code__
-    parameters = inspect.signature(types.FunctionType(
-        code, {}, closure=function.__closure__))  # without defaults
-    names = code.co_varnames[:len(parameters.parameters)]
-    values = "".join(f"{name}, " for name in names)
-    scope: dict = {}
-    exec(f"def bind{parameters}: return ({values})", scope)
-    made = scope["bind"]
+    """A function of the same signature that returns its local values."""
+    made = types.FunctionType(taking(function.__code__), {})
 
     def bind(*args, **kwargs):
         for name in DEFAULTS:  # they may be others by now

@@ -23,42 +23,56 @@ from .interpreter_objects import StandIn
 from .symbolic_shapes import settled
 
 #: Attributes of tensors that a fake tensor would answer differently.
-TENSOR_CONSTANTS = {
-    "is_cuda": lambda t: t.device.type == "cuda",
-    "is_cpu": lambda t: t.device.type == "cpu",
-    "is_meta": lambda t: t.device.type == "meta",
-    "__class__": lambda t: tensor_type(t),
-}
+DEVICES = {"is_cuda", "is_cpu", "is_meta"}
 
 #: Attributes of tensors that tell what a trace does not know.
 TENSOR_SECRETS = {"_version", "_cdata", "_base", "_backward_hooks",
                   "output_nr", "name", "grad_fn", "is_leaf", "__dict__",
                   "retains_grad", "_post_accumulate_grad_hooks"}
 
-#: Descriptors implemented in C: bound without running Python.
-NATIVE = (types.MethodDescriptorType, types.WrapperDescriptorType,
-          types.ClassMethodDescriptorType, types.BuiltinFunctionType)
+#: Methods of a class, and descriptors for what C code stores.
+METHODS = (types.FunctionType, types.MethodDescriptorType,
+           types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+           types.BuiltinFunctionType)
 SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+#: What a function is made of: it is read, and guarded, at its calls.
+HIDDEN = {"__defaults__", "__kwdefaults__", "__closure__", "__globals__"}
 
 #: Where nn.Module keeps what `__getattr__` finds.
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
+
+#: What a program may change only where it made it.
+FIXED = torch.Tensor, types.ModuleType, type, types.FunctionType
+
+#: The class that a program sees, for objects that are of another.
+KINDS = {torch.SymInt: int, torch.SymFloat: float}
+
+
+def type_of(value) -> type:
+    """The class of a value, or of what it stands for."""
+    if isinstance(value, torch.Tensor):
+        return nn.Parameter if isinstance(
+            value, nn.Parameter) else torch.Tensor
+    return KINDS.get(type(value), type(value))
 
 
 def load(tracer, owner, name: str):
     """`owner.name`; raises Raised(AttributeError) as Python would."""
     owner = settled(owner) if isinstance(owner, SYMBOLIC) else owner
-    if isinstance(owner, type):
-        return _of_class(tracer, owner, name)
+    kind = type(owner)
     if isinstance(owner, StandIn):
         return tracer.native(getattr, (owner, name))
-    if isinstance(owner, torch.Tensor):
-        return _of_tensor(tracer, owner, name)
-    if type(owner) is super:
-        return _of_super(tracer, owner, name)
-    if type(owner) is types.MethodType and name not in (
-            "__self__", "__func__"):
+    if kind is super:
+        target, kind = owner.__self__, owner.__self_class__
+        found, where = lookup(tracer, kind, name, owner.__thisclass__)
+        if found is ABSENT:
+            raise _missing(super, name)
+        return _bind(tracer, from_class(tracer, found, where, name),
+                     ABSENT if target is kind else target, kind, name)
+    if kind is types.MethodType and name not in ("__self__", "__func__"):
         return load(tracer, owner.__func__, name)
-    custom, _ = lookup(tracer, type(owner), "__getattribute__")
+    custom, _ = lookup(tracer, kind, "__getattribute__")
     if type(custom) is types.FunctionType:
         return tracer.call(custom, (owner, name))
     return generic(tracer, owner, name)
@@ -104,8 +118,8 @@ def kept_in(tracer, kind: type, found=None) -> Source | None:
 
     A library's classes stay as they are, but not what is in a list.
     """
-    if tracer.is_made(kind) or trusted(kind.__module__) and not isinstance(
-            found, (list, dict, set)):
+    if not existed(tracer, kind) and (tracer.is_made(kind) or not isinstance(
+            found, (list, dict, set))):
         return None
     return Attribute(tracer.outside.constant(kind, kind.__name__),
                      "__dict__")
@@ -131,16 +145,21 @@ def _missing(kind: type, name: str) -> Raised:
 
 
 def generic(tracer, owner, name: str):
-    """Data descriptor, instance dict, class attribute, __getattr__."""
-    kind = tensor_type(owner) if isinstance(
-        owner, torch.Tensor) else type(owner)
-    found, where = lookup(tracer, kind, name)
-    if name == "__dict__" and not isinstance(owner, types.ModuleType):
-        return (tracer.outside.namespace(owner)
-                if existed(tracer, owner) else owner.__dict__)
+    """Data descriptor, own attribute, class attribute, `__getattr__`."""
+    kind = type_of(owner)
     if name == "__class__":
         return kind
-    if found is ABSENT or not _is_data(found):
+    if isinstance(owner, torch.Tensor):
+        value = _of_tensor(tracer, owner, name)
+        if value is not ABSENT:
+            return value
+    found, where = lookup(tracer, kind, name)
+    if name == "__dict__" and not isinstance(
+            owner, (type, types.ModuleType)):
+        return (tracer.outside.namespace(owner)
+                if existed(tracer, owner) else owner.__dict__)
+    if not (isinstance(found, (property, *SLOTS))
+            or hasattr(type(found), "__set__")):
         value = own(tracer, owner, name)
         if value is not ABSENT:
             names = found is not ABSENT and kept_in(tracer, where)
@@ -148,15 +167,15 @@ def generic(tracer, owner, name: str):
                 tracer.outside.guard(Item(names, name), "type",
                                      type(found))
             return value
-    if found is not ABSENT:
-        return _bind(tracer, from_class(tracer, found, where, name),
-                     owner, kind, name)
-    return _fallback(tracer, owner, kind, name)
+    if found is ABSENT:
+        return _fallback(tracer, owner, kind, name)
+    return _bind(tracer, from_class(tracer, found, where, name), owner,
+                 kind, name)
 
 
 def existed(tracer, owner) -> bool:
     """Whether an object was there before, and may be another next time."""
-    if type(owner) is types.FunctionType:
+    if isinstance(owner, (type, types.FunctionType)):
         return not (tracer.is_made(owner) or trusted(owner.__module__))
     if isinstance(owner, torch.Tensor):
         return tracer.outside.source(owner) is not None
@@ -164,8 +183,15 @@ def existed(tracer, owner) -> bool:
 
 
 def own(tracer, owner, name: str):
-    """The instance attribute `name`, or ABSENT."""
+    """The attribute that an object has besides its class's, or ABSENT.
+
+    A class inherits some of its own.
+    """
     outside = tracer.outside
+    if isinstance(owner, type):
+        found, where = lookup(tracer, owner, name)
+        return found if where is None else _bind(tracer, from_class(
+            tracer, found, where, name), ABSENT, owner, name)
     if isinstance(owner, types.ModuleType):
         return outside.read(outside.globals(owner.__dict__), name)
     if existed(tracer, owner) and hasattr(owner, "__dict__"):
@@ -185,7 +211,8 @@ def _fallback(tracer, owner, kind: type, name: str):
     hook = method(tracer, kind, "__getattr__")
     if hook is nn.Module.__getattr__:
         for part in MODULE_PARTS:
-            value = _module_part(tracer, owner, part, name)
+            names = own(tracer, owner, part)
+            value = names if names is ABSENT else tracer.stored(names, name)
             if value is not ABSENT:
                 return value
     if hook is ABSENT or hook is nn.Module.__getattr__:
@@ -193,59 +220,32 @@ def _fallback(tracer, owner, kind: type, name: str):
     return tracer.call(hook, (owner, name))
 
 
-def _module_part(tracer, owner, part: str, name: str):
-    """`owner._parameters[name]` and the like, or ABSENT."""
-    names = own(tracer, owner, part)
-    if names is ABSENT:
-        return ABSENT
-    if not tracer.outside.is_dict(names):
-        return names.get(name, ABSENT)
-    return tracer.outside.read(tracer.outside.items(names), name)
-
-
-def _is_data(found) -> bool:
-    """Whether a class attribute wins over an instance attribute."""
-    return isinstance(found, (property, *SLOTS)) or (
-        hasattr(type(found), "__set__"))
-
-
 def _bind(tracer, found, owner, kind: type, name: str):
     """A class attribute as an instance shows it; ABSENT: as the class."""
-    through = owner is not ABSENT
-    match found:
-        case types.FunctionType():
-            return types.MethodType(found, owner) if through else found
-        case staticmethod():
-            return found.__func__
-        case classmethod():
-            return types.MethodType(found.__func__, kind)
-        case property() if through:
+    if owner is not ABSENT:
+        if type(found) is types.FunctionType:
+            return types.MethodType(found, owner)
+        if isinstance(found, property):
             return tracer.call(found.fget, (owner,))
-    if isinstance(found, SLOTS) and through:
-        return _slot(tracer, found, owner, name)
+        if isinstance(found, SLOTS) and existed(tracer, owner):
+            return _slot(tracer, found, owner, name)
     getter = method(tracer, type(found), "__get__")
-    if getter is ABSENT or isinstance(found, type):
+    if getter is ABSENT:
         return found
-    if type(getter) is types.FunctionType:
-        return tracer.call(getter, (found, owner if through else None,
-                                    kind))
-    if isinstance(found, NATIVE) and through:
-        return tracer.native(found.__get__, (owner, kind))
-    return tracer.native(getattr, (owner if through else kind, name))
+    given = found, None if owner is ABSENT else owner, kind
+    return (tracer.call if type(getter) is types.FunctionType
+            else tracer.native)(getter, given)
 
 
 def _slot(tracer, found, owner, name: str):
     """An attribute that C code stores: of `__slots__`, of a partial."""
-    if not existed(tracer, owner):
-        return tracer.native(getattr, (owner, name))
     if type(owner) is types.FunctionType and name in HIDDEN:
         raise unsupported("attribute", f"a function's {name}")
-    return _read_once(tracer, owner, name, lambda: tracer.native(
-        found.__get__, (owner, type(owner))))
-
-
-#: What a function is made of: it is read, and guarded, at its calls.
-HIDDEN = {"__defaults__", "__kwdefaults__", "__closure__", "__globals__"}
+    def read():
+        return tracer.native(found.__get__, (owner, type(owner)))
+    return tracer.outside.admit(read(), Attribute(
+        tracer.outside.found_at(owner), name)) if isinstance(
+            owner, type) else _read_once(tracer, owner, name, read)
 
 
 def _read_once(tracer, owner, name: str, read):
@@ -264,51 +264,19 @@ def _read_once(tracer, owner, name: str, read):
     return space.before[name]
 
 
-def _of_class(tracer, owner: type, name: str):
-    """An attribute of a class, methods unbound."""
-    kind = type(owner)
-    meta, above = lookup(tracer, kind, name)
-    if isinstance(meta, SLOTS):
-        value = tracer.native(getattr, (owner, name))
-        return value if kept_in(tracer, owner) is None else (
-            tracer.outside.admit(value, Attribute(
-                tracer.outside.constant(owner, owner.__name__), name)))
-    found, where = lookup(tracer, owner, name)
-    if found is not ABSENT:
-        return _bind(tracer, from_class(tracer, found, where, name),
-                     ABSENT, owner, name)
-    if meta is ABSENT:
-        return _fallback(tracer, owner, kind, name)
-    return _bind(tracer, from_class(tracer, meta, above, name), owner,
-                 kind, name)
-
-
-def _of_super(tracer, owner: super, name: str):
-    """`super().name`: the MRO after the class, bound to the object."""
-    target, kind = owner.__self__, owner.__self_class__
-    found, where = lookup(tracer, kind, name, owner.__thisclass__)
-    if found is ABSENT:
-        raise _missing(super, name)
-    return _bind(tracer, from_class(tracer, found, where, name),
-                 ABSENT if target is kind else target, kind, name)
-
-
-def tensor_type(tensor: torch.Tensor) -> type:
-    """The class a fake tensor stands for."""
-    return (nn.Parameter if isinstance(tensor, nn.Parameter)
-            else torch.Tensor)
-
-
 def _of_tensor(tracer, tensor: torch.Tensor, name: str):
-    """A constant, a recorded value, or a bound method."""
-    if name in TENSOR_CONSTANTS:
-        return TENSOR_CONSTANTS[name](tensor)
-    found, _ = lookup(tracer, tensor_type(tensor), name)
-    if name == "grad":
-        return _gradient(tracer, tensor)
+    """A constant, a recorded value, a bound method; ABSENT if unknown."""
+    found, _ = lookup(tracer, type_of(tensor), name)
+    if name in DEVICES:
+        return tensor.device.type == name.removeprefix("is_")
+    if name == "grad":  # only an input has one
+        if tracer.outside.source(tensor) is None:
+            return None
+        return _read_once(tracer, tensor, name, lambda: (
+            tracer.recorder.real(tensor).grad))
     if found is ABSENT:
-        return generic(tracer, tensor, name)
-    if isinstance(found, (types.FunctionType, *NATIVE)):
+        return ABSENT
+    if isinstance(found, METHODS):
         return getattr(tensor, name)
     if name in ("grad_fn", "is_leaf") and not tensor.requires_grad:
         return name == "is_leaf" or None
@@ -317,47 +285,39 @@ def _of_tensor(tracer, tensor: torch.Tensor, name: str):
     return tracer.recorder.function(getattr, (tensor, name), {})
 
 
-def _gradient(tracer, tensor: torch.Tensor):
-    """`tensor.grad`: only an input has one."""
-    if tracer.outside.source(tensor) is None:
-        return None
-    return _read_once(tracer, tensor, "grad",
-                      lambda: tracer.recorder.real(tensor).grad)
-
-
 def store(tracer, owner, name: str, value=ABSENT) -> None:
     """`owner.name = value`, or `del owner.name`; outside, it waits."""
     given = () if value is ABSENT else (value,)
     hook = method(tracer, type(owner),
                   "__setattr__" if given else "__delattr__")
-    if type(hook) is not types.FunctionType:
-        store_plain(tracer, owner, name, value)
-    elif hook is not nn.Module.__setattr__ or not _store_part(
-            tracer, owner, name, value):
+    if type(hook) is types.FunctionType:
         tracer.call(hook, (owner, name, *given))
+    else:
+        store_plain(tracer, owner, name, value)
 
 
 def store_plain(tracer, owner, name: str, value=ABSENT) -> None:
     """The same as `object.__setattr__` or `object.__delattr__` does it."""
-    outside, (found, _) = tracer.outside, lookup(tracer, type(owner), name)
-    is_outside = outside.is_outside(owner)
+    outside, given = tracer.outside, () if value is ABSENT else (value,)
     if isinstance(owner, torch.Tensor) and name == "grad" and value is None:
         if outside.source(owner) is not None:
             outside.write(outside.attributes(owner), name, value)
         return
-    _refuse_kinds(tracer, owner, name)
-    given = () if value is ABSENT else (value,)
-    hook = method(tracer, type(found), "__set__" if given
-                  else "__delete__")
-    accessor = isinstance(found, property) and (
-        found.fset if given else found.fdel)
-    if accessor:
-        tracer.call(accessor, (owner, *given))
-    elif type(hook) is types.FunctionType:
-        tracer.call(hook, (found, owner, *given))
-    elif is_outside and not isinstance(found, property) and (
+    if isinstance(owner, FIXED) and not tracer.is_made(owner):
+        tracer.recorder.sizes.history.counters.add(name)
+        raise unsupported("effect",
+                          f"setting {name} of a {type(owner).__name__}")
+    found, _ = lookup(tracer, type(owner), name)
+    hook, start = method(tracer, type(found), "__set__" if given
+                         else "__delete__"), (found, owner)
+    is_slot = hook is not ABSENT
+    if isinstance(found, property):
+        hook, start = found.fset if given else found.fdel, (owner,)
+    if type(hook) is types.FunctionType:
+        tracer.call(hook, (*start, *given))
+    elif existed(tracer, owner) and not isinstance(found, property) and (
             found is not ABSENT or type(owner).__dictoffset__):
-        if not given and found is not ABSENT and _is_data(found):
+        if not given and is_slot:
             raise unsupported("effect", f"deleting {name}")
         if not given and own(tracer, owner, name) is ABSENT:
             raise _missing(type(owner), name)
@@ -365,36 +325,5 @@ def store_plain(tracer, owner, name: str, value=ABSENT) -> None:
     elif not given:
         tracer.native(delattr, (owner, name))
     else:
-        tracer.native(setattr if isinstance(
-            owner, (type, types.FunctionType)) else object.__setattr__,
-            (owner, name, value))
-
-
-def _refuse_kinds(tracer, owner, name: str) -> None:
-    """Refuse to change tensors, modules, classes, functions from outside.
-    """
-    if tracer.is_made(owner) or not isinstance(owner, (
-            torch.Tensor, types.ModuleType, type, types.FunctionType)):
-        return
-    tracer.recorder.sizes.history.counters.add(name)
-    raise unsupported("effect",
-                      f"setting {name} of a {type(owner).__name__}")
-
-
-def _store_part(tracer, owner, name: str, value) -> bool:
-    """Set a module's attribute where `Module.__setattr__` would."""
-    if not tracer.outside.is_outside(owner):
-        return False
-    if isinstance(value, (nn.Module, nn.Parameter)):
-        raise unsupported("effect", f"setting the module part {name}")
-    for part in MODULE_PARTS:
-        names = own(tracer, owner, part)
-        if not tracer.outside.is_dict(names):
-            return False
-        if name in names:
-            if part != "_buffers":
-                raise unsupported("effect", f"setting {name}")
-            tracer.outside.write(tracer.outside.items(names), name, value)
-            return True
-    store_plain(tracer, owner, name, value)
-    return True
+        tracer.native(setattr if isinstance(owner, FIXED)
+                      else object.__setattr__, (owner, name, value))

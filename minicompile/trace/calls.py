@@ -23,7 +23,7 @@ from .frame import Frame, passes_on
 from .constant_types import ABSENT, is_constant, trusted
 from .marks import entered
 from .reasons import Raised, unsupported
-from .rules import HARMLESS, SAFE_OWNERS, apply, registered, rule
+from .rules import apply, registered, rule
 from .interpreter_objects import Callback
 
 #: Libraries whose insides are never followed.
@@ -54,8 +54,9 @@ GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks",
 
 
 @passes_on
-def call(tracer, function, args: tuple, kwargs: dict):
-    """The result of `function(*args, **kwargs)`."""
+def call(tracer, function, args=(), kwargs=None):
+    """The result of `function(*args, **kwargs)`, whatever is called."""
+    args, kwargs = tuple(args), kwargs or {}
     if (rule := registered(function)) is not None:
         return apply(tracer, rule, args, kwargs)
     match function:
@@ -67,9 +68,9 @@ def call(tracer, function, args: tuple, kwargs: dict):
         case type():
             return _make(tracer, function, args, kwargs)
         case types.BuiltinFunctionType() | types.MethodWrapperType():
-            return native.run(tracer, function, args, kwargs)
+            return native.call_native(tracer, function, args, kwargs)
         case types.MethodDescriptorType() | types.WrapperDescriptorType():
-            return native.method(tracer, function, args, kwargs)
+            return native.call_unbound(tracer, function, args, kwargs)
         case torch._ops.OpOverload() | torch._ops.OpOverloadPacket():
             return tracer.recorder.function(function, args, kwargs)
         case nn.Module():
@@ -166,31 +167,35 @@ def rely_on_code(tracer, function: types.FunctionType) -> None:
 
 def bind(tracer, function: types.FunctionType, args, kwargs) -> dict:
     """The local variables a call starts with; TypeError as Python's."""
-    taker = types.FunctionType(
-        taking(function.__code__), {}, function.__name__, tuple(
-            Default("__defaults__", index)
-            for index in range(len(function.__defaults__ or ()))))
+    code = function.__code__
+    taker = types.FunctionType(taking(code), {}, function.__name__, tuple(
+        Default("__defaults__", index)
+        for index in range(len(function.__defaults__ or ()))))
     taker.__kwdefaults__ = {name: Default("__kwdefaults__", name)
                             for name in function.__kwdefaults__ or ()}
     try:
-        names = taker(*args, **kwargs)
+        values = taker(*args, **kwargs)
     except TypeError as error:
         raise Raised(error) from None
     return {name: value.of(tracer, function) if type(value) is Default
-            else value for name, value in names.items()}
+            else value for name, value in zip(code.co_varnames, values)}
 
 
 @functools.cache
 def taking(code: types.CodeType) -> types.CodeType:
-    """Code that takes what `code` takes, and returns its variables."""
+    """Code that takes what `code` takes, and returns it as a tuple.
+
+    The values come in the order of `co_varnames`: positional,
+    keyword-only, then the tuple and the dict of those left over.
+    """
     stars = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    count = code.co_argcount + code.co_kwonlyargcount + (
-        stars.bit_count())
-    plain = (lambda: locals()).__code__
+    count = code.co_argcount + code.co_kwonlyargcount + stars.bit_count()
+    names = "".join(f"a{index}, " for index in range(count))
+    plain = eval(f"lambda {names}: ({names})").__code__
     return plain.replace(
         co_argcount=code.co_argcount, co_flags=plain.co_flags | stars,
         co_posonlyargcount=code.co_posonlyargcount,
-        co_kwonlyargcount=code.co_kwonlyargcount, co_nlocals=count,
+        co_kwonlyargcount=code.co_kwonlyargcount,
         co_varnames=code.co_varnames[:count],
         co_name=code.co_name, co_qualname=code.co_qualname)
 
@@ -247,13 +252,14 @@ def _make(tracer, kind: type, args, kwargs):
     meta = attributes.method(tracer, type(kind), "__call__")
     if type(meta) is types.FunctionType and type(kind).__module__ != "enum":
         return call(tracer, meta, (kind, *args), kwargs)
+    start = attributes.method(tracer, kind, "__init__")
     if kind is functools.partial or issubclass(
-            kind, BaseException) and _is_native(tracer, kind, "__init__"):
+            kind, BaseException) and type(start) is not types.FunctionType:
         return tracer.own(tracer.native(kind, args, kwargs))
     if issubclass(kind, torch.Tensor) or issubclass(
             kind, torch.autograd.Function):
         raise unsupported("builtin", kind.__qualname__)
-    if kind in HARMLESS or kind.__module__ in SAFE_OWNERS:
+    if native.is_allowed(kind):
         return native.natively(tracer, kind, args, kwargs)
     if type(kind).__module__ == "enum":
         return tracer.native(kind, args, kwargs)
@@ -263,11 +269,5 @@ def _make(tracer, kind: type, args, kwargs):
     else:
         value = native.new(tracer, make, kind, *args)
     if isinstance(value, kind):
-        start = attributes.method(tracer, kind, "__init__")
         call(tracer, start, (value, *args), kwargs)
     return value
-
-
-def _is_native(tracer, kind: type, name: str) -> bool:
-    found, _ = attributes.lookup(tracer, kind, name)
-    return type(found) is not types.FunctionType

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import types
 from collections import OrderedDict, defaultdict, deque
+from itertools import chain, repeat
 
 import torch
 
@@ -19,13 +20,10 @@ from ..core.scalars import SCALARS
 from ..core.sizes import SYMBOLIC
 from .constant_types import CONSTANTS, IDENTITIES
 from .reasons import unsupported
-from .rules import (HARMLESS, SAFE_OWNERS, apply, method_rule, registered,
-                    type_of)
+from .attributes import type_of
+from .rules import HARMLESS, SAFE_OWNERS, apply, method_rule, registered
 from .interpreter_objects import Callback, StandIn
 from .symbolic_shapes import SYMBOLIC_FORMS, settled
-
-#: Builtins that are operators when given a tensor.
-ARITHMETIC = {abs, divmod, pow, round}
 
 #: Modules whose functions become one node, Python or not.
 OPERATORS = {"torch.nn.functional", "torch.functional", "torch._C._nn",
@@ -36,14 +34,15 @@ OPERATORS = {"torch.nn.functional", "torch.functional", "torch._C._nn",
 HOMES = SAFE_OWNERS - {"operator"} | {
     "builtins", "collections", "re", "types", "torch", "numpy"}
 
-
-#: Methods that tell more of an object than which one it is.
+#: Methods that tell more of an object than which one it is, and functions
+#: that ask for its truth or its hash.
 TELLING = {"format", "format_map", "__mod__", "__format__", "__repr__",
            "__str__", "__reduce_ex__", "__reduce__", "__getstate__",
-           "__dir__", "__sizeof__", "__subclasses__", "__getattribute__"}
+           "__dir__", "__sizeof__", "__subclasses__", "__getattribute__",
+           "filterfalse", "takewhile", "dropwhile", "fromkeys"}
 
 
-def run(tracer, function, args, kwargs):
+def call_native(tracer, function, args, kwargs):
     """The result of a C function, or of a C method bound to its object."""
     owner, name = function.__self__, function.__name__
     module = getattr(function, "__module__", None)
@@ -51,17 +50,41 @@ def run(tracer, function, args, kwargs):
         return tracer.recorder.function(function, args, kwargs)
     if name == "__new__" and isinstance(owner, type):
         return new(tracer, function, *args)
-    if owner is not None and not isinstance(owner, (types.ModuleType,
-                                                    type)):
-        return _bound(tracer, function, args, kwargs)
-    if isinstance(owner, type) and (
+    if not isinstance(owner, (types.NoneType, types.ModuleType, type)):
+        for kind in type(owner).__mro__:
+            unbound = kind.__dict__.get(name)
+            if hasattr(unbound, "__objclass__") and (
+                    unbound.__get__(owner, type(owner)) == function):
+                return call_unbound(tracer, unbound, (owner, *args), kwargs)
+    elif isinstance(owner, type) and (
             rule := registered(vars(owner).get(name))) is not None:
         return apply(tracer, rule, args, kwargs)
-    home = getattr(owner, "__module__", getattr(owner, "__name__", None))
-    if name != "fromkeys" and ({function, owner} & HARMLESS
-                               or home in SAFE_OWNERS):
+    elif is_allowed(function):
         return natively(tracer, function, args, kwargs)
     raise unsupported("builtin", f"{module}.{function.__qualname__}")
+
+
+def call_unbound(tracer, unbound, args, kwargs):
+    """The result of a method written in C, `args[0]` being its object."""
+    owner = args[0] if args else None
+    if (rule := method_rule(tracer, owner, unbound)) is not None:
+        return apply(tracer, rule, args, kwargs)
+    if isinstance(owner, torch.Tensor):
+        return tensor_method(tracer, unbound.__name__, args, kwargs)
+    if is_allowed(unbound):
+        return natively(tracer, unbound, args, kwargs)
+    raise unsupported("builtin", unbound.__qualname__)
+
+
+def is_allowed(function) -> bool:
+    """Whether C code is known to compute, and to do no more."""
+    if function.__name__ in TELLING:
+        return False
+    if hasattr(function, "__objclass__"):
+        return function.__objclass__.__module__ in HOMES
+    owner = function if isinstance(function, type) else function.__self__
+    home = getattr(owner, "__module__", getattr(owner, "__name__", None))
+    return home in SAFE_OWNERS or not HARMLESS.isdisjoint((function, owner))
 
 
 def new(tracer, make, kind: type, *args):
@@ -72,30 +95,6 @@ def new(tracer, make, kind: type, *args):
                       set.__new__):
         raise unsupported("builtin", f"{kind.__qualname__}.__new__")
     return tracer.own(tracer.native(make, (kind, *args)))
-
-
-def _bound(tracer, function, args, kwargs):
-    """A method written in C, as its class and its object."""
-    owner, name = function.__self__, function.__name__
-    for kind in type(owner).__mro__:
-        unbound = kind.__dict__.get(name)
-        if hasattr(unbound, "__objclass__") and (
-                unbound.__get__(owner, type(owner)) == function):
-            return method(tracer, unbound, (owner, *args), kwargs)
-    raise unsupported("builtin", function.__qualname__)
-
-
-def method(tracer, unbound, args, kwargs):
-    """A method written in C, `args[0]` being its object."""
-    owner = args[0] if args else None
-    if (rule := method_rule(tracer, owner, unbound)) is not None:
-        return apply(tracer, rule, args, kwargs)
-    if isinstance(owner, torch.Tensor):
-        return tensor_method(tracer, unbound.__name__, args, kwargs)
-    if unbound.__objclass__.__module__ in HOMES and (
-            unbound.__name__ not in TELLING):
-        return natively(tracer, unbound, args, kwargs)
-    raise unsupported("builtin", unbound.__qualname__)
 
 
 #: Tensor methods that no node can stand for, by the kind of reason.
@@ -129,88 +128,6 @@ def tensor_method(tracer, name: str, args, kwargs):
 
 # What C functions see
 
-#: Those that look at their first argument alone, and keep the others.
-HOLDING = {"append", "appendleft", "insert", "setdefault", "get", "pop",
-           "send", "throw", "partial", "repeat", "slice", "__setitem__",
-           "_has_torch_function", "_has_torch_function_unary",
-           "_has_torch_function_variadic", "issubclass", "__get__"}
-
-#: Those that go through what they are given, and keep what they find.
-STEPPING = {"list", "tuple", "zip", "map", "enumerate", "deque", "extend",
-            "extendleft", "__iadd__", "join", "fsum", "prod", "Size",
-            "bytes", "bytearray", "defaultdict"}
-
-#: Those of itertools that ask for the truth of what a function says.
-TESTING = {"filterfalse", "takewhile", "dropwhile"}
-
-TABLES, SETS = (dict, OrderedDict, defaultdict), (set, frozenset)
-
-
-def closed(tracer, function, args: tuple) -> tuple:
-    """The arguments as a C function may have them.
-
-    NumPy's numbers meet no symbols.
-    """
-    if function in (complex, divmod) or not SCALARS.keys().isdisjoint(
-            map(type, args)) or getattr(
-            function, "__module__", None) == "_struct":
-        return settled(tuple(args))
-    return args
-
-
-def natively(tracer, function, args, kwargs=None, depth: int = 1):
-    """Run a C function that only computes, on what it may see.
-
-    It looks at its arguments down to a depth: see `look`.
-    """
-    name, kwargs = getattr(function, "__name__", ""), kwargs or {}
-    if function in SYMBOLIC_FORMS and not kwargs and any(
-            isinstance(a, SYMBOLIC) for a in args) and (
-            len({*map(type_of, args)}) == 1):
-        form = functools.partial(tracer.native, SYMBOLIC_FORMS[function])
-        return functools.reduce(lambda a, b: form((a, b)), args) if (
-            len(args) > 1) else form(args)
-    if function in ARITHMETIC and any(
-            isinstance(a, torch.Tensor) for a in args):
-        return tracer.recorder.function(function, args, kwargs)
-    owned, values = getattr(function, "__objclass__", None), [*args]
-    module = getattr(function, "__module__", None)
-    if name in STEPPING or (
-            module == "itertools" and name not in TESTING):
-        depth, start = 0, bool(owned)
-        values[start:] = [_stepped(tracer, a) for a in values[start:]]
-        kwargs = {key: Callback(tracer, value) if callable(value) else value
-                  for key, value in kwargs.items()}
-    elif name in HOLDING or owned and len(values) == 1:
-        depth = 0
-    if owned in TABLES or owned in SETS and name in KEYED:
-        values[1:2] = map(tracer.key, values[1:2])
-    elif owned in SETS:
-        values[1:] = [a if isinstance(a, SETS) else [
-            *map(tracer.key, tracer.unpacked(a))] for a in values[1:]]
-    count = 1 if name in HOLDING else len(values)
-    seen = [look(tracer, a, depth) for a in values[:count]]
-    if module not in KEEPING:
-        values[:count] = seen
-    return tracer.native(function, values, kwargs if depth == 0 else {
-        key: look(tracer, value) for key, value in kwargs.items()})
-
-
-#: Modules whose functions put what they are given into a list.
-KEEPING = {"_heapq", "_bisect"}
-
-#: Methods of sets that look up their argument.
-KEYED = {"add", "discard", "remove", "__contains__"}
-
-
-def _stepped(tracer, value):
-    """What C code goes through, or calls, as it may do it."""
-    if isinstance(value, (torch.Tensor, *SETS)) or any(
-            tracer.python_method(value, each)
-            for each in ("__iter__", "__getitem__")):
-        return tracer.iterate(value)
-    return Callback(tracer, value) if callable(value) else value
-
 
 def look(tracer, value, depth: int = 1):
     """`value` as C code may see it: nothing in it can change unseen.
@@ -218,14 +135,15 @@ def look(tracer, value, depth: int = 1):
     At depth 0 that is the object alone; at 1 it may compare and hash what
     is in it, however deep; at 2 it may print it, too.
     """
-    kind, outside = type(value), tracer.outside
-    if kind in SYMBOLIC and depth > 1:
-        return settled(value)
+    outside = tracer.outside
+    value = settled(value) if depth > 1 else value
+    kind, is_value = type(value), isinstance(value, (
+        int, float, complex, str, bytes))
     if kind in CONSTANTS or isinstance(value, (torch.Tensor, *SYMBOLIC)):
         return value
-    if isinstance(value, (*IDENTITIES, int, float, str, bytes)) or hasattr(
+    if is_value or isinstance(value, IDENTITIES) or hasattr(
             kind, "__members__"):  # an enumeration
-        if depth and outside.is_outside(value):
+        if (depth or is_value) and outside.is_outside(value):
             outside.guard(outside.source(value), "is", value)
         return value
     if outside.is_dict(value):
@@ -233,7 +151,7 @@ def look(tracer, value, depth: int = 1):
     if depth:
         _look_into(tracer, value, depth)
     if outside.is_outside(value):
-        if depth > 1 or not is_plain(kind):
+        if depth > 1 or not is_featureless(kind):
             raise unsupported("builtin", f"reading a {kind.__name__}")
         if depth:
             outside.guard(outside.source(value), "is", value)
@@ -258,8 +176,94 @@ def _look_into(tracer, value, depth: int) -> None:
         look(tracer, part, depth)
 
 
-def is_plain(kind: type) -> bool:
+def is_featureless(kind: type) -> bool:
     """Whether C code can see no more of an object than which one it is."""
     return not any(isinstance(found, types.WrapperDescriptorType)
                    for each in kind.__mro__[:-1]
                    for found in vars(each).values())
+
+
+TABLES, SETS = (dict, OrderedDict, defaultdict), (set, frozenset)
+
+#: What C functions do with the first argument, and with the others.
+SEEN = {name: row for names, row in (
+    ("append appendleft insert setdefault get pop send throw partial "
+     "repeat slice __setitem__ __get__ issubclass _has_torch_function "
+     "_has_torch_function_unary _has_torch_function_variadic",
+     (0, "kept")),
+    ("extend extendleft __iadd__ join", (0, "stepped")),
+    ("list tuple zip map enumerate deque fsum prod Size bytes bytearray "
+     "defaultdict", ("stepped", "stepped"))) for name in names.split()}
+
+#: The same for all functions of a module.
+SEEN_IN = {"itertools": ("stepped", "stepped"),
+           **dict.fromkeys(("_heapq", "_bisect"), ("compared", "compared"))}
+
+#: Methods of sets that look up their argument.
+KEYED = {"add", "discard", "remove", "__contains__"}
+
+
+def seen(tracer, value, how: str | int):
+    """An argument as C code may have it, which looks at it to a depth.
+
+    Or it steps through it, or calls it, or looks it up, or keeps it.
+    """
+    if how == "stepped" and (
+            isinstance(value, (torch.Tensor, *SETS)) or any(
+                tracer.python_method(value, each)
+                for each in ("__iter__", "__getitem__"))):
+        return tracer.iterate(value)
+    if how in ("stepped", "called") and callable(value):
+        return Callback(tracer, value)
+    match how:
+        case "key":
+            return tracer.key(value)
+        case "elements" if not isinstance(value, SETS):
+            return [*map(tracer.key, tracer.unpacked(value))]
+        case "compared":
+            look(tracer, value)
+        case int() | "stepped":
+            return look(tracer, value, 0 if how == "stepped" else how)
+    return value
+
+
+def natively(tracer, function, args, kwargs=None, depth: int = 1):
+    """Run a C function that only computes, on what it may see.
+
+    Unless a row says otherwise, it looks at its arguments to a depth.
+    """
+    name, owner = (getattr(function, each, None)
+                   for each in ("__name__", "__objclass__"))
+    if function in SYMBOLIC_FORMS and not kwargs and any(
+            isinstance(a, SYMBOLIC) for a in args) and (
+            len({*map(type_of, args)}) == 1):
+        form = functools.partial(tracer.native, SYMBOLIC_FORMS[function])
+        return functools.reduce(lambda a, b: form((a, b)), args) if (
+            len(args) > 1) else form(args)
+    if owner and len(args) == 1:
+        depth = 0
+    first, others = SEEN.get(name) or SEEN_IN.get(
+        getattr(function, "__module__", None), (depth, depth))
+    second = others
+    if owner in TABLES or owner in SETS and name in KEYED:
+        second = "key"
+    elif owner in SETS:
+        second = others = "elements"
+    values = [seen(tracer, value, how) for value, how in zip(
+        args, chain((first, second), repeat(others)))]
+    named = "called" if others == "stepped" else others
+    return tracer.native(function, values, {
+        key: seen(tracer, value, named)
+        for key, value in (kwargs or {}).items()})
+
+
+def closed(tracer, function, args: tuple) -> tuple:
+    """The arguments as a C function may have them.
+
+    NumPy's numbers meet no symbols.
+    """
+    if function in (complex, divmod) or not SCALARS.keys().isdisjoint(
+            map(type, args)) or getattr(
+            function, "__module__", None) == "_struct":
+        return settled(tuple(args))
+    return args

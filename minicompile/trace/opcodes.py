@@ -52,8 +52,8 @@ OPCODES |= {
         f.tracer.same(a, b) is not bool(invert))),
     "CONTAINS_OP": (2, 1, lambda f, invert, key, owner: (
         f.tracer.contains(owner, key) is not bool(invert))),
-    "UNARY_NEGATIVE": (1, 1, lambda f, _, x: f.tracer.unary(
-        operator.neg, x)),
+    "UNARY_NEGATIVE": (1, 1, lambda f, _, x: f.tracer.call(
+        operator.neg, (x,))),
     "UNARY_NOT": (1, 1, lambda f, _, x: not f.tracer.truth(x)),
     "TO_BOOL": (1, 1, lambda f, _, x: f.tracer.truth(x)),
     "GET_ITER": (1, 1, lambda f, _, x: f.tracer.iterate(x)),

@@ -17,7 +17,6 @@ import types
 from collections import OrderedDict, defaultdict, deque
 
 import torch
-from torch import nn
 
 from . import attributes
 from .constant_types import ABSENT
@@ -32,12 +31,11 @@ SAFE_OWNERS = {"math", "cmath", "_operator", "itertools", "_collections",
                "binascii", "_struct", "zlib", "unicodedata"}
 
 #: C functions and classes that may run natively.
-HARMLESS: set = {getattr(builtins, name) for name in """abs all any
-    bin bool bytearray bytes callable chr classmethod complex dict divmod
-    enumerate filter float frozenset hex int isinstance issubclass iter len
-    list map max min next oct ord pow property range reversed round set
-    slice sorted staticmethod sum tuple zip""".split()} | {
-    os.fspath, deque, OrderedDict, defaultdict, types.MappingProxyType,
+HARMLESS: set = {getattr(builtins, name) for name in """all any bin
+    bytearray bytes chr classmethod divmod enumerate filter hex list map
+    max min oct ord pow property range slice sorted staticmethod sum tuple
+    zip""".split()} | {
+    os.fspath, deque, defaultdict, types.MappingProxyType,
     torch.Size, torch.device, torch.finfo,
     torch.iinfo, torch.is_grad_enabled, torch.get_default_dtype,
     torch._C._get_privateuse1_backend_name,
@@ -88,18 +86,19 @@ def apply(tracer, rule, args: tuple, kwargs: dict):
 
 # Questions about objects
 
+#: The class of classes such as torch.FloatTensor.
+TYPED = type(torch.FloatTensor)
+
 
 @rule(isinstance)
 def _isinstance(tracer, value, kinds):
-    if isinstance(value, torch.Tensor):
-        kind = attributes.tensor_type(value)
-        return any(isinstance(value, k) if k is nn.Parameter
-                   else tracer.native(issubclass, (kind, k))
-                   for k in leaves((kinds,)))
-    if type(value) in KINDS:
-        return tracer.native(issubclass, (type_of(value), kinds))
-    attributes.rely_on(tracer, type(value))
-    return tracer.native(isinstance, (value, kinds))
+    kind = attributes.type_of(value)
+    if kind is type(value):
+        attributes.rely_on(tracer, kind)
+        return tracer.native(isinstance, (value, kinds))
+    if any(isinstance(each, TYPED) for each in leaves((kinds,))):
+        raise unsupported("builtin", "isinstance of a typed tensor")
+    return tracer.native(issubclass, (kind, kinds))
 
 
 @rule(issubclass)
@@ -113,32 +112,15 @@ def _issubclass(tracer, kind, kinds):
 def _type(tracer, value, *more):
     if more:
         raise unsupported("builtin", "type with three arguments")
-    if isinstance(value, torch.Tensor):
-        return attributes.tensor_type(value)
-    return type_of(value)
-
-
-def type_of(value) -> type:
-    """The class of a value, or of what it stands for."""
-    return KINDS.get(type(value), type(value))
-
-
-#: Which class a stand-in's value is of.
-KINDS = {torch.SymInt: int, torch.SymFloat: float}
+    return attributes.type_of(value)
 
 
 @rule(len)
 def _len(tracer, value):
-    if isinstance(value, torch.Tensor):
-        if not value.dim():
-            raise Raised(TypeError("len() of a 0-d tensor"))
-        return value.shape[0]
-    length = tracer.asked("__len__", value)
-    if length is not ABSENT:
-        return length
-    if tracer.outside.is_dict(value):
+    if tracer.outside.is_dict(value) and not tracer.python_method(
+            value, "__len__"):
         return len(tracer.outside.keys(tracer.outside.items(value)))
-    return tracer.natively(len, (value,), depth=0)
+    return ask(tracer, len, value)
 
 
 def _collection(kind: type):
@@ -198,47 +180,64 @@ def _iter(tracer, value, *sentinel):
     return tracer.iterate(value)
 
 
-@rule(reversed)
-def _reversed(tracer, value):
-    found = tracer.asked("__reversed__", value)
-    return found if found is not ABSENT else tracer.natively(
-        reversed, (value,), depth=0)
-
-
 @rule(next)
 def _next(tracer, iterator, *default):
     try:
-        value = tracer.asked("__next__", iterator)
-        if value is not ABSENT:
-            return value
-        return tracer.natively(next, (iterator,), depth=0)
+        return ask(tracer, next, iterator)
     except Raised as raised:
         if default and isinstance(raised.exception, StopIteration):
             return default[0]
         raise
 
 
+#: Functions that give a tensor if they are given one.
+UNARY = (operator.neg, operator.pos, operator.invert, operator.abs, abs,
+         round)
+
+#: Functions that ask a method of their first argument, and how deep they
+#: look if it is written in C.
+ASKING = dict.fromkeys((*UNARY, reversed, int, float, complex,
+                        operator.index), 0) | {str: 2, repr: 2, ascii: 2}
+
+
+def ask(tracer, function, *values, **more):
+    """What a method written in Python says, or what C code makes of it."""
+    name = "repr" if function is ascii else function.__name__
+    if not values:
+        return tracer.native(function, (), more)
+    if function in UNARY and isinstance(values[0], torch.Tensor):
+        return tracer.recorder.function(function, values, more)
+    answer = tracer.asked(f"__{name}__", *values)
+    return answer if answer is not ABSENT else tracer.natively(
+        function, values, more, ASKING.get(function, 0))
+
+
 #: Operations of the tracer's, and the functions that mean the same.
 OPERATIONS = {
-    "truth": (operator.truth,), "same": (operator.is_,),
+    "truth": (operator.truth, bool), "same": (operator.is_,),
     "contains": (operator.contains,), "item": (operator.getitem,),
     "set_item": (operator.setitem, operator.delitem)}
-_UNARY = (operator.neg, operator.pos, operator.invert, operator.abs, abs)
+
+
+def operation(name: str, *first):
+    """The rule that calls a method of the tracer's."""
+    return lambda tracer, *values: getattr(tracer, name)(*first, *values)
+
 
 for _name, _functions in OPERATIONS.items():
-    rule(*_functions)(lambda tracer, *values, _name=_name:
-                      getattr(tracer, _name)(*values))
-for _name, _functions in (("unary", _UNARY),
-                          ("binary", (*DUNDERS, *INPLACE))):
-    for _op in _functions:
-        rule(_op)(lambda tracer, *values, _name=_name, _op=_op:
-                  getattr(tracer, _name)(_op, *values))
+    rule(*_functions)(operation(_name))
+for _op in (*DUNDERS, *INPLACE):
+    rule(_op)(operation("binary", _op))
+for _function in ASKING:
+    rule(_function)(lambda tracer, *values, _function=_function, **more: ask(
+        tracer, _function, *values, **more))
 
 #: Functions whose meaning takes a line.
 SHORT = {
-    bool: lambda tracer, value=False: tracer.truth(value),
     callable: lambda tracer, value: attributes.lookup(
-        tracer, type_of(value), "__call__")[0] is not ABSENT,
+        tracer, attributes.type_of(value), "__call__")[0] is not ABSENT,
+    pow: lambda tracer, *values: tracer.natively(pow, values) if (
+        values[2:]) else tracer.binary(operator.pow, *values),
     operator.not_: lambda tracer, value: not tracer.truth(value),
     operator.is_not: lambda tracer, a, b: not tracer.same(a, b),
     setattr: lambda tracer, a, name, value: attributes.store(
@@ -284,25 +283,7 @@ def method_rule(tracer, owner, unbound):
     return WRITING[name]
 
 
-def _contains(tracer, mapping, key):
-    return tracer.has_item(mapping, tracer.key(key))
-
-
-def _getitem(tracer, mapping, key):
-    if not _contains(tracer, mapping, key):
-        raise Raised(KeyError(key))
-    return tracer.stored(mapping, key)
-
-
-def _setitem(tracer, mapping, key, value):
-    tracer.outside.write(tracer.outside.items(mapping), tracer.key(key),
-                         value)
-
-
-def _delitem(tracer, mapping, key):
-    _getitem(tracer, mapping, key)
-    _setitem(tracer, mapping, key, ABSENT)
-
-
-WRITING |= {"__contains__": _contains, "__getitem__": _getitem,
-            "__setitem__": _setitem, "__delitem__": _delitem}
+WRITING |= {"__contains__": operation("has_item"),
+            "__getitem__": operation("dict_item"),
+            "__setitem__": operation("set_dict_item"),
+            "__delitem__": operation("set_dict_item")}

@@ -21,7 +21,6 @@ from ..core.source import Function
 from ..core.state import global_state
 from . import attributes, calls, native, operators
 from .automatic_dynamic import History
-from .frame import passes_on
 from .constant_types import ABSENT
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
@@ -121,10 +120,9 @@ class Tracer:
 
     # Calls
 
-    @passes_on
-    def call(self, function, args=(), kwargs=None):
-        """The result of a call, whatever kind of callable it is."""
-        return calls.call(self, function, tuple(args), kwargs or {})
+    call = calls.call
+    natively = native.natively
+    binary = operators.binary
 
     def native(self, function, args=(), kwargs=None):
         """Run a harmless C function; its exception is the program's."""
@@ -140,10 +138,6 @@ class Tracer:
                 return self.native(function, plain, kwargs)
             raise self.failure(error) from error
 
-    def natively(self, function, args, kwargs=None, depth: int = 1):
-        """Run one that only computes, on what it may see."""
-        return native.natively(self, function, args, kwargs, depth)
-
     def failure(self, error: Exception) -> Exception:
         """An exception out of native code, as the tracer's own."""
         if isinstance(error, Unsupported):
@@ -157,10 +151,6 @@ class Tracer:
         return Raised(error)
 
     # Operators
-
-    def binary(self, op, left, right):
-        """`left op right`: recorded, run natively, or a user's method."""
-        return operators.binary(self, op, left, right)
 
     def key(self, key):
         """A key as C code may look it up."""
@@ -180,20 +170,11 @@ class Tracer:
             self.outside.guard(ours[0], "different", ours[1])
         return False
 
-    def unary(self, op, value):
-        """`op value` for `-`, `~`, `+`, `abs`."""
-        if isinstance(value, torch.Tensor):
-            return self.recorder.function(op, (value,), {})
-        name = f"__{op.__name__}__"
-        result = self.asked(name, value)
-        return result if result is not ABSENT else self.natively(
-            op, (value,))
-
     def truth(self, value=False) -> bool:
         """`bool(value)`."""
         if isinstance(value, torch.Tensor):
             raise unsupported("data-dependent", "the truth of a tensor")
-        if isinstance(value, (bool, int, str, type(None), *SYMBOLIC)):
+        if type(value) in (bool, int, str, type(None), *SYMBOLIC):
             return bool(value)
         for name in ("__bool__", "__len__"):
             answer = self.asked(name, value)
@@ -242,28 +223,33 @@ class Tracer:
         found = self.asked("__getitem__", container, key)
         if found is not ABSENT:
             return found
-        if not isinstance(container, dict):
-            return self.natively(operator.getitem, (container, key),
-                                 depth=0)
-        if self.has_item(container, self.key(key)):
-            return self.stored(container, key)
-        missing = attributes.method(self, type(container), "__missing__")
-        if missing is not ABSENT:
-            return self.call(missing, (container, key))
-        raise Raised(KeyError(key))
+        if isinstance(container, dict):
+            return self.dict_item(container, key)
+        return self.natively(operator.getitem, (container, key), depth=0)
+
+    def dict_item(self, mapping: dict, key):
+        """The same, as `dict.__getitem__` finds it."""
+        value = self.stored(mapping, key)
+        if value is not ABSENT:
+            return value
+        missing = attributes.method(self, type(mapping), "__missing__")
+        if missing is ABSENT:
+            raise Raised(KeyError(key))
+        return self.call(missing, (mapping, key))
 
     def stored(self, mapping: dict, key):
-        """What a dict holds at a key that it has."""
+        """What a dict holds at a key, or ABSENT."""
+        key = self.key(key)
         if not self.outside.is_dict(mapping):
-            return dict.__getitem__(mapping, key)
+            return dict.get(mapping, key, ABSENT)
         return self.outside.read(self.outside.items(mapping), key)
 
     def has_item(self, mapping: dict, key) -> bool:
         """Whether a dict has `key` now."""
+        key = self.key(key)
         if not self.outside.is_dict(mapping):
             return dict.__contains__(mapping, key)
-        space = self.outside.items(mapping)
-        key = self.outside.real(self.key(key))
+        space, key = self.outside.items(mapping), self.outside.real(key)
         if space.now.get(key) is not UNREAD or isinstance(
                 key, torch.Tensor):
             return self.outside.read(space, key) is not ABSENT
@@ -281,16 +267,20 @@ class Tracer:
         elif self.asked(f"__{name}__", *given) is not ABSENT:
             return
         elif self.outside.is_dict(container):
-            self.key(key)
-            if value is ABSENT and not self.has_item(container, key):
-                raise Raised(KeyError(key))
-            self.outside.write(self.outside.items(container), key, value)
+            self.set_dict_item(*given)
         else:
             if isinstance(container, list) and isinstance(key, slice):
                 given = (*given[:2], *map(self.iterate, given[2:]))
             self.inside(container)
             self.native(getattr(operator, name), (
                 container, self.key(key), *given[2:]))
+
+    def set_dict_item(self, mapping: dict, key, value=ABSENT) -> None:
+        """The same for a dict from outside: the write waits."""
+        key = self.key(key)
+        if value is ABSENT and not self.has_item(mapping, key):
+            raise Raised(KeyError(key))
+        self.outside.write(self.outside.items(mapping), key, value)
 
     def inside(self, value) -> None:
         """Refuse to let C code at an object from outside."""

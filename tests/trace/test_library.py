@@ -251,7 +251,7 @@ class Odd(torch.Tensor):
     ("library", lambda x: torch.utils.checkpoint.checkpoint(
         LINEAR, x, use_reentrant=True)),
     ("builtin", lambda x: x.as_subclass(Odd)),
-    ("effect", lambda x: setattr(LINEAR, "weight", LSTM.weight_ih_l0)),
+    ("attribute", lambda x: setattr(LINEAR, "weight", LSTM.weight_ih_l0)),
     ("builtin", lambda x: nn.Parameter(torch.ones(4, 4)) * x)])
 def test_refuses(kind, function):
     with pytest.raises(Unsupported) as error:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+import minicompile
 from minicompile import models
 
 
@@ -147,3 +148,54 @@ def test_hooks(follow):
     module.register_forward_hook(
         lambda m, args, kwargs, out: calls.append(1), with_kwargs=True)
     follow(module, torch.randn(2, 4))
+
+
+class Parts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2), nn.Identity()
+        self.register_buffer("sum", torch.zeros(2))
+        self.register_buffer("last", None)
+        nn.init.ones_(self.first.weight)
+        nn.init.ones_(self.first.bias)
+
+
+def adds_to_a_buffer(self, x):
+    self.sum = self.sum + x
+    return self.sum * 2
+
+
+def fills_a_buffer(self, x):
+    self.last = x + 1
+    return self.last * 2
+
+
+def adds_a_module(self, x):
+    self.third, self.relu = self.second, nn.ReLU()
+    return self.third(self.relu(x)) + 1
+
+
+def exchanges_modules(self, x):
+    self.first, self.second = self.second, self.first
+    return self.first(x)
+
+
+def drops_modules(self, x):
+    self.third, self.second = self.second, None
+    del self.third
+    return x * 2 if self.second is None else x
+
+
+@pytest.mark.parametrize("write", [
+    adds_to_a_buffer, fills_a_buffer, adds_a_module, exchanges_modules,
+    drops_modules], ids=lambda write: write.__name__)
+def test_parts_are_set(write):
+    ours, theirs = Parts(), Parts()
+    compiled = minicompile.compile(write, fullgraph=True, backend="eager")
+    for x in torch.eye(2):
+        assert torch.equal(compiled(ours, x), write(theirs, x))
+        for part in ("_parameters", "_buffers", "_modules"):
+            assert list(vars(ours)[part]) == list(vars(theirs)[part])
+        for mine, its in zip(ours.state_dict().items(),
+                             theirs.state_dict().items()):
+            assert mine[0] == its[0] and torch.equal(mine[1], its[1])

@@ -7,7 +7,6 @@ import time
 import numpy
 import pytest
 import torch
-from torch import nn
 
 from minicompile.core.errors import Unsupported
 from minicompile.trace import trace
@@ -162,16 +161,6 @@ def too_many(x):
 @refused("recursion")
 def endless(x):
     return endless(x)  # here
-
-
-@refused("effect")
-def sets_a_module(x):
-    LAYER.part = nn.Linear(1, 1) if False else LAYER.other  # here
-    return x
-
-
-LAYER = nn.Linear(2, 2)
-LAYER.other = nn.Identity()
 
 
 def test_inputs_that_are_no_plain_tensors():

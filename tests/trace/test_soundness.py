@@ -163,7 +163,7 @@ def test_our_own_failure_is_not_the_programs(monkeypatch):
         except KeyError:
             return x * 0
 
-    monkeypatch.setattr(native, "run", broken)
+    monkeypatch.setattr(native, "call_native", broken)
     with pytest.raises(Unsupported) as error:
         trace(f, (X,))
     assert error.value.kind == "internal"
@@ -315,3 +315,33 @@ def test_objects_in_a_cache():
     recipe(3).n = 5
     assert torch.equal(compiled(X, 3)[0], X * 5 + 3)
     assert made == [3, 4]
+
+
+class Text(str):
+    pass
+
+
+class Whole(int):
+    pass
+
+
+@pytest.mark.parametrize("read, values", [
+    (len, ("ab", "abc")), (lambda s: len(s.upper()), ("ab", "abc")),
+    (lambda s: s[0] == "a", ("ab", "bb")), (lambda s: len([*s]), ("", "a")),
+    (lambda s: 1 if s else 2, ("", "a")), (lambda n: -n, (2, 3)),
+    (lambda n: 1 if n else 2, (0, 1)), (lambda n: n.bit_length(), (1, 9)),
+    (int, (2, 3)), (operator.index, (2, 3))])
+def test_a_constant_of_a_class_of_its_own(read, values):
+    kind = Text if isinstance(values[0], str) else Whole
+    first, second = map(kind, values)
+    check(lambda x, value: x * read(value),
+          (X, first), (X, second), (X, first))
+
+
+def test_a_tensor_of_a_type_of_its_own():
+    def f(x):
+        return x * 2 if isinstance(x, torch.FloatTensor) else x * 3
+
+    compiled = minicompile.compile(f, backend="eager")
+    for x in (X, X.double()):
+        assert torch.equal(compiled(x), f(x))

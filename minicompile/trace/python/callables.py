@@ -21,7 +21,7 @@ from ...core.source import Call
 from .. import attributes
 from ..calls import CALLS
 from ..constant_types import ABSENT, is_constant
-from ..native import is_plain, look
+from ..native import is_featureless, look
 from ..reasons import unsupported
 from ..symbolic_shapes import settled
 
@@ -42,7 +42,8 @@ def cached(tracer, function, args: tuple, kwargs: dict):
             return result
     args = settled(args)
     for value in (*args, *kwargs.values()):
-        if outside.is_outside(value) and is_plain(type(value)):
+        if outside.is_outside(value) and is_featureless(
+                type(value)):
             look(tracer, value)
         elif not is_constant(value) or tracer.is_made(value):
             raise unsupported("builtin", f"{function.__name__}, cached,")

@@ -11,13 +11,13 @@ from __future__ import annotations
 from types import CodeType, GeneratorType
 
 from ...core.errors import Unsupported
+from ..attributes import KINDS
 from ..bytecode import SEND_KEEPS
 from ..frame import OPCODES, RETURN, YIELD, opcode
 from ..interpreter_objects import StandIn, unwatched
 from ..reasons import Raised
 from ..reconstruct import MAKERS, Rebuild
 from ..resume import Place, after, made_once, op, placed
-from ..rules import KINDS
 
 #: Instructions that only find out who handles an exception.
 SEARCHING = {"PUSH_EXC_INFO", "LOAD_GLOBAL", "LOAD_ATTR", "BUILD_TUPLE",

@@ -12,10 +12,11 @@ import itertools
 import operator
 from collections import OrderedDict, _count_elements, defaultdict
 
+from ..attributes import type_of
 from ..calls import polyfill
 from ..constant_types import CONSTANTS
 from ..native import look
-from ..rules import WRITING, registered, rule, type_of
+from ..rules import WRITING, registered, rule
 from ..interpreter_objects import Callback
 
 

@@ -32,10 +32,10 @@ from ..rules import rule
 
 #: Rows of one expression; `f` is the frame.
 OPCODES |= {
-    "UNARY_POSITIVE": (1, 1, lambda f, _, x: f.tracer.unary(
-        operator.pos, x)),
-    "UNARY_INVERT": (1, 1, lambda f, _, x: f.tracer.unary(
-        operator.invert, x)),
+    "UNARY_POSITIVE": (1, 1, lambda f, _, x: f.tracer.call(
+        operator.pos, (x,))),
+    "UNARY_INVERT": (1, 1, lambda f, _, x: f.tracer.call(
+        operator.invert, (x,))),
     "BUILD_STRING": (int, 1, lambda f, _, *values: "".join(values)),
     "BUILD_SET": (int, 1, lambda f, _, *values: f.tracer.native(
         set, (map(f.tracer.key, values),))),

@@ -12,12 +12,10 @@ import operator
 
 import torch
 
-from ...core.sizes import SYMBOLIC
-from .. import native
 from ..constant_types import ABSENT, is_constant
 from ..reasons import unsupported
-from ..rules import rule
-from ..symbolic_shapes import SYMBOLIC_FORMS, settled
+from ..rules import ASKING, ask, rule
+from ..symbolic_shapes import settled
 
 #: Numbers that sum() adds up with more digits, since Python 3.12.
 REAL = {float, torch.SymFloat}
@@ -34,30 +32,15 @@ def _sum(tracer, values, start=0):
     return start
 
 
-def _asking(kind: type, name: str):
-    """The rule of a class or function that asks the method `name`."""
-    def asking(tracer, value=kind() if isinstance(kind, type) else "",
-               *rest, **more):
-        if isinstance(value, torch.Tensor):
-            raise unsupported("data-dependent", f"{kind.__name__}(tensor)")
-        answer = tracer.asked(name, value, *rest)
-        if answer is not ABSENT:
-            return answer
-        if kind in (int, float, complex):
-            tracer.inside(value)
-            form = isinstance(value, SYMBOLIC) and SYMBOLIC_FORMS.get(kind)
-            return tracer.native(form or kind, (value, *rest), more)
-        value = settled(value)
-        if kind is format and type(value).__format__ is object.__format__:
-            return tracer.call(str, (value,))
-        return tracer.native(kind, (native.look(tracer, value, 2), *rest),
-                             more)
-    return asking
+@rule(format)
+def _format(tracer, value, spec=""):
+    value = settled(value)
+    if type(value).__format__ is object.__format__:
+        return tracer.call(str, (value,))
+    return ask(tracer, format, value, spec)
 
 
-for _kind in (int, float, complex, str, repr, format):
-    rule(_kind)(_asking(_kind, f"__{_kind.__name__}__"))
-rule(ascii)(_asking(ascii, "__repr__"))
+ASKING[format] = 2
 
 for _method in (str.format, str.format_map, str.__mod__):
     rule(_method)(lambda tracer, text, *args, _method=_method, **kwargs:
