@@ -36,9 +36,8 @@ HOMES = SAFE_OWNERS - {"operator"} | {
 
 #: Methods that tell more of an object than which one it is, and functions
 #: that ask for its truth or its hash.
-TELLING = {"format", "format_map", "__mod__", "__format__", "__repr__",
-           "__str__", "__reduce_ex__", "__reduce__", "__getstate__",
-           "__dir__", "__sizeof__", "__subclasses__", "__getattribute__",
+TELLING = {"__reduce_ex__", "__reduce__", "__getstate__", "__dir__",
+           "__sizeof__", "__subclasses__", "__getattribute__",
            "filterfalse", "takewhile", "dropwhile", "fromkeys"}
 
 
@@ -192,6 +191,7 @@ SEEN = {name: row for names, row in (
      "_has_torch_function_unary _has_torch_function_variadic",
      (0, "kept")),
     ("extend extendleft __iadd__ join", (0, "stepped")),
+    ("format format_map __mod__ __format__ __repr__ __str__", (2, 2)),
     ("list tuple zip map enumerate deque fsum prod Size bytes bytearray "
      "defaultdict", ("stepped", "stepped"))) for name in names.split()}
 

@@ -1,0 +1,333 @@
+"""Functions of Python: polyfills that the tracer follows, and rules.
+
+In: a call of `sorted`, `dict.setdefault`, `sum` or `id`. Out: what it
+gives. A builtin that calls back is written in Python here, and traced in
+its place like a function of the program's. A rule answers for the others:
+it follows the program's own methods, makes a number of a symbol as late as
+it can, and looks at the frames and exceptions that the interpreter keeps.
+PyTorch's are in torch/_dynamo/polyfills/ and
+torch/_dynamo/variables/builtin.py.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import copyreg
+import functools
+import inspect
+import itertools
+import operator
+import re
+import sys
+import types
+import weakref
+from collections import OrderedDict, _count_elements, defaultdict
+
+import torch
+
+from ...core.source import Call
+from .. import attributes
+from ..attributes import type_of
+from ..calls import CALLS, polyfill
+from ..constant_types import ABSENT, CONSTANTS, IDENTITIES, is_constant
+from ..interpreter_objects import Callback
+from ..native import look
+from ..reasons import unsupported
+from ..rules import ASKING, WRITING, ask, registered, rule
+from ..symbolic_shapes import settled
+
+def in_order(keys, reverse=False):
+    """The numbers of the keys, sorted: a rule, which runs in C."""
+    return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
+
+
+@rule(in_order)
+def _in_order(tracer, keys, reverse):
+    return tracer.native(in_order, (look(tracer, keys), reverse))
+
+
+@polyfill(sorted)
+def sort(iterable, /, *, key=None, reverse=False):
+    values = [*iterable]
+    keys = values if key is None else [key(each) for each in values]
+    return [values[at] for at in in_order(keys, reverse)]
+
+
+@polyfill(list.sort)
+def sort_in_place(self, /, *, key=None, reverse=False):
+    values = self[:]
+    self.clear()
+    try:
+        values = sort(values, key=key, reverse=reverse)
+        if self:
+            raise ValueError("list modified during sort")
+    finally:
+        self[:] = values
+
+
+def _best(function, better):
+    """Give `min` or `max` a rule: traced, but for plain numbers."""
+    @polyfill()
+    def best(*values, key=None, **default):
+        values = [*(values[0] if len(values) == 1 else values)]
+        if not values:
+            return function((), **default)
+        found = values[0]
+        most = found if key is None else key(found)
+        for each in values[1:]:
+            rank = each if key is None else key(each)
+            if better(rank, most):
+                found, most = each, rank
+        return found
+
+    @rule(function)
+    def choose(tracer, *values, **more):
+        kinds = {*map(type_of, values)}
+        if len(values) > 1 and not more and kinds <= CONSTANTS or (
+                kinds == {tuple} and not any(values)):
+            return tracer.natively(function, values, more)
+        return tracer.call(best, values, more)
+
+
+_best(min, operator.lt)
+_best(max, operator.gt)
+
+
+@polyfill(any)
+def any_of(iterable, /):
+    for each in iterable:  # noqa: SIM110
+        if each:
+            return True
+    return False
+
+
+@polyfill(all)
+def all_of(iterable, /):
+    for each in iterable:  # noqa: SIM110
+        if not each:
+            return False
+    return True
+
+
+@polyfill(functools.reduce)
+def reduce(function, iterable, /, *first):
+    steps = iter(iterable)
+    if first:
+        [value] = first
+    else:
+        try:
+            value = next(steps)
+        except StopIteration:
+            raise TypeError("reduce() of empty iterable with no initial "
+                            "value") from None
+    for each in steps:
+        value = function(value, each)
+    return value
+
+
+@polyfill()
+def is_true(function, value):
+    return bool(value if function is None else function(value))
+
+
+for _kind in (filter, itertools.filterfalse, itertools.takewhile,
+              itertools.dropwhile):
+    rule(_kind)(lambda tracer, function, values, _kind=_kind:
+                tracer.native(_kind, (
+                    Callback(tracer, functools.partial(is_true, function)),
+                    tracer.iterate(values))))
+
+
+@polyfill(_count_elements)
+def count_elements(mapping, iterable, /):
+    for each in iterable:
+        mapping[each] = mapping.get(each, 0) + 1
+
+
+# Methods of dicts
+
+
+@polyfill(vars(dict)["fromkeys"])
+def fromkeys(iterable, value=None, /):
+    return {key: value for key in iterable}
+
+
+def get(self, key, default=None, /):
+    return dict.__getitem__(self, key) if dict.__contains__(
+        self, key) else default
+
+
+def setdefault(self, key, default=None, /):
+    if not dict.__contains__(self, key):
+        dict.__setitem__(self, key, default)
+    return dict.__getitem__(self, key)
+
+
+def pop(self, key, /, *default):
+    if default and not dict.__contains__(self, key):
+        return default[0]
+    value = dict.__getitem__(self, key)
+    dict.__delitem__(self, key)
+    return value
+
+
+def popitem(self, /):
+    keys = [*dict.keys(self)]
+    if not keys:
+        raise KeyError("popitem(): dictionary is empty")
+    return keys[-1], pop(self, keys[-1])
+
+
+def clear(self, /):
+    for key in [*dict.keys(self)]:
+        dict.__delitem__(self, key)
+
+
+@polyfill(dict.update, OrderedDict.update)
+def update(self, /, *others, **more):
+    for other in (*others, more):
+        for key, value in dict(other).items():
+            dict.__setitem__(self, key, value)
+
+
+def ior(self, other, /):
+    update(self, other)
+    return self
+
+
+@polyfill(defaultdict.__missing__)
+def missing(self, key, /):
+    if self.default_factory is None:
+        raise KeyError(key)
+    value = self.default_factory()
+    dict.__setitem__(self, key, value)
+    return value
+
+
+WRITING |= {name: registered(polyfill()(written)) for name, written in (
+    ("get", get), ("setdefault", setdefault), ("pop", pop),
+    ("popitem", popitem), ("clear", clear), ("update", update),
+    ("__ior__", ior), ("__missing__", missing))}
+
+
+# Text and numbers
+
+#: Numbers that sum() adds up with more digits, since Python 3.12.
+REAL = {float, torch.SymFloat}
+
+
+@rule(sum)
+def _sum(tracer, values, start=0):
+    values = tuple(tracer.iterate(values))
+    kinds = {*map(type, values)}
+    if not kinds.isdisjoint(REAL) and kinds <= {int, bool, *REAL}:
+        return tracer.native(sum, (values, start))
+    for value in values:
+        start = tracer.binary(operator.add, start, value)
+    return start
+
+
+@rule(format)
+def _format(tracer, value, spec=""):
+    value = settled(value)
+    if type(value).__format__ is object.__format__:
+        return tracer.call(str, (value,))
+    return ask(tracer, format, value, spec)
+
+
+ASKING[format] = 2
+
+
+@rule(hash)
+def _hash(tracer, value):
+    value = settled(value)
+    answer = tracer.asked("__hash__", value)
+    if answer is not ABSENT:
+        return answer
+    if not is_constant(value) or tracer.is_made(value):
+        raise unsupported("builtin", f"hash of a {type(value).__name__}")
+    return tracer.natively(hash, (value,))
+
+
+# Objects, exceptions, signatures
+
+
+@rule(id)
+def _id(tracer, value):
+    outside = tracer.outside
+    if (source := outside.source(value)) is not None:
+        number = next(number for number, each in outside.values.items()
+                      if each is value)
+        outside.guard(Call(outside.constant(id, "id").code(), source),
+                      "equal", number)
+        return number
+    copies = tracer.frames[-1].globals.get("__name__") == "copy"
+    if not copies and (tracer.is_made(value)
+                       or not isinstance(value, IDENTITIES)):
+        raise unsupported("builtin", "id of what the function made")
+    return id(value)
+
+
+@rule(weakref.ref.__call__)
+def _referent(tracer, reference):
+    value, source = reference(), tracer.outside.source(reference)
+    if source is None or value is None:
+        raise unsupported("builtin", "weakref.ref")
+    call = tracer.outside.constant(operator.call, "call").code()
+    return tracer.outside.admit(value, Call(call, source))
+
+
+@rule(sys.exception)
+def _exception(tracer):
+    error = tracer.handled()
+    if error is None and tracer.frames[-1].globals is not vars(contextlib):
+        raise unsupported("builtin", "sys.exception")
+    return error
+
+
+@rule(sys.exc_info)
+def _exc_info(tracer):
+    error = _exception(tracer)
+    return error and type(error), error, error and error.__traceback__
+
+
+@rule(inspect.signature)
+def _signature(tracer, function):
+    plain = getattr(function, "__func__", function)
+    if type(plain) is not types.FunctionType:
+        raise unsupported("library", "inspect.signature of an object")
+    return tracer.native(inspect.signature, (function,))
+
+
+@rule(object.__reduce_ex__)
+def _reduce(tracer, owner, protocol):
+    parts = [owner, "__getstate__"], [owner, "__reduce__"], [
+        owner, "__getnewargs__"], [owner, "__getnewargs_ex__"]
+    if any(tracer.python_method(*part) for part in parts):
+        raise unsupported("builtin", "__reduce_ex__")
+    return (copyreg.__newobj__, (type(owner),),
+            dict(tracer.mapping(attributes.load(
+                tracer, owner, "__dict__"))))
+
+
+def getter(tracer, function, args: tuple, kwargs: dict):
+    """What an attrgetter or an itemgetter gets of an object."""
+    [owner], (kind, names, *_) = args, function.__reduce__()
+    if kind is operator.attrgetter:
+        found = [functools.reduce(functools.partial(
+            attributes.load, tracer), name.split("."), owner)
+            for name in names]
+    else:
+        found = [tracer.item(owner, name) for name in names]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+for _kind in (operator.attrgetter, operator.itemgetter):
+    CALLS[_kind] = getter
+
+# What makes something new, run as it is
+
+for _make in (collections.namedtuple, re._compile, types.MethodType):
+    rule(_make)(lambda tracer, *args, _make=_make, **kwargs: tracer.own(
+        tracer.native(_make, args, kwargs)))
