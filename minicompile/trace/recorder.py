@@ -62,14 +62,6 @@ class GraphInput:
     storage: int
 
 
-@dataclass(frozen=True)
-class Part:
-    """Element `index` of what `node` returns, not yet taken out."""
-
-    node: fx.Node
-    index: int
-
-
 class Recorder:
     """An FX graph that grows, and the node of every fake tensor."""
 
@@ -79,7 +71,7 @@ class Recorder:
             allow_dynamic_output_shape_ops=False))
         self.where = where
         self.graph = fx.Graph()
-        self.nodes: dict[int, fx.Node | Part] = {}
+        self.nodes: dict[int, fx.Node] = {}
         self.modules: dict[str, fx.GraphModule] = {}  # graphs inside it
         self.placed: list[tuple[fx.Node, Source]] = []
         self.inputs: list[GraphInput] = []
@@ -172,7 +164,7 @@ class Recorder:
         if self.region is not None:
             node.meta["recompute"] = self.region
         self.kept.append(tensors)
-        self._bind(result, node, bool(changed))
+        self._bind(result, node)
         return result
 
     def compute(self, target, function, args, kwargs):
@@ -207,17 +199,10 @@ class Recorder:
         return mapped(value, lambda part: self.argument(part, tensors))
 
     def node(self, fake: torch.Tensor) -> fx.Node:
-        """The node that makes `fake`, taken out of a tuple if need be."""
-        node = self.nodes.get(id(fake))
-        if node is None:
+        """The node that makes `fake`."""
+        if id(fake) not in self.nodes:
             raise unsupported("untracked", "a tensor")
-        if isinstance(node, Part):
-            part, node = node, self.graph.call_function(
-                operator.getitem, (node.node, node.index))
-            node.meta["val"] = fake
-            node.meta["where"] = part.node.meta["where"]
-            self.nodes[id(fake)] = node
-        return node
+        return self.nodes[id(fake)]
 
     def effect(self, target, *args) -> fx.Node:
         """Record a call made for what it does, such as a grad switch."""
@@ -239,20 +224,18 @@ class Recorder:
                    and id(item) not in self.nodes
                    for item in leaves(result))
 
-    def _bind(self, result, node: fx.Node, changed: bool) -> None:
+    def _bind(self, result, node: fx.Node) -> None:
         """Remember `node`, or parts of it, as what makes `result`."""
         if isinstance(result, torch.Tensor):
             self.nodes[id(result)] = node
-        elif isinstance(result, (tuple, list)):
-            for index, item in enumerate(result):
-                if isinstance(item, torch.Tensor):
-                    if id(item) not in self.nodes:
-                        self.nodes[id(item)] = Part(node, index)
-                elif isinstance(item, (tuple, list)) and self._new(item):
-                    part = self.graph.call_function(
-                        operator.getitem, (node, index))
-                    part.meta.update(node.meta, val=item)
-                    self._bind(item, part, changed)
+            return
+        parts = result if isinstance(result, (tuple, list)) else ()
+        for index, item in enumerate(parts):
+            if self._new(item):
+                part = self.graph.call_function(
+                    operator.getitem, (node, index))
+                part.meta.update(node.meta, val=item)
+                self._bind(item, part)
 
     def real(self, fake: torch.Tensor) -> torch.Tensor | None:
         """The tensor an input's stand-in stands for, else None."""
