@@ -68,8 +68,8 @@ def load(tracer, owner, name: str):
         found, where = lookup(tracer, kind, name, owner.__thisclass__)
         if found is ABSENT:
             raise _missing(super, name)
-        return _bind(tracer, from_class(tracer, found, where, name),
-                     ABSENT if target is kind else target, kind, name)
+        return _bind(tracer, found, where, name,
+                     ABSENT if target is kind else target, kind)
     if kind is types.MethodType and name not in ("__self__", "__func__"):
         return load(tracer, owner.__func__, name)
     custom, _ = lookup(tracer, kind, "__getattribute__")
@@ -81,29 +81,24 @@ def load(tracer, owner, name: str):
 def lookup(tracer, kind: type, name: str, after: type | None = None):
     """(value, class) of a name in a class's MRO, or (ABSENT, None).
 
-    `after` begins behind that class, as super() does.
+    Guarded: no class before the one that has it does. `after` begins
+    behind that class, as super() does.
     """
-    key, known = (id(kind), name, id(after)), tracer.found
-    if key not in known:
-        found = _search(tracer, kind, name, after)
-        if tracer.is_made(kind):
-            return found
-        known[key] = found
-    return known[key]
-
-
-def _search(tracer, kind: type, name: str, after: type | None):
-    """The same, guarded: no class before the one that has it does."""
-    order = kind.__mro__
+    key, order = (id(kind), name, id(after)), kind.__mro__
+    if key in tracer.found:
+        return tracer.found[key]
     rely_on(tracer, kind)
-    if after is not None:
-        order = order[order.index(after) + 1:]
-    for each in order:
+    found, start = (ABSENT, None), (
+        0 if after is None else order.index(after) + 1)
+    for each in order[start:]:
         if name in each.__dict__:
-            return each.__dict__[name], each
+            found = each.__dict__[name], each
+            break
         if (names := kept_in(tracer, each)) is not None:
             tracer.outside.lacks(names, name)
-    return ABSENT, None
+    if not tracer.is_made(kind):
+        tracer.found[key] = found
+    return found
 
 
 def rely_on(tracer, kind: type) -> None:
@@ -118,8 +113,8 @@ def kept_in(tracer, kind: type, found=None) -> Source | None:
 
     A library's classes stay as they are, but not what is in a list.
     """
-    if not existed(tracer, kind) and (tracer.is_made(kind) or not isinstance(
-            found, (list, dict, set))):
+    if tracer.is_made(kind) or trusted(kind.__module__) and not isinstance(
+            found, (list, dict, set)):
         return None
     return Attribute(tracer.outside.constant(kind, kind.__name__),
                      "__dict__")
@@ -158,19 +153,16 @@ def generic(tracer, owner, name: str):
             owner, (type, types.ModuleType)):
         return (tracer.outside.namespace(owner)
                 if existed(tracer, owner) else owner.__dict__)
-    if not (isinstance(found, (property, *SLOTS))
-            or hasattr(type(found), "__set__")):
+    if not hasattr(type(found), "__set__"):
         value = own(tracer, owner, name)
         if value is not ABSENT:
-            names = found is not ABSENT and kept_in(tracer, where)
-            if names:
+            if where is not None and (names := kept_in(tracer, where)):
                 tracer.outside.guard(Item(names, name), "type",
                                      type(found))
             return value
     if found is ABSENT:
         return _fallback(tracer, owner, kind, name)
-    return _bind(tracer, from_class(tracer, found, where, name), owner,
-                 kind, name)
+    return _bind(tracer, found, where, name, owner, kind)
 
 
 def existed(tracer, owner) -> bool:
@@ -190,8 +182,8 @@ def own(tracer, owner, name: str):
     outside = tracer.outside
     if isinstance(owner, type):
         found, where = lookup(tracer, owner, name)
-        return found if where is None else _bind(tracer, from_class(
-            tracer, found, where, name), ABSENT, owner, name)
+        return found if where is None else _bind(
+            tracer, found, where, name, ABSENT, owner)
     if isinstance(owner, types.ModuleType):
         return outside.read(outside.globals(owner.__dict__), name)
     if existed(tracer, owner) and hasattr(owner, "__dict__"):
@@ -220,15 +212,19 @@ def _fallback(tracer, owner, kind: type, name: str):
     return tracer.call(hook, (owner, name))
 
 
-def _bind(tracer, found, owner, kind: type, name: str):
+def _bind(tracer, found, where: type, name: str, owner, kind: type):
     """A class attribute as an instance shows it; ABSENT: as the class."""
+    found = from_class(tracer, found, where, name)
     if owner is not ABSENT:
         if type(found) is types.FunctionType:
             return types.MethodType(found, owner)
         if isinstance(found, property):
             return tracer.call(found.fget, (owner,))
         if isinstance(found, SLOTS) and existed(tracer, owner):
-            return _slot(tracer, found, owner, name)
+            if type(owner) is types.FunctionType and name in HIDDEN:
+                raise unsupported("attribute", f"a function's {name}")
+            return _read_once(tracer, owner, name, lambda: tracer.native(
+                found.__get__, (owner, type(owner))))
     getter = method(tracer, type(found), "__get__")
     if getter is ABSENT:
         return found
@@ -237,24 +233,15 @@ def _bind(tracer, found, owner, kind: type, name: str):
             else tracer.native)(getter, given)
 
 
-def _slot(tracer, found, owner, name: str):
-    """An attribute that C code stores: of `__slots__`, of a partial."""
-    if type(owner) is types.FunctionType and name in HIDDEN:
-        raise unsupported("attribute", f"a function's {name}")
-    def read():
-        return tracer.native(found.__get__, (owner, type(owner)))
-    return tracer.outside.admit(read(), Attribute(
-        tracer.outside.found_at(owner), name)) if isinstance(
-            owner, type) else _read_once(tracer, owner, name, read)
-
-
 def _read_once(tracer, owner, name: str, read):
     """What `read()` gives the first time, as an attribute from outside."""
+    source = tracer.outside.found_at(owner)
+    if isinstance(owner, type):
+        return tracer.outside.admit(read(), Attribute(source, name))
     space = tracer.outside.attributes(owner)
     if name in space.now:
         return space.now[name]
     if name not in space.before:
-        source = tracer.outside.found_at(owner)
         try:
             space.before[name] = tracer.outside.admit(
                 read(), Attribute(source, name))

@@ -224,27 +224,23 @@ class Default:
 
 @passes_on
 def _module(tracer, module: nn.Module, args, kwargs):
-    """A module's call: its forward, if no hook is set."""
+    """A module's call: its forward, if no hook is set; guarded."""
     target = attributes.method(tracer, type(module), "__call__")
-    if target is not nn.Module.__call__ or _has_hooks(tracer, module):
+    if target is not nn.Module.__call__:
+        return call(tracer, target, (module, *args), kwargs)
+    outside, own, every = tracer.outside, vars(module), vars(
+        nn.modules.module)
+    for name in GLOBAL_HOOKS:
+        outside.guard(outside.constant(every[name], name), "length",
+                      len(every[name]))
+    for name in HOOKS if outside.is_outside(module) else ():
+        outside.guard(Attribute(outside.source(module), name), "length",
+                      len(own[name]))
+    if any(own[name] for name in HOOKS) or any(
+            every[name] for name in GLOBAL_HOOKS):
         return call(tracer, target, (module, *args), kwargs)
     forward = attributes.load(tracer, module, "forward")
     return call(tracer, forward, args, kwargs)
-
-
-def _has_hooks(tracer, module: nn.Module) -> bool:
-    """Whether the module, or every module, has hooks; guarded."""
-    outside = tracer.outside
-    names = vars(nn.modules.module)
-    for name in GLOBAL_HOOKS:
-        source = outside.constant(names[name], name)
-        outside.guard(source, "length", len(names[name]))
-    hooks = [vars(module)[name] for name in HOOKS]
-    if outside.is_outside(module):
-        for name, found in zip(HOOKS, hooks):
-            outside.guard(Attribute(outside.source(module), name),
-                          "length", len(found))
-    return any(hooks) or any(names[name] for name in GLOBAL_HOOKS)
 
 
 def _make(tracer, kind: type, args, kwargs):

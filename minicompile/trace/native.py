@@ -191,12 +191,13 @@ SEEN = {name: row for names, row in (
      "_has_torch_function_unary _has_torch_function_variadic",
      (0, "kept")),
     ("extend extendleft __iadd__ join", (0, "stepped")),
-    ("format format_map __mod__ __format__ __repr__ __str__", (2, 2)),
+    ("format format_map __mod__ __format__ __repr__ __str__ divmod",
+     (2, 2)),
     ("list tuple zip map enumerate deque fsum prod Size bytes bytearray "
      "defaultdict", ("stepped", "stepped"))) for name in names.split()}
 
 #: The same for all functions of a module.
-SEEN_IN = {"itertools": ("stepped", "stepped"),
+SEEN_IN = {"itertools": ("stepped", "stepped"), "_struct": (2, 2),
            **dict.fromkeys(("_heapq", "_bisect"), ("compared", "compared"))}
 
 #: Methods of sets that look up their argument.
@@ -242,6 +243,8 @@ def natively(tracer, function, args, kwargs=None, depth: int = 1):
             len(args) > 1) else form(args)
     if owner and len(args) == 1:
         depth = 0
+    elif not SCALARS.keys().isdisjoint(map(type, args)):
+        depth = 2  # NumPy's numbers meet no symbols
     first, others = SEEN.get(name) or SEEN_IN.get(
         getattr(function, "__module__", None), (depth, depth))
     second = others
@@ -255,15 +258,3 @@ def natively(tracer, function, args, kwargs=None, depth: int = 1):
     return tracer.native(function, values, {
         key: seen(tracer, value, named)
         for key, value in (kwargs or {}).items()})
-
-
-def closed(tracer, function, args: tuple) -> tuple:
-    """The arguments as a C function may have them.
-
-    NumPy's numbers meet no symbols.
-    """
-    if function in (complex, divmod) or not SCALARS.keys().isdisjoint(
-            map(type, args)) or getattr(
-            function, "__module__", None) == "_struct":
-        return settled(tuple(args))
-    return args

@@ -196,7 +196,19 @@ class Recorder:
         for kinds, convert in CONVERSIONS.items():
             if isinstance(value, kinds):
                 return convert(self, value)
-        return mapped(value, lambda part: self.argument(part, tensors))
+
+        def part(each):
+            return self.argument(each, tensors)
+        if kind in (tuple, torch.Size):
+            return tuple([*map(part, value)])
+        if kind is list:
+            return [*map(part, value)]
+        if kind is dict:
+            return {key: part(each) for key, each in value.items()}
+        if kind is slice:
+            return slice(part(value.start), part(value.stop),
+                         part(value.step))
+        raise unsupported("argument", kind.__name__)
 
     def node(self, fake: torch.Tensor) -> fx.Node:
         """The node that makes `fake`."""
@@ -240,21 +252,6 @@ class Recorder:
     def real(self, fake: torch.Tensor) -> torch.Tensor | None:
         """The tensor an input's stand-in stands for, else None."""
         return next((i.real for i in self.inputs if i.fake is fake), None)
-
-
-def mapped(value, change):
-    """A container like `value`, of what `change` makes of its parts."""
-    match value:
-        case tuple() if type(value) in (tuple, torch.Size):
-            return tuple([change(part) for part in value])
-        case list() if type(value) is list:
-            return [change(part) for part in value]
-        case dict() if type(value) is dict:
-            return {key: change(part) for key, part in value.items()}
-        case slice():
-            return slice(*map(change, (value.start, value.stop,
-                                       value.step)))
-    raise unsupported("argument", type(value).__name__)
 
 
 def leaves(value):

@@ -196,8 +196,9 @@ UNARY = (operator.neg, operator.pos, operator.invert, operator.abs, abs,
 
 #: Functions that ask a method of their first argument, and how deep they
 #: look if it is written in C.
-ASKING = dict.fromkeys((*UNARY, reversed, int, float, complex,
-                        operator.index), 0) | {str: 2, repr: 2, ascii: 2}
+ASKING = {
+    **dict.fromkeys((*UNARY, reversed, int, float, operator.index), 0),
+    **dict.fromkeys((complex, str, repr, ascii), 2)}
 
 
 def ask(tracer, function, *values, **more):
@@ -229,8 +230,8 @@ for _name, _functions in OPERATIONS.items():
 for _op in (*DUNDERS, *INPLACE):
     rule(_op)(operation("binary", _op))
 for _function in ASKING:
-    rule(_function)(lambda tracer, *values, _function=_function, **more: ask(
-        tracer, _function, *values, **more))
+    rule(_function)(lambda tracer, *values, _ask=_function, **more: ask(
+        tracer, _ask, *values, **more))
 
 #: Functions whose meaning takes a line.
 SHORT = {

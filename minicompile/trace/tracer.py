@@ -126,8 +126,7 @@ class Tracer:
 
     def native(self, function, args=(), kwargs=None):
         """Run a harmless C function; its exception is the program's."""
-        args, kwargs = native.closed(self, function, args), kwargs or {}
-        sizes = self.recorder.sizes
+        sizes, kwargs = self.recorder.sizes, kwargs or {}
         try:
             return sizes.run(watched, function, args, kwargs)
         except Raised:

@@ -162,32 +162,29 @@ def filtered(message: str, category: type, module: str, line: int):
 
     It would else raise it, or have a user's function show it.
     """
+    def fits(pattern, text: str) -> bool:
+        return pattern in (None, text) if isinstance(
+            pattern, (str, type(None))) else bool(pattern.match(text))
+
     def passes(warnings) -> bool:
         actions = [action for action, text, kind, place, at
                    in warnings.filters
                    if issubclass(category, kind) and at in (0, line)
-                   and matches(text, message) and matches(place, module)]
+                   and fits(text, message) and fits(place, module)]
         return [*actions, warnings.defaultaction][0] != "error" and (
             is_installed(warnings.showwarning.__module__))
 
     return passes
 
 
-def matches(pattern, text: str) -> bool:
-    """Whether a filter's pattern, text or None for all, fits."""
-    if pattern is None or isinstance(pattern, str):
-        return pattern in (None, text)
-    return pattern.match(text) is not None
+#: The question whether a logger listens at a level: one object for each.
+_listens = functools.cache(functools.partial(
+    operator.methodcaller, "isEnabledFor"))
 
 
 @rule(logging.Logger.isEnabledFor)
 def _is_enabled(tracer, logger, level):
     return ask(tracer, logger, f"listens_{level}", _listens(level))
-
-
-@functools.cache
-def _listens(level: int):
-    return operator.methodcaller("isEnabledFor", level)
 
 
 @rule(logging.Logger._log)
