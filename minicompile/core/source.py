@@ -98,7 +98,7 @@ Computed = source_class("Computed", "expression", "{expression}")
 
 #: What a dict has at `key`, its class having its own `owner[key]`.
 Stored = source_class("Stored", "owner key",
-                      "dict.__getitem__({owner}, {key!r})",
+                      "dict.get({owner}, {key!r})",
                       "{owner}[{key!r}]")
 
 #: `owner[key]`, the key an object that is read from a place too.

@@ -287,7 +287,8 @@ class Outside:
             place = self.sources.get(id(self.values.get(id(key))))
             return Entry(space.names, place or self.constant(
                 key, getattr(key, "__name__", "key")))
-        stored = space.real is not space.owner
+        stored = space.real is not space.owner or hasattr(
+            type(space.owner), "__missing__")
         return (Stored if stored else Item)(space.names, key)
 
     def namespace(self, owner) -> dict:
@@ -301,8 +302,11 @@ class Outside:
         key = self.real(key)
         value = space.now.get(key, ABSENT)
         if value is UNREAD:
+            place = self.place(space, key)
+            if type(place) is Stored:
+                self.guard(space.names, "contains", (key, True))
             value = space.now[key] = space.before[key] = self.admit(
-                space.real[key], self.place(space, key), space.trusted)
+                space.real[key], place, space.trusted)
         elif value is ABSENT and key not in space.real:
             if isinstance(key, torch.Tensor) and not space.real:
                 self.guard(space.names, "length", 0)
@@ -343,8 +347,7 @@ class Outside:
         return [(key, ABSENT) for key in real if id(key) not in stays] + [
             (key, value) for key, value in space.now.items()
             if id(key) not in stays or value is not UNREAD
-            and value is not space.before.get(key, self.values.get(
-                id(real[key]), real[key]))]
+            and value is not space.before.get(key, UNREAD)]
 
     def alike(self, owner):
         """Yield the sources of other objects that may be this one."""

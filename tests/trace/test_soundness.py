@@ -1,5 +1,6 @@
 """Facts a trace relied on: when one changes, the graph is not reused."""
 
+import collections
 import functools
 import heapq
 import itertools
@@ -345,3 +346,29 @@ def test_a_tensor_of_a_type_of_its_own():
     compiled = minicompile.compile(f, backend="eager")
     for x in (X, X.double()):
         assert torch.equal(compiled(x), f(x))
+
+
+@pytest.mark.parametrize("make, write", [
+    (lambda value: {"n": value}, operator.setitem),
+    (lambda value: types.SimpleNamespace(n=value), setattr)])
+def test_what_is_there_already_is_written_all_the_same(make, write):
+    def f(x, owner):
+        write(owner, "n", 3)
+        return x * 2
+
+    compiled = minicompile.compile(f, backend="eager", fullgraph=True)
+    for value in (3, 5):
+        owner = make(value)
+        compiled(X, owner)
+        assert owner == make(3)
+
+
+def test_asking_a_defaultdict_makes_nothing():
+    def f(x, table):
+        return x * (table.get("n") or 5)
+
+    compiled = minicompile.compile(f, backend="eager", fullgraph=True)
+    for items in ({"n": 2}, {"n": 0}, {}):
+        table = collections.defaultdict(int, items)
+        assert torch.equal(compiled(X, table), f(X, table))
+        assert table == items
