@@ -334,8 +334,8 @@ class Groups:
                 ) -> list[Group]:
         """The groups, as near to the graph's order as they can run.
 
-        After each group a pass names others that should run early, given
-        for how many groups each one is still waiting.
+        A pass is asked after each group which others should run early. It
+        is given the group, and for how many groups each one still waits.
         """
         waiting = {group: len(group.deps) for group in self.all
                    if group not in self.merged}

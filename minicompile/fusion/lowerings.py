@@ -100,7 +100,7 @@ def accurate(dtype: torch.dtype) -> torch.dtype:
 
 
 def literal(value: bool | int | float | Index | Op,
-           dtype: torch.dtype) -> Expression:
+            dtype: torch.dtype) -> Expression:
     """A Python number in a computation of this dtype: exact, where a
     tensor would be rounded, as in eager."""
     node = number(value)
@@ -122,10 +122,10 @@ def elementwise(build: str | Callable[..., Expression],
                 *dtypes: torch.dtype | Callable | None) -> Callable:
     """The rule of an operation on one element, given its name.
 
-    Or given how a result is built in a dtype out of operands: it is then
-    rounded once, at the end. Operands are converted to `dtypes`, the last
-    of which is for all that follow. A function says it of the operands;
-    None is the result's.
+    Given a function of a dtype and operands, the rule computes in that
+    dtype and rounds once, at the end. The operands are converted to
+    `dtypes`, the last of which holds for all that follow: a dtype, a
+    function of the operands that returns it, or None, the result's own.
     """
     def rule(context: LoweringContext, *operands: Operand, **options
              ) -> Value | None:

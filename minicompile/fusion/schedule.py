@@ -33,16 +33,16 @@ MERGING: list[Callable[[Groups], None]] = []
 #: freed and of the inputs that are: see Groups.ordered.
 ORDERING: list[Callable[..., Callable]] = []
 
-#: Passes that change steps such that they write to the inputs, and return
-#: the writes that are left, out of those that Lowered has.
-STORING: list[Callable[[list[Step], Lowered], dict[str, View]]] = []
+#: Passes that make steps write to inputs. Each is given the steps, what was
+#: lowered and the writes to do, and returns the writes that are left.
+STORING: list[Callable[..., dict[str, View]]] = []
 
 COPY = torch.ops.aten._foreach_copy_.default
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Meanwhile no cycles are looked for among the many new objects."""
+    """Python does not search the new objects for garbage meanwhile."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -139,7 +139,7 @@ def with_writes(steps: list[Step], lowered: Lowered) -> tuple[Step, ...]:
     """The steps, and a copy to each input that none of them writes to."""
     left = lowered.writes
     for store in STORING:
-        left = store(steps, lowered)
+        left = store(steps, lowered, left)
     if left:
         into = [replace(value, buffer=name, offset=index(0))
                 for name, value in left.items()]

@@ -17,7 +17,8 @@ from ..lower import Lowered
 from ..schedule import STORING
 
 
-def in_place(steps: list[Step], lowered: Lowered) -> dict[str, View]:
+def in_place(steps: list[Step], lowered: Lowered,
+             writes: dict[str, View]) -> dict[str, View]:
     """Make kernels store into inputs; the writes that none of them can."""
     inputs = {given.name: given for given in lowered.inputs
               if isinstance(given, Buffer)}
@@ -25,7 +26,7 @@ def in_place(steps: list[Step], lowered: Lowered) -> dict[str, View]:
     makers = {name: place for place, step in enumerate(steps)
               if isinstance(step, Kernel) for name in step.written}
     left = {}
-    for name, value in lowered.writes.items():
+    for name, value in writes.items():
         place = makers.get(value.buffer)
         if place is None or value.buffer in returned or not can_store(
                 steps, place, inputs[name], value, readers.get(name, ())):

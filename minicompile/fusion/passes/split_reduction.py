@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from math import ceil
 
 from ...core.index import atoms_of, coefficient, index, product
-from ...core.layout import unflatten
 from ...core.loops import Const, Expression, Load, neutral, walk
 from ..lower import SPLITS
 from ..rules.predication import inside_or
-from ..values import Point, Value, axes, elements, moved_to
+from ..values import Point, Value, axes, elements, moved_to, reshaped
 
 
 @dataclass(frozen=True)
@@ -98,20 +97,15 @@ def split(simply: Callable[..., Value], kind: str, value: Value,
     parts = parts_wanted(kind, value, reduced)
     if parts == 1:
         return None
-    outer = [axis for axis in range(len(value.shape))
-             if axis not in reduced]
-    sizes = tuple(value.shape[axis] for axis in outer)
-    inner = tuple(value.shape[axis] for axis in reduced)
-    total = product(inner)
+    order = sorted(range(len(value.shape)), key=lambda k: (k in reduced, k))
+    back = [order.index(k) for k in range(len(order))]
+    turned = moved_to(value, tuple(value.shape[k] for k in order),
+                      lambda point: tuple(point[k] for k in back))
+    sizes = turned.shape[:-len(reduced)]
+    total = product(turned.shape[-len(reduced):])
+    rows = reshaped(turned, (*sizes, total))
     length = (total + (parts - 1)) // parts
     rest = Const(neutral(kind, value.dtype), value.dtype)
-
-    def place(point: Point) -> Point:
-        *others, flat = point
-        where = dict(zip(outer, others)) | dict(zip(
-            reduced, unflatten(flat, inner)))
-        return tuple(where[axis] for axis in range(len(where)))
-    rows = moved_to(value, (*sizes, total), place)
 
     def body(point: Point) -> Expression:
         part, *others, flat = point
