@@ -39,7 +39,7 @@ from .trace.calls import taking
 
 @dataclass(frozen=True)
 class Settings:
-    """What compile() was asked for; a wrong name is an OptionError."""
+    """The arguments of compile(); a wrong name is an OptionError."""
 
     fullgraph: bool = False
     dynamic: bool | None = None
@@ -83,9 +83,9 @@ ATTEMPTS = 8
 class Cache:
     """The compiled entries of one function, most recent first.
 
-    What goes on after a graph break is a function with a cache of its
-    own; `root` is the cache of the function that was called, which
-    counts for all and knows every continuation.
+    A continuation after a graph break is a function with a cache of its
+    own. `root` is the cache of the function that was called: it counts
+    for all, and knows every continuation.
     """
 
     def __init__(self, function: types.FunctionType, settings: Settings,
@@ -124,7 +124,7 @@ class Cache:
             self.history.counters = self.root.history.counters
 
     def goes_on(self, continuation: Continuation) -> Callable:
-        """What compiles a continuation: the same one for the same place."""
+        """The compiled form of a continuation, one for each place."""
         known, function = self.root.continuations, continuation.function
         if function not in known:
             known[function] = wrap(function, self.settings, self.name,
@@ -137,7 +137,7 @@ class Cache:
                              in self.root.continuations.values())]
 
     def stats(self) -> limits.Stats:
-        """What has happened so far, as a copy."""
+        """A copy of the counts so far."""
         made = [entry.lowered for cache in self.family()
                 for entry in cache.entries]
         fallbacks, replays = Counter(self.root.counted.fallbacks), Counter()
@@ -308,7 +308,7 @@ class Cache:
     def _run_eager(self, kinds: tuple, kind: str, why: str) -> None:
         """Let calls with arguments of these types run eager; warn.
 
-        What raised may not raise again: it is tried a few times more.
+        A call that raised is tried a few times more: it may not again.
         """
         self.raised += kind == "exception"
         if kind != "exception" or self.raised >= ATTEMPTS:

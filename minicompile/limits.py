@@ -85,7 +85,7 @@ that fits none of its graphs runs as eager from now on. Reasons so far:
 
 @dataclass
 class Stats:
-    """What has happened to a compiled function."""
+    """Counts of what has happened to a compiled function."""
 
     graphs: int = 0
     shared: int = 0  # those taken from another module of the same class

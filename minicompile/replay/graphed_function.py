@@ -2,8 +2,9 @@
 
 In: the two as boxed calls. Out: two boxed calls that replay where that is
 safe and run the program otherwise, and count why. A recording of the
-forward is busy as long as somebody holds what it lent. Until then another
-one is taken, so two forwards before two backwards need no rule for users.
+forward is busy while a tensor of the program holds memory that it lent.
+Meanwhile another one is taken, so two forwards before two backwards need
+no rule for users.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class GraphedFunction:
         return self._call(self.back, inputs)
 
     def _call(self, half: Half, inputs: list) -> tuple:
-        """What the program gives; by replay, if a recording is found."""
+        """The program's results; by replay, if a recording is found."""
         if self.blocked:
             self.stats[self.blocked] += 1
             return half.run(inputs)

@@ -3,7 +3,7 @@
 An input is *bound* (the recording reads the caller's own memory, as long
 as it lies at the same address) or *copied* (into a buffer that belongs to
 the recording). An output is *cloned* for the user, or *lent*: handed out
-as it lies, to be overwritten once nobody holds it any more.
+as it lies, and overwritten after its last holder has gone.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Recording:
             if inputs[k].data_ptr() != address]
 
     def free(self) -> bool:
-        """Whether nobody holds memory that was lent."""
+        """Whether all memory that was lent has come back."""
         return all(holders(storage) == count
                    for storage, count in self.lent.items())
 
     def run(self, inputs: list) -> tuple:
-        """What the program would give for these inputs."""
+        """The program's results for these inputs, by a replay."""
         copy_all([*self.copied.values()],
                  [laid_out(inputs[k]) for k in self.copied])
         self.replay()
@@ -124,10 +124,10 @@ def capture(device: Cuda, run: Run, inputs: list, bound: Collection[int],
 def deliveries(outputs: tuple, visible: int, read: list,
                owners: dict[int, int]
                ) -> tuple[tuple[Tensor, ...], tuple[Callable, ...]]:
-    """What is cloned for the user, and what makes each output.
+    """The tensors to clone for the user, and a maker of each output.
 
-    Two outputs on one storage are cloned with all of its memory; what
-    lies in an input's is made from the input of the call.
+    Two outputs on one storage are cloned with all of its memory. An
+    output in an input's memory is made from the input of the call.
     """
     clones: dict[int, Tensor] = {}
     for output in outputs[:visible]:
