@@ -88,7 +88,7 @@ def body(names: Names, guards: Iterable[Guard], inputs: Sequence[Source],
     A place that is mentioned again is held by one of the `variables`.
     """
     asked = [(guard, condition(names, guard))
-             for guard in sorted(guards, key=order)]
+             for guard in sorted(guards, key=asking_order)]
     mentions: Counter[Source] = Counter()
     for source in (*inputs, *(
             place for guard, text in asked
@@ -122,7 +122,7 @@ def body(names: Names, guards: Iterable[Guard], inputs: Sequence[Source],
     return [*lines, f"return [{each}]"]
 
 
-def order(guard: Guard) -> tuple[float, int]:
+def asking_order(guard: Guard) -> tuple[float, int]:
     """When to ask: level by level, then by kind; comparisons last."""
     depth = max([len([*chain(place)]) for place in guard.places],
                 default=1.5)

@@ -31,12 +31,12 @@ OPAQUE = {"warnings", "importlib", "threading",
           "random", "time", "io", "subprocess", "socket", "pickle",
           "numpy", "torch._dynamo", "torch._inductor", "torch._functorch",
           "torch.utils.checkpoint", "torch.utils.hooks",
-          "torch.autograd.function",
           "torch.autograd", "torch.jit", "torch.library",
           "torch._higher_order_ops", "torch.distributed.fsdp"}
 
 #: Modules among them that only say in Python what others do.
-FOLLOWED = {"torch.autograd.grad_mode", "torch._functorch.functional_call"}
+FOLLOWED = {"torch.autograd.function", "torch.autograd.grad_mode",
+            "torch._functorch.functional_call"}
 
 #: What Dynamo, once it ran in this process, puts around Module.__init__.
 _TAGGED = "install_generation_tagging_init.<locals>.patched_init"

@@ -155,3 +155,13 @@ def test_an_unknown_question_breaks():
     with pytest.raises(minicompile.errors.Unsupported,
                        match="_get_cpu_capability"):
         compiled(torch.ones(2))
+
+
+def test_a_switch_that_is_no_constant_is_a_break():
+    compiled = minicompile.compile(
+        lambda x: (x * 2, str(torch._C._get_blas_preferred_backend())),
+        backend="eager")
+    for _ in range(2):
+        assert compiled(torch.ones(2))[1] == str(
+            torch._C._get_blas_preferred_backend())
+    assert compiled.stats().graph_breaks and not compiled.stats().fallbacks

@@ -24,8 +24,8 @@ from .. import EXPLAINED, Check
 from ..predicates import Held, Names, condition
 
 #: How values are shown: of a huge one, only the beginning.
-SHORT = reprlib.Repr()
-SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 80
+ABRIDGED = reprlib.Repr()
+ABRIDGED.maxstring = ABRIDGED.maxother = ABRIDGED.maxlong = 80
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def changes(guard: Guard, x: object = None, *others: object
             yield from ((mode, "inactive", "active") for mode, active
                         in NEVER_ACTIVE.items() if active())
         case "type" | "length" | "keys" as kind:
-            yield (f"{kind} of {name}", brief(old),
-                   brief(attempt(READ[kind], x)))
+            yield (f"{kind} of {name}", abridged(old),
+                   abridged(attempt(READ[kind], x)))
         case "has" | "contains" as kind:
             what = "attribute {!r} of " if kind == "has" else "key {!r} in "
             yield what.format(old[0]) + name, *PRESENCE[old[1]]
@@ -154,7 +154,7 @@ def changes(guard: Guard, x: object = None, *others: object
                 f"{place} is {number}" for place, number
                 in zip(guard.places, (x, *others)))
         case _:
-            yield name, brief(old), brief(x)
+            yield name, abridged(old), abridged(x)
 
 
 def attempt(read: Callable, *values: object) -> object:
@@ -192,7 +192,7 @@ def shown(setting: object) -> str:
     return {True: "on", False: "off", (): "off"}.get(setting, str(setting))
 
 
-def brief(value: object) -> str:
+def abridged(value: object) -> str:
     """The value in at most 60 characters, whatever its __repr__ does."""
     value = value() if type(value) is Held else value
     kind = type(value).__name__
@@ -203,7 +203,7 @@ def brief(value: object) -> str:
             name = getattr(value, "__qualname__", value.__name__)
             text = f"{kind} {name}".removeprefix("type ")
         else:
-            text = SHORT.repr(value)
+            text = ABRIDGED.repr(value)
     except Exception:
         text = f"a {kind}"
     line = " ".join(text.split())

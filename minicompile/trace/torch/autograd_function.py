@@ -20,7 +20,7 @@ from .. import attributes
 from ..constant_types import CONSTANTS, IDENTITIES
 from ..reasons import unsupported
 from ..rules import rule
-from .subgraphs import recording, refilled, tensors, unchanged
+from .subgraphs import inner_recorder, refilled, tensors, unchanged
 
 
 METHODS = ("forward", "setup_context", "backward")
@@ -36,14 +36,6 @@ class Context(FunctionCtx):
         if name in ("saved_variables", *dir(BackwardCFunction)):
             raise unsupported("attribute", f"ctx.{name}")
         raise AttributeError(f"ctx has no attribute {name!r}")
-
-
-for _method in (FunctionCtx.save_for_backward, FunctionCtx.mark_dirty,
-                FunctionCtx.save_for_forward,
-                FunctionCtx.mark_non_differentiable,
-                FunctionCtx.set_materialize_grads):
-    rule(_method)(lambda tracer, ctx, *args, _method=_method:
-                  _method(ctx, *args))
 
 
 @rule(Function.apply.__func__)
@@ -64,7 +56,7 @@ def _apply(tracer, kind: type, *args, **named):
         torch.is_tensor(a) and a.requires_grad for a in args)
     wanted = torch.is_grad_enabled() and any(ctx.needs_input_grad)
     layouts = [(t.size(), t.stride()) for t in given]
-    with recording(tracer, given, False) as ahead:
+    with inner_recorder(tracer, given, False) as ahead:
         made = tracer.call(forward, args if apart else (ctx, *args))
         if apart:
             tracer.call(setup, (ctx, args, made))
@@ -114,7 +106,7 @@ def _backward(tracer, backward, ctx: Context, args, made, saved: list):
     if not ctx.materialize_grads and len(flows) > 1:
         raise unsupported("gradient", "a backward that may be given None")
     ctx.saved_tensors = ctx.to_save
-    with recording(tracer, [*saved, *flows], False) as inner, (
+    with inner_recorder(tracer, [*saved, *flows], False) as inner, (
             torch._C._DisableAutocast()), (
             unchanged(tracer, "effect", "a backward", vars(ctx))):
         found = several(tracer.call(backward, (ctx, *tangents)))

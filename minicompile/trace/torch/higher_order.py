@@ -34,7 +34,7 @@ from ..frame import closure, load_cell
 from ..reasons import unsupported
 from ..rules import rule
 from ..symbolic_shapes import Fakes, settled
-from .subgraphs import (Inner, followed, fresh, look, refilled, resolved,
+from .subgraphs import (Inner, followed, fresh, looks, refilled, resolved,
                         tensors, unchanged)
 
 #: How PyTorch names the modules that the rules here are about.
@@ -99,9 +99,9 @@ def _cond(tracer, pred, true_fn, false_fn, operands=()):
     (_, made), (_, other) = sides
     for each in (made, other):
         fresh("torch.cond", each, (operands, captured))
-    if look(made) != look(other):
+    if looks(made) != looks(other):
         raise unsupported("branch", "torch.cond returns other shapes than "
-                          f"the other: {look(made)} and {look(other)}")
+                          f"the other: {looks(made)} and {looks(other)}")
     return refilled(made, tracer.recorder.function(cond, (
         pred, *(side.finish(tuple(tensors(each))) for side, each in sides),
         [*tensors(operands), *captured]), {}))
@@ -117,7 +117,7 @@ def _while_loop(tracer, cond_fn, body_fn, carried_inputs):
     ((test, goes_on), (body, made)), captured = followed(
         tracer, "while_loop", (cond_fn, body_fn), again)
     fresh("while_loop", made, (again, captured))
-    if look(made) != look(again) or not torch.is_tensor(goes_on) or (
+    if looks(made) != looks(again) or not torch.is_tensor(goes_on) or (
             goes_on.dtype is not torch.bool or goes_on.dim()):
         raise unsupported("branch", "while_loop returns something else")
     if torch.is_grad_enabled() and any(
@@ -146,7 +146,7 @@ def _scan(tracer, combine_fn, init, xs, *, dim=0, reverse=False):
             made = tracer.call(combine_fn, given)
         fresh("scan", made, given)
         carry, row = made
-        if look(carry) != look(init):
+        if looks(carry) != looks(init):
             raise unsupported("branch", "scan returns another carry")
         rows.append(row)
     return carry, tree_map(

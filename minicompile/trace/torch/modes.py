@@ -18,6 +18,7 @@ from torch.nn import attention
 
 from ...core.source import Call
 from ...core.state import KEPT
+from ..constant_types import is_constant
 from ..marks import is_compiling
 from ..reasons import unsupported
 from ..recorder import storage
@@ -150,6 +151,8 @@ def read_switch(tracer, switch, *args):
     before = tracer.native(question)
     for (turn, *given), _ in tracer.turned:
         turn(*given)
+    if not is_constant(before):
+        raise unsupported("builtin", switch.__name__)
     outside = tracer.outside
     call = outside.constant(operator.call, "call").code()
     outside.guard(Call(call, outside.constant(

@@ -84,7 +84,7 @@ CONVERSIONS[fx.GraphModule] = graph
 
 
 @contextmanager
-def recording(tracer, tensors, grad_enabled: bool, kind=Inner):
+def inner_recorder(tracer, tensors, grad_enabled: bool, kind=Inner):
     """What is traced inside goes to a graph of its own."""
     outer, grad = tracer.recorder, torch.is_grad_enabled()
     tracer.recorder = inner = kind(outer, tensors)
@@ -109,7 +109,7 @@ def followed(tracer, name: str, functions, args, kwargs=None,
     inputs, made = tensors(args, kwargs), []
     count, before = len(inputs), set(tracer.recorder.written)
     for function in functions:
-        with recording(tracer, inputs, grad_enabled, kind) as inner, (
+        with inner_recorder(tracer, inputs, grad_enabled, kind) as inner, (
                 unchanged(tracer, "branch",
                           f"{name} changes something outside")):
             made.append((inner, tracer.call(function, args, kwargs)))
@@ -150,7 +150,7 @@ def fresh(name: str, made, given) -> None:
                           "an operand's")
 
 
-def look(value) -> tuple:
+def looks(value) -> tuple:
     """What must be the same of results at every time."""
     leaves, spec = tree_flatten(value)
     return spec, [
