@@ -39,17 +39,17 @@ def main() -> None:
     given = sum(t.nbytes for t in (*model.parameters(), *model.buffers(),
                                    *batch))
     rows = []
-    for point in budget.front(budget.points(
+    for plan in budget.front(budget.scored(
             joint, cut=split.cut, peak_of=simulated_peak(joint))):
         run = minicompile.compile(
-            model, options={"memory": f"{point.peak}B"})
+            model, options={"memory": f"{plan.peak}B"})
         run(*batch).backward()
         model.zero_grad()
         measured = given + allocated(lambda run=run: run(*batch).backward())
         model.zero_grad()
-        rows.append({"simulated_mib": point.peak / 2 ** 20,
+        rows.append({"simulated_mib": plan.peak / 2 ** 20,
                      "measured_mib": measured / 2 ** 20,
-                     "priced_ms": point.seconds * 1e3})
+                     "priced_ms": plan.seconds * 1e3})
     save("peak", rows)
 
 

@@ -5,6 +5,6 @@ of the values to save. Read choose.py, then peak.py.
 """
 
 from .choose import choose
-from .peak import bound_peak, front, peak, points
+from .peak import bound_peak, front, peak, scored
 
-__all__ = ["bound_peak", "choose", "front", "peak", "points"]
+__all__ = ["bound_peak", "choose", "front", "peak", "scored"]

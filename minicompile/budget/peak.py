@@ -3,16 +3,18 @@
 In: the schedules of the two halves, which say after which step each
 buffer is free. Out: bytes, step by step; or the names of the values to
 save so that the peak fits a bound. The idea: nothing has to run, because
-a program allocates and frees exactly as its schedule says. What an
+a program allocates and frees exactly as its schedule says. Memory that an
 operator allocates inside of itself is not seen. PyTorch estimates a peak
 in torch/_inductor/memory.py:estimate_peak_memory, and bounds none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import (Callable, Collection, Iterable, Iterator,
+                             Mapping)
 from dataclasses import dataclass
 from functools import cache
+from math import ceil
 
 from ..core.errors import OptionError
 from ..core.graph import nbytes, value
@@ -57,7 +59,7 @@ def peak(schedules: Mapping[str, Schedule],
 
 
 @dataclass(frozen=True)
-class Point:
+class Scored:
     """A plan by what it costs: bytes at the peak, inputs included, and
     the seconds of saving and recomputing."""
 
@@ -66,11 +68,11 @@ class Point:
     seconds: float
 
 
-def points(joint, *, cut: Callable, peak_of: Callable) -> Iterator[Point]:
+def scored(joint, *, cut: Callable, peak_of: Callable) -> Iterator[Scored]:
     """Plans from the fastest on, each simulated by `peak_of(saved)`."""
     given = sum(nbytes(value(node)) for node in joint.primals)
     if not joint.training:
-        yield Point(frozenset(), given + peak_of(frozenset()), 0.0)
+        yield Scored(frozenset(), given + peak_of(frozenset()), 0.0)
         return
     fastest = cut(joint)
     priced = cache(fastest.costs.cut)
@@ -78,36 +80,37 @@ def points(joint, *, cut: Callable, peak_of: Callable) -> Iterator[Point]:
              for share in CEILINGS]
     seconds = {plan.saved: plan.seconds for plan in plans}
     for saved in sorted(seconds, key=seconds.get):
-        yield Point(saved, given + peak_of(saved), seconds[saved])
+        yield Scored(saved, given + peak_of(saved), seconds[saved])
 
 
-def front(points: Iterator[Point]) -> list[Point]:
-    """The points that no other beats in both, the fastest first."""
-    best: list[Point] = []
-    for point in sorted(points, key=lambda each: (each.seconds, each.peak)):
-        if not best or point.peak < best[-1].peak:
-            best.append(point)
+def front(plans: Iterable[Scored]) -> list[Scored]:
+    """The plans that no other beats in both, the fastest first."""
+    best: list[Scored] = []
+    for plan in sorted(plans, key=lambda each: (each.seconds, each.peak)):
+        if not best or plan.peak < best[-1].peak:
+            best.append(plan)
     return best
 
 
 def bound_peak(joint, bound: int | float | str, *, cut: Callable,
                peak_of: Callable) -> frozenset[str]:
-    """What to save so that the peak is at most `bound`.
+    """The values to save so that the peak is at most `bound`.
 
     `bound` is in bytes, a share of the fastest plan's peak, or "min". An
     OptionError names the least that can be had, if that is more.
     """
-    tried: list[Point] = []
-    for point in points(joint, cut=cut, peak_of=peak_of):
-        tried.append(point)
+    tried: list[Scored] = []
+    for plan in scored(joint, cut=cut, peak_of=peak_of):
+        tried.append(plan)
         limit = 0 if bound == "min" else bound * (
             tried[0].peak if isinstance(bound, float) else 1)
-        if point.peak <= limit:
-            return point.saved
+        if plan.peak <= limit:
+            return plan.saved
     least = front(tried)[-1]
     if bound == "min":
         return least.saved
+    size = ceil(least.peak / 2 ** 20 * 100) / 100
     raise OptionError(
         f"memory={bound!r} cannot be met: the least that this graph can do "
-        f"with, its inputs included, is {least.peak / 2 ** 20:.2f}MiB, "
-        f"{least.peak / tried[0].peak:.3f} of the fastest plan's peak")
+        f"with, its inputs included, is {size:.2f}MiB, "
+        f"{least.peak / tried[0].peak:.2f} of the fastest plan's peak")

@@ -3,7 +3,7 @@
 In: an FX node with fake values. Out: an estimate, by the roofline: the
 longer of the time to move its bytes and the time to do its arithmetic,
 plus a launch. An op that no row knows is never free: it is charged its
-bytes many times over, and `is_known` says so. PyTorch's are
+bytes many times over, and `is_priced` says so. PyTorch's are
 torch/utils/flop_counter.py and torch/_inductor/analysis/device_info.py.
 """
 
@@ -63,8 +63,9 @@ def seconds(node: fx.Node) -> float:
     moving = (read + sum(map(nbytes, made))) / machine.bandwidth
     speed = machine.arithmetic.get(made[0].dtype if made else None,
                                    min(machine.arithmetic.values()))
-    return machine.launch + max(moving * (1 if is_known(node) else UNKNOWN),
-                                flops(node) / speed)
+    if not is_priced(node):
+        moving *= UNKNOWN
+    return machine.launch + max(moving, flops(node) / speed)
 
 
 def one_pass(node: fx.Node) -> float:
@@ -99,7 +100,7 @@ def is_foreign(op: object) -> bool:
 
 def is_opaque(node: fx.Node) -> bool:
     """Whether nobody knows what the node costs, or what else it does."""
-    return is_foreign(node.target) and not is_known(node)
+    return is_foreign(node.target) and not is_priced(node)
 
 
 def _shape(node: fx.Node, position: int) -> tuple[int, ...]:
@@ -192,7 +193,7 @@ def is_free(node: fx.Node) -> bool:
             getattr(node.target, "is_view", False))
 
 
-def is_known(node: fx.Node) -> bool:
+def is_priced(node: fx.Node) -> bool:
     """Whether some table says what the node costs."""
     return (is_loop(node) or node.target in COPYING
             or work_of(node.target) is not None)

@@ -1,4 +1,4 @@
-"""What shares memory with what: the graph's inputs and its results.
+"""Inputs and results of the graph: which are written, which share memory.
 
 In: an example input, or what the graph returned. Out: a functional
 stand-in that may be written to, or a `Result`. The idea: a functional
@@ -19,7 +19,7 @@ from ..core.sizes import SYMBOLIC
 from .joint import Result, Window
 from .recorder import Recorder, current
 
-memory_of = torch._C._storage_id
+storage_of = torch._C._storage_id
 
 
 class Input:
@@ -93,12 +93,12 @@ class NonLeaf(torch.autograd.Function):
 
 def describe_results(outputs, inputs: list[Input]) -> tuple[list, list]:
     """How each result is made at run time, and the tensors to compute."""
-    homes = {memory_of(each.given): ("input", each.position, each.given)
+    homes = {storage_of(each.given): ("input", each.position, each.given)
              for each in inputs if isinstance(each.given, torch.Tensor)}
     sharing: dict[int, list] = {}
     for output in tensors_of(outputs):
         torch._sync(output)
-        sharing.setdefault(memory_of(output), []).append(output)
+        sharing.setdefault(storage_of(output), []).append(output)
     fresh: list[torch.Tensor] = []
     for memory, group in sharing.items():
         if memory not in homes:
@@ -112,7 +112,7 @@ def describe_results(outputs, inputs: list[Input]) -> tuple[list, list]:
         elif first < position:
             results.append(Result("result", first))
         else:
-            place, at, base = homes[memory_of(output)]
+            place, at, base = homes[storage_of(output)]
             results.append(Result(place, at, window_of(output, base)))
     require_history([*fresh, *tensors_of(outputs)], inputs)
     return results, fresh

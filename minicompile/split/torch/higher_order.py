@@ -43,7 +43,7 @@ def conditional(recorder: Recorder, pred, true, false, operands) -> tuple:
     fakes = [fake.detach().requires_grad_(each.requires_grad)
              if isinstance(each, torch.Tensor) else each
              for fake, each in zip(given[1:], operands[1:])]
-    joint, *_ = joints = [apart(graph, fakes, True)
+    joint, *_ = joints = [side_of(graph, fakes, True)
                           for graph in (true, false)]
     ahead, back = (Branches(graphs, runs_of(graphs)) for graphs in zip(
         *(halves(each, each.primals, each.outputs) for each in joints)))
@@ -54,7 +54,8 @@ def conditional(recorder: Recorder, pred, true, false, operands) -> tuple:
         @staticmethod
         def forward(ctx, *operands):
             ctx.save_for_backward(*tensors_of(operands))
-            return called(recorder, ahead, given, map(value, joint.outputs))
+            return performed(recorder, ahead, given,
+                             map(value, joint.outputs))
 
         @staticmethod
         def backward(ctx, *tangents):
@@ -63,14 +64,14 @@ def conditional(recorder: Recorder, pred, true, false, operands) -> tuple:
                 fitted = [recorder.restride(
                     current(tangents[k]), value(node).stride()) for k, node
                     in zip(joint.tangents, joint.tangent_nodes)]
-            found = dict(zip(joint.gradients, called(
+            found = dict(zip(joint.gradients, performed(
                 recorder, back, given + fitted,
                 [value(joint.primals[k]) for k in joint.gradients])))
             return None, *map(found.get, range(len(given) - 1))
 
     if torch.is_grad_enabled() and joint.gradients:
         return Choice.apply(*operands)
-    return called(recorder, ahead, given, map(value, joint.outputs))
+    return performed(recorder, ahead, given, map(value, joint.outputs))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,12 +96,12 @@ class WhileLoop(Branches):
 def loop(recorder: Recorder, test, body, carried, captured) -> tuple:
     """The results of a while_loop, its call recorded."""
     given = without_gradient((*carried, *captured, *sizes(recorder)))
-    joints = [apart(graph, given) for graph in (test, body)]
+    joints = [side_of(graph, given) for graph in (test, body)]
     graphs = tuple(halves(each, each.primals, each.outputs)[0]
                    for each in joints)
-    return called(recorder, WhileLoop(graphs, runs_of(graphs),
-                                      carried=len(carried)),
-                  given, map(value, joints[1].outputs))
+    target = WhileLoop(graphs, runs_of(graphs), carried=len(carried))
+    return performed(recorder, target, given,
+                     map(value, joints[1].outputs))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,7 +134,7 @@ def attention(recorder: Recorder, *args) -> tuple:
     whole = FlexAttention((), (), leaves=held, spec=spec)
     with paused(), recorder.fake_mode:
         made = whole(*given)
-    return called(recorder, whole, given, made)
+    return performed(recorder, whole, given, made)
 
 
 def sizes(recorder: Recorder) -> list:
@@ -149,7 +150,8 @@ def paused():
         yield
 
 
-def apart(graph: fx.GraphModule, given: list, whole: bool = False) -> Joint:
+def side_of(graph: fx.GraphModule, given: list,
+            whole: bool = False) -> Joint:
     """The joint graph of a branch, if it can be one side of a choice."""
     with paused():
         joint = record(graph, given, whole=whole)
@@ -167,8 +169,8 @@ def runs_of(graphs: tuple[fx.GraphModule, ...]) -> tuple:
                  for graph in graphs)
 
 
-def called(recorder: Recorder, target: Branches, given: list,
-           made) -> tuple:
+def performed(recorder: Recorder, target: Branches, given: list,
+              made) -> tuple:
     """Functional results of a call, recorded; they look like `made`."""
     made = tuple(made)
     recorder.bind(recorder.node("call_function", target, tuple(
