@@ -192,6 +192,12 @@ def apart(*tensors: torch.Tensor) -> bool:
                in itertools.pairwise(spans))
 
 
+def on_apart(names: Names, guard: Guard, ask: Callable = apart) -> str:
+    """No two of the tensors at its places share memory."""
+    places = (f"{{{at}}}" for at, _ in enumerate(guard.places))
+    return f"{names.name('apart', ask)}({', '.join(places)})"
+
+
 def on_state(names: Names, guard: Guard) -> str:
     """Torch's switches stand as they did, and no mode is active."""
     asked = [(read, getattr(guard.expected, switch))
@@ -217,9 +223,7 @@ KINDS: dict[str, str | Callable[[Names, Guard], str]] = {
     "is": on_identity, "state": on_state,
     "same": lambda names, guard: "{0} is {1}",
     "different": lambda names, guard: "{0} is not {1}",
-    "apart": lambda names, guard: f"{names.name('apart', apart)}(" + (
-             ", ".join(f"{{{at}}}" for at, _ in enumerate(guard.places))
-             ) + ")",
+    "apart": on_apart,
     "relation": lambda names, guard: guard.expected.text}
 
 

@@ -1,6 +1,6 @@
-"""Tensors, switches and long lists, asked about in C++.
+"""Tensors, their memory, switches and long lists, asked about in C++.
 
-In: three rows of the table of kinds. Out: rows that ask the same in C++,
+In: four rows of the table of kinds. Out: rows that ask the same in C++,
 where a tensor's metadata is read as it lies in memory. The C++ is compiled
 once for a version of Python and of torch, which takes about three seconds.
 Without a compiler or Python.h the rows of the road stay.
@@ -20,7 +20,7 @@ from ...core.extension import TENSORS, extension
 from ...core.guard import Guard, TensorFacts
 from ...core.state import (NEVER_ACTIVE, SWITCHES, any_autocast, autocast,
                            modes)
-from ..predicates import KINDS, Names
+from ..predicates import KINDS, Names, apart, on_apart
 
 FUNCTIONS = r"""
 // A tensor's facts, but for sizes and strides, as two words.
@@ -70,6 +70,20 @@ ASK(answers) {
 ASK(agrees) {
     return PyBool_FromLong(holds(given[0], given[1]));
 }
+// Whether no two of the given tensors share memory.
+ASK(apart) try {
+    std::vector<std::pair<uintptr_t, size_t>> spans;
+    for (Py_ssize_t i = 0; i < passed; i++) {
+        auto &storage = ((Variable *)given[i])->tensor->storage();
+        if (storage.nbytes())
+            spans.push_back({(uintptr_t)storage.data(), storage.nbytes()});
+    }
+    std::sort(spans.begin(), spans.end());
+    for (size_t i = 1; i < spans.size(); i++)
+        if (spans[i - 1].first + spans[i - 1].second > spans[i].first)
+            Py_RETURN_FALSE;
+    Py_RETURN_TRUE;
+} catch (...) { Py_RETURN_FALSE; }  // such as one without memory
 // Whether a list or tuple holds the very objects of another list.
 ASK(same) {
     Py_ssize_t count = PyList_Size(given[1]);
@@ -87,7 +101,7 @@ ASK(metadata) {
 
 #: The C++ of the module, and the functions that Python sees.
 PARTS = [FUNCTIONS]
-ENTRIES = ["address", "answers", "agrees", "same", "metadata"]
+ENTRIES = ["address", "answers", "agrees", "apart", "same", "metadata"]
 
 #: What a symbolic size is expected to be.
 ANY = -1 << 63
@@ -140,6 +154,11 @@ def on_switches(names: Names, guard: Guard) -> str:
             f"{names.name('settings', [*asked.values()])})")
 
 
+def on_memory(names: Names, guard: Guard) -> str:
+    """No two of the tensors share memory, in one call."""
+    return on_apart(names, guard, getattr(compiled(), "apart", apart))
+
+
 def on_many_keys(names: Names, guard: Guard) -> str:
     """The very keys expected, or others that nothing can tell from them."""
     asked = IN_PYTHON["keys"](names, guard)
@@ -151,4 +170,5 @@ def on_many_keys(names: Names, guard: Guard) -> str:
 
 
 IN_PYTHON = KINDS.copy()
-KINDS.update(tensor=on_tensor, state=on_switches, keys=on_many_keys)
+KINDS.update(tensor=on_tensor, state=on_switches, apart=on_memory,
+             keys=on_many_keys)
