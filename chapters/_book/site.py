@@ -193,7 +193,8 @@ def wrong(site: Path) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Print what is wrong with the site; 1 if anything is."""
     found = wrong(Path(arguments[0] if arguments else "site"))
-    print("\n".join(found) or "no request to another host, no broken link")
+    print("\n".join(found) or
+          "no request to another host, no broken link, no label cut off")
     return 1 if found else 0
 
 
