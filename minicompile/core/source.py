@@ -96,7 +96,8 @@ Function = source_class("Function", "name", "F", "{name}")
 #: A number that Python computes of others: an expression of them.
 Computed = source_class("Computed", "expression", "{expression}")
 
-#: What a dict has at `key`, its class having its own `owner[key]`.
+#: What a dict has at `key`, its class having its own `owner[key]` or
+#: `__missing__`, which is not to run.
 Stored = source_class("Stored", "owner key",
                       "dict.get({owner}, {key!r})",
                       "{owner}[{key!r}]")

@@ -30,7 +30,6 @@ from .recorder import Recorder
 from .interpreter_objects import as_tuple
 from .symbolic_shapes import NUMBERS
 
-
 #: So many constants in a sequence are compared in one go.
 LONG_LIST = 32
 
@@ -44,7 +43,8 @@ class Namespace:
 
     `real` is the dict that was there, found at `names`; what changed is
     written back to `owner`. `now` is the dict as it is now, `before` what
-    was read of it.
+    was read of it. `written` has the keys that were written, in order, and
+    whether they were absent then.
     """
 
     kind: str  # "attributes", "items" or "globals"
@@ -53,7 +53,7 @@ class Namespace:
     names: Source
     trusted: bool = False
     before: dict = field(default_factory=dict)
-    written: bool = False
+    written: dict = field(default_factory=dict)
 
     def __post_init__(self):
         """Read a dict past what its class makes of `real[key]`."""
@@ -316,11 +316,15 @@ class Outside:
 
     def write(self, space: Namespace, key, value) -> None:
         """Let `key` be `value` from now on (ABSENT deletes it)."""
-        key, space.written = self.real(key), True
-        if value is ABSENT:
-            space.now.pop(key, None)
-        else:
+        key = self.real(key)
+        if key not in space.now:  # it comes last, or last again
+            space.written.pop(key, None)
+        space.written.setdefault(key, key not in space.now)
+        if value is not ABSENT:
             space.now[key] = value
+        elif key in space.now:
+            del space.now[key]
+            self.read(space, key)  # an absence is guarded
 
     def real(self, key):
         """A key as it is outside: a tensor's stand-in is not in there."""
@@ -340,14 +344,15 @@ class Outside:
 
         A key that was deleted and came back is deleted first.
         """
-        if not space.written:
-            return []
-        real, ahead = space.real, iter([*map(id, space.real)])
-        stays = {id(key) for key in space.now if id(key) in ahead}
-        return [(key, ABSENT) for key in real if id(key) not in stays] + [
-            (key, value) for key, value in space.now.items()
-            if id(key) not in stays or value is not UNREAD
-            and value is not space.before.get(key, UNREAD)]
+        found, real = [], space.real
+        for key, anew in space.written.items():
+            value = space.now.get(key, ABSENT)
+            old = space.before.get(key, UNREAD) if key in real else ABSENT
+            if anew and key in real and value is not ABSENT:
+                found += (key, ABSENT), (key, value)
+            elif value is not old:
+                found.append((key, value))
+        return found
 
     def alike(self, owner):
         """Yield the sources of other objects that may be this one."""

@@ -4,7 +4,7 @@ SWEEP=1 takes five thousand programs, the suite a sample.
 """
 
 import os
-from collections import Counter
+from collections import Counter, OrderedDict, defaultdict
 
 import pytest
 import torch
@@ -184,3 +184,39 @@ def test_attributes_that_go():
 
     stats = check(f, Box, lambda: torch.ones(2))
     assert stats.graph_breaks == 0 and not stats.fallbacks
+
+
+def first_then_second(x, table):
+    table["first"] = 1
+    table["second"] = 2
+    return x + 1
+
+
+def the_same_again(x, table):
+    table["first"] = 1
+    return x + 1
+
+
+def there_for_a_moment(x, table):
+    table["first"] = 1
+    del table["first"]
+    return x + 1
+
+
+def read_if_there(x, table):
+    return x + (table["first"] if "first" in table else 5)
+
+
+@pytest.mark.parametrize("function", [
+    first_then_second, the_same_again, there_for_a_moment, read_if_there])
+@pytest.mark.parametrize("kind", [dict, OrderedDict, lambda items: (
+    defaultdict(int, items))])
+@pytest.mark.parametrize("first", [{"first": 1}, {"second": 0}])
+def test_a_trace_fits_a_dict_with_other_keys(function, kind, first):
+    """What it writes, in which order, and that guards add nothing."""
+    compiled = minicompile.compile(function, backend="eager")
+    for items in (first, {}, {"first": 1}, {"second": 0}, {"first": 3}, {}):
+        ours, theirs = kind(items), kind(items)
+        want = function(torch.ones(2), theirs)
+        assert compiled(torch.ones(2), ours).equal(want)
+        assert [*ours.items()] == [*theirs.items()]
