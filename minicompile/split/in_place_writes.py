@@ -106,11 +106,12 @@ class InPlaceWrites(TorchFunctionMode):
             kept = self.recorder.restride(value, stride)
         torch._functionalize_replace(tensor, kept)
         torch._functionalize_commit_update(tensor)
-        torch._sync(tensor)
+        if current(tensor).stride() != stride:
+            raise BackendError("a write cannot keep the strides of a view")
 
 
 def memory_of(name: str, written: list, grows: bool) -> list:
-    """The tensors that a call writes to, and what they are views of.
+    """The tensors that a call writes to, after what they are views of.
 
     A BackendError if functionalisation would not write as eager does;
     what is given as `out=` also `grows`.
@@ -132,7 +133,7 @@ def memory_of(name: str, written: list, grows: bool) -> list:
             if refused:
                 raise BackendError(f"{name} writes to {reason}")
         ends[memory] = start + reach(each)
-        found |= {each: None, base: None}
+        found |= {base: None, each: None}
     return list(found)
 
 

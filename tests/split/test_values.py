@@ -135,6 +135,9 @@ WRITES = {
         lambda x, y: x.__setitem__(0, y), lambda: (T(3, 2), grad(2))),
     "through a view": (
         lambda x: (x.view(-1).mul_(2), x + 1), lambda: (T(3, 2),)),
+    "through a view of memory with gaps": (
+        lambda x: ((y := x.expand_as(x)).sin_(), y, y.contiguous()),
+        lambda: (T(4, 2, 2)[..., 0],)),
     "copy_": (lambda x, y: x.copy_(y), lambda: (T(3), T(3))),
     "swap": (
         lambda x, y: (t := x.clone(), x.copy_(y), y.copy_(t)) and None,
