@@ -51,17 +51,18 @@ KINDS = {torch.SymInt: int, torch.SymFloat: float}
 
 def type_of(value) -> type:
     """The class of a value, or of what it stands for."""
-    if isinstance(value, torch.Tensor):
+    kind = type(value)  # an object may run Python if asked for __class__
+    if issubclass(kind, torch.Tensor):
         return nn.Parameter if isinstance(
             value, nn.Parameter) else torch.Tensor
-    return KINDS.get(type(value), type(value))
+    return KINDS.get(kind, kind)
 
 
 def load(tracer, owner, name: str):
     """`owner.name`; raises Raised(AttributeError) as Python would."""
-    owner = settled(owner) if isinstance(owner, SYMBOLIC) else owner
+    owner = settled(owner) if type(owner) in SYMBOLIC else owner
     kind = type(owner)
-    if isinstance(owner, StandIn):
+    if issubclass(kind, StandIn):
         return tracer.native(getattr, (owner, name))
     if kind is super:
         target, kind = owner.__self__, owner.__self_class__
@@ -144,13 +145,13 @@ def generic(tracer, owner, name: str):
     kind = type_of(owner)
     if name == "__class__":
         return kind
-    if isinstance(owner, torch.Tensor):
+    if issubclass(kind, torch.Tensor):
         value = _of_tensor(tracer, owner, name)
         if value is not ABSENT:
             return value
     found, where = lookup(tracer, kind, name)
-    if name == "__dict__" and not isinstance(
-            owner, (type, types.ModuleType)):
+    if name == "__dict__" and not issubclass(
+            kind, (type, types.ModuleType)):
         return (tracer.outside.namespace(owner)
                 if existed(tracer, owner) else owner.__dict__)
     if not hasattr(type(found), "__set__"):
@@ -167,9 +168,9 @@ def generic(tracer, owner, name: str):
 
 def existed(tracer, owner) -> bool:
     """Whether an object was there before, and may be another next time."""
-    if isinstance(owner, (type, types.FunctionType)):
+    if issubclass(type(owner), (type, types.FunctionType)):
         return not (tracer.is_made(owner) or trusted(owner.__module__))
-    if isinstance(owner, torch.Tensor):
+    if issubclass(type(owner), torch.Tensor):
         return tracer.outside.source(owner) is not None
     return tracer.outside.is_outside(owner)
 
@@ -179,16 +180,16 @@ def own(tracer, owner, name: str):
 
     A class inherits some of its own.
     """
-    outside = tracer.outside
-    if isinstance(owner, type):
+    outside, kind = tracer.outside, type(owner)
+    if issubclass(kind, type):
         found, where = lookup(tracer, owner, name)
         return found if where is None else _bind(
             tracer, found, where, name, ABSENT, owner)
-    if isinstance(owner, types.ModuleType):
+    if issubclass(kind, types.ModuleType):
         return outside.read(outside.globals(owner.__dict__), name)
-    if existed(tracer, owner) and hasattr(owner, "__dict__"):
+    if existed(tracer, owner) and kind.__dictoffset__:
         return outside.read(outside.attributes(owner), name)
-    if isinstance(owner, torch.Tensor):
+    if issubclass(kind, torch.Tensor):
         return ABSENT
     try:
         return object.__getattribute__(owner, "__dict__").get(name, ABSENT)

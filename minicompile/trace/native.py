@@ -233,8 +233,8 @@ def natively(tracer, function, args, kwargs=None, depth: int = 1):
 
     Unless a row says otherwise, it looks at its arguments to a depth.
     """
-    name, owner = (getattr(function, each, None)
-                   for each in ("__name__", "__objclass__"))
+    name = getattr(function, "__name__", None)
+    owner = getattr(function, "__objclass__", None)
     if function in SYMBOLIC_FORMS and not kwargs and any(
             isinstance(a, SYMBOLIC) for a in args) and (
             len({*map(type_of, args)}) == 1):

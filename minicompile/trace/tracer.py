@@ -98,9 +98,10 @@ class Tracer:
 
     def python_method(self, value, name: str):
         """A method written in Python of the value's class, or None."""
-        if isinstance(value, (StandIn, *SYMBOLIC)):
+        kind = type(value)
+        if issubclass(kind, StandIn) or kind in SYMBOLIC:
             return None
-        method = attributes.method(self, type(value), name)
+        method = attributes.method(self, kind, name)
         return method if type(method) is types.FunctionType else None
 
     def asked(self, name: str, value, *more):
