@@ -1,6 +1,6 @@
 """minicompile: a compiler for PyTorch programs that can be read whole."""
 
-from .core import errors
+from . import errors
 from .core.errors import (BackendError, ConstraintViolation,
                           MinicompileError, OptionError, RecompileLimit,
                           Unsupported)

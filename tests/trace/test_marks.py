@@ -1,6 +1,7 @@
 """What programs say to the compiler, and operators of their own."""
 
 import functools
+import importlib
 
 import pytest
 import torch
@@ -210,6 +211,7 @@ def test_errors_is_a_public_module():
     assert errors.Unsupported is minicompile.Unsupported
     assert issubclass(errors.RecompileLimit, errors.MinicompileError)
     assert {"BackendError", "OptionError"} <= set(errors.__all__)
+    assert importlib.import_module("minicompile.errors") is errors
 
 
 @pytest.mark.parametrize("mark", [
