@@ -61,17 +61,20 @@ class Chosen(torch.autograd.Function):
                        for each in ctx.inside)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Branches:
     """Two functional graphs of the same arguments, and what runs them."""
 
     graphs: tuple[fx.GraphModule, fx.GraphModule]
     runs: tuple[Callable[[list], tuple], ...]
-    __name__: str = "cond"
+    __name__ = "cond"
     __module__ = "minicompile"
 
     def __call__(self, pred, *arguments):
         return tuple(self.runs[not pred](list(arguments)))
+
+    def __repr__(self) -> str:
+        return self.__name__
 
     def compiled(self, compile: Callable) -> Branches:
         """The same choice, between what `compile` makes of the graphs."""

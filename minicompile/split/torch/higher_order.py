@@ -78,7 +78,7 @@ def conditional(recorder: Recorder, pred, true, false, operands) -> tuple:
 class WhileLoop(Branches):
     """Two functional graphs: whether to go on, and what is carried on."""
 
-    __name__: str = "while_loop"
+    __name__ = "while_loop"
     carried: int = 0
 
     def __call__(self, *given):
@@ -88,9 +88,6 @@ class WhileLoop(Branches):
             now = body([*now, *rest])
         return tuple(each.clone() if each is old else each
                      for each, old in zip(now, given))
-
-    def __repr__(self) -> str:
-        return self.__name__
 
 
 def loop(recorder: Recorder, test, body, carried, captured) -> tuple:
@@ -108,7 +105,7 @@ def loop(recorder: Recorder, test, body, carried, captured) -> tuple:
 class FlexAttention(Branches):
     """A call of flex_attention, all of it but tensors and sizes held."""
 
-    __name__: str = "flex_attention"
+    __name__ = "flex_attention"
     leaves: list = ()
     spec: TreeSpec = None
 
@@ -117,8 +114,6 @@ class FlexAttention(Branches):
         args = tree_unflatten([next(rest) if each is HOLE else each
                                for each in self.leaves], self.spec)
         return torch.ops.higher_order.flex_attention(*args)
-
-    __repr__ = WhileLoop.__repr__
 
 
 HOLE = object()
