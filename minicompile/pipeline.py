@@ -24,8 +24,8 @@ from .core.errors import (BackendError, CompileError,
                           MinicompileError, StageFailed, brief,
                           where_of)
 from .core.graph import bare
-from .core.schedule import Schedule
 from .core.options import Options, make_options
+from .core.schedule import Schedule
 
 Boxed = Callable[[list], tuple]
 

@@ -14,8 +14,8 @@ import torch
 from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from .sizes import SYMBOLIC, hint
 from .errors import where_of
+from .sizes import SYMBOLIC, hint
 
 DTYPE_NAMES = {
     torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .source import Source
 from .errors import Where
+from .source import Source
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from .errors import Where
 from .index import (Index, Symbol, Variable, enclosed, product, substitute,
                     symbols_of)
 from .layout import flatten
 from .random import philox
-from .errors import Where
 
 
 class InternedNode(type):

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils._pytree import tree_leaves
 
+from .errors import Where
 from .index import Index, Symbol
 from .loops import Buffer, Kernel, Loop
-from .errors import Where
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from ..core.guard import Guard
 from ..core import load
+from ..core.guard import Guard
 from ..core.source import Source, chain
 from ..core.state import global_state
 from .predicates import KINDS, Names, condition

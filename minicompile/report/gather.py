@@ -17,8 +17,8 @@ from torch import fx
 
 from .. import fusion
 from ..core.guard import Guard
-from ..driver import compile
 from ..dispatch import NOTHING, Cache, Entry, operations
+from ..driver import compile
 from ..trace import GraphBreak
 from .stages import PrintedKernel, StageView, printed, views
 

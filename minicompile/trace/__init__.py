@@ -20,10 +20,10 @@ import torch
 from torch import fx, inference_mode
 from torch._C import _set_grad_enabled
 
+from ..core import load
 from ..core.errors import MinicompileError, Unsupported
 from ..core.graph import render
 from ..core.guard import Guard
-from ..core import load
 from ..core.source import Local, Source
 from ..core.state import kept
 from .automatic_dynamic import History, mark_dynamic, mark_static

@@ -18,8 +18,8 @@ from torch import nn
 from ..core.sizes import SYMBOLIC
 from ..core.source import Attribute, Item, Source
 from .constant_types import ABSENT, trusted
-from .reasons import Raised, unsupported
 from .interpreter_objects import StandIn
+from .reasons import Raised, unsupported
 from .symbolic_shapes import settled
 
 #: Attributes of tensors that a fake tensor would answer differently.

@@ -19,12 +19,12 @@ from torch import nn
 from ..core.errors import Unsupported
 from ..core.source import Attribute, Item
 from . import attributes, native
-from .frame import Frame, passes_on
 from .constant_types import ABSENT, is_constant, trusted
+from .frame import Frame, passes_on
+from .interpreter_objects import Callback
 from .marks import entered
 from .reasons import Raised, unsupported
 from .rules import apply, registered, rule
-from .interpreter_objects import Callback
 
 #: Libraries whose insides are never followed.
 OPAQUE = {"warnings", "importlib", "threading",

@@ -16,12 +16,12 @@ from types import FunctionType
 
 from .bytecode import NULL_ABOVE, live
 from .frame import DIRECT, NO_ROW, OPCODES, Frame
+from .interpreter_objects import NULL, Handled
 from .opcodes import TRUTH
 from .reasons import unsupported
 from .reconstruct import Rebuild
 from .resume import (Given, calling, going_on, made_once, placed, raising,
                      single)
-from .interpreter_objects import NULL, Handled
 
 
 def waiting(error: BaseException) -> list[Frame]:

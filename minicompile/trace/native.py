@@ -18,11 +18,11 @@ import torch
 
 from ..core.scalars import SCALARS
 from ..core.sizes import SYMBOLIC
-from .constant_types import CONSTANTS, IDENTITIES
-from .reasons import unsupported
 from .attributes import type_of
-from .rules import HARMLESS, SAFE_OWNERS, apply, method_rule, registered
+from .constant_types import CONSTANTS, IDENTITIES
 from .interpreter_objects import Callback, StandIn
+from .reasons import unsupported
+from .rules import HARMLESS, SAFE_OWNERS, apply, method_rule, registered
 from .symbolic_shapes import SYMBOLIC_FORMS, settled
 
 #: Modules whose functions become one node, Python or not.

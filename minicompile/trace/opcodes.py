@@ -15,8 +15,8 @@ from itertools import islice
 from . import attributes
 from .frame import (OPCODES, RETURN, closure, load_cell, load_global,
                     opcode, passes_on, store_cell)
-from .reasons import Raised
 from .interpreter_objects import NULL
+from .reasons import Raised
 
 #: Rows of one expression; `f` is the frame.
 OPCODES |= {

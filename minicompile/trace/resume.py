@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 
 from .bytecode import NULL_ABOVE, decode, live
-from .reasons import unsupported
 from .interpreter_objects import NULL, Handled
+from .reasons import unsupported
 
 #: What may lie on the stack: an argument, CPython's NULL, or what
 #: PUSH_EXC_INFO leaves when an exception, an argument, is being handled.

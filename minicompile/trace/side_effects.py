@@ -25,9 +25,9 @@ from ..core.source import (Attribute, Constant, Entry, Function, Item,
                            Local, Source, Stored, chain, printable)
 from .constant_types import (ABSENT, CONSTANTS, IDENTITIES, contents,
                              facts, is_bound, passing, taken, trusted)
+from .interpreter_objects import as_tuple
 from .reasons import unsupported
 from .recorder import Recorder
-from .interpreter_objects import as_tuple
 from .symbolic_shapes import NUMBERS
 
 #: So many constants in a sequence are compared in one go.

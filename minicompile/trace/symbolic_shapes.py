@@ -30,10 +30,10 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 from torch.utils._sympy.printers import PythonPrinter
 
+from ..core.errors import Where
 from ..core.guard import Guard, Relation
 from ..core.sizes import AS_IN_CPP, SYMBOLIC, formula, hint
 from ..core.source import Computed, Size, Source
-from ..core.errors import Where
 from .automatic_dynamic import NUMBER, SIZE, STRIDE, History
 from .reasons import unsupported
 
@@ -57,15 +57,19 @@ class Fakes(FakeTensorMode):
     """Fake tensors for which no convolution asks how large a batch is.
 
     On a CPU a batch of 16 runs another kernel; its results lie the same.
+    Fake tensors of another mode come to `dispatch` by themselves.
     """
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function is DEVICE:  # the question asked most
             return args[0].fake_device
+        return self.dispatch(function, types, args, kwargs)
+
+    def dispatch(self, function, types, args=(), kwargs=None):
         if function in CONVOLUTIONS and args[0].device.type == "cpu":
             with self.shape_env.suppress_guards():
-                return self.dispatch(function, types, args, kwargs)
-        return self.dispatch(function, types, args, kwargs)
+                return super().dispatch(function, types, args, kwargs)
+        return super().dispatch(function, types, args, kwargs)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -22,10 +22,10 @@ from ..core.state import global_state
 from . import attributes, calls, native, operators
 from .automatic_dynamic import History
 from .constant_types import ABSENT
+from .interpreter_objects import Iteration, StandIn, watched
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
 from .side_effects import UNREAD, Outside
-from .interpreter_objects import Iteration, StandIn, watched
 from .symbolic_shapes import settled
 
 

@@ -10,7 +10,7 @@ PyTorch's are in torch/csrc/dynamo/guards.cpp.
 from __future__ import annotations
 
 import struct
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from types import ModuleType
 
 import torch
@@ -70,10 +70,12 @@ ASK(answers) {
 ASK(agrees) {
     return PyBool_FromLong(holds(given[0], given[1]));
 }
-// Whether no two of the given tensors share memory.
+// Whether objects are tensors of these classes, and share no memory.
 ASK(apart) try {
     std::vector<std::pair<uintptr_t, size_t>> spans;
-    for (Py_ssize_t i = 0; i < passed; i++) {
+    for (Py_ssize_t i = 1; i < passed; i++) {
+        auto kind = (PyObject *)Py_TYPE(given[i]);
+        if (PySequence_Contains(given[0], kind) < 1) Py_RETURN_FALSE;
         auto &storage = ((Variable *)given[i])->tensor->storage();
         if (storage.nbytes())
             spans.push_back({(uintptr_t)storage.data(), storage.nbytes()});
@@ -156,7 +158,8 @@ def on_switches(names: Names, guard: Guard) -> str:
 
 def on_memory(names: Names, guard: Guard) -> str:
     """No two of the tensors share memory, in one call."""
-    return on_apart(names, guard, getattr(compiled(), "apart", apart))
+    return on_apart(names, guard, partial(
+        compiled().apart, TENSORS) if compiled() else apart)
 
 
 def on_many_keys(names: Names, guard: Guard) -> str:

@@ -15,9 +15,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from ..constant_types import ABSENT, contents
+from ..interpreter_objects import Callback, Iteration, StandIn, as_tuple
 from ..reasons import unsupported
 from ..reconstruct import DERIVED, MAKERS, Rebuild
-from ..interpreter_objects import Callback, Iteration, StandIn, as_tuple
 
 # Objects and tuples of a class of their own
 
