@@ -177,7 +177,7 @@ class Lowering:
         """A number in the host's memory, for the kernels of a device."""
         if not any(isinstance(part, Load) for part in walk(value.element)):
             return replace(value, device=device)  # computed there
-        if node.op != "placeholder" and node not in self.hosted:
+        if node.op == "call_function" and node not in self.hosted:
             self.values[node] = value = self.store(node, value, ())
             self.hosted.add(node)
         return Value((), value.dtype, device, lambda point: replace(

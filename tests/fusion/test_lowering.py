@@ -274,13 +274,13 @@ def test_a_whole_number_divided_by_nothing_raises_as_in_eager():
         assert_right(aten(lambda a, b: a // b, a, b + 1), (a, b))
 
 
-def on_a_gpu(function, *args):
-    """What a graph becomes whose values lie on a GPU, but not `y`."""
+def on_a_gpu(function, *args, but="primals_2"):
+    """What a graph becomes whose values lie on a GPU, but for one."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     graph = aten(function, *args)
     with FakeTensorMode():
         for node in graph.graph.nodes:
-            if "val" in node.meta and node.name != "primals_2":
+            if "val" in node.meta and node.name != but:
                 node.meta["val"] = torch.empty(
                     node.meta["val"].shape, device="cuda",
                     dtype=node.meta["val"].dtype)
@@ -294,6 +294,13 @@ def test_a_number_in_the_hosts_memory_is_given_to_the_kernel():
     (kernel,) = schedule.kernels
     assert kernel.loops[0].buffer.device.type == "cuda"
     assert kernel.numbers == {"primals_2"}
+
+
+def test_a_constant_number_is_given_to_the_kernel_as_it_is():
+    schedule = on_a_gpu(lambda x: x * torch.tensor(2.5), torch.randn(3),
+                        but="_constant0")
+    (kernel,) = schedule.kernels
+    assert kernel.numbers == {*schedule.constants} == {"_constant0"}
 
 
 def test_devices_are_not_mixed_in_a_loop():
