@@ -111,7 +111,7 @@ PLANS: list[Callable[[Text], Launches]] = [
 #: What is done to the text of a program before it is stored.
 FINISHES: list[Callable[[Text, str], str]] = []
 #: Names that a buffer must not have.
-OURS = frozenset("""aten torch empty_strided call inputs function load
+RESERVED = frozenset("""aten torch empty_strided call inputs function load
     library stream stream_of as_tuple in_layout""".split()).union(
         keyword.kwlist)
 
@@ -167,7 +167,7 @@ class Text:
     @cached_property
     def names(self) -> dict[str, str]:
         """The name of every buffer and constant in the program."""
-        taken = OURS.union(self.different, self.devices.values(),
+        taken = RESERVED.union(self.different, self.devices.values(),
                            map(str, self.schedule.sizes))
         found: dict[str, str] = {}
         for name in self.buffers:

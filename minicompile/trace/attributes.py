@@ -23,7 +23,7 @@ from .reasons import Raised, unsupported
 from .symbolic_shapes import settled
 
 #: Attributes of tensors that a fake tensor would answer differently.
-DEVICES = {"is_cuda", "is_cpu", "is_meta"}
+DEVICE_FLAGS = {"is_cuda", "is_cpu", "is_meta"}
 
 #: Attributes of tensors that tell what a trace does not know.
 TENSOR_SECRETS = {"_version", "_cdata", "_base", "_backward_hooks",
@@ -31,9 +31,9 @@ TENSOR_SECRETS = {"_version", "_cdata", "_base", "_backward_hooks",
                   "retains_grad", "_post_accumulate_grad_hooks"}
 
 #: Methods of a class, and descriptors for what C code stores.
-METHODS = (types.FunctionType, types.MethodDescriptorType,
-           types.WrapperDescriptorType, types.ClassMethodDescriptorType,
-           types.BuiltinFunctionType)
+METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType,
+                types.WrapperDescriptorType,
+                types.ClassMethodDescriptorType, types.BuiltinFunctionType)
 SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 #: What a function is made of: it is read, and guarded, at its calls.
@@ -255,7 +255,7 @@ def _read_once(tracer, owner, name: str, read):
 def _of_tensor(tracer, tensor: torch.Tensor, name: str):
     """A constant, a recorded value, a bound method; ABSENT if unknown."""
     found, _ = lookup(tracer, type_of(tensor), name)
-    if name in DEVICES:
+    if name in DEVICE_FLAGS:
         return tensor.device.type == name.removeprefix("is_")
     if name == "grad":  # only an input has one
         if tracer.outside.source(tensor) is None:
@@ -264,7 +264,7 @@ def _of_tensor(tracer, tensor: torch.Tensor, name: str):
             tracer.recorder.real(tensor).grad))
     if found is ABSENT:
         return ABSENT
-    if isinstance(found, METHODS):
+    if isinstance(found, METHOD_TYPES):
         return getattr(tensor, name)
     if name in ("grad_fn", "is_leaf") and not tensor.requires_grad:
         return name == "is_leaf" or None

@@ -33,7 +33,7 @@ from ..native import is_featureless, look
 from ..reasons import Raised, unsupported
 from ..rules import rule
 from ..symbolic_shapes import settled
-from ..torch.modes import ask
+from ..torch.modes import answer_of
 from ..torch.subgraphs import unchanged
 
 # Functions with a cache
@@ -184,7 +184,7 @@ _listens = functools.cache(functools.partial(
 
 @rule(logging.Logger.isEnabledFor)
 def _is_enabled(tracer, logger, level):
-    return ask(tracer, logger, f"listens_{level}", _listens(level))
+    return answer_of(tracer, logger, f"listens_{level}", _listens(level))
 
 
 @rule(logging.Logger._log)
@@ -193,7 +193,7 @@ def _log(tracer, logger, level, message, args, exc_info=None, extra=None,
     frame = sender(tracer, stacklevel, "logging", logging._srcfile)
     where = frame.where()
     if exc_info or extra or stack_info or not is_known((message, args)) or (
-            not ask(tracer, logger, "ours", all_installed)):
+            not answer_of(tracer, logger, "ours", all_installed)):
         raise unsupported("effect", "logging")
 
     def log(logger, message, args):

@@ -43,7 +43,7 @@ def constants(outside: Outside, real: set | frozenset, source: Source):
     return value
 
 
-def in_order(outside: Outside, value: set | frozenset):
+def set_in_order(outside: Outside, value: set | frozenset):
     """A set, or its elements if a copy has them in another order."""
     for copy in outside.copies:
         if copy.now is value and copy.order != copy.before:
@@ -63,7 +63,7 @@ def elements_changed(rebuild: Rebuild, mine: str, copy: Copy) -> list[str]:
 
 
 FIRST |= {deque: queue, set: constants, frozenset: constants}
-READ |= {set: in_order, frozenset: in_order}
+READ |= {set: set_in_order, frozenset: set_in_order}
 REPLACED |= {set: elements_changed, deque: lambda rebuild, mine, copy: [
     f"{mine}.clear()", f"{mine}.extend([{rebuild.values(copy.now)}])"]}
 

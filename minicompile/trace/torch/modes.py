@@ -107,7 +107,7 @@ def _clear(tracer):
 # Questions
 
 
-def ask(tracer, owner, name: str, question):
+def answer_of(tracer, owner, name: str, question):
     """The constant answer to a question about an object, guarded."""
     answer, source = question(owner), tracer.outside.source(owner)
     if source is not None:
@@ -122,7 +122,7 @@ def _offset(tracer, tensor: torch.Tensor) -> int:
     question = torch.Tensor.storage_offset
     for each in tracer.recorder.inputs:
         if each.storage == storage(tensor):
-            ask(tracer, each.fake, "storage_offset", question)
+            answer_of(tracer, each.fake, "storage_offset", question)
     return question(tensor)
 
 
