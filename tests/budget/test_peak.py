@@ -51,18 +51,13 @@ def test_what_is_stored_in_an_input_takes_no_memory():
     assert live_bytes(made.schedules["forward"]) == [0]
 
 
-def allocated(run, *args) -> int:
+def allocated(run) -> int:
     """The most bytes that the allocator had given away during a call."""
-    with torch.profiler.profile(profile_memory=True, activities=[
-            torch.profiler.ProfilerActivity.CPU]) as found:
-        result = run(*args)
-    alive, most = 0, 0
-    for event in found.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            alive += event.nbytes()
-            most = max(most, alive)
-    assert result
-    return most
+    from chapters.measure.peak import allocated as most_alive
+
+    def step():
+        assert run()
+    return most_alive(step)
 
 
 def mlp(x, v, w):
