@@ -38,7 +38,7 @@ WIDTH, CHARACTER = 520, 6.7  # a chart; one character of an 11 px label
 
 
 def results(name: str) -> dict:
-    """What chapters/results/<name> holds."""
+    """The contents of chapters/results/<name>."""
     return json.loads((pages.DOCS / "results" / name).read_text())
 
 
@@ -243,7 +243,7 @@ def bars(rows: Iterable[tuple[str, object]], *, title: str,
 
 def lanes(spans: Iterable[tuple[str, float, float, str]], *, title: str,
           unit: str = "") -> Picture:
-    """What happened when: (lane, start, end, label) on one axis of time."""
+    """Events on one axis of time, each (lane, start, end, label)."""
     spans = list(spans)
     end = max(stop for _, _, stop, _ in spans)
     tops = {lane: 6 + 34 * i for i, lane in enumerate(

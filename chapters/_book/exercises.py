@@ -37,7 +37,7 @@ class Exercise(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """What a test may ask of the answer."""
+        """The names that a test may ask of the answer."""
         return list(dict.fromkeys(name for number, name in asked()
                                   if number == self.number))
 

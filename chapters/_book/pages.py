@@ -50,7 +50,7 @@ class Block:
 
 @dataclass
 class Page:
-    """What a page's text is made of."""
+    """The parts of a page's text."""
 
     shows: list[Show] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What NVIDIA's compiler makes of a printed kernel, without a GPU.
+"""The machine code of a printed kernel, compiled without a GPU.
 
 Triton compiles for an H200 (architecture 90) anywhere. From the result
 can be read how wide the loads are, how many registers a thread needs and
@@ -62,7 +62,7 @@ class Compiled:
         return end / (points / (32 * self.warps))
 
     def _dumped(self, option: str) -> str:
-        """What cuobjdump, which comes with Triton, says."""
+        """The output of cuobjdump, which comes with Triton."""
         import triton
         tool = Path(triton.__file__).parent / (
             "backends/nvidia/bin/cuobjdump")

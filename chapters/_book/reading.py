@@ -17,7 +17,7 @@ WORDS, LINES = 200, 8  # read in a minute
 
 
 class Page(NamedTuple):
-    """What a page asks of its reader."""
+    """How much a page asks of its reader."""
 
     name: str
     words: int
