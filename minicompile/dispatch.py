@@ -25,39 +25,15 @@ from torch import fx
 from . import limits
 from .core import log
 from .core.errors import (BackendError, RecompileLimit, StageFailed,
-                          Unsupported, brief, one_of)
+                          Unsupported, brief)
 from .core.guard import Guard
-from .core.options import Options, make_options
 from .core.state import eager_is_watched, kept, turns
 from .guards import Check, build_check
-from .pipeline import (BACKENDS, OURS, Lowered, as_traced, list_backends,
-                       lower)
+from .pipeline import (OURS, CompiledGraph, Settings, as_traced,
+                       compile_graph)
 from .trace import (Continuation, GraphBreak, History, Trace, recovery,
                     trace)
 from .trace.calls import taking
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The arguments of compile(); a wrong name is an OptionError."""
-
-    fullgraph: bool = False
-    dynamic: bool | None = None
-    backend: str | Callable = "fused"
-    mode: str | None = None
-    options: dict | None = None
-
-    def __post_init__(self):
-        if not callable(self.backend) and self.backend not in BACKENDS:
-            one_of("backend", self.backend, list_backends())
-        _ = self.chosen  # a wrong option is an error now
-
-    @functools.cached_property
-    def chosen(self) -> Options:
-        """The options; those of a backend that is not ours are its own."""
-        ours = self.backend in tuple(BACKENDS)
-        return make_options(self.mode if ours else None,
-                            self.options if ours else None)
 
 
 @dataclass(frozen=True)
@@ -67,10 +43,10 @@ class Entry:
     check: Check
     run: Callable
     trace: Trace
-    lowered: Lowered
+    lowered: CompiledGraph
 
 
-#: What runs a call, and the graph's inputs in it.
+#: The function that runs a call, and the graph's inputs in that call.
 Found = tuple[Callable, list] | None
 
 #: The check of no entry, and how to run none.
@@ -92,9 +68,9 @@ class Cache:
                  name: str, root: Cache | None = None):
         self.function, self.settings = function, settings
         self.name, self.root = name, root or self
-        self.rebind()
         self.lock = threading.RLock()
-        self.watch = None  # what explain() has called when an entry holds
+        self.watch = None  # explain()'s hook, called when an entry holds
+        self.rebind()
         self.clear()
 
     def __deepcopy__(self, memo: dict) -> Cache:
@@ -103,15 +79,17 @@ class Cache:
 
     def rebind(self) -> None:
         """Take the function's code as it is now."""
-        self.code = self.function.__code__
-        if self.root is self:  # else a call has all that it lists
-            self.bind = make_bind(self.function)
-        self.count = positional_count(self.function)
+        self.code = code = self.function.__code__
+        self.bind = make_bind(self.function)
+        stars = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+        self.count = (code.co_argcount if not code.co_kwonlyargcount
+                      and not code.co_flags & stars else -1)
 
     def clear(self) -> None:
-        """Forget every entry and what was learnt."""
+        """Forget every entry and every fact learnt."""
         self.entries: tuple[Entry, ...] = ()
-        self.first, self.made, self.is_full = NOTHING, 0, False
+        self.first, self.is_full = NOTHING, False
+        self.made = self.traces = 0
         self.raised = 0  # calls that did so while being traced
         self.refused: set[tuple[type, ...]] = set()
         self.history = History(
@@ -173,7 +151,7 @@ class Cache:
                              if entry.check.alive)
 
     def miss(self, locals: tuple) -> Found:
-        """What runs this call, compiled if need be; None means eager."""
+        """The entry for a call, compiled if need be; None means eager."""
         fallbacks = self.root.counted.fallbacks
         if self.function.__code__ is not self.code:
             fallbacks["code replaced"] += 1
@@ -184,13 +162,16 @@ class Cache:
                 or eager_is_watched()):
             return found
         with self.lock:
-            if found := self.find(locals):  # made by another thread
-                return found
-            if self._adopt(locals) and (found := self.find(locals)):
+            # made by another thread, or for another module
+            if found := self.find(locals) or self._adopt(locals):
                 return found
             try:
                 self._may_compile(locals)
-                self._compile(locals)
+                traced = self._trace(locals)
+                if (self.traces == 1
+                        and limits.now() in limits.EAGER_FIRST):
+                    return None
+                self._compile(traced, locals)
                 if not (found := self.find(locals)):
                     self._why(locals)  # it has changed since: eager, once
                     fallbacks["changed while compiling"] += 1
@@ -205,31 +186,36 @@ class Cache:
                 self._run_eager(kinds, "backend error", str(failure))
         return found
 
-    def _compile(self, locals: tuple) -> None:
-        """Make an entry for this call: traced, lowered, guarded, kept.
+    def _trace(self, locals: tuple) -> Trace:
+        """The trace of this call; the history learns from it."""
+        traced = trace(self.function, locals, history=self.history,
+                       breaks=not self.settings.fullgraph)
+        self.traces += 1
+        for what in self.history.told():
+            self.root.counted.dynamic.append(f"{self.name}: {what}")
+            log.show("dynamic", f"{self.name}: {what}")
+        log.show("graph_code", str(traced))
+        return traced
+
+    def _compile(self, traced: Trace, locals: tuple) -> None:
+        """Make an entry of a trace: lowered, guarded, kept.
 
         If the backend cannot do with symbols, there are none from now on.
         If a stage of ours fails without any, the graph runs as traced.
         """
         asked = self.settings
-        traced = trace(self.function, locals, history=self.history,
-                       breaks=not asked.fullgraph)
-        for what in self.history.told():
-            self.root.counted.dynamic.append(f"{self.name}: {what}")
-            log.show("dynamic", f"{self.name}: {what}")
-        log.show("graph_code", str(traced))
         try:
-            lowered = lower(
+            lowered = compile_graph(
                 traced.graph, traced.example_inputs, asked.backend,
                 asked.mode, asked.options) if operations(
-                    traced.graph) else Lowered(lambda inputs: ())
+                    traced.graph) else CompiledGraph(lambda inputs: ())
         except BackendError as refusal:
             if traced.sizes.symbols:
                 log.warn_once(f"minicompile compiles {self.name} for each "
                               f"size anew: {brief(refusal)}")
                 self.root.counted.fallbacks["static shapes"] += 1
                 self.history = History(False, never=True)
-                return self._compile(locals)
+                return self._compile(self._trace(locals), locals)
             if not isinstance(refusal, StageFailed):
                 raise
             lowered = as_traced(traced.graph, refusal)
@@ -244,30 +230,32 @@ class Cache:
         self._keep(entry)
         entry.check.names.mourners.append(self.forget)
 
-    def _adopt(self, locals: tuple) -> bool:
-        """Whether a live cache has an entry for this call of a module.
+    def _adopt(self, locals: tuple) -> Found:
+        """The entry of another module's cache that fits this call.
 
-        It becomes one of ours, with a check of its own. So blocks that
-        are alike, compiled one by one, are traced and lowered once.
+        It becomes one of ours, with a check of its own; what its graph
+        notes counts in that cache. So blocks that are alike, compiled one
+        by one, are traced and lowered once.
         """
         asked = self.settings
         if (len(self.entries) >= asked.chosen.recompile_limit
                 or asked.chosen.cudagraphs or asked.backend not in OURS
                 or self.root is self and not isinstance(
                     next(iter(locals), None), torch.nn.Module)):
-            return False
+            return None
         for entry in [entry for other in list(CACHES)
                       if other.function is self.function
                       and other.settings == asked and other.root.user()
                       for entry in other.entries]:
             if entry.check(locals, self.function):
-                self._add(link(entry.trace, entry.check.guards,
-                               entry.lowered, self.goes_on))
+                lowered = replace(entry.lowered, notes=Counter())
+                self._add(link(entry.trace, entry.check.guards, lowered,
+                               self.goes_on))
                 self.root.counted.shared += 1
-                return True
-        return False
+                return self.find(locals)
+        return None
 
-    def _count(self, traced: Trace, lowered: Lowered) -> None:
+    def _count(self, traced: Trace, lowered: CompiledGraph) -> None:
         """Add what one trace became to the stats."""
         stats = self.root.counted
         stats.graphs += bool(operations(traced.graph))
@@ -317,7 +305,7 @@ class Cache:
         log.warn_once(f"minicompile runs {self.name} as eager: {why}")
 
 
-def link(traced: Trace, guards: Iterable[Guard], lowered: Lowered,
+def link(traced: Trace, guards: Iterable[Guard], lowered: CompiledGraph,
          goes_on: Callable) -> Entry:
     """The entry: check and fetch inputs, run the graph, rebuild results."""
     names = {"math": math, "torch": torch, **traced.constants}
@@ -350,28 +338,17 @@ def operations(graph: fx.GraphModule) -> list[fx.Node]:
             if node.op not in ("placeholder", "output")]
 
 
-DEFAULTS = ("__defaults__", "__kwdefaults__")
-
-
-def positional_count(function: types.FunctionType) -> int:
-    """How many arguments, all positional, are the locals as they are."""
-    code = function.__code__
-    stars = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    return -1 if stars or code.co_kwonlyargcount else code.co_argcount
-
-
 def make_bind(function: types.FunctionType) -> Callable:
     """A function of the same signature that returns its local values."""
     made = types.FunctionType(taking(function.__code__), {})
 
     def bind(*args, **kwargs):
-        for name in DEFAULTS:  # they may be others by now
-            if getattr(made, name) is not getattr(function, name):
-                setattr(made, name, getattr(function, name))
+        made.__defaults__ = function.__defaults__  # they may be others now
+        made.__kwdefaults__ = function.__kwdefaults__
         return made(*args, **kwargs)
 
-    has_none = not any(getattr(function, name) for name in DEFAULTS)
-    return made if has_none else bind
+    has_any = function.__defaults__ or function.__kwdefaults__
+    return bind if has_any else made
 
 
 def wrap(function: types.FunctionType, settings: Settings,
@@ -381,7 +358,7 @@ def wrap(function: types.FunctionType, settings: Settings,
 
     @functools.wraps(function)
     def compiled(*args, **kwargs):
-        if limits.current == "force_eager":
+        if limits.ours == "force_eager":
             return function(*args, **kwargs)
         locals = args
         if kwargs or len(args) != cache.count:
@@ -400,7 +377,7 @@ def wrap(function: types.FunctionType, settings: Settings,
 
     compiled.cache, compiled.stats = cache, cache.stats
     cache.user = weakref.ref(compiled)
-    compiled._torchdynamo_orig_callable = function  # what a trace enters
+    compiled._torchdynamo_orig_callable = function  # a trace enters it
     CACHES.add(cache)
     return compiled
 

@@ -15,14 +15,16 @@ from collections.abc import Callable
 from torch import nn
 
 from .core import log
-from .dispatch import CACHES, Settings, wrap
+from .dispatch import CACHES, Cache, wrap
+from .limits import Stats
+from .pipeline import Settings
 
 
 class OptimizedModule(nn.Module):
     """A module whose calls are compiled; all else is `_orig_mod`'s.
 
-    What nn.Module keeps for itself, such as hooks, stays with the wrapper.
-    Copies and pickles hold no compiled code: they compile anew.
+    The wrapper has hooks, and all that nn.Module keeps, of its own.
+    Copies and pickles hold no compiled code: they are compiled again.
     """
 
     def __init__(self, module: nn.Module, make: Callable[[], Callable]):
@@ -42,12 +44,12 @@ class OptimizedModule(nn.Module):
         self.__dict__.update(_make=make, _compiled=compiled,
                              forward=forward)
 
-    def stats(self):
-        """What has happened to this module's compiled calls."""
+    def stats(self) -> Stats:
+        """Counts of what has happened to this module's calls."""
         return self._compiled.stats()
 
     @property
-    def cache(self):
+    def cache(self) -> Cache:
         """The compiled entries."""
         return self._compiled.cache
 
@@ -113,9 +115,9 @@ def compile(model: Callable | None = None, *, fullgraph: bool = False,
     """
     settings = Settings(fullgraph, dynamic, backend, mode, options)
     if model is None:
-        return lambda function: compile(
-            function, fullgraph=fullgraph, dynamic=dynamic,
-            backend=backend, mode=mode, options=options, disable=disable)
+        return functools.partial(
+            compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend,
+            mode=mode, options=options, disable=disable)
     if not callable(model):
         raise TypeError(f"compile() takes a callable, not {model!r}")
     if disable:
@@ -137,7 +139,7 @@ def compile(model: Callable | None = None, *, fullgraph: bool = False,
     return bound
 
 
-def compile_module_(module: nn.Module, **arguments) -> None:
+def compile_module_(module: nn.Module, **arguments: object) -> None:
     """Have `module`'s own calls compiled, with the arguments of compile().
 
     Unlike compile(module), nothing is wrapped: state_dict() keeps its

@@ -1,4 +1,4 @@
-"""What minicompile raises about itself, each with its reason."""
+"""The exceptions of minicompile itself, each with its reason."""
 
 from .core.errors import (BackendError, ConstraintViolation,
                           MinicompileError, OptionError, RecompileLimit,

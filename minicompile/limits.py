@@ -18,15 +18,20 @@ from dataclasses import dataclass, field
 from .core.errors import one_of
 from .core.options import Options
 
-#: What each stance makes of a call that no entry fits.
+#: How each stance runs a call that no entry fits.
 STANCES = {
     "default": "compile",
     "force_eager": "eager, as is every other call",
     "eager_on_recompile": "eager",
     "fail_on_recompile": "RecompileLimit",
+    "eager_then_compile": "eager the first time, then compile",
+    "aot_eager_then_compile": "eager the first time, then compile",
 }
 
-current = "default"
+#: Under these the first call of a function only shows its sizes.
+EAGER_FIRST = ("eager_then_compile", "aot_eager_then_compile")
+
+ours = "default"
 
 
 def now() -> str:
@@ -35,18 +40,18 @@ def now() -> str:
     That one is read where PyTorch keeps it, if its compiler is loaded.
     """
     theirs = sys.modules.get("torch._dynamo.eval_frame")
-    return current if current != "default" or theirs is None else (
+    return ours if ours != "default" or theirs is None else (
         theirs._stance.stance)
 
 
-def switch(stance: str) -> None:
+def take(stance: str) -> None:
     """Take a stance, for all threads."""
-    global current
+    global ours
     one_of("stance", stance, STANCES)
-    current = stance
+    ours = stance
 
 
-switch._torchdynamo_disable = True  # compiled code stops for it
+take._torchdynamo_disable = True  # compiled code stops for it
 
 
 class set_stance:
@@ -57,11 +62,11 @@ class set_stance:
     """
 
     def __init__(self, stance: str = "default"):
-        self.stance, self.before = stance, current
-        switch(stance)
+        self.stance, self.before = stance, ours
+        take(stance)
 
     def __call__(self, function: Callable) -> Callable:
-        switch(self.before)
+        take(self.before)
 
         @functools.wraps(function)
         def standing(*args, **kwargs):
@@ -70,10 +75,10 @@ class set_stance:
         return standing
 
     def __enter__(self) -> None:
-        switch(self.stance)
+        take(self.stance)
 
     def __exit__(self, *error: object) -> None:
-        switch(self.before)
+        take(self.before)
 
 
 FULL = """{name} was compiled {count} times, which is its {limit}. A call
@@ -91,7 +96,7 @@ class Stats:
     shared: int = 0  # those taken from another module of the same class
     recompiles: int = 0
     reasons: list[str] = field(default_factory=list)  # of recompiles
-    dynamic: list[str] = field(default_factory=list)  # what became symbols
+    dynamic: list[str] = field(default_factory=list)  # the new symbols
     graph_breaks: int = 0
     kernels: int = 0
     fallbacks: Counter = field(default_factory=Counter)
@@ -99,10 +104,10 @@ class Stats:
 
     def too_many(self, name: str, kept: int, made: int, options: Options,
                  reasons: list[str]) -> str:
-        """Why no further entry is made; "" if one may be, and is counted.
+        """Why no further entry is made; "" allows an entry and counts it.
 
-        `kept` entries are there, `made` were made. A limit that the user
-        has not given is torch.compile's, if that is loaded.
+        `kept` entries are cached, `made` were made. A limit that the user
+        has not set is torch.compile's, if that is loaded.
         """
         limits = {"recompile_limit": kept,
                   "accumulated_recompile_limit": made}

@@ -116,30 +116,26 @@ class ResNet(nn.Module):
         return F.cross_entropy(self.head(x.mean((2, 3))), target)
 
 
-def _mlp(device: str) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
-    batch = (torch.randn(32, 64, device=device),
-             torch.randint(10, (32,), device=device))
-    return MLP().to(device), batch
+def lines() -> tuple[Tensor, Tensor]:
+    """A batch of tokens, and for each the one that comes next."""
+    tokens = torch.randint(1000, (4, 129))
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
-def _gpt(device: str) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
-    tokens = torch.randint(1000, (4, 129), device=device)
-    batch = (tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
-    return GPT().to(device), batch
-
-
-def _resnet(device: str) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
-    batch = (torch.randn(8, 3, 32, 32, device=device),
-             torch.randint(10, (8,), device=device))
-    return ResNet().to(device), batch
-
-
-#: The models by name: device -> (model, batch).
-MODELS = {"mlp": _mlp, "gpt": _gpt, "resnet": _resnet}
+#: The models by name, each with what draws a batch.
+MODELS = {
+    "mlp": (MLP, lambda: (torch.randn(32, 64), torch.randint(10, (32,)))),
+    "gpt": (GPT, lines),
+    "resnet": (ResNet, lambda: (torch.randn(8, 3, 32, 32),
+                                torch.randint(10, (8,)))),
+}
 
 
 def build(name: str, device: str = "cpu",
           seed: int = 0) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
     """The model and one batch, the same for the same seed."""
     torch.manual_seed(seed)
-    return MODELS[name](device)
+    kind, draw = MODELS[name]
+    with torch.device(device):
+        batch = draw()
+    return kind().to(device), batch

@@ -12,30 +12,26 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import fx
 
 from . import budget, emit, fusion, replay, split
 from .core import log
-from .core.branches import Branches
-from .core.errors import (BackendError, CompileError,
-                          MinicompileError, StageFailed, brief,
-                          where_of)
-from .core.graph import bare
+from .core.errors import (BackendError, CompileError, MinicompileError,
+                          StageFailed, brief, one_of, where_of)
+from .core.graph import Boxed, bare, holds_graphs
 from .core.options import Options, make_options
 from .core.schedule import Schedule
 
-Boxed = Callable[[list], tuple]
-
 
 @dataclass(frozen=True)
-class Lowered:
-    """A graph brought down the pipeline, with what each stage made of it.
+class CompiledGraph:
+    """A compiled graph, with the result of each stage of the pipeline.
 
     `call` runs it on a list of tensors. Schedules and programs are named
-    "forward" and "backward"; what a backend does not make is absent.
+    "forward" and "backward"; a backend may leave some out.
     """
 
     call: Boxed
@@ -48,29 +44,26 @@ class Lowered:
     notes: Counter[str] = field(default_factory=Counter)  # calls not run so
 
 
-def lower_eager(graph: fx.GraphModule, inputs: Sequence,
-                options: Options) -> Lowered:
-    """The traced graph itself, operator by operator."""
-    return Lowered(_boxed(graph))
+def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
+               options: Options) -> CompiledGraph:
+    """The graph brought down to a depth of OURS.
 
-
-def lower_split(graph: fx.GraphModule, inputs: Sequence,
-                options: Options, fuse: bool = False) -> Lowered:
-    """Forward and backward graphs, run operator by operator or fused.
-
-    What the split cannot express runs as it was traced, and says so.
+    "eager" runs it as it was traced, "split" its halves operator by
+    operator, "fused" their programs. A graph that the split refuses runs
+    as it was traced, with a warning.
     """
+    if depth == "eager":
+        return CompiledGraph(_boxed(graph))
+    fuse = depth == "fused"
     try:
         joint = split.record(graph, inputs,
                              fuse and not options.fallback_random)
-        if options.double_backward:
-            split.require_twice(joint)
         log.show("joint_graph", str(joint))
         pair = split.partition(joint, saved_names(joint, options))
     except BackendError as refusal:
         return as_traced(graph, refusal)
     runs = {name: _boxed(half) for name, half in pair.halves().items()}
-    made = Lowered(_boxed(graph), joint, pair)
+    made = CompiledGraph(_boxed(graph), joint, pair)
     if fuse:
         made = fused(made, options)
         runs |= {name: each.run for name, each in made.programs.items()}
@@ -92,45 +85,33 @@ def lower_split(graph: fx.GraphModule, inputs: Sequence,
 
 def saved_names(joint: split.Joint, options: Options) -> frozenset[str]:
     """The values to save, as the budget or the bound on the peak says."""
-    if options.peak_bound is None:
-        return budget.choose(joint, options.activation_memory_budget,
-                             cut=split.cut)
-    return budget.bound_peak(joint, options.peak_bound, cut=split.cut,
-                             peak_of=simulated_peak(joint))
+    if options.peak_bound is not None:
+        for bound_peak in budget.BOUNDS:
+            return bound_peak(joint, options.peak_bound, cut=split.cut,
+                              fused=partial(fused_halves, joint))
+        log.warn_once("minicompile has no simulator: memory= has no effect")
+    return budget.choose(joint, options.activation_memory_budget,
+                         cut=split.cut)
 
 
-def simulated_peak(joint: split.Joint) -> Callable[[frozenset[str]], int]:
-    """What gives the peak of both halves by the values that are saved."""
-    def peak_of(saved: frozenset[str]) -> int:
-        pair = split.partition(joint, saved)
-        return budget.peak({name: fusion.fuse(half, pair.donated) for name,
-                            half in pair.halves().items()}, pair.donated)
-    return peak_of
+def fused_halves(joint: split.Joint, saved: frozenset[str]
+                 ) -> tuple[dict[str, Schedule], set[str]]:
+    """The schedules if these values are saved, and the inputs donated."""
+    pair = split.partition(joint, saved)
+    return {name: fusion.fuse(half, pair.donated) for name, half
+            in pair.halves().items()}, pair.donated
 
 
-def as_traced(graph: fx.GraphModule, error: BackendError) -> Lowered:
+def as_traced(graph: fx.GraphModule, error: BackendError) -> CompiledGraph:
     """The traced graph itself, since a stage failed, with a warning."""
     where = next(filter(None, map(where_of, graph.graph.nodes)), None)
     place = f" of {where.function} at {where}" if where else ""
     log.warn_once(f"minicompile runs the graph{place} as traced: "
                   f"{brief(error)}")
-    return Lowered(_boxed(graph), fallback=brief(error))
+    return CompiledGraph(_boxed(graph), fallback=brief(error))
 
 
-def expected(lowering: Callable[..., Lowered]) -> Callable[..., Lowered]:
-    """The same; an exception that no stage expects is StageFailed."""
-    def run(graph, inputs, options) -> Lowered:
-        try:
-            return lowering(graph, inputs, options)
-        except MinicompileError:
-            raise
-        except Exception as error:
-            log.show("perf_hints", traceback.format_exc())
-            raise StageFailed(brief(error)) from error
-    return run
-
-
-def fused(lowered: Lowered, options: Options) -> Lowered:
+def fused(lowered: CompiledGraph, options: Options) -> CompiledGraph:
     """The halves as compiled programs, with what fusion made of them.
 
     If a kernel does not compile, there are none, with a warning.
@@ -171,21 +152,20 @@ def set_branches(graph: fx.GraphModule,
         return make(branch)
 
     for node in graph.graph.nodes:
-        if isinstance(node.target, Branches):
+        if holds_graphs(node.target):
             node.target = node.target.compiled(made)
 
 
-#: What compile(backend=...) names: the pipeline, cut off at three depths.
-BACKENDS: dict[str, Callable[..., Lowered]] = {
-    "eager": lower_eager, "split": expected(lower_split),
-    "fused": expected(partial(lower_split, fuse=True))}
-BACKENDS["minicompile"] = BACKENDS["fused"]
+#: Our names for compile(backend=...), and how far each goes down.
+OURS = {"eager": "eager", "split": "split", "fused": "fused",
+        "minicompile": "fused"}
 
-#: Those that are ours, and take our modes and options.
-OURS = tuple(BACKENDS)
+#: The backends that users have registered.
+BACKENDS: dict[str, Callable] = {}
 
 
-def register_backend(name: str, function: Callable | None = None):
+def register_backend(name: str, function: Callable | None = None
+                     ) -> Callable:
     """Let compile(backend=name) hand its graphs to `function`.
 
     `function(graph_module, example_inputs)` returns a callable on the
@@ -193,8 +173,7 @@ def register_backend(name: str, function: Callable | None = None):
     it is a decorator.
     """
     def register(function: Callable) -> Callable:
-        BACKENDS[name] = lambda graph, inputs, options: Lowered(
-            _boxed(function(graph, list(inputs))))
+        BACKENDS[name] = function
         return function
 
     return register if function is None else register(function)
@@ -206,18 +185,54 @@ def list_backends(exclude_tags: Sequence[str] = ()) -> list[str]:
     PyTorch tags its own with "debug" or "experimental".
     """
     theirs = torch.compiler.list_backends(exclude_tags=tuple(exclude_tags))
-    return [*BACKENDS, *(name for name in theirs if name not in BACKENDS)]
+    return [*dict.fromkeys([*OURS, *BACKENDS, *theirs])]
 
 
-def lower(graph: fx.GraphModule, inputs: Sequence, backend: str | Callable,
-          mode: str | None = None, options: dict | None = None) -> Lowered:
-    """The graph lowered by a backend: one of ours, PyTorch's, or yours."""
-    if callable(backend):
-        return Lowered(_boxed(backend(graph, list(inputs))))
-    if backend in BACKENDS:
-        return BACKENDS[backend](graph, inputs, make_options(mode, options))
-    return Lowered(_boxed(torch.compile(
-        graph, backend=backend, mode=mode, options=options)))
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of compile(); a wrong name is an OptionError."""
+
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    backend: str | Callable = "fused"
+    mode: str | None = None
+    options: dict | None = None
+
+    def __post_init__(self):
+        if not callable(self.backend) and (
+                self.backend not in (*OURS, *BACKENDS)):
+            one_of("backend", self.backend, list_backends())
+        _ = self.chosen  # a wrong option is an error now
+
+    @cached_property
+    def chosen(self) -> Options:
+        """The options; those of a backend that is not ours are its own."""
+        if self.backend in (*OURS, *BACKENDS):
+            return make_options(self.mode, self.options)
+        return Options()
+
+
+def compile_graph(graph: fx.GraphModule, inputs: Sequence,
+                  backend: str | Callable, mode: str | None = None,
+                  options: dict | None = None) -> CompiledGraph:
+    """The graph made runnable by a backend: ours, PyTorch's, or yours.
+
+    An exception that no stage of ours expects is StageFailed.
+    """
+    call = backend if callable(backend) else BACKENDS.get(backend)
+    if call is not None:
+        return CompiledGraph(_boxed(call(graph, list(inputs))))
+    if backend not in OURS:
+        return CompiledGraph(_boxed(torch.compile(
+            graph, backend=backend, mode=mode, options=options)))
+    try:
+        return lower_ours(graph, inputs, OURS[backend],
+                          make_options(mode, options))
+    except MinicompileError:
+        raise
+    except Exception as error:
+        log.show("perf_hints", traceback.format_exc())
+        raise StageFailed(brief(error)) from error
 
 
 def _boxed(function: Callable) -> Boxed:
@@ -228,7 +243,8 @@ def _boxed(function: Callable) -> Boxed:
 
 
 def backend(graph: fx.GraphModule, example_inputs: Sequence, *,
-            mode: str | None = None, options: dict | None = None):
+            mode: str | None = None, options: dict | None = None
+            ) -> Callable[..., tuple]:
     """Everything after the trace, as a backend of torch.compile.
 
     `torch.compile(f, backend="minicompile")` comes here. Takes and
@@ -236,7 +252,8 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence, *,
     callable on such inputs that returns a tuple.
     """
     try:
-        run = lower(graph, example_inputs, "fused", mode, options).call
+        run = compile_graph(graph, example_inputs, "fused", mode,
+                            options).call
     except StageFailed as fault:
         run = as_traced(graph, fault).call
     return lambda *given: run(list(given))

@@ -121,12 +121,10 @@ WHOLE = torch.ones(3)
 PART = WHOLE[:2]
 
 
-def return_a_class(x):
-    class Inside:
-        rows = x.shape[0]
-
-    Inside.__qualname__ = "Inside"
-    return Inside
+def return_a_list_in_itself(x):
+    made = [x + 1]
+    made.append(made)
+    return made
 
 
 def start_a_coroutine(x):
@@ -175,5 +173,5 @@ EXAMPLES = (choose_between_shapes, ask_a_value, take_a_number,
             call_left_alone, fail_midway, take_a_sparse,
             set_a_global_tensor, read_a_version, differentiate,
             look_at_locals, catch_two_at_once, take_an_array,
-            ask_where_it_lives, write_to_a_part, return_a_class,
+            ask_where_it_lives, write_to_a_part, return_a_list_in_itself,
             start_a_coroutine, without_end)

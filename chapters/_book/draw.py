@@ -174,7 +174,7 @@ def _label(node: fx.Node) -> str:
 
 
 def _node(place: Place, words: str, colour: str, saved: bool) -> list[str]:
-    """A labelled box; a saved one has a second frame."""
+    """A labelled box, with a second frame if the value is saved."""
     x, y, width, height = place
     name, _, kind = words.partition(" ")
     middle = x + width / 2 - CHARACTER * len(words) / 2
@@ -212,6 +212,16 @@ def _edge(a: str, b: str, places: dict, bends: list, across: bool,
 
 # ---- charts ----
 
+def quantity(number: float, unit: str = "") -> str:
+    """Three digits and the unit; from 1,000 ms on, seconds."""
+    if unit == "ms" and number >= 1000:
+        number, unit = number / 1000, "s"
+    digits = f"{number:.3g}"
+    if "e+" in digits:
+        digits = f"{float(digits):,.0f}"
+    return f"{digits} {unit}".strip()
+
+
 def bars(rows: Iterable[tuple[str, object]], *, title: str,
          unit: str = "") -> Picture:
     """Horizontal bars; a row's value is a number or {series: number}."""
@@ -232,7 +242,7 @@ def bars(rows: Iterable[tuple[str, object]], *, title: str,
             parts += [box(left, y, length, 14, series[key], fill=.55,
                           corner=2),
                       text(left + length + 6, y + 11,
-                           f"{number:.3g} {unit}".strip())]
+                           quantity(number, unit))]
             y += 18
         y += 8
     if any(series):
@@ -279,7 +289,7 @@ def steps(series: dict[str, list[tuple[float, float]]], *, title: str,
                 bottom - y / y_end * (bottom - top))
 
     parts = [line([(left, top), (left, bottom)], RULE),
-             text(left - 8, top + 4, f"{y_end:.3g} {unit}".strip(),
+             text(left - 8, top + 4, quantity(y_end, unit),
                   anchor="end"), text(left - 8, bottom, "0", anchor="end")]
     shade = colours(series)
     for name, pairs in series.items():
@@ -296,14 +306,14 @@ def _axis(left: float, right: float, y: float, low: float, high: float,
           unit: str) -> list[str]:
     """A horizontal axis with its two ends and what it counts."""
     return [line([(left, y), (right, y)], RULE),
-            text(left, y + 16, f"{low:.3g}", colour=MUTED),
-            text(right, y + 16, f"{high:.3g} {unit}".strip(),
-                 colour=MUTED, anchor="end")]
+            text(left, y + 16, quantity(low), colour=MUTED),
+            text(right, y + 16, quantity(high, unit), colour=MUTED,
+                 anchor="end")]
 
 
 def boxes(names: Sequence[str], *, title: str, lit: int | None = None
           ) -> Picture:
-    """Named boxes in a row with arrows between; one may be lit."""
+    """Named boxes in a row with arrows between; `lit` is highlighted."""
     parts, x = [], 2.0
     for i, name in enumerate(names):
         wide = 16 + CHARACTER * len(name)

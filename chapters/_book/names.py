@@ -1,10 +1,10 @@
-"""Which lines of a package's source each dotted name owns.
+"""The lines of a package's source that each dotted name owns.
 
 In: a folder of Python files and names such as `minicompile.core.graph`,
-`minicompile.core.graph.render`, `minicompile.core.source.Item.code`.
+`minicompile.core.graph.render`, `minicompile.core.guard.Item.code`.
 Out: the file and the line numbers of the definition, comments directly
-above it included. A module owns its whole file, a class its whole body:
-what is named more closely by somebody else is taken out by `split`.
+above it included. A module owns its whole file, a class its whole body.
+`split` takes out the lines that a closer name owns.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class File:
 
     @cached_property
     def imports(self) -> dict[str, str]:
-        """What a global name in this file means: name -> dotted name."""
+        """The meaning of each global name here: name -> dotted name."""
         package = self.module.split(".")
         if self.path.name != "__init__.py":
             package.pop()
@@ -116,7 +116,8 @@ def _names(node: ast.stmt) -> list[str]:
             flat = [part for target in targets
                     for part in getattr(target, "elts", [target])]
             return [t.id for t in flat if isinstance(t, ast.Name)]
-        case ast.AnnAssign(target=ast.Name(id=name)):
+        case (ast.AnnAssign(target=ast.Name(id=name))
+              | ast.AugAssign(target=ast.Name(id=name))):
             return [name]
         case _ if isinstance(node, _DEFINES):
             return [node.name]

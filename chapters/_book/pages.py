@@ -24,11 +24,13 @@ _FENCE = re.compile(r"^(?P<indent>\s*)(?P<ticks>`{3,}|~{3,})(?P<info>.*)$")
 
 @dataclass(frozen=True)
 class Show:
-    """One `@show` line: the dotted names it asks for."""
+    """One `@show` line: the dotted names it asks for, and leaves out."""
 
     page: str
     line: int
     names: tuple[str, ...]
+    left: tuple[str, ...] = ()
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,29 @@ def _leaves(entry: object):
             yield from _leaves(list(entry.values()))
 
 
-def shown_names(line: str) -> tuple[str, tuple[str, ...]] | None:
-    """The indent and the names of an `@show` line; None for another."""
+def texts(root: Path = ROOT) -> dict[str, str]:
+    """The text of each page that exists, in order of reading."""
+    files = {page: root / "chapters" / page for page in nav(root)}
+    return {page: path.read_text() for page, path in files.items()
+            if path.exists()}
+
+
+def asked(line: str) -> tuple[str, list[str], list[str]] | None:
+    """The indent, the names and the left out names of an `@show` line.
+
+    `-open` leaves the part `open` of the name before it to the reference,
+    and `-*` all of its methods but `__init__` and those shown by name.
+    """
     found = _SHOW.match(line)
-    return found and (found["indent"], tuple(found["names"].split()))
+    if found is None:
+        return None
+    names, left = [], []
+    for word in found["names"].split():
+        if word.startswith("-"):
+            left.append(f"{names[-1]}.{word[1:]}")
+        else:
+            names.append(word)
+    return found["indent"], names, left
 
 
 def reference_name(line: str) -> str | None:
@@ -90,6 +111,8 @@ def reference_name(line: str) -> str | None:
 def read(page: str, text: str) -> Page:
     """The `@show` lines, the fenced blocks and the prose of a page."""
     found, fence, start, body = Page(), None, 0, []
+    heading = re.search(r"^# (.+)", text, re.M)
+    title = heading[1] if heading else page
     for number, line in enumerate(text.splitlines(), 1):
         if fence is not None:
             if line.strip() == fence["ticks"]:
@@ -99,8 +122,9 @@ def read(page: str, text: str) -> Page:
                 body.append(line.removeprefix(fence["indent"]))
         elif opened := _FENCE.match(line):
             fence, start, body = opened, number, []
-        elif asked := shown_names(line):
-            found.shows.append(Show(page, number, asked[1]))
+        elif show := asked(line):
+            found.shows.append(Show(page, number, *map(tuple, show[1:]),
+                                    title))
         elif not reference_name(line):
             found.prose.append(line)
     if fence is not None:

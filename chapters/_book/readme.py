@@ -27,7 +27,7 @@ ROWS = (
 
 
 def measured(name: str, what: str | None, column: str) -> list[str]:
-    """What was measured of eager, torch.compile and ours, with units.
+    """The measured times of eager, torch.compile and ours, with units.
 
     A file has a row for each who, or a column for each.
     """

@@ -1,8 +1,8 @@
 """The running example: one small function that every chapter compiles.
 
 It has a bit of everything: Python that is gone after tracing (`if`,
-`.shape`), a matmul that stays a library call, a reduction over rows,
-pointwise operations around it, and gradients through all of them.
+`.shape`), a matmul that stays a library call, a reduction over rows.
+Around it are pointwise operations, and gradients go through all of it.
 """
 
 import torch
@@ -20,7 +20,7 @@ def block(x, w, scale=2):
 
 
 def tail(h, scale=2):
-    """What block does after its matmul."""
+    """The operations of `block` after its matmul."""
     h = F.layer_norm(h, (h.shape[1],))
     return F.gelu(h) * scale
 

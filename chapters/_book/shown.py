@@ -20,8 +20,9 @@ def problems(root: Path = pages.ROOT, prefix: str = "") -> list[str]:
     book = Book(root)
     found = [f"chapters/{show.page}:{show.line}: @show {name}: "
              "nothing has that name"
-             for show in book.shows for name in show.names
-             if name not in book.owned and name.startswith(prefix)]
+             for show in book.shows for name in show.names + show.left
+             if name.removesuffix(".*") not in book.owned
+             and name.startswith(prefix)]
     for module, file in book.package.files.items():
         if not f"{module}.".startswith(prefix):
             continue

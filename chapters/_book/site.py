@@ -1,10 +1,11 @@
 """Checks on the built site: `python -m chapters._book.site [folder]`.
 
 No page may load anything from another host, every link inside the book
-must lead somewhere, and no page may show what changes from build to build.
-Where Chromium is installed it opens the main pages: on a desk or a phone,
-by day or night, no page is too wide, no label of a picture is cut off or
-hard to see. Prints what does not hold and exits 1.
+must lead somewhere, no page may show what changes from build to build, and
+none may be large.
+Where Chromium is installed it opens the main pages, on a desk and a phone,
+by day and night. No page may be too wide, and no label of a picture cut
+off or hard to see. Prints what does not hold and exits 1.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from urllib.parse import unquote, urlsplit
 
 from .pages import ROOT
 
+LARGEST = 400_000  # bytes of a page
+
 #: Elements that make the browser fetch something, and by which attribute.
 _LOADS = {"script": ("src",), "img": ("src", "srcset"),
           "iframe": ("src",), "source": ("src", "srcset"),
@@ -40,7 +43,7 @@ _JS = re.compile(r"""(?:importScripts|fetch|import|Worker|src\s*=|href\s*=)"""
 
 
 class Page(HTMLParser):
-    """What one page loads, links to, and the anchors it has."""
+    """The requests, the links and the anchors of one page."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -165,7 +168,7 @@ async function look(page, width) {
 
 
 def unsightly(site: Path) -> Iterator[str]:
-    """What Chromium finds on the main pages; nothing where it is not."""
+    """Chromium's findings on the main pages; none where it is not."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         return
@@ -184,9 +187,16 @@ def unsightly(site: Path) -> Iterator[str]:
         "Chromium could not open the pages"]
 
 
+def heavy(site: Path) -> Iterator[str]:
+    """The pages that are larger than a phone should have to load."""
+    for path in sorted(site.rglob("*.html")):
+        if (size := path.stat().st_size) > LARGEST:
+            yield f"{path.relative_to(site)} has {size:,} bytes"
+
+
 def wrong(site: Path) -> list[str]:
-    """What does not hold of the site."""
-    return [*requests(site), *broken(site), *changing(site),
+    """The rules that the site breaks."""
+    return [*requests(site), *broken(site), *changing(site), *heavy(site),
             *unsightly(site)]
 
 
@@ -194,7 +204,8 @@ def main(arguments: list[str]) -> int:
     """Print what is wrong with the site; 1 if anything is."""
     found = wrong(Path(arguments[0] if arguments else "site"))
     print("\n".join(found) or
-          "no request to another host, no broken link, no label cut off")
+          "no request to another host, no broken link, no large page, "
+          "no label cut off")
     return 1 if found else 0
 
 

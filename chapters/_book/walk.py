@@ -21,7 +21,7 @@ import torch
 
 from chapters._book.draw import (COLOURS, FAINT, MEANS, Picture, box, figure,
                                  legend, text)
-from minicompile.core.evaluate import NAMESPACE
+from minicompile.core.semantics.evaluate import NAMESPACE
 from minicompile.core.loops import Kernel
 
 SHORT = 60  # characters of SVG that are not worth a reference
@@ -54,7 +54,7 @@ def walk(frames: Iterable[tuple], title: str) -> str:
 
 def once(shown: list[list[Picture | str]], name: str
          ) -> tuple[list[str], str]:
-    """What each frame shows, and the parts that several frames share."""
+    """The parts of each frame, and those that several frames share."""
     times = Counter(part for panels in shown for panel in panels
                     if isinstance(panel, Picture) for part in panel.parts)
     mark = "".join(word[0] for word in name.split("-") if word)
@@ -123,7 +123,7 @@ def followed(function: Callable, *args: object
 
 def traced(function: Callable, taken: Iterable
            ) -> Iterator[tuple[str, str]]:
-    """A frame for each row of `minicompile.report.steps.steps`."""
+    """A frame for each row of `minicompile.report.views.steps.steps`."""
     lines, first = inspect.getsourcelines(function)
     text = [line.rstrip() for line in lines]
     nodes: list[str] = []

@@ -1,8 +1,10 @@
 """A Python-Markdown extension: code shown by name, and links between pages.
 
 `@show minicompile.fusion.lower.can_inline` alone on a line becomes that
-definition, highlighted, with its file and its real line numbers; several
-names share one box. `@reference` and a file's name become its whole page.
+definition, highlighted, with its file and its real line numbers. Several
+names share one box. `-part` after a name leaves that part of it to the
+reference (`-*`: its methods). `@reference` and a file's name become the
+page of that file.
 A name that is shown somewhere is a link wherever it is mentioned in code,
 and the first use of a glossary term on a page is a link to the glossary.
 """
@@ -44,14 +46,11 @@ class Book:
     """All pages, all sources, and the page that shows each name."""
 
     def __init__(self, root: Path = pages.ROOT):
-        self.docs = root / "chapters"
         self.package = Package(root)
-        self.texts = {page: (self.docs / page).read_text()
-                      for page in pages.nav(root)
-                      if (self.docs / page).exists()}
-        self.shows = [show for page, text in self.texts.items()
-                      for show in pages.read(page, reference.expanded(
-                          text, self.package)).shows]
+        self.texts = pages.texts(root)
+        self.told = reference.shows(self.texts)
+        self.shows = reference.shows({page: self.expanded(page, text)
+                                      for page, text in self.texts.items()})
         self.names = [name for show in self.shows for name in show.names]
         self.owned = self.package.split(self.names)
         self.shown_in = {name: show.page for show in reversed(self.shows)
@@ -61,6 +60,10 @@ class Book:
             module = self.package.file_of(name).module
             self.short[name.removeprefix(f"{module}.")].append(name)
         self.terms = glossary(self.texts.get("glossary.md", ""))
+
+    def expanded(self, page: str, text: str) -> str:
+        """The text of a page, with the pages of the files it asks for."""
+        return reference.expanded(page, text, self.package, self.told)
 
     def page_of(self, lines: list[str]) -> str | None:
         """The page that these lines are the text of."""
@@ -137,7 +140,7 @@ def anchor(term: str) -> str:
 
 
 class Part:
-    """What the three processors share: the book, and the current page."""
+    """The state of the three processors: the book, the current page."""
 
     def __init__(self, md: Markdown, book: Book, where: dict):
         super().__init__(md)
@@ -149,13 +152,16 @@ class Weave(Part, Preprocessor):
 
     def run(self, lines: list[str]) -> list[str]:
         """The lines, with a stashed box for each `@show`."""
-        text = reference.expanded("\n".join(lines), self.book.package)
-        return [self._box(*asked) if (asked := pages.shown_names(line))
-                else line for line in text.split("\n")]
+        page, text = self.where["page"], "\n".join(lines)
+        whole = self.book.expanded(page or "", text)
+        made = any(map(pages.reference_name, lines))
+        self.told = [name for show in pages.read("", whole).shows
+                     for name in show.names] if made else []
+        return [self._box(page, *show[:2]) if (show := pages.asked(line))
+                else line for line in whole.split("\n")]
 
-    def _box(self, indent: str, names: tuple[str, ...]) -> str:
+    def _box(self, page: str | None, indent: str, names: list[str]) -> str:
         """A placeholder for the box that shows `names`."""
-        page = self.where["page"]
         parts, last = [], None
         for name in names:
             file = self.book.check(page, name)
@@ -171,8 +177,7 @@ class Weave(Part, Preprocessor):
         """The lines that `name` owns, as one `pre`."""
         rows = highlight(file, lambda n: self._href(n, page))
         width, out = len(str(len(rows))), []
-        told = reference.prose(file) if reference.is_reference(
-            file) else set()
+        told = reference.prose(file, self.told)
         lines = ["" if n in told else line
                  for n, line in enumerate(file.lines, 1)]
         for number in listed(self.book.owned[name], lines):

@@ -20,7 +20,7 @@ from chapters._book.running import tail
 from chapters.measure.timing import compare, save
 from minicompile.core import cache as compiler
 from minicompile.core.loops import Kernel
-from minicompile.emit import build, cpp
+from minicompile.emit import cpp
 
 
 def without(text: str, *pragmas: str) -> str:
@@ -34,25 +34,25 @@ def compiled(folder: Path, name: str, text: str):
     words, _ = compiler.compiler("g++")
     source, library = folder / f"{name}.cpp", folder / f"{name}.so"
     source.write_text(text)
-    subprocess.run([*words, *build.FLAGS, "-o", library, source,
-                    *build._libraries()], check=True)
+    subprocess.run([*words, *cpp.FLAGS, "-o", library, source,
+                    *cpp._libraries()], check=True)
     return ctypes.CDLL(str(library))
 
 
 def rungs(kernel: Kernel) -> dict[str, str]:
     """The kernel's text, from plain loops to what emit prints."""
-    full = cpp.function(kernel)
+    full = cpp.text_of(kernel)
     simd = "#pragma omp simd"
     threads = "#pragma omp parallel"
-    scalar = build.headed("").replace(', simd("notinbranch")', "")
+    scalar = cpp.headed("").replace(', simd("notinbranch")', "")
     library = full.replace("vector_erf(", "erff(")
     return {
         "loops": scalar + without(library, simd, threads),
         "+ vectors": scalar + without(library, threads),
         "+ the C library's vector erf":
-            build.headed("") + without(library, threads),
-        "+ our erf": build.headed("") + without(full, threads),
-        "+ threads": build.headed("") + full}
+            cpp.headed("") + without(library, threads),
+        "+ our erf": cpp.headed("") + without(full, threads),
+        "+ threads": cpp.headed("") + full}
 
 
 def main() -> None:
@@ -65,7 +65,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, text) in enumerate(rungs(kernel).items()):
             library = compiled(Path(folder), f"rung{number}", text)
-            call = build.function(library, kernel.name, 2)
+            call = cpp.entry(library, kernel.name, 2)
 
             def run(call=call):
                 out = torch.empty_like(x)

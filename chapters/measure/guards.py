@@ -16,12 +16,10 @@ from torch import nn
 
 import minicompile
 from chapters.measure.timing import compare, save
-from minicompile.core.guard import Guard, TensorFacts
-from minicompile.core.source import Item, Local
-from minicompile.guards import build_check, global_state
+from minicompile.core.guard import Guard, Item, Local, TensorFacts
+from minicompile.guards import KINDS, Names, build_check, global_state
 from minicompile.guards.fast import c_functions
 from minicompile.guards.fast.c_functions import IN_PYTHON
-from minicompile.guards.predicates import KINDS, Names
 from minicompile.trace import trace
 
 #: One question each, on a tensor `x` and lists of 100 objects.

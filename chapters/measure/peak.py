@@ -9,14 +9,17 @@ Run: python -m chapters.measure.peak
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 import minicompile
 from chapters.measure.cuts import captured
 from chapters.measure.timing import save
-from minicompile import budget, models, split
-from minicompile.pipeline import simulated_peak
+from minicompile import models, split
+from minicompile.budget.memory.bound import front, scored
+from minicompile.pipeline import fused_halves
 
 def allocated(step) -> int:
     """The most bytes that the allocator had given away during a step."""
@@ -39,8 +42,8 @@ def main() -> None:
     given = sum(t.nbytes for t in (*model.parameters(), *model.buffers(),
                                    *batch))
     rows = []
-    for plan in budget.front(budget.scored(
-            joint, cut=split.cut, peak_of=simulated_peak(joint))):
+    for plan in front(scored(
+            joint, cut=split.cut, fused=partial(fused_halves, joint))):
         run = minicompile.compile(
             model, options={"memory": f"{plan.peak}B"})
         run(*batch).backward()

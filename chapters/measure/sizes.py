@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from chapters.measure.timing import compare, save
 from minicompile import emit, fusion
-from minicompile.split.decompose import DECOMPOSITIONS
+from minicompile.split.recorder import DECOMPOSITIONS
 
 FUNCTIONS = {
     "x * 2 + x.sigmoid()": lambda x: x * 2 + x.sigmoid(),

@@ -22,7 +22,7 @@ from torch._dynamo.backends.common import aot_autograd
 from chapters.measure.cuts import captured, kept
 from chapters.measure.timing import save
 from minicompile import models, split
-from minicompile.split.decompose import DECOMPOSITIONS
+from minicompile.split.recorder import DECOMPOSITIONS
 
 
 def llama(layers: int = 16):

@@ -20,6 +20,9 @@ from ..core import cost, log
 
 STEPS = 20_000  # how finely the knapsack tells sizes apart
 
+#: The choice under a bound on the peak, if the reference has it.
+BOUNDS: list[Callable[..., frozenset[str]]] = []
+
 
 def choose(joint, budget: float, *, cut: Callable) -> frozenset[str]:
     """The names of the values to save, within `budget`.
@@ -82,7 +85,7 @@ def bracket(fastest, ceiling: int, priced: Callable) -> tuple:
 
 
 def total(plan, price: float) -> float:
-    """What a plan costs when a byte costs `price`."""
+    """The cost of a plan when a byte costs `price`."""
     return plan.seconds + price * plan.bytes
 
 
@@ -106,7 +109,7 @@ def fill_between(over, under, ceiling: int):
 
 def knapsack(weights: list[int], losses: list[float],
          room: int) -> tuple[list[bool], float]:
-    """Which items to keep in `room` so that dropping the rest costs least.
+    """The items to keep in `room` so that dropping the rest costs least.
 
     The knapsack by dynamic programming: a row for each item, a column for
     each amount of room. Of equal items the later are kept: recomputing

@@ -17,5 +17,8 @@ def load(package: str, path: list[str]) -> None:
         try:
             import_module(f"{package}.{file.parent.name}.{file.stem}")
         except ModuleNotFoundError as missing:
-            if not str(missing.name).startswith(f"{package}."):
+            if not str(missing.name).startswith("minicompile."):
                 raise
+
+
+load(__name__, __path__)

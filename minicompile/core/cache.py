@@ -53,7 +53,7 @@ def _only_ours(path: Path) -> bool:
 
 
 def key_of(*parts: str) -> str:
-    """A name for what was made from these texts."""
+    """The hash of these texts, which names the file made from them."""
     joined = "\0".join(parts).encode()
     return hashlib.sha256(joined).hexdigest()[:32]
 

@@ -1,8 +1,8 @@
-"""What an ATen op costs, in seconds: one table for the whole compiler.
+"""The cost of an ATen op in seconds: one table for the whole compiler.
 
 In: an FX node with fake values. Out: an estimate, by the roofline: the
 longer of the time to move its bytes and the time to do its arithmetic,
-plus a launch. An op that no row knows is never free: it is charged its
+plus a launch. An op without a price is never free: it is charged its
 bytes many times over, and `is_priced` says so. PyTorch's are
 torch/utils/flop_counter.py and torch/_inductor/analysis/device_info.py.
 """
@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 
 import torch
 from torch import fx
 
-from .branches import Branches
-from .graph import is_number, nbytes, tensors_of, value
+from .graph import holds_graphs, is_number, nbytes, tensors_of, value
 from .sizes import hint
 
 aten = torch.ops.aten
@@ -25,7 +23,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Machine:
-    """What a device can do in a second, and what a kernel's start costs."""
+    """A device's work in one second, and the time to start a kernel."""
 
     bandwidth: float  # bytes moved
     arithmetic: dict[torch.dtype, float]  # operations of a matmul
@@ -42,7 +40,7 @@ MACHINES = {
                    1e-6),
 }
 
-#: How much slower than its bytes an op is that no table knows.
+#: The factor by which an op in no table is slower than its bytes.
 UNKNOWN = 8.0
 
 
@@ -76,77 +74,37 @@ def one_pass(node: fx.Node) -> float:
 
 def flops(node: fx.Node) -> float:
     """Multiplications and additions of a matmul-like op; 0 for others."""
-    rule = work_of(node.target)
-    return float(rule(node)) if rule else 0.0
+    formula = work_of(node.target)
+    return float(hint(formula(
+        *fx.node.map_arg(node.args, value), out_val=value(node),
+        **fx.node.map_arg(node.kwargs, value)))) if formula else 0.0
 
 
-def work_of(op: object) -> Callable[[fx.Node], float] | None:
-    """How the op's work is counted: by our table, or as its author says."""
-    packet = getattr(op, "overloadpacket", None)
-    if packet in FLOPS or not is_foreign(op):
-        return FLOPS.get(packet)
+def work_of(op: object) -> Callable[..., int] | None:
+    """The formula for the op's arithmetic: PyTorch's, or its author's."""
     from torch.utils.flop_counter import flop_registry  # takes long
-    formula = flop_registry.get(packet)
-    return formula and (lambda node: hint(formula(*fx.node.map_arg(
-        node.args, value), **fx.node.map_arg(node.kwargs, value),
-        out_val=value(node))))
+    packet = getattr(op, "overloadpacket", None)
+    return flop_registry.get(COUNTED_AS.get(packet, packet))
 
 
 def is_foreign(op: object) -> bool:
-    """Whether the op is not PyTorch's own, nor ours."""
+    """Whether the op is neither PyTorch's nor ours."""
     return getattr(op, "namespace", "aten") not in (
         "aten", "prims", "minicompile")
 
 
 def is_opaque(node: fx.Node) -> bool:
-    """Whether nobody knows what the node costs, or what else it does."""
+    """Whether the node's cost and its side effects are unknown."""
     return is_foreign(node.target) and not is_priced(node)
 
 
-def _shape(node: fx.Node, position: int) -> tuple[int, ...]:
-    """The shape of an argument, in hints if it is symbolic."""
-    return tuple(map(hint, value(node.args[position]).shape))
-
-
-def _product(at: int) -> Callable[[fx.Node], float]:
-    """Flops of a (batched) matrix product of arguments `at`, `at` + 1."""
-    return lambda node: 2 * prod(_shape(node, at)) * _shape(
-        node, at + 1)[-1]
-
-
-def _attention(op: object) -> Callable[[fx.Node], float]:
-    """Flops of attention: two products of query by key, five backward."""
-    back = "_backward" in str(op)
-    return lambda node: (10 if back else 4) * prod(
-        _shape(node, back)) * _shape(node, back + 1)[-2]
-
-
-def _convolution(node: fx.Node) -> float:
-    """Flops of a convolution: each output element reads one filter."""
-    spread = _shape(node, 0) if node.args[6] else value(node).shape
-    return 2 * prod(map(hint, spread)) * prod(_shape(node, 1)[1:])
-
-
-def _convolution_backward(node: fx.Node) -> float:
-    """As the forward, for the input and once more for the weight."""
-    return 2 * sum(node.args[10][:2]) * prod(
-        _shape(node, 1 if node.args[7] else 0)) * prod(_shape(node, 2)[1:])
-
-
-#: Work of the ops that are bound by arithmetic.
-FLOPS: dict[object, Callable[[fx.Node], float]] = {
-    aten.mm: _product(0), aten.bmm: _product(0), aten.addmm: _product(1),
-    aten.baddbmm: _product(1), aten._int_mm: _product(0),
-    aten._scaled_mm: _product(0),
-    aten.mv: lambda node: 2 * prod(_shape(node, 0)),
-    aten.convolution: _convolution,
-    aten.convolution_backward: _convolution_backward,
-    **{op: _attention(op) for op in (
-        getattr(aten, f"_scaled_dot_product_{kind}{suffix}")
-        for kind in ("flash_attention", "efficient_attention",
-                     "cudnn_attention", "flash_attention_for_cpu")
-        for suffix in ("", "_backward"))},
-}
+#: Ops that PyTorch does not count, each with one that computes as much.
+COUNTED_AS = {
+    aten._int_mm: aten.mm,
+    aten._scaled_dot_product_flash_attention_for_cpu:
+        aten._scaled_dot_product_flash_attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward:
+        aten._scaled_dot_product_flash_attention_backward}
 
 #: Ops without a tag that loops express all the same.
 LIKE_POINTWISE = {
@@ -170,6 +128,7 @@ COPYING = {
     aten.scatter.value, aten.scatter.src, aten.scatter_add.default,
     aten.index_put.default, aten.index_add.default, aten.index_copy.default,
     aten.as_strided_scatter.default, aten.embedding_dense_backward.default,
+    aten.mv.default,
 }
 
 
@@ -188,9 +147,10 @@ def is_reduction(op: object) -> bool:
 
 def is_free(node: fx.Node) -> bool:
     """Whether the node moves nothing: inputs, numbers, views, parts."""
-    return node.op != "call_function" or is_number(node) or not isinstance(
-        node.target, (torch._ops.OpOverload, Branches)) or (
-            getattr(node.target, "is_view", False))
+    computes = isinstance(node.target, torch._ops.OpOverload) or (
+        holds_graphs(node.target))
+    return node.op != "call_function" or is_number(node) or (
+        not computes or getattr(node.target, "is_view", False))
 
 
 def is_priced(node: fx.Node) -> bool:

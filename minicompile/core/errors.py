@@ -98,7 +98,7 @@ class OptionError(MinicompileError, ValueError):
 
 
 def brief(error: Exception) -> str:
-    """What went wrong, on one line of a message."""
+    """The error's text, shortened to one line of a message."""
     kind = "" if isinstance(error, MinicompileError) else (
         f"{type(error).__name__}: ")
     return shorten(f"{kind}{error}", 300, placeholder=" …")

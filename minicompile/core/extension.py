@@ -62,7 +62,7 @@ def extension(name: str, source: str) -> ModuleType:
 
 
 def flags() -> tuple[str, ...]:
-    """What the compiler is told, with the headers of this torch."""
+    """The compiler's flags, with this torch's headers and libraries."""
     torch_is_at = Path(torch.__file__).parent
     return ("-std=c++20", "-O3", "-shared", "-fno-semantic-interposition",
             "-fPIC", "-w", f"-I{sysconfig.get_path('include')}",

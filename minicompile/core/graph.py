@@ -17,19 +17,22 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from .errors import where_of
 from .sizes import SYMBOLIC, hint
 
+#: A call on a list of inputs, which it may empty.
+Boxed = Callable[[list], tuple]
+
 DTYPE_NAMES = {
     torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
     torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
     torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8",
     torch.bool: "b1", torch.complex64: "c64", torch.complex128: "c128"}
 
-#: What a fake tensor cannot be: it would be one of plain numbers.
+#: Dtypes no fake tensor can have: it would be one of plain numbers.
 QUANTIZED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2,
              torch.quint2x4}
 
 
 def value(node: fx.Node):
-    """What the node produces at trace time: a fake tensor, a tuple, …"""
+    """The node's value at trace time: a fake tensor, a tuple, …"""
     return node.meta.get("val")
 
 
@@ -50,6 +53,11 @@ def reach(tensor: torch.Tensor) -> int:
 def dense(tensor: torch.Tensor) -> bool:
     """Whether the elements fill their memory, each place once."""
     return tensor.is_contiguous() or reach(tensor) + 1 == tensor.numel()
+
+
+def holds_graphs(target: object) -> bool:
+    """Whether a call of `target` runs graphs, as that of a cond does."""
+    return hasattr(target, "graphs")
 
 
 def is_number(node: fx.Node) -> bool:
@@ -97,7 +105,7 @@ def placeholders(graph: fx.Graph) -> list[fx.Node]:
 
 
 def results(graph: fx.Graph) -> tuple:
-    """What the graph returns, as a tuple of nodes and constants."""
+    """The graph's results, as a tuple of nodes and constants."""
     returned = graph.output_node().args[0]
     many = isinstance(returned, (tuple, list))
     return tuple(returned) if many else (returned,)
@@ -116,7 +124,7 @@ def operators(target) -> list[torch._ops.OpOverload]:
 
 @cache
 def written_places(target) -> frozenset[int | str]:
-    """Which arguments are written to, by position and by name."""
+    """The arguments that are written to, by position and by name."""
     return frozenset(["out"]).union(*(
         [argument.name, *[place] * (not argument.kwarg_only)]
         for op in operators(target) for place, argument
@@ -150,11 +158,11 @@ def is_random(call) -> bool:
 
 
 def has_effect(call) -> bool:
-    """Whether a call matters although nobody reads its result.
+    """Whether a call matters even if its result is never read.
 
-    A draw moves the generator on, so that later draws are eager's; what
-    returns nothing is there to write or to check; a choice of graphs may
-    hold either.
+    A draw advances the generator, so that later draws equal eager's. A
+    call that returns nothing writes or checks something. A choice of
+    graphs may hold either.
     """
     schema = getattr(call.target, "_schema", None)
     inside = getattr(call.target, "graphs", ())

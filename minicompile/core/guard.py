@@ -1,20 +1,158 @@
-"""A guard: one fact about the outside world that a graph relies on.
+"""Where a Python object came from, and what a graph relies on there.
 
-Tracing produces guards, chapter 2 turns them into one check function.
-PyTorch's are in torch/_guards.py and torch/_dynamo/guards.py.
+In: nothing but the call. Out: a source is an expression, valid at the next
+call, that reads the same place. `L` is the tuple of the call's local values
+in the order of the code's variable names; `F` is the function that was
+called. A guard says what must hold at a source; a graph input is fetched
+from one. Tracing produces guards, chapter 2 turns them into one check
+function. PyTorch's are in torch/_dynamo/source.py, torch/_guards.py and
+torch/_dynamo/guards.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, make_dataclass
+from keyword import iskeyword
+from weakref import WeakValueDictionary
 
 from .errors import Where
-from .source import Source
+
+
+class Interned(type):
+    """A class of which equal parts make one object: compared by `is`."""
+
+    made: WeakValueDictionary = WeakValueDictionary()
+    lock = threading.Lock()
+
+    def __call__(cls, *parts):
+        key = cls, *map(cls.identity, parts)
+        if source := Interned.made.get(key):
+            return source
+        with Interned.lock:
+            return Interned.made.setdefault(key, super().__call__(*parts))
+
+
+class Source(metaclass=Interned):
+    """A place an object can be read from. Prints as the user wrote it.
+
+    `text` is how it is read, `said` how a person writes it where that
+    differs; both are formats of the parts.
+    """
+
+    text = said = ""
+
+    @staticmethod
+    def identity(part: object) -> object:
+        """The key that tells a part of a source from other parts."""
+        return part if isinstance(part, Source) else repr(part)
+
+    def form(self, write: Callable[[Source], str], text: str = "") -> str:
+        """Text that reads the place; `write` gives its base's text."""
+        def said(name, part):
+            if isinstance(part, Source):
+                return write(part)
+            return repr(part) if name == "key" else part
+
+        return (text or self.text).format_map({
+            name: said(name, part) for name, part in vars(self).items()})
+
+    def code(self) -> str:
+        """The Python expression over `L` and `F` that reads this place."""
+        return self.form(Source.code)
+
+    def __str__(self) -> str:
+        return self.form(str, self.said)
+
+    @property
+    def base(self) -> Source | None:
+        """The place this one is read through, or None for a root."""
+        return vars(self).get("owner")
+
+
+def chain(source: Source | None) -> Iterator[Source]:
+    """The source and all that it is read through."""
+    while source is not None:
+        yield source
+        source = source.base
+
+
+def printable(value: object) -> bool:
+    """Whether repr(value) is Python for the value."""
+    if type(value) in (tuple, list):
+        return all(map(printable, value))
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or type(value) in (bool, int, str, bytes)
+
+
+def source_class(name: str, parts: str, text: str, said: str = ""
+                 ) -> type[Source]:
+    """A class of sources: the names of its parts, how one is read, said."""
+    return make_dataclass(name, parts.split(), bases=(Source,), frozen=True,
+                          eq=False, namespace={"text": text, "said": said})
+
+
+#: A parameter of the called function: `position` in its frame.
+Local = source_class("Local", "name position", "L[{position}]", "{name}")
+
+#: The called function object itself.
+Function = source_class("Function", "name", "F", "{name}")
+
+#: A number that Python computes of others: an expression of them.
+Computed = source_class("Computed", "expression", "{expression}")
+
+#: The value that a dict holds at `key`, read without running its class's
+#: own `__getitem__` or `__missing__`.
+Stored = source_class("Stored", "owner key", "dict.get({owner}, {key})",
+                      "{owner}[{key}]")
+
+#: `function(owner)` for a named, pure function such as `type`.
+Call = source_class("Call", "function owner", "{function}({owner})")
+
+#: `tensor.shape[dim]` or `tensor.stride()[dim]`, and its symbol.
+Size = source_class("Size", "owner read dim symbol",
+                    "{owner}.{read}[{dim}]")
+
+
+class Constant(source_class("Constant", "name value", "{name}")):
+    """An object the generated code holds by name, such as a class."""
+
+    @staticmethod
+    def identity(part: object) -> object:
+        """A name by its text, the object by which one it is."""
+        return part if type(part) is str else id(part)
+
+
+class Attribute(source_class("Attribute", "owner name", "")):
+    """`owner.name`."""
+
+    @property
+    def text(self) -> str:
+        plain = self.name.isascii() and self.name.isidentifier()
+        return ("{owner}.{name}" if plain and not iskeyword(self.name)
+                else "getattr({owner}, {name!r})")
+
+
+class Item(source_class("Item", "owner key", "{owner}[{key}]")):
+    """`owner[key]`, the key a constant or read from a place of its own."""
+
+    def __str__(self) -> str:
+        """As a person writes a module's part, or a module's global."""
+        match self.owner:
+            case Attribute(owner, "_parameters" | "_buffers" | "_modules"
+                           | "__dict__"):
+                return f"{owner}.{self.key}"
+            case Constant(name) if "_globals" in name:
+                return str(self.key)
+        return super().__str__()
 
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """What a graph assumes about one input tensor.
+    """The facts that a graph assumes about one input tensor.
 
     A size or stride that is symbolic is None.
     """

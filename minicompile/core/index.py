@@ -76,8 +76,8 @@ class Index:
 
     def __init__(self, terms: Mapping[tuple[Atom, ...], int]):
         kept = [item for item in terms.items() if item[1]]
-        if len(kept) > 1:
-            kept.sort(key=_order)
+        if len(kept) > 1:  # constants last, others by name
+            kept.sort(key=lambda term: (not term[0], [*map(str, term[0])]))
         self.terms = tuple(kept)
         self._hash = hash(self.terms)
 
@@ -147,7 +147,7 @@ def _single(value: Atom | int) -> Index:
 
 @lru_cache(maxsize=100_000)
 def _added(a: Index, b: Index) -> Index:
-    """`a + b`, a quotient and its remainder being joined."""
+    """`a + b`, with each quotient and its remainder joined."""
     terms = dict(a.terms)
     for atoms, coefficient in b.terms:
         terms[atoms] = terms.get(atoms, 0) + coefficient
@@ -171,7 +171,7 @@ def product(sizes: Iterable[Index | int]) -> Index:
 
 
 def fold(where: Index, value_of: Callable[[Atom], object]):
-    """`where` computed, each atom being what `value_of` makes of it."""
+    """The value of `where`, with `value_of(atom)` for each atom."""
     total: object = 0
     for atoms, coefficient in where.terms:
         term: object = coefficient
@@ -318,12 +318,6 @@ def may_exceed(where: Index, count: int) -> bool:
     return most_of(where) > count
 
 
-def _order(term: tuple[tuple[Atom, ...], int]) -> tuple:
-    """Sort key: constants last, others by name."""
-    atoms, _ = term
-    return (not atoms, [str(atom) for atom in atoms])
-
-
 def _term(atoms: tuple[Atom, ...], coefficient: int,
           division: Callable[[Division], str]) -> str:
     """`3*i0*s1`; the coefficient 1 is left out."""
@@ -372,9 +366,10 @@ def _divided(where: Index, divisor: Index) -> tuple[Index, Index]:
 
 def _split(where: Index, divisor: Index) -> tuple[Index, Index]:
     """(whole, rest): `where` = whole * divisor + rest, by long division:
-    what the divisor's largest term divides is taken out, if that leaves
-    fewer terms."""
-    largest = max(divisor.terms, key=_degree)
+    multiples of the divisor's largest term are taken out, if that leaves
+    fewer terms. The terms that this brings in are smaller."""
+    largest = max(divisor.terms,
+                  key=lambda term: (len(term[0]), [*map(str, term[0])]))
     for term in where.terms:
         quotient = _quotient(term, largest)
         if quotient is not None:
@@ -382,12 +377,6 @@ def _split(where: Index, divisor: Index) -> tuple[Index, Index]:
             if len(rest.terms) < len(where.terms) or not term[0]:
                 return quotient + more, rest
     return index(0), where
-
-
-def _degree(term: tuple[tuple[Atom, ...], int]) -> tuple:
-    """Larger than that of every term that a division brings in."""
-    atoms, _ = term
-    return len(atoms), [str(atom) for atom in atoms]
 
 
 def _quotient(term: tuple, factor: tuple) -> Index | None:

@@ -1,6 +1,6 @@
-"""What minicompile says while it works: `MINICOMPILE_LOGS=guards,...`.
+"""The log of each stage's work: `MINICOMPILE_LOGS=guards,...` shows it.
 
-Named as TORCH_LOGS names its artifacts. Warnings about falling back to
+The artifacts have the names of TORCH_LOGS. Warnings about falling back to
 eager are always shown, once for each place and reason.
 """
 
@@ -20,18 +20,13 @@ ARTIFACTS = ("graph_breaks", "recompiles", "guards", "graph_code",
 logger = logging.getLogger("minicompile")
 
 
-def wanted(artifact: str) -> bool:
-    """Whether MINICOMPILE_LOGS asks for `artifact`."""
+def show(artifact: str, text: str) -> None:
+    """Print `text` to standard error if MINICOMPILE_LOGS asks for it."""
     names = [name.strip() for name in
              os.environ.get("MINICOMPILE_LOGS", "").split(",")]
     for name in filter(None, names):
         one_of("MINICOMPILE_LOGS artifact", name, ARTIFACTS)
-    return artifact in names
-
-
-def show(artifact: str, text: str) -> None:
-    """Print `text` to standard error if `artifact` was asked for."""
-    if not wanted(artifact):
+    if artifact not in names:
         return
     if not logger.handlers:
         handler = logging.StreamHandler()

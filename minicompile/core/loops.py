@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import attrgetter
 from weakref import WeakValueDictionary
 
 import torch
@@ -43,7 +42,7 @@ class InternedNode(type):
 
 @dataclass(frozen=True, eq=False)
 class Const(metaclass=InternedNode):
-    """A Python number; `dtype` says what it stands for."""
+    """A Python number; `dtype` is the type that it has in a kernel."""
 
     value: bool | int | float
     dtype: torch.dtype
@@ -84,9 +83,6 @@ class Op(metaclass=InternedNode):
 
 
 Expression = Const | Position | Load | Op
-
-#: The expressions that one is made of.
-parts = attrgetter("parts")
 
 #: Every operation, and PyTorch's own function as its meaning. Operands
 #: are rounded to their dtypes; the result is rounded to the Op's.
@@ -136,8 +132,8 @@ def neutral(kind: str, dtype: torch.dtype) -> bool | int | float:
 class Buffer:
     """Memory for one tensor: strides in elements, starting at 0.
 
-    `into` names the input whose memory it is, for a kernel that writes
-    to an input in place.
+    `into` names the input whose memory this is, if a kernel writes to
+    that input in place.
     """
 
     name: str
@@ -304,13 +300,6 @@ def rewrite(value: Expression,
     return done[value]
 
 
-def described(node: Expression) -> tuple:
-    """The fields of a node, without the expressions among them."""
-    return tuple(repr(part) if isinstance(part, (int, float)) else part
-                 for part in vars(node).values()
-                 if part is not node.parts and part not in node.parts)
-
-
 def _loop_lines(loop: Loop) -> list[str]:
     """A loop as nested `for` statements over flat buffers."""
     lines: list[str] = []
@@ -332,7 +321,7 @@ def _named(value: Expression, names: dict[Expression, str],
            lines: list[str], indent: str) -> str:
     """The value's text; nodes used more than once get a line and name."""
     nodes = walk(value)
-    uses = Counter(part for node in nodes for part in parts(node))
+    uses = Counter(part for node in nodes for part in node.parts)
     for node in nodes:
         text = _text(node, names)
         if uses[node] > 1 and isinstance(node, (Op, Load)):

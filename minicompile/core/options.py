@@ -1,8 +1,8 @@
 """The options of compile(), checked once and then handed down unchanged.
 
 In: the mode and the options that the user gave. Out: one frozen `Options`.
-A name of torch.compile's that only concerns speed is taken with a hint; a
-name that would change results, or that nobody knows, is an OptionError.
+A torch.compile option that only affects speed is accepted with a hint. An
+unknown name, or a name that would change results, raises OptionError.
 PyTorch's are in torch/_inductor/config.py.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from . import log
 from .errors import OptionError, one_of
 
-#: What each mode of torch.compile means here, as options.
+#: The options that each mode of torch.compile sets here.
 MODES: dict[str, dict[str, object]] = {
     "default": {},
     "reduce-overhead": {"cudagraphs": True},
@@ -133,7 +133,7 @@ def list_options() -> list[str]:
 
 
 def list_mode_options(mode: str | None = None) -> dict:
-    """What each mode sets, or what `mode` sets."""
+    """The options that each mode sets, or those that `mode` sets."""
     if mode is None:
         return {name: dict(options) for name, options in MODES.items()}
     one_of("mode", mode, MODES)

@@ -1,11 +1,11 @@
-"""Random numbers as a function: of a seed and of where they stand.
+"""Random numbers as a function of a seed and a position.
 
 In: a seed, the number of the draw, a position. Out: a float32 of
-[0, 1). The idea: a generator that only counts (Philox, 4x32, 10 rounds)
-gives a number the same value whenever it is asked, in the forward and in
-the backward, so that sixteen bytes stand for a mask. This is the meaning
-of the operator and of the loop language's `uniform`; kernels have forms
-of their own. PyTorch's is torch/include/ATen/core/PhiloxRNGEngine.h.
+[0, 1). The idea: a counter-based generator (Philox, 4x32, 10 rounds)
+draws the same number at every use, in the forward and in the backward.
+So sixteen bytes stand for a mask. This file defines the operator and the
+loop language's `uniform`; kernels have their own. PyTorch's is
+torch/include/ATen/core/PhiloxRNGEngine.h.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 
 LOW = 0xFFFFFFFF
-#: What a round multiplies by, and adds to the key.
+#: The factors of a round, and the steps that it adds to the key.
 FACTORS, STEPS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
 
 

@@ -66,23 +66,15 @@ Step = Kernel | Extern
 
 
 @dataclass(frozen=True)
-class Given:
-    """Where a symbol's value is found: in an input that is a number, or
-    as what `input.size(axis)` or `input.stride(axis)` returns."""
-
-    input: int
-    of: str = ""  # "size" or "stride" of a tensor
-    axis: int = 0
-
-
-@dataclass(frozen=True)
 class Schedule:
-    """A graph as steps in order: what emit turns into a program.
+    """A graph as steps in order, which emit turns into a program.
 
-    `inputs` are the graph's arguments (None: an argument no step reads,
-    or one that is no tensor); `outputs` are Views, constants or None;
-    `last_use[i]` names the buffers whose memory is free after step i.
-    `sizes` says where each symbol is found; None: by its formula.
+    `inputs` are the graph's arguments (None: no step reads it, or it is
+    no tensor). `outputs` are Views, constants or None. `last_use[i]`
+    names the buffers whose memory is free after step i. `sizes` says how
+    each symbol is found: by the number of an input and "size(0)" or
+    "stride(1)" of that input, or "" if the input is the symbol itself.
+    None: by its formula.
     """
 
     inputs: tuple[Buffer | None, ...]
@@ -90,7 +82,8 @@ class Schedule:
     outputs: tuple[object, ...]
     last_use: tuple[tuple[str, ...], ...]
     constants: dict[str, torch.Tensor]
-    sizes: dict[Symbol, Given | None] = field(default_factory=dict)
+    sizes: dict[Symbol, tuple[int, str] | None] = field(
+        default_factory=dict)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -114,14 +107,13 @@ class Schedule:
         `name` says what a buffer is called."""
         names = [name(b.name) if b else "_" for b in self.inputs]
         lines = []
-        for symbol, given in self.sizes.items():
-            if given is None:
+        for symbol, place in self.sizes.items():
+            if place is None:
                 lines.append(f"{symbol} = {symbol.formula}")
-            elif given.of:
-                lines.append(f"{symbol} = {names[given.input]}."
-                             f"{given.of}({given.axis})")
+            elif place[1]:
+                lines.append(f"{symbol} = {names[place[0]]}.{place[1]}")
             else:
-                names[given.input] = str(symbol)
+                names[place[0]] = str(symbol)
         return names, lines
 
     def __str__(self) -> str:
@@ -163,7 +155,7 @@ def reads_of(step: object) -> dict[str, None]:
 
 
 def readers_of(steps: Iterable) -> dict[str, set[int]]:
-    """Which of the steps read each buffer, by number."""
+    """The numbers of the steps that read each buffer."""
     readers: dict[str, set[int]] = {}
     for number, step in enumerate(steps):
         for name in reads_of(step):

@@ -1,91 +1,62 @@
-"""Sizes that are symbols: numbers that know a formula, not a value.
+"""Numbers that are not Python's own: symbolic sizes, and NumPy's.
 
-In: `torch.SymInt`s, whose formulas PyTorch's ShapeEnv keeps. Out: nodes of
-a graph that compute them, and what they were when they were traced. The
-idea: arithmetic on sizes need not be recorded, its result knows what it
-is. PyTorch records it, in torch/fx/experimental/proxy_tensor.py.
+In: `torch.SymInt`s, whose formulas PyTorch's ShapeEnv keeps. Out: their
+values when they were traced, and nodes of a graph. A row of the reference
+makes the nodes of an expression of several symbols. A NumPy number is a
+constant, which operators treat as a Python number.
 """
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable
 
 import torch
-from sympy import Expr, Symbol
+from sympy import Expr
 from torch import fx
-from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from .errors import BackendError, Where
+from .errors import BackendError
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+#: The classes of NumPy's functions of numbers, such as `numpy.sqrt`.
+UFUNCS = (numpy.ufunc,) if numpy else ()
+
+#: The class of a number of NumPy's -> what it is to an operator, whatever
+#: its width; truths are floats.
+SCALARS = {getattr(numpy, name): kind for kind, names in (
+    (float, ("float16", "float32", "float64", "bool_")),
+    (int, ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"))
+) for name in names if hasattr(numpy, name)}
 
 #: The stand-ins of numbers and truths that are not constants.
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+#: What makes the node of an expression of symbols; the last is in use.
+EXPRESSIONS: list[Callable] = []
 
 #: Functions that may return their input, of which Python's form is a copy.
 AS_IN_CPP = {"dropout"}
 
 
 def hint(number):
-    """The number, or what a symbolic one was when it was traced."""
+    """The number, or a symbolic number's value when it was traced."""
     return number.node.hint if isinstance(number, SYMBOLIC) else number
 
 
-def formula(number) -> Expr:
-    """What a symbolic number is made of.
-
-    That a float is equal to another one does not give it its sign.
-    """
-    expr = number.node.expr
-    return number.node._expr if expr.free_symbols and isinstance(
-        number, torch.SymFloat) else expr
-
-
-def called(function: Callable) -> Callable:
-    """The same as a function of proxies, which becomes a node."""
-    return staticmethod(lambda x, *rest: x.tracer.create_proxy(
-        "call_function", function, (x,), {}))
-
-
-class Nodes(PythonReferenceAnalysis):
-    """What each kind of expression is, on proxies."""
-
-    int_truediv = staticmethod(operator.truediv)
-    floor_to_int, ceil_to_int = called(math.floor), called(math.ceil)
-    trunc_to_int, round_to_int = called(math.trunc), called(round)
-    expr_cond_pair = staticmethod(lambda value, holds: (value, holds))
-    piecewise = staticmethod(lambda first, last: torch.sym_ite(
-        first[1], first[0], last[0]))
-
-
-def computed(graph: fx.Graph, expr: Expr, nodes: dict[Symbol, fx.Node],
-             where: Where | None = None) -> fx.Node:
-    """A node that computes an expression of the symbols at `nodes`."""
-    appending = fx.proxy.GraphAppendingTracer(graph)
-    names = {symbol: fx.Proxy(node, appending)
-             for symbol, node in nodes.items()}
-    last = graph._root.prev
-    node = sympy_interp(Nodes, names, expr).node
-    while last is not node:
-        last = last.next
-        last.meta["where"] = where
-        last.meta["val"] = last.target(*fx.map_arg(
-            last.args, lambda node: node.meta["val"]))
-    return node
-
-
 def written(graph: fx.Graph, known: dict[Expr, fx.Node], number) -> object:
-    """The number as a node of `graph`; or what it is, if it is constant.
+    """The number as a node of `graph`; or its value, if it is constant.
 
     `known` are the nodes there are, by formula; each symbol needs one.
     """
     expr = number.node.expr
     if not expr.free_symbols:
         return number.node.pytype(expr)
-    if not expr.free_symbols <= known.keys():
-        raise BackendError(f"a size ({expr}) is not decided by the sizes"
-                           " of the inputs")
     if expr not in known:
-        known[expr] = computed(graph, expr, known)
+        if not (EXPRESSIONS and expr.free_symbols <= known.keys()):
+            raise BackendError(f"a size ({expr}) is not decided by the"
+                               " sizes of the inputs")
+        known[expr] = EXPRESSIONS[-1](graph, expr, known)
     return known[expr]

@@ -1,7 +1,7 @@
-"""Torch's global switches: what a graph depends on, and how to undo it.
+"""Torch's global switches: how to read them and how to put them back.
 
 In: nothing. Out: the GlobalState of this thread, now; and a context that
-puts the switches back. An operator does something else under another
+puts the switches back. An operator gives other results under another
 default dtype, under autocast or without gradients, though its arguments
 are the same. PyTorch's counterpart is GLOBAL_STATE in
 torch/csrc/dynamo/guards.cpp.
@@ -42,7 +42,7 @@ SWITCHES: dict[str, Callable[[], object]] = {
     "default_dtype": torch.get_default_dtype,
     "deterministic": torch._C._get_deterministic_algorithms}
 
-#: What a graph never runs under, because it would bypass it.
+#: Modes that a compiled graph would bypass: it never runs under them.
 NEVER_ACTIVE: dict[str, Callable[[], object]] = {
     "a torch.func transform": torch._C._are_functorch_transforms_active,
     "a torch function mode": torch._C._is_torch_function_mode_enabled,
@@ -54,7 +54,7 @@ GlobalState = namedtuple("GlobalState", SWITCHES)
 
 
 def global_state() -> GlobalState:
-    """What torch's global switches are now, in this thread."""
+    """The values of torch's global switches now, in this thread."""
     return GlobalState(*[read() for read in SWITCHES.values()])
 
 
@@ -64,8 +64,8 @@ def eager_is_watched() -> bool:
         active() for active in NEVER_ACTIVE.values())
 
 
-#: What sets each switch that a trace may turn, and what it is for; and what
-#: reads how it stands.
+#: The setter of each switch that a trace may turn, with the arguments
+#: that the setter and the reader share -> the reader.
 KEPT: dict[tuple, Callable[..., object]] = {
     (torch._C._set_grad_enabled,): torch.is_grad_enabled}
 

@@ -2,23 +2,30 @@
 
 In: a Kernel. Out: a C++ function, one line a value. Rows run in parallel,
 and the innermost loop is marked for vectors. A reference schedule may
-order the loops better. Inductor's is torch/_inductor/codegen/cpp.py.
+order the loops better. One run of g++ makes a library of all kernels of a
+program, named by the hash of source, compiler, flags and processor.
+Inductor's are torch/_inductor/codegen/cpp.py and cpp_builder.py.
 """
 
 from __future__ import annotations
 
+import ctypes
+import platform
+import re
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 
 import torch
 
+from ..core.cache import library
 from ..core.index import Variable, may_exceed
-from ..core.loops import Kernel, Load, Position
-from .operations import HALVES
-from .stages import Local, Stage, Store, stages
-from .target import CPP
-from .writer import Writer, accumulator, failure
+from ..core.loops import Buffer, Expression, Kernel, Load, Position
+from .target import CPP, FUNCTIONS, HALVES
+from .writer import Fold, Stage, Store, Writer, failure, stages
 
+#: How many floats are summed up as floats: 2048, in 16 lanes.
+LONG = 2048
 #: Work, in elements, that is worth waking a second thread for.
 GRAIN = 1 << 13
 #: The operators that let OpenMP's vector loop accumulate in lanes.
@@ -30,6 +37,8 @@ class CppWriter(Writer):
     """One kernel being written in C++."""
 
     target = CPP
+    #: Whether a row is reduced in the lanes of a vector.
+    vectors = True
 
     def body(self) -> list[str]:
         """The lines inside the function."""
@@ -66,50 +75,88 @@ class CppWriter(Writer):
 
     def loop(self, name: Variable | str, pragma: str = "",
              start: object = 0, stop: object = None, step: int = 1):
-        """A loop, over a whole variable unless it is told otherwise."""
+        """A loop over a whole variable, or from `start` to `stop`."""
         stop = CPP.index(name.size) if stop is None else stop
         forward = f"++{name}" if step == 1 else f"{name} += {step}"
         return self.block(
             f"for (int64 {name} = {start}; {name} < {stop}; {forward})",
             *[f"#pragma omp {pragma}"] * bool(pragma))
 
-    def value(self, local: Local) -> str:
+    def value(self, node: Expression) -> str:
         """The text of a value whose operands have names."""
-        match local.node:
+        match node:
             case Position(where, dtype):
                 return CPP.convert(CPP.index(where), torch.int64, dtype)
             case Load(buffer, where, dtype, mask, other):
                 text = f"{buffer}_ptr[{CPP.index(where)}]"
                 text = f"load({text})" if dtype in HALVES else text
                 return text if mask is None else (
-                    f"{self.read(local.operands[0])} ? {text} : "
+                    f"{self.read(mask)} ? {text} : "
                     f"{CPP.literal(other, dtype)}")
-        return super().value(local)
+        return super().value(node)
 
     def store(self, store: Store) -> str:
         """The line that puts a value into memory."""
         place = f"{store.buffer}_ptr[{CPP.index(store.index)}]"
-        value = self.read(store.local)
-        return (f"store({place}, {value});" if store.local.dtype in HALVES
+        value = self.read(store.value)
+        return (f"store({place}, {value});" if store.value.dtype in HALVES
                 else f"{place} = {value};")
 
     def elements(self, stage: Stage) -> None:
         """A pass: accumulators, loops over the elements, and results."""
-        for fold in stage.folds:
-            self.add(*(f"{kind} {name} = {start};"
-                       for kind, name, start in variables(fold, True)))
+        made = [each for fold in stage.folds
+                for each in self.variables(fold)]
+        self.add(*(f"{kind} {name} = {start};"
+                   for kind, name, start, _ in made))
         *outer, last = self.reduced
         with self.nest(*map(self.loop, outer)):
-            with self.loop(last, "simd" + clauses(stage.folds)):
+            with self.loop(last, "simd" + "".join(
+                    f" reduction({sign}:{name})"
+                    for _, name, _, sign in made)):
                 self.element(stage)
         for fold in stage.folds:
-            self.name(fold, result(fold, accumulator(fold), True))
+            self.name(fold, self.result(fold, self.accumulator(fold)))
 
     def element(self, stage: Stage, lane: str = "") -> None:
-        """Write what a pass does for one element."""
+        """Write one element's part of a pass, and fold its value into each
+        reduction; each row in a lane has its own."""
         self.compute(stage.body, stage.stores)
         for fold in stage.folds:
-            self.add(*step(fold, lane, self.read(fold.operands[0])))
+            value = self.read(fold.operands[0])
+            into, flag = self.accumulator(fold) + lane, self.flag(fold)
+            better = "<>"[fold.reduction == "max"]
+            self.add(f"{into} = " + (
+                f"{value} {better} {into} ? {value} : {into};" if flag
+                else f"{CPP.combined(fold, into, value)};"))
+            self.add(*[f"{flag} |= {value} != {value};"] * bool(flag))
+
+    def variables(self, fold: Fold) -> list[tuple[str, str, str, str]]:
+        """(type, name, start, operator) of what a reduction accumulates.
+        """
+        found = [(CPP.types[self.accumulated(fold)], self.accumulator(fold),
+                  CPP.neutral(fold), CLAUSES[fold.reduction])]
+        flag = self.flag(fold)
+        return found + [("int", flag, "0", "|")] * bool(flag)
+
+    def accumulated(self, fold: Fold) -> torch.dtype:
+        """The dtype of an accumulator: a double for a long sum of floats.
+        """
+        dtype, lanes = CPP.accumulator(fold), self.vectors and not (
+            may_exceed(self.kernel.row_length, LONG))
+        return dtype if lanes or dtype != torch.float32 or (
+            fold.reduction != "sum") else torch.float64
+
+    def flag(self, fold: Fold) -> str:
+        """The name of what notes NaN, which OpenMP's maximum loses."""
+        lost = (self.vectors and fold.reduction in ("max", "min")
+                and fold.dtype.is_floating_point)
+        return self.numbered("nan", fold) if lost else ""
+
+    def result(self, fold: Fold, text: str) -> str:
+        """The finished reduction, in the type that holds it."""
+        flag = self.flag(fold)
+        text = f"{flag} ? not_a_number : {text}" if flag else text
+        return CPP.convert(text, self.accumulated(fold), fold.dtype)
 
 
 #: How kernels are written: the last row decides.
@@ -120,7 +167,7 @@ PIECES: list[Callable[[Kernel], tuple[Kernel, ...]]] = [
     lambda kernel: (kernel,)]
 
 
-def function(kernel: Kernel) -> str:
+def text_of(kernel: Kernel) -> str:
     """The kernel as a C++ function of its buffers' addresses."""
     kinds = types(kernel)
     both = {name for buffer in kernel.written.values()
@@ -150,55 +197,147 @@ def types(kernel: Kernel) -> dict[str, str]:
     return {name: CPP.types[dtype] for name, dtype in found.items()}
 
 
-def variables(fold: Local, vectors: bool) -> list[tuple[str, str, str]]:
-    """(type, name, start) of what a reduction accumulates.
+#: The first lines of the source. `SIMD` tells g++ that the C library has a
+#: vector form of a function, so that a loop which calls `expf` still
+#: becomes vector code. No standard header is read: that would take longer
+#: than compiling the kernels.
+HEADER = r"""
+#include <features.h>
+#ifndef __GLIBC_PREREQ
+#define __GLIBC_PREREQ(major, minor) 0
+#endif
+typedef signed char int8;
+typedef unsigned char uint8;
+typedef short int16;
+typedef unsigned short uint16;
+typedef int int32;
+typedef unsigned int uint32;
+typedef long long int64;
+typedef unsigned long long uint64;
 
-    OpenMP's maximum loses NaN, so a vector loop notes it apart.
+#if defined(__x86_64__) && __GLIBC_PREREQ(2, 35)
+#define SIMD __attribute__((const, simd("notinbranch")))
+#else
+#define SIMD __attribute__((const))
+#endif
+#define UNARY(name) SIMD double name(double); SIMD float name##f(float);
+#define BINARY(name) \
+    SIMD double name(double, double); SIMD float name##f(float, float);
+extern "C" {
+UNARY(exp) UNARY(exp2) UNARY(expm1) UNARY(log) UNARY(log2) UNARY(log10)
+UNARY(log1p) UNARY(sin) UNARY(cos) UNARY(tan) UNARY(asin) UNARY(acos)
+UNARY(atan) UNARY(sinh) UNARY(cosh) UNARY(tanh) UNARY(asinh) UNARY(acosh)
+UNARY(atanh) UNARY(erf) UNARY(erfc) BINARY(pow) BINARY(atan2)
+BINARY(hypot)
+#undef SIMD
+#define SIMD
+UNARY(sqrt) UNARY(fabs) UNARY(floor) UNARY(ceil) UNARY(trunc) UNARY(rint)
+UNARY(lgamma) BINARY(fmod) BINARY(copysign)
+void* malloc(unsigned long);
+void free(void*);
+}
+#define infinity __builtin_inff()
+#define not_a_number __builtin_nanf("")
+#define inline_ static inline __attribute__((always_inline))
+
+template <class T> constexpr bool is_float = (T)0.5f == 0.5f;
+template <class T> constexpr bool is_signed = (T)-1 < (T)0;
+template <class T> constexpr int last_bit = sizeof(T) * 8 - 1;
+constexpr int64 least = 1ull << 63, most = ~least;
+template <class T> inline_ T smaller(T a, T b) { return a < b ? a : b; }
+
+template <class To, class From> inline_ To same_bits(From value) {
+    To result;
+    __builtin_memcpy(&result, &value, sizeof(To));
+    return result;
+}
+// NaN wins.
+template <class T> inline_ T maximum(T a, T b) {
+    return a > b | a != a ? a : b;
+}
+template <class T> inline_ T minimum(T a, T b) {
+    return a < b | a != a ? a : b;
+}
+"""
+
+#: g++ would make one sincosf, which has no vector form, of sin and cos.
+#: No -ffast-math: NaN, infinity and -0.0 are what they are in eager, and
+#: additions keep their order. -fwrapv: integers wrap around.
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fwrapv",
+         "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
+         "-fno-builtin-sin", "-fno-builtin-cos", "-fno-builtin-sinf",
+         "-fno-builtin-cosf", "-fno-plt", "-w", "-shared", "-fPIC") + (
+    ("-mprefer-vector-width=512",)  # AVX-512 in full width
+    if platform.machine() == "x86_64" else ())
+
+
+@cache
+def processor() -> str:
+    """The features of this processor, on which -march=native depends."""
+    found = re.search(r"^(flags|Features)\s*:.*$",
+                      Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return platform.machine() + (found.group() if found else "")
+
+
+def headed(source: str) -> str:
+    """The C++ source after what every kernel starts with."""
+    return HEADER + "".join(FUNCTIONS["cpp"]) + source
+
+
+def built(source: str) -> ctypes.CDLL:
+    """The C++ source as a loaded library, compiled if need be."""
+    return ctypes.CDLL(str(library(headed(source), *FLAGS, *_libraries(),
+                                   host=processor())))
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    """The libraries to link: the C library's vectors, PyTorch's OpenMP.
+
+    With an OpenMP of its own a kernel would have threads of its own, and
+    torch.set_num_threads would not reach them.
     """
-    name = accumulator(fold)
-    found = [(CPP.types[accumulated(fold, vectors)], name,
-              CPP.neutral(fold))]
-    return found + [("int", f"nan{fold.number}", "0")] * (
-        vectors and flagged(fold))
+    loaded = re.search(r"\S*/lib[gi]omp\S*\.so\S*",
+                       Path("/proc/self/maps").read_text())
+    vectors = ("-lmvec",) if "x86_64" in platform.machine() else ()
+    return (*vectors, "-lm", *((loaded.group(),) if loaded else ()))
 
 
-def accumulated(fold: Local, vectors: bool) -> torch.dtype:
-    """The dtype of an accumulator: a double for a long sum of floats."""
-    dtype = CPP.accumulator(fold)
-    long = fold.node.long or not vectors
-    return torch.float64 if long and dtype == torch.float32 and (
-        fold.node.reduction == "sum") else dtype
+def entry(library: ctypes.CDLL, name: str, count: int):
+    """A kernel of the library, called with `count` addresses and sizes."""
+    found = library[name]
+    found.argtypes, found.restype = (ctypes.c_int64,) * count, None
+    return found
 
 
-def flagged(fold: Local) -> bool:
-    """Whether NaN wins, and the type has one."""
-    return (fold.node.reduction in ("max", "min")
-            and fold.dtype.is_floating_point)
+class CppPrinter:
+    """All kernels of a program as one C++ text, compiled as one library.
+    """
 
+    def prelude(self) -> str:
+        """The import that compiles and loads."""
+        return "from minicompile.emit.cpp import built, entry"
 
-def clauses(folds: tuple[Local, ...]) -> str:
-    """The clauses for a vector loop over elements."""
-    found: dict[str, list[str]] = {}
-    for fold in folds:
-        for sign, (_, name, _) in zip(
-                (CLAUSES[fold.node.reduction], "|"), variables(fold, True)):
-            found.setdefault(sign, []).append(name)
-    return "".join(f" reduction({sign}:{', '.join(names)})"
-                   for sign, names in found.items())
+    def define(self, kernels: tuple[Kernel, ...]) -> str:
+        """The C++ text, and a Python function for each kernel."""
+        text = "\n\n".join(map(text_of, kernels))
+        counts = {kernel.name: len((*kernel.read, *kernel.written,
+                                    *kernel.symbols)) for kernel in kernels}
+        return "\n".join([
+            f'library = built(r"""\n{text}\n""")',
+            *(f'{name} = entry(library, "{name}", {count})'
+              for name, count in counts.items())])
 
+    def prepare(self, kernel: Kernel, defined: object,
+                buffers: dict[str, Buffer]) -> None:
+        """Nothing: g++ has compiled it."""
 
-def step(fold: Local, lane: str, value: str) -> list[str]:
-    """Lines that take a value in; rows in lanes have each their own."""
-    into = accumulator(fold) + lane
-    if lane or not flagged(fold):
-        return [f"{into} = {CPP.combined(fold, into, value)};"]
-    sign = "<>"[fold.node.reduction == "max"]
-    return [f"{into} = {value} {sign} {into} ? {value} : {into};",
-            f"nan{fold.number} |= {value} != {value};"]
+    def begin(self) -> str:
+        """Nothing: a call needs no stream."""
+        return ""
 
-
-def result(fold: Local, text: str, vectors: bool) -> str:
-    """The finished reduction, in the type that holds it."""
-    if vectors and flagged(fold):
-        text = f"nan{fold.number} ? not_a_number : {text}"
-    return CPP.convert(text, accumulated(fold, vectors), fold.dtype)
+    def launch(self, kernel: Kernel, tensors: tuple[str, ...],
+               numbers: tuple[str, ...]) -> str:
+        """The call, with the addresses of the tensors, and numbers."""
+        given = [f"{name}.data_ptr()" for name in tensors]
+        return f"{kernel.name}({', '.join([*given, *numbers])})"

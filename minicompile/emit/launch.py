@@ -17,9 +17,8 @@ import torch
 from ..core.errors import OptionError
 from ..core.loops import Buffer, Kernel
 from ..core.options import Options
-from .operations import FUNCTIONS
+from .target import FUNCTIONS
 from .triton import print_kernel
-from .writer import Printer
 
 
 def stream_of(index: int) -> int | None:
@@ -44,10 +43,10 @@ class Launch:
                  members: int = 1):
         self.kernel, self.grid, self.warps = kernel, grid, warps
         self.sizes, self.wide, self.members = sizes, wide, members
-        self.of: Kernel | None = None  # what is computed
+        self.of: Kernel | None = None  # the kernel computed
 
     def more(self, given: tuple) -> tuple[tuple[int, ...], tuple]:
-        """The sizes among the arguments, and what the kernel takes too."""
+        """The sizes among the arguments; the kernel's extra arguments."""
         sizes = given[len(given) - self.sizes:]
         return sizes, (self.wide(*sizes),) if self.wide else ()
 
@@ -102,7 +101,7 @@ def launched(**about: object) -> Callable:
     return lambda kernel: kind(kernel, **about)
 
 
-class TritonPrinter(Printer):
+class TritonPrinter:
     """Prints kernels for one CUDA device, or for the interpreter."""
 
     def __init__(self, options: Options, device: torch.device):

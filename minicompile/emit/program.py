@@ -26,16 +26,16 @@ from ..core.loops import Buffer, Kernel
 from ..core.options import Options
 from ..core.schedule import (Extern, Schedule, Step, View, made_by,
                              reads_of)
-from .build import CppPrinter
-from .writer import Printer, failure
+from .cpp import CppPrinter
+from .writer import failure
 
 
 @dataclass(frozen=True)
 class Program:
     """The text of a program, where it lies, and its loaded `call`.
 
-    `run(inputs)` empties the list it is given, so that inputs nobody
-    else holds are freed at their last use.
+    `run(inputs)` empties the list it is given. So an input that only the
+    list refers to is freed at its last use.
     """
 
     source: str
@@ -92,7 +92,7 @@ def _blamed(schedule: Schedule, error: Exception) -> CompileError:
         f"{type(error).__name__}: {error}")
 
 
-def printer_for(device: torch.device, options: Options) -> Printer:
+def printer_for(device: torch.device, options: Options):
     """The printer for the kernels of a device."""
     if device.type == "cpu" and options.cpu_backend == "cpp":
         return CppPrinter()
@@ -103,16 +103,16 @@ def printer_for(device: torch.device, options: Options) -> Printer:
         raise CompileError(f"no Triton: {error}") from error
 
 
-#: What is launched or called, and the steps whose work each does.
+#: The launches and calls, each with the steps whose work it does.
 Launches = list[tuple[Step, tuple[Step, ...]]]
 #: How steps become launches; the last row decides.
 PLANS: list[Callable[[Text], Launches]] = [
     lambda text: [(step, (step,)) for step in text.schedule.steps]]
-#: What is done to the text of a program before it is stored.
+#: Rewrites of a program's text before it is stored.
 FINISHES: list[Callable[[Text, str], str]] = []
 #: Names that a buffer must not have.
-RESERVED = frozenset("""aten torch empty_strided call inputs function load
-    library stream stream_of as_tuple in_layout""".split()).union(
+TAKEN = frozenset("""aten torch empty_strided call inputs built entry
+    library stream stream_of results_of in_layout""".split()).union(
         keyword.kwlist)
 
 #: Operators that `torch` has under the same name: a call takes half the
@@ -125,8 +125,8 @@ DIRECT = (*ROW_MAJOR, "convolution", "embedding")
 class Text:
     """A schedule being written as a program.
 
-    `given` collects what no text can name, such as a subgraph that an
-    operator takes; the program gets it, by name, when it is loaded.
+    `given` collects objects that no text can name, such as a subgraph of
+    an operator; the program gets them, by name, when it is loaded.
     """
 
     schedule: Schedule
@@ -135,7 +135,7 @@ class Text:
 
     @cached_property
     def launches(self) -> Launches:
-        """What is launched or called, and the steps whose work that is."""
+        """Each launch or call, and the steps whose work it does."""
         return PLANS[-1](self)
 
     @cached_property
@@ -145,7 +145,7 @@ class Text:
                 if isinstance(printed, Kernel)}
 
     @cached_property
-    def printers(self) -> dict[torch.device, Printer]:
+    def printers(self) -> dict[torch.device, object]:
         """The printer of each device."""
         return {device: printer_for(device, self.options) for device in
                 dict.fromkeys(map(device_of, self.schedule.kernels))}
@@ -167,7 +167,7 @@ class Text:
     @cached_property
     def names(self) -> dict[str, str]:
         """The name of every buffer and constant in the program."""
-        taken = RESERVED.union(self.different, self.devices.values(),
+        taken = TAKEN.union(self.different, self.devices.values(),
                            map(str, self.schedule.sizes))
         found: dict[str, str] = {}
         for name in self.buffers:
@@ -185,7 +185,7 @@ class Text:
             f'"""Kernels: {len(kernels)}. Operators: {len(externs)}."""',
             "", "import torch", "from torch import empty_strided", "",
             *(p.prelude() for p in self.printers.values()),
-            "from minicompile.emit.program import as_tuple, in_layout",
+            "from minicompile.emit.program import results_of, in_layout",
             "", "aten = torch.ops.aten", *(
                 f'{name} = torch.device("{device}")'
                 for device, name in self.devices.items())])
@@ -223,8 +223,7 @@ class Text:
     def allocated(self, step: Kernel) -> list[str]:
         """The lines that name or allocate a kernel's results."""
         return [f"{self.names[b.name]} = " + (
-            self.names.get(b.into) or
-            f"empty_strided({sizes_text(b.shape)}, {sizes_text(b.stride)}, "
+            self.names.get(b.into) or f"empty_strided({layout_text(b)}, "
             f"dtype={b.dtype}, device={self.devices[b.device]})")
             for b in step.written.values()]
 
@@ -255,14 +254,13 @@ class Text:
             "List" not in str(schema.returns[0].type))
         if any(step.outputs):
             text = (f"{names[0]} = {text}" if one
-                    else f"{listed(names)} = as_tuple({text})")
+                    else f"{listed(names)} = results_of({text})")
         if space == "aten" and name in ROW_MAJOR:
             return [text]
         theirs = schema and space not in ("aten", "prims")
-        own = f', "{step.target}"' if theirs else ""
         return [text, *(
-            f"{name} = in_layout({name}, {sizes_text(b.shape)}, "
-            f"{sizes_text(b.stride)}{own})"
+            f"{name} = in_layout({name}, {layout_text(b)}"
+            + f', {b.dtype}, "{step.target}"' * bool(theirs) + ")"
             for name, b in zip(names, step.outputs) if b)]
 
     def value(self, argument: object) -> str:
@@ -293,11 +291,9 @@ class Text:
         """A buffer's tensor, seen through a View unless it is as such."""
         text, buffer = self.names[view.buffer], self.buffers[view.buffer]
         moved = view.offset != 0
-        if (view.shape, view.stride) != (buffer.shape, buffer.stride) or (
-                moved):
+        if moved or layout_text(view) != layout_text(buffer):
             offset = f", {text}.storage_offset() + {view.offset}" * moved
-            text = (f"{text}.as_strided({sizes_text(view.shape)}, "
-                    f"{sizes_text(view.stride)}{offset})")
+            text = f"{text}.as_strided({layout_text(view)}{offset})"
         same = view.dtype == buffer.dtype
         return text if same else f"{text}.view({view.dtype})"
 
@@ -313,9 +309,10 @@ def device_of(kernel: Kernel) -> torch.device:
     return kernel.loops[0].buffer.device
 
 
-def sizes_text(sizes: Iterable[Index]) -> str:
-    """Sizes or strides as a Python tuple."""
-    return f"({listed(map(str, sizes))})"
+def layout_text(of: Buffer | View) -> str:
+    """Sizes and strides as two Python tuples."""
+    return ", ".join(f"({listed(map(str, sizes))})"
+                     for sizes in (of.shape, of.stride))
 
 
 def mentioned(step: Step) -> list[str]:
@@ -333,17 +330,19 @@ def comment(step: Step) -> list[str]:
 
 
 def in_layout(tensor: torch.Tensor, shape: tuple[int, ...],
-              stride: tuple[int, ...], name: str = "") -> torch.Tensor:
+              stride: tuple[int, ...], dtype: torch.dtype | None = None,
+              name: str = "") -> torch.Tensor:
     """The tensor with these strides: itself, or a copy.
 
     The schedule was made for the strides that a fake tensor showed; an
     operator may choose others when it runs. A user's own operator is
-    given by `name`: its fake kernel may have promised another shape.
+    given by `name`, with what its fake kernel has promised.
     """
-    if name and tuple(tensor.shape) != shape:
+    if name and (tuple(tensor.shape), tensor.dtype) != (shape, dtype):
         raise BackendError(
-            f"{name} gave a tensor of shape {tuple(tensor.shape)}, and its "
-            f"fake kernel (register_fake) one of shape {shape}")
+            f"{name} gave a tensor of shape {tuple(tensor.shape)} and "
+            f"{tensor.dtype}, and its fake kernel (register_fake) one of "
+            f"shape {shape} and {dtype}")
     if tensor.stride() == stride:
         return tensor
     fresh = torch.empty_strided(shape, stride, dtype=tensor.dtype,
@@ -351,6 +350,6 @@ def in_layout(tensor: torch.Tensor, shape: tuple[int, ...],
     return fresh.copy_(tensor)
 
 
-def as_tuple(result: object) -> tuple:
-    """What an operator returns, as a tuple of its results."""
+def results_of(result: object) -> tuple:
+    """The tuple of an operator's results, whatever it returns."""
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)

@@ -19,10 +19,9 @@ from ..core.index import (Index, Variable, atoms_of, enclosed, index,
 from ..core.layout import unflatten
 from ..core.loops import (REDUCTIONS, Const, Expression, Kernel, Load, Op,
                           Position, rewrite)
-from .operations import HALVES
-from .stages import Local, Stage, Store, stages
-from .target import TRITON
-from .writer import Writer, accumulator, computes, failure
+from .target import HALVES, TRITON
+from .writer import (Fold, Stage, Store, Writer, computes, failure,
+                     stages)
 
 #: The elements of a row that a program works on at a time.
 LONGEST = 4096
@@ -143,7 +142,7 @@ def rounds_numbers(node: Expression) -> Expression:
         for part in node.operands))
 
 
-#: What is done to every node of a kernel before it is printed.
+#: Rewrites of every node of a kernel before it is printed.
 REWRITES: list[Callable[[Expression], Expression]] = [rounds_numbers]
 
 
@@ -178,7 +177,7 @@ def print_kernel(kernel: Kernel) -> str:
 
 
 def argument(kernel: Kernel, name: str) -> str:
-    """What a kernel calls a tensor's address, or a number."""
+    """The kernel's name for a tensor's address, or for a number."""
     return f"{name}_{'number' if name in kernel.numbers else 'ptr'}"
 
 
@@ -191,8 +190,8 @@ class TritonWriter(Writer):
     """
 
     tiling: Tiling = field(kw_only=True)
-    along: dict[Local, frozenset[str]] = field(default_factory=dict)
-    summed: set[Local] = field(default_factory=set)
+    along: dict[Expression, frozenset[str]] = field(default_factory=dict)
+    summed: set[Expression] = field(default_factory=set)
     target = TRITON
 
     def blocks(self) -> None:
@@ -228,11 +227,10 @@ class TritonWriter(Writer):
         if not axis.even:
             self.add(f"{axis.name}_inside = {axis.name} < {axis.size}")
 
-    def value(self, local: Local) -> str:
+    def value(self, node: Expression) -> str:
         """The text of a value whose operands have names."""
-        along = frozenset().union(
-            *(self.reach(operand) for operand in local.operands))
-        match local.node:
+        along = frozenset().union(*map(self.reach, node.parts))
+        match node:
             case Position(where, dtype):
                 along |= self.tiling.along(where)
                 text = f"({TRITON.index(self.tiling.place(where))})"
@@ -242,23 +240,22 @@ class TritonWriter(Writer):
                     text = TRITON.scalar.format(
                         text, type=TRITON.type_of(dtype))
             case Load():
-                along |= self.tiling.along(local.node.index)
-                text = self.load(local, along)
-            case Op() as op:
-                summed = not self.summed.isdisjoint(local.operands)
+                along |= self.tiling.along(node.index)
+                text = self.load(node, along)
+            case Op():
+                summed = not self.summed.isdisjoint(node.parts)
                 text = TRITON.operation(
-                    op, [*map(self.read, local.operands)], rough=summed)
-                self.summed |= {local} if summed else set()
-        self.along[local] = along
+                    node, [*map(self.read, node.parts)], rough=summed)
+                self.summed |= {node} if summed else set()
+        self.along[node] = along
         return text
 
-    def reach(self, local: Local) -> frozenset[str]:
+    def reach(self, node: Expression) -> frozenset[str]:
         """The axes that a value depends on; a constant on none."""
-        return self.along.get(local, frozenset())
+        return self.along.get(node, frozenset())
 
-    def load(self, local: Local, along: frozenset[str]) -> str:
+    def load(self, node: Load, along: frozenset[str]) -> str:
         """The text of a load, masked where points do not exist."""
-        node: Load = local.node
         if node.buffer not in self.kernel.read:
             raise failure(self.kernel, f"it reads {node.buffer} at a place"
                           " that another thread writes")
@@ -268,7 +265,7 @@ class TritonWriter(Writer):
                 type=TRITON.type_of(node.dtype))
         mask, other = self.mask(along), ""
         if node.mask is not None:
-            mask = self.mask(along, self.read(local.operands[0]))
+            mask = self.mask(along, self.read(node.mask))
             other = f", other={TRITON.literal(node.other, node.dtype)}"
         pointer = self.pointer(node.buffer, node.index, along)
         text = f"tl.load({pointer}{mask}{other})"
@@ -291,10 +288,11 @@ class TritonWriter(Writer):
 
     def store(self, store: Store) -> str:
         """The line of a store, masked where points do not exist."""
-        axes = self.tiling.axes if store.element else self.tiling.outer
+        axes = self.tiling.axes if store.place.element else (
+            self.tiling.outer)
         along = frozenset(axis.name for axis in axes)
         pointer = self.pointer(store.buffer, store.index, along)
-        return (f"tl.store({pointer}, {self.read(store.local)}"
+        return (f"tl.store({pointer}, {self.read(store.value)}"
                 f"{self.mask(along)})")
 
     def elements(self, stage: Stage) -> None:
@@ -304,7 +302,7 @@ class TritonWriter(Writer):
             self.compute(stage.body, stage.stores)
             texts = [*map(self.whole, folds)]
         else:
-            texts = [*map(accumulator, folds)]
+            texts = [*map(self.accumulator, folds)]
             for fold, name in zip(folds, texts):
                 kind = TRITON.types[TRITON.accumulator(fold)]
                 self.add(f"{name} = tl.full([XBLOCK, RBLOCK], "
@@ -318,7 +316,7 @@ class TritonWriter(Writer):
         for fold, text in zip(folds, texts):
             self.finish(fold, text)
 
-    def whole(self, fold: Local) -> str:
+    def whole(self, fold: Fold) -> str:
         """The block to reduce, neutral where elements do not exist."""
         value, axis = fold.operands[0], self.tiling.axes[-1]
         text = TRITON.convert(self.read(value), value.dtype,
@@ -329,9 +327,9 @@ class TritonWriter(Writer):
             return text
         return f"tl.where(r_inside, {text}, {TRITON.neutral(fold)})"
 
-    def finish(self, fold: Local, text: str) -> None:
+    def finish(self, fold: Fold, text: str) -> None:
         """Write the reduction of a block to a column."""
-        kind, name = fold.node.reduction, accumulator(fold)
+        kind, name = fold.reduction, self.accumulator(fold)
         across = ACROSS.get(kind, "tl.reduce({0}, 1, device."
                             f"{REDUCTIONS[kind][1]}, keep_dims=True)")
         column = TRITON.convert(across.format(text),

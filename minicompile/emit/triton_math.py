@@ -2,8 +2,8 @@
 
 Triton has no tanh of its own: it calls NVIDIA's libdevice, which its
 interpreter cannot. So `libdevice` here is NVIDIA's on a GPU, and in the
-interpreter PyTorch's functions of the same names. The others put right
-what Triton does otherwise than PyTorch: NaN, signs of remainders, ties.
+interpreter PyTorch's functions of the same names. The others are
+for operators that mean something else in Triton: NaN, signs, quotients.
 Inductor's are in torch/_inductor/runtime/triton_helpers.py.
 """
 

@@ -1,23 +1,238 @@
-"""The text of one kernel: what C++ and Triton have in common.
+"""A kernel in stages, and its text: what C++ and Triton have in common.
 
-In: a kernel in stages. Out: lines, one for each value. A Writer follows
-the stages: values of the row, then a pass over its elements. The two
-languages differ in how a load, a loop and a reduction look, and in
-nothing else. Inductor's is torch/_inductor/codegen/common.py:Kernel.
+In: a Kernel. Out: lines, one for each value. The loop language makes equal
+expressions one object. So value numbering has one thing left to do: a read
+of a buffer that the kernel has stored becomes the value that it stored. A
+value that does not depend on the element belongs to the row. A Writer
+follows the stages: values of the row, then a pass over its elements. The
+two languages differ in how a load, a loop and a reduction look, and in
+nothing else. Inductor's is torch/_inductor/codegen/common.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from ..core.errors import CompileError
-from ..core.loops import Buffer, Const, Kernel, Op
-from .stages import Local, Stage, Store
+import torch
+
+from ..core.errors import BackendError, CompileError
+from ..core.index import Index, atoms_of, index, may_exceed
+from ..core.layout import flatten, row_major
+from ..core.loops import (Const, Expression, InternedNode, Kernel, Load,
+                          Loop, Op, Position, rewrite)
 from .target import Target
+
+#: Reductions of bools that are another one, which keeps them bools.
+FOLDS_OF_BOOLS = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
+
+
+@dataclass(frozen=True, eq=False)
+class Fold(metaclass=InternedNode):
+    """A reduction of a value over the elements of a row."""
+
+    reduction: str
+    operands: tuple[Expression]
+    dtype: torch.dtype
+
+
+class Place(NamedTuple):
+    """Where a value is computed: for each element or once a row, and in
+    which stage; a Fold only when the pass of the stage before has ended.
+    """
+
+    element: bool
+    stage: int
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """A value put into memory, and where that is done."""
+
+    buffer: str
+    index: Index
+    value: Expression
+    place: Place
+
+    @property
+    def parts(self) -> tuple[Expression]:
+        """The value, which it waits for."""
+        return (self.value,)
+
+
+@dataclass
+class Numbering:
+    """The values of a kernel, each after its operands, and its stores."""
+
+    kernel: Kernel
+    places: dict[Expression, Place] = field(default_factory=dict)
+    stores: dict[str, Store] = field(default_factory=dict)
+
+    def add(self, loop: Loop) -> None:
+        """Place the value of a loop, and store it."""
+        value = rewrite(loop.value, self.number)
+        if loop.reduction is not None:
+            value = self.fold(loop.reduction, value)
+        value = self.cast(value, loop.buffer.dtype)
+        element, stage = self.places[value]
+        self.stores[loop.buffer.name] = Store(
+            loop.buffer.name, loop.index, value,
+            Place(element or self.moves(loop.index), stage))
+
+    def number(self, node: Expression) -> Expression:
+        """A node, placed; or the stored value that a load reads."""
+        store = self.stores.get(node.buffer) if isinstance(
+            node, Load) else None
+        if store is None:
+            return self.placed(node)
+        if store.index != node.index:
+            if node.buffer in self.kernel.internal:
+                raise BackendError(f"{self.kernel.name} reads {node} before"
+                                   " it is in memory")
+            return self.placed(node, store.place.stage + 1)
+        value = store.value if not isinstance(store.value, Const) else (
+            self.op("cast", node.dtype, store.value))
+        return value if node.mask is None else self.op(
+            "where", node.dtype, node.mask, value,
+            self.placed(Const(node.other, node.dtype)))
+
+    def fold(self, reduction: str, value: Expression) -> Expression:
+        """A value reduced; of a single element, the element."""
+        best = reduction.removeprefix("arg")
+        if best != reduction:
+            return self.first(value, self.fold(best, value))
+        if not self.kernel.reduced:
+            return value
+        if value.dtype == torch.bool:
+            reduction = FOLDS_OF_BOOLS.get(reduction, reduction)
+        elif reduction in ("any", "all"):
+            value = self.cast(value, torch.bool)
+        return self.placed(Fold(reduction, (value,), value.dtype))
+
+    def first(self, value: Expression, best: Expression) -> Expression:
+        """The first position of the best value; NaN is the best there is.
+        """
+        sizes = tuple(variable.size for variable in self.kernel.reduced)
+        found = self.op("logical_or", torch.bool,
+                        self.op("eq", torch.bool, value, best),
+                        self.op("ne", torch.bool, value, value))
+        here = flatten(map(index, self.kernel.reduced), row_major(sizes))
+        dtype = torch.int64 if may_exceed(
+            self.kernel.row_length, (1 << 31) - 1) else torch.int32
+        return self.fold("min", self.op(
+            "where", dtype, found, self.placed(Position(here, dtype)),
+            self.placed(Const(torch.iinfo(dtype).max, dtype))))
+
+    def cast(self, value: Expression, dtype: torch.dtype) -> Expression:
+        """The value in another dtype."""
+        return value if value.dtype == dtype else self.op(
+            "cast", dtype, value)
+
+    def op(self, name: str, dtype: torch.dtype, *operands: Expression
+           ) -> Expression:
+        """An operation on values that are placed."""
+        return self.placed(Op(name, operands, dtype))
+
+    def placed(self, node: Expression, stage: int = 0) -> Expression:
+        """The node; it can be computed where its operands have been."""
+        if node not in self.places:
+            fold, given = isinstance(node, Fold), [
+                self.places[part] for part in node.parts]
+            element = not fold and (any(place.element for place in given)
+                                    or self.moves(getattr(
+                                        node, "index", None)))
+            self.places[node] = Place(element, max(
+                [stage, *(place.stage + fold for place in given)]))
+        return node
+
+    def moves(self, where: Index | None) -> bool:
+        """Whether the index depends on the element of a row."""
+        return where is not None and not set(
+            self.kernel.reduced).isdisjoint(atoms_of(where))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Values of the row and their stores, then a pass over the elements.
+
+    The pass computes `body` and reads `again`, kept by an earlier pass.
+    """
+
+    row: tuple[Expression, ...]
+    row_stores: tuple[Store, ...]
+    body: tuple[Expression, ...]
+    again: tuple[Expression, ...]
+    stores: tuple[Store, ...]
+    folds: tuple[Fold, ...]
+
+    @property
+    def pass_needed(self) -> bool:
+        """Whether there is anything to do for each element."""
+        return bool(self.stores or self.folds)
+
+
+def stages(kernel: Kernel, keep: Callable[[Expression], bool] =
+           lambda _: False) -> tuple[Stage, ...]:
+    """The kernel's work in stages.
+
+    A later pass reads a value again if `keep` is true of it, or of a value
+    that led to it; it computes the others once more.
+    """
+    numbering = Numbering(kernel)
+    for loop in kernel.loops:
+        numbering.add(loop)
+    stores = [store for store in numbering.stores.values()
+              if store.buffer not in kernel.internal]
+    needed = reached(store.value for store in stores)
+    live = {node: place for node, place in numbering.places.items()
+            if node in needed}
+    worth: set[Expression] = set()
+    for node, place in live.items():
+        if place.element and (keep(node) or not worth.isdisjoint(
+                node.parts)):
+            worth.add(node)
+    found, done = [], set()
+    for number in range(1 + max((place.stage for place in live.values()),
+                                default=0)):
+        found.append(_stage(number, live, stores, done))
+        done |= worth.intersection(found[-1].body)
+    return tuple(found)
+
+
+def reached(roots: Iterable[Expression],
+            through: Callable[[Expression], bool] = lambda _: True
+            ) -> set[Expression]:
+    """The roots and their parts, as far as the way is `through` them."""
+    found: set[Expression] = set()
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += node.parts if through(node) else ()
+    return found
+
+
+def _stage(number: int, live: dict[Expression, Place],
+           stores: list[Store], done: set[Expression]) -> Stage:
+    """One stage; it reads `done` values instead of recomputing them."""
+    now = [store for store in stores if store.place.stage == number]
+    writes = tuple(store for store in now if store.place.element)
+    folds = tuple(node for node, place in live.items() if isinstance(
+        node, Fold) and place.stage == number + 1)
+    needed = {node for node in reached(
+        (part for each in (*folds, *writes) for part in each.parts),
+        lambda node: live[node].element and node not in done)
+        if live[node].element}
+    row = tuple(node for node, place in live.items()
+                if place == (False, number)
+                and not isinstance(node, (Const, Fold)))
+    body, again = (tuple(node for node in live if node in some)
+                   for some in (needed - done, needed & done))
+    return Stage(row, tuple(s for s in now if not s.place.element), body,
+                 again, writes, folds)
 
 
 @dataclass
@@ -26,10 +241,11 @@ class Writer:
 
     kernel: Kernel
     stages: tuple[Stage, ...]
-    texts: dict[Local, str] = field(default_factory=dict)
+    texts: dict[Expression, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     depth: int = 0
     count: int = 0
+    numbers: dict[Expression, int] = field(default_factory=dict)
     target: ClassVar[Target]
 
     def add(self, *lines: str) -> None:
@@ -65,58 +281,61 @@ class Writer:
                 self.elements(stage)
 
     def row(self, stage: Stage) -> None:
-        """What a stage computes for the row, and stores."""
+        """Compute and store the values of the row."""
         self.compute(stage.row, stage.row_stores)
 
     def elements(self, stage: Stage) -> None:
         """A pass over the elements of the row."""
         raise NotImplementedError
 
-    def compute(self, values: Iterable[Local],
+    def compute(self, values: Iterable[Expression],
                 stores: Iterable[Store]) -> None:
         """A line for each value that has none yet, and each store."""
-        for local in values:
-            if local not in self.texts:
-                self.name(local, self.value(local))
+        for value in values:
+            if value not in self.texts:
+                self.name(value, self.value(value))
         for store in stores:
             self.add(self.store(store))
 
-    def name(self, local: Local, text: str) -> None:
+    def name(self, value: Expression, text: str) -> None:
         """Give the value of a text a name, unless the text is one."""
         if not text.isidentifier():
             name = f"t{self.count}"
             self.count += 1
             self.add(self.target.named.format(
-                name, text, type=self.target.type_of(local.dtype)))
+                name, text, type=self.target.type_of(value.dtype)))
             text = name
-        self.texts[local] = text
+        self.texts[value] = text
 
-    def value(self, local: Local) -> str:
+    def value(self, node: Expression) -> str:
         """The text of a value whose operands have names."""
-        match local.node:
-            case Op() as op:
-                return self.target.operation(
-                    op, [*map(self.read, local.operands)])
-        raise NotImplementedError(local.node)
+        if isinstance(node, Op):
+            return self.target.operation(
+                node, [*map(self.read, node.parts)])
+        raise NotImplementedError(node)
 
     def store(self, store: Store) -> str:
         """The line that puts a value into memory."""
         raise NotImplementedError
 
-    def read(self, local: Local) -> str:
+    def read(self, value: Expression) -> str:
         """How a value is read: its name, or what number it is."""
-        if isinstance(local.node, Const):
-            return self.target.literal(local.node.value, local.dtype, True)
-        return self.texts[local]
+        if isinstance(value, Const):
+            return self.target.literal(value.value, value.dtype, True)
+        return self.texts[value]
 
+    def numbered(self, kind: str, value: Expression) -> str:
+        """A name of this kind that ends in the value's number."""
+        number = self.numbers.setdefault(value, len(self.numbers))
+        return f"{kind}{number}"
 
-def accumulator(fold: Local) -> str:
-    """The name of what a reduction accumulates, then of its result."""
-    return f"{fold.node.reduction}{fold.number}"
+    def accumulator(self, fold: Fold) -> str:
+        """The name of a reduction's accumulator, then of its result."""
+        return self.numbered(fold.reduction, fold)
 
 
 def computes(kernel: Kernel) -> list[str]:
-    """What a kernel computes, and which of the user's lines asked."""
+    """The results of a kernel, each with the user's line for it."""
     return list(dict.fromkeys(
         (loop.origin or loop.buffer.name)
         + (f", from {loop.where}: {loop.where.text}" if loop.where else "")
@@ -130,29 +349,3 @@ def failure(kernel: Kernel, error: Exception) -> CompileError:
     return CompileError("\n  it computes ".join([
         f"kernel {kernel.name} does not compile: {why}",
         *computes(kernel)[:3]]))
-
-
-class Printer:
-    """How the kernels of one device become part of a program."""
-
-    def prelude(self) -> str:
-        """Lines for the head of the program: imports."""
-        raise NotImplementedError
-
-    def define(self, kernels: tuple[Kernel, ...]) -> str:
-        """Python that defines each kernel under its own name."""
-        raise NotImplementedError
-
-    def prepare(self, kernel: Kernel, defined: object,
-                buffers: dict[str, Buffer]) -> Future | None:
-        """Begin to compile it; the Future to wait for, if there is one."""
-
-    def begin(self) -> str:
-        """Lines that open `call`, before it takes its inputs."""
-        return ""
-
-    def launch(self, kernel: Kernel, tensors: tuple[str, ...],
-               numbers: tuple[str, ...]) -> str:
-        """Lines that run the kernel on these tensors: those it reads,
-        then those it writes."""
-        raise NotImplementedError

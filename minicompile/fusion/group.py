@@ -1,4 +1,4 @@
-"""Which loops run together: groups of loops, which become kernels.
+"""Groups of loops that run together, which become kernels.
 
 In: loops and operator calls, in an order in which they could run. Out:
 Groups, in an order in which these can. Every loop joins the groups that
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 from ..core.graph import has_effect
 from ..core.index import (Index, Variable, coefficient, guess, index,
@@ -35,11 +36,11 @@ Sizes = tuple[Index, ...]
 
 def loop_of(buffer: Buffer, value: Value, reduced: tuple[int, ...] = (),
             kind: str | None = None, **notes) -> Loop:
-    """The loop that stores every element of `value`, or what they are
-    reduced to over some dimensions, as few variables as will do.
+    """The loop that stores every element of `value`, or their reduction
+    over some dimensions, in as few variables as possible.
 
-    The buffer has the remaining ones, or all with size 1 in their place.
-    Those that step furthest through its memory are the outer ones.
+    The buffer has the other dimensions, or all with size 1 for the reduced.
+    The variables that step furthest through its memory are the outer ones.
     """
     variables = axes(value.shape)
     kept = [k for k in range(len(variables)) if k not in reduced]
@@ -115,22 +116,16 @@ class IterationDomain:
 
 
 def refine(a: Sizes, b: Sizes) -> Sizes | None:
-    """The coarsest sizes that both are products of; None if none are."""
-    found: list[Index] = []
-    left, right = list(a), list(b)
-    while left and right:
-        m, n = left.pop(), right.pop()
-        if m == n:
-            found.append(m)
-        elif (m // n) * n == m:
-            found.append(n)
-            left.append(m // n)
-        elif (n // m) * m == n:
-            found.append(m)
-            right.append(n // m)
-        else:
-            return None
-    return None if left or right else tuple(reversed(found))
+    """The coarsest sizes that both are products of; None if none are.
+
+    Each step of a loop, counted in points, must divide the next one's.
+    """
+    steps = sorted({*row_major(a), *row_major(b)}, key=guess)
+    pairs = list(pairwise([*steps, product(a)]))
+    if product(a) != product(b) or any(
+            large % small != 0 for small, large in pairs):
+        return None
+    return tuple(large // small for small, large in reversed(pairs))
 
 
 @lru_cache(maxsize=10_000)
@@ -146,17 +141,18 @@ def unite(a: IterationDomain, b: IterationDomain
         rows, row = refine(a.rows, b.rows), refine(a.row, b.row or a.row)
         return None if None in (rows, row) else IterationDomain(rows, row)
     both = None if b.row else refine(a.rows + a.row, b.rows)
-    for cut in range(len(both or ()) + 1):
-        if both and product(both[cut:]) == product(a.row):
-            return IterationDomain(both[:cut], both[cut:])
-    return None
+    if both is None:
+        return None
+    cut = next(k for k in range(len(both) + 1)
+               if product(both[k:]) == product(a.row))
+    return IterationDomain(both[:cut], both[cut:])
 
 
 @lru_cache(maxsize=10_000)
 def change(old: IterationDomain, new: IterationDomain) -> tuple:
-    """Which variables of `new` take the place of the ranges of a domain
-    that fits in it, which that of the reduced ones, and what the old
-    variables become."""
+    """The variables of `new` that replace the ranges of a domain that fits
+    in it, those that replace the reduced ones, and an index for each old
+    variable."""
     rows, row = new.ranges, new.reduced if old.row else ()
     if not old.row and product(old.rows) != product(new.rows):
         rows += new.reduced
@@ -186,40 +182,35 @@ def over(loop: Loop, domain: IterationDomain) -> Loop:
 
 @dataclass(frozen=True)
 class Body:
-    """Loops, a domain for all of them, and where in terms of that domain
-    each buffer is stored and read: a buffer and an index for each place,
-    in order."""
+    """Loops with the domain of each, and a domain for all of them.
+
+    `stores` and `reads` say where in terms of the latter each buffer is
+    stored and read.
+    """
 
     domain: IterationDomain
-    loops: tuple[Loop, ...]
-    stores: dict[str, Index]
-    reads: dict[tuple[str, Index], None]
+    loops: tuple[tuple[Loop, IterationDomain], ...]
 
-    @classmethod
-    def of(cls, loop: Loop) -> Body:
-        """One loop by itself."""
-        return cls(IterationDomain.of(loop), (loop,),
-                   {loop.buffer.name: loop.index}, dict.fromkeys(
-                       (load.buffer, load.index) for load in loop.loads))
+    @cached_property
+    def stores(self) -> dict[str, Index]:
+        """An index for each buffer."""
+        return {loop.buffer.name: seen_from(loop.index, own, self.domain)
+                for loop, own in self.loops}
+
+    @cached_property
+    def reads(self) -> dict[tuple[str, Index], None]:
+        """A buffer and an index for each place, in order."""
+        return {(load.buffer, seen_from(load.index, own, self.domain)): None
+                for loop, own in self.loops for load in loop.loads}
 
     @property
     def buffers(self) -> set[str]:
-        """The buffers that it stores or reads."""
+        """The buffers that the loops store or read."""
         return {*self.stores, *(name for name, _ in self.reads)}
 
     def within(self, domain: IterationDomain) -> Body:
         """The same loops with a refined domain."""
-        def seen(where: Index) -> Index:
-            return seen_from(where, self.domain, domain)
-        return self if domain == self.domain else Body(
-            domain, self.loops,
-            {name: seen(where) for name, where in self.stores.items()},
-            {(name, seen(where)): None for name, where in self.reads})
-
-    def joined(self, other: Body) -> Body:
-        """The loops of both; their domains are one already."""
-        return Body(self.domain, self.loops + other.loops,
-                    self.stores | other.stores, self.reads | other.reads)
+        return self if domain == self.domain else Body(domain, self.loops)
 
 
 def fits(first: Body, second: Body) -> bool:
@@ -239,7 +230,10 @@ class Group:
                  deps: set[Group]):
         self.steps: dict[int, Loop | Extern] = {position: step}
         self.number = position
-        self.body = None if isinstance(step, Extern) else Body.of(step)
+        self.body = None
+        if isinstance(step, Loop):
+            domain = IterationDomain.of(step)
+            self.body = Body(domain, ((step, domain),))
         self.own, self.before = 1 << position, 0
         self.deps, self.users = deps, set()
         for dep in deps:
@@ -306,7 +300,7 @@ class Groups:
                 self.join(dep, group)
 
     def find(self, group: Group) -> Group:
-        """The group that this one has become part of."""
+        """The group that this group is now part of."""
         while group in self.merged:
             group = self.merged[group]
         return group
@@ -315,20 +309,19 @@ class Groups:
             [Body, Body], bool] = lambda first, second: True) -> None:
         """Make two groups one, if that is legal and wanted."""
         a, b = self.find(a), self.find(b)
-        if a is b or None in (a.body, b.body) or (
-                a.body.loops[0].buffer.device
-                != b.body.loops[0].buffer.device):
+        if a is b or None in (a.body, b.body):
             return
+        devices = {each.body.loops[0][0].buffer.device for each in (a, b)}
         domain = unite(a.body.domain, b.body.domain)
-        if domain is None or a.is_apart(b) or b.is_apart(a):
+        if len(devices) > 1 or domain is None or (
+                a.is_apart(b) or b.is_apart(a)):
             return
         first, second = a.body.within(domain), b.body.within(domain)
-        if fits(first, second) and fits(second, first) and (
-                wanted(first, second)):
-            both = first.joined(second)
-            if len(both.buffers) <= MOST_BUFFERS:
-                a.absorb(b, both)
-                self.merged[b] = a
+        if (fits(first, second) and fits(second, first)
+                and wanted(first, second)
+                and len(first.buffers | second.buffers) <= MOST_BUFFERS):
+            a.absorb(b, Body(domain, first.loops + second.loops))
+            self.merged[b] = a
 
     def ordered(self, *passes: Callable[..., Iterable[Group]]
                 ) -> list[Group]:
@@ -339,20 +332,20 @@ class Groups:
         """
         waiting = {group: len(group.deps) for group in self.all
                    if group not in self.merged}
-        ready = [(group.last, group) for group in waiting if not group.deps]
+        ready = [(True, group.last, group)
+                 for group in waiting if not group.deps]
         heapify(ready)
-        early: list[tuple[int, Group]] = []
         found: dict[Group, None] = {}
-        while early or ready:
-            _, group = heappop(early or ready)
+        while ready:
+            *_, group = heappop(ready)
             if group in found:
                 continue
             found[group] = None
             for user in group.users:
                 waiting[user] -= 1
                 if not waiting[user]:
-                    heappush(ready, (user.last, user))
+                    heappush(ready, (True, user.last, user))
             for urgent in passes:
                 for other in urgent(group, waiting):
-                    heappush(early, (other.last, other))
+                    heappush(ready, (False, other.last, other))
         return list(found)

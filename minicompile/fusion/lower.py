@@ -1,8 +1,8 @@
 """From an ATen graph to loops and calls: every node gets a value.
 
-In: a functional FX graph with fake values. Out: Lowered, a list of Loops
-(one per buffer that must exist) and Externs, in order. The idea: a value
-stays a function of a point until somebody needs it in memory, or until
+In: a functional FX graph with fake values. Out: a list of Loops (one for
+each buffer that must exist) and Externs, in order. The idea: a value
+stays a function of a point until a step needs it in memory, or until
 computing it again costs more than writing it down. A node that no rule
 knows runs as the ATen op itself. Inductor's is torch/_inductor/graph.py.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, count
 
@@ -19,24 +19,22 @@ import torch
 from torch import fx
 
 from ..core.errors import BackendError, where_of
-from ..core.graph import (has_effect, is_number, placeholders, results,
-                          tensors_of)
+from ..core.graph import has_effect, is_number, results, tensors_of
 from ..core.graph import value as fake_of
 from ..core.index import Index, coefficient, index, substitute
 from ..core.layout import row_major
 from ..core.loops import OPS, Buffer, Const, Load, Loop, walk
 from ..core.schedule import Extern, View, made_by, reads_of
 from .group import loop_of
-from .lowerings import DTYPES, LoweringContext
-from .sizes import number_of, sizes_of
-from .uses import Uses
-from .values import Value, axes, loaded, moved_to, reshaped
+from .lowerings import DTYPES, LoweringContext, Uses
+from .values import (Value, axes, indices_of, loaded, moved_to, number_of,
+                     reshaped)
 
-#: What a graph ends with for each input that it writes to.
+#: The call that ends a graph for each input that it writes to.
 WRITE = torch.ops.aten.copy_.default
 
-#: What a rule gets for an operand that is no tensor and no plain number;
-#: None: no rule can use it.
+#: The class of an operand that is no tensor and no plain number -> its
+#: form for a rule; None: no rule can use it.
 OPERANDS: dict[type, Callable] = {torch.SymFloat: lambda number: None}
 
 #: Ways to store a reduction as several, each a function of the simple
@@ -44,47 +42,20 @@ OPERANDS: dict[type, Callable] = {torch.SymFloat: lambda number: None}
 SPLITS: list[Callable] = []
 
 
-@dataclass(frozen=True)
-class Lowered:
-    """Buffers and what fills them, before anything is fused.
-
-    `writes` says which inputs are to hold which values in the end.
-    """
-
-    inputs: tuple[Buffer | Index | None, ...]
-    steps: tuple[Loop | Extern, ...]
-    outputs: tuple[object, ...]
-    constants: dict[str, torch.Tensor]
-    writes: dict[str, View]
-
-
-def lower(module: fx.GraphModule) -> Lowered:
-    """Every output of the graph, as loops and operator calls."""
-    lowering = Lowering(module)
-    for node in module.graph.nodes:
-        if node in lowering.uses.readers:
-            lowering.run(node)
-    outputs = tuple(map(lowering.output, results(module.graph)))
-    inputs = tuple(lowering.inputs[node]
-                   for node in placeholders(module.graph))
-    read, steps = reads_of((outputs, *lowering.writes.values())), []
-    for step in reversed(lowering.steps):
-        if isinstance(step, Extern) or step.buffer.name in read:
-            steps.append(step)
-            read |= reads_of(step)
-    return Lowered(inputs, tuple(reversed(steps)), outputs,
-                   lowering.constants, lowering.writes)
-
-
 class Lowering:
-    """The state of one lowering: a value per node, and the steps so far."""
+    """A graph as loops and operator calls, before anything is fused.
+
+    `steps` fill the buffers that `outputs` and `writes` need; `writes` are
+    the values that inputs hold in the end. Each node has a value, and also
+    a step if that value has to be in memory.
+    """
 
     def __init__(self, module: fx.GraphModule):
         self.module = module
         self.uses = Uses(module.graph)
         self.values: dict[fx.Node, object] = {}
         self.steps: list[Loop | Extern] = []
-        self.inputs: dict[fx.Node, Buffer | Index | None] = {}
+        self.inputs: list[Buffer | Index | None] = []
         self.constants: dict[str, torch.Tensor] = {}
         self.writes: dict[str, View] = {}
         self.names = {node.name for node in module.graph.nodes}
@@ -92,34 +63,46 @@ class Lowering:
         self.shared: set[str] = set()  # memory that others may hold
         self.lazy: dict[fx.Node, list[fx.Node]] = {}  # made of these
         self.hosted: set[fx.Node] = set()  # numbers for kernels of a GPU
+        for node in module.graph.nodes:
+            if node in self.uses.readers:
+                self.run(node)
+        self.outputs = tuple(map(self.output, results(module.graph)))
+        read, steps = reads_of((self.outputs, *self.writes.values())), []
+        for step in reversed(self.steps):
+            if isinstance(step, Extern) or step.buffer.name in read:
+                steps.append(step)
+                read |= reads_of(step)
+        self.steps = steps[::-1]
 
     def run(self, node: fx.Node) -> None:
         """Give the node a value."""
-        fake = fake_of(node)
         if node.op == "placeholder":
-            size = number_of(fake)
-            self.inputs[node] = size if isinstance(size, Index) else None
-            self.values[node] = self.given(node, fake)
+            self.inputs.append(self.given(node, fake_of(node)))
         elif node.op == "get_attr":
             held = operator.attrgetter(node.target)(self.module)
-            self.values[node] = self.given(node, held)
-            if isinstance(held, torch.Tensor):
-                self.constants[node.name] = held
+            buffer = self.given(node, held)
+            if isinstance(buffer, Buffer):
+                self.constants[buffer.name] = held
         elif node.target is WRITE and node.args[0].op == "placeholder":
             into, written = node.args
-            self.writes[self.inputs[into].name] = self.output(
+            self.writes[self.values[into].element.buffer] = self.output(
                 written, shared=False)
             self.values[node] = self.values[written]
         elif node.op == "call_function":
-            self.values[node] = fake if is_number(node) else self.call(node)
+            self.values[node] = fake_of(node) if is_number(
+                node) else self.call(node)
 
-    def given(self, node: fx.Node, held: object):
-        """An input or a constant: a tensor's memory is not ours."""
+    def given(self, node: fx.Node, held: object) -> Buffer | Index | None:
+        """The buffer or size that an input or a constant is; a tensor's
+        memory is not ours."""
+        self.values[node] = held
         if not isinstance(held, torch.Tensor):
-            return held
-        self.shared.add(node.name)
-        self.inputs[node] = self.buffer(node, held)
-        return loaded(self.inputs[node])
+            size = number_of(held)
+            return size if isinstance(size, Index) else None
+        buffer = self.buffer(node, held)
+        self.shared.add(buffer.name)
+        self.values[node] = loaded(buffer)
+        return buffer
 
     def call(self, node: fx.Node):
         """The value of an operator: lazy, stored, or called as it is."""
@@ -154,7 +137,7 @@ class Lowering:
         return self.values[node]
 
     def apply_rule(self, node: fx.Node):
-        """What the rule of the node's operator makes of its operands."""
+        """The result of the operator's rule on the node's operands."""
         first, *_ = tensors_of(fake_of(node))
 
         def operand(leaf: object):
@@ -166,7 +149,7 @@ class Lowering:
         if None in map(operand, node.all_input_nodes):
             return None
         context = LoweringContext(
-            node, sizes_of(first.shape), first.dtype, first.device,
+            node, indices_of(first.shape), first.dtype, first.device,
             partial(self.reduce, node), partial(self.effect, node))
         args, kwargs = fx.node.map_aggregate(
             (node.args, node.kwargs), operand)
@@ -174,7 +157,7 @@ class Lowering:
 
     def host_number(self, node: fx.Node, value: Value,
                     device: torch.device) -> Value:
-        """A number in the host's memory, for the kernels of a device."""
+        """A number in host memory as an operand of a device's kernels."""
         if not any(isinstance(part, Load) for part in walk(value.element)):
             return replace(value, device=device)  # computed there
         if node.op == "call_function" and node not in self.hosted:
@@ -188,24 +171,30 @@ class Lowering:
         """The value written to a buffer with these strides."""
         if value.dtype not in DTYPES:  # no loop can write it
             buffer = self.buffer(node, fake_of(node))
-            there = strided(value, tuple(
-                coefficient(value.element.index, axis)
-                for axis in axes(value.shape)))
             self.steps.append(Extern(
-                torch.ops.prims.copy_strided.default, (there, stride), {},
-                (buffer,), where_of(node)))
+                torch.ops.prims.copy_strided.default,
+                (strided(value), stride), {}, (buffer,), where_of(node)))
             return loaded(buffer)
         once = tuple(index(1) if step == 0 else size for size, step in
                      zip(value.shape, stride, strict=True))
         made = self.fill(node, moved_to(value, once, lambda point: point),
-                         value.shape, stride)
+                         value.shape, stride=stride)
         self.lazy.pop(node, None)
         return made
 
     def fill(self, node: fx.Node, value: Value, shape: tuple[Index, ...],
-             stride: tuple[Index, ...], suffix: str = "",
-             reduced: tuple[int, ...] = (), kind: str = "") -> Value:
-        """A loop that fills a new buffer, and the value that reads it."""
+             reduced: tuple[int, ...] = (), kind: str = "",
+             suffix: str = "", stride: tuple[Index, ...] | None = None
+             ) -> Value:
+        """A loop that fills a new buffer of this shape, and the value that
+        reads it; the strides are the graph's, if it has such a tensor."""
+        if stride is None:
+            stride = next((indices_of(fake.stride())
+                           for fake in tensors_of(fake_of(node))
+                           if indices_of(fake.shape) == shape),
+                          row_major(shape))
+        if kind not in str(node.target):
+            suffix = f"{kind}_{suffix}".rstrip("_")
         dtype = torch.int64 if kind.startswith("arg") else value.dtype
         buffer = Buffer(self.fresh(node, suffix), shape, stride, dtype,
                         value.device)
@@ -235,23 +224,14 @@ class Lowering:
             one = reshaped(value, shape)
             return one if not kind.startswith("arg") else one.map(
                 lambda _: Const(0, torch.int64), torch.int64)
-        simply = partial(self.reduction, node, kind)
+        def simply(value: Value, reduced: tuple[int, ...],
+                   shape: tuple[Index, ...], suffix: str = "") -> Value:
+            return self.fill(node, value, shape, reduced, kind, suffix)
         for split in SPLITS:
             found = split(simply, kind, value, reduced)
             if found is not None:
                 return reshaped(found, shape)
         return simply(value, reduced, shape)
-
-    def reduction(self, node: fx.Node, kind: str, value: Value,
-                  reduced: tuple[int, ...], shape: tuple[Index, ...],
-                  suffix: str = "") -> Value:
-        """A reduction as one loop, its result having this shape."""
-        stride = next((sizes_of(fake.stride())
-                       for fake in tensors_of(fake_of(node))
-                       if sizes_of(fake.shape) == shape), row_major(shape))
-        if kind not in str(node.target):
-            suffix = f"{kind}_{suffix}".rstrip("_")
-        return self.fill(node, value, shape, stride, suffix, reduced, kind)
 
     def extern(self, node: fx.Node):
         """The ATen operator, called on whole tensors."""
@@ -281,27 +261,27 @@ class Lowering:
 
     def effect(self, node: fx.Node, target: Callable, value: Value,
                *rest: object) -> None:
-        """A call of an operator on a value, for its effect."""
+        """Append an operator's call on a value, made for its effect."""
         view = self.view(node, value, row_major(value.shape))
         self.steps.append(Extern(target, (view, *rest), {}, (None,),
                                  where_of(node)))
 
     def argument(self, node: object):
-        """What an operator gets for a node: Views where tensors are."""
+        """An operator's argument for a node: Views in place of tensors."""
         if not isinstance(node, fx.Node):
             return number_of(node)
         value = self.values[node]
         if isinstance(value, tuple):
             fakes = tensors_of(fake_of(node))
-            return [self.view(node, part, sizes_of(fake.stride()))
+            return [self.view(node, part, indices_of(fake.stride()))
                     for part, fake in zip(value, fakes, strict=True)]
         return self.view(node, value, strides_of(node)) if isinstance(
             value, Value) else number_of(value)
 
     def view(self, node: fx.Node, value: Value,
              stride: tuple[Index, ...]) -> View:
-        """The value in memory with these strides, stored if need be;
-        who reads the node later reads what was stored."""
+        """The value in memory with these strides, stored if need be; later
+        readers of the node then read the stored value."""
         found = strided(value, stride)
         if found is None:
             value = self.store(node, value, stride)
@@ -324,8 +304,8 @@ class Lowering:
 
     def buffer(self, node: fx.Node, fake: torch.Tensor) -> Buffer:
         """A new buffer, shaped and strided as a fake tensor."""
-        return Buffer(self.fresh(node), sizes_of(fake.shape),
-                      sizes_of(fake.stride()), fake.dtype, fake.device)
+        return Buffer(self.fresh(node), indices_of(fake.shape),
+                      indices_of(fake.stride()), fake.dtype, fake.device)
 
     def fresh(self, node: fx.Node, suffix: str = "") -> str:
         """A new name for a buffer: the node's, or with a number."""
@@ -339,18 +319,20 @@ class Lowering:
 
 def strides_of(node: fx.Node) -> tuple[Index, ...]:
     """The strides that a node's tensor has to have."""
-    return sizes_of(fake_of(node).stride())
+    return indices_of(fake_of(node).stride())
 
 
-def strided(value: Value, stride: tuple[Index, ...]) -> View | None:
-    """The value as memory with these strides, if that is what it is."""
-    element = value.element
+def strided(value: Value, stride: tuple[Index, ...] | None = None
+            ) -> View | None:
+    """The value as a View with these strides, or with its own; None if
+    no memory holds it so."""
+    element, names = value.element, axes(value.shape)
     if not isinstance(element, Load) or element.mask is not None:
         return None
-    names = axes(value.shape)
-    if any(size != 1 and coefficient(element.index, axis) != step
-           for size, axis, step
-           in zip(value.shape, names, stride, strict=True)):
+    steps = tuple(coefficient(element.index, axis) for axis in names)
+    stride = steps if stride is None else stride
+    if any(size != 1 and mine != step for size, mine, step
+           in zip(value.shape, steps, stride, strict=True)):
         return None
     start = substitute(element.index, dict.fromkeys(names, index(0)))
     return View(element.buffer, value.shape, stride, start, value.dtype)

@@ -5,10 +5,16 @@ Value, several, or None if no loop computes this: then the ATen operator
 runs. Operands are converted to the result's dtype before the operation,
 as PyTorch's type promotion has it; comparisons have their own rule.
 Inductor's table is torch/_inductor/lowering.py:lowerings.
+
+Uses decides which results are stored. Storing a value costs memory
+traffic, computing it again for each reader costs arithmetic and the
+traffic of all that it reads. Inductor's is
+torch/_inductor/ir.py:StorageBox.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,19 +22,19 @@ import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 
-from ..core.graph import tensors_of
+from ..core.graph import has_effect, is_number, tensors_of
 from ..core.graph import value as fake_of
-from ..core.index import Index, not_negative, product
-from ..core.loops import Const, Expression, Op, Position
-from .sizes import size_of, sizes_of
-from .values import (Point, Value, broadcast, cast, reshaped,
-                     strided_view)
+from ..core.index import Index, product
+from ..core.loops import (EXPENSIVE, Const, Expression, Load, Op, Position,
+                          walk)
+from .values import (Point, Value, broadcast, cast, elements, indices_of,
+                     reshaped, size_of, strided_view, touched)
 
 #: An Index is a whole number made of sizes, an Op a float made of them.
 Operand = Value | bool | int | float | Index | Op
 Axes = Sequence[int] | int | None
 
-#: What loops compute with; anything else (complex, float8) is an Extern.
+#: The dtypes of loops; any other (complex, float8) makes an Extern.
 DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16,
           torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
           torch.bool}
@@ -36,11 +42,11 @@ DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16,
 
 @dataclass(frozen=True)
 class LoweringContext:
-    """One node being lowered, and what its rule may ask for.
+    """One node being lowered, and the services its rule may use.
 
     `reduced(kind, value, axes, keepdim)` stores a reduction and gives the
     value that reads it; `call(operator, *args)` adds a call of an ATen
-    operator without a result, Values being stored for it.
+    operator without a result, and stores its Values first.
     """
 
     node: fx.Node
@@ -61,8 +67,8 @@ class LoweringContext:
 
 
 def lowering_rule(node: fx.Node) -> Callable | None:
-    """The rule for a node's operator: by overload, or by name; None if
-    loops cannot compute it, for a dtype, a layout or mixed devices."""
+    """The rule for a node's operator, by overload or by name; None where
+    a dtype, a layout or mixed devices rule loops out."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return None
     name = str(node.target).removeprefix("aten.")
@@ -85,7 +91,7 @@ def is_number_of(tensor: torch.Tensor, result: torch.Tensor) -> bool:
 
 
 def number(value: bool | int | float | Index | Op) -> Expression:
-    """A Python number as an operand; casting it then says what it is."""
+    """A Python number, an Index or an Op as an operand, before any cast."""
     if isinstance(value, Index):
         return Position(value, torch.int64)
     kinds = {bool: torch.bool, int: torch.int64, float: torch.float64}
@@ -94,7 +100,7 @@ def number(value: bool | int | float | Index | Op) -> Expression:
 
 
 def accurate(dtype: torch.dtype) -> torch.dtype:
-    """What eager computes in when a formula has several operations."""
+    """The dtype in which eager computes a formula of several operations."""
     small = dtype in (torch.float16, torch.bfloat16)
     return torch.float32 if small else dtype
 
@@ -124,8 +130,8 @@ def elementwise(build: str | Callable[..., Expression],
 
     Given a function of a dtype and operands, the rule computes in that
     dtype and rounds once, at the end. The operands are converted to
-    `dtypes`, the last of which holds for all that follow: a dtype, a
-    function of the operands that returns it, or None, the result's own.
+    `dtypes`; the last entry also holds for further operands. An entry is
+    a dtype, a function of the operands, or None: the result's dtype.
     """
     def rule(context: LoweringContext, *operands: Operand, **options
              ) -> Value | None:
@@ -164,11 +170,11 @@ def fill(context: LoweringContext, a: Operand, *_, **__) -> Value:
 
 def view(context: LoweringContext, a: Value, *_, **__
          ) -> Value | tuple[Value, ...]:
-    """A view, or several: what the operator makes of strides."""
+    """A view, or several, with the strides that the operator gives."""
     args, kwargs = fakes(context.node)
     made = sight(context.node.target, *args, **kwargs)
     found = tuple(
-        strided_view(a, sizes_of(fake.shape), sizes_of(part.stride()),
+        strided_view(a, indices_of(fake.shape), indices_of(part.stride()),
                      size_of(part.storage_offset()))
         for fake, part in zip(tensors_of(fake_of(context.node)),
                               tensors_of(made), strict=True))
@@ -176,8 +182,8 @@ def view(context: LoweringContext, a: Value, *_, **__
 
 
 def sight(operator, fake: torch.Tensor, *args, **kwargs):
-    """What an operator sees of a contiguous tensor of this shape, which
-    needs no elements for it."""
+    """The operator's result on a contiguous tensor of this shape; the
+    meta device needs no elements for it."""
     with enable_python_dispatcher():
         return operator(torch.empty(fake.shape, device="meta"),
                         *args, **kwargs)
@@ -234,30 +240,6 @@ def divided_by(a: Value, divisor: Index) -> Value:
     return a.map(lambda node: Op("div", (node, by), a.dtype))
 
 
-def var_mean(context: LoweringContext, a: Value, axes: Axes = None, *,
-             correction: int | float | None = 1, keepdim: bool = False
-             ) -> tuple[Value, Value] | None:
-    """The variance and the mean, in two passes: first the mean, then the
-    squares of what is left, by all but `correction` of their number."""
-    total = product(a.shape[axis] for axis in axes_of(a, axes))
-    correction = 1 if correction is None else correction
-    left = total - int(correction)
-    if int(correction) != correction or not not_negative(left):
-        return None
-    inner = a.to(accurate(context.dtype))
-    middle = divided_by(context.reduce("sum", inner, axes, True), total)
-    spread = broadcast(middle, inner.shape)
-
-    def square(point: Point) -> Expression:
-        off = Op("sub", (inner.at(point), spread.at(point)), inner.dtype)
-        return Op("mul", (off, off), inner.dtype)
-    squares = Value(inner.shape, inner.dtype, inner.device, square)
-    variance = divided_by(
-        context.reduce("sum", squares, axes, keepdim), left)
-    average = reshaped(middle, variance.shape)
-    return variance.to(context.dtype), average.to(context.dtype)
-
-
 #: Rules whose result is a view: eager would share the memory.
 VIEWS = {reshape, expand, view}
 
@@ -283,6 +265,83 @@ RULES: dict[str, Callable] = {
        split_with_sizes unbind diagonal unfold""".split(), view),
     "sum": reducing("sum", exactly),
     "mean": reducing("sum", exactly, divided=True),
-    "var_mean.correction": var_mean,
     "amax": reducing("max"), "amin": reducing("min"),
 }
+
+#: A value longer than this is stored, however it is used.
+MOST_OPERATIONS, MOST_LOADS = 64, 24
+
+#: Operations that cost more than moving an element.
+STORED = EXPENSIVE | {"sqrt", "rsqrt", "div_trunc"}
+
+
+class Uses:
+    """The facts about each node's users that lowering needs. The users
+    come after the node, so the graph is read once, backwards.
+
+    `rules`: the rule that can lower each node, or None. `readers`: the
+    nodes that compute with one that is needed, looking through views.
+    `stored`: it is needed in memory. `returned`: it is a result, or the
+    result is a view of it. `wide`: its reader has many more elements, so
+    computing it in the reader repeats the work.
+    """
+
+    def __init__(self, graph: fx.Graph):
+        self.rules = {node: lowering_rule(node) for node in graph.nodes}
+        self.readers: dict[fx.Node, set[fx.Node]] = {}
+        self.stored: set[fx.Node] = set()
+        self.returned: set[fx.Node] = set()
+        self.wide: set[fx.Node] = set()
+        self.counts = {node: elements(indices_of(tensor.shape))
+                       for node in graph.nodes
+                       for tensor in tensors_of(fake_of(node))[:1]}
+        for node in reversed(graph.nodes):
+            users = [user for user in node.users
+                     if user in self.readers and not is_number(user)]
+            if users or node.op != "call_function" or has_effect(node):
+                self.readers[node] = set()
+                for user in users:
+                    self.look(node, user)
+
+    def is_view(self, node: fx.Node) -> bool:
+        """Whether it is another view of its input, or one of several."""
+        return node.target is operator.getitem or self.rules[node] in VIEWS
+
+    def look(self, node: fx.Node, user: fx.Node) -> None:
+        """Note what one user does with a node."""
+        mine, theirs = (self.counts.get(n, 0) for n in (node, user))
+        if self.is_view(user):
+            self.readers[node] |= self.readers[user]
+            if user in self.returned:
+                self.returned.add(node)
+            if user in self.returned or (
+                    user in self.stored and theirs >= mine):
+                self.stored.add(node)
+        else:
+            self.readers[node].add(user)
+            if user.op == "output":
+                self.returned.add(node)
+            if self.rules[user] is None:
+                self.stored.add(node)
+        if theirs > 4 * mine or user in self.wide and self.is_view(user):
+            self.wide.add(node)
+
+    def is_expensive(self, node: fx.Node, value: Value) -> bool:
+        """Whether to store a value rather than compute it again.
+
+        Storing moves all that it reads, and itself once and once more per
+        reader; not storing moves all that it reads once per reader.
+        """
+        nodes = walk(value.element)
+        work = [part.name for part in nodes if isinstance(part, Op)]
+        loads = [part for part in nodes if isinstance(part, Load)]
+        if len(work) > MOST_OPERATIONS or len(loads) > MOST_LOADS:
+            return True
+        readers = len(self.readers[node])
+        if readers < 2 and node not in self.wide:
+            return False
+        own = self.counts[node] * value.dtype.itemsize
+        read = sum(min(own, touched(load.index) * load.dtype.itemsize)
+                   for load in loads)
+        return not STORED.isdisjoint(work) or (
+            read + own * (1 + readers) < read * readers)

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
+from math import inf
 
 import torch
 from torch import fx
@@ -20,10 +22,10 @@ from torch.utils._pytree import tree_leaves
 from ..core.errors import BackendError
 from ..core.index import Index, Symbol, index, symbols_of
 from ..core.loops import Buffer, Expression, Kernel, Load, Loop, rewrite
-from ..core.schedule import (Extern, Given, Schedule, Step, View, made_by,
+from ..core.schedule import (Extern, Schedule, Step, View, made_by,
                              readers_of, reads_of, views_in)
 from .group import Group, Groups, over
-from .lower import Lowered, lower
+from .lower import Lowering
 from .values import elements, touched
 
 #: Passes over the groups, before they are ordered.
@@ -58,9 +60,9 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
 
     `module` holds functional ATen ops; every node has its fake value in
     `meta["val"]`. Strides of the results are those of the fake values.
-    `dying` names the inputs that nobody else holds during the call.
+    `dying` names the inputs that only the graph holds during the call.
     """
-    lowered = lower(module)
+    lowered = Lowering(module)
     groups = Groups(lowered.steps)
     for merge in MERGING:
         merge(groups)
@@ -69,49 +71,54 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     freed = [b for b in given if b and b.name in dying]
     order = groups.ordered(*(
         make(groups, returned, freed) for make in ORDERING))
-    steps = with_writes(steps_of(order, returned), lowered)
+    steps = steps_of(order, returned)
+    left = lowered.writes
+    for store in STORING:
+        left = store(steps, lowered, left)
+    if left:
+        into = [replace(value, buffer=name, offset=index(0))
+                for name, value in left.items()]
+        steps.append(Extern(COPY, (into, [*left.values()]), {}, (None,)))
     used = returned.keys() | readers_of(steps).keys()
     sizes = found_sizes(symbols_used(steps, lowered.outputs),
                         lowered.inputs)
-    asked = {place.input for place in sizes.values() if place}
+    asked = {place[0] for place in sizes.values() if place}
     inputs = tuple(b if b and (b.name in used or k in asked) else None
                    for k, b in enumerate(given))
-    return Schedule(inputs, steps, lowered.outputs,
+    return Schedule(inputs, tuple(steps), lowered.outputs,
                     last_uses(steps, lowered), lowered.constants, sizes)
 
 
 def steps_of(groups: list[Group], returned: Iterable[str]) -> list[Step]:
-    """Each group as a kernel or an operator call."""
+    """Each group as a kernel or as its operator call.
+
+    A kernel is named after its number and the first few nodes that it
+    computes, such as `kernel_3_amax_exp_sum_div`.
+    """
     readers = readers_of(list(group.steps.values()) for group in groups)
     steps: list[Step] = []
-    kernels = 0
+    kernels = count()
     for number, group in enumerate(groups):
         if group.body is None:
             steps += group.steps.values()
             continue
         needed = {name for name in group.body.stores if name in returned
                   or readers.get(name, set()) - {number}}
-        steps.append(kernel_of(group, kernels, needed))
-        kernels += 1
+        domain = group.body.domain
+        loops = inlined([over(loop, domain) for _, loop in sorted(
+            group.steps.items())], needed)
+        nodes = " ".join(loop.origin for loop in loops).split()
+        plain = dict.fromkeys(re.sub(r"_\d+$", "", node) for node in nodes)
+        steps.append(Kernel(
+            "_".join([f"kernel_{next(kernels)}", *list(plain)[:4]]),
+            domain.ranges, domain.reduced, tuple(loops),
+            frozenset(loop.buffer.name for loop in loops) - needed))
     return steps
 
 
-def kernel_of(group: Group, number: int, needed: set[str]) -> Kernel:
-    """The group as `kernel_3_amax_exp_sum_div`: a number, and the first
-    few nodes; `needed` buffers are read outside of it."""
-    loops = inlined([over(loop, group.body.domain)
-                     for _, loop in sorted(group.steps.items())], needed)
-    nodes = " ".join(loop.origin for loop in loops).split()
-    plain = dict.fromkeys(re.sub(r"_\d+$", "", node) for node in nodes)
-    return Kernel(
-        "_".join([f"kernel_{number}", *list(plain)[:4]]),
-        group.body.domain.ranges, group.body.domain.reduced, tuple(loops),
-        frozenset(loop.buffer.name for loop in loops) - needed)
-
-
 def inlined(loops: list[Loop], needed: set[str]) -> list[Loop]:
-    """The loops, a producer with a single consumer being written into it
-    if that runs over the same points and reads it everywhere."""
+    """The loops; a producer is inlined into its consumer if that is the
+    only one, runs over the same points and reads it everywhere."""
     reads: dict[str, set] = {loop.buffer.name: set() for loop in loops}
     for number, loop in enumerate(loops):
         for load in loop.loads:
@@ -135,20 +142,8 @@ def inlined(loops: list[Loop], needed: set[str]) -> list[Loop]:
     return kept
 
 
-def with_writes(steps: list[Step], lowered: Lowered) -> tuple[Step, ...]:
-    """The steps, and a copy to each input that none of them writes to."""
-    left = lowered.writes
-    for store in STORING:
-        left = store(steps, lowered, left)
-    if left:
-        into = [replace(value, buffer=name, offset=index(0))
-                for name, value in left.items()]
-        steps.append(Extern(COPY, (into, [*left.values()]), {}, (None,)))
-    return tuple(steps)
-
-
-def symbols_used(steps: tuple[Step, ...], outputs: tuple) -> set[Symbol]:
-    """The symbols that kernels, calls, buffers or results ask for."""
+def symbols_used(steps: list[Step], outputs: tuple) -> set[Symbol]:
+    """The symbols that kernels, calls, buffers or results use."""
     calls = [(s.args, s.kwargs) for s in steps if isinstance(s, Extern)]
     found: set[Symbol] = set()
     for leaf in tree_leaves((calls, outputs, [*map(made_by, steps)])):
@@ -162,17 +157,17 @@ def symbols_used(steps: tuple[Step, ...], outputs: tuple) -> set[Symbol]:
 
 
 def found_sizes(wanted: Iterable[Symbol], inputs: Iterable
-                ) -> dict[Symbol, Given | None]:
+                ) -> dict[Symbol, tuple[int, str] | None]:
     """Where each symbol is found, its formula's symbols before it."""
-    places: dict[Index, Given] = {}
+    places: dict[Index, tuple[int, str]] = {}
     for number, given in enumerate(inputs):
         if isinstance(given, Index):
-            places[given] = Given(number)
+            places[given] = number, ""
         elif isinstance(given, Buffer):
-            for of, sizes in (("size", given.shape),
-                              ("stride", given.stride)):
+            for method, sizes in (("size", given.shape),
+                                  ("stride", given.stride)):
                 for axis, size in enumerate(sizes):
-                    places.setdefault(size, Given(number, of, axis))
+                    places.setdefault(size, (number, f"{method}({axis})"))
     found = {part: places.get(index(part))
              for symbol in sorted(wanted, key=str)
              for part in (*symbol.of, symbol)}
@@ -183,9 +178,9 @@ def found_sizes(wanted: Iterable[Symbol], inputs: Iterable
     return found
 
 
-def last_uses(steps: tuple[Step, ...],
-              lowered: Lowered) -> tuple[tuple[str, ...], ...]:
-    """For each step, the buffers that nobody needs after it.
+def last_uses(steps: list[Step],
+              lowered: Lowering) -> tuple[tuple[str, ...], ...]:
+    """For each step, the buffers that no later step needs.
 
     Memory that a call's result shares is needed as long as the result.
     """
@@ -220,17 +215,13 @@ def moved(schedule: Schedule) -> int:
              for name, buffer in schedule.buffers.items()}
     total = 0
     for step in schedule.steps:
-        total += sum(map(memory, made_by(step)))
-        if isinstance(step, Extern):
-            total += sum(map(memory, views_in(step)))
-            continue
-        read = dict.fromkeys(step.read, 0)
-        for name, where in {(load.buffer, load.index)
-                            for loop in step.loops for load in loop.loads
-                            if load.buffer in read}:
-            read[name] += touched(where)
-        total += sum(min(count, sizes.get(name, count))
-                     for name, count in read.items())
+        total += sum(map(memory, (*made_by(step), *views_in(step))))
+        if isinstance(step, Kernel):
+            places = {(load.buffer, load.index)
+                      for loop in step.loops for load in loop.loads}
+            total += sum(min(sizes.get(name, inf), sum(
+                touched(where) for read, where in places if read == name))
+                for name in step.read)
     return total
 
 

@@ -15,12 +15,17 @@ from functools import lru_cache
 
 import torch
 
+from ..core.errors import BackendError
 from ..core.index import (Index, Variable, atoms_of, guess, index, product,
                           substitute)
 from ..core.layout import flatten, row_major, unflatten
 from ..core.loops import Buffer, Const, Expression, Load, Op
+from ..core.sizes import SYMBOLIC
 
 Point = tuple[Index, ...]
+
+#: The Index of a number that only the run knows, by its type.
+SYMBOL_RULES: dict[type, Callable[[object], Index | int]] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +102,8 @@ def broadcast(value: Value, shape: tuple[Index, ...]) -> Value:
 def strided_view(value: Value, shape: tuple[Index, ...],
                  stride: tuple[Index, ...],
                  offset: Index | int = 0) -> Value:
-    """What a tensor of this shape, stride and offset sees in the memory
-    of `value`, were that contiguous."""
+    """The view with this shape, stride and offset of the memory of
+    `value`, as if that were contiguous."""
     own = axes(shape)
     where = unflatten(flatten(points(own), stride) + offset, value.shape)
 
@@ -115,7 +120,7 @@ def reshaped(value: Value, shape: tuple[Index, ...]) -> Value:
 
 
 def cast(node: Expression, dtype: torch.dtype) -> Expression:
-    """The expression converted to `dtype`; a number just stands for it."""
+    """The expression converted to `dtype`; a number is converted here."""
     if node.dtype == dtype:
         return node
     if not isinstance(node, Const):
@@ -126,7 +131,7 @@ def cast(node: Expression, dtype: torch.dtype) -> Expression:
 
 
 def elements(shape: Iterable[Index]) -> int:
-    """How many elements a shape has (a guess, for a symbolic one)."""
+    """The number of elements in a shape; a guess if it is symbolic."""
     return guess(product(shape))
 
 
@@ -134,3 +139,22 @@ def touched(where: Index) -> int:
     """At most how many elements an index reaches."""
     return elements(atom.size for atom in atoms_of(where)
                     if isinstance(atom, Variable))
+
+
+def number_of(given: object) -> object:
+    """A number that depends on sizes as an Index; anything else as is."""
+    if not isinstance(given, SYMBOLIC):
+        return given
+    if type(given) not in SYMBOL_RULES:
+        raise BackendError(f"no rule knows the symbolic number {given}")
+    return SYMBOL_RULES[type(given)](given)
+
+
+def size_of(number: int | torch.SymInt | Index) -> Index:
+    """One size or stride of a fake tensor as an Index."""
+    return index(number_of(number))
+
+
+def indices_of(numbers: Iterable) -> tuple[Index, ...]:
+    """Sizes or strides of a fake tensor as Indices."""
+    return tuple(map(size_of, numbers))

@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 import torch
 
 from ..core import log
-from ..core.branches import Branches
-from ..core.schedule import Extern, Schedule, views_in
-from .cuda import Cuda, Run
-from .recording import Recording, capture
+from ..core.graph import Boxed, holds_graphs
+from ..core.schedule import Schedule, views_in
+from .recording import Cuda, Recording
 
 #: How many recordings of one forward may be busy at the same time, how
 #: many of one program are kept, and for how many tuples of sizes the
@@ -34,7 +33,7 @@ CALLS = 64
 WORTH = 4
 
 
-def graphed(runs: Mapping[str, Run], schedules: Mapping[str, Schedule],
+def graphed(runs: Mapping[str, Boxed], schedules: Mapping[str, Schedule],
             **settings: object) -> GraphedFunction:
     """The programs of one graph, graphed; named as its halves are."""
     reasons = [*filter(None, map(refusal, schedules.values()))]
@@ -50,34 +49,31 @@ def graphed(runs: Mapping[str, Run], schedules: Mapping[str, Schedule],
 def refusal(schedule: Schedule) -> str | None:
     """Why this schedule cannot be recorded, or None."""
     devices = {buffer.device for buffer in schedule.buffers.values()}
-    if any(isinstance(step.target, Branches) for step in schedule.externs):
+    if any(holds_graphs(step.target) for step in schedule.externs):
         return "the graph chooses a branch"
     if any(device.type != "cuda" for device in devices):
         return "not all tensors are on a CUDA device"
     if len(devices) > 1:
         return "tensors are on several devices"
-    first = next(filter(waits, schedule.externs), None)
-    return f"{first.target} waits for the device" if first else None
-
-
-def waits(step: Extern) -> bool:
-    """Whether the operator needs a value from the device to go on."""
-    tags = getattr(step.target, "tags", ())
-    return torch.Tag.data_dependent_output in tags or (
-        "index" in str(step.target)
-        and torch.bool in [view.dtype for view in views_in(step)])
+    for step in schedule.externs:  # which of them needs a value to go on?
+        tags = getattr(step.target, "tags", ())
+        if torch.Tag.data_dependent_output in tags or (
+                "index" in str(step.target)
+                and torch.bool in [view.dtype for view in views_in(step)]):
+            return f"{step.target} waits for the device"
+    return None
 
 
 @dataclass
 class Half:
-    """A forward or a backward, its recordings, and what was learnt.
+    """A forward or a backward, its recordings, and its inputs' addresses.
 
     An input that lies where it lay in the call before is bound. One that
     was bound in vain is copied from then on, unless it is `static`. Each
     tuple of sizes has a first call, and recordings, of its own.
     """
 
-    run: Run
+    run: Boxed
     visible: int | None = None
     static: frozenset[int] = frozenset()
     written: frozenset[int] = frozenset()
@@ -96,7 +92,7 @@ def sizes_of(values: Iterable) -> tuple:
 
 
 def addresses(values: Iterable) -> list[int]:
-    """Where each tensor's first element lies; 0 for what is no tensor."""
+    """The address of each tensor's first element; 0 for other values."""
     return [value.data_ptr() if isinstance(value, torch.Tensor) else 0
             for value in values]
 
@@ -111,7 +107,7 @@ class GraphedFunction:
     counts what became of calls.
     """
 
-    def __init__(self, forward: Run, backward: Run | None,
+    def __init__(self, forward: Boxed, backward: Boxed | None,
                  device: Cuda, *, visible: int | None = None,
                  static: Iterable[int] = (), written: Iterable[int] = (),
                  blocked: str | None = None):
@@ -177,8 +173,8 @@ class GraphedFunction:
         return self._record(half, inputs, lender)
 
     def _lender(self, here: set[int]) -> Recording | str | None:
-        """The forward that lent what a backward is given at these
-        addresses; None if it lends nothing, or why there is none."""
+        """The forward that lent a backward the tensors at these addresses;
+        None if none lends, or a text that says why there is none."""
         lending = [each for each in self.ahead.recordings if each.lends]
         lender = next((each for each in lending if each.lends & here), None)
         if lender is None and (lending or not self.ahead.recordings):
@@ -202,7 +198,7 @@ class GraphedFunction:
                  if k in half.static or now in lent
                  or k not in half.moving and now == before}
         try:
-            half.recordings.append(capture(
+            half.recordings.append(Recording(
                 self.device, half.run, inputs, bound, half.visible,
                 half.written, lender))
         except Exception as error:  # out of memory, or never to be recorded

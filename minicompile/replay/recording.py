@@ -3,48 +3,151 @@
 An input is *bound* (the recording reads the caller's own memory, as long
 as it lies at the same address) or *copied* (into a buffer that belongs to
 the recording). An output is *cloned* for the user, or *lent*: handed out
-as it lies, and overwritten after its last holder has gone.
+as it lies, and overwritten after its last holder has gone. `Cuda` does
+what this needs of a device with torch/cuda/graphs.py; the tests have
+another one that works on a CPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+import gc
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from operator import itemgetter
 
 import torch
 from torch import Tensor
 
-from ..core.graph import dense
-from .cuda import Cuda, Run
+from ..core.graph import Boxed, dense
+
+#: One recording is made at a time in this process.
+_recording = threading.Lock()
 
 #: The identity of the memory under a tensor, and how many tensors hold it.
 storage_of, holders = torch._C._storage_id, torch._C._storage_Use_Count
 
 
-@dataclass(frozen=True, eq=False)
-class Recording:
-    """A recorded call, ready to be replayed.
+class Cuda:
+    """Recordings on one CUDA device, which run one after the other.
 
-    `made[k]` makes output k from the fresh clones and the call's inputs.
+    A call on another stream than the last one's first waits for that
+    stream. So a backward may take its temporary memory from the pool of
+    its forward. Two forwards may not share a pool: the tensors that the
+    second lends would lie where the first keeps temporaries.
     """
 
-    numbers: dict[int, object]  # the inputs that are no tensors
-    bound: dict[int, int]  # position -> address
-    copied: dict[int, Tensor]  # position -> buffer
-    written: frozenset[int]  # the copied ones that the program writes to
-    replay: Callable[[], None]
-    clones: tuple[Tensor, ...]
-    made: tuple[Callable[[list, list], object], ...]
-    lent: dict[int, int]  # storage -> holders when at rest
-    lends: frozenset[int]  # the addresses of what it lends
-    lender: Recording | None  # the forward that lends to this backward
-    pool: object  # the memory it works in
-    bytes: int  # by which that memory has grown
+    def __init__(self, index: int):
+        self.index = index
+        self.stream = self.last = None
+        self.address = 0  # of the stream of the last replay
+
+    def refusal(self) -> str | None:
+        """Why nothing may be replayed right now, or None."""
+        if torch._C._cuda_isCurrentStreamCapturing():
+            return "the caller is recording"
+        return None
+
+    def order(self) -> None:
+        """Make the current stream wait for the last replay."""
+        address = torch._C._cuda_getCurrentRawStream(self.index)
+        if self.last is not None and address == self.address:
+            return
+        current = torch.cuda.current_stream(self.index)
+        if self.last is not None:
+            current.wait_stream(self.last)
+        self.last, self.address = current, address
+
+    def pool(self) -> object:
+        """Memory for one forward and the backward that goes with it."""
+        return torch.cuda.graph_pool_handle()
+
+    def bytes(self) -> int:
+        """The memory that PyTorch holds on the device, for any purpose."""
+        return torch.cuda.memory_reserved(self.index)
+
+    def most(self) -> int:
+        """The memory that the recordings of one function may take."""
+        return torch.cuda.get_device_properties(
+            self.index).total_memory // 4
+
+    def record(self, run: Boxed, inputs: list, pool: object
+               ) -> tuple[Callable[[], None], tuple]:
+        """(replay, outputs): the launches of `run(inputs)`, not run."""
+        graph = torch.cuda.CUDAGraph()
+        self.stream = self.stream or torch.cuda.Stream(self.index)
+        with (_recording, _undisturbed(self.index),
+              torch.cuda.stream(self.stream)):
+            graph.capture_begin(pool, "thread_local")
+            try:
+                outputs = run(inputs)
+            finally:
+                graph.capture_end()
+        return graph.replay, outputs
+
+
+@contextmanager
+def _undisturbed(index: int) -> Iterator[None]:
+    """Nothing in flight, nothing freed, and no workspace shared."""
+    collects = gc.isenabled()
+    gc.disable()
+    torch.cuda.synchronize(index)
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
+        if collects:
+            gc.enable()
+
+
+class Recording:
+    """A recorded call of a program, ready to be replayed.
+
+    It reads the inputs in `bound` where they lie, writes to those in
+    `written`, and lends its outputs from `visible` on. A backward has the
+    forward that lends to it as its `lender`, and works in its memory.
+    """
+
+    def __init__(self, device: Cuda, run: Boxed, inputs: list,
+                 bound: Collection[int], visible: int | None = None,
+                 written: Iterable[int] = (),
+                 lender: Recording | None = None):
+        tensors = [k for k, given in enumerate(inputs)
+                   if isinstance(given, Tensor)]
+        self.numbers = {k: given for k, given in enumerate(inputs)
+                        if k not in tensors}
+        self.bound = {k: inputs[k].data_ptr() for k in tensors
+                      if k in bound}
+        self.copied: dict[int, Tensor] = {}  # position -> buffer
+        self.lender = lender
+        self.pool = lender.pool if lender else device.pool()
+        held, read = device.bytes(), list(inputs)
+        with torch.inference_mode(False), torch.no_grad():
+            for k in tensors:
+                if k not in bound:
+                    self.copied[k] = torch.empty_like(
+                        laid_out(inputs[k].detach()))
+                    read[k] = self.copied[k].as_strided(
+                        inputs[k].shape, inputs[k].stride(), 0)
+            self.replay, outputs = device.record(run, list(read), self.pool)
+        self.written = {*written} & {*self.copied}
+        visible = len(outputs) if visible is None else visible
+        owners = {storage_of(read[k]): k for k in tensors}
+        self.clones, self.made = deliveries(outputs, visible, read, owners)
+        lent = [(storage_of(output), output.data_ptr())
+                for output in outputs[visible:]
+                if isinstance(output, Tensor)
+                and storage_of(output) not in owners]
+        del outputs  # so that only the recording holds them, at rest
+        self.lent = {storage: holders(storage) for storage, _ in lent}
+        self.lends = {address for _, address in lent} - {0}
+        self.bytes = device.bytes() - held
 
     def strangers(self, inputs: list) -> list[int]:
-        """The positions whose input is not what was recorded.
+        """The positions of inputs that differ from the recorded ones.
 
-        Where a number is another, the addresses are not compared.
+        If a number differs, the addresses are not compared.
         """
         return [k for k, number in self.numbers.items()
                 if inputs[k] != number] or [
@@ -68,7 +171,8 @@ class Recording:
         else:
             fresh = [torch.empty_like(clone) for clone in self.clones]
             copy_all(fresh, self.clones)
-        results = tuple([make(fresh, inputs) for make in self.made])
+        bases = [*fresh, *inputs]
+        results = tuple([make(bases) for make in self.made])
         inputs.clear()
         return results
 
@@ -90,41 +194,11 @@ def laid_out(tensor: Tensor) -> Tensor:
     return tensor.detach().as_strided((span,), (1,))
 
 
-def capture(device: Cuda, run: Run, inputs: list, bound: Collection[int],
-            visible: int | None, written: Iterable[int] = (),
-            lender: Recording | None = None) -> Recording:
-    """A recording of `run(inputs)`, which reads the inputs in `bound`
-    where they lie, and lends its outputs from `visible` on."""
-    pool = lender.pool if lender else device.pool()
-    held, copied, read = device.bytes(), {}, list(inputs)
-    tensors = [k for k, given in enumerate(inputs)
-               if isinstance(given, Tensor)]
-    with torch.inference_mode(False), torch.no_grad():
-        for k in set(tensors) - {*bound}:
-            copied[k] = torch.empty_like(laid_out(inputs[k].detach()))
-            read[k] = copied[k].as_strided(
-                inputs[k].shape, inputs[k].stride(), 0)
-        replay, outputs = device.record(run, list(read), pool)
-    owners = {storage_of(read[k]): k for k in tensors}
-    visible = len(outputs) if visible is None else visible
-    clones, made = deliveries(outputs, visible, read, owners)
-    lent = [(storage_of(output), output.data_ptr())
-            for output in outputs[visible:] if isinstance(output, Tensor)
-            and storage_of(output) not in owners]
-    del outputs  # so that only the recording holds them, at rest
-    return Recording(
-        {k: given for k, given in enumerate(inputs) if k not in tensors},
-        {k: inputs[k].data_ptr() for k in tensors if k not in copied},
-        copied, frozenset(written) & {*copied}, replay, clones, made,
-        {storage: holders(storage) for storage, _ in lent},
-        frozenset(address for _, address in lent) - {0},
-        lender, pool, device.bytes() - held)
-
-
 def deliveries(outputs: tuple, visible: int, read: list,
                owners: dict[int, int]
                ) -> tuple[tuple[Tensor, ...], tuple[Callable, ...]]:
-    """The tensors to clone for the user, and a maker of each output.
+    """The tensors to clone for the user, and what makes each output from
+    the fresh clones and the call's inputs, in one list.
 
     Two outputs on one storage are cloned with all of its memory. An
     output in an input's memory is made from the input of the call.
@@ -134,34 +208,27 @@ def deliveries(outputs: tuple, visible: int, read: list,
         if isinstance(output, Tensor) and storage_of(output) not in owners:
             storage = storage_of(output)
             alone = storage not in clones and dense(output)
-            clones[storage] = output if alone else whole(output)
-    places = {storage: (0, k, clone)
-              for k, (storage, clone) in enumerate(clones.items())}
-    places |= {storage: (1, k, read[k]) for storage, k in owners.items()}
+            span = output.untyped_storage().nbytes() // output.itemsize
+            clones[storage] = output if alone else (
+                output.detach().as_strided((span,), (1,), 0))
+    places = {storage: (at, clone)
+              for at, (storage, clone) in enumerate(clones.items())}
+    places |= {storage: (len(clones) + k, read[k])
+               for storage, k in owners.items()}
 
-    def maker(k: int, output: object) -> Callable:
+    def maker(k: int, output: object) -> Callable[[list], object]:
         if not isinstance(output, Tensor):
-            return lambda fresh, inputs: output
+            return lambda bases: output
         storage = storage_of(output)
         if k >= visible and storage not in owners:
-            return lambda fresh, inputs: output.data
-        which, at, base = places[storage]
-        if base is output and not which:
-            return lambda fresh, inputs: fresh[at]
+            return lambda bases: output.data
+        at, base = places[storage]
+        if clones.get(storage) is output:
+            return itemgetter(at)
         size, stride = output.shape, output.stride()
         shift = output.storage_offset() - base.storage_offset()
-
-        def within(*given: list) -> Tensor:
-            found = given[which][at]
-            return found.as_strided(size, stride,
-                                    found.storage_offset() + shift)
-        return within
+        return lambda bases: bases[at].as_strided(
+            size, stride, bases[at].storage_offset() + shift)
 
     return tuple(clones.values()), tuple(
         [maker(k, output) for k, output in enumerate(outputs)])
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """All the memory under a tensor, as one dimension."""
-    span = tensor.untyped_storage().nbytes() // tensor.element_size()
-    return tensor.detach().as_strided((span,), (1,), 0)

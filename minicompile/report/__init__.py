@@ -1,6 +1,8 @@
-"""What the compiler did, for people: explain(), reports, the tour."""
+"""The compiler's work shown to people: explain() and the tour."""
 
-from .gather import GraphBreak, Report, explain
-from .stages import PrintedKernel
+from ..core import load
+from .gather import COMMANDS, GraphBreak, PrintedKernel, Report, explain
 
-__all__ = ["GraphBreak", "PrintedKernel", "Report", "explain"]
+__all__ = ["COMMANDS", "GraphBreak", "PrintedKernel", "Report", "explain"]
+
+load(__name__, __path__)

@@ -1,18 +1,17 @@
 """Chapter 3: forward and backward recorded as one graph, cut in two.
 
 In: the torch-level graph and its fake inputs. Out: a callable that
-autograd can differentiate. Read joint.py, decompose.py, recorder.py,
-aliases.py, in_place_writes.py, record.py, recompute_costs.py and
-runtime.py, in that order.
+autograd can differentiate. Read joint.py, recorder.py, aliases.py,
+record.py, recompute_costs.py and runtime.py, in that order.
 """
 
 from ..core import load
 from .joint import Joint, Pair, partition
 from .recompute_costs import Plan, cut, partition_joint_module
 from .record import record
-from .runtime import make_runtime, require_twice
+from .runtime import make_runtime
 
 __all__ = ["Joint", "Pair", "Plan", "cut", "make_runtime", "partition",
-           "partition_joint_module", "record", "require_twice"]
+           "partition_joint_module", "record"]
 
 load(__name__, __path__)

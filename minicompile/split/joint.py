@@ -227,20 +227,18 @@ def partition(joint: Joint, saved: set[str]) -> Pair:
         return Pair(extract(joint, joint.early, joint.primals, outputs,
                             joint.writes) if joint.writes else joint.graph,
                     None, ())
-    places: dict[fx.Node, Saved] = {}
+    kept: dict[fx.Node, Saved] = {}
     for node in kept_nodes(joint, saved):
-        if node.op == "placeholder" and node not in joint.written:
-            places[node] = Saved(
-                node.name, "number" if is_number(node) else "input",
-                joint.primals.index(node))
-            continue
-        if node not in outputs:
-            outputs.append(node)
-        places[node] = Saved(node.name, "output", outputs.index(node))
-    kept = sorted(places, key=lambda node: (
-        "number", "input", "output").index(places[node].place))
-    return Pair(*halves(joint, kept, outputs, joint.writes),
-                tuple(places[node] for node in kept))
+        place = "number" if is_number(node) else "input"
+        held = joint.primals
+        if node.op != "placeholder" or node in joint.written:
+            held, place = outputs, "output"
+            outputs += [node] * (node not in outputs)
+        kept[node] = Saved(node.name, place, held.index(node))
+    order = sorted(kept, key=lambda node: (
+        "number", "input", "output").index(kept[node].place))
+    return Pair(*halves(joint, order, outputs, joint.writes),
+                tuple(map(kept.get, order)))
 
 
 def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:

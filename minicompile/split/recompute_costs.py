@@ -311,7 +311,7 @@ def partition_joint_module(
         joint_module: fx.GraphModule, joint_inputs: Sequence, *,
         num_fwd_outputs: int,
         choose: Callable[[Joint], set] = lambda joint: cut(joint).saved,
-        **ignored) -> tuple[fx.GraphModule, fx.GraphModule]:
+        **ignored: object) -> tuple[fx.GraphModule, fx.GraphModule]:
     """(forward, backward) of a joint graph of AOTAutograd.
 
     `choose` names the values to save. The other arguments that PyTorch

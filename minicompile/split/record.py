@@ -21,10 +21,9 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..core.errors import BackendError, Where, brief, where_of
 from ..core.graph import has_effect, placeholders, tensors_of
-from .aliases import Input, describe_results
-from .in_place_writes import InPlaceWrites
+from .aliases import InPlaceWrites, Input, describe_results
 from .joint import Joint, Mutation, separate
-from .recorder import Recorder, current, recording
+from .recorder import RecordingMode, recording, unwrapped
 
 
 #: How an operator on graphs is recorded, such as a choice of two.
@@ -52,8 +51,9 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
             examples[position] = held
     modes = [each.fake_mode for each in examples
              if isinstance(each, FakeTensor)]
-    recorder = Recorder(modes[0] if modes else detect_fake_mode(examples)
-                        or FakeTensorMode(), seeded)
+    recorder = RecordingMode(
+        modes[0] if modes else detect_fake_mode(examples)
+        or FakeTensorMode(), seeded)
     with torch.enable_grad():
         inputs = [Input(recorder, example, position)
                   for position, example in enumerate(examples)]
@@ -68,7 +68,7 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
         with refusing("what the results are"):
             results, fresh = describe_results(outputs, inputs)
         ends = fresh + [each.given for each in written]
-        values = [current(end) for end in ends]
+        values = [unwrapped(end) for end in ends]
         unseen = {id(each.given) for each in written
                   if not each.write_is_tracked}
     leaves = [each for each in inputs if each.wants_gradient]
@@ -103,14 +103,14 @@ def without_dead(graph: fx.Graph) -> fx.Graph:
     return graph
 
 
-def differentiate(recorder: Recorder, ends: list, leaves: list,
+def differentiate(recorder: RecordingMode, ends: list, leaves: list,
                   whole: bool) -> list:
     """The gradients of `leaves`, recorded.
 
     Where there is none it is None, or zeros if it is to be `whole`.
     """
     tangents = [torch._to_functional_tensor(recorder.tangent(
-        current(end), position)) for position, end in enumerate(ends)]
+        unwrapped(end), position)) for position, end in enumerate(ends)]
     flows = [(end, tangent) for end, tangent in zip(ends, tangents)
              if end.grad_fn is not None]
     inputs = [each.leaf for each in leaves]
@@ -122,13 +122,13 @@ def differentiate(recorder: Recorder, ends: list, leaves: list,
         if whole:
             found = [torch.zeros_like(given) if each is None else each
                      for given, each in zip(inputs, found)]
-        return [None if g is None else current(g) for g in found]
+        return [None if g is None else unwrapped(g) for g in found]
 
 
 class Player(fx.Interpreter):
     """Plays a torch-level graph on functional tensors, line by line."""
 
-    def __init__(self, graph: fx.GraphModule, recorder: Recorder):
+    def __init__(self, graph: fx.GraphModule, recorder: RecordingMode):
         super().__init__(graph, garbage_collect_values=False)
         self.recorder, self.extra_traceback = recorder, False
 

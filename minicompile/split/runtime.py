@@ -21,11 +21,10 @@ from torch.autograd.graph import increment_version
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import BackendError, where_of
-from ..core.graph import is_random, value
+from ..core.graph import Boxed, value
 from ..core.sizes import SYMBOLIC, written
 from .joint import Joint, Pair, Result
 
-Run = Callable[[list], tuple]
 INPUT = -1  # the label of what changes with an input that is differentiated
 
 DOUBLE_BACKWARD = (
@@ -34,28 +33,38 @@ DOUBLE_BACKWARD = (
     '{{"double_backward": True}}), which differentiates the uncompiled '
     "function")
 
+#: What lets a Function's gradients be differentiated: at most one.
+TWICE: list[Callable[[Joint, type], type]] = []
 
-def make_runtime(joint: Joint, pair: Pair, forward: Run,
-                 backward: Run | None = None, twice: bool = False,
-                 notes: Counter | None = None) -> Run:
+
+def make_runtime(joint: Joint, pair: Pair, forward: Boxed,
+                 backward: Boxed | None = None, twice: bool = False,
+                 notes: Counter | None = None) -> Boxed:
     """The callable that gives the user's results from the inputs.
 
     `forward` and `backward` run the two halves of `pair`. A call in which
     a written input shares memory with another runs the original graph,
     which `notes` counts.
-    `twice`: gradients can be differentiated, by keeping the inputs.
+    `twice`: gradients can be differentiated. A BackendError if not.
     """
     if joint.autocast:  # the graph's casts are in it already
         forward = no_autocast(forward)
     if backward is not None:
-        run = trainable(joint, pair, forward, no_autocast(backward), twice)
+        function = autograd_function(
+            joint, pair, forward, no_autocast(backward))
+        if twice:
+            if not TWICE:
+                raise BackendError("double_backward: minicompile has no "
+                                   "second derivatives")
+            function = TWICE[0](joint, function)
+        run = trainable(joint, function)
     else:
         run = torch.no_grad()(forward) if joint.cut_off else forward
     return run if joint.plain else finished(
         joint, run, Counter() if notes is None else notes)
 
 
-def no_autocast(run: Run) -> Run:
+def no_autocast(run: Boxed) -> Boxed:
     """`run`, outside of whatever autocast region it is called in."""
     def call(inputs: list) -> tuple:
         with torch._C._DisableAutocast():
@@ -63,24 +72,19 @@ def no_autocast(run: Run) -> Run:
     return call
 
 
-def trainable(joint: Joint, pair: Pair, run_forward: Run,
-              run_backward: Run, twice: bool) -> Run:
-    """`run_forward` for autograd, with `run_backward` as its backward."""
+def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
+                      run_backward: Boxed) -> type:
+    """A Function whose backward is the compiled backward."""
     count, parts = joint.returned, made_of(joint)
     fakes = map(value, joint.tangent_nodes)
     expected = at_run_time(joint, tuple(
         (k, tuple(fake.size()), fake.stride(), fake.dtype, fake.device)
         for k, fake in zip(joint.tangents, fakes)))
-    kept = [k for k, node in enumerate(joint.primals) if twice
-            and isinstance(value(node), torch.Tensor)]
     blind = [k for k in range(count) if k not in joint.tangents]
     numbers, from_inputs, from_outputs = [
         [s.index for s in pair.saved if s.place == place]
         for place in ("number", "input", "output")]
     saves = len(from_inputs) + len(from_outputs)
-    nothing = [None] * len(joint.primals)
-    unreached = [k for k, gradient in zip(joint.gradients, joint.grads)
-                 if gradient is None and any(joint.grads)]
 
     class Compiled(torch.autograd.Function):
         """One compiled graph, as autograd sees it."""
@@ -88,11 +92,10 @@ def trainable(joint: Joint, pair: Pair, run_forward: Run,
         @staticmethod
         def forward(ctx, *inputs):
             outputs = run_forward(list(inputs))
+            anchor = torch.empty(0)  # autograd's way to the inputs
             ctx.save_for_backward(*[inputs[k] for k in from_inputs],
                                   *[outputs[k] for k in from_outputs],
-                                  *[inputs[k] for k in kept])
-            ctx.others = kept and {k: each for k, each in enumerate(inputs)
-                                   if k not in kept}
+                                  anchor)
             results = tuple([  # a user may not write to a Function's view
                 part.detach() if part._is_view() else part
                 for part in outputs[:count]])
@@ -101,36 +104,38 @@ def trainable(joint: Joint, pair: Pair, run_forward: Run,
             ctx.set_materialize_grads(False)
             ctx.numbers = [inputs[k] for k in numbers]
             ctx.layouts = expected(inputs)
-            return results
+            return *results, anchor
 
         @staticmethod
         def backward(ctx, *given):
-            values = list(ctx.saved_tensors) if saves or kept else []
-            if kept and torch.is_grad_enabled():  # create_graph=True
-                inputs = ctx.others | dict(zip(kept, values[saves:]))
-                found = again(joint, inputs, given)
-            else:
-                ctx.maybe_clear_saved_tensors()  # all but retained ones
-                with torch.no_grad():
-                    values[saves:] = [fit(given[k], *rest)
-                                      for k, *rest in ctx.layouts]
-                    values[:0] = ctx.numbers
-                    found = run_backward(values)
-                found = as_eager(joint, found, parts, given)
-            gradients = list(nothing)
-            for position, gradient in zip(joint.gradients, found):
-                gradients[position] = gradient
-            return tuple(gradients)
+            values = list(ctx.saved_tensors) if saves else []
+            anchor = values[saves] if saves else None
+            ctx.maybe_clear_saved_tensors()  # all but retained ones
+            with torch.no_grad():
+                values[saves:] = [fit(given[k], *rest)
+                                  for k, *rest in ctx.layouts]
+                values[:0] = ctx.numbers
+                found = run_backward(values)
+            found = dict(zip(joint.gradients, as_eager(
+                joint, found, parts, given, anchor)))
+            return tuple(map(found.get, range(len(joint.primals))))
 
+    return Compiled
+
+
+def trainable(joint: Joint, function: type) -> Boxed:
+    """`function` as a call that records a step of autograd's."""
+    unreached = [k for k, gradient in zip(joint.gradients, joint.grads)
+                 if gradient is None and any(joint.grads)]
     # Function.apply looks for transforms and defaults, which we have not.
-    apply = super(torch.autograd.Function, Compiled).apply
+    apply = super(torch.autograd.Function, function).apply
 
     def run(inputs: list) -> tuple:
         if torch._C._are_functorch_transforms_active():
             return joint.source(*inputs)
         for position in unreached:  # else autograd would visit what it
             inputs[position] = inputs[position].detach()  # comes from
-        return apply(*inputs)
+        return apply(*inputs)[:-1]
 
     return run if torch.is_grad_enabled() else torch.enable_grad()(run)
 
@@ -149,9 +154,13 @@ def made_of(joint: Joint) -> list[frozenset[int]]:
 
 
 def as_eager(joint: Joint, found, parts: list[frozenset[int]],
-             tangents) -> list:
+             tangents, anchor: torch.Tensor | None) -> list:
     """The gradients, None for those whose tangents are all None, and with
-    an error where they would be differentiated: under create_graph."""
+    an error where they would be differentiated: under create_graph.
+
+    They vary with tangents and inputs; the history of `anchor` leads to
+    the inputs.
+    """
     given = {k for k, tangent in enumerate(tangents) if tangent is not None}
     if not given.issuperset(joint.tangents):
         found = [gradient if made <= {INPUT} or made & given else None
@@ -159,41 +168,20 @@ def as_eager(joint: Joint, found, parts: list[frozenset[int]],
     if not torch.is_grad_enabled():
         return found
     found = list(found)
-    varying = {INPUT} | {k for k in given if tangents[k].requires_grad}
+    varying = {k: tangents[k] for k in given if tangents[k].requires_grad}
+    if anchor is not None:
+        varying[INPUT] = anchor
     places = [k for k, gradient in enumerate(found)
-              if gradient is not None and parts[k] & varying]
+              if gradient is not None and not parts[k].isdisjoint(varying)]
+    if not places:
+        return found
     lines = map(where_of, joint.source.graph.nodes)
     error = torch._C._functions.DelayedError(DOUBLE_BACKWARD.format(
-        next(filter(None, lines), "a graph")), len(places))
-    marked = error(*[found[k].detach().requires_grad_() for k in places])
-    for k, gradient in zip(places, marked if len(places) > 1 else [marked]):
+        next(filter(None, lines), "a graph")), len(places) + len(varying))
+    marked = error(*[found[k] for k in places], *varying.values())
+    for k, gradient in zip(places, marked):
         found[k] = gradient
     return found
-
-
-def require_twice(joint: Joint) -> None:
-    """Raise unless the traced graph, run once more, is the same graph."""
-    reasons = {
-        "the graph writes to an input": joint.mutations,
-        "the graph draws random numbers": any(
-            map(is_random, joint.graph.graph.nodes)),
-        "the graph is in an autocast region": joint.autocast,
-        "a result is a view of what is none": any(
-            Result("output", k) not in joint.results
-            for k in joint.tangents)}
-    for reason in filter(reasons.get, reasons):
-        raise BackendError(f"double_backward: {reason}")
-
-
-def again(joint: Joint, inputs: dict[int, object], tangents) -> list:
-    """The gradients, computed by eager so that autograd records them."""
-    results = joint.source(*(inputs[k] for k in sorted(inputs)))
-    ends = [(results[joint.results.index(Result("output", k))], tangents[k])
-            for k in joint.tangents if tangents[k] is not None]
-    return list(torch.autograd.grad(
-        [end for end, _ in ends], [inputs[k] for k in joint.gradients],
-        [tangent for _, tangent in ends], create_graph=True,
-        allow_unused=True))
 
 
 def at_run_time(joint: Joint, values: object) -> Callable[[list], object]:
@@ -223,7 +211,7 @@ def fit(gradient: torch.Tensor | None, size, stride, dtype,
     return fitted.zero_() if gradient is None else fitted.copy_(gradient)
 
 
-def finished(joint: Joint, run: Run, notes: Counter) -> Run:
+def finished(joint: Joint, run: Boxed, notes: Counter) -> Boxed:
     """`run`, then inputs written and results made, as eager does it.
 
     Inputs that `run` itself writes to are told, for autograd.

@@ -2,9 +2,9 @@
 
 In: a function and the real values of its local variables. Out: a `Trace`
 with the FX graph over fake tensors, the guards under which it holds, the
-sources of its inputs and the recipe for the Python result; or
-`Unsupported`, before anything outside was touched. PyTorch's is
-torch/_dynamo/convert_frame.py.
+sources of its inputs and the recipe for the Python result. If tracing
+fails, `Unsupported` is raised before anything outside was touched.
+PyTorch's is torch/_dynamo/convert_frame.py.
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ import torch
 from torch import fx, inference_mode
 from torch._C import _set_grad_enabled
 
-from ..core import load
+from ..core import load, log
 from ..core.errors import MinicompileError, Unsupported
 from ..core.graph import render
-from ..core.guard import Guard
-from ..core.source import Local, Source
-from ..core.state import kept
-from .automatic_dynamic import History, mark_dynamic, mark_static
+from ..core.guard import Guard, Local, Source
+from ..core.state import kept, turns
 from .calls import rely_on_code
 from .frame import RETURN, Frame
 from .graph_breaks import Continuation, breaking, ending, waiting
 from .marks import (allow_in_graph, disable, disallow_in_graph, graph_break,
-                    is_compiling)
+                    is_compiling, mark_dynamic, mark_static)
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
 from .recorder import GraphInput
-from .symbolic_shapes import SymbolicSizes
+from .symbolic_shapes import ConstantSizes, History
 from .tracer import Tracer
 
 __all__ = ["Continuation", "GraphBreak", "History", "Trace",
@@ -48,7 +46,7 @@ _WAITING = (inspect.CO_GENERATOR | inspect.CO_COROUTINE
 
 @dataclass(frozen=True)
 class Trace:
-    """What one call became. `finish` is source text; see Rebuild.
+    """The result of tracing a call. `finish` is source text; see Rebuild.
 
     `constants` holds the objects that sources and `finish` name.
     """
@@ -59,7 +57,7 @@ class Trace:
     guards: tuple[Guard, ...]
     finish: str
     constants: dict[str, object]
-    sizes: SymbolicSizes | None = None  # and what is learnt of them
+    sizes: ConstantSizes | None = None  # and what is learnt of them
     breaks: tuple[GraphBreak, ...] = ()
     writes: bool = True  # whether the graph may write to its inputs
 
@@ -69,7 +67,7 @@ class Trace:
 
 def trace(function: types.FunctionType, locals: tuple, *,
           breaks: bool = False, history: History | None = None) -> Trace:
-    """Trace one call of `function`, its arguments being `locals`.
+    """Trace one call of `function`, with the arguments in `locals`.
 
     `locals` holds the values of `co_varnames` up to the last parameter,
     `*args` as a tuple and `**kwargs` as a dict. With `breaks`, a trace
@@ -93,6 +91,18 @@ def trace(function: types.FunctionType, locals: tuple, *,
     raise refusal
 
 
+def roomy(function: Callable) -> Callable:
+    """The function, with room on Python's stack for its callees.
+
+    CPython keeps frames in chunks of 16 KB, and maps a chunk each time a
+    call crosses the end of the last: a quarter of the time of a trace. A
+    frame this large gets a chunk with as much room again behind it.
+    """
+    function.__code__ = function.__code__.replace(co_stacksize=1 << 15)
+    return function
+
+
+@roomy
 def traced_by(tracer: Tracer, locals: tuple,
              why: Unsupported | None = None) -> Trace:
     """The trace, up to where the tracer is to stop; `why` it is."""
@@ -133,7 +143,7 @@ def _refusal(error: Exception) -> Unsupported:
 
 
 def _run(tracer: Tracer, locals: tuple):
-    """Run the function on stand-ins of its arguments: what it returns."""
+    """The result of the function, run on stand-ins of its arguments."""
     rely_on_code(tracer, tracer.function)
     code = tracer.function.__code__
     names = {name: tracer.outside.admit(value, Local(name, position))
@@ -149,12 +159,15 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
     recorder, outside = tracer.recorder, tracer.outside
     recorder.graph.output(tuple(map(recorder.node, rebuild.outputs)))
     _keep_apart(tracer)
-    outside.count()
-    for made, where in tracer.generators:  # nobody would close it
+    recorder.sizes.count(outside)
+    for made, where in tracer.generators:  # nothing would close it
         if id(made) not in rebuild.names and not made.done and (
                 made.would_act()):
             raise unsupported("effect", "a generator left half-run").at(
                 where)
+    for each in recorder.inputs:  # as before a write gave it a history
+        if each.fake.requires_grad and not each.real.requires_grad:
+            each.node.meta["val"] = each.fake.detach()
     graph = fx.GraphModule(recorder.modules, recorder.graph)
     return Trace(graph, tuple(n.meta["val"] for n, _ in recorder.placed),
                  tuple(source for _, source in recorder.placed),
@@ -163,25 +176,39 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
                      each.storage for each in recorder.inputs))
 
 
-#: Each gives for a Trace how to run a call again whose graph raised, as a
-#: function of (error, L, F); None if it must not run twice.
-RERUNS: list[Callable] = []
+#: Where operators come from that only compute.
+_OPERATORS = ("torch", "_operator", "builtins", "math")
 
 
 def recovery(made: Trace) -> Callable:
-    """`failed(error, L, F)`: what a call does whose graph raised."""
-    reruns = [run for rerun in RERUNS if (run := rerun(made))]
+    """`failed(error, L, F)`, which finishes a call whose graph raised.
+
+    The call runs again in Python, unless the graph may have had effects.
+    """
+    repeatable = not made.writes and all(
+        (getattr(node.target, "__module__", None) or "torch").partition(
+            ".")[0] in _OPERATORS or turns(node.target)
+        for node in made.graph.graph.nodes)
 
     def failed(error: Exception, locals: tuple, function):
-        if not reruns or isinstance(error, MinicompileError):
+        if not repeatable or isinstance(error, MinicompileError):
             raise error
-        return reruns[0](error, locals, function)
+        code, rest = function.__code__, [*locals]
+        plain = [rest.pop(0) for _ in range(code.co_argcount)]
+        named = {name: rest.pop(0) for name in code.co_varnames[
+            len(plain):len(plain) + code.co_kwonlyargcount]}
+        if code.co_flags & inspect.CO_VARARGS:
+            plain += rest.pop(0)
+        result = function(*plain, **named, **(rest[0] if rest else {}))
+        log.warn_once(f"a graph of {function.__qualname__} failed, Python "
+                      f"ran the call: {type(error).__name__}: {error}")
+        return result
 
     return failed
 
 
 def _keep_apart(tracer: Tracer) -> None:
-    """Guard that what is written to is not something else, too."""
+    """Guard that no tensor or object that is written to has an alias."""
     recorder, outside = tracer.recorder, tracer.outside
     groups: dict[int, list[GraphInput]] = {}
     for each in recorder.inputs:

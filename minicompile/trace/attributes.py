@@ -16,9 +16,8 @@ import torch
 from torch import nn
 
 from ..core.sizes import SYMBOLIC
-from ..core.source import Attribute, Item, Source
-from .constant_types import ABSENT, trusted
-from .interpreter_objects import StandIn
+from ..core.guard import Attribute, Item, Source
+from .constant_types import ABSENT, StandIn, trusted
 from .reasons import Raised, unsupported
 from .symbolic_shapes import settled
 
@@ -36,13 +35,13 @@ METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType,
                 types.ClassMethodDescriptorType, types.BuiltinFunctionType)
 SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
-#: What a function is made of: it is read, and guarded, at its calls.
+#: The parts of a function that are read, and guarded, at its calls.
 HIDDEN = {"__defaults__", "__kwdefaults__", "__closure__", "__globals__"}
 
 #: Where nn.Module keeps what `__getattr__` finds.
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 
-#: What a program may change only where it made it.
+#: Classes whose objects a program may change only if it made them.
 FIXED = torch.Tensor, types.ModuleType, type, types.FunctionType
 
 #: The class that a program sees, for objects that are of another.
@@ -58,7 +57,7 @@ def type_of(value) -> type:
     return KINDS.get(kind, kind)
 
 
-def load(tracer, owner, name: str):
+def load_attr(tracer, owner, name: str):
     """`owner.name`; raises Raised(AttributeError) as Python would."""
     owner = settled(owner) if type(owner) in SYMBOLIC else owner
     kind = type(owner)
@@ -72,7 +71,7 @@ def load(tracer, owner, name: str):
         return _bind(tracer, found, where, name,
                      ABSENT if target is kind else target, kind)
     if kind is types.MethodType and name not in ("__self__", "__func__"):
-        return load(tracer, owner.__func__, name)
+        return load_attr(tracer, owner.__func__, name)
     custom, _ = lookup(tracer, kind, "__getattribute__")
     if type(custom) is types.FunctionType:
         return tracer.call(custom, (owner, name))
@@ -112,7 +111,7 @@ def rely_on(tracer, kind: type) -> None:
 def kept_in(tracer, kind: type, found=None) -> Source | None:
     """Where a class keeps an attribute; None if it never changes.
 
-    A library's classes stay as they are, but not what is in a list.
+    A library's classes never change, but the elements of a list can.
     """
     if tracer.is_made(kind) or trusted(kind.__module__) and not isinstance(
             found, (list, dict, set)):
@@ -129,7 +128,7 @@ def from_class(tracer, found, where: type, name: str):
 
 
 def method(tracer, kind: type, name: str):
-    """What a class makes of an operation such as `__call__`, guarded."""
+    """A class's method for an operation such as `__call__`, guarded."""
     found, where = lookup(tracer, kind, name)
     return found if where is None else from_class(
         tracer, found, where, name)
@@ -145,11 +144,11 @@ def generic(tracer, owner, name: str):
     kind = type_of(owner)
     if name == "__class__":
         return kind
+    found, where = lookup(tracer, kind, name)
     if issubclass(kind, torch.Tensor):
-        value = _of_tensor(tracer, owner, name)
+        value = _of_tensor(tracer, owner, name, found)
         if value is not ABSENT:
             return value
-    found, where = lookup(tracer, kind, name)
     if name == "__dict__" and not issubclass(
             kind, (type, types.ModuleType)):
         return (tracer.outside.namespace(owner)
@@ -176,7 +175,7 @@ def existed(tracer, owner) -> bool:
 
 
 def own(tracer, owner, name: str):
-    """The attribute that an object has besides its class's, or ABSENT.
+    """An object's own attribute, apart from its class's, or ABSENT.
 
     A class inherits some of its own.
     """
@@ -186,9 +185,9 @@ def own(tracer, owner, name: str):
         return found if where is None else _bind(
             tracer, found, where, name, ABSENT, owner)
     if issubclass(kind, types.ModuleType):
-        return outside.read(outside.globals(owner.__dict__), name)
+        return outside.read(outside.space("globals", owner.__dict__), name)
     if existed(tracer, owner) and kind.__dictoffset__:
-        return outside.read(outside.attributes(owner), name)
+        return outside.read(outside.space("attributes", owner), name)
     if issubclass(kind, torch.Tensor):
         return ABSENT
     try:
@@ -198,7 +197,7 @@ def own(tracer, owner, name: str):
 
 
 def _fallback(tracer, owner, kind: type, name: str):
-    """What `__getattr__` gives: a module's part, or the user's own."""
+    """The result of `__getattr__`: a module's part, or the user's own."""
     if isinstance(owner, types.ModuleType):
         return tracer.native(getattr, (owner, name))
     hook = method(tracer, kind, "__getattr__")
@@ -235,11 +234,11 @@ def _bind(tracer, found, where: type, name: str, owner, kind: type):
 
 
 def _read_once(tracer, owner, name: str, read):
-    """What `read()` gives the first time, as an attribute from outside."""
+    """The result of the first `read()`, as an attribute from outside."""
     source = tracer.outside.found_at(owner)
     if isinstance(owner, type):
         return tracer.outside.admit(read(), Attribute(source, name))
-    space = tracer.outside.attributes(owner)
+    space = tracer.outside.space("attributes", owner)
     if name in space.now:
         return space.now[name]
     if name not in space.before:
@@ -252,9 +251,8 @@ def _read_once(tracer, owner, name: str, read):
     return space.before[name]
 
 
-def _of_tensor(tracer, tensor: torch.Tensor, name: str):
+def _of_tensor(tracer, tensor: torch.Tensor, name: str, found):
     """A constant, a recorded value, a bound method; ABSENT if unknown."""
-    found, _ = lookup(tracer, type_of(tensor), name)
     if name in DEVICE_FLAGS:
         return tensor.device.type == name.removeprefix("is_")
     if name == "grad":  # only an input has one
@@ -273,7 +271,7 @@ def _of_tensor(tracer, tensor: torch.Tensor, name: str):
     return tracer.recorder.function(getattr, (tensor, name), {})
 
 
-def store(tracer, owner, name: str, value=ABSENT) -> None:
+def store_attr(tracer, owner, name: str, value=ABSENT) -> None:
     """`owner.name = value`, or `del owner.name`; outside, it waits."""
     given = () if value is ABSENT else (value,)
     hook = method(tracer, type(owner),
@@ -289,7 +287,7 @@ def store_plain(tracer, owner, name: str, value=ABSENT) -> None:
     outside, given = tracer.outside, () if value is ABSENT else (value,)
     if isinstance(owner, torch.Tensor) and name == "grad" and value is None:
         if outside.source(owner) is not None:
-            outside.write(outside.attributes(owner), name, value)
+            outside.write(outside.space("attributes", owner), name, value)
         return
     if isinstance(owner, FIXED) and not tracer.is_made(owner):
         tracer.recorder.sizes.history.counters.add(name)
@@ -309,7 +307,7 @@ def store_plain(tracer, owner, name: str, value=ABSENT) -> None:
             raise unsupported("effect", f"deleting {name}")
         if not given and own(tracer, owner, name) is ABSENT:
             raise _missing(type(owner), name)
-        outside.write(outside.attributes(owner), name, value)
+        outside.write(outside.space("attributes", owner), name, value)
     elif not given:
         tracer.native(delattr, (owner, name))
     else:

@@ -22,7 +22,7 @@ NULL_ABOVE = sys.version_info >= (3, 13)
 #: Since 3.12 `SEND` leaves the generator for END_SEND to drop.
 SEND_KEEPS = sys.version_info >= (3, 12)
 
-#: What BINARY_OP's number means.
+#: The operators that BINARY_OP numbers.
 BINARY = [getattr(operator, name) for name in
           ["add", "and_", "floordiv", "lshift", "matmul", "mul", "mod",
            "or_", "pow", "rshift", "sub", "truediv", "xor",
@@ -73,7 +73,7 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Program:
+class Bytecode:
     """A code object decoded: instructions, rows of the exception table."""
 
     code: CodeType
@@ -96,44 +96,36 @@ class Program:
             for at, step in enumerate(self.instructions))
 
 
-_programs: dict[int, tuple[CodeType, Program]] = {}
+_decoded: dict[int, tuple[CodeType, Bytecode]] = {}
 
 
 def decode(code: CodeType, original: CodeType | None = None,
-           by: int = 0) -> Program:
-    """The program of a code object, decoded once.
+           by: int = 0) -> Bytecode:
+    """A code object decoded, once: byte offsets, but jumps as positions.
 
     If it is an original behind a prefix of `by` bytes, the instructions
     have the original's offsets, and those of the prefix negative ones.
     """
-    if id(code) not in _programs:
-        _programs[id(code)] = code, _decode(code, original or code, by)
-    return _programs[id(code)][1]
-
-
-def _decode(code: CodeType, original: CodeType, by: int) -> Program:
-    """Instructions first with byte offsets, then jumps as positions."""
-    raw, start = list(dis.get_instructions(code)), 0
-    ends = [step.offset for step in raw[1:]] + [len(code.co_code)]
-    steps = []
-    for before, step, end in zip([None, *raw], raw, ends):
+    if id(code) in _decoded:
+        return _decoded[id(code)][1]
+    raw, start, steps = [None, *dis.get_instructions(code)], 0, []
+    ends = [step.offset for step in raw[2:]] + [len(code.co_code)]
+    for before, step, end in zip(raw, raw[1:], ends):
         if before is None or before.opname not in PREPARING:
             start = step.offset
         steps += [(name, argument, step, start - by, end - by)
                   for name, argument in _plain(code, before, step)]
     offsets = [step.offset for _, _, step, *_ in steps]
-
-    def resolve(step, argument):
-        return bisect_left(offsets, argument) if (
-            step.opcode in dis.hasjrel) else argument
-
-    rows = (row._replace(start=row.start - by, end=row.end - by,
+    made = Bytecode(original or code, tuple(Instruction(
+        name, bisect_left(offsets, argument) if (
+            step.opcode in dis.hasjrel) else argument,
+        step.offset - by, step.positions.lineno or code.co_firstlineno,
+        *bounds) for name, argument, step, *bounds in steps), tuple(
+            row._replace(start=row.start - by, end=row.end - by,
                          target=row.target - by)
-            for row in dis._parse_exception_table(code))
-    return Program(original, tuple(
-        Instruction(name, resolve(step, argument), step.offset - by,
-                    step.positions.lineno or code.co_firstlineno, *bounds)
-        for name, argument, step, *bounds in steps), tuple(rows))
+            for row in dis._parse_exception_table(code)))
+    _decoded[id(code)] = code, made
+    return made
 
 
 #: Opcodes that do not go on with the next instruction.
@@ -143,35 +135,31 @@ _LEAVING = {"JUMP", "RETURN_VALUE", "RAISE_VARARGS", "RERAISE"}
 @functools.cache
 def live(code: CodeType) -> tuple[frozenset[str], ...]:
     """For each position, the names whose values may still be read."""
-    program = decode(code)
-    steps = program.instructions
-    alive = [frozenset()] * (len(steps) + 1)
-    before = None
+    whole = decode(code)
+    steps = [*enumerate(whole.instructions)]
+    alive, before = [frozenset()] * (len(steps) + 1), None
     while before != alive:
         before = list(alive)
-        for at in reversed(range(len(steps))):
-            alive[at] = _live(program, steps[at], alive, alive[at + 1])
+        for at, step in reversed(steps):
+            names = frozenset() if step.name in _LEAVING else alive[at + 1]
+            if "JUMP" in step.name or step.name in ("FOR_ITER", "SEND"):
+                names |= alive[step.argument]
+            if step.name == "STORE_FAST":
+                names -= {step.argument}
+            elif "_FAST" in step.name or "DEREF" in step.name:
+                names |= {step.argument}
+            if row := whole.handler(step.offset):
+                names |= alive[whole.at(row.target)]
+            alive[at] = names
     return tuple(alive)
-
-
-def _live(program: Program, step: Instruction, alive, below):
-    """The names alive before one step, given those alive after it."""
-    names = frozenset() if step.name in _LEAVING else below
-    if "JUMP" in step.name or step.name in ("FOR_ITER", "SEND"):
-        names |= alive[step.argument]
-    if step.name == "STORE_FAST":
-        names -= {step.argument}
-    elif "_FAST" in step.name or "DEREF" in step.name:
-        names |= {step.argument}
-    handler = program.handler(step.offset)
-    return names | alive[program.at(handler.target)] if handler else names
 
 
 def _plain(code: CodeType, before: dis.Instruction | None,
            step: dis.Instruction) -> list[tuple]:
     """One raw instruction as (name, argument) pairs every version has.
 
-    What ends a loop is jumped over: since 3.13 END_FOR and a POP_TOP.
+    A loop's end is jumped over, so it is dropped: END_FOR, and since 3.13
+    the POP_TOP after it.
     """
     name, value = step.opname, step.argval
     if name in SILENT or (NULL_ABOVE and name == "POP_TOP" and before

@@ -1,7 +1,7 @@
 """Calls: torch operators are recorded, Python is followed, C is judged.
 
-In: a callable of any kind with its arguments. Out: its result. What a
-call means is looked up by the callable (`RULES`), then by its kind. C
+In: a callable of any kind with its arguments. Out: its result. The
+tracer looks up its meaning by the callable (`RULES`), then by its kind. C
 functions run natively only if they are known to be harmless. PyTorch's
 is torch/_dynamo/variables/builtin.py, functions.py and torch.py.
 """
@@ -17,12 +17,12 @@ import torch
 from torch import nn
 
 from ..core.errors import Unsupported
-from ..core.source import Attribute, Item
+from ..core.guard import Attribute, Item
 from . import attributes, native
 from .constant_types import ABSENT, is_constant, trusted
 from .frame import Frame, passes_on
-from .interpreter_objects import Callback
 from .marks import entered
+from .native import Callback
 from .reasons import Raised, unsupported
 from .rules import apply, registered, rule
 
@@ -38,10 +38,10 @@ OPAQUE = {"warnings", "importlib", "threading",
 FOLLOWED = {"torch.autograd.function", "torch.autograd.grad_mode",
             "torch._functorch.functional_call"}
 
-#: What Dynamo, once it ran in this process, puts around Module.__init__.
+#: Dynamo's wrapper of Module.__init__, once it ran in this process.
 _TAGGED = "install_generation_tagging_init.<locals>.patched_init"
 
-#: What calling an object of a class means, where its class is C code.
+#: The rules for calling objects of classes written in C.
 CALLS: dict[type, object] = {}
 
 DEEPEST = 120
@@ -55,7 +55,7 @@ GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks",
 
 @passes_on
 def call(tracer, function, args=(), kwargs=None):
-    """The result of `function(*args, **kwargs)`, whatever is called."""
+    """The result of `function(*args, **kwargs)`, for any callable."""
     args, kwargs = tuple(args), kwargs or {}
     if (rule := registered(function)) is not None:
         return apply(tracer, rule, args, kwargs)
@@ -76,8 +76,9 @@ def call(tracer, function, args=(), kwargs=None):
         case nn.Module():
             return _module(tracer, function, args, kwargs)
         case functools.partial() | functools.partialmethod():
-            func, before, named = (attributes.load(tracer, function, name)
-                                   for name in ("func", "args", "keywords"))
+            func, before, named = (
+                attributes.load_attr(tracer, function, name)
+                for name in ("func", "args", "keywords"))
             owner = isinstance(function, functools.partialmethod)
             return call(tracer, func, (*args[:owner], *before,
                                        *args[owner:]),
@@ -158,7 +159,7 @@ def polyfill(*functions):
 
 
 def rely_on_code(tracer, function: types.FunctionType) -> None:
-    """Guard a user's function against being given other code."""
+    """Guard that a user's function keeps its code."""
     if not (tracer.is_made(function) or trusted(function.__module__)):
         tracer.outside.guard(
             Attribute(tracer.outside.found_at(function), "__code__"), "is",
@@ -202,7 +203,7 @@ def taking(code: types.CodeType) -> types.CodeType:
 
 @dataclass(frozen=True)
 class Default:
-    """What stands for an argument that was not given."""
+    """The placeholder of an argument that was not given."""
 
     place: str
     key: int | str
@@ -239,7 +240,7 @@ def _module(tracer, module: nn.Module, args, kwargs):
     if any(own[name] for name in HOOKS) or any(
             every[name] for name in GLOBAL_HOOKS):
         return call(tracer, target, (module, *args), kwargs)
-    forward = attributes.load(tracer, module, "forward")
+    forward = attributes.load_attr(tracer, module, "forward")
     return call(tracer, forward, args, kwargs)
 
 

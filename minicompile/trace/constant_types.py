@@ -1,8 +1,9 @@
-"""What kinds of things there are outside, and what is known of each.
+"""The kinds of Python objects, and the facts known about each.
 
-In: a Python object. Out: whether it is a constant, an identity, a thing
-of a library that never changes, a function made anew at every use; the
-facts of a tensor. PyTorch's are torch/_dynamo/trace_rules.py and
+In: a Python object. Out: whether it is a constant, an identity, a library
+object that never changes, or a function created at every use; or the
+facts of a tensor. Some classes are the interpreter's own: no program has
+their instances. PyTorch's are torch/_dynamo/trace_rules.py and
 torch/_dynamo/utils.py.
 """
 
@@ -16,11 +17,12 @@ import re
 import sys
 import types
 import typing
+from dataclasses import dataclass
 
 import torch
 
 from ..core.guard import TensorFacts
-from ..core.scalars import SCALARS
+from ..core.sizes import SCALARS
 from .recorder import IMMUTABLE
 
 #: Immutable values, guarded by equality and then used as they are.
@@ -40,7 +42,7 @@ IDENTITIES = (type, types.ModuleType, types.FunctionType,
 #: Methods written in C, bound to an object.
 BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 
-#: What C functions that are no methods say they are bound to.
+#: The kinds of `__self__` of C functions that are no methods.
 OWNERS = (types.ModuleType, type, type(None),
           type(torch._C._get_tracing_state.__self__))
 
@@ -62,7 +64,7 @@ def taken(name: str, value: object) -> bool:
 
 
 def facts(real: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
-    """What a graph assumes about a tensor, taken in as this fake one."""
+    """A graph's assumptions about a tensor that this fake one models."""
     shape, stride = (tuple(None if isinstance(n, torch.SymInt) else n
                            for n in numbers)
                      for numbers in (fake.shape, fake.stride()))
@@ -92,7 +94,7 @@ def contents(cell: types.CellType) -> dict:
 
 
 def passing(value: object) -> bool:
-    """Whether a value is of a kind that is made anew at every use."""
+    """Whether a value is of a kind that programs create at every use."""
     return type(value) is frozenset or (
         type(value) is types.FunctionType
         and "<" in value.__code__.co_qualname)  # whatever it wraps
@@ -104,3 +106,35 @@ def is_constant(value: object) -> bool:
         return all(map(is_constant, tuple.__iter__(value)))
     return type(value) in CONSTANTS or isinstance(
         value, (*IDENTITIES, int, str))
+
+
+# Objects that only the interpreter holds
+
+
+class Null:
+    """CPython's stack entry below a callable that has no `self`."""
+
+    def __repr__(self) -> str:
+        return "NULL"
+
+
+NULL = Null()
+
+
+def made_tuple(kind: type, values) -> tuple:
+    """A tuple of a class of its own, made without its `__new__`."""
+    if kind is torch.Size or hasattr(kind, "n_sequence_fields"):
+        return kind(values)  # the latter: torch.return_types.max, say
+    return tuple.__new__(kind, values)
+
+
+@dataclass(frozen=True)
+class Handled:
+    """PUSH_EXC_INFO's entry: the exception handled before this one."""
+
+    before: BaseException | None
+    error: BaseException
+
+
+class StandIn:
+    """An object that the interpreter must not look into."""

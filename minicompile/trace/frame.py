@@ -1,9 +1,9 @@
 """Python's stack machine, run on stand-ins.
 
-In: a function and its local values. Out: what it returns. Values are
+In: a function and its local values. Out: its result. Values are
 real Python objects, except that tensors are fake; so the same frames run
 on concrete values when nothing is outside. A frame can stop and go on,
-which is what a generator is. Byterun's shape; PyTorch's is
+as a generator does. Byterun's shape; PyTorch's is
 torch/_dynamo/symbolic_convert.py (InstructionTranslator).
 """
 
@@ -13,13 +13,12 @@ import types
 from collections.abc import Callable
 
 from ..core.errors import Unsupported, Where
-from ..core.source import Attribute, Item
+from ..core.guard import Attribute, Item
 from .bytecode import NULL_ABOVE, Instruction, decode
-from .constant_types import ABSENT, contents, trusted
-from .interpreter_objects import NULL
+from .constant_types import ABSENT, NULL, contents, trusted
 from .reasons import Raised, internal, unsupported
 
-#: What leaves a frame: (how, value).
+#: How a frame was left: (how, value).
 RETURN, YIELD = "return", "yield"
 
 #: opcode -> (values taken off the stack, values pushed, function). The
@@ -67,7 +66,6 @@ class Frame:
         self.next = self.moment = 0
         self.keywords: tuple[str, ...] = ()
         self.handling: BaseException | None = None
-        self.space: dict = {}  # the names of a class body
 
     def current(self) -> Instruction:
         """The instruction being run."""
@@ -119,7 +117,7 @@ class Frame:
             self.stack.append(made)
 
     def handler(self) -> tuple[int, int, bool] | None:
-        """What handles an exception now: target, stack depth, `lasti`."""
+        """The handler in force: target, stack depth, `lasti`; or None."""
         row = self.program.handler(self.current().offset)
         return row and row[2:]
 
@@ -158,7 +156,8 @@ class Frame:
 
 def load_global(tracer, names: dict, name: str):
     """A global or builtin name."""
-    value = tracer.outside.read(tracer.outside.globals(names), name)
+    outside = tracer.outside
+    value = outside.read(outside.space("globals", names), name)
     if value is not ABSENT:
         return value
     builtins = names.get("__builtins__", {})
@@ -182,19 +181,21 @@ def closure(tracer, function: types.FunctionType) -> tuple:
 def load_cell(tracer, cell: types.CellType, name: str):
     """A cell's content."""
     if tracer.outside.is_outside(cell):
-        value = tracer.outside.read(tracer.outside.attributes(cell),
-                                    "cell_contents")
+        value = tracer.outside.read(
+            tracer.outside.space("attributes", cell), "cell_contents")
     else:
         value = contents(cell).get("cell_contents", ABSENT)
     if value is ABSENT:
-        raise Raised(NameError(f"free variable {name!r} is not set"))
+        raise Raised(NameError(
+            f"cannot access free variable {name!r} where it is not "
+            "associated with a value in enclosing scope"))
     return value
 
 
 def store_cell(tracer, cell: types.CellType, value) -> None:
     """Set a cell's content; outside, the write waits for the end."""
     if tracer.outside.is_outside(cell):
-        tracer.outside.write(tracer.outside.attributes(cell),
+        tracer.outside.write(tracer.outside.space("attributes", cell),
                              "cell_contents", value)
     else:
         cell.cell_contents = value

@@ -1,9 +1,9 @@
-"""A graph break: what Python does between two graphs, and what goes on.
+"""A graph break: Python performs one instruction between two graphs.
 
 In: the frames of a trace that stopped before an instruction. Out: the
 text of `finish`, which performs that instruction on real values and
-calls the continuation with what the frames hold. Frames that wait
-become one function, so what is left of a call is one graph. PyTorch's is
+calls the continuation with the frames' values. Suspended frames
+become one function, so the rest of a call is one graph. PyTorch's is
 torch/_dynamo/symbolic_convert.py:break_graph_if_unsupported.
 """
 
@@ -16,12 +16,11 @@ from types import FunctionType
 
 from .bytecode import NULL_ABOVE, live
 from .frame import DIRECT, NO_ROW, OPCODES, Frame
-from .interpreter_objects import NULL, Handled
+from .constant_types import NULL, Handled
 from .opcodes import TRUTH
 from .reasons import unsupported
 from .reconstruct import Rebuild
-from .resume import (Given, calling, going_on, made_once, placed, raising,
-                     single)
+from .resume import Named, calling, going_on, made_once, op, placed, single
 
 
 def waiting(error: BaseException) -> list[Frame]:
@@ -52,7 +51,7 @@ def waiting(error: BaseException) -> list[Frame]:
 
 @dataclass(frozen=True)
 class Continuation:
-    """The rest of a call: a function of what was there at the break."""
+    """The rest of a call: a function of the frames' values at the break."""
 
     function: FunctionType
 
@@ -96,7 +95,7 @@ class Break:
     def operation(self) -> tuple[list[str], list[tuple]]:
         """A function and its arguments; the ways to go on after it.
 
-        A way is a test of what it gave, or none, an offset and the stack.
+        A way is a test of the result, or none, an offset and the stack.
         """
         step, frame = self.step, self.frame
         local, known = self.rebuild.local, self.rebuild.known
@@ -118,7 +117,7 @@ class Break:
                  stack[:-1]), self.on(stack)]
         if step.name == "LOAD_ATTR":
             name, called = step.argument
-            pair = [Given(self.value), NULL][::1 if NULL_ABOVE else -1]
+            pair = [Named(self.value), NULL][::1 if NULL_ABOVE else -1]
             return [known(getattr), local(stack[-1]), repr(name)], [
                 ("", step.end, [*stack[:-1], *pair]) if called
                 else self.on(stack[:-1])]
@@ -132,7 +131,7 @@ class Break:
                 then.name == "STORE_FAST"
                 and then.argument not in alive[frame.next + 1]):
             return "", then.end, below
-        return "", self.step.end, [*below, Given(self.value)]
+        return "", self.step.end, [*below, Named(self.value)]
 
     def single(self) -> tuple[list[str], list[tuple]]:
         """The instruction itself, run by CPython on the real stack."""
@@ -141,10 +140,10 @@ class Break:
         place, values = placed(self.rebuild, frame, step.offset, [
             value.error if isinstance(value, Handled) else value
             for value in frame.stack])
-        made = made_once(single, place, frame.function, taken, count)
+        made = made_once(single, place, frame.function, count)
         name = self.outside.constant(made, f"line_{step.line}").code()
         below = frame.stack[:len(frame.stack) - taken]
-        given = [Given(f"{self.value}[{i}]") for i in range(count)]
+        given = [Named(f"{self.value}[{i}]") for i in range(count)]
         return [name, *values], [self.on(below) if count == 1 else (
             "", step.end, [*below, *given])]
 
@@ -163,21 +162,21 @@ class Break:
         if not frames:
             return [f"{self.value} = {call[0]}({', '.join(call[1:])})"]
         failed, handler = self.rebuild.fresh(), frames[-1].handler()
-        stack = [*frames[-1].stack[:handler[1]], Given(f"{failed}.pop()")]
-        raised = self.rest(frames, behind(frames[-1]), stack, raising,
-                           handler)
+        stack = [*frames[-1].stack[:handler[1]], Named(f"{failed}.pop()")]
+        raised = self.rest(frames, behind(frames[-1]), stack,
+                           op("RAISE_VARARGS", 1), handler)
         return [f"{self.value}, {failed} = "
                 f"{known(attempted)}({', '.join(call)})",
                 f"if {failed}:", f"    return {raised}"]
 
-    def rest(self, frames, offset: int, stack, how=going_on, *more) -> str:
+    def rest(self, frames, offset: int, stack, *first) -> str:
         """The call that goes on in some frames, the innermost at `offset`.
 
-        `how` makes that one's code. Each of the others calls the next.
+        It may run some code `first`. Each of the others calls the next.
         """
         *outer, frame = frames
         place, values = placed(self.rebuild, frame, offset, stack)
-        function = made_once(how, place, frame.function, *more)
+        function = made_once(going_on, place, frame.function, *first)
         for frame in reversed(outer):
             place, held = placed(self.rebuild, frame, behind(frame),
                                  frame.stack)
@@ -190,7 +189,7 @@ class Break:
 
 
 def behind(frame: Frame) -> int:
-    """Where a frame goes on when its callee has returned.
+    """The offset where a frame goes on when its callee has returned.
 
     A continuation that calls another jumps to that place.
     """
@@ -200,7 +199,7 @@ def behind(frame: Frame) -> int:
 
 
 def attempted(operation, *arguments) -> tuple[object, list]:
-    """What an operation gives, or None and the exception in a list."""
+    """An operation's result, or None and the exception in a list."""
     try:
         return operation(*arguments), []
     except BaseException as error:
@@ -208,7 +207,7 @@ def attempted(operation, *arguments) -> tuple[object, list]:
 
 
 def handling(error: BaseException, operation, *arguments):
-    """What an operation gives while an exception is being handled."""
+    """An operation's result while an exception is being handled."""
     before = error.__traceback__, error.__context__
     try:
         raise error
@@ -218,7 +217,7 @@ def handling(error: BaseException, operation, *arguments):
 
 
 def counts(step) -> list[int]:
-    """What an instruction takes and pushes, if a break may perform it."""
+    """How many values an instruction takes and pushes; or Unsupported."""
     takes, pushes, _ = OPCODES.get(step.name, NO_ROW)
     if pushes is None:
         raise unsupported("opcode", step.name)

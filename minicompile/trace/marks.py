@@ -1,18 +1,19 @@
-"""What a program says to the compiler: break here, leave this alone.
+"""Marks for the compiler in a program: break here, leave this alone.
 
-In: nothing, a function, or a tensor inside a trace. Out: nothing, or a
-function that a trace does not enter. They do nothing when code runs as it
-is. PyTorch's are torch/_dynamo/decorators.py.
+In: nothing, a function, or a tensor. Out: nothing, or a function that a
+trace does not enter; a tensor keeps its mark for later traces. Marks
+have no effect on code that is not compiled. PyTorch's are
+torch/_dynamo/decorators.py.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
-from .automatic_dynamic import mark_dynamic, mark_static
 from .reasons import unsupported
 from .rules import rule
 from .symbolic_shapes import settled
@@ -29,8 +30,9 @@ def _graph_break(tracer, reason: str = "", msg: str = ""):
         raise unsupported("asked", reason or msg or "graph_break()")
 
 
-def disable(function: Callable | None = None, *, reason: str = ""):
-    """`function` as it is, which compiled code calls without entering.
+def disable(function: Callable | None = None, *, reason: str = ""
+            ) -> Callable:
+    """A form of `function` that compiled code calls without tracing it.
 
     Also a decorator, with or without arguments, as torch.compiler's.
     """
@@ -83,11 +85,11 @@ rule(torch.compiler.allow_in_graph)(
 
 
 def entered(function: Callable) -> Callable:
-    """What a trace enters when it meets a call of `function`.
+    """The function that a trace enters at a call of `function`.
 
-    That is what was compiled to make it, by us or by torch.compile; and
-    an optimizer's method that PyTorch, not a user, disabled for Dynamo.
-    Raises Unsupported for any other that is not to be entered.
+    That is `function`, the function that it was compiled from, or an
+    optimizer's method that PyTorch, not a user, disabled for Dynamo. Any
+    other disabled function raises Unsupported.
     """
     inside = vars(function).get("_torchdynamo_orig_callable")
     why = getattr(function, "_torchdynamo_disable_msg", None) or ""
@@ -102,9 +104,44 @@ def entered(function: Callable) -> Callable:
     return inside or function
 
 
-@rule(mark_dynamic)
-def _mark_dynamic(tracer, tensor, dim, **limits):
-    raise unsupported("effect", "a mark on a tensor that is being traced")
+class Range(NamedTuple):
+    """The bounds of a marked dimension; None is no limit."""
+
+    dim: int
+    min: int | None
+    max: int | None
+
+
+def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None,
+                 max: int | None = None) -> None:
+    """Let the size of a dimension be a symbol from the first trace on.
+
+    If a graph needs it to be a constant, ConstraintViolation is raised.
+    """
+    if max is not None and (max < 2 or max < (min or 0)):
+        raise ValueError(f"no dynamic size is from {min} to {max}")
+    dim = _mark(tensor, "_dynamo_dynamic_indices", dim)
+    _mark(tensor, "_dynamo_dynamic_range", dim, min, max)
+
+
+def mark_static(tensor: torch.Tensor, dim: int) -> None:
+    """Let the size of a dimension be a constant in every graph."""
+    _mark(tensor, "_dynamo_static_indices", dim)
+
+
+def _mark(tensor: torch.Tensor, attribute: str, dim: int, *reach) -> int:
+    """Add to the marks of a tensor, which are those of torch.compile."""
+    if not -tensor.dim() <= dim < tensor.dim():
+        raise IndexError(f"a tensor of {tensor.dim()} dimensions has no "
+                         f"dimension {dim} to mark")
+    dim %= tensor.dim()
+    setattr(tensor, attribute, getattr(tensor, attribute, set()) | {
+        Range(dim, *reach) if reach else dim})
+    tensor._has_dynamo_dim_marking = True
+    return dim
+
+
+disallow_in_graph(mark_dynamic)  # traced tensors have their sizes
 
 
 @rule(mark_static, ("torch._dynamo.decorators", "mark_static"))

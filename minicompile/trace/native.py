@@ -1,27 +1,30 @@
 """Functions written in C: recorded, run as they are, or refused.
 
 In: a C function and its arguments. Out: its result. Torch's operators
-are recorded. Others run only if they are on a list of those that compute
-and do no more. Before they run, `look` guards what they will see; while
-they run, `watched` lets them call no Python of the program's. PyTorch's
-is torch/_dynamo/variables/builtin.py.
+are recorded. Others run only if a list names them: they compute and have
+no effects. Before they run, `look` guards what they will see. While they
+run, `watched` refuses before the first line of a user's `__eq__` or
+`__index__`: it would run unseen, and once more after the graph. Callbacks
+and iterators given to them are stand-ins, which interpret. Dynamo has no
+such watch: it models each function (torch/_dynamo/variables/builtin.py).
 """
 
 from __future__ import annotations
 
 import functools
+import operator
+import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from itertools import chain, repeat
 
 import torch
 
-from ..core.scalars import SCALARS
-from ..core.sizes import SYMBOLIC
+from ..core.errors import Unsupported
+from ..core.sizes import SCALARS, SYMBOLIC
 from .attributes import type_of
-from .constant_types import CONSTANTS, IDENTITIES
-from .interpreter_objects import Callback, StandIn
-from .reasons import unsupported
+from .constant_types import CONSTANTS, IDENTITIES, StandIn, trusted
+from .reasons import Raised, internal, unsupported
 from .rules import HARMLESS, SAFE_OWNERS, apply, method_rule, registered
 from .symbolic_shapes import SYMBOLIC_FORMS, settled
 
@@ -64,7 +67,7 @@ def call_native(tracer, function, args, kwargs):
 
 
 def call_unbound(tracer, unbound, args, kwargs):
-    """The result of a method written in C, `args[0]` being its object."""
+    """The result of a method written in C; `args[0]` is its object."""
     owner = args[0] if args else None
     if (rule := method_rule(tracer, owner, unbound)) is not None:
         return apply(tracer, rule, args, kwargs)
@@ -125,7 +128,7 @@ def tensor_method(tracer, name: str, args, kwargs):
     return tracer.recorder.method(name, args, kwargs)
 
 
-# What C functions see
+# The values that C functions see
 
 
 def look(tracer, value, depth: int = 1):
@@ -158,7 +161,7 @@ def look(tracer, value, depth: int = 1):
 
 
 def _look_into(tracer, value, depth: int) -> None:
-    """Guard what is in a container; refuse what compares in Python."""
+    """Guard a container's elements; refuse comparisons in Python."""
     if isinstance(value, StandIn) or hasattr(type(value), "__next__"):
         raise unsupported("builtin", "reading an iterator")
     for name in ("__eq__", "__lt__", "__hash__"):
@@ -184,7 +187,7 @@ def is_featureless(kind: type) -> bool:
 
 TABLES, SETS = (dict, OrderedDict, defaultdict), (set, frozenset)
 
-#: What C functions do with the first argument, and with the others.
+#: How C functions use the first argument, and the others.
 SEEN = {name: row for names, row in (
     ("append appendleft insert setdefault get pop send throw partial "
      "repeat slice __setitem__ __get__ issubclass _has_torch_function "
@@ -229,7 +232,7 @@ def seen(tracer, value, how: str | int):
 
 
 def natively(tracer, function, args, kwargs=None, depth: int = 1):
-    """Run a C function that only computes, on what it may see.
+    """Run a C function that only computes, on guarded arguments.
 
     Unless a row says otherwise, it looks at its arguments to a depth.
     """
@@ -258,3 +261,123 @@ def natively(tracer, function, args, kwargs=None, depth: int = 1):
     return tracer.native(function, values, {
         key: seen(tracer, value, named)
         for key, value in (kwargs or {}).items()})
+
+
+# Callbacks from C functions
+
+#: Callables that are no C functions, or that are meant to run Python.
+PYTHON = (types.FunctionType, types.MethodType,
+          functools._lru_cache_wrapper)
+
+#: Classes whose methods in C make no callbacks.
+LEAVES = CONSTANTS - {slice} | {type(iter(each)) for each in (
+    (), [], range(0), {}, {}.values(), {}.items())}
+
+#: Functions that make no callbacks, if given such containers.
+CONTAINERS = LEAVES | {tuple, list, dict}
+MOVING = {iter, len, list, tuple, operator.getitem, list.append}
+
+#: Modules that C code calls to read tensors; methods that read no values.
+VALUES = ("torch._tensor", "torch._subclasses")
+MILD = {"__hash__", "__instancecheck__", "__subclasscheck__"}
+
+
+class Watch:
+    """A profiler for `sys.setprofile` that refuses calls of user code."""
+
+    def __init__(self, function):
+        self.function, self.asked = function, False
+
+    def __call__(self, frame, event, _):
+        if event != "call":
+            return
+        name, code = getattr(self.function, "__name__", ""), frame.f_code
+        home = frame.f_globals.get("__name__") or ""
+        if home.startswith(VALUES) and code.co_name not in MILD:
+            self.asked = True  # raised later: C++ is not to be unwound
+        elif not quiet(home):
+            raise unsupported("builtin", f"{name}, which calls "
+                              f"{code.co_qualname},")
+
+
+def watched(function, args, kwargs):
+    """A C function's result; refused if it calls the program's code.
+
+    If a profiler is already active, it stays and nothing is watched.
+    """
+    kinds = {*map(type, args)}
+    if kinds <= LEAVES or function in MOVING and kinds <= CONTAINERS or (
+            isinstance(function, PYTHON) or sys.getprofile()
+            or not kinds.isdisjoint(SYMBOLIC)):
+        return function(*args, **kwargs)
+    watch = Watch(function)
+    sys.setprofile(watch)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        sys.setprofile(None)
+        if watch.asked:
+            raise unsupported("data-dependent", getattr(
+                function, "__name__", "a C function"))
+
+
+def unwatched(function):
+    """A method that C code may call, since it interprets."""
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        watch = sys.getprofile()
+        if type(watch) is not Watch:
+            return function(*args, **kwargs)
+        sys.setprofile(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            sys.setprofile(watch)
+    return call
+
+
+@functools.cache
+def quiet(name: str | None) -> bool:
+    """Whether a module's code is a library's, which has no effects."""
+    root = (name or "").partition(".")[0]
+    return trusted(name) or root in ("minicompile", "sympy", "mpmath") or (
+        root.startswith("namedtuple_"))
+
+
+class Callback(StandIn):
+    """A function of the traced program that C code may call."""
+
+    def __init__(self, tracer, function):
+        self.tracer, self.function = tracer, function
+
+    def __eq__(self, other):
+        return self.function == getattr(other, "function", other)
+
+    def __hash__(self):
+        return hash(self.function)
+
+    @unwatched
+    def __call__(self, *args, **kwargs):
+        try:
+            return self.tracer.call(self.function, args, kwargs)
+        except Raised as raised:
+            error = raised.exception
+        except (Unsupported, RecursionError):
+            raise
+        except Exception as failure:
+            raise internal(failure) from failure
+        raise error  # out here, where its context stays what it is
+
+
+class Iteration(StandIn):
+    """The iterator a user's class made, for C code to step."""
+
+    def __init__(self, tracer, iterator):
+        self.step = Callback(tracer, types.MethodType(
+            type(iterator).__next__, iterator))
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.step()

@@ -1,13 +1,14 @@
 """Opcodes: names, attributes, items, operators, jumps, loops, calls.
 
 In: a frame, the instruction's argument, the values it takes off the
-stack. Out: what it pushes. Each row is named as the opcode that `dis`
-shows; what an operation means is the tracer's business. PyTorch has
+stack. Out: the value it pushes. Each row is named as the opcode that `dis`
+shows; the tracer decides what an operation means. PyTorch has
 torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase for them.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 import types
 from itertools import islice
@@ -15,7 +16,7 @@ from itertools import islice
 from . import attributes
 from .frame import (OPCODES, RETURN, closure, load_cell, load_global,
                     opcode, passes_on, store_cell)
-from .interpreter_objects import NULL
+from .constant_types import NULL
 from .reasons import Raised
 
 #: Rows of one expression; `f` is the frame.
@@ -37,9 +38,9 @@ OPCODES |= {
     "STORE_DEREF": (1, 0, lambda f, name, value: store_cell(
         f.tracer, f.names[name], value)),
     "LOAD_ATTR": (1, lambda found: 1 + found[1], lambda f, found, owner: (
-        f.push(attributes.load(f.tracer, owner, found[0]), found[1]))),
-    "STORE_ATTR": (2, 0, lambda f, name, value, owner: attributes.store(
-        f.tracer, owner, name, value)),
+        f.push(attributes.load_attr(f.tracer, owner, found[0]), found[1]))),
+    "STORE_ATTR": (2, 0, lambda f, name, value, owner:
+                   attributes.store_attr(f.tracer, owner, name, value)),
     "STORE_SUBSCR": (3, 0, lambda f, _, value, owner, key: (
         f.tracer.set_item(owner, key, value))),
     "BINARY_SUBSCR": (2, 1, lambda f, _, owner, key: f.tracer.item(
@@ -111,12 +112,12 @@ def MAKE_CELL(frame, name):
 
 @opcode(1, 0)
 def DICT_MERGE(frame, depth, mapping):
-    values, target = frame.tracer.mapping(mapping), frame.stack[-depth]
-    both = [key for key in values if key in target]
-    if both:
-        raise Raised(TypeError(
-            f"got multiple values for keyword argument {both[0]!r}"))
-    target.update(values)
+    tracer, target = frame.tracer, frame.stack[-depth]
+    for key, value in tracer.mapping(mapping).items():
+        if tracer.contains(target, key):
+            raise Raised(TypeError(
+                f"got multiple values for keyword argument {key!r}"))
+        tracer.set_item(target, key, value)
 
 
 @opcode(1, int)
@@ -141,16 +142,15 @@ TRUTH = {"POP_JUMP_IF_TRUE": (True, False),
          "JUMP_IF_FALSE_OR_POP": (False, True)}
 
 
-def deciding(when: bool, stays: bool):
-    """The function of an opcode in TRUTH."""
-    def decide(frame, target, value):
-        if frame.tracer.truth(value) is when:
-            frame.jump(target)
-            frame.stack += [value] * stays
-    return decide
+def jump_on_truth(when: bool, stays: bool, frame, target, value) -> None:
+    """Jump if the value's truth is `when`; keep the value if it `stays`."""
+    if frame.tracer.truth(value) is when:
+        frame.jump(target)
+        frame.stack += [value] * stays
 
 
-OPCODES |= {name: (1, None, deciding(*row)) for name, row in TRUTH.items()}
+OPCODES |= {name: (1, None, functools.partial(jump_on_truth, *row))
+            for name, row in TRUTH.items()}
 
 
 @opcode(0, None)

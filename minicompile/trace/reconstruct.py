@@ -15,10 +15,11 @@ from collections.abc import Callable
 import torch
 
 from ..core.sizes import SYMBOLIC
-from ..core.source import Local, printable
+from ..core.guard import Local, printable
 from .constant_types import ABSENT, CONSTANTS, IDENTITIES, is_bound
 from .reasons import unsupported
 from .side_effects import Namespace
+
 
 class Rebuild:
     """The statements of `finish`: reads and makes first, then writes."""
@@ -28,11 +29,11 @@ class Rebuild:
         self.outputs: list[torch.Tensor] = []
         self.lines: list[str] = []
         self.names: dict[int, str | None] = {}
-        self.later: list[Callable] = []  # what writes the last lines
+        self.later: list[Callable] = []  # writers of the last lines
         self.count = 0
 
     def function(self, body: list[str]) -> str:
-        """The text of a function: what was held, then `body`."""
+        """The text of `finish`: the held values, then `body`."""
         for write in self.later:
             write()
         return "\n    ".join(["def finish(L, F, outputs):", *self.lines,
@@ -50,7 +51,7 @@ class Rebuild:
         return name
 
     def local(self, value) -> str:
-        """An expression that means `value` whatever is written later."""
+        """An expression for `value` that later writes do not change."""
         source = self.outside.source(value)
         if source is None or isinstance(source, Local):
             return self.value(value)
@@ -68,7 +69,7 @@ class Rebuild:
     # Values
 
     def value(self, value) -> str:
-        """The expression of a value; what it needs is made before."""
+        """The expression of a value; holds the parts that it needs."""
         kind = type(value)
         if kind in CONSTANTS and kind is not slice:
             return repr(value) if printable(value) else self.known(value)
@@ -78,7 +79,10 @@ class Rebuild:
         if kind in SYMBOLIC:
             return self.hold(self.tracer.recorder.sizes.text(value))
         if isinstance(value, torch.Tensor):
-            return self._output(value)
+            if id(value) not in self.names:
+                self.names[id(value)] = f"outputs[{len(self.outputs)}]"
+                self.outputs.append(value)
+            return self.names[id(value)]
         if isinstance(value, IDENTITIES) and not (
                 self.tracer.is_made(value) or kind is frozenset
                 or is_bound(value)):
@@ -100,14 +104,6 @@ class Rebuild:
         return ", ".join(f"{self.value(k)}: {self.value(v)}"
                          for k, v in dict.items(mapping))
 
-    def _output(self, value: torch.Tensor) -> str:
-        """A tensor the graph computes: the same position each time."""
-        for index, known in enumerate(self.outputs):
-            if known is value:
-                return f"outputs[{index}]"
-        self.outputs.append(value)
-        return f"outputs[{len(self.outputs) - 1}]"
-
     def _made(self, value, kind: type) -> str:
         """The name of an object that the traced program made."""
         makers = [MAKERS[kind]] if kind in MAKERS else [
@@ -120,7 +116,7 @@ class Rebuild:
     # Writes
 
     def writes(self) -> list[str]:
-        """Statements that change what was outside, in eager's order."""
+        """Statements that change objects from outside, in eager's order."""
         lines = [f"{self.known(function)}({self.values(args)})"
                  for function, args in self.outside.said]
         overlays = {id(o): o for o in self.outside.overlays.values()}
@@ -154,7 +150,7 @@ class Rebuild:
                 f"{self.hold(self.value(value))})")
 
 
-#: What gives an object from outside the elements that its copy has now.
+#: How to write the elements of a copy back to the object from outside.
 REPLACED = {list: lambda r, mine, copy: [
     f"{mine}[:] = {r.hold(f'[{r.values(copy.now)}]')}"]}
 

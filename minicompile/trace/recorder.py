@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 import torch
-from sympy import Expr, Symbol
+from sympy import Expr
 from torch import fx
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -24,11 +24,10 @@ from torch.utils._pytree import tree_map_only
 
 from ..core.errors import Unsupported
 from ..core.graph import QUANTIZED, written_by
-from ..core.sizes import SYMBOLIC, computed, formula, hint
-from ..core.source import Source
-from .automatic_dynamic import History
+from ..core.sizes import SYMBOLIC, hint
+from ..core.guard import Source
 from .reasons import unsupported
-from .symbolic_shapes import Fakes, SymbolicSizes, settled
+from .symbolic_shapes import SIZES, Fakes, History
 
 #: Immutable values that may stand in a graph as they are.
 IMMUTABLE = {type(None), bool, int, float, complex, str, bytes, type(...),
@@ -37,15 +36,9 @@ IMMUTABLE = {type(None), bool, int, float, complex, str, bytes, type(...),
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 
-
-def refuse(recorder, target, function, args, kwargs) -> None:
-    """Refuse to record a call, unless its `out=` is None."""
-    if kwargs["out"] is not None:
-        raise unsupported("effect", "out=")
-
-
-#: Keywords, and what looks at a call that has one before it is recorded.
-CAREFUL = {"out": refuse}
+#: Containers that are arguments, and what is in each.
+PARTS = {tuple: tuple, torch.Size: tuple, list: list, dict: dict.values,
+         slice: lambda value: (value.start, value.stop, value.step)}
 
 #: Classes of other arguments, and what turns one into a node's argument.
 CONVERSIONS = {}
@@ -79,8 +72,7 @@ class Recorder:
         self.written: set[int] = set()  # storages written to
         self.kept: list[object] = []  # ids stay valid while objects live
         self.numbers: dict[Expr, fx.Node] = {}
-        self.sizes = SymbolicSizes(self.fake_mode, history, self.size,
-                                   where)
+        self.sizes = SIZES[-1](self, history)
 
     def place(self, name: str, value, source: Source) -> fx.Node:
         """A new graph input, behind those there are."""
@@ -100,33 +92,6 @@ class Recorder:
                                       storage(fake)))
         return fake
 
-    def size(self, symbol: Symbol, value, source: Source) -> None:
-        """A new symbol, as an input; a float's only once it is used."""
-        def placed():
-            return self.place(str(symbol), value, source)
-        self.numbers[symbol] = placed if type(
-            value) is torch.SymFloat else placed()
-
-    def number(self, value) -> fx.Node | int | float:
-        """The node that computes a symbolic number, or the number."""
-        expr = formula(value)
-        if not expr.free_symbols:
-            return settled(value)
-        if expr.is_Symbol:
-            return self.symbol(expr)
-        if expr not in self.numbers:
-            symbols = {symbol: self.symbol(symbol)
-                       for symbol in expr.free_symbols}
-            self.numbers[expr] = computed(self.graph, expr, symbols,
-                                          self.where())
-        return self.numbers[expr]
-
-    def symbol(self, symbol: Symbol) -> fx.Node:
-        """The node of a symbol."""
-        if callable(self.numbers[symbol]):
-            self.numbers[symbol] = self.numbers[symbol]()
-        return self.numbers[symbol]
-
     def function(self, target, args, kwargs):
         """The result of a torch function."""
         return self.run("call_function", target, target, args, kwargs)
@@ -143,8 +108,8 @@ class Recorder:
         fx_args = tuple([self.argument(a, tensors) for a in args])
         fx_kwargs = {k: self.argument(a, tensors)
                      for k, a in kwargs.items()}
-        for name in CAREFUL.keys() & kwargs.keys():
-            CAREFUL[name](self, target, function, args, kwargs)
+        if kwargs.get("out") is not None:
+            raise unsupported("effect", "out=")
         versions = [version(t) for t in tensors]
         given, writes = (args, kwargs), written_by(target, args, kwargs)
         if writes:  # no number decides what it makes
@@ -191,24 +156,16 @@ class Recorder:
         if isinstance(value, torch.Tensor):
             tensors.append(value)
             return self.node(value)
-        if kind in SYMBOLIC:
-            return self.number(value)
         for kinds, convert in CONVERSIONS.items():
             if isinstance(value, kinds):
                 return convert(self, value)
-
-        def part(each):
-            return self.argument(each, tensors)
-        if kind in (tuple, torch.Size):
-            return tuple([*map(part, value)])
-        if kind is list:
-            return [*map(part, value)]
-        if kind is dict:
-            return {key: part(each) for key, each in value.items()}
-        if kind is slice:
-            return slice(part(value.start), part(value.stop),
-                         part(value.step))
-        raise unsupported("argument", kind.__name__)
+        parts = PARTS.get(kind)
+        if parts is None:
+            raise unsupported("argument", kind.__name__)
+        made = [self.argument(part, tensors) for part in parts(value)]
+        return (slice(*made) if kind is slice else
+                dict(zip(value, made)) if kind is dict else
+                made if kind is list else tuple(made))
 
     def node(self, fake: torch.Tensor) -> fx.Node:
         """The node that makes `fake`."""
@@ -217,7 +174,7 @@ class Recorder:
         return self.nodes[id(fake)]
 
     def effect(self, target, *args) -> fx.Node:
-        """Record a call made for what it does, such as a grad switch."""
+        """Record a call made for its effect, such as a grad switch."""
         node = self.graph.call_function(target, args)
         node.meta["where"] = self.where()
         return node
@@ -250,12 +207,12 @@ class Recorder:
                 self._bind(item, part)
 
     def real(self, fake: torch.Tensor) -> torch.Tensor | None:
-        """The tensor an input's stand-in stands for, else None."""
+        """The real tensor of an input's fake one, else None."""
         return next((i.real for i in self.inputs if i.fake is fake), None)
 
 
 def leaves(value):
-    """Yield what is in tuples and lists, at any depth."""
+    """Yield the elements of tuples and lists, at any depth."""
     if isinstance(value, (tuple, list)):
         for item in value:
             yield from leaves(item)

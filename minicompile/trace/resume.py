@@ -16,18 +16,16 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 
 from .bytecode import NULL_ABOVE, decode, live
-from .interpreter_objects import NULL, Handled
+from .constant_types import NULL, Handled
 from .reasons import unsupported
 
-#: What may lie on the stack: an argument, CPython's NULL, or what
-#: PUSH_EXC_INFO leaves when an exception, an argument, is being handled.
+#: The kinds of stack entries: an argument, CPython's NULL, or the entry of
+#: PUSH_EXC_INFO when an exception, an argument, is being handled.
 VALUE, EMPTY, HANDLED = "value", "null", "handled"
-
-_STARS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 @dataclass(frozen=True)
-class Place:
+class FrameState:
     """Where a frame stands: the names of its slots, stack and offset.
 
     `stack` has the kind of every stack entry, `unbound` the names that
@@ -54,78 +52,81 @@ def slots(code: CodeType) -> tuple[str, ...]:
 # Putting code together
 
 
-def going_on(place: Place) -> CodeType:
-    """Code that rebuilds the frame and goes on."""
-    return after(place, b"")
-
-
-def raising(place: Place, handler) -> CodeType:
-    """Code that rebuilds the frame and raises the top of its stack."""
-    return after(place, op("RAISE_VARARGS", 1), handler)
-
-
-def calling(place: Place, handler, inner: FunctionType) -> CodeType:
+def calling(state: FrameState, handler, inner: FunctionType) -> CodeType:
     """Code that rebuilds the frame, calls `inner`, and goes on.
 
     The arguments behind the frame's own are those of `inner`.
     """
-    count, constants = inner.__code__.co_argcount, place.code.co_consts
+    count, constants = inner.__code__.co_argcount, state.code.co_consts
     callee = op("PUSH_NULL"), op("LOAD_CONST", len(constants) + 1)
     body = b"".join([*callee[::-1 if NULL_ABOVE else 1], *(
-        op("LOAD_FAST", place.arguments() + at) for at in range(count))])
-    return after(place, body + op("BUILD_TUPLE", count) + op(
-        "CALL_FUNCTION_EX"), handler, count, inner)
+        op("LOAD_FAST", state.arguments() + at) for at in range(count))])
+    return going_on(state, body + op("BUILD_TUPLE", count) + op(
+        "CALL_FUNCTION_EX"), handler, extra=count, constants=(inner,))
 
 
-def after(place: Place, body: bytes, handler=None, extra: int = 0,
-          *constants) -> CodeType:
+def single(state: FrameState, pushed: int) -> CodeType:
+    """Code that performs one instruction and returns what it pushes."""
+    program = decode(state.code)
+    step = program.instructions[program.at(state.offset)]
+    body = state.code.co_code[step.start:step.end]
+    if pushed == 0:
+        body += op("LOAD_CONST", len(state.code.co_consts))
+    elif pushed > 1:
+        body += op("BUILD_TUPLE", pushed)
+    return going_on(state, body + op("RETURN_VALUE"), line=step.line)
+
+
+def going_on(state: FrameState, body: bytes = b"", handler=None,
+             extra: int = 0, constants: tuple = (), line: int | None = None
+             ) -> CodeType:
     """Code that rebuilds the frame, runs `body` and goes on.
 
-    A handler is the target, depth and `lasti` of a row: it handles `body`.
-    `body` may use further arguments and constants.
+    A handler is the target, depth and `lasti` of a row: it handles `body`,
+    which may use further arguments and constants. Cells and free variables
+    are arguments that hold the cells; only `__class__` stays free, for
+    super().
     """
-    code, head = place.code, _prefix(place)
+    code, names, head = state.code, slots(state.code), _prefix(state)
     start, end = len(head), len(head + body)
-    head += body + op("JUMP_FORWARD", place.offset // 2)
+    head += body + op("JUMP_FORWARD", state.offset // 2)
     shift, program = len(head), decode(code)
-    rows = [(row.start + shift, row.end + shift, *row[2:])
-            for row in program.handlers]
+    rows = [*program.handlers]
     if handler:
-        rows.insert(0, (start, end, *handler))
-    line = program.instructions[program.at(place.offset) - 1].line
-    made = _made(
-        place, head + code.co_code, _lines(place, head, line)
-        + code.co_linetable, b"".join(
-            _row(start, end, target + shift, *more)
-            for start, end, target, *more in rows), extra, *constants)
+        rows.insert(0, (start - shift, end - shift, *handler))
+    line = line or program.instructions[program.at(state.offset) - 1].line
+    names += tuple(f".stack{i}" for i in range(
+        state.arguments() + extra - len(names)))
+    made = code.replace(
+        co_code=head + code.co_code,
+        co_linetable=_lines(head, line - code.co_firstlineno)
+        + code.co_linetable,
+        co_exceptiontable=b"".join(_row(
+            *(at + shift for at in row[:3]), *row[3:]) for row in rows),
+        co_varnames=tuple(".class" if n == "__class__" else n
+                          for n in names),
+        co_nlocals=len(names), co_argcount=len(names),
+        co_posonlyargcount=0, co_kwonlyargcount=0, co_cellvars=(),
+        co_freevars=("__class__",) if "__class__" in names else (),
+        co_consts=(*code.co_consts, None, *constants),
+        co_flags=code.co_flags & ~(
+            inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
+        co_stacksize=max(code.co_stacksize, len(state.stack)) + extra + 3)
     decode(made, code, shift)
     return made
 
 
-def single(place: Place, taken: int, pushed: int) -> CodeType:
-    """Code that performs one instruction: what it pushes is returned."""
-    program = decode(place.code)
-    step = program.instructions[program.at(place.offset)]
-    head = _prefix(place) + place.code.co_code[step.start:step.end]
-    if pushed == 0:
-        head += op("LOAD_CONST", len(place.code.co_consts))
-    elif pushed > 1:
-        head += op("BUILD_TUPLE", pushed)
-    head += op("RETURN_VALUE")
-    return _made(place, head, _lines(place, head, step.line), b"")
-
-
-def _prefix(place: Place) -> bytes:
+def _prefix(state: FrameState) -> bytes:
     """Instructions that rebuild the frame from its arguments."""
-    names = slots(place.code)
+    names = slots(state.code)
     head = op("COPY_FREE_VARS", 1) if "__class__" in names else b""
-    if place.code.co_flags & inspect.CO_GENERATOR:
+    if state.code.co_flags & inspect.CO_GENERATOR:
         head += op("RETURN_GENERATOR") + op("POP_TOP")
     head += op("RESUME", 0)
-    for name in place.unbound:
+    for name in state.unbound:
         head += op("DELETE_FAST", names.index(name))
     argument = len(names)
-    for kind in place.stack:
+    for kind in state.stack:
         if kind == EMPTY:
             head += op("PUSH_NULL")
             continue
@@ -134,28 +135,6 @@ def _prefix(place: Place) -> bytes:
         if kind == HANDLED:
             head += op("PUSH_EXC_INFO") + op("POP_TOP")
     return head
-
-
-def _made(place: Place, code: bytes, lines: bytes, table: bytes,
-          extra: int = 0, *constants) -> CodeType:
-    """The code object; only `__class__` stays free, for super().
-
-    Cells and free variables are arguments that hold the cells.
-    """
-    names = slots(place.code)
-    names += tuple(f".stack{i}" for i in range(
-        place.arguments() + extra - len(names)))
-    return place.code.replace(
-        co_code=code, co_linetable=lines, co_exceptiontable=table,
-        co_varnames=tuple(".class" if n == "__class__" else n
-                          for n in names),
-        co_nlocals=len(names), co_argcount=len(names),
-        co_posonlyargcount=0, co_kwonlyargcount=0, co_cellvars=(),
-        co_freevars=("__class__",) if "__class__" in names else (),
-        co_consts=(*place.code.co_consts, None, *constants),
-        co_flags=place.code.co_flags & ~_STARS,
-        co_stacksize=max(place.code.co_stacksize, len(place.stack)) + (
-            extra + 3))
 
 
 def op(name: str, argument: int = 0) -> bytes:
@@ -168,12 +147,12 @@ def op(name: str, argument: int = 0) -> bytes:
 # Tables
 
 
-def _lines(place: Place, head: bytes, line: int) -> bytes:
-    """A line table for `head`, all of it on one line.
+def _lines(head: bytes, delta: int) -> bytes:
+    """A line table for `head`, all of it `delta` lines into the function.
 
     Lines are kept as differences: the last instruction takes it back.
     """
-    delta, units = line - place.code.co_firstlineno, len(head) // 2 - 1
+    units = len(head) // 2 - 1
     return b"".join(_line(min(units - k, 8), 0 if k else delta)
                     for k in range(0, units, 8)) + _line(1, -delta)
 
@@ -204,11 +183,8 @@ def _row(start: int, end: int, entry: int, depth: int,
 # Frames as places
 
 
-@dataclass(frozen=True)
-class Given:
-    """A value on the stack that `finish` has as a text."""
-
-    text: str
+class Named(str):
+    """How `finish` writes a value that is on the stack."""
 
 
 #: Functions that look at the frame that calls them.
@@ -217,7 +193,8 @@ LOOKING = {"locals", "vars", "dir", "eval", "exec"}
 _functions: dict[tuple, FunctionType] = {}
 
 
-def placed(rebuild, frame, offset: int, stack) -> tuple[Place, list[str]]:
+def placed(rebuild, frame, offset: int, stack
+           ) -> tuple[FrameState, list[str]]:
     """Where `frame` stands, in its original code, and its values' text.
 
     Only names that are read from `offset` on, or by a handler, count.
@@ -243,23 +220,23 @@ def placed(rebuild, frame, offset: int, stack) -> tuple[Place, list[str]]:
         if isinstance(value, Handled):
             kinds[-1], value = HANDLED, value.error
         if value is not NULL:
-            values.append(value.text if isinstance(value, Given)
+            values.append(value if type(value) is Named
                           else rebuild.local(value))
     unbound = tuple(name for name in names
                     if name in alive and name not in frame.names)
-    return Place(code, offset, tuple(kinds), unbound), values
+    return FrameState(code, offset, tuple(kinds), unbound), values
 
 
-def made_once(how: Callable, place: Place, like: FunctionType,
+def made_once(how: Callable, state: FrameState, like: FunctionType,
               *more) -> FunctionType:
     """The function that goes on or acts at a place; `how` gives its code.
 
     It lives in the world of the function that it comes from.
     """
     cell = _class_cell(like)
-    key = (how, place, id(like.__globals__), id(cell), *more)
+    key = (how, state, id(like.__globals__), id(cell), *more)
     if key not in _functions:
-        code = how(place, *more)
+        code = how(state, *more)
         made = _functions[key] = FunctionType(
             code, like.__globals__, like.__name__, None,
             (cell,) if code.co_freevars else None)

@@ -1,9 +1,10 @@
-"""What builtins and torch's switches mean in a trace: a table of rules.
+"""The meaning of operators and builtins in a trace: a table of rules.
 
 In: a callable. Out: its rule, if it has one: a function of the tracer and
-the arguments. `HARMLESS` lists the C functions that may run natively:
-they change nothing and look only at their arguments. PyTorch's tables
-are torch/_dynamo/trace_rules.py.
+the arguments. An operator asks the methods that Python would ask, in the
+same order, and follows those written in Python. `HARMLESS` lists the C
+functions that may run natively: they change nothing and look only at
+their arguments. PyTorch's tables are torch/_dynamo/trace_rules.py.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from collections import OrderedDict, defaultdict, deque
 
 import torch
 
+from ..core.sizes import SYMBOLIC
 from . import attributes
-from .constant_types import ABSENT
+from .constant_types import ABSENT, CONSTANTS
 from .frame import load_cell
-from .operators import DUNDERS, INPLACE
 from .reasons import Raised, unsupported
 from .recorder import leaves
 
@@ -73,7 +74,7 @@ def registered(function):
 
 
 def apply(tracer, rule, args: tuple, kwargs: dict):
-    """What a rule gives; wrong arguments are the program's TypeError."""
+    """A rule's result; wrong arguments are the program's TypeError."""
     try:
         return rule(tracer, *args, **kwargs)
     except TypeError:
@@ -82,6 +83,96 @@ def apply(tracer, rule, args: tuple, kwargs: dict):
         except TypeError as error:
             raise Raised(error) from None
         raise
+
+
+# Operators
+
+_ARITHMETIC = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod",
+               "or_", "pow", "rshift", "sub", "truediv", "xor")
+
+COMPARISONS = {operator.lt, operator.le, operator.gt, operator.ge,
+               operator.eq, operator.ne}
+
+#: Operators, and the methods Python tries for them: left's, right's.
+DUNDERS = {
+    **{getattr(operator, name): (f"__{name.strip('_')}__",
+                                 f"__r{name.strip('_')}__")
+       for name in _ARITHMETIC},
+    operator.lt: ("__lt__", "__gt__"), operator.le: ("__le__", "__ge__"),
+    operator.gt: ("__gt__", "__lt__"), operator.ge: ("__ge__", "__le__"),
+    operator.eq: ("__eq__", "__eq__"), operator.ne: ("__ne__", "__ne__")}
+
+#: In-place operators, and the operators they fall back on.
+INPLACE = {getattr(operator, f"i{name.strip('_')}"): getattr(operator, name)
+           for name in _ARITHMETIC}
+
+
+def binary(tracer, op, left, right):
+    """`left op right`: recorded, run natively, or a user's method."""
+    if type(left) is str and op is operator.mod:
+        return tracer.natively(op, (left, right), depth=2)
+    if op is operator.iadd and type(left) is list is not type(right):
+        return tracer.native(op, (left, tracer.unpacked(right)))
+    plain = INPLACE.get(op, op)
+    if op is operator.ior and tracer.outside.is_dict(left):
+        return tracer.call(dict.__ior__, (left, right))
+    rows = order(tracer, plain, left, right)
+    if plain is not op:
+        rows.insert(0, (f"__{op.__name__}__", left, right))
+    for name, a, b in rows:
+        if isinstance(a, torch.Tensor):
+            if a is left and stranger(tracer, DUNDERS[plain][1], b):
+                continue
+            return tracer.recorder.function(
+                op if a is left else plain, (left, right), {})
+        result = answer(tracer, name, a, b)
+        if result is not NotImplemented:
+            return result
+    if plain in (operator.eq, operator.ne) and (
+            unlike(tracer, left, right) and unlike(tracer, right, left)):
+        return tracer.same(left, right) is (plain is operator.eq)
+    deep = plain in COMPARISONS and not {type(left),
+                                         type(right)} & CONSTANTS
+    return tracer.natively(op, (left, right), depth=int(deep))
+
+
+def order(tracer, op, left, right) -> list[tuple]:
+    """The methods Python tries for an operator, and their arguments."""
+    name, other = DUNDERS[op]
+    rows, both = [(name, left, right)], (type(left), type(right))
+    if op in COMPARISONS or both[0] is not both[1]:
+        rows.append((other, right, left))
+    first = both[0] is not both[1] and issubclass(*both[::-1]) and (
+        op in COMPARISONS or attributes.lookup(tracer, both[0], other)
+        != attributes.lookup(tracer, both[1], other))
+    return rows[::-1] if first else rows
+
+
+def stranger(tracer, name: str, value) -> bool:
+    """Whether a tensor leaves an operator to this value's own method."""
+    return not isinstance(value, (torch.Tensor, int, float, complex)) and (
+        tracer.python_method(value, name) is not None
+        and not hasattr(type(value), "__torch_function__"))
+
+
+def answer(tracer, name: str, value, other):
+    """The result of an operator's Python method, or NotImplemented."""
+    said = tracer.asked(name, value, other)
+    if said is not ABSENT:
+        return said
+    if name != "__ne__" or type(value).__ne__ is not object.__ne__:
+        return NotImplemented
+    equal = answer(tracer, "__eq__", value, other)
+    return equal if equal is NotImplemented else not tracer.truth(equal)
+
+
+def unlike(tracer, value, other) -> bool:
+    """Whether no C code of the value's class can do the comparison."""
+    if type(value) in CONSTANTS:
+        return not isinstance(other, (type(value), *SYMBOLIC)) and (
+            tracer.python_method(other, "__eq__") is not None)
+    return type(value).__eq__ is object.__eq__ or (
+        tracer.python_method(value, "__eq__") is not None)
 
 
 # Questions about objects
@@ -117,9 +208,10 @@ def _type(tracer, value, *more):
 
 @rule(len)
 def _len(tracer, value):
-    if tracer.outside.is_dict(value) and not tracer.python_method(
+    outside = tracer.outside
+    if outside.is_dict(value) and not tracer.python_method(
             value, "__len__"):
-        return len(tracer.outside.keys(tracer.outside.items(value)))
+        return len(outside.keys(outside.space("items", value)))
     return ask(tracer, len, value)
 
 
@@ -146,16 +238,11 @@ for _kind in (set, frozenset, dict, OrderedDict):
 @rule(getattr)
 def _getattr(tracer, owner, name, *default):
     try:
-        return attributes.load(tracer, owner, name)
+        return attributes.load_attr(tracer, owner, name)
     except Raised as raised:
         if default and isinstance(raised.exception, AttributeError):
             return default[0]
         raise
-
-
-@rule(hasattr)
-def _hasattr(tracer, owner, name):
-    return _getattr(tracer, owner, name, ABSENT) is not ABSENT
 
 
 @rule(super)
@@ -202,7 +289,7 @@ ASKING = {
 
 
 def ask(tracer, function, *values, **more):
-    """What a method written in Python says, or what C code makes of it."""
+    """The result of a method written in Python, or of the C function."""
     name = "repr" if function is ascii else function.__name__
     if not values:
         return tracer.native(function, (), more)
@@ -235,17 +322,20 @@ for _function in ASKING:
 
 #: Functions whose meaning takes a line.
 SHORT = {
+    hasattr: lambda tracer, owner, name: _getattr(
+        tracer, owner, name, ABSENT) is not ABSENT,
     callable: lambda tracer, value: attributes.lookup(
         tracer, attributes.type_of(value), "__call__")[0] is not ABSENT,
     pow: lambda tracer, *values: tracer.natively(pow, values) if (
         values[2:]) else tracer.binary(operator.pow, *values),
     operator.not_: lambda tracer, value: not tracer.truth(value),
     operator.is_not: lambda tracer, a, b: not tracer.same(a, b),
-    setattr: lambda tracer, a, name, value: attributes.store(
+    setattr: lambda tracer, a, name, value: attributes.store_attr(
         tracer, a, name, value),
     object.__setattr__: lambda tracer, a, name, value:
         attributes.store_plain(tracer, a, name, value),
-    delattr: attributes.store, object.__delattr__: attributes.store_plain,
+    delattr: attributes.store_attr,
+    object.__delattr__: attributes.store_plain,
     object.__getattribute__: attributes.generic,
     object.__init__: lambda tracer, owner, *args, **kwargs: None}
 

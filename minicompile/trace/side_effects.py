@@ -1,8 +1,8 @@
 """Objects from before the call: their places, their guards, their changes.
 
 In: real objects and the sources they were read from. Out: the values the
-interpreter uses for them, the guards for what it learnt, and the writes
-that are to be replayed once the graph has run. An object stands for
+interpreter uses for them, the guards for the facts it read, and the
+writes that are replayed once the graph has run. An object stands for
 itself; a list is copied when first read; attributes and dict items are
 read through a `Namespace`, which also keeps writes from the real thing.
 PyTorch's are torch/_dynamo/variables/builder.py and side_effects.py.
@@ -15,17 +15,15 @@ import types
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partialmethod
 
 import torch
 from torch import nn
 
-from ..core.guard import Guard
-from ..core.source import (Attribute, Constant, Entry, Function, Item,
-                           Local, Source, Stored, chain, printable)
+from ..core.guard import (Attribute, Constant, Guard, Item, Source, Stored,
+                          printable)
 from .constant_types import (ABSENT, CONSTANTS, IDENTITIES, contents,
-                             facts, is_bound, passing, taken, trusted)
-from .interpreter_objects import as_tuple
+                             facts, is_bound, made_tuple, passing, taken,
+                             trusted)
 from .reasons import unsupported
 from .recorder import Recorder
 from .symbolic_shapes import NUMBERS
@@ -33,7 +31,7 @@ from .symbolic_shapes import NUMBERS
 #: So many constants in a sequence are compared in one go.
 LONG_LIST = 32
 
-#: What stands for a value that nobody has looked at.
+#: The placeholder of a value that was not read yet.
 UNREAD = object()
 
 
@@ -41,10 +39,10 @@ UNREAD = object()
 class Namespace:
     """One namespace of the outside: a dict's items, or attributes.
 
-    `real` is the dict that was there, found at `names`; what changed is
-    written back to `owner`. `now` is the dict as it is now, `before` what
-    was read of it. `written` has the keys that were written, in order, and
-    whether they were absent then.
+    `real` is the dict from outside, found at `names`; changes are written
+    back to `owner`. `now` is the dict in its present state, `before` the
+    items read from it. `written` has the keys that were written, in order,
+    and whether they were absent then.
     """
 
     kind: str  # "attributes", "items" or "globals"
@@ -78,12 +76,6 @@ class Copy:
         """Whether the copy holds other objects than it began with."""
         return len(self.now) != len(self.before) or any(
             a is not b for a, b in zip(self.now, self.before))
-
-
-def named(source: Source) -> Source | str:
-    """The name of an attribute or key, wherever it is; else the place."""
-    name = getattr(source, "name", getattr(source, "key", None))
-    return name if type(name) is str else source
 
 
 class Outside:
@@ -146,10 +138,10 @@ class Outside:
     # Reading
 
     def admit(self, real, source: Source, trusted: bool = False):
-        """The value used for `real`, guarded by what that tells."""
-        kind = type(real)
-        if kind in NUMBERS and self.is_symbol(real, source):
-            symbol = self.recorder.sizes.number(real, source)
+        """The value used for `real`, guarded by the facts that it shows."""
+        kind, sizes = type(real), self.recorder.sizes
+        if kind in NUMBERS and sizes.is_symbol(real, source, self):
+            symbol = sizes.number(real, source)
             if symbol is not None:
                 self.guard(source, "type", kind)
                 return symbol
@@ -170,29 +162,6 @@ class Outside:
         self.kept.append(real)
         return self._first(real, kind, source)
 
-    def is_symbol(self, real: int | float, source: Source) -> bool:
-        """Whether a number may vary: a float, an argument, a counter.
-
-        Other ints that modules and globals hold were meant to stay.
-        """
-        places, history = {*chain(source)}, self.recorder.sizes.history
-        is_given = self.modules.isdisjoint(places) and any(
-            isinstance(each, (Local, Function)) for each in places)
-        return history.number(real, source) and (
-            is_given or type(real) is float
-            or named(source) in history.counters)
-
-    def count(self) -> None:
-        """Tell later traces to which places this trace writes."""
-        counters = self.recorder.sizes.history.counters
-        for space in self.overlays.values():
-            counters.update(named(self.place(space, key))
-                            for key, _ in self.changes(space))
-        for copy in self.copies:
-            counters.update(
-                Item(copy.source, at) for at, (old, new) in enumerate(
-                    zip(copy.before, copy.now)) if old is not new)
-
     def _first(self, real, kind: type, source: Source):
         """The value of a mutable object read for the first time."""
         if isinstance(real, torch.Tensor):
@@ -202,7 +171,7 @@ class Outside:
         if first is not None:
             return first(self, real, source)
         if issubclass(kind, tuple):
-            value = as_tuple(kind, self.elements(real, source))
+            value = made_tuple(kind, self.elements(real, source))
             return value and self.remember(real, value, source)
         if isinstance(real, (types.MethodType, *IDENTITIES)):
             raise unsupported("attribute", f"a {kind.__name__}, {source},")
@@ -211,9 +180,11 @@ class Outside:
     def elements(self, real, source: Source) -> list:
         """The elements of a sequence; of a long one, all in one guard."""
         places = [Item(source, index) for index in range(len(real))]
+        is_symbol = self.recorder.sizes.is_symbol
         if (len(real) >= LONG_LIST and {*map(type, real)} <= CONSTANTS
-                and not any([type(item) in NUMBERS and self.is_symbol(
-                    item, place) for item, place in zip(real, places)])):
+                and not any([type(item) in NUMBERS and is_symbol(
+                    item, place, self)
+                    for item, place in zip(real, places)])):
             self.guard(source, "keys", tuple(real))
             return [*real]
         self.guard(source, "length", len(real))
@@ -227,7 +198,7 @@ class Outside:
         return value
 
     def remember(self, real, value, source: Source):
-        """`value`, from now on what stands for `real`."""
+        """`value`, from now on the stand-in of `real`."""
         if isinstance(real, nn.Module):
             self.modules.add(source)
         self.values[id(real)], self.sources[id(value)] = value, source
@@ -251,7 +222,7 @@ class Outside:
 
     # Namespaces: attributes of objects, items of dicts
 
-    def _open(self, kind: str, owner) -> Namespace:
+    def space(self, kind: str, owner) -> Namespace:
         """The namespace through which an object is read from now on."""
         if (key := (id(owner), kind)) in self.overlays:
             return self.overlays[key]
@@ -271,11 +242,6 @@ class Outside:
         made = self.overlays[key] = Namespace(kind, owner, *parts)
         return made
 
-    #: An object's instance attributes, a dict's items, a module's names.
-    attributes = partialmethod(_open, "attributes")
-    items = partialmethod(_open, "items")
-    globals = partialmethod(_open, "globals")
-
     def place(self, space: Namespace, key) -> Source:
         """Where the value of a key is."""
         match space.kind:
@@ -285,15 +251,15 @@ class Outside:
                 return Item(space.names, key)
         if not printable(key):
             place = self.sources.get(id(self.values.get(id(key))))
-            return Entry(space.names, place or self.constant(
-                key, getattr(key, "__name__", "key")))
+            key = place or self.constant(key, getattr(
+                key, "__name__", "key"))
         stored = space.real is not space.owner or hasattr(
             type(space.owner), "__missing__")
         return (Stored if stored else Item)(space.names, key)
 
     def namespace(self, owner) -> dict:
         """`owner.__dict__`: a dict whose items are the attributes."""
-        space = self.attributes(owner)
+        space = self.space("attributes", owner)
         self.overlays[id(space.real), "items"] = space
         return self.admit(space.real, space.names)
 
@@ -303,10 +269,11 @@ class Outside:
         value = space.now.get(key, ABSENT)
         if value is UNREAD:
             place = self.place(space, key)
-            if type(place) is Stored:
+            real = space.real[key]
+            if type(place) is Stored and real is None:  # as if absent
                 self.guard(space.names, "contains", (key, True))
             value = space.now[key] = space.before[key] = self.admit(
-                space.real[key], place, space.trusted)
+                real, place, space.trusted)
         elif value is ABSENT and key not in space.real:
             if isinstance(key, torch.Tensor) and not space.real:
                 self.guard(space.names, "length", 0)
@@ -327,7 +294,7 @@ class Outside:
             self.read(space, key)  # an absence is guarded
 
     def real(self, key):
-        """A key as it is outside: a tensor's stand-in is not in there."""
+        """A key as it is outside: a real tensor in place of a fake one."""
         if isinstance(key, torch.Tensor) and id(key) in self.sources:
             return self.recorder.real(key)
         return key
@@ -340,7 +307,7 @@ class Outside:
         return [owner for owner in owners if id(owner) in self.sources]
 
     def changes(self, space: Namespace) -> list[tuple]:
-        """What is to be written back, in order; ABSENT deletes a key.
+        """The items to write back, in order; ABSENT deletes a key.
 
         A key that was deleted and came back is deleted first.
         """
@@ -376,7 +343,7 @@ class Outside:
         if not self.is_dict(value):
             read = READ.get(type(value))
             return read(self, value) if read else value
-        space = self.items(value)
+        space = self.space("items", value)
         for key in self.keys(space):
             self.read(space, key)
         self.lives[id(space.now)] = value
@@ -396,5 +363,5 @@ class Outside:
 FIRST = {list: lambda outside, real, source: outside.sequence(
     real, source, [])}
 
-#: What C code is given for a copy of some class, if not the copy.
+#: A class of copies -> the object that C code gets in place of a copy.
 READ: dict[type, Callable] = {}

@@ -1,9 +1,9 @@
 """The tracer: one call of a function, run on stand-ins.
 
-In: a function and the real values of its local variables. Out: what the
-other parts share while it runs: the recorder (the graph), the outside
-(sources, guards, writes) and the stack of frames, and the few operations
-that opcodes are made of. PyTorch's is torch/_dynamo/symbolic_convert.py.
+In: a function and the real values of its local variables. Out: the
+state that its parts share: the recorder (the graph), the outside
+(sources, guards, writes) and the stack of frames; and the few operations
+that make up the opcodes. PyTorch's is torch/_dynamo/symbolic_convert.py.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ import torch
 
 from ..core.errors import Unsupported, Where
 from ..core.sizes import SYMBOLIC
-from ..core.source import Function
+from ..core.guard import Function
 from ..core.state import global_state
-from . import attributes, calls, native, operators
-from .automatic_dynamic import History
-from .constant_types import ABSENT
-from .interpreter_objects import Iteration, StandIn, watched
+from . import attributes, calls, native, rules
+from .constant_types import ABSENT, StandIn
+from .native import Iteration, watched
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
 from .side_effects import UNREAD, Outside
-from .symbolic_shapes import settled
+from .symbolic_shapes import History, settled
 
 
 class Tracer:
-    """What one trace knows; opcodes and rules act through it."""
+    """The state of one trace; opcodes and rules act through it."""
 
     def __init__(self, function: types.FunctionType, history: History,
                  stop: int | None = None):
@@ -42,7 +41,7 @@ class Tracer:
         self.outside = Outside(self.recorder, self.where)
         self.outside.sources[id(function)] = Function(function.__name__)
         self.made: dict[int, object] = {}
-        self.found: dict[tuple, tuple] = {}  # what attributes.lookup gave
+        self.found: dict[tuple, tuple] = {}  # results of attributes.lookup
         self.raised: dict[int, BaseException] = {}
         self.origins: dict[int, tuple] = {}  # exceptions, and where
         self.turned: list[tuple[tuple, tuple]] = []  # switches
@@ -57,7 +56,7 @@ class Tracer:
         return self.clock
 
     def where(self) -> Where | None:
-        """The line being run, in code that is not a library's."""
+        """The user's line that is running, outside of libraries."""
         for frame in reversed(self.frames):
             if not frame.library:
                 return frame.where()
@@ -69,12 +68,12 @@ class Tracer:
         return self.origins[key][1] if key in self.origins else self.where()
 
     def handled(self) -> BaseException | None:
-        """The exception being handled, by the innermost who does."""
+        """The exception handled by the innermost frame that handles any."""
         return next((frame.handling for frame in reversed(self.frames)
                      if frame.handling is not None), None)
 
     def raises(self, error: BaseException) -> None:
-        """Let an exception, the first time, say what was being handled."""
+        """Set an exception's `__context__` when it is first raised."""
         self.origins.setdefault(id(error), (error, self.where()))
         handled = link = self.handled()
         if id(error) in self.raised or handled is None:
@@ -105,7 +104,7 @@ class Tracer:
         return method if type(method) is types.FunctionType else None
 
     def asked(self, name: str, value, *more):
-        """What such a method, if written in Python, gives; or ABSENT."""
+        """The result of a method, if it is written in Python; or ABSENT."""
         method = self.python_method(value, name)
         return ABSENT if method is None else self.call(
             method, (value, *more))
@@ -123,7 +122,7 @@ class Tracer:
 
     call = calls.call
     natively = native.natively
-    binary = operators.binary
+    binary = rules.binary
 
     def native(self, function, args=(), kwargs=None):
         """Run a harmless C function; its exception is the program's."""
@@ -189,29 +188,20 @@ class Tracer:
         found = self.asked("__contains__", container, key)
         if found is not ABSENT:
             return self.truth(found)
-        if isinstance(container, (dict, set, frozenset)):
-            self.key(key)
-        if self.outside.is_dict(container):
+        if isinstance(container, dict):
             return self.has_item(container, key)
-        if isinstance(container, (list, tuple, deque)) or not hasattr(
+        if isinstance(container, (set, frozenset)):
+            self.key(key)
+        elif isinstance(container, (list, tuple, deque)) or not hasattr(
                 type(container), "__contains__"):
-            return self.finds(self.iterate(container), key)
-        if isinstance(container, dict):  # values are not compared
-            container = dict.keys(container)
+            iterator = self.iterate(container)
+            while (item := self.native(next, (iterator, ABSENT))) is not (
+                    ABSENT):
+                if item is key or self.truth(self.binary(
+                        operator.eq, item, key)):
+                    return True
+            return False
         return self.natively(operator.contains, (container, key))
-
-    def finds(self, iterator, key) -> bool:
-        """Whether an iterator comes upon `key`; it goes no further."""
-        while True:
-            try:
-                item = self.native(next, (iterator,))
-            except Raised as raised:
-                if isinstance(raised.exception, StopIteration):
-                    return False
-                raise
-            if item is key or self.truth(self.binary(
-                    operator.eq, item, key)):
-                return True
 
     # Items
 
@@ -238,18 +228,19 @@ class Tracer:
         return self.call(missing, (mapping, key))
 
     def stored(self, mapping: dict, key):
-        """What a dict holds at a key, or ABSENT."""
+        """The value that a dict holds at a key, or ABSENT."""
         key = self.key(key)
         if not self.outside.is_dict(mapping):
             return dict.get(mapping, key, ABSENT)
-        return self.outside.read(self.outside.items(mapping), key)
+        return self.outside.read(self.outside.space("items", mapping), key)
 
     def has_item(self, mapping: dict, key) -> bool:
         """Whether a dict has `key` now."""
         key = self.key(key)
         if not self.outside.is_dict(mapping):
-            return dict.__contains__(mapping, key)
-        space, key = self.outside.items(mapping), self.outside.real(key)
+            return self.native(dict.__contains__, (mapping, key))
+        space = self.outside.space("items", mapping)
+        key = self.outside.real(key)
         if space.now.get(key) is not UNREAD or isinstance(
                 key, torch.Tensor):
             return self.outside.read(space, key) is not ABSENT
@@ -280,7 +271,7 @@ class Tracer:
         key = self.key(key)
         if value is ABSENT and not self.has_item(mapping, key):
             raise Raised(KeyError(key))
-        self.outside.write(self.outside.items(mapping), key, value)
+        self.outside.write(self.outside.space("items", mapping), key, value)
 
     def inside(self, value) -> None:
         """Refuse to let C code at an object from outside."""
@@ -305,14 +296,14 @@ class Tracer:
         return self.natively(iter, (self.outside.resolve(value),), depth=0)
 
     def mapping(self, value) -> dict:
-        """What `**value` passes on, as a dict."""
+        """The items of `**value`, as a dict."""
         if isinstance(value, dict):
             return dict(self.outside.resolve(value))
-        keys = self.iterate(self.call(attributes.load(self, value, "keys")))
-        return {key: self.item(value, key) for key in list(keys)}
+        keys = self.call(attributes.load_attr(self, value, "keys"))
+        return {key: self.item(value, key) for key in [*self.iterate(keys)]}
 
     def unpacked(self, value) -> list:
-        """The elements of what is being unpacked."""
+        """The elements of an iterable that is being unpacked."""
         if type(value) in (tuple, list):
             return list(value)
         return self.native(list, (self.iterate(value),))

@@ -64,6 +64,13 @@ def test_bars_are_as_long_as_their_numbers():
     assert "8 ms" in words(figure) and "ours" in words(figure)
 
 
+@pytest.mark.parametrize("number, unit, told", [
+    (0.0125, "ms", "0.0125 ms"), (999.6, "", "1,000"), (2010, "ms", "2.01 s"),
+    (20480, "bytes", "20,500 bytes"), (0, "", "0")])
+def test_a_number_is_told_as_a_person_would(number, unit, told):
+    assert draw.quantity(number, unit) == told
+
+
 def test_bars_in_series_have_a_legend():
     rows = [("softmax", {"eager": 3, "ours": 1}), ("norm", {"ours": 2})]
     text = words(draw.bars(rows, title="t"))

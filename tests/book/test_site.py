@@ -52,6 +52,12 @@ def test_what_changes_from_build_to_build_is_found(tmp_path):
         tmp_path, tmp_path)] == ["a.html", "b.html"]
 
 
+def test_a_large_page_is_found(tmp_path):
+    (tmp_path / "a.html").write_text("a" * site.LARGEST)
+    (tmp_path / "b.html").write_text("b" * (site.LARGEST + 1))
+    assert [line.split()[0] for line in site.heavy(tmp_path)] == ["b.html"]
+
+
 @pytest.mark.slow
 def test_the_book_builds_strictly_and_asks_nothing(tmp_path):
     """CI has just built it and says where: BUILT_SITE."""

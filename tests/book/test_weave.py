@@ -7,7 +7,7 @@ import textwrap
 import markdown
 import pytest
 
-from chapters._book import pages, weave
+from chapters._book import pages, reference, weave
 from chapters._book.names import Package
 from chapters._book.shown import problems
 
@@ -215,6 +215,32 @@ def test_a_reference_page_is_made_from_its_file(book):
     assert "⋯" not in html.split('rows.row">')[1].split("</pre>")[0]
     assert 'data-linenos="11 "' in html and 'data-linenos="10 "' not in html
     assert problems(root, "minicompile.part.topic") == []
+
+
+def test_what_the_road_leaves_out_is_on_the_page_of_its_file(book):
+    """A name that no page shows, and a part left out of one that is."""
+    part = "minicompile.part.things"
+    root = book(one=f"# One\n\n@show {part}.Box -close\n",
+                two=f"@reference {part}\n")
+    road, rest = convert(root, "one.md"), convert(root, "two.md")
+    assert ">open<" in road and ">close<" not in road
+    assert '<a href="one.md">One</a>. Here is the rest.' in rest
+    assert f'id="{part}.Box.close"' in rest and ">open<" not in rest
+    assert "<code>first</code></a>: the first." in rest
+    assert rest.count("he first.") == 1 and "TABLE" in rest
+    assert problems(root, part) == []
+    page = root / "chapters" / "reference" / "part" / "things.md"
+    assert reference.wanted(root)[page] == f"@reference {part}\n"
+
+
+def test_a_class_can_be_shown_without_its_methods(book):
+    part = "minicompile.part.things"
+    root = book(one=f"@show {part}.Box -* {part}.Box.open\n",
+                two=f"@reference {part}\n")
+    road, rest = convert(root, "one.md"), convert(root, "two.md")
+    assert ">open<" in road and ">close<" not in road
+    assert f'id="{part}.Box.close"' in rest and ">open<" not in rest
+    assert problems(root, part) == []
 
 
 def test_every_line_shown_once_is_no_problem(book):

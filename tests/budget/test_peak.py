@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 import minicompile
-from minicompile import budget, split
-from minicompile.budget.peak import live_bytes, peak
+from minicompile import split
+from minicompile.budget.memory.bound import (bound_peak, front, live_bytes,
+                                             peak, scored)
 from minicompile.core.errors import OptionError
 from minicompile.core.options import Options
-from minicompile.pipeline import simulated_peak
+from minicompile.pipeline import fused_halves
 from tests.same import assert_same
 from tests.split.judge import graph_of
 
@@ -101,13 +103,13 @@ TOWER = [torch.rand(512, 64, requires_grad=True),
 def plans():
     """The plans of the tower that are simulated, and its joint graph."""
     joint = split.record(graph_of(tower, TOWER), TOWER)
-    return joint, list(budget.scored(
-        joint, cut=split.cut, peak_of=simulated_peak(joint)))
+    return joint, list(scored(
+        joint, cut=split.cut, fused=partial(fused_halves, joint)))
 
 
 def test_no_plan_of_the_front_is_beaten():
     _, found = plans()
-    best = budget.front(found)
+    best = front(found)
     assert len(best) > 2 and best[0].seconds == found[0].seconds
     for plan in best:
         assert not any(
@@ -120,16 +122,16 @@ def test_a_lower_bound_is_kept_and_never_faster():
     joint, found = plans()
     by_names = {plan.saved: plan for plan in found}
     least = min(plan.peak for plan in found)
-    chosen = [by_names[budget.bound_peak(
-        joint, bound, cut=split.cut, peak_of=simulated_peak(joint))]
+    chosen = [by_names[bound_peak(
+        joint, bound, cut=split.cut, fused=partial(fused_halves, joint))]
         for bound in range(found[0].peak, least - 1, -20_000)]
     assert chosen[0] == found[0]
     for before, after in zip(chosen, chosen[1:]):
         assert after.peak <= before.peak
         assert after.seconds >= before.seconds
     with pytest.raises(OptionError, match="cannot be met") as refused:
-        budget.bound_peak(joint, least - 1, cut=split.cut,
-                          peak_of=simulated_peak(joint))
+        bound_peak(joint, least - 1, cut=split.cut,
+                          fused=partial(fused_halves, joint))
     named = Options(memory=re.search(r"[\d.]+MiB", str(refused.value))[0])
     assert least <= named.peak_bound < least * 1.01
 

@@ -12,7 +12,7 @@ import minicompile
 from minicompile.core import cache as compiler
 from minicompile.core import log
 from minicompile.core.errors import CompileError
-from minicompile.emit import build
+from minicompile.emit import cpp
 from minicompile.guards.fast import c_functions
 
 
@@ -121,7 +121,7 @@ def test_cxx_may_hold_flags_and_a_launcher(fake):
     ran = shutil.which("g++")
     log_file = fake('echo "$@" >> "$0.log"\nexec "$@"', ran,
                     "'-DA_FLAG=\"two words\"'") + ".log"
-    library = build.load('extern "C" int length() {'
+    library = cpp.built('extern "C" int length() {'
                          " return sizeof(A_FLAG); }")
     assert library.length() == len("two words") + 1
     assert c_functions.compiled.__wrapped__() is not None
@@ -133,9 +133,9 @@ def test_another_compiler_makes_another_library(fake):
     text = 'extern "C" int number() { return NUMBER; }'
     for number in (1, 2):
         os.environ["CXX"] = f"{ran} -DNUMBER={number}"
-        assert build.load(text).number() == number
+        assert cpp.built(text).number() == number
 
 
 def test_an_error_in_a_text_names_its_file(fake):
     with pytest.raises(CompileError, match=r"g\+\+ fails: .*\.cpp:.*error"):
-        build.load("nonsense;")
+        cpp.built("nonsense;")

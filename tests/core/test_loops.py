@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from minicompile.core.evaluate import (NAMESPACE, evaluate_kernel,
+from minicompile.core.semantics.evaluate import (NAMESPACE, evaluate_kernel,
                                        evaluate_schedule)
 from minicompile.core.index import Variable, index
 from minicompile.core.layout import row_major

@@ -2,15 +2,15 @@
 
 import pytest
 
-from minicompile.core.source import (Attribute, Call, Constant, Entry, Item,
-                                     Local, Size, Stored)
+from minicompile.core.guard import (Attribute, Call, Constant, Item, Local,
+                                    Size, Stored)
 
 X = Local("x", 0)
 
 #: How a source is read from another.
 STEPS = [lambda x: Attribute(x, "a"), lambda x: Item(x, 0),
          lambda x: Stored(x, "k"), lambda x: Call("type", x),
-         lambda x: Entry(x, X), lambda x: Size(x, "shape", 0, "s0")]
+         lambda x: Item(x, X), lambda x: Size(x, "shape", 0, "s0")]
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from minicompile.core.evaluate import evaluate_kernel
+from minicompile.core.semantics.evaluate import evaluate_kernel
 from minicompile.core.index import Index, Variable, index
 from minicompile.core.layout import flatten, row_major
 from minicompile.core.loops import Buffer, Kernel, Load, Loop
-from minicompile.emit import build, cpp
+from minicompile.emit import cpp
 from tests.judge import judged, near
 
 CPU = torch.device("cpu")
@@ -48,7 +48,7 @@ def pointwise(value, out: Buffer, ranges) -> Kernel:
 def run(kernel: Kernel, given: dict[str, torch.Tensor]
         ) -> dict[str, torch.Tensor]:
     """What the compiled kernel writes, flat, by buffer."""
-    return run_loaded(build.load(cpp.function(kernel)), kernel, given)
+    return run_loaded(cpp.built(cpp.text_of(kernel)), kernel, given)
 
 
 def run_loaded(library, kernel: Kernel, given: dict[str, torch.Tensor]
@@ -58,7 +58,7 @@ def run_loaded(library, kernel: Kernel, given: dict[str, torch.Tensor]
             for name, of in kernel.written.items()}
     tensors = {**given, **made}
     names = (*kernel.read, *kernel.written)
-    build.function(library, kernel.name, len(names))(
+    cpp.entry(library, kernel.name, len(names))(
         *(tensors[name].data_ptr() for name in names))
     return made
 

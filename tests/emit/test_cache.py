@@ -144,8 +144,8 @@ def test_a_failed_make_leaves_nothing(folder):
 
 KERNEL = """
 import ctypes
-from minicompile.emit import build
-library = build.load('extern "C" int answer() { return 42; }')
+from minicompile.emit import cpp
+library = cpp.built('extern "C" int answer() { return 42; }')
 print(library.answer())
 """
 

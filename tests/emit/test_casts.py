@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minicompile.core.loops import Kernel, Loop, Op
-from minicompile.emit import build, cpp
+from minicompile.emit import cpp
 from minicompile.emit.target import CPP
 from tests.emit.build import (
     at,
@@ -36,7 +36,7 @@ def test_a_cast_is_pytorchs(source):
     if source.is_floating_point:
         given["x"][:3] = torch.tensor([float("inf"), float("nan"), 7e4])
     kernels = [cast(source, target, len(given["x"])) for target in CPP.types]
-    library = build.load("\n".join(map(cpp.function, kernels)))
+    library = cpp.built("\n".join(map(cpp.text_of, kernels)))
     for kernel in kernels:
         got = run_loaded(library, kernel, given)["out"]
         want = reference(kernel, given)["out"]

@@ -15,7 +15,7 @@ import torch
 
 import minicompile
 from minicompile import fusion
-from minicompile.emit import build, cpp
+from minicompile.emit import cpp
 from tests.fusion.graphs import aten
 from tests.same import assert_same
 
@@ -28,13 +28,13 @@ FUNCTIONS = """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos
 
 
 def kernels(function, *args):
-    return [cpp.function(kernel)
+    return [cpp.text_of(kernel)
             for kernel in fusion.fuse(aten(function, *args)).kernels]
 
 
 def called(text: str) -> set[str]:
     """The functions of the C library that the compiled text calls."""
-    library = build.load(text)._name
+    library = cpp.built(text)._name
     shown = subprocess.run(["nm", "-D", "--undefined-only", library],
                            check=True, capture_output=True, text=True)
     names = re.findall(r" U (\w+)", shown.stdout)

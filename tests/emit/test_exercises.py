@@ -12,7 +12,7 @@ from minicompile.core import loops
 from minicompile.core.index import index
 from minicompile.core.loops import Kernel, Loop, Op
 from minicompile.core.schedule import made_by
-from minicompile.emit import operations, program
+from minicompile.emit import program, target
 from minicompile.fusion import fuse
 from tests.book.answers import answer
 from tests.emit.build import buffer, check, load, pointwise, variables
@@ -22,7 +22,7 @@ F32, I64 = torch.float32, torch.int64
 
 
 def test_5_1_a_row_of_the_table(monkeypatch):
-    monkeypatch.setitem(operations.FORMS, "sinc", answer("5.1", "sinc"))
+    monkeypatch.setitem(target.FORMS, "sinc", answer("5.1", "sinc"))
     monkeypatch.setitem(loops.OPS, "sinc", torch.sinc)
     for dtype in (F32, torch.float64):
         (i,) = variables("i", 100)

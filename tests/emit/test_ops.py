@@ -1,7 +1,7 @@
 """Every operation of the loop language, for every dtype, on hard numbers.
 
 All kernels of a dtype are compiled together. The reference is PyTorch's
-own operation, by core/evaluate.py.
+own operation, by core/semantics/evaluate.py.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from minicompile.core.loops import OPS, Kernel, Loop, Op
-from minicompile.emit import build, cpp
-from minicompile.emit.operations import FORMS
+from minicompile.emit import cpp
+from minicompile.emit.target import FORMS
 from minicompile.emit.target import CPP
 from tests.emit.build import (at, buffer, check, load, reference,
                               run_loaded, variables)
@@ -130,8 +130,8 @@ def kernel(name: str, dtype: torch.dtype, given: dict) -> Kernel:
 @pytest.mark.parametrize("dtype", CPP.types, ids=lambda d: str(d)[6:])
 def test_every_operation_is_pytorchs(dtype):
     made = kernels(dtype)
-    library = build.load("\n".join(
-        cpp.function(kernel) for kernel, _ in made.values()))
+    library = cpp.built("\n".join(
+        cpp.text_of(kernel) for kernel, _ in made.values()))
     wrong = []
     for name, (kernel, given) in made.items():
         got = run_loaded(library, kernel, given)["out"]
@@ -171,6 +171,6 @@ def test_uniform_numbers_are_the_references():
     made = Kernel("kernel", (i,), (), (Loop(
         out, at(out, i), (i,), Op("uniform", operands, torch.float32)),))
     given = {name: column.contiguous() for name, column in given.items()}
-    got = run_loaded(build.load(cpp.function(made)), made, given)["out"]
+    got = run_loaded(cpp.built(cpp.text_of(made)), made, given)["out"]
     assert torch.equal(got, reference(made, given)["out"])
     assert len(got.unique()) > count * 0.9

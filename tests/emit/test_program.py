@@ -20,7 +20,7 @@ from minicompile.core.index import index
 from minicompile.core.loops import Buffer, Kernel, Load, Loop, Op
 from minicompile.core.schedule import Extern, Schedule, View
 from minicompile.core.options import Options
-from minicompile.emit import operations
+from minicompile.emit import target
 from minicompile.fusion import fuse
 from tests.emit.build import CPU, buffer, variables
 
@@ -202,8 +202,8 @@ def test_names_of_buffers_that_the_program_uses_itself():
 
 
 def test_a_kernel_that_fails_names_nodes_and_line(monkeypatch):
-    form = operations.Form("nonsense({0}, {1})")
-    monkeypatch.setitem(operations.FORMS, "add", form)
+    form = target.Form("nonsense({0}, {1})")
+    monkeypatch.setitem(target.FORMS, "add", form)
     x, y = buffer("x", 4), buffer("y", 4)
     where = Where(__file__, 1, "model")
     with pytest.raises(BackendError) as caught:

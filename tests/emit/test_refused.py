@@ -12,7 +12,7 @@ import minicompile
 from minicompile import emit, fusion
 from chapters._book.ptx import TYPES
 from minicompile.core import log
-from minicompile.emit import operations, program
+from minicompile.emit import program, target
 from minicompile.emit.cuda import launcher
 from minicompile.emit.launch import TritonPrinter
 from minicompile.emit.triton_math import INTERPRETED
@@ -39,8 +39,8 @@ def either(x, w):
 @pytest.fixture(params=["sin", "cos"])
 def refused(request, monkeypatch):
     """Nobody compiles a sine; or the cosine that its gradient needs."""
-    monkeypatch.setitem(operations.FORMS, request.param,
-                        operations.Form("nonsense({0})"))
+    monkeypatch.setitem(target.FORMS, request.param,
+                        target.Form("nonsense({0})"))
     log.forget_warnings()
     return request.param
 
@@ -108,7 +108,7 @@ def test_as_a_backend_of_torch_compile(refused):
 
 
 def test_what_no_row_can_print_is_not_fused(monkeypatch):
-    monkeypatch.delitem(operations.FORMS, "exp")
+    monkeypatch.delitem(target.FORMS, "exp")
     with pytest.warns(UserWarning, match="does not fuse: no kernel can"):
         assert_eager(minicompile.compile(wave), wave)
 

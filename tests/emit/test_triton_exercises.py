@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from chapters._book.ptx import kernels_of
 from minicompile.core.loops import Op
-from minicompile.emit import operations
+from minicompile.emit import target
 from minicompile.emit.target import TRITON
 from tests.book.answers import answer
 from tests.emit import test_triton_tiles
@@ -24,7 +24,7 @@ def test_5_5_how_many_loads():
 
 def test_5_6_a_row_of_your_own(monkeypatch):
     form = answer("5.6", "form")
-    monkeypatch.setitem(operations.FORMS, "logaddexp", form)
+    monkeypatch.setitem(target.FORMS, "logaddexp", form)
     ranges = variables("i", (8,))
     operands = tuple(at(buffer(n, (8,)), ranges) for n in "ab")
     text = TRITON.operation(

@@ -9,7 +9,7 @@ import torch
 from minicompile.core import loops
 from minicompile.core.index import index
 from minicompile.core.loops import Const, Kernel, Op, Position
-from minicompile.emit.operations import FORMS
+from minicompile.emit.target import FORMS
 from tests.emit.triton_kernels import (
     RUNS,
     at,

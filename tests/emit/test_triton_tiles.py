@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from minicompile import fusion
-from minicompile.core.evaluate import evaluate_index
+from minicompile.core.semantics.evaluate import evaluate_index
 from minicompile.core.index import Symbol, Variable, index
 from minicompile.core.loops import Kernel, Load, Loop
 from minicompile.emit.schedules import gpu as triton_tiles

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from minicompile.core.evaluate import evaluate_kernel
+from minicompile.core.semantics.evaluate import evaluate_kernel
 from minicompile.core.index import Variable, index
 from minicompile.core.layout import flatten, row_major
 from minicompile.core.loops import Buffer, Kernel, Load, Loop

@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
 from minicompile import budget, split
-from minicompile.core.evaluate import evaluate_schedule
+from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.core.graph import results, value
 from minicompile.core.loops import Kernel
 from minicompile.core.schedule import Extern, View

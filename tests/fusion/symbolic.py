@@ -8,7 +8,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten
 
 from minicompile.core.graph import placeholders, value
-from minicompile.split.decompose import DECOMPOSITIONS
+from minicompile.split.recorder import DECOMPOSITIONS
 from tests.fusion import programs
 from tests.fusion.graphs import steps
 from tests.judge import judged, near

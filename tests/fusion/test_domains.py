@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from minicompile.core.evaluate import evaluate_loop
+from minicompile.core.semantics.evaluate import evaluate_loop
 from minicompile.core.index import index
 from minicompile.core.loops import Buffer
 from minicompile.fusion.group import (IterationDomain, coalesced, joins,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from minicompile import fusion
-from minicompile.core.evaluate import evaluate_schedule
+from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.fusion import group
 from minicompile.fusion.lowerings import RULES
 from tests.book.answers import answer

@@ -5,7 +5,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
-from minicompile.core.evaluate import evaluate_schedule
+from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.core.schedule import Extern, View
 from minicompile.fusion import fuse
 from tests.fusion.graphs import (

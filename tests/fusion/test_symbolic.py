@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from minicompile.core.evaluate import evaluate_schedule
+from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.emit import emit
 from minicompile.fusion import fuse
 from tests.fusion.symbolic import Program, assert_same_at, symbolic

@@ -2,8 +2,8 @@
 
 import torch
 
-from minicompile.core.guard import Guard, TensorFacts
-from minicompile.core.source import Attribute, Function, Item, Local
+from minicompile.core.guard import (Attribute, Function, Guard, Item,
+                                    Local, TensorFacts)
 from minicompile.guards import global_state
 
 F = Function("f")

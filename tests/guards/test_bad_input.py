@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from minicompile.core.guard import Guard
-from minicompile.core.source import Attribute, Call, Item, Local
+from minicompile.core.guard import Attribute, Call, Guard, Item, Local
 from tests.guards.say import X, Y, module_guards, tensor
 
 

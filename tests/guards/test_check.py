@@ -7,10 +7,9 @@ import torch
 from torch import nn
 
 from minicompile.core.errors import Unsupported, Where
-from minicompile.core.guard import Guard
-from minicompile.core.source import Attribute, Call, Constant, Item
+from minicompile.core.guard import Attribute, Call, Constant, Guard, Item
 from minicompile.guards import build_check
-from minicompile.guards.fast import dict_versions
+from minicompile.guards.fast import c_functions
 from tests.guards.say import STATE, F, X, Y, Z, module_guards, tensor
 
 
@@ -328,6 +327,6 @@ def test_the_text_is_pinned(golden, counted, monkeypatch):
     guards = [STATE, tensor(X, base()), Guard(Y, "equal", 2, where),
               *module_guards(layers(5), Z)]
     """Where changes of dicts are counted, and where they are not."""
-    monkeypatch.setattr(dict_versions, "counted", lambda: counted)
+    monkeypatch.setattr(c_functions, "counted", lambda: counted)
     golden("check.txt" if counted else "check_uncounted.txt",
            build_check(guards, {}).source)

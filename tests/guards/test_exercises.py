@@ -9,8 +9,7 @@ import torch
 
 import minicompile
 from chapters._book.running import block, halves, inputs
-from minicompile.core.guard import Guard
-from minicompile.core.source import Attribute
+from minicompile.core.guard import Attribute, Guard
 from minicompile.guards import build_check
 from tests.book.answers import answer
 from tests.guards import test_check

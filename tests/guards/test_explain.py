@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from minicompile.core.guard import Guard
-from minicompile.core.source import Attribute, Item
+from minicompile.core.guard import Attribute, Guard, Item
 from minicompile.core.errors import Where
 from minicompile.guards import build_check
 from tests.guards.say import STATE, X, Y, module_guards, tensor

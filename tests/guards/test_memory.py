@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from minicompile.core.guard import Guard
-from minicompile.core.source import Attribute, Item
+from minicompile.core.guard import Attribute, Guard, Item
 from tests.guards.say import X, Y, module_guards
 
 

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from minicompile.core import extension
-from minicompile.core.guard import Guard
-from minicompile.core.source import Attribute, Item
+from minicompile.core.guard import Attribute, Guard, Item
 from minicompile.guards.fast import c_functions
 from tests.guards.say import STATE, X, tensor
 from tests.guards.test_bad_input import BAD

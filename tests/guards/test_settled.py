@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 import minicompile
-from minicompile.core.guard import Guard
-from minicompile.core.source import Attribute, Item
+from minicompile.core.guard import Attribute, Guard, Item
 from minicompile.guards import build_check
 from minicompile.guards.fast import c_functions
 from tests.guards.say import X, module_guards, tensor

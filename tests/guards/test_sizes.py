@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from minicompile.core.guard import Guard, Relation, TensorFacts
-from minicompile.core.source import Local, Size
+from minicompile.core.guard import Guard, Local, Relation, Size, TensorFacts
 
 from .say import X, Y, facts
 

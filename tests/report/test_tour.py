@@ -7,8 +7,8 @@ import torch
 from rich.console import Console
 
 import minicompile
-from minicompile.__main__ import STAGES, main
-from minicompile.report.tour import tour
+from minicompile.__main__ import main
+from minicompile.report.views.tour import STAGES, tour
 
 
 def shown(*arguments, width=96):

@@ -15,7 +15,7 @@ from torch import fx
 
 import minicompile
 from minicompile import split
-from minicompile.pipeline import lower
+from minicompile.pipeline import compile_graph
 from tests.split.judge import pattern
 
 CASES = {}
@@ -295,7 +295,7 @@ def test_memory_is_shared_in_one_call_and_not_in_the_next():
 
 def test_a_backend_of_another_tracer_counts_calls_that_run_as_traced():
     graph = fx.symbolic_trace(lambda x, y: (x.mul_(2) + y,))
-    lowered = lower(graph, [torch.ones(4), torch.ones(4)], "split")
+    lowered = compile_graph(graph, [torch.ones(4), torch.ones(4)], "split")
     base = torch.ones(8)
     want = overlapping_inputs_139789(*(lambda b: (b[:4], b[2:6]))(
         base.clone()))

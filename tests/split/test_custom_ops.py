@@ -26,6 +26,11 @@ def liar(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+@torch.library.custom_op("state::widens", mutates_args=())
+def widens(x: torch.Tensor) -> torch.Tensor:
+    return x.double()
+
+
 @torch.library.custom_op("state::complete", mutates_args=())
 def complete(x: torch.Tensor) -> torch.Tensor:
     return x.sin()
@@ -39,6 +44,7 @@ def writes(x: torch.Tensor) -> None:
 no_backward.register_fake(torch.empty_like)
 complete.register_fake(torch.empty_like)
 liar.register_fake(lambda x: x.new_empty(3))
+widens.register_fake(torch.empty_like)
 complete.register_autograd(
     lambda ctx, g: g * ctx.saved_tensors[0].cos(),
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
@@ -91,6 +97,12 @@ def test_a_backward_that_only_eager_can_see():
 def test_a_fake_kernel_that_promises_another_shape():
     run = minicompile.compile(doubled(liar))
     with pytest.raises(BackendError, match=r"state.liar.*\(4,\).*\(3,\)"):
+        run(torch.randn(4))
+
+
+def test_a_fake_kernel_that_promises_another_dtype():
+    run = minicompile.compile(doubled(widens))
+    with pytest.raises(BackendError, match=r"widens.*float64.*float32"):
         run(torch.randn(4))
 
 

@@ -117,7 +117,7 @@ def lowered():
     found = []
 
     def backend(graph, inputs):
-        found.append(pipeline.lower(graph, inputs, "split"))
+        found.append(pipeline.compile_graph(graph, inputs, "split"))
         return lambda *given: found[-1].call(list(given))
 
     torch._dynamo.reset()

@@ -7,7 +7,7 @@ from torch import fx
 from torch.nn import functional as F
 
 from minicompile import split
-from minicompile.split.decompose import DECOMPOSITIONS
+from minicompile.split.recorder import DECOMPOSITIONS
 from tests.book.answers import answer
 from tests.split.judge import assert_same, boxed, graph_of
 from tests.split.test_cut import halves_of, moved
@@ -34,11 +34,11 @@ def test_3_2_a_formula_of_your_own(monkeypatch):
     args = (torch.randn(3, 4, dtype=torch.float64, requires_grad=True),)
     before = split.record(graph_of(F.silu, args), args)
     monkeypatch.setitem(DECOMPOSITIONS, op, silu_backward)
-    split.decompose.decomposition_of.cache_clear()
+    split.recorder.decomposition_of.cache_clear()
     try:
         joint, _ = assert_same(F.silu, *args)
     finally:
-        split.decompose.decomposition_of.cache_clear()
+        split.recorder.decomposition_of.cache_clear()
     assert len(joint.late) <= len(before.late)
 
 

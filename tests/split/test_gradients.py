@@ -286,6 +286,38 @@ def test_second_derivatives_are_an_error_with_a_way_out():
         first.sum().backward()
 
 
+@pytest.mark.parametrize("unused", [False, True])
+@pytest.mark.parametrize("function", [
+    lambda x, w: (x * w).sin(), lambda x, w: x.exp() + w.tanh(),
+    lambda x, w: (x.exp() + 1) * w])
+def test_no_way_to_an_input_leaves_out_the_second_derivative(function,
+                                                             unused):
+    """Autograd must not leave out the penalty, for want of a way to x."""
+    run, leaf, w = minicompile.compile(function), grad(3), grad(3)
+    x = leaf * 2
+    first = torch.autograd.grad(run(x, w).sum(), (x, w), create_graph=True)
+    penalty = sum(each.pow(2).sum() for each in first)
+    for inputs in (x, w), (leaf, w), (leaf,):
+        with pytest.raises(RuntimeError, match="double_backward"):
+            torch.autograd.grad(penalty + leaf.sum(), inputs,
+                                allow_unused=unused, retain_graph=True)
+    elsewhere = torch.autograd.grad(penalty + leaf.sum(), grad(3),
+                                    allow_unused=True)
+    assert elsewhere == (None,)
+
+
+def test_gradients_that_do_not_vary_are_differentiable_no_more():
+    """One result's gradient is constant, the other's is not asked for."""
+    run = minicompile.compile(lambda x, w: (x * 2, w.sum()))
+    x, w = grad(3), grad(3)
+    tangent = torch.tensor(1.0, requires_grad=True)
+    first, none = torch.autograd.grad(run(x, w)[0].sum(), (x, w),
+                                      create_graph=True, allow_unused=True)
+    assert none is None and not first.requires_grad
+    last, = torch.autograd.grad(run(x, w)[1], w, tangent, create_graph=True)
+    assert last.requires_grad
+
+
 def test_a_gradient_that_is_linear_in_its_tangent_alone():
     """`create_graph` of a tangent that requires grad is an error too."""
     x, tangent = grad(3), grad(3)
@@ -336,6 +368,14 @@ def test_double_backward_of_inputs_that_are_no_leaves():
 
     torch.testing.assert_close(penalty(run), penalty(
         lambda x, n: x.sin() * n))
+
+
+def test_double_backward_beside_an_input_that_no_gradient_reaches():
+    run, x, y = twice(lambda x, y: x.sin() + y.detach()), grad(4), grad(4)
+    g, none = torch.autograd.grad(run(x, y).sum(), (x, y),
+                                  create_graph=True, allow_unused=True)
+    assert none is None
+    torch.testing.assert_close(torch.autograd.grad(g.sum(), x)[0], -x.sin())
 
 
 def test_hessians():

@@ -145,3 +145,20 @@ def test_sizes_that_vary_are_compared():
         x = torch.rand(rows, 4)
         close(run(x), function(x))
     assert not run.stats().fallbacks
+
+
+@pytest.mark.parametrize("backend", ["eager", "split", "fused"])
+def test_a_gradient_written_in_does_not_reach_what_was_read_before(backend):
+    def function(c, w):
+        before = c.roll(1, 0)
+        c.copy_(w)
+        return before, c * 2
+
+    compiled = minicompile.compile(function, backend=backend)
+    for run in function, compiled:
+        c, w = torch.ones(3), torch.randn(3, requires_grad=True)
+        before, after = run(c, w)
+        assert [t.requires_grad for t in (before, after, c)] == [
+            False, True, True], run
+        after.sum().backward()
+        torch.testing.assert_close(w.grad, torch.full((3,), 2.))

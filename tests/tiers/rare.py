@@ -10,6 +10,7 @@ import functools
 import itertools
 import logging
 import sys
+import tempfile
 import warnings
 from collections import namedtuple
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 
 import einops
 import numpy
+import pytest
 import torch
 from torch import nn
 from torch._higher_order_ops.scan import scan
@@ -146,6 +148,17 @@ def varying():
         x = torch.rand(rows, 2)
         minicompile.mark_dynamic(x, 0)
         assert compiled(x, p).equal(x * (p * 0.1 - p) + rows)
+
+    def cut(x, n):
+        half = x.shape[0] * n // 2
+        return x.repeat(n, 1)[:half] if half > 4 else x.t(), half, [n + 1]
+
+    for dynamic in (None, True):
+        compiled = minicompile.compile(cut, dynamic=dynamic)
+        for rows, n in ((2, 2), (3, 2), (5, 3), (7, 4), (4, 3), (1, 9)):
+            x = torch.rand(2, rows).t() if n == 3 else torch.rand(rows, 2)
+            got, want = compiled(x, n), cut(x, n)
+            assert got[0].equal(want[0]) and got[1:] == want[1:]
 
 
 def partial_method(x):
@@ -300,9 +313,16 @@ def losses(x, w):
         F.cross_entropy(x @ w, torch.arange(len(x))))
 
 
+def penalty(run, *args):
+    """A penalty on the gradients."""
+    first = torch.autograd.grad(run(*args).sum(), args, create_graph=True)
+    return sum(gradient.pow(2).sum() for gradient in first)
+
+
 def split():
     """The programs of the split: a choice, images, products in bf16,
-    losses with eager's random numbers, and with our own."""
+    losses with eager's random numbers, and with our own; a second
+    derivative, which is an error if it was not asked for."""
     x, w = (torch.rand(13, 13, requires_grad=True) for _ in range(2))
     image, kernel = (torch.rand(2, 3, size, size, requires_grad=True)
                      for size in (9, 3))
@@ -318,6 +338,11 @@ def split():
     dropped.sum().backward()
     assert 0 < kept.sum() < x.numel() and x.grad.equal(
         (dropped != 0) * 2.0)
+    ours = minicompile.compile(odd_product, options={"double_backward": True})
+    torch.testing.assert_close(*(torch.autograd.grad(
+        penalty(run, x, w), (x, w)) for run in (ours, odd_product)))
+    with pytest.raises(RuntimeError, match="only the first derivative"):
+        penalty(minicompile.compile(odd_product), x, w).backward()
 
 
 def arithmetic(x, n):
@@ -350,14 +375,19 @@ def sized(x, n):
 
 
 def fusion():
-    """Operators, reductions and orders that few models need."""
+    """Operators, reductions and orders that few models need.
+
+    Without the rules of symbolic sizes, shapes are static.
+    """
+    from minicompile.fusion.values import SYMBOL_RULES
     n = torch.tensor([3, 0, 5, 2, 1, 4, 3, 0, 5, 2, 1, 4])
     for program in (arithmetic, together, picked, summed, sized):
         for dynamic in (None, True):
             for half in (False, True):
                 x = torch.rand(5, 12)
                 assert_same(program, x.bfloat16() if half else x, n,
-                            dynamic=dynamic)
+                            dynamic=dynamic,
+                            fallback=bool(dynamic and not SYMBOL_RULES))
     x = torch.rand(5, 12)
     drop = minicompile.compile(lambda x: nn.functional.dropout(x, 0.5))
     assert set((drop(x) / x).unique().tolist()) <= {0.0, 2.0}
@@ -381,6 +411,18 @@ def layers(x):
     for _ in range(3):
         x = (x @ x).cos() / 3 + x ** 3
     return x
+
+
+def core():
+    """Programs of several kernels, which no evaluator judges; a choice;
+    sizes that vary."""
+    for program in (whole, folded, layers):
+        assert_same(program, torch.rand(20, 20))
+    for sign in (1, -1):
+        x = (sign * torch.rand(4, 4)).requires_grad_()
+        for backend in ("eager", "split", "fused"):
+            assert_same(chosen, x, fallback=True, backend=backend)
+    varying()
 
 
 def emit():
@@ -418,6 +460,24 @@ def guards():
         x = x.to(model[0].weight.dtype)
         for _ in range(3):
             assert compiled(model, x, table).equal(weighted(model, x, table))
+
+
+def budget():
+    """A bound on the peak."""
+    x = torch.rand(8, 8, requires_grad=True)
+    assert_same(layers, x, options={"memory": "min"})
+
+
+def report():
+    """A report, its page, and what `python -m minicompile` prints."""
+    from minicompile.__main__ import main
+    found = minicompile.explain(layers)(torch.rand(4, 4))
+    with tempfile.TemporaryDirectory() as folder:
+        page = found.save(f"{folder}/page.html").read_text()
+    for text in (str(found), page):
+        assert "layers: 1 graph, 0 graph breaks" in text
+    sys.argv = ["minicompile", "--model", "mlp", "--no-compare"]
+    main()
 
 
 if __name__ == "__main__":

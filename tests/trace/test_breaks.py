@@ -915,6 +915,32 @@ def test_a_traceback_shows_the_users_lines():
     assert first + 3 in lines
 
 
+def noisy(x):
+    minicompile.graph_break()
+    return x + 1
+
+
+def keywords(**found):
+    return found
+
+
+@pytest.mark.parametrize("display", [
+    lambda d, x: {**d, "a": noisy(x), "b": x * 2},
+    lambda d, x: {**d, **{"a": noisy(x)}, **d},
+    lambda d, x: keywords(**d, **{"a": noisy(x)}),
+    lambda d, x: {*d, noisy(x).shape[0], *("q", "r")},
+    lambda d, x: [*d, noisy(x), *d, x],
+    lambda d, x: {noisy(x).shape[0] + len(d) + k for k in range(3)},
+    lambda d, x: {k: noisy(x) for k in d},
+], ids=range(7))
+def test_a_break_inside_a_display(display):
+    """What was collected before the break is Python's own afterwards."""
+    compiled = minicompile.compile(display, backend="eager")
+    for rows in (2, 3, 4, 5):
+        given = {"k": rows, "l": torch.randn(rows)}, torch.randn(rows)
+        close(compiled(*given), display(*given))
+
+
 def test_the_number_of_continuations_does_not_grow():
     compiled = minicompile.compile(in_a_loop, backend="eager")
     for _ in range(3):

@@ -7,7 +7,7 @@ import types
 import pytest
 import torch
 
-from minicompile.trace.bytecode import Program, decode
+from minicompile.trace.bytecode import Bytecode, decode
 
 
 def codes():
@@ -62,7 +62,7 @@ def test_it_prints_itself():
         return x + 1
 
     program = decode(f.__code__)
-    assert isinstance(program, Program) and decode(f.__code__) is program
+    assert isinstance(program, Bytecode) and decode(f.__code__) is program
     assert "BINARY_OP" in str(program) and "RETURN_VALUE" in str(program)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import minicompile
-from minicompile.core.branches import cond
+from minicompile.core.torch.branches import cond
 from minicompile.trace import trace
 from tests.same import close
 
@@ -144,8 +144,18 @@ def of_a_generator(said, box, x):
     return x * next(box.steps)
 
 
+def in_a_key(said, box, x):
+    box.names["new"] = box.names.pop("old")
+    return x * 1
+
+
+def of_an_iterator(said, box, x):
+    return x * next(box.turns)[1]
+
+
 @pytest.mark.parametrize("effect", [
-    in_a_list, in_a_dict_of_an_object, of_a_generator])
+    in_a_list, in_a_dict_of_an_object, of_a_generator, of_an_iterator,
+    in_a_key])
 def test_a_branch_changes_nothing_that_the_function_made(effect):
     class Box:
         pass
@@ -153,6 +163,7 @@ def test_a_branch_changes_nothing_that_the_function_made(effect):
     def chosen(x):
         said, box = [], Box()
         box.kept, box.steps = {}, (step for step in (1, 2))
+        box.turns, box.names = enumerate([3, 4]), {"old": 1}
         return torch.cond(x.sum() > 0, lambda v: effect(said, box, v),
                           lambda v: v * 2, (x,)), said, len(box.kept)
 

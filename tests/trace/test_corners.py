@@ -252,61 +252,6 @@ def backwards(x):
 # Generators
 
 
-def thrown_in(x):
-    def inner():
-        try:
-            yield 1
-        except ValueError as error:
-            yield str(error)
-        return "end"
-
-    def outer():
-        got = yield from inner()
-        yield got
-
-    steps = outer()
-    return next(steps), steps.throw(ValueError("in")), [*steps]
-
-
-def managed(x):
-    caught = []
-
-    def body():
-        try:
-            yield x + 1
-        except ValueError as error:
-            caught.append(str(error))
-
-    @contextlib.contextmanager
-    def manager():
-        yield from body()
-
-    with manager() as y:
-        raise ValueError("inside")
-    return y, caught
-
-
-def closed(x):
-    seen = []
-
-    def inner():
-        try:
-            yield 1
-        finally:
-            seen.append("inner")
-
-    def outer():
-        try:
-            yield from inner()
-        finally:
-            seen.append("outer")
-
-    steps = outer()
-    next(steps)
-    steps.close()
-    return seen
-
-
 def stops_itself(x):
     def steps():
         yield 1
@@ -403,35 +348,32 @@ def patterns(x):
         match value:
             case [first, _]:
                 return first
-            case Small(number):
+            case Small() as number:
                 return number is value
-            case Pair(1, 2):
+            case Pair(left=1, absent=2):
+                return "none"
+            case Pair(left=1, right=2):
                 return "pair"
         return None
 
-    def too_many():
-        match Pair():
-            case Pair(1, 2, 3):
-                return None
+    return match(bytearray(b"ab")), match(SMALL), match(Pair()), match(x)
 
-    return (match(bytearray(b"ab")), match(SMALL), match(Pair()),
-            told(too_many, TypeError))
+
+class Fixed:
+    @property
+    def value(self):
+        return 1
+
+    @property
+    def other(self):
+        return self.kept
+
+    @other.deleter
+    def other(self):
+        del self.kept
 
 
 def properties(x):
-    class Fixed:
-        @property
-        def value(self):
-            return 1
-
-        @property
-        def other(self):
-            return self.kept
-
-        @other.deleter
-        def other(self):
-            del self.kept
-
     fixed = Fixed()
     fixed.kept = x
     del fixed.other
@@ -449,6 +391,85 @@ FOLLOWED = [value for value in list(globals().values())
 @pytest.mark.parametrize("function", FOLLOWED, ids=lambda f: f.__name__)
 def test_follows(function, follow):
     follow(function, torch.arange(6.0).reshape(2, 3))
+
+
+# What is left to Python, at a break or in a whole call
+
+
+def thrown_in(x):
+    def inner():
+        try:
+            yield 1
+        except ValueError as error:
+            yield str(error)
+        return "end"
+
+    def outer():
+        got = yield from inner()
+        yield got
+
+    steps = outer()
+    return next(steps), steps.throw(ValueError("in")), [*steps]
+
+
+def managed(x):
+    caught = []
+
+    def body():
+        try:
+            yield x + 1
+        except ValueError as error:
+            caught.append(str(error))
+
+    @contextlib.contextmanager
+    def manager():
+        yield from body()
+
+    with manager() as y:
+        raise ValueError("inside")
+    return y, caught
+
+
+def closed(x):
+    seen = []
+
+    def inner():
+        try:
+            yield 1
+        finally:
+            seen.append("inner")
+
+    def outer():
+        try:
+            yield from inner()
+        finally:
+            seen.append("outer")
+
+    steps = outer()
+    next(steps)
+    steps.close()
+    return seen
+
+
+def by_position(x):
+    def too_many():
+        match Pair():
+            case Pair(1, 2, 3):
+                return None
+
+    return told(too_many, TypeError)
+
+
+LEFT = (thrown_in, managed, closed, by_position)
+
+
+@pytest.mark.filterwarnings("ignore:minicompile runs")
+@pytest.mark.parametrize("function", LEFT, ids=lambda f: f.__name__)
+def test_leaves_to_python(function):
+    compiled, x = minicompile.compile(function, backend="eager"), torch.ones(3)
+    for _ in range(2):
+        assert repr(compiled(x)) == repr(function(x))
+    assert compiled.stats().graph_breaks or compiled.stats().fallbacks
 
 
 # What C code does with tensors

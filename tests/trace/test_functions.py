@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 import minicompile
 from minicompile.trace import trace
-from minicompile.trace.torch.autograd_function import autograd_function
+from minicompile.trace.torch.subgraphs import user_function
 from tests.same import assert_same, close
 
 BACKENDS = ("eager", "split", "fused")
@@ -214,7 +214,7 @@ def test_the_node_holds_two_graphs():
     """One node; its backward graph is what the user wrote."""
     made = trace(cube, (rows(),))
     called = made.graph.graph.find_nodes(
-        op="call_function", target=autograd_function)
+        op="call_function", target=user_function)
     assert len(called) == 1
     forward, backward = str(made).split("\n\n")[:2]
     assert "operator.pow" in forward and "7" not in forward

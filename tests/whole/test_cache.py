@@ -155,6 +155,27 @@ def test_a_stance_taken_with_torch_compiler_stops_compiling(stance):
     assert compiled.stats().graphs == 2
 
 
+@pytest.mark.parametrize("take", [minicompile.set_stance,
+                                  torch.compiler.set_stance])
+@pytest.mark.parametrize("stance", ["eager_then_compile",
+                                    "aot_eager_then_compile"])
+def test_the_first_call_runs_as_eager_and_shows_its_sizes(take, stance):
+    def broken(x):
+        minicompile.graph_break()
+        return affine(x) * 2
+
+    for function in (affine, broken):
+        compiled = minicompile.compile(function)
+        with take(stance):
+            for size in (3, 4, 5):
+                wanted = function(torch.ones(size))
+                assert compiled(torch.ones(size)).equal(wanted)
+                if size == 3:
+                    assert compiled.cache.entries == ()
+        stats = compiled.stats()
+        assert (stats.graphs, stats.recompiles) == (1, 0)
+
+
 def test_a_graph_without_an_operator_reaches_no_backend():
     seen = []
 
@@ -173,28 +194,28 @@ def test_a_stance_as_function_block_and_decorator(stance):
 
     @minicompile.set_stance(stance)
     def inside():
-        return module.current
-    assert module.current == "default"
-    assert inside() == stance and module.current == "default"
+        return module.ours
+    assert module.ours == "default"
+    assert inside() == stance and module.ours == "default"
     with minicompile.set_stance(stance):
-        assert module.current == stance
+        assert module.ours == stance
         with minicompile.set_stance("force_eager"):
             assert inside() == stance
-        assert module.current == stance
-    assert module.current == "default"
+        assert module.ours == stance
+    assert module.ours == "default"
     minicompile.set_stance(stance)
-    assert module.current == stance
+    assert module.ours == stance
     with pytest.raises(ZeroDivisionError):
         with minicompile.set_stance("force_eager"):
             raise ZeroDivisionError
-    assert module.current == stance
+    assert module.ours == stance
 
 
 def test_an_unknown_stance_is_an_error_and_changes_nothing():
     from minicompile import limits as module
     with pytest.raises(minicompile.OptionError, match="eager_on_recompile"):
         minicompile.set_stance("relaxed")
-    assert module.current == "default"
+    assert module.ours == "default"
 
 
 def standing(x):
@@ -209,7 +230,7 @@ def test_a_stance_taken_in_compiled_code_is_taken_as_in_eager():
     compiled = minicompile.compile(standing)
     for _ in range(2):
         assert compiled(torch.zeros(2)).tolist() == [3, 3]
-        assert module.current == "default"
+        assert module.ours == "default"
 
 
 def apply(module, x):

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import pickle
+from importlib.resources import files
 
 import pytest
 import torch
@@ -21,6 +22,22 @@ class Scaled(nn.Module):
     def forward(self, x, *, shift: float = 0.0):
         """Scale, then shift."""
         return x * self.scale + shift
+
+
+def test_type_checkers_find_annotations():
+    """py.typed promises that every public function is annotated."""
+    assert files("minicompile").joinpath("py.typed").is_file()
+    functions = []
+    for each in map(minicompile.__dict__.get, minicompile.__all__):
+        functions += [each] if inspect.isfunction(each) else [
+            value for name, value in vars(each).items()
+            if inspect.isfunction(value) and not name.startswith("__")]
+    for function in functions:
+        shape = inspect.signature(function)
+        assert shape.return_annotation is not shape.empty, function
+        for given in shape.parameters.values():
+            assert (given.name == "self"
+                    or given.annotation is not given.empty), function
 
 
 def test_the_signature_of_forward_shows_through():

@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from torch.torch_version import TorchVersion
 
 from tests.whole.images import judged
 
@@ -45,7 +46,16 @@ def test_a_sample_on_a_gpu(seed, dtype):
         judged(seed, "split", "cuda", dtype)
 
 
+#: These pad an image that is laid out as channels last by replication.
+#: PyTorch 2.11's fake kernel says that the result is contiguous.
+PADDED = pytest.mark.xfail(
+    TorchVersion(torch.__version__) < "2.13", strict=True,
+    reason="the fake kernel of replication_pad2d gives other strides")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(500))
+@pytest.mark.parametrize("seed", [
+    pytest.param(seed, marks=PADDED if seed in (235, 391) else ())
+    for seed in range(500)])
 def test_many_programs(seed):
     check(seed, "fused" if seed % 5 == 0 else "split")

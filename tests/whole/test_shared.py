@@ -59,6 +59,17 @@ def test_wrappers_share_too():
     assert [each.stats().graphs for each in compiled] == [1, 0, 0, 0]
 
 
+def test_what_a_shared_graph_notes_is_counted_once():
+    layers = [nn.Linear(3, 3) for _ in range(3)]
+    compiled = [minicompile.compile(layer) for layer in layers]
+    for each in compiled:
+        each(torch.randn(2, 3))
+    entry, = compiled[0].cache.entries
+    entry.lowered.notes["run as traced"] += 1
+    assert [each.stats().fallbacks["run as traced"]
+            for each in compiled] == [1, 0, 0]
+
+
 class Scaled(nn.Module):
     def __init__(self, scale, width=3):
         super().__init__()

@@ -1,11 +1,11 @@
 """Equal kernels: printed once, and on a GPU launched together.
 
-Two kernels are equal if they are the same graph of operations over buffers,
-whatever these are called. The layers of a model have equal kernels, and an
+Two kernels are equal if they are the same graph of operations over buffers
+of any names. The layers of a model have equal kernels, and an
 optimizer has one for each parameter, too short to fill a GPU. Up to 16 of
 these become one launch: the second number of a program chooses the member
-whose tensors it works on. A kernel that waits for others keeps alive what
-it reads, so only those wait that write to inputs, or next to nothing.
+whose tensors it works on. A kernel that waits for others keeps its inputs
+alive, so only kernels wait that write to inputs, or next to nothing.
 Inductor's is torch/_inductor/codegen/triton_combo_kernel.py.
 """
 
@@ -17,7 +17,7 @@ from ...core.index import Symbol, index, may_exceed
 from ...core.loops import Expression, Kernel, Load, Position, rewrite
 from ...core.schedule import Extern, Step, made_by, reads_of
 from ..launch import TEXTS, TritonPrinter
-from ..operations import FUNCTIONS
+from ..target import FUNCTIONS
 from ..program import PLANS, Launches, Text, device_of
 from ..triton import argument, print_kernel
 
@@ -35,7 +35,7 @@ def merged(launches: Launches) -> Launches:
 
 
 def form(kernel: Kernel) -> object:
-    """All that decides what a kernel does, its arguments numbered."""
+    """A key of the kernel's whole computation, with numbered arguments."""
     names = [*kernel.read, *kernel.written, *sorted(kernel.internal)]
     numbers = {name: str(place) for place, name in enumerate(names)}
     draws = {index(symbol): index(Symbol(str(place))) for place, symbol
@@ -65,21 +65,23 @@ class Batch(Kernel):
 def batched(text: Text) -> Launches:
     """The launches of a program, equal kernels together.
 
-    `waiting` are kernels, in order, that can run where the program is, or
-    earlier.
+    `waiting` are kernels, in order, that can run at this place or earlier:
+    their form, and the buffers that they read and write.
     """
     launches: Launches = []
-    waiting: list[tuple[object, list[Kernel]]] = []
+    waiting: list[tuple[object, list[Kernel], set[str], set[str]]] = []
 
     def launch(until: int) -> None:
-        for _, members in waiting[:until]:
+        for _, members, *_ in waiting[:until]:
             launches.append((together(members), tuple(members)))
         del waiting[:until]
 
     for step in text.schedule.steps:
-        after = 1 + max((place for place, (_, members) in enumerate(waiting)
-                         if any(depends(step, other) for other in members)),
-                        default=-1)
+        reads, writes = {*reads_of(step)}, written_by(step)
+        after = 1 + max((place for place, (*_, read, written)
+                         in enumerate(waiting)
+                         if not writes.isdisjoint(read | written)
+                         or not reads.isdisjoint(written)), default=-1)
         if not may_wait(step, text):
             launch(after)
             launches.append((step, (step,)))
@@ -89,9 +91,12 @@ def batched(text: Text) -> Launches:
         place = next((k for k in range(after, len(waiting))
                       if waiting[k][0] == kind), len(waiting))
         if place == len(waiting):
-            waiting.append((kind, []))
-        waiting[place][1].append(step)
-        if len(waiting[place][1]) >= room:
+            waiting.append((kind, [], set(), set()))
+        _, members, read, written = waiting[place]
+        members.append(step)
+        read |= reads
+        written |= writes
+        if len(members) >= room:
             launch(place + 1)
     launch(len(waiting))
     return launches
@@ -106,14 +111,7 @@ def may_wait(step: Step, text: Text) -> bool:
                         if not buffer.into))
 
 
-def depends(one: Step, other: Step) -> bool:
-    """Whether the order of two steps matters."""
-    return any(
-        not writes(a).isdisjoint({*writes(b), *reads_of(b)})
-        for a, b in ((one, other), (other, one)))
-
-
-def writes(step: Step) -> set[str]:
+def written_by(step: Step) -> set[str]:
     """The buffers that a step may write; of a call, all it is given."""
     names = {name for buffer in made_by(step)
              for name in (buffer.name, buffer.into)} - {""}

@@ -19,7 +19,7 @@ from functools import cache
 import torch
 
 from ...core import log
-from ...core.evaluate import evaluate_kernel, flat
+from ...core.semantics.evaluate import evaluate_kernel, flat
 from ...core.extension import extension
 from ...core.loops import Kernel
 from ..launch import LAUNCHES, Launch, device_in
@@ -194,7 +194,7 @@ class Compiled(Launch):
             return self.evaluate
 
     def evaluate(self, stream: int | None, *given: torch.Tensor | int):
-        """Compute with PyTorch what the kernel would."""
+        """Evaluate the kernel's loops with PyTorch."""
         names = *self.of.read, *self.of.written
         with torch.device(device_in(given)):
             evaluate_kernel(

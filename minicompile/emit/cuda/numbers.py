@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from ...core.loops import Const, Expression, Load, Op
-from ..operations import form_of, held
+from ..target import form_of, held
 from ..triton import REWRITES
 
 

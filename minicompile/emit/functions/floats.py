@@ -1,10 +1,11 @@
 """Floats in C++: 16-bit formats, and exp and erf in few instructions.
 
-A 16-bit float is stored in two bytes and computed as a float; each result
-is rounded as eager rounds it, to the nearest, and to even where two are
-as near. glibc's vector erf looks up tables, which are slow to gather:
-polynomials of all lanes, chosen from, are at most a unit in the last place
-off. Inductor's are in torch/_inductor/codegen/cpp_prefix.h and Sleef.
+A 16-bit float is stored in two bytes and computed as a float. Each result
+is rounded as eager rounds it: to the nearest, and to even if two are as
+near. glibc's vector erf looks up tables, which are slow to gather. Here
+all lanes compute two polynomials and choose; the result is at most a unit
+in the last place off. Inductor's are in
+torch/_inductor/codegen/cpp_prefix.h and Sleef.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 import torch
 
-from ..operations import FORMS, FUNCTIONS
+from ..target import FORMS, FUNCTIONS
 from ..target import CPP
 
 FUNCTIONS["cpp"].append(r"""

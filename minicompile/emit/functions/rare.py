@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import torch
 
-from ..operations import FORMS, FUNCTIONS, Exact, Form, Question
+from ..target import FORMS, FUNCTIONS, Exact, Form, Question
 
 FUNCTIONS["cpp"].append(r"""
 // Integers: nothing traps; remainders have the divisor's sign.

@@ -15,20 +15,19 @@ import torch
 from torch.utils.benchmark import Timer
 
 from ...core.loops import Buffer
-from ..program import FINISHES, Text, sizes_text
+from ..program import FINISHES, Text, layout_text
 
 def alone(text: Text, source: str) -> str:
     """The program, and the lines that time it on random inputs."""
     def random(buffer: Buffer | None) -> str:
         return "None" if buffer is None else (
-            f"random_tensor({sizes_text(buffer.shape)}, "
-            f"{sizes_text(buffer.stride)}, {buffer.dtype}, "
+            f"random_tensor({layout_text(buffer)}, {buffer.dtype}, "
             f"{text.devices[buffer.device]})")
     schedule = text.schedule
     made = [f"        {random(buffer)}," for buffer in schedule.inputs]
-    for symbol, given in schedule.sizes.items():
-        if given and not given.of:
-            made[given.input] = f"        {symbol},"
+    for symbol, place in schedule.sizes.items():
+        if place and not place[1]:
+            made[place[0]] = f"        {symbol},"
     return source + "\n".join([
         "", "", 'if __name__ == "__main__":',
         "    from minicompile.emit.reading.alone import (random_tensor,",

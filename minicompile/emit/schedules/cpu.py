@@ -1,137 +1,165 @@
 """How a kernel's loops are run on a CPU: vectors, blocks, threads.
 
-The innermost loop is the variable that memory runs along. If that is a
-variable of the row, a block of rows runs side by side, and what a row
-keeps is an array with a place for each. Everything is decided from sizes
+A vector reads neighbours at the price of one. So the innermost loop is the
+variable whose neighbours lie side by side in as many loads and stores as
+possible; a GPU's schedule asks for it, too. If that is a variable of the
+row, a block of rows runs side by side, and each value that a row keeps is
+an array with an element per row. Everything is decided from sizes
 and strides, so a kernel adds in the same order for any number of threads.
 Inductor decides this in torch/_inductor/codegen/cpp.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from ...core.index import (Variable, enclosed, guess, index, may_exceed,
-                           most_of, product)
+from ...core.index import (Index, Variable, coefficient, guess, index,
+                           may_exceed, most_of, product)
 from ...core.layout import flatten, row_major
-from ...core.loops import EXPENSIVE, Kernel
-from ..cpp import WRITERS, CppWriter, result, variables
-from ..stages import Local, Stage, stages
+from ...core.loops import EXPENSIVE, Expression, Kernel
+from ..cpp import WRITERS, CppWriter
 from ..target import CPP
-from ..writer import accumulator
-from .memory import fastest, turned_axis
+from ..writer import Stage, stages
 
 #: Work, in cheap operations, that is worth waking a second thread for.
-WORTH = 1 << 15
+WAKING = 1 << 15
 #: Into how many pieces work is cut, so that all threads have some.
 PIECES = 32
 #: How many rows run side by side, at most.
 SIDE_BY_SIDE = 1 << 10
-#: How many elements of scratch the stack holds.
+#: How many elements of scratch a row may keep on the stack.
 ON_STACK = 1 << 13
+#: The cost of an access whose neighbours read the same element, or next.
+STEP_COST = {0: 0.02, 1: 0.1, -1: 0.1}
 
 
-def is_expensive(local: Local) -> bool:
+def fastest(kernel: Kernel) -> Variable | None:
+    """The variable whose neighbours lie side by side in memory."""
+    return min((kernel.ranges + kernel.reduced)[::-1], default=None,
+               key=lambda variable: _cost(kernel, variable))
+
+
+def _cost(kernel: Kernel, variable: Variable) -> float:
+    """The cache lines touched for each point if this one is innermost."""
+    steps = [coefficient(where, variable) for where in accesses(kernel)]
+    cost = sum(1.0 if step is None else STEP_COST.get(step.constant, 1.0)
+               for step in steps)
+    return (cost + 0.01) * max(1.0, 16 / (guess(variable.size) or 64))
+
+
+def turned_axis(kernel: Kernel, first: Variable,
+                fits: Callable[[Variable], bool]) -> Variable | None:
+    """A variable that fits, and is side by side where `first` is not."""
+    strided = [where for where in accesses(kernel)
+               if coefficient(where, first) not in (0, 1)]
+    return next((v for v in kernel.ranges if v is not first and fits(v)
+                 and any(coefficient(where, v) == 1 for where in strided)),
+                None)
+
+
+def accesses(kernel: Kernel) -> list[Index]:
+    """The index of every load and store of memory."""
+    found = [(loop.buffer.name, loop.index) for loop in kernel.loops]
+    found += [(load.buffer, load.index) for loop in kernel.loops
+              for load in loop.loads]
+    return [where for name, where in dict.fromkeys(found)
+            if name not in kernel.internal]
+
+
+def is_expensive(node: Expression) -> bool:
     """Whether it costs far more than an access to the cache."""
-    return getattr(local.node, "name", None) in EXPENSIVE
+    return getattr(node, "name", None) in EXPENSIVE
 
 
-@dataclass(frozen=True)
-class CpuSchedule:
-    """The loops of a kernel, outermost first.
+@dataclass
+class Scheduled(CppWriter):
+    """A kernel being written, its loops in a better order.
 
-    `rows` run one by one; `inner` is the vector loop. With `lanes` it is
-    a variable of the row, and `block` rows run side by side; else it is
-    one of the elements. `tile` is a second variable run in blocks, for
-    transposed accesses. Threads share the rows from `worth` elements on.
+    `inner` is the vector loop. If it is a variable of the row, `abreast`
+    rows run side by side; else it is one of the elements. `tile` is a
+    second variable run in blocks, for transposed accesses. `kept` names
+    the scratch of values that a later pass reads again.
     """
 
-    rows: tuple[Variable, ...]
-    inner: Variable | None
-    lanes: bool
-    block: int
-    tile: Variable | None
-    worth: int
-
-    @property
-    def blocked(self) -> tuple[Variable, ...]:
-        """The variables of the row that run in blocks."""
-        return tuple(v for v in (self.tile, self.inner) if self.lanes
-                     and v and may_exceed(v.size, self.block))
-
-
-def schedule(kernel: Kernel, work: tuple[Stage, ...]) -> CpuSchedule:
-    """The loops that suit a kernel's sizes and strides."""
-    inner = fastest(kernel)
-    lanes = inner in kernel.ranges
-    tile = turned_axis(kernel, inner, lambda v: guess(v.size) >= 8) if (
-        lanes and not kernel.reduced) else None
-    rows = tuple(v for v in kernel.ranges if v not in (inner, tile))
-    passes = sum(stage.pass_needed for stage in work)
-    block = 32 if tile else side_by_side(
-        kernel, inner, rows, passes) if lanes else 1
-    costly = sum(is_expensive(local) for stage in work
-                 for local in stage.body + stage.row)
-    return CpuSchedule(rows, inner, lanes, block, tile,
-                       WORTH // (1 + 8 * costly + len(kernel.loops)))
-
-
-def side_by_side(kernel: Kernel, inner: Variable,
-                 rows: tuple[Variable, ...], passes: int) -> int:
-    """How many rows run side by side: what the cache holds of them, yet
-    few enough for all threads to have some."""
-    size, length = guess(inner.size), max(1, guess(kernel.row_length))
-    if inner.size.constant is None:
-        size = max(size, 1024)
-    if passes > 1:
-        return min(size, max(16, (1 << 16) // length // 16 * 16),
-                   SIDE_BY_SIDE * 64)
-    others = guess(product(v.size for v in rows))
-    share = size * others // (4 * PIECES) // 64 * 64
-    return min(size, max(1024 // length, share, 64), SIDE_BY_SIDE)
-
-
-class Scheduled(CppWriter):
-    """A kernel being written with a schedule."""
+    kept: dict[Expression, str] = field(default_factory=dict)
 
     @cached_property
-    def schedule(self) -> CpuSchedule:
-        """Which loops run where."""
-        return schedule(self.kernel, self.stages)
+    def inner(self) -> Variable | None:
+        """The innermost loop: its neighbours are neighbours in memory."""
+        return fastest(self.kernel)
+
+    @property
+    def vectors(self) -> bool:
+        """Whether a row is reduced in the lanes of a vector."""
+        return self.inner not in self.kernel.ranges
+
+    @cached_property
+    def tile(self) -> Variable | None:
+        """A second variable that runs in blocks, if one should."""
+        return None if self.vectors or self.kernel.reduced else turned_axis(
+            self.kernel, self.inner, lambda v: guess(v.size) >= 8)
+
+    @cached_property
+    def outer(self) -> tuple[Variable, ...]:
+        """The variables of the row that run one by one."""
+        return tuple(v for v in self.kernel.ranges
+                     if v not in (self.inner, self.tile))
+
+    @cached_property
+    def abreast(self) -> int:
+        """How many rows run side by side: as many as the cache holds, but
+        few enough for all threads to have some."""
+        if self.vectors or self.tile:
+            return 32 if self.tile else 1
+        size = guess(self.inner.size)
+        length = max(1, guess(self.kernel.row_length))
+        if self.inner.size.constant is None:
+            size = max(size, 1024)
+        if sum(stage.pass_needed for stage in self.stages) > 1:
+            return min(size, max(16, (1 << 16) // length // 16 * 16),
+                       SIDE_BY_SIDE * 64)
+        others = guess(product(v.size for v in self.outer))
+        share = size * others // (4 * PIECES) // 64 * 64
+        return min(size, max(1024 // length, share, 64), SIDE_BY_SIDE)
+
+    @cached_property
+    def blocked(self) -> tuple[Variable, ...]:
+        """The variables of the row that run in blocks."""
+        return () if self.vectors else tuple(
+            v for v in (self.tile, self.inner)
+            if v and may_exceed(v.size, self.abreast))
 
     @cached_property
     def reduced(self) -> tuple[Variable, ...]:
         """The loops over elements, the vector loop last."""
-        inner = self.schedule.inner
-        return tuple(sorted(self.kernel.reduced, key=inner.__eq__))
+        return tuple(sorted(self.kernel.reduced, key=self.inner.__eq__))
 
     @cached_property
     def width(self) -> int:
-        """How many rows run side by side."""
-        plan = self.schedule
-        return min(plan.block, plan.inner.size.constant or plan.block
-                   ) if plan.lanes else 1
+        """How many places an array has that rows side by side share."""
+        return min(self.abreast, self.inner.size.constant or self.abreast)
 
     @cached_property
     def lane(self) -> str:
         """The place of this row among those side by side, in brackets."""
-        inner = self.schedule.inner
-        start = f" - {inner}_" * (inner in self.schedule.blocked)
-        return f"[{inner}{start}]" if self.schedule.lanes else ""
-
-    @cached_property
-    def kept(self) -> tuple[Local, ...]:
-        """The values of an element that scratch holds for later passes."""
-        return tuple(dict.fromkeys(
-            local for stage in self.stages for local in stage.again))
+        start = f" - {self.inner}_" * (self.inner in self.blocked)
+        return f"[{self.inner}{start}]"
 
     def rows(self):
-        """The loops over rows, and over the starts `v_` of blocks."""
-        plan = self.schedule
-        loops = [(v, 1) for v in plan.rows] + [
-            (v, plan.block) for v in plan.blocked]
-        pragmas = [self.threads(plan.worth, len(loops))] + [""] * len(loops)
+        """The loops over rows, and over the starts `v_` of blocks.
+
+        Threads share them if there is enough work.
+        """
+        costly = sum(is_expensive(node) for stage in self.stages
+                     for node in stage.body + stage.row)
+        loops = [(v, 1) for v in self.outer] + [
+            (v, self.abreast) for v in self.blocked]
+        pragmas = [""] * len(loops)
+        pragmas[:1] = [self.threads(
+            WAKING // (1 + 8 * costly + len(self.kernel.loops)),
+            len(loops))] * bool(loops)
         return self.nest(*(
             self.loop(v if step == 1 else f"{v}_", pragma,
                       stop=CPP.index(v.size), step=step)
@@ -141,96 +169,94 @@ class Scheduled(CppWriter):
         """Loops over the rows that run side by side."""
         return self.nest(*(
             self.within(v, pragma) for v, pragma in (
-                (self.schedule.tile, ""), (self.schedule.inner, "simd"))
-            if v and self.schedule.lanes))
+                (self.tile, ""), (self.inner, "simd"))
+            if v and not self.vectors))
 
     def within(self, variable: Variable, pragma: str):
         """A loop over the block that starts at `v_`, if it has blocks."""
-        size, block = variable.size, self.schedule.block
-        if variable not in self.schedule.blocked:
+        size, block = variable.size, self.abreast
+        if variable not in self.blocked:
             return self.loop(variable, pragma)
         stop = f"{variable}_ + {block}"
         if size % block != 0:
             stop = f"smaller<int64>({stop}, {CPP.index(size)})"
         return self.loop(variable, pragma, f"{variable}_", stop)
 
+    def array(self, value: Expression, count: Index | int) -> str:
+        """The name of an array of such values, which is declared."""
+        name = self.numbered("k", value)
+        self.add(f"{CPP.type_of(value.dtype)} {name}[{count}];")
+        return name
+
     def work(self) -> None:
-        """The stages, with scratch declared before and freed after."""
-        size, heap = self.kernel.row_length * self.width, []
-        for local in self.kept:
-            kind, name = CPP.type_of(local.dtype), f"k{local.number}"
-            if not may_exceed(size, ON_STACK):
-                self.add(f"{kind} {name}[{most_of(size)}];")
-                continue
-            self.add(f"{kind}* {name} = ({kind}*)malloc("
-                     f"{enclosed(CPP.index(size))} * sizeof({kind}));")
-            heap.append(name)
+        """The stages, after the scratch for the values that a row keeps."""
+        self.kept = {value: self.array(
+            value, most_of(self.kernel.row_length))
+            for stage in self.stages for value in stage.again}
         super().work()
-        self.add(*(f"free({name});" for name in heap))
 
     def row(self, stage: Stage) -> None:
         """Values of the row; arrays for those that are read elsewhere."""
-        public = [local for local in stage.row if self.schedule.lanes
-                  and local in shared(self.stages)]
-        self.add(*(f"{CPP.type_of(local.dtype)} k{local.number}"
-                   f"[{self.width}];" for local in public))
-        if not self.schedule.lanes:
+        if self.vectors:
             return super().row(stage)
+        outside = read_outside(self.stages)
+        public = {value: self.array(value, self.width) + self.lane
+                  for value in stage.row if value in outside}
         with self.lanes():
             super().row(stage)
-            self.add(*(f"k{local.number}{self.lane} = {self.read(local)};"
-                       for local in public))
-        self.texts |= {local: f"k{local.number}{self.lane}"
-                       for local in public}
+            self.add(*(f"{place} = {self.read(value)};"
+                       for value, place in public.items()))
+        self.texts |= public
 
     def elements(self, stage: Stage) -> None:
         """A pass; an accumulator of rows side by side is an array."""
-        if not self.schedule.lanes:
+        if self.vectors:
             return super().elements(stage)
         made = [each for fold in stage.folds
-                for each in variables(fold, False)]
+                for each in self.variables(fold)]
         self.add(*(f"{kind} {name}[{self.width}];"
-                   for kind, name, _ in made))
+                   for kind, name, *_ in made))
         if made:
             with self.lanes():
                 self.add(*(f"{name}{self.lane} = {start};"
-                           for _, name, start in made))
+                           for _, name, start, _ in made))
         with self.nest(*map(self.loop, self.reduced), self.lanes()):
             self.element(stage, self.lane)
-        self.texts |= {
-            fold: result(fold, accumulator(fold) + self.lane, False)
+        self.texts |= {fold: self.result(
+            fold, self.accumulator(fold) + self.lane)
             for fold in stage.folds}
 
     def element(self, stage: Stage, lane: str = "") -> None:
-        """What a pass does for one element, with what is kept of it."""
-        for local in stage.again:
-            self.name(local, self.scratch(local))
-        super().element(stage, lane)
-        self.add(*(f"{self.scratch(local)} = {self.read(local)};"
-                   for local in self.kept if local in stage.body))
-
-    def scratch(self, local: Local) -> str:
-        """Where a row keeps a value of this element."""
-        where = CPP.index(flatten(map(index, self.reduced), row_major(
+        """The lines of a pass for one element, and to keep its values."""
+        place = CPP.index(flatten(map(index, self.reduced), row_major(
             tuple(v.size for v in self.reduced))))
-        if self.schedule.lanes:
-            where = f"{enclosed(where)} * {self.width} + {self.lane[1:-1]}"
-        return f"k{local.number}[{where}]"
+        for value in stage.again:
+            self.name(value, f"{self.kept[value]}[{place}]")
+        super().element(stage, lane)
+        self.add(*(f"{name}[{place}] = {self.read(value)};"
+                   for value, name in self.kept.items()
+                   if value in stage.body))
 
 
-def shared(work: tuple[Stage, ...]) -> set[Local]:
-    """The values of the row that are read outside the stage's row part."""
-    found: set[Local] = set()
+def read_outside(work: tuple[Stage, ...]) -> set[Expression]:
+    """The values that are read by another part than their own."""
+    found: set[Expression] = set()
     for stage in work:
-        for made, roots in (
-                (stage.row, [store.local for store in stage.row_stores]),
-                (stage.body, [store.local for store in stage.stores]
-                 + [fold.operands[0] for fold in stage.folds])):
-            read = [o for local in made for o in local.operands] + roots
-            found.update(local for local in read if not local.element
-                         and local not in made)
+        for made, stores in ((stage.row, stage.row_stores),
+                             (stage.body, stage.stores + stage.folds)):
+            read = {part for node in (*made, *stores)
+                    for part in node.parts}
+            found |= read.difference(made)
     return found
 
 
-WRITERS.append(lambda kernel: Scheduled(
-    kernel, stages(kernel, is_expensive), depth=1))
+def scheduled(kernel: Kernel) -> Scheduled:
+    """The kernel's writer. A row keeps its expensive values from pass to
+    pass, if the stack holds them and rows do not run side by side."""
+    keeps = fastest(kernel) in kernel.reduced and not may_exceed(
+        kernel.row_length, ON_STACK)
+    return Scheduled(kernel, stages(
+        kernel, lambda node: keeps and is_expensive(node)), depth=1)
+
+
+WRITERS.append(scheduled)

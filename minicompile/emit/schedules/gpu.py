@@ -15,9 +15,9 @@ from ...core.index import (Division, Index, Symbol, Variable, fold, guess,
                            index, least_of, may_exceed, most_of,
                            not_negative)
 from ...core.loops import Kernel, Op, walk
-from ..stages import stages
 from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
-from .memory import fastest, turned_axis
+from ..writer import stages
+from .cpu import fastest, turned_axis
 
 #: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
 ENOUGH = 2 * 132
@@ -27,28 +27,27 @@ A_THREAD = 32
 IN_REGISTERS = 40_000
 #: The elements of a block that walks along rows, or down columns.
 WALKING, DOWN = 4096, 16_384
-#: What computing one of these needs in registers, beside its operand.
+#: The registers that one of these needs to compute, beside its operand.
 LENGTHY = frozenset("erf erfc lgamma pow".split())
 WORKING = 2
 
 
 def tile(kernel: Kernel) -> Tiling:
-    """The Tiling of a kernel, with positions of the width they need."""
-    tiling = shaped(kernel, fastest(kernel))
+    """A line, a tile of two variables, rows or columns; with positions of
+    the width they need."""
+    first = fastest(kernel)
+    second = turned_axis(kernel, first, lambda v: min(
+        _count(v.size), _count(first.size)) >= 16) if first else None
+    if kernel.reduced:
+        tiling = rows(kernel) if first in kernel.reduced else (
+            columns(kernel, first))
+    else:
+        tiling = plane(kernel, first, second) if second else (
+            line(kernel, first))
     large = wide(kernel, tiling)
     if any(least_of(number) > NARROW for number in large):
         return tiling
     return replace(tiling, counted="WIDE" if large else "", large=large)
-
-
-def shaped(kernel: Kernel, first: Variable | None) -> Tiling:
-    """The axes: a line, a tile of two variables, rows or columns."""
-    if kernel.reduced:
-        return rows(kernel) if first in kernel.reduced else (
-            columns(kernel, first))
-    second = first and turned_axis(kernel, first, lambda v: min(
-        _count(v.size), _count(first.size)) >= 16)
-    return plane(kernel, first, second) if second else line(kernel, first)
 
 
 def line(kernel: Kernel, first: Variable | None) -> Tiling:
@@ -90,13 +89,13 @@ def rows(kernel: Kernel) -> Tiling:
 def registers(kernel: Kernel) -> int:
     """How many registers an element needs: from one pass to the next, and
     while it is worked on."""
-    work = stages(kernel, lambda local: True)
+    work = stages(kernel, lambda node: True)
     most, made = 1, set()
     for number, stage in enumerate(work):
         later = made.intersection(
-            local for after in work[number:] for local in after.again)
-        most = max(most, sum(max(4, local.dtype.itemsize) // 4
-                             for local in later))
+            node for after in work[number:] for node in after.again)
+        most = max(most, sum(max(4, node.dtype.itemsize) // 4
+                             for node in later))
         made.update(stage.body)
     return most + WORKING * any(
         isinstance(node, Op) and node.name in LENGTHY

@@ -1,10 +1,10 @@
 """Loops split where the parts of a concatenation meet.
 
-An element of a concatenation is a choice among all its parts, made anew at
+An element of a concatenation is a choice among all its parts, made at
 each point. Between two seams the choice is known: there a kernel is a
-smaller one, without it. A stack that is reduced at once has one element a
-part, so that the reduction becomes as many operations. Inductor stores
-each part by itself: torch/_inductor/ir.py:ConcatKernel.
+smaller one, without it. If a stack is reduced along its new dimension, each
+part has one element, and the reduction becomes as many operations.
+Inductor stores each part by itself: torch/_inductor/ir.py:ConcatKernel.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def unrolled(loop: Loop, variable: Variable) -> Loop:
 
 
 def decided(node: Expression) -> Expression:
-    """The node, or what it always is."""
+    """The node, or the constant or operand that it always equals."""
     match node:
         case Op(name, (Position(place), other)) if name in COMPARED:
             at = value_of(other)

@@ -21,7 +21,7 @@ from ..values import Point, Value, axes, elements, moved_to, reshaped
 
 @dataclass(frozen=True)
 class Share:
-    """What a device needs to be busy.
+    """The numbers that keep a device busy.
 
     Fewer than `few` rows are split, into `many` parts in all, of at least
     `least` elements; below `worth` elements one step is faster. `beside`
@@ -74,9 +74,8 @@ def even(wanted: int, sizes: list[int]) -> int:
 def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
     """Whether neighbours in memory belong to different rows.
 
-    The loads that read most decide, of those that vary within a row: a
-    cross entropy reads one label a row, and its rows are whole all the
-    same.
+    Of the loads that vary within a row, the largest decide: a cross
+    entropy also reads one label a row, but its rows stay whole.
     """
     names = axes(value.shape)
     inner = {names[axis] for axis in reduced}
@@ -93,7 +92,7 @@ def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
 
 def split(simply: Callable[..., Value], kind: str, value: Value,
           reduced: tuple[int, ...]) -> Value | None:
-    """The reduction of the parts of each row, and of what they give."""
+    """The reduction of each row's parts, then of their results; or None."""
     parts = parts_wanted(kind, value, reduced)
     if parts == 1:
         return None

@@ -1,11 +1,18 @@
 """Rules: the other operations on one element, and the other reductions.
 
-Bools have their own arithmetic, whole numbers need no rounding, and a
-division of whole numbers must not meet a zero: eager raises, which no
-kernel can, so unless the divisor is a number other than 0 the operator
-runs. Small constant powers are multiplications, as they are in eager.
-`any` and `all` give bool, but uint8 of uint8. The maximum of a dimension
-comes with its place: a second reduction, in the same kernel.
+Bools have their own arithmetic, and whole numbers need no rounding. A
+division of whole numbers by zero raises in eager, which no kernel can. So
+the operator runs, unless the divisor is a number other than 0. Small
+constant powers are multiplications, as they are in eager. `any` and `all`
+give bool, but uint8 of uint8. The maximum of a dimension comes with its
+place: a second reduction, in the same kernel. The variance takes two
+passes: the formula with one pass loses all digits if the mean is large.
+
+Random numbers are arithmetic as well. A draw is computed from the seed in
+memory, the number of the draw and the place of an element, wherever and
+however often it is asked for. The kernel is given the number of the draw,
+so that one kernel serves all layers of a model. Inductor's is
+`inductor_random` in torch/_inductor/inductor_prims.py.
 """
 
 from __future__ import annotations
@@ -15,11 +22,13 @@ from functools import reduce
 
 import torch
 
-from ...core.index import Index, not_negative
+from ...core.index import Index, Symbol, index, not_negative, product
+from ...core.layout import flatten, row_major
 from ...core.loops import Expression, Op, Position
-from ..lowerings import (RULES, Axes, LoweringContext, Operand, elementwise,
-                         exactly, fill, reducing, var_mean)
-from ..values import Value
+from ..lowerings import (RULES, Axes, LoweringContext, Operand, accurate,
+                         axes_of, divided_by, elementwise, exactly, fill,
+                         reducing)
+from ..values import Point, Value, broadcast, reshaped
 
 
 def multiplied(dtype: torch.dtype, *factors: Expression) -> Expression:
@@ -129,11 +138,49 @@ def best_of_two(kind: str) -> Callable:
     return rule
 
 
+def var_mean(context: LoweringContext, a: Value, axes: Axes = None, *,
+             correction: int | float | None = 1, keepdim: bool = False
+             ) -> tuple[Value, Value] | None:
+    """The variance and the mean, in two passes: first the mean, then the
+    squared differences, divided by their number less `correction`."""
+    total = product(a.shape[axis] for axis in axes_of(a, axes))
+    correction = 1 if correction is None else correction
+    left = total - int(correction)
+    if int(correction) != correction or not not_negative(left):
+        return None
+    inner = a.to(accurate(context.dtype))
+    middle = divided_by(context.reduce("sum", inner, axes, True), total)
+    spread = broadcast(middle, inner.shape)
+
+    def square(point: Point) -> Expression:
+        off = Op("sub", (inner.at(point), spread.at(point)), inner.dtype)
+        return Op("mul", (off, off), inner.dtype)
+    squares = Value(inner.shape, inner.dtype, inner.device, square)
+    variance = divided_by(
+        context.reduce("sum", squares, axes, keepdim), left)
+    average = reshaped(middle, variance.shape)
+    return variance.to(context.dtype), average.to(context.dtype)
+
+
 def var(context: LoweringContext, a: Value, axes: Axes = None, **rest
         ) -> Value | None:
     """var(dim, correction)."""
     found = var_mean(context, a, axes, **rest)
     return found and found[0]
+
+
+def drawn(context: LoweringContext, seed: Value, draw: int, _) -> Value:
+    """uniform(seed, draw, size): the offset counts the draws."""
+    def body(point: Point) -> Expression:
+        key, offset = (seed.at((index(k),)) for k in (0, 1))
+        if draw:
+            number = Symbol(f"draw{draw}", draw, draw, draw, str(draw))
+            offset = Op("add", (offset, Position(index(number),
+                                                 torch.int64)), torch.int64)
+        place = Position(flatten(point, row_major(context.shape)),
+                         torch.int64)
+        return Op("uniform", (key, offset, place), torch.float32)
+    return context.value(body)
 
 
 RULES |= {
@@ -163,9 +210,11 @@ RULES |= {
     **dict.fromkeys("arange.default arange.start arange.start_step "
                     "prims.iota".split(), arange),
     "prod": reducing("prod", exactly), "var.correction": var,
+    "var_mean.correction": var_mean,
     "max.default": reducing("max"), "min.default": reducing("min"),
     **{name: reducing(name, lambda a, _: a.to(torch.bool))
        for name in ("any", "all")},
     **{name: reducing(name) for name in ("argmax", "argmin")},
     "max.dim": best_of_two("max"), "min.dim": best_of_two("min"),
+    "minicompile.uniform": drawn,
 }

@@ -1,13 +1,13 @@
-"""Rules: a point decides which of several tensors is asked.
+"""Rules: a point decides which of several tensors is read.
 
 `cat` puts tensors one after the other. At a given point exactly one of
-them is asked, and which one is known only when the loop runs: so all of
-them are, under masks (this is predication). If the point is known to lie
-in one source, no mask is needed: a slice of a `cat` is what was put in.
+them is read, and which one is known only when the loop runs. So the loop
+reads all of them under masks: this is predication. If the point is known
+to lie in one source, no mask is needed: a slice of a `cat` is its source.
 The same question, inside or not, gives padding and `x[1:3] = y`.
 
 `gather` reads at a computed address, so the row would have to be in
-memory: for a cross entropy that is the largest tensor of the step. A loop
+memory. In a cross entropy it is the largest tensor of the step. A loop
 compares *every* position with the one that is named, which costs nothing
 where the row is computed anyway, and the row is never written. A position
 outside of the row raises as in eager, by an operator that checks.
@@ -24,10 +24,10 @@ from ...core.index import (Index, Variable, atoms_of, index, not_negative,
                            product, substitute)
 from ...core.loops import (Const, Expression, Load, Op, Position, neutral,
                            rewrite)
-from ..lowerings import (RULES, LoweringContext, Operand, fakes, number,
-                         literal, sight, view)
-from ..sizes import size_of, sizes_of
-from ..values import Point, Value, cast, moved_to, reshaped
+from ..lowerings import (RULES, LoweringContext, fakes, number, sight,
+                         view)
+from ..values import (Point, Value, cast, indices_of, moved_to, reshaped,
+                      size_of)
 
 
 def with_axis(point: Point, axis: int, where: Index) -> Point:
@@ -51,7 +51,7 @@ def compare(name: str, where: Index, bound: Index) -> Expression:
 
 def inside_or(a: Value, at: Point, other: Expression | None) -> Expression:
     """`a` at a point, or `other` where the point lies outside of it;
-    without `other`, nobody asks there."""
+    without `other`, no such point occurs."""
     inside = None
     for i, size in zip(at, a.shape, strict=True):
         if not_negative(-1 - i) or not_negative(i - size):
@@ -106,8 +106,8 @@ def pad(context: LoweringContext, a: Value, widths: Sequence[int],
 
 
 def replacing(operator: Callable) -> Callable:
-    """The rule of `a` with `source` in place of what a slice or select
-    sees of it."""
+    """The rule of `a` with `source` in place of the part that a slice or
+    select views."""
     def rule(context: LoweringContext, a: Value, source: Value,
              axis: int = 0, *_) -> Value | None:
         (fake, _, *args), kwargs = fakes(context.node)
@@ -115,7 +115,7 @@ def replacing(operator: Callable) -> Callable:
         axis %= len(a.shape)
         inner = product(a.shape[axis + 1:])
         start = size_of(part.storage_offset()) // inner
-        sizes, steps = sizes_of(part.shape), sizes_of(part.stride())
+        sizes, steps = indices_of(part.shape), indices_of(part.stride())
         is_slice = len(sizes) == len(a.shape)
         if is_slice and steps[axis] != inner:
             return None  # every other one
@@ -142,19 +142,19 @@ def repeat(context: LoweringContext, a: Value, *_) -> Value:
         i % size for i, size in zip(point[skip:], a.shape)))
 
 
-def picked(context: LoweringContext, a: Value, axis: int, places: Value,
-           chosen: Callable[[Point, int], Expression],
-           rest: Callable[[Point], Expression]) -> Value | None:
-    """`chosen` of a point whose position in its row `places` names, and
-    `rest` of the others; None unless it names one for each row.
+def gather(context: LoweringContext, a: Value, axis: int, places: Value,
+           **_) -> Value | None:
+    """The element of each row that `places` names, if no other step needs
+    the rows in memory.
 
     Raises, as eager does, if a position is outside of the row.
     """
-    if not a.shape or places.shape != with_axis(
-            a.shape, axis % len(a.shape), index(1)):
+    if not a.shape or isinstance(a.element, Load):
         return None
     axis %= len(a.shape)
     size = a.shape[axis]
+    if places.shape != with_axis(a.shape, axis, index(1)):
+        return None
 
     def inside(place: Expression) -> Expression:
         return both(Op("ge", (place, Const(0, place.dtype)), torch.bool),
@@ -163,36 +163,15 @@ def picked(context: LoweringContext, a: Value, axis: int, places: Value,
     context.call(torch.ops.aten._assert_async.msg,
                  context.reduce("all", places.map(inside, torch.bool)),
                  f"index out of bounds for a dimension of size {size}")
+    rest = Const(neutral("max", a.dtype), a.dtype)
 
     def body(point: Point) -> Expression:
         named = places.at(with_axis(point, axis, index(0)))
         here = Op("eq", (named, Position(point[axis], torch.int64)),
                   torch.bool)
-        return Op("where", (here, chosen(point, axis), rest(point)),
-                  a.dtype)
-    return Value(a.shape, a.dtype, a.device, body)
-
-
-def gather(context: LoweringContext, a: Value, axis: int, places: Value,
-           **_) -> Value | None:
-    """The element of each row that `places` names, if the rows are in
-    memory for nobody else."""
-    if isinstance(a.element, Load):
-        return None
-    rest = Const(neutral("max", a.dtype), a.dtype)
-    row = picked(context, a, axis, places, lambda point, _: a.at(point),
-                 lambda _: rest)
-    return row and context.reduce("max", row, axis, True)
-
-
-def scatter(context: LoweringContext, a: Value, axis: int, places: Value,
-            new: Operand) -> Value | None:
-    """`a` with one element of each row replaced."""
-    def chosen(point: Point, axis: int) -> Expression:
-        if not isinstance(new, Value):
-            return literal(new, context.dtype)
-        return cast(new.at(with_axis(point, axis, index(0))), context.dtype)
-    return picked(context, a, axis, places, chosen, a.at)
+        return Op("where", (here, a.at(point), rest), a.dtype)
+    return context.reduce("max", Value(a.shape, a.dtype, a.device, body),
+                          axis, True)
 
 
 RULES |= {
@@ -201,5 +180,5 @@ RULES |= {
     "select_scatter": replacing(torch.ops.aten.select),
     **dict.fromkeys(("unsafe_split", "unsafe_split_with_sizes"),
                     lambda *given: view(*given)),  # with its own memory
-    "gather": gather, "scatter.value": scatter, "scatter.src": scatter,
+    "gather": gather,
 }

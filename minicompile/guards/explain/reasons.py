@@ -1,13 +1,14 @@
 """Why a check failed, in words.
 
 In: a check, and the call that failed. Out: for each guard that does not
-hold: what it was about, the old value, the new value, and the user's line
+hold: its subject, the old value, the new value, and the user's line that
 the guard comes from. Slow, and run only when a graph could not be reused.
 PyTorch's counterpart is get_guard_fail_reason in torch/_dynamo/guards.py.
 """
 
 from __future__ import annotations
 
+import functools
 import reprlib
 import timeit
 from collections.abc import Callable, Iterator
@@ -17,11 +18,9 @@ from types import FunctionType, ModuleType
 import torch
 
 from ...core.graph import describe
-from ...core.guard import Guard, TensorFacts
-from ...core.source import Source, chain
+from ...core.guard import Guard, Source, TensorFacts, chain
 from ...core.state import NEVER_ACTIVE, SWITCHES, global_state
-from .. import EXPLAINED, Check
-from ..predicates import Held, Names, condition
+from .. import EXPLAINED, Check, Held, Names, condition
 
 #: How values are shown: of a huge one, only the beginning.
 ABRIDGED = reprlib.Repr()
@@ -55,14 +54,16 @@ def failures(check: Check, L: tuple, F: object) -> Iterator[Failure]:
         if not check.alive:
             continue
         try:
-            values = [read(place.code()) for place in guard.places]
-        except Exception:
-            lost, error = unreadable(guard, read)
-            if told.isdisjoint(chain(lost)):
-                yield Failure(guard, f"`{lost}`", "there",
-                              f"gone ({error})")
-            told.add(lost)
+            for each in (step for place in guard.places
+                         for step in reversed([*chain(place)])):
+                read(each)
+        except Exception as error:
+            if told.isdisjoint(chain(each)):
+                yield Failure(guard, f"`{each}`", "there", "gone ("
+                              f"{type(error).__name__}: {error})")
+            told.add(each)
             continue
+        values = [*map(read, guard.places)]
         if attempt(asked(names, guard, values)) is not True:
             told.add(guard.source)
             for what, old, new in changes(guard, *values):
@@ -71,20 +72,10 @@ def failures(check: Check, L: tuple, F: object) -> Iterator[Failure]:
 
 
 def reader(check: Check, L: tuple, F: object) -> tuple[Names, Callable]:
-    """Names to explain with, and what evaluates an expression in a call."""
+    """Names to explain with, and what reads a source, once, in a call."""
     names = Names({**check.names.values})
-    return names, lambda text: eval(text, names.values, {"L": L, "F": F})
-
-
-def unreadable(guard: Guard, read: Callable) -> tuple[Source, str]:
-    """The first source on the way to a guard's places that raises."""
-    for place in guard.places:
-        for each in reversed([*chain(place)]):
-            try:
-                read(each.code())
-            except Exception as error:
-                return each, f"{type(error).__name__}: {error}"
-    return guard.places[0], "for a moment"
+    return names, functools.cache(lambda source: eval(
+        source.code(), names.values, {"L": L, "F": F}))
 
 
 def asked(names: Names, guard: Guard, values: list
@@ -100,8 +91,7 @@ def costs(check: Check, L: tuple, F: object) -> Iterator[float]:
     """Microseconds of each guard, with its places read already."""
     names, read = reader(check, L, F)
     for guard in check.guards:
-        ask = asked(names, guard, [read(place.code())
-                                   for place in guard.places])
+        ask = asked(names, guard, [*map(read, guard.places)])
         yield min(timeit.repeat(ask, repeat=5, number=20)) / 20 * 1e6
 
 
@@ -112,7 +102,7 @@ SAYINGS = {"grad_enabled": "gradient mode", "inference": "inference mode",
            "autocast": "autocast", "default_dtype": "the default dtype",
            "deterministic": "use_deterministic_algorithms"}
 
-#: What is read of a value for a guard on it.
+#: How a guard of each kind reads a value.
 READ = {"type": type, "length": len, "keys": tuple}
 
 #: Old and new of what was there and is gone, and the reverse.
@@ -121,7 +111,7 @@ PRESENCE = {True: ("there", "gone"), False: ("absent", "there")}
 
 def changes(guard: Guard, x: object = None, *others: object
             ) -> Iterator[tuple[str, str, str]]:
-    """Each fact of a failing guard: what it is about, the old, the new."""
+    """Each fact of a failing guard: its subject, the old, the new value."""
     name, old = f"`{guard.source}`", guard.expected
     match guard.kind:
         case "tensor":
@@ -151,14 +141,14 @@ def changes(guard: Guard, x: object = None, *others: object
                    "separate", "shared")
         case "relation":
             yield f"`{old}`", "true", "false: " + ", ".join(
-                f"{place} is {number}" for place, number
+                f"{place} is {abridged(number)}" for place, number
                 in zip(guard.places, (x, *others)))
         case _:
             yield name, abridged(old), abridged(x)
 
 
 def attempt(read: Callable, *values: object) -> object:
-    """What reading gives, or the exception it raises."""
+    """The value that reading gives, or the exception it raises."""
     try:
         return read(*values)
     except Exception as error:

@@ -1,9 +1,9 @@
 """Formulas of our own, beside those of PyTorch that the road chooses.
 
-In: nothing. Out: rows of the tables of decompositions: the gradient of a
-loss, checked losses, a GradScaler's step, matrix products padded to
-shapes that a GPU's library is quick at, and operators that draw random
-numbers. Without this file these operators run as ATen has them, with
+Out: rows of the tables of decompositions. They cover the gradient of a
+loss, checked losses, a GradScaler's step and operators that draw random
+numbers. Matrix products are padded to shapes that a GPU's library is quick
+at. Without this file these operators run as ATen has them, with
 eager's random numbers, and masks are saved. PyTorch's are in torch/_decomp
 and torch/_inductor/fx_passes, such as pad_mm.py and replace_random.py.
 """
@@ -20,10 +20,7 @@ from torch.nn import functional as F
 
 from ...core.cost import MACHINES
 from ...core.random import UNIFORM
-from ..decompose import DECOMPOSITIONS, SEEDED
-from ..recorder import Recorder
-
-aten = torch.ops.aten
+from ..recorder import DECOMPOSITIONS, SEEDED, RecordingMode, aten
 
 #: Where rows have to be aligned, and to how many bytes.
 ROWS = {"cuda": 16}
@@ -68,7 +65,7 @@ def unscale(gradients, found_inf, inverse):
 
 
 def is_share(x: torch.Tensor) -> torch.Tensor:
-    """Which elements are between 0 and 1."""
+    """The elements that lie between 0 and 1, as a mask."""
     return (x >= 0) & (x <= 1)
 
 
@@ -140,9 +137,9 @@ def extended(matrix: torch.Tensor, rows: int, columns: int):
     return F.pad(matrix, (0, columns, 0, rows))
 
 
-def compute(formula: Callable, recorder: Recorder, like, *args,
+def compute(formula: Callable, recorder: RecordingMode, like, *args,
             generator=None, **kwargs):
-    """What `formula` gives, in the layout of `like`.
+    """The result of `formula`, in the layout of `like`.
 
     A random operator is arithmetic on uniform numbers, which are a
     function of a seed. Only the seed is drawn, once a call and device;
@@ -155,7 +152,7 @@ def compute(formula: Callable, recorder: Recorder, like, *args,
         isinstance(made, torch.Tensor)) else made
 
 
-def unit(recorder: Recorder, like: torch.Tensor, short: bool = False):
+def unit(recorder: RecordingMode, like: torch.Tensor, short: bool = False):
     """One number of [0, 1) for each element of `like`.
 
     A float32, or a float64 of 48 digits. A `short` number has so few
@@ -169,7 +166,7 @@ def unit(recorder: Recorder, like: torch.Tensor, short: bool = False):
     return one
 
 
-def draw(recorder: Recorder, like: torch.Tensor) -> torch.Tensor:
+def draw(recorder: RecordingMode, like: torch.Tensor) -> torch.Tensor:
     """The next draw, in float32, of the shape of `like`."""
     if like.device not in recorder.seeds:
         recorder.seeds[like.device] = recorder.perform(
@@ -197,7 +194,7 @@ def exponential(unit, _, rate=1.0):
     return torch.log1p(-unit()).clamp(max=-2 ** -25) / -rate
 
 
-def whole(unit, low: int, high: int | None, *_, **__):
+def integers(unit, low: int, high: int | None, *_, **__):
     """Whole numbers from `low` to below `high`."""
     if high is None or not 0 < high - low <= 2 ** 32:
         return NotImplemented
@@ -232,13 +229,14 @@ FORMULAS: dict[torch._ops.OpOverload, Callable] = {
     aten.bernoulli.p: lambda unit, x, p: (
         unit() < p if 0 <= p <= 1 else NotImplemented),
     aten.exponential.default: exponential,
-    aten.randint.default: lambda unit, high, *_, **__: whole(unit, 0, high),
-    aten.randint.low: whole,
+    aten.randint.default: (
+        lambda unit, high, *_, **__: integers(unit, 0, high)),
+    aten.randint.low: integers,
     **dict.fromkeys((aten.randint_like.default, aten.random.to),
-                    lambda unit, x, high, **_: whole(unit, 0, high)),
+                    lambda unit, x, high, **_: integers(unit, 0, high)),
     **dict.fromkeys((aten.randint_like.low_dtype,
                      getattr(aten.random, "from")),
-                    lambda unit, x, *ends, **_: whole(unit, *ends)),
+                    lambda unit, x, *ends, **_: integers(unit, *ends)),
     aten.native_dropout.default: dropout,
 }
 

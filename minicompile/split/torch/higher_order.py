@@ -4,42 +4,46 @@ In: PyTorch's operator, its graphs and operands, while the graph around
 them is recorded. Out: functional results of one call. Each graph of a
 cond or a loop is recorded as a joint graph of its own. A cond becomes two
 calls, one forward and one backward. A loop and an attention have no
-backward here: a graph that needs one runs as traced. What is inside of a
-checkpoint is hidden from the cut, so that it is computed again. PyTorch's
-are in torch/_higher_order_ops, such as cond.py:CondAutogradOp, and
-torch/_functorch/partitioners.py:must_recompute.
+backward here: a graph that needs one runs as traced. The values inside a
+checkpoint are hidden from the cut, so that they are computed again.
+PyTorch's are in torch/_higher_order_ops, such as cond.py:CondAutogradOp,
+and torch/_functorch/partitioners.py:must_recompute.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import compress
 
 import torch
 from torch import fx
 from torch.overrides import _pop_mode_temporarily as without_watch
 from torch.utils._python_dispatch import (
     _pop_mode_temporarily as without_recorder)
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from ...core.branches import Branches, cond
+from ...core.torch.branches import Branches, cond
 from ...core.errors import BackendError
 from ...core.graph import bare, has_effect, is_random, tensors_of, value
 from ...core.sizes import SYMBOLIC
 from ..joint import Joint, ancestors, halves
 from ..recompute_costs import HIDDEN
 from ..record import HIGHER_ORDER, record
-from ..recorder import Recorder, current, functional
+from ..recorder import RecordingMode, functional, unwrapped
 
 
-def conditional(recorder: Recorder, pred, true, false, operands) -> tuple:
+def conditional(recorder: RecordingMode, pred, true, false,
+                operands) -> tuple:
     """The results of a cond, its calls recorded.
 
     The backward starts from operands and tangents and recomputes what it
     needs, so that both branches keep the same.
     """
     operands = (pred, *operands, *sizes(recorder))
-    given = [*map(current, operands)]
+    given = [*map(unwrapped, operands)]
     fakes = [fake.detach().requires_grad_(each.requires_grad)
              if isinstance(each, torch.Tensor) else each
              for fake, each in zip(given[1:], operands[1:])]
@@ -62,8 +66,8 @@ def conditional(recorder: Recorder, pred, true, false, operands) -> tuple:
             list(ctx.saved_tensors)  # raises if one was written to
             with functional(False):
                 fitted = [recorder.restride(
-                    current(tangents[k]), value(node).stride()) for k, node
-                    in zip(joint.tangents, joint.tangent_nodes)]
+                    unwrapped(tangents[k]), value(node).stride())
+                    for k, node in zip(joint.tangents, joint.tangent_nodes)]
             found = dict(zip(joint.gradients, performed(
                 recorder, back, given + fitted,
                 [value(joint.primals[k]) for k in joint.gradients])))
@@ -75,64 +79,57 @@ def conditional(recorder: Recorder, pred, true, false, operands) -> tuple:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WhileLoop(Branches):
-    """Two functional graphs: whether to go on, and what is carried on."""
+class Operator(Branches):
+    """An operator on graphs, and how it is called: with what runs them."""
 
-    __name__ = "while_loop"
-    carried: int = 0
+    __name__: str = ""
+    call: Callable = None
 
     def __call__(self, *given):
-        goes_on, body = self.runs
-        now, rest = given[:self.carried], given[self.carried:]
-        while goes_on([*now, *rest])[0]:
-            now = body([*now, *rest])
-        return tuple(each.clone() if each is old else each
-                     for each, old in zip(now, given))
+        return self.call(*self.runs, *given)
 
 
-def loop(recorder: Recorder, test, body, carried, captured) -> tuple:
+def loop(recorder: RecordingMode, test, body, carried, captured) -> tuple:
     """The results of a while_loop, its call recorded."""
     given = without_gradient((*carried, *captured, *sizes(recorder)))
     joints = [side_of(graph, given) for graph in (test, body)]
     graphs = tuple(halves(each, each.primals, each.outputs)[0]
                    for each in joints)
-    target = WhileLoop(graphs, runs_of(graphs), carried=len(carried))
+    target = Operator(graphs, runs_of(graphs), "while_loop",
+                      partial(looped, len(carried)))
     return performed(recorder, target, given,
                      map(value, joints[1].outputs))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class FlexAttention(Branches):
-    """A call of flex_attention, all of it but tensors and sizes held."""
-
-    __name__ = "flex_attention"
-    leaves: list = ()
-    spec: TreeSpec = None
-
-    def __call__(self, *given):
-        rest = iter(given)
-        args = tree_unflatten([next(rest) if each is HOLE else each
-                               for each in self.leaves], self.spec)
-        return torch.ops.higher_order.flex_attention(*args)
+def looped(carried: int, goes_on, body, *given) -> tuple:
+    """The values of a loop at its end: new tensors, even without a turn."""
+    now, rest = given[:carried], given[carried:]
+    while goes_on([*now, *rest])[0]:
+        now = body([*now, *rest])
+    return tuple(each.clone() if each is old else each
+                 for each, old in zip(now, given))
 
 
-HOLE = object()
-
-
-def attention(recorder: Recorder, *args) -> tuple:
+def attention(recorder: RecordingMode, *args) -> tuple:
     """The results of a flex_attention, its call recorded as it is."""
     leaves, spec = tree_flatten(args)
-    held = [HOLE if isinstance(each, (torch.Tensor, *SYMBOLIC)) else each
-            for each in leaves]
-    given = without_gradient(
-        [each for each, kept in zip(leaves, held) if kept is HOLE])
-    whole = FlexAttention((), (), leaves=held, spec=spec)
+    free = [isinstance(each, (torch.Tensor, *SYMBOLIC)) for each in leaves]
+    given = without_gradient([*compress(leaves, free)])
+    leaves = [None if each else leaf for leaf, each in zip(leaves, free)]
+
+    def call(*given):
+        rest = iter(given)
+        return torch.ops.higher_order.flex_attention(*tree_unflatten([
+            next(rest) if each else leaf
+            for leaf, each in zip(leaves, free)], spec))
+
     with paused(), recorder.fake_mode:
-        made = whole(*given)
-    return performed(recorder, whole, given, made)
+        made = call(*given)
+    return performed(recorder, Operator((), (), "flex_attention", call),
+                     given, made)
 
 
-def sizes(recorder: Recorder) -> list:
+def sizes(recorder: RecordingMode) -> list:
     """All symbolic sizes: a graph recorded apart may need each."""
     return [value(node) for node in recorder.sizes.values()
             if node.op == "placeholder"]
@@ -159,12 +156,12 @@ def side_of(graph: fx.GraphModule, given: list,
 
 
 def runs_of(graphs: tuple[fx.GraphModule, ...]) -> tuple:
-    """What runs each graph, operator by operator."""
+    """The functions that run each graph, operator by operator."""
     return tuple(lambda given, run=bare(graph): run(*given)
                  for graph in graphs)
 
 
-def performed(recorder: Recorder, target: Branches, given: list,
+def performed(recorder: RecordingMode, target: Branches, given: list,
               made) -> tuple:
     """Functional results of a call, recorded; they look like `made`."""
     made = tuple(made)
@@ -178,15 +175,16 @@ def without_gradient(given) -> list:
     if torch.is_grad_enabled() and any(
             each.requires_grad for each in tensors_of([*given])):
         raise BackendError("a loop or a flexible attention has no backward")
-    return [*map(current, given)]
+    return [*map(unwrapped, given)]
 
 
 def inside(joint: Joint) -> set[fx.Node]:
     """The values inside the user's checkpoints.
 
-    What the forward reads after a checkpoint is its result, and has a
-    price like any other value. What only the backward computes from the
-    inside is inside. A random draw is kept: it could not be repeated.
+    A value that the forward reads after a checkpoint is its result, and
+    has a price like any other. A value that only the backward computes from
+    the inside is inside, too. A random draw is kept: it cannot be
+    repeated.
     """
     returned = [n for n in joint.outputs if isinstance(n, fx.Node)]
     forward, hidden = {*ancestors(returned, set())}, set()
@@ -203,7 +201,7 @@ def inside(joint: Joint) -> set[fx.Node]:
     return hidden
 
 
-def checkpoint(recorder: Recorder, function, *args, **_) -> object:
+def checkpoint(recorder: RecordingMode, function, *args, **_) -> object:
     """The results of a checkpoint that Dynamo found, as one region."""
     recorder.region = object()
     return function(*args)

@@ -19,15 +19,14 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from ...core.graph import has_effect, results, tensors_of, value
 from ..joint import root
 from ..record import PASSES, without_dead
-
-aten = torch.ops.aten
+from ..recorder import aten
 
 #: How many of the first arguments are images.
 IMAGES = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
 
 #: In the names of operators that mean something else in another layout,
 #: or whose fake results are laid out otherwise than the real ones.
-OTHERWISE = "view", "stride", "roll", "channel_shuffle", "tion_pad"
+OTHERWISE = "view", "stride", "roll", "channel_shuffle", "tion_pad", "fft"
 
 #: On a GPU also these: interpolation, whose fakes are laid out otherwise,
 #: and average pooling, whose gradients come out wrong (torch 2.11).
@@ -57,24 +56,22 @@ def simplify(raw: fx.Graph, mode: FakeTensorMode,
 
 
 def idle(node: fx.Node) -> fx.Node | None:
-    """The node that this one returns unchanged, or None."""
+    """The node that this one returns unchanged, or None.
+
+    Both are laid out alike. Symbolic sizes that merely happen to be equal
+    do not count.
+    """
     rule = IDLE.get(node.target)
     source = rule(node) if rule else None
-    return source if isinstance(source, fx.Node) and _alike(
-        node, source) else None
-
-
-def _alike(node: fx.Node, source: fx.Node) -> bool:
-    """Whether two nodes hold tensors of one shape, layout and dtype.
-
-    Symbolic sizes that merely happen to be equal do not count.
-    """
+    if not isinstance(source, fx.Node):
+        return None
     one, two = value(node), value(source)
-    return (one.dtype == two.dtype and one.device == two.device
-            and one.dim() == two.dim() and all(
-                a is b or statically_known_true(a == b) for a, b in
-                zip((*one.shape, *one.stride()),
-                    (*two.shape, *two.stride()))))
+    alike = (one.dtype == two.dtype and one.device == two.device
+             and one.dim() == two.dim() and all(
+                 a is b or statically_known_true(a == b) for a, b in
+                 zip((*one.shape, *one.stride()),
+                     (*two.shape, *two.stride()))))
+    return source if alike else None
 
 
 def _first(node: fx.Node) -> fx.Node:
@@ -83,7 +80,7 @@ def _first(node: fx.Node) -> fx.Node:
 
 
 def _read_back(node: fx.Node) -> fx.Node | None:
-    """What was just written there, as in `select(select_scatter(a, b))`."""
+    """The value just written there: `select(select_scatter(a, b))`."""
     written = node.args[0]
     scatter = SCATTER.get(node.target)
     same = (written.op == "call_function" and written.target == scatter
@@ -93,7 +90,7 @@ def _read_back(node: fx.Node) -> fx.Node | None:
 
 
 def _unstacked(node: fx.Node) -> fx.Node | None:
-    """What was stacked there, as in `unbind(stack([a, b]))[1]`."""
+    """The value stacked there, as in `unbind(stack([a, b]))[1]`."""
     parts, place = node.args
     if parts.target is not aten.unbind.int:
         return None
@@ -133,7 +130,7 @@ def repeated(node: fx.Node, computed: dict) -> fx.Node | None:
 
 def channels_last(raw: fx.Graph, mode: FakeTensorMode,
                   forward_outputs: int) -> fx.Graph:
-    """The graph, the images of its convolutions laid out anew.
+    """The graph, with channels innermost in the images it convolves.
 
     On a CPU a convolution takes half as long if the channels of an image
     lie side by side. On a GPU the tensor cores need it, so cuDNN converts
@@ -161,15 +158,15 @@ def channels_last(raw: fx.Graph, mode: FakeTensorMode,
 
     for node in raw.nodes:
         given = {each: copies[each] for each in node.all_input_nodes}
-        moved = {each for each, now in given.items()
-                 if value(now) is not value(each)}
+        moved = [each for each, now in given.items()
+                 if value(now) is not value(each)]
         if not follows(node):
             given |= {each: laid_out(given[each], torch.contiguous_format)
                       for each in moved}
-            moved = set()
+            moved = []
         for image in images(node) if follows(node) else ():
             given[image] = laid_out(given[image], torch.channels_last)
-            moved.add(image)
+            moved.append(image)
         copies[node] = made = graph.node_copy(node, given.__getitem__)
         if moved:
             args, kwargs = fx.map_arg((made.args, made.kwargs), value)
@@ -186,18 +183,18 @@ def strides(fake: object) -> list:
     return [tensor.stride() for tensor in tensors_of(fake)]
 
 
-def images(node: fx.Node) -> tuple[fx.Node, ...]:
-    """The images that a convolution reads and that gain by the layout."""
+def images(node: fx.Node) -> list[fx.Node]:
+    """The images that a convolution reads faster in the layout."""
     found = node.args[:IMAGES.get(node.target, 0)]
-    return tuple(image for image in found if value(image).dim() == 4
-                 and gains(value(image)))
+    return [image for image in found if value(image).dim() == 4
+            and gains(value(image))]
 
 
 def gains(image: torch.Tensor) -> bool:
     """Whether convolutions of the image are faster in the layout.
 
-    All on a CPU; on a GPU those of halves, which tensor cores do. Of
-    float32 they do some in TF32 that eager computes in full.
+    All on a CPU; on a GPU those of halves, which tensor cores read. Of
+    float32 they compute some in TF32 that eager computes in full.
     """
     return image.device.type == "cpu" or (
         image.is_cuda and image.dtype in (torch.float16, torch.bfloat16))

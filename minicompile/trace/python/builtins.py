@@ -2,9 +2,9 @@
 
 In: a call of `sorted`, `dict.setdefault`, `sum` or `id`. Out: what it
 gives. A builtin that calls back is written in Python here, and traced in
-its place like a function of the program's. A rule answers for the others:
-it follows the program's own methods, makes a number of a symbol as late as
-it can, and looks at the frames and exceptions that the interpreter keeps.
+its place like a function of the program's. The others have rules.
+A rule follows the program's own methods, makes a number of a symbol as
+late as it can, and looks at the interpreter's frames and exceptions.
 PyTorch's are in torch/_dynamo/polyfills/ and
 torch/_dynamo/variables/builtin.py.
 """
@@ -26,13 +26,12 @@ from collections import OrderedDict, _count_elements, defaultdict
 
 import torch
 
-from ...core.source import Call
+from ...core.guard import Call
 from .. import attributes
 from ..attributes import type_of
 from ..calls import CALLS, polyfill
 from ..constant_types import ABSENT, CONSTANTS, IDENTITIES, is_constant
-from ..interpreter_objects import Callback
-from ..native import look
+from ..native import Callback, look
 from ..reasons import unsupported
 from ..rules import ASKING, WRITING, ask, registered, rule
 from ..symbolic_shapes import settled
@@ -307,16 +306,16 @@ def _reduce(tracer, owner, protocol):
     if any(tracer.python_method(*part) for part in parts):
         raise unsupported("builtin", "__reduce_ex__")
     return (copyreg.__newobj__, (type(owner),),
-            dict(tracer.mapping(attributes.load(
+            dict(tracer.mapping(attributes.load_attr(
                 tracer, owner, "__dict__"))))
 
 
 def getter(tracer, function, args: tuple, kwargs: dict):
-    """What an attrgetter or an itemgetter gets of an object."""
+    """The value that an attrgetter or an itemgetter gets of an object."""
     [owner], (kind, names, *_) = args, function.__reduce__()
     if kind is operator.attrgetter:
         found = [functools.reduce(functools.partial(
-            attributes.load, tracer), name.split("."), owner)
+            attributes.load_attr, tracer), name.split("."), owner)
             for name in names]
     else:
         found = [tracer.item(owner, name) for name in names]
@@ -326,7 +325,7 @@ def getter(tracer, function, args: tuple, kwargs: dict):
 for _kind in (operator.attrgetter, operator.itemgetter):
     CALLS[_kind] = getter
 
-# What makes something new, run as it is
+# Constructors of new objects, run as they are
 
 for _make in (collections.namedtuple, re._compile, types.MethodType):
     rule(_make)(lambda tracer, *args, _make=_make, **kwargs: tracer.own(

@@ -1,9 +1,9 @@
 """Floats that vary: symbols, computed as Python computes them.
 
 In: a float from outside that was another one before. Out: a symbol. sympy
-takes floats for real numbers, so no expression is built of such symbols:
-what Python computes of them is a symbol of its own, whose place is the
-text of that computation. PyTorch's is `wrap_symfloat` in
+takes floats for real numbers, so no expression is built of such symbols.
+A float that Python computes of them is a symbol of its own; its place is
+the text of that computation. PyTorch's is `wrap_symfloat` in
 torch/_dynamo/variables/builder.py.
 """
 
@@ -20,12 +20,12 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
-from ...core.guard import Relation
-from ...core.sizes import SYMBOLIC, formula, hint
-from ...core.source import Computed, Source
+from ...core.guard import Computed, Relation, Source
+from ...core.sizes import SYMBOLIC, hint
+from ...core.torch.symbols import formula
 from ..reasons import unsupported
-from ..symbolic_shapes import (NUMBERS, SYMBOLIC_FORMS, SymbolicSizes,
-                               settled)
+from ..symbolic_shapes import NUMBERS, SYMBOLIC_FORMS, settled
+from ..torch.dimensions import SymbolicSizes
 
 #: How Python writes arithmetic: a sign between operands, or a name.
 WRITTEN = {getattr(operator, kind + name): f" {sign} "
@@ -68,7 +68,7 @@ NUMBERS[float] = floating
 
 def run_floats(sizes: SymbolicSizes, call: Callable, function, args,
                kwargs):
-    """What a C function gives, where there are floats that vary."""
+    """The result of a C function that is given floats that vary."""
     made = compute_floats(sizes, function, args, kwargs)
     if made is not None:
         return made
@@ -80,11 +80,11 @@ def run_floats(sizes: SymbolicSizes, call: Callable, function, args,
 
 def compute_floats(sizes: SymbolicSizes, function, args: tuple,
                    kwargs: dict):
-    """What Python computes of floats: the text says it, not sympy.
+    """The floats that Python computes: the text says it, not sympy.
 
     A float made of floats is a symbol of its own, with the value that the
-    text has now; None if a function is no arithmetic. What is not finite
-    is not computed of symbols.
+    text has now; None if a function is no arithmetic. A value that is
+    not finite is not computed of symbols.
     """
     given = args
     if function is sum or getattr(function, "__module__", None) == "math":
@@ -133,7 +133,7 @@ def spelled(form: str, parts: Iterable[str]) -> str:
 
 
 def outcome(text: str):
-    """What the arithmetic gives; None if it raises."""
+    """The result of the arithmetic; None if it raises."""
     try:
         return eval(text, {"math": math})
     except (ArithmeticError, TypeError, ValueError):

@@ -8,33 +8,25 @@ torch/_dynamo/symbolic_convert.py:InliningGeneratorInstructionTranslator.
 
 from __future__ import annotations
 
-from types import CodeType, GeneratorType
+from types import GeneratorType
 
-from ...core.errors import Unsupported
 from ..attributes import KINDS
 from ..bytecode import SEND_KEEPS
 from ..frame import OPCODES, RETURN, YIELD, opcode
-from ..interpreter_objects import StandIn, unwatched
-from ..reasons import Raised
+from ..constant_types import StandIn
+from ..native import unwatched
+from ..reasons import Raised, unsupported
 from ..reconstruct import MAKERS, Rebuild
-from ..resume import Place, after, made_once, op, placed
+from ..resume import going_on, made_once, op, placed
 
 #: Instructions that only find out who handles an exception.
 SEARCHING = {"PUSH_EXC_INFO", "LOAD_GLOBAL", "LOAD_ATTR", "BUILD_TUPLE",
              "CHECK_EXC_MATCH", "POP_JUMP_IF_FALSE", "POP_EXCEPT", "COPY",
-             "RERAISE", "STOPITERATION_ERROR"}
-
-
-def delegated(frame, value, target: int) -> None:
-    """Go on behind a `yield from`, which gives `value`."""
-    if not SEND_KEEPS:
-        frame.stack.pop()
-    frame.stack.append(value)
-    frame.jump(target)
+             "RERAISE", "STOPITERATION_ERROR", "CLEANUP_THROW"}
 
 
 def stopped(error: StopIteration) -> RuntimeError:
-    """What a generator raises instead of StopIteration."""
+    """The exception that a generator raises in place of StopIteration."""
     failure = RuntimeError("generator raised StopIteration")
     failure.__cause__ = failure.__context__ = error
     return failure
@@ -67,49 +59,46 @@ class Generator(StandIn):
         """Raise `error` where the generator waits."""
         if isinstance(error, type):
             error = error() if value is None else value
-        frame = self.frame
-        after = frame.program.instructions[frame.next]
-        if not self.done and after.name == "JUMP" and isinstance(
-                inner := frame.stack[-1], Generator):
-            try:
-                if not isinstance(error, GeneratorExit):
-                    return inner.throw(error)
-                inner.close()
-            except StopIteration as end:
-                send = frame.program.instructions[frame.next - 2]
-                delegated(frame, end.value, send.argument)
-                return self._go_on()
-            except Unsupported:
-                raise
-            except Exception as failure:
-                error = failure
+        if not self.done and self.inner():
+            raise unsupported("builtin", "throwing into a `yield from`")
         try:
-            frame.unwind(Raised(error))
+            self.frame.unwind(Raised(error))
         except Raised:
             self.done = True
         if self.done:
             raise error
         return self._go_on()
 
+    def inner(self) -> Generator | None:
+        """The generator that it waits for in a `yield from`."""
+        frame = self.frame
+        after = frame.program.instructions[frame.next].name
+        return frame.stack[-1] if after == "JUMP" and isinstance(
+            frame.stack[-1], Generator) else None
+
     def would_act(self) -> bool:
         """Whether its code does something when it is closed now.
 
-        Looks for a handler as Python would, which ends the generator.
+        Looks for a handler as Python would, then puts the frame back.
         """
-        frame, error, self.done = self.frame, GeneratorExit(), True
-        while True:
-            try:
-                frame.unwind(Raised(error))
-            except Raised:
-                return False
-            try:
-                while (step := frame.program.instructions[
-                        frame.next]).name in SEARCHING:
-                    frame.next += 1
-                    frame.step(step)
-                return True
-            except Raised as raised:
-                error = raised.exception
+        frame, inner, error = self.frame, self.inner(), GeneratorExit()
+        steps = frame.program.instructions
+        before = [*frame.stack], frame.next, frame.handling
+        try:
+            while True:
+                try:
+                    frame.unwind(Raised(error))
+                except Raised:
+                    return bool(inner and inner.would_act())
+                try:
+                    while (step := steps[frame.next]).name in SEARCHING:
+                        frame.next += 1
+                        frame.step(step)
+                    return True
+                except Raised as raised:
+                    error = raised.exception
+        finally:
+            frame.stack, frame.next, frame.handling = before
 
     def close(self):
         """Run what is left to clean up; nothing more is yielded."""
@@ -166,7 +155,10 @@ def SEND(frame, target, value):
     except Raised as raised:
         if not isinstance(raised.exception, StopIteration):
             raise
-        delegated(frame, raised.exception.value, target)
+        if not SEND_KEEPS:
+            frame.stack.pop()
+        frame.stack.append(raised.exception.value)
+        frame.jump(target)
     else:
         frame.stack.append(got)
 
@@ -193,20 +185,22 @@ def rebuilt(rebuild: Rebuild, generator: Generator) -> str:
     """A generator that stands where the interpreted one does."""
     if generator.done:
         return "iter(())"
+    inner = generator
+    while inner := inner.inner():
+        program = inner.frame.program
+        if not all(program.instructions[program.at(row.target)].name in (
+                "STOPITERATION_ERROR", "CLEANUP_THROW")
+                for row in program.handlers):
+            raise unsupported("result", "a generator in a `yield from`")
     frame = generator.frame
     place, values = placed(rebuild, frame, frame.current().end, frame.stack)
-    made = made_once(waits, place, frame.function, frame.handler())
+    wait = op("LOAD_CONST", len(place.code.co_consts)) + op(
+        "YIELD_VALUE", 0) + op("RESUME", 1)  # it is stepped to there
+    made = made_once(going_on, place, frame.function, wait, frame.handler())
     function = rebuild.outside.constant(made, f"rest_{made.__name__}")
     name = rebuild.hold(f"{function.code()}({', '.join(values)})")
     rebuild.lines.append(f"{rebuild.known(next)}({name})")
     return name
-
-
-def waits(place: Place, handler) -> CodeType:
-    """A generator that waits at a yield, once it was stepped to there."""
-    body = op("LOAD_CONST", len(place.code.co_consts)) + op(
-        "YIELD_VALUE", 0) + op("RESUME", 1)
-    return after(place, body, handler)
 
 
 MAKERS[Generator] = rebuilt

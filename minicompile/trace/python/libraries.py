@@ -23,9 +23,8 @@ from types import FunctionType
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from ...core.scalars import UFUNCS
-from ...core.sizes import SYMBOLIC
-from ...core.source import Call
+from ...core.sizes import SYMBOLIC, UFUNCS
+from ...core.guard import Call
 from .. import attributes
 from ..calls import CALLS
 from ..constant_types import ABSENT, CONSTANTS, is_constant, trusted
@@ -33,14 +32,14 @@ from ..native import is_featureless, look
 from ..reasons import Raised, unsupported
 from ..rules import rule
 from ..symbolic_shapes import settled
-from ..torch.modes import answer_of
+from ..torch.functions import answer_of
 from ..torch.subgraphs import unchanged
 
 # Functions with a cache
 
 
 def cached(tracer, function, args: tuple, kwargs: dict):
-    """What the cache holds for these arguments."""
+    """The value that the cache holds for these arguments."""
     outside, source = tracer.outside, tracer.outside.source(function)
     if source is not None:
         outside.guard(source, "is", function)
@@ -72,7 +71,7 @@ for _kind in (functools._lru_cache_wrapper, *UFUNCS):
 
 
 def uncached(tracer, function, args: tuple, kwargs: dict):
-    """What a library's cached function gives, followed at each trace.
+    """A library's cached function, followed at each trace: its result.
 
     It must change nothing: eager runs it once, and a trace at each call.
     """

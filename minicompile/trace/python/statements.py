@@ -20,12 +20,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from ...core.source import Item
+from ...core.guard import Item
 from .. import attributes
-from ..constant_types import ABSENT, trusted
+from ..constant_types import ABSENT, Handled, trusted
 from ..frame import (OPCODES, Frame, load_cell, load_global, opcode,
                      passes_on, store_cell)
-from ..interpreter_objects import Handled
 from ..opcodes import LOAD_FAST
 from ..reasons import Raised, unsupported
 from ..rules import rule
@@ -39,31 +38,31 @@ OPCODES |= {
     "BUILD_STRING": (int, 1, lambda f, _, *values: "".join(values)),
     "BUILD_SET": (int, 1, lambda f, _, *values: f.tracer.native(
         set, (map(f.tracer.key, values),))),
-    "SET_ADD": (1, 0, lambda f, depth, x: f.tracer.native(
-        f.stack[-depth].add, (f.tracer.key(x),))),
-    "SET_UPDATE": (1, 0, lambda f, depth, x: f.tracer.native(
-        f.stack[-depth].update, (f.tracer.iterate(x),))),
+    "SET_ADD": (1, 0, lambda f, depth, x: f.tracer.call(
+        set.add, (f.stack[-depth], x))),
+    "SET_UPDATE": (1, 0, lambda f, depth, x: f.tracer.call(
+        set.update, (f.stack[-depth], x))),
     "MAP_ADD": (2, 0, lambda f, depth, key, value: f.tracer.set_item(
         f.stack[-depth], key, value)),
-    "DICT_UPDATE": (1, 0, lambda f, depth, x: f.tracer.native(
-        f.stack[-depth].update, (f.tracer.mapping(x),))),
+    "DICT_UPDATE": (1, 0, lambda f, depth, x: f.tracer.call(
+        dict.update, (f.stack[-depth], f.tracer.mapping(x)))),
     "STORE_SLICE": (4, 0, lambda f, _, value, owner, *ends: (
         f.tracer.set_item(owner, slice(*ends), value))),
     "DELETE_SUBSCR": (2, 0, lambda f, _, owner, key: f.tracer.set_item(
         owner, key)),
-    "DELETE_ATTR": (1, 0, lambda f, name, owner: attributes.store(
+    "DELETE_ATTR": (1, 0, lambda f, name, owner: attributes.store_attr(
         f.tracer, owner, name)),
     "DELETE_DEREF": (0, 0, lambda f, name: store_cell(
         f.tracer, f.names[name], ABSENT)),
     "STORE_GLOBAL": (1, 0, lambda f, name, value: f.tracer.outside.write(
-        f.tracer.outside.globals(f.globals), name, value)),
-    "IMPORT_FROM": (0, 1, lambda f, name: attributes.load(
+        f.tracer.outside.space("globals", f.globals), name, value)),
+    "IMPORT_FROM": (0, 1, lambda f, name: attributes.load_attr(
         f.tracer, f.stack[-1], name)),
     "FORMAT_SIMPLE": (1, 1, lambda f, _, x: f.tracer.call(
         format, (x, ""))),
     "FORMAT_WITH_SPEC": (2, 1, lambda f, _, *x: f.tracer.call(format, x)),
     "LOAD_SUPER_ATTR": (3, None, lambda f, found, maker, *of: f.push(
-        attributes.load(f.tracer, f.tracer.call(maker, of), found[0]),
+        attributes.load_attr(f.tracer, f.tracer.call(maker, of), found[0]),
         found[1])),
     "CALL_INTRINSIC_2": (2, 1, None),
     "CONVERT_VALUE": (1, 1, lambda f, how, x: f.tracer.call(how, (x,))),
@@ -131,7 +130,7 @@ OPCODES |= {
 @opcode(1, 2)
 @passes_on
 def BEFORE_WITH(frame, _, manager):
-    load = attributes.load
+    load = attributes.load_attr
     frame.stack.append(load(frame.tracer, manager, "__exit__"))
     enter = load(frame.tracer, manager, "__enter__")
     frame.stack.append(frame.tracer.call(enter))
@@ -191,9 +190,9 @@ PLAIN_METACLASSES = (type, abc.ABCMeta, type(torch.autograd.Function))
 
 @rule(builtins.__build_class__)
 def _build_class(tracer, body, name, *bases, **more):
-    frame = Frame(tracer, body, {})
+    frame, names = Frame(tracer, body, {}), {}
+    frame.space = names
     frame.run()
-    names = frame.space
     hooks = [k for k in bases if tracer.python_method(
         k, "__init_subclass__") or type(k) not in PLAIN_METACLASSES]
     if more or hooks or any(tracer.python_method(value, "__set_name__")
@@ -268,22 +267,10 @@ def MATCH_KEYS(frame, _):
 
 @opcode(3)
 def MATCH_CLASS(frame, count, value, kind, names):
-    if not frame.tracer.call(isinstance, (value, kind)):
+    call = frame.tracer.call
+    if not call(isinstance, (value, kind)):
         return None
-    places = getattr(kind, "__match_args__", None)
-    own = places is None and issubclass(kind, (
-        bool, bytearray, bytes, dict, float, frozenset, int, list, set,
-        str, tuple))
-    places = places or ()
-    allowed = 1 if own else len(places)
-    if count > allowed:
-        raise Raised(TypeError(
-            f"{kind.__name__}() accepts {allowed} positional sub-pattern"
-            f"{'s' * (allowed != 1)} ({count} given)"))
-    found = [value] * count if own else []
-    try:
-        return (*found, *(attributes.load(frame.tracer, value, name)
-                          for name in (*places[:count], *names)))
-    except Raised as raised:
-        if not isinstance(raised.exception, AttributeError):
-            raise
+    if count:
+        raise unsupported("opcode", "a positional pattern")
+    found = tuple(call(getattr, (value, name, ABSENT)) for name in names)
+    return None if any(each is ABSENT for each in found) else found

@@ -1,28 +1,341 @@
-"""Dimensions that a program marks: a row for the choice of symbols.
+"""Symbolic sizes: which vary, where each is read, and their guards.
 
-In: a tensor with marks, by us or by torch.compile. Out: which of its sizes
-are symbols whatever was seen, within which limits; ConstraintViolation if
-a graph needs a constant there. PyTorch's are torch/_dynamo/decorators.py
-and ConstraintViolationError of torch/fx/experimental/symbolic_shapes.py.
+In: tensors and numbers that a History lets vary, or that a program marks.
+Out: their stand-ins, with PyTorch's ShapeEnv behind them. A symbol is a
+graph input of its own; an expression of symbols becomes nodes where an
+operator needs it, and text where Python does. The facts that ShapeEnv
+learns, in any stage, become guards. If a graph needs a constant where a
+mark forbids it, ConstraintViolation is raised. PyTorch's are
+torch/_dynamo/decorators.py and torch/fx/experimental/symbolic_shapes.py.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from functools import partial
+from weakref import WeakMethod
 
 import torch
-from sympy import Expr
+from sympy import Expr, Integer, Symbol
+from torch import fx, nn
+from torch._dispatch.python import enable_python_dispatcher
+from torch._guards import Source as TorchSource
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
     StrictMinMaxConstraint,
 )
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from ...core.errors import ConstraintViolation
-from ...core.source import Source
-from ..automatic_dynamic import SIZE
-from ..symbolic_shapes import DECIDERS, SymbolicSizes
+from ...core.guard import (Computed, Function, Guard, Item, Local,
+                           Relation, Size, Source, chain)
+from ...core.sizes import AS_IN_CPP, SYMBOLIC, hint
+from ...core.torch.symbols import computed, formula
+from ..reasons import unsupported
+from ..recorder import CONVERSIONS, Recorder
+from ..side_effects import Outside
+from ..symbolic_shapes import (NUMBERS, SIZES, ConstantSizes, History,
+                               settled)
+
+#: The possible symbols in words: a size, a stride, a number.
+SIZE, STRIDE = "dimension {0} of `{1}`", "stride {0} of `{1}`"
+NUMBER = "`{1}`"
+
+
+class ShapeSource(TorchSource):
+    """A source, as ShapeEnv wants to have one."""
+
+    def __init__(self, source: Source):
+        self.text = str(source)
+
+    @property
+    def name(self) -> str:
+        return self.text
+
+
+class Learnt(list):
+    """ShapeEnv's guards, each with the user's line it was made for.
+
+    `where` is held weakly: fake tensors would keep its tracer for ever.
+    """
+
+    def __init__(self, where):
+        self.where, self.lines = WeakMethod(where), []
+
+    def append(self, guard) -> None:
+        super().append(guard)
+        where = self.where()
+        self.lines.append(where and where())
+
+
+class SourcePrinter(PythonPrinter):
+    """An expression as Python, its symbols called as `names` says."""
+
+    def __init__(self, names: dict[Symbol, str]):
+        super().__init__()
+        self.names = names
+
+    def _print_Symbol(self, symbol: Symbol) -> str:
+        return self.names[symbol]
+
+    def _print_NaN(self, _) -> str:
+        return "math.nan"  # which torch 2.11 writes without its module
+
+
+class SymbolicSizes(ConstantSizes):
+    """The symbols of one trace: those sizes and numbers that may vary.
+
+    `late` holds functions that give relations; they are called when the
+    graph has been lowered.
+    """
+
+    def __init__(self, recorder: Recorder, history: History):
+        super().__init__(recorder, history)
+        self.env: ShapeEnv = recorder.fake_mode.shape_env
+        self.numbers: dict[Source, torch.SymInt | None] = {}
+        self.ranges: list[Relation] = []
+        self.late: list[Callable] = []
+        self.fakes: dict[Source, tuple[torch.Tensor, torch.Size]] = {}
+        self.env.guards = self.learnt = Learnt(recorder.where)
+
+    # Stand-ins
+
+    def tensor(self, real: torch.Tensor, source: Source):
+        """The fake tensor of a tensor from outside."""
+        context = self.context(real, source)
+        if context is None:
+            return super().tensor(real, source)
+        fake = self.fake(based(real), symbolic_context=context,
+                         source=ShapeSource(source))
+        self.fakes[source] = fake, fake.shape
+        for read, values, what in (("shape", fake.shape, SIZE),
+                                   ("stride()", fake.stride(), STRIDE)):
+            for dim, value in enumerate(values):
+                if isinstance(value, torch.SymInt):
+                    place = Size(source, read, dim, str(value))
+                    if self.bind(value, place) or what is SIZE:
+                        self.tell(what, dim, source, hint(value))
+        return fake
+
+    def varying(self, what: str, source: Source, values: tuple
+                ) -> list[bool]:
+        """For each value, whether other traces saw another there."""
+        history = self.history
+        if history.dynamic is False:
+            return [False] * len(values)
+        before = history.seen.get((what, source), values)
+        if len(before) != len(values):
+            before = (None,) * len(values)
+        now = tuple(new if new is old or type(new) is type(old) and (
+            new == old) else None for old, new in zip(before, values))
+        history.seen[what, source] = now
+        history.why |= {
+            what.format(dim, source): f"was {before[dim]}, is {value}: "
+            "dynamic from now on" for dim, value in enumerate(values)
+            if now[dim] is None and before[dim] is not None}
+        return [value is None for value in now]
+
+    def varies(self, value: int | float, source: Source) -> bool:
+        """Whether a number varies; it is remembered."""
+        return self.history.dynamic or self.varying(
+            NUMBER, source, (value,))[0]
+
+    def tell(self, what: str, dim: int, source: Source, value) -> None:
+        """Note that a place has become a symbol, once, and why."""
+        name, history = what.format(dim, source), self.history
+        if name not in history.symbols:
+            history.symbols.add(name)
+            history.news.append(name + " " + history.why.get(
+                name, f"is {value}: dynamic by dynamic=True"))
+
+    def context(self, real: torch.Tensor, source: Source
+                ) -> StatelessSymbolicContext | None:
+        """The symbols among a tensor's sizes and strides, if there are."""
+        history = self.history
+        if history.never or isinstance(real, nn.Parameter):
+            return None
+        sizes = self.varying(SIZE, source, tuple(real.shape))
+        strides = self.varying(STRIDE, source, tuple(real.stride()))
+        rest = DimDynamic.DUCK if history.dynamic else DimDynamic.STATIC
+        kinds = [DimDynamic.DYNAMIC if varies else rest for varies in sizes]
+        limits = [None] * len(kinds)
+        decide(self, real, source, kinds, limits)
+        steps = [DimDynamic.DYNAMIC if varies and not any(sizes)
+                 else DimDynamic.INFER_STRIDE for varies in strides]
+        if {*kinds} <= {DimDynamic.STATIC} and (
+                DimDynamic.DYNAMIC not in steps):
+            return None
+        return StatelessSymbolicContext(kinds, steps, limits)
+
+    def number(self, value: int | float, source: Source):
+        """The symbol of a number that varies; None if it stays constant."""
+        if source not in self.numbers:
+            made = NUMBERS[type(value)](self, value, source)
+            self.numbers[source] = made
+            if made is not None:
+                self.bind(made, source)
+                if type(source) is not Computed:
+                    self.tell(NUMBER, 0, source, value)
+        return self.numbers[source]
+
+    def symbol(self, value: int | float, source: Source) -> Symbol:
+        """A new symbol for a number."""
+        return self.env.create_unspecified_symbol(
+            value, ShapeSource(source), DimDynamic.DYNAMIC)
+
+    def bind(self, value: torch.SymInt | torch.SymFloat, source: Source
+             ) -> bool:
+        """Read `value` at `source`, and say whether its symbol is new."""
+        expr = value.node.expr
+        if expr.is_Symbol and expr not in self.symbols:
+            self.symbols[expr] = source
+            reach = self.env.var_to_range[expr]
+            self.ranges += [
+                Relation(f"{{0}} {sign} {end}", (source,))
+                for sign, end in ((">=", reach.lower), ("<=", reach.upper))
+                if isinstance(end, Integer)]  # else it holds of every int
+            self.place(expr, value, source)
+            return True
+        self.ranges.append(self.relation("{0} == {}", expr, source))
+        return False
+
+    def place(self, symbol: Symbol, value, source: Source) -> None:
+        """Make a graph input of it; of a float only once it is used."""
+        placed = partial(self.recorder.place, str(symbol), value, source)
+        self.recorder.numbers[symbol] = placed if type(
+            value) is torch.SymFloat else placed()
+
+    def is_symbol(self, value: int | float, source: Source,
+                  outside: Outside) -> bool:
+        """Whether a number may vary: a float, an argument, a counter.
+
+        Other ints that modules and globals hold were meant to stay.
+        """
+        places = {*chain(source)}
+        is_given = outside.modules.isdisjoint(places) and any(
+            isinstance(each, (Local, Function)) for each in places)
+        return self.varies(value, source) and (
+            is_given or type(value) is float
+            or named(source) in self.history.counters)
+
+    def count(self, outside: Outside) -> None:
+        """Tell later traces to which places this trace writes."""
+        counters = self.history.counters
+        for space in outside.overlays.values():
+            counters.update(named(outside.place(space, key))
+                            for key, _ in outside.changes(space))
+        for copy in outside.copies:
+            counters.update(
+                Item(copy.source, at) for at, (old, new) in enumerate(
+                    zip(copy.before, copy.now)) if old is not new)
+
+    def run(self, call: Callable, function, args, kwargs):
+        """The result of a C function; if it is a question, the answer."""
+        value = call(function, args, kwargs)
+        if type(value) is torch.SymFloat and formula(value).free_symbols:
+            return value
+        return settled(value) if type(value) in SYMBOLIC[1:] else value
+
+    def dispatcher(self, name: str):
+        """A context in which this operator works with symbols."""
+        python = self.symbols and name not in AS_IN_CPP
+        return enable_python_dispatcher() if python else (
+            contextlib.nullcontext())
+
+    # Facts learnt in the trace
+
+    def text(self, value) -> str:
+        """The Python expression of a number over `L` and `F`.
+
+        It is read when the graph has run, so no input may have another
+        shape by then.
+        """
+        if any(str(fake.shape) != str(was)
+               for fake, was in self.fakes.values()):
+            raise unsupported("effect", "an input that gets another shape")
+        expr = formula(value)
+        if not expr.free_symbols:
+            return repr(settled(value))
+        made = self.relation("({})", expr)
+        return made.text.format(*[each.code() for each in made.sources])
+
+    def guards(self) -> tuple[Guard, ...]:
+        """All that the graph relies on, as relations between sizes."""
+        late = [relation for ask in self.late for relation in ask()]
+        if not self.symbols:
+            return ()
+        found = [(relation, None) for relation in (*self.ranges, *late)]
+        found += [(self.relation("{}", guard.expr), where) for guard, where
+                  in zip(self.learnt, self.learnt.lines)]
+        return tuple(Guard(None, "relation", relation, where)
+                     for relation, where in found)
+
+    def relation(self, form: str, expr: Expr, *sources: Source) -> Relation:
+        """`form` with the expression in it, over sources."""
+        symbols = sorted(expr.free_symbols, key=str)
+        names = {symbol: f"{{{index}}}" for index, symbol
+                 in enumerate(symbols, len(sources))}
+        return Relation(
+            form.replace("{}", SourcePrinter(names).doprint(expr)),
+            (*sources, *map(self.symbols.__getitem__, symbols)))
+
+
+SIZES.append(SymbolicSizes)
+NUMBERS[int] = lambda sizes, value, source: sizes.env.create_symintnode(
+    sizes.symbol(value, source), hint=value)
+
+
+def named(source: Source) -> Source | str:
+    """The name of an attribute or key, wherever it is; else the place."""
+    name = getattr(source, "name", getattr(source, "key", None))
+    return name if type(name) is str else source
+
+
+def number_node(recorder: Recorder, value) -> fx.Node | int | float:
+    """The node that computes a symbolic number, or the number."""
+    expr = formula(value)
+    if not expr.free_symbols:
+        return settled(value)
+    known = recorder.numbers
+    symbols = {each: symbol_node(recorder, each)
+               for each in expr.free_symbols}
+    if expr not in known:
+        known[expr] = computed(recorder.graph, expr, symbols,
+                               recorder.where())
+    return known[expr]
+
+
+def symbol_node(recorder: Recorder, symbol: Symbol) -> fx.Node:
+    """The node of a symbol; a graph inside another captures it."""
+    known = recorder.numbers
+    if symbol not in known:
+        value = symbol_node(recorder.outer, symbol).meta["val"]
+        recorder.captured.append(value)
+        recorder.placeholder(value)
+    elif callable(known[symbol]):
+        known[symbol] = known[symbol]()
+    return known[symbol]
+
+
+CONVERSIONS[SYMBOLIC] = number_node
+
+
+def based(real: torch.Tensor) -> torch.Tensor:
+    """The tensor alone: no symbols for a base, an offset or a gradient."""
+    if not (real._is_view() or real.storage_offset() or (
+            real.is_leaf and real.grad is not None)):
+        return real
+    with unset_fake_temporarily():
+        alias = torch.empty(0, dtype=real.dtype, device=real.device)
+        alias.set_(real.untyped_storage(), 0, real.shape, real.stride())
+        return alias.requires_grad_(real.requires_grad)
+
 
 #: The marks, and who makes those that make a size a symbol.
 MARKS = {"static": None, "weak_dynamic": "maybe_mark_dynamic",
@@ -31,7 +344,7 @@ MARKS = {"static": None, "weak_dynamic": "maybe_mark_dynamic",
 
 def decide(sizes: SymbolicSizes, real: torch.Tensor, source: Source,
            kinds: list, limits: list) -> None:
-    """Let marks say more than what was seen; a range becomes a limit."""
+    """Let marks overrule the sizes seen so far; a range becomes a limit."""
     reach = {each.dim: ValueRanges(
         max(each.min or 0, 2), int_oo if each.max is None else each.max)
         for each in getattr(real, "_dynamo_dynamic_range", ())
@@ -64,16 +377,13 @@ def hold(sizes: SymbolicSizes, source: Source, dim: int, size: int,
     expr = value.node.expr if symbolic else value
     if isinstance(expr, Expr) and not expr.is_number:
         return ()
-    learnt = sizes.learnt
-    lines = [line for guard, line in zip(learnt, learnt.lines)
-             if symbolic and value.node._expr in guard.expr.free_symbols]
-    where = lines[-1] if lines else None
-    line = f"\n  at {where}  {where.text}" if where else (
-        "\n  0 and 1 are always constants" if expr in (0, 1) else "")
+    lines = [f"at {line}  {line.text}" for guard, line in zip(
+        sizes.learnt, sizes.learnt.lines) if symbolic and line and (
+            value.node._expr in guard.expr.free_symbols)]
+    if expr in (0, 1) and not lines:
+        lines = ["0 and 1 are always constants"]
+    line = f"\n  {lines[-1]}" if lines else ""
     raise ConstraintViolation(
         f"{what} dynamic, and the graph needs it to be {expr}{line}\n"
         "  hint: mark it with torch._dynamo.maybe_mark_dynamic, or not at "
         "all")
-
-
-DECIDERS.append(decide)

@@ -3,10 +3,9 @@
 In: the call of a higher-order operator. Out: its result, as results of
 one node that holds the functions' graphs; a tensor that a function reads
 around itself becomes an operand. For `cond` both branches are followed.
-Nobody knows how often a `while_loop` will run, so what it carries must
-look the same after each step, and it has no gradient. A `scan` runs once
-for each slice: a short one is unrolled into the graph. A checkpoint and a
-nested compile region are followed where they stand.
+The number of a `while_loop`'s turns is unknown, so the values that it
+carries must look the same after each one, and it has no gradient. A
+checkpoint and a nested compile region are followed where they stand.
 
 A transform of torch.func is asked first what tensors it would give to its
 function: a vmap's have one dimension less. The function is traced on such
@@ -19,29 +18,24 @@ PyTorch's is torch/_dynamo/variables/higher_order_ops.py.
 from __future__ import annotations
 
 import inspect
-import operator
 from functools import partial
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import (tree_flatten, tree_leaves, tree_map,
-                                 tree_unflatten)
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
-from ...core.branches import cond
+from ...core.graph import tensors_of
+from ...core.torch.branches import cond
 from ..calls import inline
 from ..frame import closure, load_cell
 from ..reasons import unsupported
 from ..rules import rule
-from ..symbolic_shapes import Fakes, settled
-from .subgraphs import (Inner, followed, fresh, looks, refilled, resolved,
-                        tensors, unchanged)
+from ..symbolic_shapes import Fakes
+from .subgraphs import fresh_results, followed, refilled, resolved
 
 #: How PyTorch names the modules that the rules here are about.
 HOME = "torch._higher_order_ops."
-
-#: A scan over more slices than this stays a graph break.
-LONGEST_SCAN = 64
 
 flex_attention = torch.ops.higher_order.flex_attention
 while_loop = torch.ops.higher_order.while_loop
@@ -96,15 +90,12 @@ def _cond(tracer, pred, true_fn, false_fn, operands=()):
     operands = resolved(tracer, operands)
     sides, captured = followed(tracer, "torch.cond", (true_fn, false_fn),
                                operands)
-    (_, made), (_, other) = sides
-    for each in (made, other):
-        fresh("torch.cond", each, (operands, captured))
-    if looks(made) != looks(other):
-        raise unsupported("branch", "torch.cond returns other shapes than "
-                          f"the other: {looks(made)} and {looks(other)}")
+    made = sides[0][1]
+    graphs = [side.finish(tuple(fresh_results(
+        "torch.cond", each, made, (operands, captured))))
+        for side, each in sides]
     return refilled(made, tracer.recorder.function(cond, (
-        pred, *(side.finish(tuple(tensors(each))) for side, each in sides),
-        [*tensors(operands), *captured]), {}))
+        pred, *graphs, [*tensors_of(operands), *captured]), {}))
 
 
 @rule((HOME + "while_loop", "while_loop"))
@@ -116,56 +107,20 @@ def _while_loop(tracer, cond_fn, body_fn, carried_inputs):
     again = tree_map(lambda each: alike(each)(), carried)
     ((test, goes_on), (body, made)), captured = followed(
         tracer, "while_loop", (cond_fn, body_fn), again)
-    fresh("while_loop", made, (again, captured))
-    if looks(made) != looks(again) or not torch.is_tensor(goes_on) or (
-            goes_on.dtype is not torch.bool or goes_on.dim()):
-        raise unsupported("branch", "while_loop returns something else")
+    results = fresh_results("while_loop", made, again, (again, captured))
+    if not torch.is_tensor(goes_on) or goes_on.dim() or (
+            goes_on.dtype is not torch.bool):
+        raise unsupported("branch", "while_loop asks something else")
     if torch.is_grad_enabled() and any(
             each.requires_grad
-            for each in tensors(carried, captured, made)):
+            for each in tensors_of((carried, captured, made))):
         raise unsupported("branch", "while_loop needs a gradient")
     return tree_unflatten(tracer.recorder.function(while_loop, (
-        test.finish(goes_on), body.finish(tuple(tensors(made))),
+        test.finish(goes_on), body.finish(tuple(results)),
         tuple(leaves), tuple(captured)), {}), spec)
 
 
-@rule((HOME + "scan", "scan"))
-def _scan(tracer, combine_fn, init, xs, *, dim=0, reverse=False):
-    init, xs = resolved(tracer, (init, xs))
-    rows, counts = [], {
-        settled(each.shape[dim]) if torch.is_tensor(each) else 0
-        for each in tree_leaves(xs)}
-    count = counts.pop() if len(counts) == 1 else 0
-    if not 0 < count <= LONGEST_SCAN:
-        raise unsupported("branch", f"scan is called {count} times")
-    carry = init
-    for at in reversed(range(count)) if reverse else range(count):
-        given = carry, tree_map(lambda x, at=at: tracer.recorder.method(
-            "select", (x, dim, at), {}), xs)
-        with unchanged(tracer, "branch", "scan changes something outside"):
-            made = tracer.call(combine_fn, given)
-        fresh("scan", made, given)
-        carry, row = made
-        if looks(carry) != looks(init):
-            raise unsupported("branch", "scan returns another carry")
-        rows.append(row)
-    return carry, tree_map(
-        lambda *parts: tracer.recorder.function(torch.stack, (parts,), {}),
-        *(reversed(rows) if reverse else rows))
-
-
 # Attention with a score
-
-
-class Scores(Inner):
-    """The graph of a score: a tensor as an index looks up a number."""
-
-    def function(self, target, args, kwargs):
-        if target is operator.getitem and all(
-                torch.is_tensor(each) for each in tree_leaves(args[1])):
-            target = torch.ops.aten.index.Tensor
-            args = args[0], tree_leaves(args[1])
-        return super().function(target, args, kwargs)
 
 
 @rule(flex_attention)
@@ -177,7 +132,7 @@ def _flex_attention(tracer, query, key, value, score_mod, block_mask, scale,
     for function, given in ((score_mod, [score, *places]),
                             (block_mask[-1], places)):
         [(inner, made)], captured = followed(
-            tracer, "flex_attention", [function], given, kind=Scores)
+            tracer, "flex_attention", [function], given)
         graphs.append(inner.finish(made))
         operands.append(tuple(captured))
     return tracer.recorder.function(flex_attention, (
@@ -187,24 +142,9 @@ def _flex_attention(tracer, query, key, value, score_mod, block_mask, scale,
 
 # Transforms
 
-#: What takes a function, and gives the function that it makes of it.
+#: The transforms: each takes a function and returns a new one.
 TRANSFORMS = {name: getattr(torch.func, name) for name in (
     "grad", "grad_and_value", "jacfwd", "jacrev", "vmap")}
-
-
-def transform(name: str, options: dict, graph, captured, args, kwargs,
-              specs=None) -> tuple:
-    """What `torch.func`'s transform of a graph gives: the leaves of it.
-
-    The graph takes the tensors among the arguments, and captured ones.
-    How the leaves are nested joins `specs`.
-    """
-    leaves, spec = tree_flatten(applied(
-        name, options, lambda *args, **kwargs: graph(
-            *tensors(args, kwargs), *captured), args, kwargs))
-    if specs is not None:
-        specs.append(spec)
-    return tuple(leaves)
 
 
 def applied(name: str, options: dict, function, args, kwargs):
@@ -214,8 +154,23 @@ def applied(name: str, options: dict, function, args, kwargs):
     return TRANSFORMS[name](function, **options)(*args, **kwargs)
 
 
+def transform(name: str, options: dict, graph, captured, args, kwargs,
+              specs=None) -> tuple:
+    """The leaves of the result of `torch.func`'s transform of a graph.
+
+    The graph takes the tensors among the arguments, and captured ones.
+    How the leaves are nested joins `specs`.
+    """
+    leaves, spec = tree_flatten(applied(
+        name, options, lambda *args, **kwargs: graph(
+            *tensors_of((args, kwargs)), *captured), args, kwargs))
+    if specs is not None:
+        specs.append(spec)
+    return tuple(leaves)
+
+
 class Asked(BaseException):
-    """What a transform was about to give to its function."""
+    """The arguments that a transform was about to give its function."""
 
     def __init__(self, *given):
         self.given = tree_map(alike, given)
@@ -223,7 +178,7 @@ class Asked(BaseException):
 
 
 def alike(leaf):
-    """What makes a tensor that looks so, and belongs to no transform."""
+    """A function that makes such a tensor, outside of any transform."""
     return partial(
         torch.empty_strided, tuple(leaf.shape), leaf.stride(),
         dtype=leaf.dtype, device=leaf.device,
@@ -231,7 +186,7 @@ def alike(leaf):
 
 
 def probe(*args, **kwargs):
-    """Called by a transform: stop it, and tell what it gives."""
+    """Stop the transform that calls this, and report the arguments."""
     raise Asked(args, kwargs)
 
 
@@ -256,7 +211,7 @@ def transformed(tracer, name: str, options: dict, function, args, kwargs):
 
 
 def call_made(name: str, function, tracer, *args, **kwargs):
-    """A call of what a transform made, in the trace or before it."""
+    """A call of a transform's function, made in the trace or before."""
     cells = zip(function.__code__.co_freevars, closure(tracer, function))
     parts = {key: load_cell(tracer, cell, key) for key, cell in cells}
     options = {key: parts[key] for key in inspect.signature(

@@ -1,37 +1,52 @@
-"""Graphs inside a graph: a recorder whose inputs are found on the way.
+"""Graphs inside a graph, and the two of a user's autograd.Function.
 
-In: a tracer, functions, and what they are called with. Out: what each
-does, as a graph of its own; a tensor from outside that it reads is
-captured, as one input more. PyTorch's is
-torch/_dynamo/output_graph.py (SubgraphTracer).
+In: a tracer, functions, and their arguments. Out: a graph of each
+function; a tensor from outside that it reads is captured, as an extra
+input. A call of `apply` becomes one node that holds
+two graphs. The user's backward is followed at the call, in the same trace,
+so its guards are the call's; autograd runs the graph of it, never a
+derivative of the forward. PyTorch's are SubgraphTracer in
+torch/_dynamo/output_graph.py and AutogradFunctionApplyVariable in
+torch/_dynamo/variables/higher_order_ops.py.
 """
 
 from __future__ import annotations
 
+import gc
+import inspect
+import operator
+import sys
 import types
 from collections import Counter, deque
+from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, zip_longest
 
 import torch
-from sympy import Symbol
 from torch import fx
+from torch.autograd import Function
+from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
+from ...core.graph import tensors_of
 from ...core.sizes import SYMBOLIC
-from ..constant_types import contents
-from ..interpreter_objects import StandIn
+from .. import attributes
+from ..constant_types import CONSTANTS, IDENTITIES, StandIn
 from ..reasons import REASONS, unsupported
 from ..recorder import CONVERSIONS, Recorder, storage
-
+from ..rules import rule
+from ..side_effects import Copy, Namespace
 
 REASONS["branch"] = (
     "a function given to {what}, which no graph of its own can do",
     "let it return new tensors, those of two branches alike, and write "
     "to nothing")
 
+# A recorder whose inputs are found on the way
+
 
 class Inner(Recorder):
-    """A graph inside a graph: what it reads of that one is an input."""
+    """A graph inside a graph; the outer values that it reads are inputs."""
 
     def __init__(self, outer: Recorder, tensors=()):
         vars(self).update(vars(outer), outer=outer, graph=fx.Graph(),
@@ -41,7 +56,7 @@ class Inner(Recorder):
             self.placeholder(tensor)
 
     def placeholder(self, tensor: torch.Tensor | torch.SymInt) -> None:
-        """One more input, which stands for `tensor`, or a size, in here."""
+        """Add an input for `tensor`, or for a size, of the outer graph."""
         with self.graph.inserting_after(self.last):
             self.last = self.graph.placeholder(f"given_{self.count}")
         self.count += 1
@@ -52,20 +67,20 @@ class Inner(Recorder):
         self.kept.append(tensor)
 
     def node(self, fake: torch.Tensor) -> fx.Node:
-        """The node of a tensor in here; one from outside is captured."""
+        """The node of a tensor in this graph; captures an outer tensor."""
         if id(fake) not in self.nodes:
             self.outer.node(fake)
             self.captured.append(fake)
             self.placeholder(fake)
         return super().node(fake)
 
-    def symbol(self, symbol: Symbol) -> fx.Node:
-        """The node of a symbol in here; it is captured."""
-        if symbol not in self.numbers:
-            value = self.outer.symbol(symbol).meta["val"]
-            self.captured.append(value)
-            self.placeholder(value)
-        return self.numbers[symbol]
+    def function(self, target, args, kwargs):
+        """The same; a tensor used as an index is never read."""
+        if target is operator.getitem and all(
+                map(torch.is_tensor, tree_leaves(args[1]))):
+            target = torch.ops.aten.index.Tensor
+            args = args[0], tree_leaves(args[1])
+        return super().function(target, args, kwargs)
 
     def finish(self, outputs) -> fx.GraphModule:
         """The graph, returning tensors in tuples, lists and dicts."""
@@ -84,32 +99,31 @@ CONVERSIONS[fx.GraphModule] = graph
 
 
 @contextmanager
-def inner_recorder(tracer, tensors, grad_enabled: bool, kind=Inner):
-    """What is traced inside goes to a graph of its own."""
-    outer, grad = tracer.recorder, torch.is_grad_enabled()
-    tracer.recorder = inner = kind(outer, tensors)
-    torch._C._set_grad_enabled(grad_enabled)
+def inner_recorder(tracer, tensors, grad_enabled: bool):
+    """Operators traced inside go to a graph of their own."""
+    outer = tracer.recorder
+    tracer.recorder = inner = Inner(outer, tensors)
     try:
-        yield inner
+        with torch.set_grad_enabled(grad_enabled):
+            yield inner
     finally:
         tracer.recorder = outer
-        torch._C._set_grad_enabled(grad)
 
 
 def followed(tracer, name: str, functions, args, kwargs=None,
-             grad_enabled: bool | None = None, kind=Inner
+             grad_enabled: bool | None = None
              ) -> tuple[list[tuple[Inner, object]], list]:
-    """The graph of each function, what it returned; what they captured.
+    """The graph and the result of each function; the tensors captured.
 
     No function may have effects. Each graph is given the tensors among
     the arguments, then all captured ones. `name` is the operator's.
     """
     if grad_enabled is None:
         grad_enabled = torch.is_grad_enabled()
-    inputs, made = tensors(args, kwargs), []
+    inputs, made = tensors_of((args, kwargs)), []
     count, before = len(inputs), set(tracer.recorder.written)
     for function in functions:
-        with inner_recorder(tracer, inputs, grad_enabled, kind) as inner, (
+        with inner_recorder(tracer, inputs, grad_enabled) as inner, (
                 unchanged(tracer, "branch",
                           f"{name} changes something outside")):
             made.append((inner, tracer.call(function, args, kwargs)))
@@ -131,27 +145,29 @@ def resolved(tracer, value):
         value) in (tuple, list) else value
 
 
-def tensors(*values) -> list[torch.Tensor]:
-    """The tensors in nested containers."""
-    return [*filter(torch.is_tensor, tree_leaves(values))]
-
-
 def refilled(value, found):
     """A nested container with other tensors, those of a node."""
     rest = iter(found)
     return tree_map_only(torch.Tensor, lambda _: next(rest), value)
 
 
-def fresh(name: str, made, given) -> None:
-    """Refuse results that share memory, with each other or operands."""
-    own = storages(made)
-    if own & storages(given) or len(own) < len(tensors(made)):
+def fresh_results(name: str, made, like, given) -> list[torch.Tensor]:
+    """The tensors among results, if they can be those of an operator.
+
+    They look as those of `like` do, and each has a memory of its own.
+    """
+    own, found = storages(made), tensors_of(made)
+    if own & storages(given) or len(own) < len(found):
         raise unsupported("branch", f"{name} returns one memory twice, or "
                           "an operand's")
+    if looks(made) != looks(like):
+        raise unsupported("branch", f"{name} returns other shapes than "
+                          f"before: {looks(made)} and {looks(like)}")
+    return found
 
 
 def looks(value) -> tuple:
-    """What must be the same of results at every time."""
+    """The facts of results that must be the same each time."""
     leaves, spec = tree_flatten(value)
     return spec, [
         (each.dtype, tuple(each.shape), each.stride(), each.device)
@@ -160,12 +176,15 @@ def looks(value) -> tuple:
 
 def storages(values) -> set[int]:
     """The memory of the tensors among some values."""
-    return {*map(storage, tensors(values))}
+    return {*map(storage, tensors_of(values))}
+
+
+# No effects
 
 
 @contextmanager
 def unchanged(tracer, kind: str, what: str, own=()):
-    """What is traced inside runs later, or not at all: no effect counts.
+    """Code traced inside runs later, or not at all: it has no effects.
 
     Otherwise it is refused: `what` changes something.
     """
@@ -179,17 +198,10 @@ def unchanged(tracer, kind: str, what: str, own=()):
 def state(tracer, own) -> tuple[dict, list]:
     """All that the program may change: switches; objects' parts, by id."""
     outside, seen = tracer.outside, {"turned": Counter(tracer.turned)}
-    kept = [own, outside.said,
-            *(copy.now for copy in outside.copies if copy.changed()),
+    kept = [own, outside.said, *outside.overlays.values(), *outside.copies,
             *(frame.names for frame in tracer.frames)]
-    for each in outside.overlays.values():
-        if changes := outside.changes(each):
-            parts = [part for change in changes for part in change]
-            seen[id(each)] = [*map(id, parts)]
-            kept += parts
     for each in kept:
-        if id(each) not in seen:
-            parts = held_by(tracer, each)
+        if id(each) not in seen and (parts := held_by(tracer, each)):
             seen[id(each)] = [*map(id, parts)]
             kept += parts
     return seen, kept
@@ -198,17 +210,146 @@ def state(tracer, own) -> tuple[dict, list]:
 def held_by(tracer, value) -> list:
     """The objects that a value is made of, where a trace may change it."""
     match value:
-        case dict():
-            return [*value, *value.values()]
-        case list() | tuple() | set() | deque():
-            return [*value]
-        case types.CellType():
-            return [*contents(value).values()]
-        case types.MethodType():
-            return [value.__self__]
+        case Namespace():
+            return [*chain(*tracer.outside.changes(value))]
+        case Copy():
+            return [value.now] * value.changed()
         case StandIn(frame=frame):
             return [frame.next, frame.names]
-        case types.FunctionType() if tracer.is_made(value):
-            return [*(value.__closure__ or ())]
-    return [*getattr(value, "__dict__", {}).values()] if (
-        tracer.is_made(value)) else []
+        case StandIn(step=step):
+            return [step.function]
+        case dict():  # its keys are no referents if all are strings
+            return [*dict.keys(value), *dict.values(value)]
+        case list() | tuple() | set() | deque() | types.CellType() | (
+                types.MethodType()):
+            return gc.get_referents(value)
+        case _ if tracer.is_made(value):
+            return [*(getattr(value, "__closure__", None) or ()),
+                    *getattr(value, "__dict__", {}).values()]
+        case Iterator():  # of C's: its position, as one object
+            return [*gc.get_referents(value),
+                    sys.intern(str(operator.length_hint(value)))]
+    return []
+
+
+# autograd.Function
+
+
+class Context(FunctionCtx):
+    """The stand-in for `ctx`: its methods are PyTorch's own."""
+
+    to_save = dirty_tensors = non_differentiable = ()
+    materialize_grads = True
+
+    def __getattr__(self, name: str):
+        if name in ("saved_variables", *dir(BackwardCFunction)):
+            raise unsupported("attribute", f"ctx.{name}")
+        raise AttributeError(f"ctx has no attribute {name!r}")
+
+
+@rule(Function.apply.__func__)
+def _apply(tracer, kind: type, *args, **named):
+    """The results of `kind.apply(*args)`, as one node."""
+    forward, setup, backward = (
+        attributes.load_attr(tracer, kind, name)
+        for name in ("forward", "setup_context", "backward"))
+    apart = setup is not Function.setup_context
+    if named:
+        raise unsupported("builtin", "apply with keyword arguments")
+    if apart:
+        bound = tracer.native(inspect.signature(forward).bind, args)
+        bound.apply_defaults()
+        args = bound.args
+    given = [*filter(torch.is_tensor, args)]
+    ctx = tracer.own(tracer.own(Context)())
+    ctx.needs_input_grad = tuple(
+        torch.is_tensor(a) and a.requires_grad for a in args)
+    wanted = torch.is_grad_enabled() and any(ctx.needs_input_grad)
+    layouts = [(t.size(), t.stride()) for t in given]
+    with inner_recorder(tracer, given, False) as ahead:
+        made = tracer.call(forward, args if apart else (ctx, *args))
+        if apart:
+            tracer.call(setup, (ctx, args, made))
+        if layouts != [(t.size(), t.stride()) for t in given]:
+            raise unsupported("effect", "a forward that reshapes its input")
+        whole, saved = several(made), tensors_of(ctx.to_save)
+        results = [*filter(torch.is_tensor, whole)]
+        back, held = None, []
+        if wanted:
+            back, held = _backward(tracer, backward, ctx, args, whole,
+                                   saved)
+        graph = ahead.finish((*results, *saved, *held))
+    marks = (len(results), len(saved), *(
+        tuple(k for k, each in enumerate(among)
+              if any(each is one for one in chosen))
+        for chosen, among in ((ctx.dirty_tensors, given),
+                              (ctx.non_differentiable, results))))
+    whole = refilled(whole, tracer.recorder.function(user_function, (
+        graph, back, marks, ahead.captured, *given), {}))
+    return whole if isinstance(made, tuple) else whole[0]
+
+
+def several(made) -> tuple:
+    """The results of a forward or a backward, as a tuple."""
+    made = made if isinstance(made, tuple) else (made,)
+    for each in made:
+        if not isinstance(each, (torch.Tensor, *IDENTITIES)) and (
+                type(each) not in CONSTANTS):
+            raise unsupported("result", f"a {type(each).__name__} of an "
+                              "autograd.Function")
+    return made
+
+
+def _backward(tracer, backward, ctx: Context, args, made, saved: list):
+    """The backward as a graph, and the tensors it reads unsaved.
+
+    It takes the saved tensors, a gradient for each result, and those.
+    """
+    tangents = [torch.empty_like(each, requires_grad=False)
+                if torch.is_tensor(each) else None
+                for each in made]
+    flows = tensors_of(tangents)
+    if not ctx.materialize_grads and len(flows) > 1:
+        raise unsupported("gradient", "a backward that may be given None")
+    ctx.saved_tensors = ctx.to_save
+    with inner_recorder(tracer, [*saved, *flows], False) as inner, (
+            torch._C._DisableAutocast()), (
+            unchanged(tracer, "effect", "a backward", vars(ctx))):
+        found = several(tracer.call(backward, (ctx, *tangents)))
+        pairs = [*zip_longest(found, args)]
+        if any(each is not None and not torch.is_tensor(arg)
+               for each, arg in pairs):
+            raise unsupported("gradient", "a gradient of no tensor")
+        graph = inner.finish(tuple(each for each, arg in pairs
+                                   if torch.is_tensor(arg)))
+    return graph, inner.captured
+
+
+class Traced(Function):
+    """A user's Function, made of its two graphs."""
+
+    @staticmethod
+    def forward(ctx, forward, backward, marks, captured, *tensors):
+        results, saved, dirty, blind = marks
+        made = forward(*tensors, *captured)
+        ctx.save_for_backward(*made[results:results + saved])
+        ctx.held, ctx.graph = made[results + saved:], backward
+        ctx.mark_dirty(*[tensors[k] for k in dirty])
+        ctx.mark_non_differentiable(*[made[k] for k in blind])
+        return made[:results]
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, *tangents):
+        return (None,) * 4 + ctx.graph(*ctx.saved_tensors, *tangents,
+                                       *ctx.held)
+
+
+def user_function(forward, backward, marks, captured, *tensors):
+    """The results of the graph `forward`; `backward` differentiates it.
+
+    `marks`: how many results, how many tensors saved, the places of the
+    tensors written to, and of the results without a gradient.
+    """
+    return super(Function, Traced).apply(
+        forward, backward, marks, captured, *tensors)

@@ -6,13 +6,13 @@ extern "C" void kernel_0_sum_div_mul(
 #pragma omp parallel for if(s0*s1 >= 10922)
     for (int64 i0 = 0; i0 < s0; ++i0) {
         const float t0 = (float)s1;
-        double sum1 = 0.0f;
-#pragma omp simd reduction(+:sum1)
+        double sum0 = 0.0f;
+#pragma omp simd reduction(+:sum0)
         for (int64 r0 = 0; r0 < s1; ++r0) {
             const float t1 = x_1_ptr[i0*s1 + r0];
-            sum1 = sum1 + t1;
+            sum0 = sum0 + t1;
         }
-        const float t2 = (float)sum1;
+        const float t2 = (float)sum0;
 #pragma omp simd
         for (int64 r0 = 0; r0 < s1; ++r0) {
             const float t3 = x_1_ptr[i0*s1 + r0];

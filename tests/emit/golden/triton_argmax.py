@@ -8,12 +8,12 @@ def kernel_0_argmax(primals_1_ptr, argmax_ptr):
     r = tl.arange(0, RBLOCK)[None, :]
     r_inside = r < 100
     t0 = tl.load(primals_1_ptr + (r + 100*x), mask=r_inside).to(tl.float32)
-    max1 = device.rounded(tl.reduce(tl.where(r_inside, t0, float('-inf')), 1, device.maximum, keep_dims=True), tl.bfloat16)
-    t1 = t0 == max1
+    max0 = device.rounded(tl.reduce(tl.where(r_inside, t0, float('-inf')), 1, device.maximum, keep_dims=True), tl.bfloat16)
+    t1 = t0 == max0
     t2 = t0 != t0
     t3 = t1 | t2
     t4 = (r).to(tl.int32)
     t5 = tl.where(t3, t4, 2147483647)
-    min8 = tl.reduce(tl.where(r_inside, t5, 2147483647), 1, device.minimum, keep_dims=True)
-    t6 = min8.to(tl.int64)
+    min1 = tl.reduce(tl.where(r_inside, t5, 2147483647), 1, device.minimum, keep_dims=True)
+    t6 = min1.to(tl.int64)
     tl.store(argmax_ptr + x, t6)

@@ -10,12 +10,12 @@ def kernel_0__to_copy_var_mean_add_rsqrt(primals_1_ptr, _to_copy_1_ptr):
     r = tl.arange(0, RBLOCK)[None, :]
     r_inside = r < 1000
     t0 = tl.load(primals_1_ptr + (r + 1000*x), mask=r_inside).to(tl.float32)
-    sum2 = tl.sum(tl.where(r_inside, t0, 0.0), 1, keep_dims=True)
-    t1 = sum2 * 0.0010000000474974513
+    sum0 = tl.sum(tl.where(r_inside, t0, 0.0), 1, keep_dims=True)
+    t1 = sum0 * 0.0010000000474974513
     t2 = t0 - t1
     t3 = t2 * t2
-    sum7 = tl.sum(tl.where(r_inside, t3, 0.0), 1, keep_dims=True)
-    t4 = sum7 * 0.0010000000474974513
+    sum1 = tl.sum(tl.where(r_inside, t3, 0.0), 1, keep_dims=True)
+    t4 = sum1 * 0.0010000000474974513
     t5 = t4 + 1e-05
     t6 = libdevice.rsqrt(t5)
     t7 = t2 * t6

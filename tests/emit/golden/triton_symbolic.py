@@ -15,17 +15,17 @@ def kernel_0_sum_div_mul(x_1_ptr, mul_0_ptr, s0, s1, wide: tl.constexpr):
     lane = tl.arange(0, RBLOCK)[None, :].to(WIDE)
     t0 = tl.full((), (s1), tl.int64)
     t1 = t0.to(tl.float32)
-    sum1 = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
+    sum0 = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
     for start in range(0, s1, RBLOCK):
         r = start + lane
         r_inside = r < s1
         t2 = tl.load(x_1_ptr + (r + s1*x), mask=r_inside)
-        sum1 = sum1 + tl.where(r_inside, t2, 0.0)
-    sum1 = tl.sum(sum1, 1, keep_dims=True)
+        sum0 = sum0 + tl.where(r_inside, t2, 0.0)
+    sum0 = tl.sum(sum0, 1, keep_dims=True)
     for start in range(0, s1, RBLOCK):
         r = start + lane
         r_inside = r < s1
         t3 = tl.load(x_1_ptr + (r + s1*x), mask=r_inside)
-        t4 = t3 / sum1
+        t4 = t3 / sum0
         t5 = t4 * t1
         tl.store(mul_0_ptr + (r + s1*x), t5, mask=r_inside)

@@ -1,0 +1,176 @@
+"""Passes that save memory, and trips to it.
+
+Horizontal fusion: groups that do not need each other join as well. Groups
+that read the same elements read them once, if these are many enough:
+twelve masks drawn from one seed are not worth drawing together, because
+eleven would have to be kept. Groups over the same points, which read other
+results of the same step, share its launch.
+
+The order of the groups is the graph's, but memory is freed early. A group
+that frees at least as much as it takes runs as soon as it can: after it,
+no more memory is in use than before. In a backward pass that is a weight's
+gradient, which is the last to need an activation and may stand at the
+graph's end.
+
+Writes to inputs are done by the kernels that compute the new values. A
+kernel can store a value where the input lies, if no later step reads the
+old input. Within that kernel, the thread that overwrites an element must
+be the only one that reads it, and must read it first.
+
+Inductor's are torch/_inductor/memory.py, and `fuse_nodes` and
+`decide_inplace_update` of torch/_inductor/scheduler.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from ...core.index import product
+from ...core.loops import Buffer, Kernel
+from ...core.schedule import (Extern, Step, View, made_by, readers_of,
+                              reads_of)
+from ..group import Body, Group, Groups
+from ..lower import Lowering
+from ..schedule import MERGING, ORDERING, STORING
+from ..values import elements, touched
+
+#: A launch takes at least as long as reading so many elements.
+LAUNCH = 2 ** 14
+
+#: How many of the groups that read a buffer are tried for a merge.
+NEAREST = 8
+
+
+def shares(first: Body, second: Body) -> bool:
+    """Whether both read the same elements, and enough of them to be
+    worth it that the results of both are there earlier than needed."""
+    enough = min(elements(body.domain.rows + body.domain.row)
+                 for body in (first, second)) / 4 - LAUNCH
+    return any(touched(where) >= enough
+               for _, where in first.reads.keys() & second.reads)
+
+
+def resembles(first: Body, second: Body) -> bool:
+    """Whether the loops of both run over the same points, and read
+    different elements: what both read has been judged already."""
+    mine, theirs = ({(product(own.rows), product(own.row))
+                     for _, own in body.loops} for body in (first, second))
+    return mine == theirs and not first.reads.keys() & second.reads
+
+
+def horizontal(groups: Groups) -> None:
+    """Merge each group with those that read the same elements, and with
+    those that read other results of the same step."""
+    for group in list(groups.all):
+        if group.body is None or groups.find(group) is not group:
+            continue
+        for name in dict.fromkeys(name for name, _ in group.body.reads):
+            for other in groups.readers[name][-NEAREST:]:
+                groups.join(other, group, shares)
+        for dep in list(groups.find(group).deps):
+            if len(dep.users) <= NEAREST:
+                for other in list(dep.users):
+                    groups.join(other, group, resembles)
+
+
+class Order:
+    """The groups that run early; `readers` are those still to run.
+
+    `kept` are buffers that are never freed, `dying` inputs that are.
+    """
+
+    def __init__(self, groups: Groups, kept: Collection[str],
+                 dying: Iterable[Buffer]):
+        self.kept = kept
+        alive = [each for each in groups.all if each not in groups.merged]
+        steps = [list(group.steps.values()) for group in alive]
+        self.reads = {group: reads_of(own).keys()
+                      for group, own in zip(alive, steps)}
+        self.readers = {name: {alive[number] for number in numbers}
+                        for name, numbers in readers_of(steps).items()}
+        self.made = {group: [b for step in own for b in made_by(step)]
+                     for group, own in zip(alive, steps)}
+        self.sizes = {
+            buffer.name: elements(buffer.shape) * buffer.dtype.itemsize
+            for made in (dying, *self.made.values()) for buffer in made}
+
+    def urgent(self, group: Group, waiting: dict[Group, int]
+               ) -> list[Group]:
+        """The groups that should run next, after this one."""
+        near = set(group.users)
+        for name in self.reads[group]:
+            self.readers[name].discard(group)
+            if len(self.readers[name]) == 1:
+                near |= self.readers[name]
+        return [other for other in near
+                if not waiting[other] and self.takes(other) <= 0]
+
+    def takes(self, group: Group) -> int:
+        """Bytes of memory the group needs, less what it sets free."""
+        made = {buffer.name for buffer in self.made[group]}
+        lasting = [name for name in made if name in self.kept
+                   or self.readers.get(name, set()) - {group}]
+        freed = [name for name in self.reads[group] - made
+                 if name in self.sizes and name not in self.kept
+                 and self.readers[name] == {group}]
+        return sum(map(self.sizes.get, lasting)) - sum(
+            map(self.sizes.get, freed))
+
+
+def in_place(steps: list[Step], lowered: Lowering,
+             writes: dict[str, View]) -> dict[str, View]:
+    """Make kernels store into inputs; the writes that none of them can."""
+    inputs = {given.name: given for given in lowered.inputs
+              if isinstance(given, Buffer)}
+    returned, readers = reads_of(lowered.outputs), readers_of(steps)
+    makers = {name: place for place, step in enumerate(steps)
+              if isinstance(step, Kernel) for name in step.written}
+    left = {}
+    for name, value in writes.items():
+        place = makers.get(value.buffer)
+        if place is None or value.buffer in returned or not can_store(
+                steps, place, inputs[name], value, readers.get(name, ())):
+            left[name] = value
+            continue
+        steps[place] = replace(steps[place], loops=tuple(
+            replace(loop, buffer=replace(loop.buffer, into=name))
+            if loop.buffer.name == value.buffer else loop
+            for loop in steps[place].loops))
+    return left
+
+
+def can_store(steps: list[Step], place: int, given: Buffer, value: View,
+              readers: set[int]) -> bool:
+    """Whether a kernel can store the value in the input's memory.
+
+    All steps that read the input's old value must come before it. None
+    may be an operator that returns a view: that would see the new one.
+    """
+    made = steps[place].written[value.buffer]
+    form = given.shape, given.stride, given.dtype
+    return (all((each.shape, each.stride, each.dtype) == form
+                for each in (made, value))
+            and not made.into and max(readers, default=-1) <= place
+            and not any(isinstance(steps[reader], Extern)
+                        and steps[reader].aliases for reader in readers)
+            and (place not in readers
+                 or in_turn(steps[place], made, given)))
+
+
+def in_turn(kernel: Kernel, made: Buffer, given: Buffer) -> bool:
+    """Whether the thread that overwrites an element of an input is the
+    one that reads it, and reads it first. Threads of one row may read what
+    another has written."""
+    place, store = next(each for each in enumerate(kernel.loops)
+                        if each[1].buffer.name == made.name)
+    return not kernel.reduced and all(
+        number <= place and load.index == store.index
+        and loop.ranges == store.ranges
+        for number, loop in enumerate(kernel.loops)
+        for load in loop.loads if load.buffer == given.name)
+
+
+MERGING.append(horizontal)
+ORDERING.append(lambda *given: Order(*given).urgent)
+STORING.append(in_place)

@@ -1,0 +1,118 @@
+"""Rules: numbers that are made of sizes.
+
+In: SymInts and SymFloats of a ShapeEnv. Out: an Index with a Symbol for
+each size that only the run will know. Sums, products, floor divisions and
+remainders become index arithmetic; anything else is a Symbol of its own,
+which Python computes before the kernels run. `x * x.shape[0] ** -0.5`
+multiplies by a float: a kernel computes it from the sizes, in double
+precision, as Python does. Without this file shapes are static. Inductor's
+is torch/_inductor/sizevars.py.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from weakref import WeakKeyDictionary
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+from torch.utils._sympy.printers import PythonPrinter
+
+from ...core.index import Index, Symbol, index, least_of, product
+from ...core.loops import Const, Expression, Op, Position
+from ..lower import OPERANDS
+from ..values import SYMBOL_RULES
+
+#: The symbols that stand for a ShapeEnv's expressions. A range that is
+#: learnt later is not looked at: what was shown before stays true.
+SYMBOLS: WeakKeyDictionary[ShapeEnv, dict[sympy.Expr, Symbol]] = (
+    WeakKeyDictionary())
+
+#: How kernels compute what a float made of sizes is made of.
+FLOAT_OPERATIONS = {"Add": "add", "Mul": "mul", "IntTrueDiv": "div",
+                    "FloatTrueDiv": "div", "FloatPow": "pow",
+                    "OpaqueUnaryFn_sqrt": "sqrt",
+                    "OpaqueUnaryFn_exp": "exp",
+                    "OpaqueUnaryFn_log2": "log2"}
+
+
+def whole_number(number: torch.SymInt) -> Index | int:
+    """A whole number made of sizes."""
+    found = index_of(number.node.expr, number.node.shape_env)
+    return found if found.constant is None else int(found)
+
+
+def index_of(expr: sympy.Expr, env: ShapeEnv) -> Index:
+    """A whole number's expression as an Index."""
+    if expr.is_Integer:
+        return index(int(expr))
+    if all(part.is_integer for part in expr.args):
+        parts = [index_of(part, env) for part in expr.args]
+        match expr:
+            case sympy.Add():
+                return sum(parts, index(0))
+            case sympy.Mul():
+                return product(parts)
+            case sympy.Pow(exp=power) if power.is_Integer and power > 0:
+                return product(parts[:1] * int(power))
+            case FloorDiv() if least_of(parts[1]) > 0:
+                return parts[0] // parts[1]
+            case Mod() | PythonMod() if least_of(parts[1]) > 0:
+                return parts[0] % parts[1]
+    return index(symbol_of(expr, env))
+
+
+def symbol_of(expr: sympy.Expr, env: ShapeEnv) -> Symbol:
+    """The Symbol of an expression; made once, for all graphs."""
+    known = SYMBOLS.setdefault(env, {})
+    if expr not in known:
+        formula, of, name = "", (), str(expr)
+        if not expr.is_Symbol:
+            of = tuple(symbol_of(part, env) for part in sorted(
+                expr.free_symbols, key=str))
+            formula, name = PythonPrinter().doprint(expr), f"z{len(known)}"
+        formula = f"int({formula})" if expr.is_Boolean else formula
+        values = getattr(env, "backed_var_to_val", None) or env.var_to_val
+        hint = expr.xreplace(values)
+        ends = env.bound_sympy(expr)
+        least, most = (
+            int(end) if end.is_Integer else unknown
+            for end, unknown in ((ends.lower, -inf), (ends.upper, inf)))
+        known[expr] = Symbol(name, int(hint) if hint.is_number else 64,
+                             least, most, formula, of)
+    return known[expr]
+
+
+def as_symbol(number: torch.SymFloat | torch.SymBool) -> Index:
+    """A number that an operator is given: Python computes it."""
+    return index(symbol_of(number.node.expr, number.node.shape_env))
+
+
+def float_of(number: torch.SymFloat) -> Expression | None:
+    """A float made of sizes as something a kernel can compute, if all its
+    parts are known."""
+    env = number.node.shape_env
+
+    def made(expr: sympy.Expr) -> Expression | None:
+        name = type(expr).__name__
+        if expr.is_number:
+            return Const(float(expr), torch.float64)
+        if name == "ToFloat" or expr.is_integer:
+            whole = expr.args[0] if name == "ToFloat" else expr
+            position = Position(index_of(whole, env), torch.int64)
+            return Op("cast", (position,), torch.float64)
+        parts = [made(part) for part in expr.args]
+        if name not in FLOAT_OPERATIONS or None in parts:
+            return None
+        while len(parts) > 2:
+            parts[:2] = [Op(FLOAT_OPERATIONS[name], tuple(parts[:2]),
+                            torch.float64)]
+        return Op(FLOAT_OPERATIONS[name], tuple(parts), torch.float64)
+    return made(number.node.expr)
+
+
+SYMBOL_RULES |= {torch.SymInt: whole_number, torch.SymFloat: as_symbol,
+                 torch.SymBool: as_symbol}
+OPERANDS[torch.SymFloat] = float_of

@@ -1,0 +1,204 @@
+"""Each stage in a line, in a few lines, and in full.
+
+In: a compiled entry. Out: one StageView a stage: what went in and what
+came out, with the text that the stage itself prints. The tour shows
+excerpts, `--stage NAME` and a saved page the whole.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from textwrap import dedent
+
+from torch import fx
+
+from ... import fusion
+from ...core.graph import nbytes, placeholders, render, value
+from ...core.loops import Kernel
+from ...core.options import Options
+from ...core.schedule import Extern, Schedule
+from ...dispatch import Entry
+from ...fusion.lower import Lowering
+from ...pipeline import CompiledGraph
+from ..gather import VIEWS, printed
+
+#: So many buffers a kernel may have to be shown as an example.
+FEW = 7
+
+
+@dataclass(frozen=True)
+class StageView:
+    """One stage: `summary` in a line, `excerpt` in ten, `full` in all."""
+
+    name: str
+    summary: str
+    excerpt: str = ""
+    full: str = ""
+
+
+def views(entry: Entry, options: Options, function: Callable,
+          costs: Sequence[float] = ()) -> list[StageView]:
+    """The work of each stage on one call, in the pipeline's order."""
+    lowered = entry.lowered
+    made = [trace_view(entry, function), guards_view(entry, costs)]
+    if lowered.pair is None:
+        return [*made, StageView("split", lowered.fallback or (
+            "another backend runs the graph"))]
+    made.append(split_view(lowered))
+    if lowered.programs:
+        made += [fusion_view(lowered), emit_view(lowered, options),
+                 replay_view(lowered)]
+    else:
+        made.append(StageView("fusion", lowered.fallback or (
+            "the halves run as ATen operators")))
+    return [*made, budget_view(lowered, options)]
+
+
+VIEWS.append(views)
+
+
+def trace_view(entry: Entry, function: Callable) -> StageView:
+    """Bytecode to graph."""
+    function = inspect.unwrap(getattr(
+        getattr(function, "_orig_mod", function), "forward", function))
+    try:
+        code = dis.Bytecode(function).dis().strip("\n")
+    except TypeError:  # not a Python function
+        code = ""
+    graph, text = entry.trace.graph, render(entry.trace.graph)
+    body = dedent("\n".join(text.splitlines()[1:]))
+    size = sum(bool(line.strip()) for line in code.splitlines())
+    start = f"{size} bytecodes and all they call -> " if size else ""
+    return StageView(
+        "trace", f"{start}{len(calls(graph))} operators on "
+        f"{len(placeholders(graph.graph))} tensors",
+        f"{head_of(code, 5)}\n\n{head_of(body, 6)}".strip("\n"),
+        f"{code}\n\n\n{text}\n\n\n{entry.trace.finish}")
+
+
+def guards_view(entry: Entry, costs: Sequence[float]) -> StageView:
+    """Guards to one check; in full, what each costs by itself."""
+    check = entry.check
+    lines = dedent(check.source).splitlines()
+    first = next((n for n, line in enumerate(lines)
+                  if "strides" in line), 0)
+    asked = sorted(zip(costs, map(str, check.guards)), reverse=True)
+    table = [f"# {cost:6.2f} us  {guard}" for cost, guard in asked]
+    return StageView(
+        "guards", f"{len(check.guards)} guards -> one check of "
+        f"{len(lines)} lines",
+        head_of(dedent("\n".join(lines[first:])), 11),
+        "\n".join([check.source, *table]))
+
+
+def split_view(lowered: CompiledGraph) -> StageView:
+    """The joint graph, its halves, and what is kept between them."""
+    joint, pair = lowered.joint, lowered.pair
+    ahead = len(calls(pair.forward))
+    if pair.backward is None:
+        return StageView(
+            "split", f"no gradient wanted: {ahead} ATen operators",
+            head_of(str(joint), 12), str(joint))
+    saved = {kept.name for kept in pair.saved if kept.place != "input"}
+    kept = [(nbytes(value(node)), node.name)
+            for node in placeholders(pair.backward.graph)
+            if node.name in saved]
+    table = "\n".join([f"# {len(kept)} values saved for the backward:", *(
+        f"# {size / 2**10:9.1f} KiB  {name}"
+        for size, name in sorted(kept, reverse=True))])
+    return StageView(
+        "split", f"{len(calls(joint.graph))} ATen operators -> {ahead} "
+        f"forward, {len(calls(pair.backward))} backward, saving "
+        f"{pair.saved_bytes / 2**20:.2f} MiB",
+        head_of(table, 7), f"{table}\n\n\n{joint}\n\n\n{pair}")
+
+
+def budget_view(lowered: CompiledGraph, options: Options) -> StageView:
+    """The operators that run again, in place of saved values."""
+    pair = lowered.pair
+    if pair.backward is None:
+        return StageView("budget", "nothing to save")
+    first = set(calls(pair.forward))
+    again = [name for name in calls(pair.backward) if name in first]
+    share = options.activation_memory_budget
+    asked = (f"memory={options.memory!r}" if options.memory else
+             f"activation_memory_budget={share:g}")
+    return StageView(
+        "budget", f"{asked}: {len(again)} operators run again in the "
+        "backward", "", "# computed again: " + ", ".join(again))
+
+
+def calls(graph: fx.GraphModule) -> list[str]:
+    """The names of a graph's operators."""
+    return [node.name for node in graph.graph.nodes
+            if node.op.startswith("call_")]
+
+
+def fusion_view(lowered: CompiledGraph) -> StageView:
+    """Loops before and after they are merged."""
+    schedules = lowered.schedules
+    steps = {name: Lowering(half).steps
+             for name, half in lowered.pair.halves().items()}
+    alone = tuple(step if isinstance(step, Extern) else
+                  Kernel("", step.ranges, step.reduced, (step,))
+                  for made in steps.values() for step in made)
+    before = Schedule((), alone, (), (), {})
+    after = sum(map(fusion.moved, schedules.values()))
+    kernels = sum(len(s.kernels) for s in schedules.values())
+    externs = sum(len(s.externs) for s in schedules.values())
+    full = [f"# {name}, before\n\n" + "\n\n".join(map(str, made))
+            + f"\n\n\n# {name}, after\n\n{schedules[name]}"
+            for name, made in steps.items()]
+    return StageView(
+        "fusion", f"{len(before.kernels)} loops -> {kernels} kernels + "
+        f"{externs} operators, {fusion.moved(before) / 1e6:.2f}M -> "
+        f"{after / 1e6:.2f}M elements",
+        head_of(str(telling(schedules) or ""), 12), "\n\n\n".join(full))
+
+
+def telling(schedules: dict[str, Schedule]) -> Kernel | None:
+    """The kernel that tells most: few buffers, rows, many loops."""
+    found = [kernel for schedule in schedules.values()
+             for kernel in schedule.kernels]
+    return max(found, default=None, key=lambda kernel: (
+        len(kernel.read) + len(kernel.written) <= FEW,
+        kernel in schedules["forward"].kernels,
+        bool(kernel.reduced and kernel.ranges), len(kernel.loops)))
+
+
+def emit_view(lowered: CompiledGraph, options: Options) -> StageView:
+    """One kernel as it is printed, and the programs."""
+    programs, kernel = lowered.programs, telling(lowered.schedules)
+    text = printed(kernel, options).source if kernel else ""
+    printer = "C++" if text.startswith('extern "C"') else "Triton"
+    lines = sum(p.source.count("\n") for p in programs.values())
+    return StageView(
+        "emit", f"{printer} kernels in {len(programs)} programs of {lines} "
+        "lines", head_of(text, 14), "\n\n\n".join(
+            f"# {program.path}\n{program.source}"
+            for program in programs.values()))
+
+
+def replay_view(lowered: CompiledGraph) -> StageView:
+    """Whether launches are recorded, and what became of the calls."""
+    graphed = lowered.graphed
+    if graphed is None or graphed.blocked:
+        return StageView("replay", f"off: {graphed.blocked}" if graphed else
+                         'off (mode="reduce-overhead" turns it on)')
+    steps = sum(len(s.steps) for s in lowered.schedules.values())
+    became = ", ".join(f"{why}: {count}"
+                       for why, count in graphed.stats.items())
+    return StageView("replay", f"{steps} steps to record as CUDA graphs; "
+                     f"calls: {became}")
+
+
+def head_of(text: str, lines: int) -> str:
+    """The first lines of a text, and how many are left out."""
+    every = [line for line in text.splitlines() if line.strip()]
+    left = len(every) - lines
+    if left <= 1:
+        return text
+    return "\n".join([*every[:lines], f"… {left} more lines"])

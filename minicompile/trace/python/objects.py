@@ -1,0 +1,302 @@
+"""Objects that are no plain containers: read from outside, and made again.
+
+In: an object that is read for the first time, and its source; or one that
+the program made. Out: its stand-in, guarded by the facts that this shows;
+or the text that makes the object again in its present state, from the
+parts that pickle would keep. PyTorch's are the `reconstruct` methods in
+torch/_dynamo/variables/, and builder.py there.
+"""
+
+from __future__ import annotations
+
+import gc
+import types
+import warnings
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+
+from ...core.guard import Attribute, Source
+from ..constant_types import (ABSENT, BOUND, StandIn, contents, is_constant,
+                              made_tuple)
+from ..native import Callback, Iteration
+from ..reasons import unsupported
+from ..reconstruct import DERIVED, MAKERS, REPLACED, Rebuild
+from ..side_effects import FIRST, READ, Copy, Outside
+
+# Deques and sets from outside
+
+
+def queue(outside: Outside, real: deque, source: Source) -> deque:
+    """A deque, copied as lists are."""
+    outside.guard(Attribute(source, "maxlen"), "equal", real.maxlen)
+    return outside.sequence(real, source, deque((), real.maxlen))
+
+
+@dataclass(frozen=True)
+class SetCopy(Copy):
+    """A set; its copy may have another order than the set's own."""
+
+    order: tuple
+
+    def changed(self) -> bool:
+        """Whether something came or went."""
+        return {*self.before} != self.now
+
+
+def constants(outside: Outside, real: set | frozenset, source: Source):
+    """A set of constants, copied; its order is guarded, too."""
+    if not all(map(is_constant, real)):
+        raise unsupported("attribute", f"a set of objects, {source},")
+    outside.guard(source, "keys", tuple(real))
+    value = outside.remember(real, type(real)([*real]), source)
+    outside.copies.append(SetCopy(source, tuple(real), value, tuple(value)))
+    return value
+
+
+def set_in_order(outside: Outside, value: set | frozenset):
+    """A set, or its elements if a copy has them in another order."""
+    for copy in outside.copies:
+        if copy.now is value and copy.order != copy.before:
+            if copy.changed():
+                raise unsupported("effect", "iterating over a set")
+            return [*copy.before]
+    return value
+
+
+def elements_changed(rebuild: Rebuild, mine: str, copy: Copy) -> list[str]:
+    """Statements that add a set's new elements and remove the lost ones."""
+    parts = (("update", copy.now.difference(copy.before)),
+             ("difference_update", {*copy.before} - copy.now))
+    return [f"{mine}.{change}([{rebuild.values(items)}])"
+            for change, items in parts if items]
+
+
+FIRST |= {deque: queue, set: constants, frozenset: constants}
+READ |= {set: set_in_order, frozenset: set_in_order}
+REPLACED |= {set: elements_changed, deque: lambda rebuild, mine, copy: [
+    f"{mine}.clear()", f"{mine}.extend([{rebuild.values(copy.now)}])"]}
+
+# Methods and functions that every use creates again
+
+
+def bound_method(outside: Outside, real: types.MethodType, source: Source):
+    """A bound method, its function and its object read apart."""
+    function = outside.admit(real.__func__, Attribute(source, "__func__"))
+    owner = outside.admit(real.__self__, Attribute(source, "__self__"))
+    return types.MethodType(function, owner)
+
+
+def c_method(outside: Outside, real, source: Source):
+    """A method written in C: its object read, and bound again."""
+    outside.guard(Attribute(source, "__name__"), "equal", real.__name__)
+    owner = outside.admit(real.__self__, Attribute(source, "__self__"))
+    found = getattr(owner, real.__name__, None)
+    if not isinstance(found, BOUND):
+        raise unsupported("attribute", f"{source}, bound to an object,")
+    return found
+
+
+def inner(outside: Outside, real: types.FunctionType, source: Source):
+    """A function known by its code: its next closure is as good."""
+    for name in ("__code__", "__globals__"):
+        outside.guard(Attribute(source, name), "is", getattr(real, name))
+    for name in ("_torchdynamo_disable", "_torchdynamo_orig_callable"):
+        if name not in vars(real):
+            outside.lacks(Attribute(source, "__dict__"), name)
+    return outside.remember(real, real, source)
+
+
+FIRST |= {types.MethodType: bound_method, types.FunctionType: inner,
+          **dict.fromkeys(BOUND, c_method)}
+
+# Results: objects and tuples of a class of their own
+
+#: Classes whose `__new__` makes the bare instance of a derived class.
+BASES = (OrderedDict, dict, list, set, deque, object)
+
+
+def builtin_base(kind: type) -> type:
+    """The builtin class whose methods make or change a `kind` unseen."""
+    return next(base for base in BASES if issubclass(kind, base))
+
+
+def instance(rebuild: Rebuild, value) -> str:
+    """An object of a user's class, made without its `__init__`."""
+    kind = type(value)
+    if not rebuild.tracer.is_made(value):
+        raise unsupported("result", f"a {kind.__name__}")
+    slots = [name for each in kind.__mro__
+             for name, found in vars(each).items()
+             if type(found) is types.MemberDescriptorType]
+    state = {name: getattr(value, name) for name in [
+        *getattr(value, "__dict__", ()), *slots] if hasattr(value, name)}
+    base, items, pairs = builtin_base(kind), (), {}
+    if issubclass(base, dict):
+        pairs = value
+    elif base is not object:
+        items = base.__iter__(value)
+    return remaking(rebuild, f"{rebuild.known(base)}.__new__",
+                    rebuild.known(kind), state, items, pairs)
+
+
+def remaking(rebuild: Rebuild, make: str, args: str, state, items=(),
+             pairs=None) -> str:
+    """The text of an object, made from the parts that pickle keeps."""
+    state = (f"{{{rebuild.pairs(state)}}}" if type(state) is dict
+             else rebuild.value(state))
+    pairs = "" if pairs is None else rebuild.pairs(pairs)
+    return (f"{rebuild.known(remade)}({make}, ({args}{',' * bool(args)}), "
+            f"{state}, [{rebuild.values(items)}], {{{pairs}}})")
+
+
+def remade(make: Callable, args: tuple, state, items: list, pairs: dict):
+    """The object that pickle would make, its class's own methods unseen."""
+    made = make(*args)
+    base = builtin_base(type(made))
+    for key, value in pairs.items():
+        base.__setitem__(made, key, value)
+    if items:
+        getattr(base, "extend", set.update)(made, items)
+    if type(state) is dict:
+        for name, value in state.items():
+            object.__setattr__(made, name, value)
+    elif state is not None:
+        made.__setstate__(state)
+    return made
+
+
+DERIVED[tuple] = lambda rebuild, value: (
+    f"{rebuild.known(made_tuple)}({rebuild.known(type(value))}, "
+    f"[{rebuild.values(tuple.__iter__(value))}])")
+
+# Functions
+
+#: The attributes of a function that its constructor does not take.
+ATTRIBUTES = ("__kwdefaults__", "__qualname__", "__module__", "__doc__",
+              "__annotations__", "__dict__")
+
+
+def made_function(rebuild: Rebuild, made: types.FunctionType) -> str:
+    """A function: its code, globals and defaults, and its cells."""
+    plain = types.FunctionType(made.__code__, made.__globals__,
+                               closure=made.__closure__)
+    parts = (rebuild.known(made.__code__), rebuild.known(made.__globals__),
+             repr(made.__name__), rebuild.value(made.__defaults__),
+             rebuild.value(made.__closure__))
+    return remaking(rebuild, rebuild.known(type(made)), ", ".join(parts), {
+        each: getattr(made, each) for each in ATTRIBUTES
+        if getattr(made, each) != getattr(plain, each)})
+
+
+def cell(rebuild: Rebuild, made: types.CellType) -> str:
+    """A cell, filled once all else is made: a function may be in it."""
+    name = rebuild.hold(f"{rebuild.known(types.CellType)}()")
+
+    def write():
+        content = contents(made).get("cell_contents", ABSENT)
+        if content is not ABSENT:
+            rebuild.lines.append(
+                f"{name}.cell_contents = {rebuild.value(content)}")
+    rebuild.later.append(write)
+    return name
+
+
+def bound(rebuild: Rebuild, method: types.MethodType) -> str:
+    """The text of a bound method; a stand-in's is read from its object."""
+    owner = rebuild.value(method.__self__)
+    if isinstance(method.__self__, StandIn):
+        return f"{owner}.{method.__name__}"
+    return (f"{rebuild.known(types.MethodType)}("
+            f"{rebuild.value(method.__func__)}, {owner})")
+
+
+MAKERS |= {types.FunctionType: made_function, types.CellType: cell,
+           types.MethodType: bound,
+           Callback: lambda r, v: r.value(v.function)}
+
+# Exceptions
+
+
+def raised(rebuild: Rebuild, error: BaseException) -> str:
+    """An exception that the program made or caught."""
+    kind = type(error)
+    make, args = rebuild.known(kind), error.args
+    if isinstance(kind.__init__, types.FunctionType):
+        make, args = f"{make}.__new__", (kind, *args)
+    links = ("__cause__", "__context__", "__suppress_context__")
+    made = remaking(rebuild, make, rebuild.values(args), vars(error) | {
+        link: found for link in links if (found := getattr(error, link))})
+    return f"{rebuild.known(thrown)}({made})"
+
+
+def thrown(error: BaseException) -> BaseException:
+    """The exception with a traceback, which CPython counts on."""
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+DERIVED[BaseException] = raised
+
+# Objects written in C
+
+#: Modules of classes that pickle knows how to make again.
+PICKLED = ("builtins", "collections", "functools", "itertools")
+
+
+def as_pickled(rebuild: Rebuild, value) -> str:
+    """An object written in C where it stands, or a user's instance."""
+    kind = type(value)
+    reduce = getattr(kind, "__reduce__", None)
+    if kind.__module__ not in PICKLED or reduce is object.__reduce__ or (
+            type(reduce) is not types.MethodDescriptorType):
+        return instance(rebuild, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        make, args, state, items, pairs, *_ = (*reduce(value), *[None] * 3)
+    parts = args, state, [*(items or ())], dict(pairs or ())
+    rebuild.outside.kept.append(parts)
+    return remaking(rebuild, rebuild.value(make), rebuild.values(args),
+                    *parts[1:])
+
+
+DERIVED[object] = as_pickled
+
+# Views and iterators of dicts
+
+#: The method that makes each; iterators notice that their dict changed.
+DICT_VIEWS = {type(made): name for name in ("keys", "values", "items")
+         for made in (getattr({}, name)(), iter(getattr({}, name)()))}
+
+
+def dict_view(rebuild: Rebuild, made) -> str:
+    """A view of the same dict, or an iterator as far along as this one."""
+    outside = rebuild.outside
+    found = next((each for each in gc.get_referents(made)
+                  if isinstance(each, dict)), {})
+    whole = outside.lives.get(id(found), found)
+    view = f"{rebuild.value(whole)}.{DICT_VIEWS[type(made)]}()"
+    if not hasattr(made, "__next__"):
+        return view
+    try:
+        left = len(made.__reduce__()[1][0])
+    except RuntimeError:
+        left = None
+    if left is None or outside.is_dict(whole) and outside.keys(
+            space := outside.space("items", whole)) != list(space.real):
+        raise unsupported("result", "an iterator of a changed dict")
+    return f"{rebuild.known(advanced)}({view}, {len(whole) - left})"
+
+
+def advanced(view, count: int):
+    """An iterator of a view, `count` steps along."""
+    iterator = iter(view)
+    deque(islice(iterator, count), 0)
+    return iterator
+
+
+MAKERS |= {Iteration: lambda r, v: r.value(v.step.function.__self__),
+           **dict.fromkeys(DICT_VIEWS, dict_view)}

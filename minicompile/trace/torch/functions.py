@@ -1,0 +1,270 @@
+"""Functions of torch that need a rule: modes, settings, lists of tensors.
+
+In: a function that turns a mode, such as grad mode, autocast or the
+kernels that attention may choose, or reads one. Out: the mode switched,
+and a node that switches it; or its value, and a guard that reads it again
+before each call. The modes that change an operator's result are guarded in
+every graph; the others only where a program reads them.
+
+An operator on lists, which torch.optim calls, becomes one operator for
+each tensor, so that they fuse; numbers that depend on the step count stay
+tensors. A number of NumPy's becomes Python's. PyTorch's are
+torch/_dynamo/variables/torch.py, ctx_manager.py and optimizer.py, and
+Inductor's lowering of foreach.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import operator
+
+import torch
+from torch.nn import attention
+
+from ...core.sizes import SCALARS
+from ...core.guard import Call
+from ...core.state import KEPT
+from ..constant_types import is_constant
+from ..marks import is_compiling
+from ..reasons import unsupported
+from ..recorder import CONVERSIONS
+from ..rules import rule
+
+# Modes
+
+
+def priority() -> tuple[int, ...]:
+    """The kernels that attention may choose from, the preferred first."""
+    return (*torch._C._get_sdp_priority_order(),)
+
+
+DEEPER = torch.autocast_increment_nesting
+LESS_DEEP = torch.autocast_decrement_nesting
+
+
+def autocast_depth() -> int:
+    """How many regions of autocast we are in."""
+    DEEPER()
+    return LESS_DEEP()
+
+
+def set_autocast_depth(depth: int) -> None:
+    """Be in so many regions; the casts kept go with the last one."""
+    for _ in range(depth - autocast_depth()):
+        DEEPER()
+    for _ in range(autocast_depth() - depth):
+        if not LESS_DEEP():
+            torch.clear_autocast_cache()
+
+
+DEVICES = {"cpu", "cuda", torch._C._get_accelerator().type}
+
+#: The setter of each mode, its getter, and the arguments that both take.
+MODES = [
+    (torch._C._set_grad_enabled, torch.is_grad_enabled),
+    (torch._C._set_sdp_priority_order, priority),
+    *[(getattr(torch._C, f"_set_sdp_use_{name}"),
+       getattr(torch._C, f"_get_{name}_sdp_enabled"))
+      for name in attention._backend_names],
+    (torch.set_autocast_enabled, torch.is_autocast_enabled, *DEVICES),
+    (torch.set_autocast_dtype, torch.get_autocast_dtype, *DEVICES),
+    (torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled),
+    (set_autocast_depth, autocast_depth)]
+
+
+def turn_mode(turn, read, tracer, *given):
+    """Turn a mode, here and in the graph."""
+    *kind, value = given
+    if type(value) is list:
+        value = tuple(tracer.unpacked(value))
+    tracer.turn((turn, *kind, value), (turn, *kind, read(*kind)))
+
+
+for _turn, _read, *_kinds in MODES:
+    rule(_turn)(functools.partial(turn_mode, _turn, _read))
+    for _kind in [*zip(_kinds)] or [()]:
+        KEPT[_turn, *_kind] = _read
+
+# Autocast: a region's own code is followed, which turns these modes.
+
+
+@rule(torch.autocast)
+def _autocast(tracer, *args, **kwargs):
+    return tracer.own(tracer.native(torch.autocast, args, kwargs))
+
+
+def nest(step, back, tracer) -> int:
+    """Enter a region of autocast, or leave one: how many there are."""
+    tracer.turn((step,), (back,))
+    return ask_mode(tracer, autocast_depth)
+
+
+rule(DEEPER)(functools.partial(nest, DEEPER, LESS_DEEP))
+rule(LESS_DEEP)(functools.partial(nest, LESS_DEEP, DEEPER))
+
+
+@rule(torch.clear_autocast_cache)
+def _clear(tracer):
+    tracer.recorder.effect(torch.clear_autocast_cache)
+    torch.clear_autocast_cache()
+
+
+# Questions
+
+
+def answer_of(tracer, owner, name: str, question):
+    """The constant answer to a question about an object, guarded."""
+    answer, source = question(owner), tracer.outside.source(owner)
+    if source is not None:
+        tracer.outside.guard(Call(tracer.outside.constant(
+            question, name).code(), source), "equal", answer)
+    return answer
+
+
+#: The getters of modes; most of these modes can be set, too.
+GETTERS = [read for _, read, *_ in MODES[2:]] + [
+    getattr(torch._C, name) for name in dir(torch._C)
+    if name.startswith("_get_") and hasattr(
+        torch._C, f"_set_{name[5:]}") or name in """
+    is_anomaly_enabled is_anomaly_check_nan_enabled get_num_threads
+    get_num_interop_threads _get_deterministic_algorithms_warn_only
+    _get_fp32_precision_getter _is_autocast_available""".split()]
+
+#: The question that a guard asks: one object for one question.
+asking = functools.cache(functools.partial)
+
+
+def ask_mode(tracer, read, *args):
+    """A mode's value; a guard compares its value before the call."""
+    question = asking(read, *args)
+    for _, (back, *given) in reversed(tracer.turned):
+        back(*given)
+    before = tracer.native(question)
+    for (turn, *given), _ in tracer.turned:
+        turn(*given)
+    if not is_constant(before):
+        raise unsupported("builtin", read.__name__)
+    outside = tracer.outside
+    call = outside.constant(operator.call, "call").code()
+    outside.guard(Call(call, outside.constant(
+        question, read.__name__)), "equal", before)
+    return tracer.native(question)
+
+
+for _read in GETTERS:
+    rule(_read)(lambda tracer, *args, _read=_read: ask_mode(
+        tracer, _read, *args))
+rule(torch._C._get_sdp_priority_order)(
+    lambda tracer: [*ask_mode(tracer, priority)])
+
+
+@rule(torch.is_inference)
+def _is_inference(tracer, value):
+    raise unsupported("data-dependent", "torch.is_inference")
+
+
+rule(torch.is_inference_mode_enabled)(lambda tracer: tracer.state.inference)
+rule(torch.is_tensor)(
+    lambda tracer, value: isinstance(value, torch.Tensor))
+
+#: Questions that a trace answers as a compiler does.
+ANSWERS = {
+    True: (is_compiling, torch.compiler.is_compiling,
+           torch.compiler.is_dynamo_compiling, torch._utils.is_compiling),
+    False: (torch.compiler.is_exporting, torch.jit.is_scripting,
+            torch.jit.is_tracing, torch._C._is_tracing,
+            torch._C._is_torch_function_mode_enabled,
+            torch._C._len_torch_dispatch_stack,
+            torch._C._len_torch_function_stack),
+    None: (torch._C._log_api_usage_once, torch._C._get_tracing_state)}
+
+for _answer, _questions in ANSWERS.items():
+    rule(*_questions)(lambda tracer, *args, _answer=_answer: _answer)
+
+# Numbers of others, and lists of tensors
+
+#: Functions that look at the class of a number, not only at its value.
+BY_CLASS = {torch.tensor, torch.as_tensor, torch.asarray, "new_tensor",
+            "__setitem__", operator.setitem}
+
+
+def numpy_number(recorder, value) -> int | float:
+    """A number of NumPy's as Python's own."""
+    if recorder.target in BY_CLASS:
+        raise unsupported("argument", type(value).__name__)
+    return SCALARS[type(value)](value)
+
+
+def member(recorder, value: enum.Enum) -> int | str:
+    """The number or string that a member of an enumeration is."""
+    if not isinstance(value, (int, str)):
+        raise unsupported("argument", type(value).__name__)
+    return value.value
+
+
+CONVERSIONS[tuple(SCALARS)] = numpy_number
+CONVERSIONS[enum.Enum] = member
+
+
+@rule(torch.autograd.profiler.record_function)
+def _record_function(tracer, name, *more):
+    return tracer.own(contextlib.nullcontext())
+
+
+@rule(torch._C._group_tensors_by_device_and_dtype)
+def _grouped(tracer, *args, **kwargs):
+    """Fake tensors answer for their devices, so it runs unwatched."""
+    return tracer.own(
+        torch._C._group_tensors_by_device_and_dtype(*args, **kwargs))
+
+
+def foreach(function, tracer, *args, **kwargs):
+    """An operator on lists, one tensor after the other if that can be."""
+    name = function.__name__.removeprefix("_foreach_")
+    home = torch.Tensor if name.endswith("_") else torch
+    one = NAMES.get(name) or getattr(home, name, None)
+    args = [list(tracer.iterate(a)) if k > 2 and torch.is_tensor(a) else a
+            for k, a in enumerate(args)]  # the factors of addcdiv
+    lists = [a for a in args if isinstance(a, (list, tuple))]
+    if one is None or len({*map(len, lists)}) != 1:
+        return tracer.recorder.function(function, args, kwargs)
+    made = []
+    for k in range(len(lists[0])):
+        each = [a[k] if isinstance(a, (list, tuple)) else a for a in args]
+        more = dict(kwargs)
+        if name.startswith("addc") and len(each) > 3:
+            more["value"] = each.pop()
+        made.append(tracer.call(one, each, more))
+    if name.endswith("_"):
+        return args[0] if RETURNS_ITS_LIST else None
+    return tuple(made)
+
+
+#: Whether an operator that writes to a list returns it, in this torch.
+RETURNS_ITS_LIST = torch._foreach_neg_([torch.zeros(1)]) is not None
+
+#: Where the operator on one tensor has another name.
+NAMES = {"norm": torch.linalg.vector_norm}
+
+
+def scaled_product(name: str, tracer, *args, **kwargs):
+    """`x.addcdiv_(a, b, value=v)` and its like, where v may be a tensor."""
+    value = kwargs.get("value")
+    if not isinstance(value, torch.Tensor) or len(args) != 3:
+        return tracer.recorder.method(name, args, kwargs)
+    owner, one, other = args
+    op = operator.truediv if "div" in name else operator.mul
+    term = tracer.binary(op, tracer.binary(operator.mul, value, one), other)
+    add = "add_" if name.endswith("_") else "add"
+    return tracer.recorder.method(add, (owner, term), {})
+
+
+for _name in dir(torch):
+    if _name.startswith("_foreach_"):
+        _function = getattr(torch, _name)
+        rule(_function)(functools.partial(foreach, _function))
+for _name in ("addcmul", "addcmul_", "addcdiv", "addcdiv_"):
+    rule(getattr(torch.Tensor, _name))(
+        functools.partial(scaled_product, _name))
