@@ -30,6 +30,7 @@ VIEWS = """{a}.t() | {a}.transpose(0, -1) | {a}.view(-1) | {a}[0]
     | {a}.contiguous() | {a}.T | {a}.movedim(0, -1)
     | {a}.contiguous().clone().as_strided((2,), (1,)) | {a}.expand_as({a})
     | {a}.view(2, -1)"""
+# Eager's median of an expanded tensor reads beyond its memory: contiguous.
 VALUES = """{a}.sin() | {a} * 2 | {a} + {b} | {a} * {b} | {a} - {b}
     | torch.where({a} > 0, {a}, {b}) | {a}.relu() | {a}.tanh() | {a}.clone()
     | {a}.sum(0) | {a}.sum() | {a}.mean(-1, keepdim=True) | {a}.softmax(-1)
@@ -42,7 +43,8 @@ VALUES = """{a}.sin() | {a} * 2 | {a} + {b} | {a} * {b} | {a} - {b}
     | {a}.masked_fill({a} > 0.5, 0.25)
     | {a}.index_select(0, torch.tensor([1, 0])) | {a}.exp().log1p()
     | torch.zeros_like({a}) | torch.addcmul({a}, {b}, {a}) | {a}.prod(0)
-    | F.dropout({a}.contiguous(), 0.5) | {a}.median(0)[0] | {a}.sort(-1)[0]
+    | F.dropout({a}.contiguous(), 0.5) | {a}.contiguous().median(0)[0]
+    | {a}.sort(-1)[0]
     | torch.tensor([1.0, 2.0], dtype=torch.float64) | {a}.lerp({b}, 0.3)
     | ({a} > {b}).to({a}.dtype) | {a}.tril() | {a}.norm() | {a}.max(0)[0]"""
 WRITES = """{a}.add_(1) | {a}.mul_({c}) | {a}.copy_({c}) | {a}.sin_()
