@@ -3,7 +3,9 @@
 In: a folder of Python files and names such as `minicompile.core.graph`,
 `minicompile.core.graph.render`, `minicompile.core.guard.Item.code`.
 Out: the file and the line numbers of the definition, comments directly
-above it included. A module owns its whole file, a class its whole body.
+above it included. A module owns its whole file, a class its whole body,
+and `minicompile.core.graph.render."if x"` one branch of a function: the
+line that begins so, and those below it that stand further in.
 `split` takes out the lines that a closer name owns.
 """
 
@@ -42,6 +44,29 @@ class File:
         whole = {self.module: set(range(1, len(self.lines) + 1))}
         self._collect(self.tree.body, self.module, whole)
         return whole
+
+    def lines_of(self, name: str) -> set[int] | None:
+        """The lines of a definition, or of a branch; None if not here."""
+        whole, quote, first = name.partition('."')
+        if not quote or whole not in self.spans:
+            return self.spans.get(name)
+        found = [n for n in self.spans[whole] if self.lines[
+            n - 1].lstrip().startswith(first.removesuffix('"'))]
+        return self._block(found[0]) if len(found) == 1 else None
+
+    def _block(self, number: int) -> set[int]:
+        """A line, and those right below it that stand further in."""
+        def inset(line: str) -> int:
+            return len(line) - len(line.lstrip())
+
+        last = number
+        for at in range(number + 1, len(self.lines) + 1):
+            line = self.lines[at - 1]
+            if line.strip():
+                if inset(line) <= inset(self.lines[number - 1]):
+                    break
+                last = at
+        return set(range(number, last + 1))
 
     @cached_property
     def imports(self) -> dict[str, str]:
@@ -154,7 +179,7 @@ class Package:
         for cut in range(len(parts), 0, -1):
             file = self.files.get(".".join(parts[:cut]))
             if file is not None:
-                return file if name in file.spans else None
+                return file if file.lines_of(name) else None
         return None
 
     def resolve(self, name: str, hops: int = 4) -> str:
@@ -172,9 +197,9 @@ class Package:
             file = self.file_of(name)
             if file is None:
                 continue
-            own = set(file.spans[name])
+            own = set(file.lines_of(name))
             for other in names:
-                if other.startswith(name + ".") and other in file.spans:
-                    own -= file.spans[other]
+                if other.startswith(name + "."):
+                    own -= file.lines_of(other) or set()
             owned[name] = own
         return owned

@@ -19,6 +19,7 @@ DOCS = ROOT / "chapters"
 
 _SHOW = re.compile(r"^(?P<indent>\s*)@show\s+(?P<names>\S.*)$")
 _REFERENCE = re.compile(r"^@reference\s+(\S+)\s*$")
+_WORD = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _FENCE = re.compile(r"^(?P<indent>\s*)(?P<ticks>`{3,}|~{3,})(?P<info>.*)$")
 
 
@@ -61,8 +62,12 @@ class Page:
 
 def nav(root: Path = ROOT) -> list[str]:
     """The pages of the book, in order of reading."""
-    entries = yaml.safe_load((root / "mkdocs.yml").read_text())["nav"]
-    return list(_leaves(entries))
+    return list(_leaves(contents(root)))
+
+
+def contents(root: Path = ROOT) -> list:
+    """The `nav` of mkdocs.yml: entries, and parts with entries."""
+    return yaml.safe_load((root / "mkdocs.yml").read_text())["nav"]
 
 
 def _leaves(entry: object):
@@ -88,13 +93,14 @@ def asked(line: str) -> tuple[str, list[str], list[str]] | None:
     """The indent, the names and the left out names of an `@show` line.
 
     `-open` leaves the part `open` of the name before it to the reference,
-    and `-*` all of its methods but `__init__` and those shown by name.
+    `-*` all of its methods but `__init__` and those shown by name, and
+    `-"if x"` the branch of a function whose first line begins so.
     """
     found = _SHOW.match(line)
     if found is None:
         return None
     names, left = [], []
-    for word in found["names"].split():
+    for word in _WORD.findall(found["names"]):
         if word.startswith("-"):
             left.append(f"{names[-1]}.{word[1:]}")
         else:

@@ -20,6 +20,9 @@ from chapters._book.names import File, Package
 from chapters._book.pages import ROOT, Show, reference_name
 
 _NAV = "  - Reference:\n"
+_STAGES = ("core", "trace", "guards", "split", "fusion", "emit", "replay",
+           "budget", "report")
+_STEP = "    "  # one level further in
 _DEFINES = (ast.FunctionDef, ast.ClassDef)
 
 
@@ -54,6 +57,12 @@ def body(file: File, told: list[Show], page: str) -> list[str]:
     for name, node in definitions(file):
         if name in names:
             lines += [*spoken(node), "", f"@show {name}", ""]
+    for name in filter(branch, names):
+        show = next(show for show in told if name in show.left)
+        whole = branch(name).removeprefix(f"{file.module}.")
+        lines += [f"`{whole}` is in [{show.title}]"
+                  f"({os.path.relpath(show.page, here)}) without these "
+                  "lines:", "", f"@show {name}", ""]
     return [*lines, *(f"@show {name}" for name in names
                       if name == file.module)]
 
@@ -61,7 +70,8 @@ def body(file: File, told: list[Show], page: str) -> list[str]:
 def rest(file: File, told: list[Show]) -> list[str]:
     """The names that a file's own page shows: all that `told` does not.
 
-    A method comes with its class, unless it is left out of that one.
+    A method comes with its class, unless it is left out of that one. A
+    branch comes with its function.
     """
     shown = {name for show in told for name in show.names}
     left = {name for show in told for name in show.left}
@@ -76,7 +86,16 @@ def rest(file: File, told: list[Show]) -> list[str]:
         return not whole and (name == file.module or (
             outer == file.module and name in known))
 
-    return [name for name in file.spans if is_left(name)]
+    branches = sorted((name for name in left if branch(name)
+                       and file.lines_of(name)),
+                      key=lambda name: min(file.lines_of(name)))
+    return [name for name in [*file.spans, *branches] if is_left(name)]
+
+
+def branch(name: str) -> str | None:
+    """The function whose branch `name` is; None for a definition."""
+    whole, quote, _ = name.partition('."')
+    return whole if quote else None
 
 
 def definitions(file: File) -> Iterator[tuple[str, ast.AST]]:
@@ -111,22 +130,32 @@ def prose(file: File, names: list[str]) -> set[int]:
 
 def wanted(root: Path = ROOT) -> dict[Path, str]:
     """The files of the reference's pages, and what each has to hold."""
-    found, nav, group = {}, _NAV, None
+    found, nav, above = {}, _NAV, ()
     told = shows(pages.texts(root))
-    for file in sorted(Package(root).files.values(), key=folder):
+    for file in sorted(Package(root).files.values(), key=shelved):
         if not any(file.lines) or not rest(file, told):
             continue
         name = "init" if file.path.stem == "__init__" else file.path.stem
         where = folder(file)
         address = "/".join(["reference", *where, f"{name}.md"])
         found[root / "chapters" / address] = f"@reference {file.module}\n"
-        if group != where:
-            group = where
-            nav += f"      - {' · '.join(where) or 'the driver'}:\n"
-        nav += f"          - {name}: {address}\n"
+        shelf = where or ("the driver",)
+        for depth, part in enumerate(shelf):
+            if shelf[:depth + 1] != above[:depth + 1]:
+                nav += f"{_STEP * depth}      - {part}:\n"
+        nav += f"{_STEP * len(shelf)}      - {name}: {address}\n"
+        above = shelf
     yml = root / "mkdocs.yml"
     before = yml.read_text().partition(_NAV)[0]
     return {yml: before + (nav if found else ""), **found}
+
+
+def shelved(file: File) -> tuple:
+    """The driver first, then the stages in the order of the chapters."""
+    where = folder(file)
+    stage = where[0] if where else ""
+    order = ("", *_STAGES, stage)  # a stage not known is the last
+    return order.index(stage), where, file.path.stem != "__init__"
 
 
 def is_reference(file: File) -> bool:

@@ -3,8 +3,8 @@
 `@show minicompile.fusion.lower.can_inline` alone on a line becomes that
 definition, highlighted, with its file and its real line numbers. Several
 names share one box. `-part` after a name leaves that part of it to the
-reference (`-*`: its methods). `@reference` and a file's name become the
-page of that file.
+reference (`-*`: its methods; `-"if x"`: a branch). `@reference` and a
+file's name become the page of that file.
 A name that is shown somewhere is a link wherever it is mentioned in code,
 and the first use of a glossary term on a page is a link to the glossary.
 """
@@ -104,7 +104,7 @@ class Book:
         """The address of the box that shows `name`, seen from `page`."""
         here = os.path.dirname(page or "")
         target = os.path.relpath(self.shown_in[name], here or ".")
-        return f"{target.removesuffix('.md')}{suffix}#{name}"
+        return f"{target.removesuffix('.md')}{suffix}#{place(name)}"
 
 
 _current: list[tuple[float, Book]] = []
@@ -126,6 +126,11 @@ def current() -> Book:
                 del sys.modules[name]
         _current[:] = [(stamp, Book(pages.ROOT))]
     return _current[0][1]
+
+
+def place(name: str) -> str:
+    """The anchor of the box that shows `name`."""
+    return re.sub(r"[^\w.]+", "-", name.replace('"', ""))
 
 
 def glossary(text: str) -> dict[str, str]:
@@ -177,18 +182,34 @@ class Weave(Part, Preprocessor):
         """The lines that `name` owns, as one `pre`."""
         rows = highlight(file, lambda n: self._href(n, page))
         width, out = len(str(len(rows))), []
-        told = reference.prose(file, self.told)
-        lines = ["" if n in told else line
+        left = {min(lines): (each, lines) for each in self.book.owned
+                if reference.branch(each) == name
+                and (lines := file.lines_of(each))}
+        gone = reference.prose(file, self.told).union(
+            *(lines - {first} for first, (_, lines) in left.items()))
+        lines = ["" if n in gone else line
                  for n, line in enumerate(file.lines, 1)]
-        for number in listed(self.book.owned[name], lines):
-            if number in told:
+        for number in listed(self.book.owned[name] | {*left}, lines):
+            if number in gone:
                 continue
-            out.append(f'<span class="elided">{" " * width} ⋯</span>\n'
-                       if number is None else
-                       f'<span class="linenos" data-linenos="'
+            if number is None or number in left:
+                out.append(f'<span class="elided">{" " * width} '
+                           f"{self._left(file, number, left, page)}</span>\n")
+                continue
+            out.append(f'<span class="linenos" data-linenos="'
                        f'{number:>{width}} "></span>{rows[number - 1]}\n')
-        return (f'<pre id="{name}"><span></span><code>'
+        return (f'<pre id="{place(name)}"><span></span><code>'
                 f'{"".join(out)}</code></pre>')
+
+    def _left(self, file: File, number: int | None, left: dict,
+              page: str | None) -> str:
+        """The mark of lines left out; a branch's is a link to it."""
+        if number is None:
+            return "⋯"
+        line = file.lines[number - 1]
+        there = self.book.link(left[number][0], page, ".html")
+        return (f'{line[:len(line) - len(line.lstrip())]}<a href="{there}" '
+                f'aria-label="left out: {html.escape(line.strip())}">⋯</a>')
 
     def _href(self, name: str, page: str | None) -> str | None:
         """Where code that mentions `name` should link to."""

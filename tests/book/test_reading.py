@@ -1,6 +1,6 @@
-"""The time that the main pages take, and the names they leave unexplained.
+"""The time that the main pages take, and how hard they are to read.
 
-Both only ever go down: `python -m chapters._book.reading` has them by page.
+Bounds only ever go down: `python -m chapters._book.reading` has each page.
 """
 
 from chapters._book import pages, reading
@@ -20,6 +20,26 @@ def test_the_pages_tell_more_than_they_list():
     words, lines = (sum(getattr(page, each) for page in every)
                     for each in ("words", "lines"))
     assert words >= 7 * lines and lines <= 6500
+
+
+def test_every_page_is_easy_to_read():
+    """Short sentences, and never a long run of code without a word."""
+    hard = [page for page in reading.read()
+            if page.run > 60 or page.mean > 17 or page.ease < 60]
+    assert hard == []
+
+
+def test_how_hard_a_page_is_and_how_long_its_code_runs():
+    easy = ["The cat `sat` on a mat.", "It is [so](a.md) fat!", "", "| No |"]
+    hard = ["Notwithstanding considerable computational opportunities "
+            "interoperability necessitates architecture."]
+    assert reading.paragraphs(easy) == [
+        "The cat Code on a mat. It is so fat!"]
+    mean, ease = reading.ease(easy)
+    assert mean == 5 and ease > 100
+    assert reading.ease(hard)[1] < 0
+    text = "One.\n@show a\n\n@show b c\n\nTwo.\n\n@show d\n"
+    assert reading.longest_run(text, [30, 5, 34]) == 35
 
 
 def test_what_counts_as_prose():

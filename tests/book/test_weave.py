@@ -1,6 +1,7 @@
 """Weaving by name, on a small book made for the purpose."""
 
 import os
+import re
 import sys
 import textwrap
 
@@ -38,7 +39,11 @@ class Box:
     size = 3
 
     def open(self):
-        return self.size
+        if self.size:
+            return (
+                self.size)
+
+        return 0
 
     def close(self):
         return "<&>"
@@ -96,11 +101,11 @@ def test_closer_names_take_lines_from_wider_ones(book):
     part = "minicompile.part.things"
     owned = own(book(one=""), part, f"{part}.Box", f"{part}.Box.open",
                 f"{part}.first")
-    assert owned[f"{part}.Box.open"] == [26, 27]
-    assert not {26, 27} & set(owned[f"{part}.Box"])
-    assert {21, 22, 24, 29, 30} <= set(owned[f"{part}.Box"])
+    assert owned[f"{part}.Box.open"] == [*range(26, 32)]
+    assert not {26, 27, 31} & set(owned[f"{part}.Box"])
+    assert {21, 22, 24, 33, 34} <= set(owned[f"{part}.Box"])
     assert 1 in owned[part] and 16 in owned[part]
-    assert not set(owned[part]) & {10, 11, 12, 21, 30}
+    assert not set(owned[part]) & {10, 11, 12, 21, 34}
 
 
 def test_a_shown_name_becomes_its_code_with_real_line_numbers(book):
@@ -217,15 +222,31 @@ def test_a_reference_page_is_made_from_its_file(book):
     assert problems(root, "minicompile.part.topic") == []
 
 
-def test_what_the_road_leaves_out_is_on_the_page_of_its_file(book):
-    """A name that no page shows, and a part left out of one that is."""
+@pytest.mark.parametrize("asked, left", [
+    ("{0}.Box -close", "close"), ("{0}.Box -* {0}.Box.open", "close"),
+    ('{0}.Box {0}.Box.open -"if self.size"', 'open."if self.size"'),
+    ('{0}.Box {0}.Box.open -"return 0"', 'open."return 0"')])
+def test_what_the_road_leaves_out_is_on_the_page_of_its_file(
+        book, asked, left):
+    """A method, all methods but one, a branch in the middle, a last line.
+
+    Where a branch was, the road has a link to it. What no page shows at
+    all is on the page of its file, too.
+    """
     part = "minicompile.part.things"
-    root = book(one=f"# One\n\n@show {part}.Box -close\n",
+    root = book(one=f"# One\n\n@show {asked.format(part)}\n",
                 two=f"@reference {part}\n")
     road, rest = convert(root, "one.md"), convert(root, "two.md")
-    assert ">open<" in road and ">close<" not in road
-    assert '<a href="one.md">One</a>. Here is the rest.' in rest
-    assert f'id="{part}.Box.close"' in rest and ">open<" not in rest
+    place = weave.place(f"{part}.Box.{left}")
+    assert f'<pre id="{place}">' in rest and place not in re.sub(
+        "<a href.*?>", "", road)
+    assert ">open<" in road and ">open<" not in rest
+    branch = '"' in left
+    assert (f'<a href="two.html#{place}" aria-label="left out:' in road
+            ) == branch
+    assert ("Box.open</code></a> is in <a" in rest) == branch
+    assert (">if<" in road) == ("self.size" not in left)
+    assert '<a href="one.md">One</a>' in rest and "Here is the rest" in rest
     assert "<code>first</code></a>: the first." in rest
     assert rest.count("he first.") == 1 and "TABLE" in rest
     assert problems(root, part) == []
@@ -233,14 +254,23 @@ def test_what_the_road_leaves_out_is_on_the_page_of_its_file(book):
     assert reference.wanted(root)[page] == f"@reference {part}\n"
 
 
-def test_a_class_can_be_shown_without_its_methods(book):
+def test_the_reference_stands_stage_by_stage():
+    (shelf,) = [part["Reference"] for part in pages.contents()
+                if "Reference" in part]
+    stages = [name for part in shelf for name in part]
+    assert stages[:3] == ["the driver", "core", "trace"]
+    assert len({*stages}) == len(stages) and not any(
+        isinstance(page, str) for part in shelf for page in part.values())
+
+
+@pytest.mark.parametrize("wrong", ["if no such", "return"])
+def test_a_branch_that_is_not_there_or_not_the_only_one(book, wrong):
     part = "minicompile.part.things"
-    root = book(one=f"@show {part}.Box -* {part}.Box.open\n",
+    root = book(one=f'@show {part} {part}.Box.open -"{wrong}"\n',
                 two=f"@reference {part}\n")
-    road, rest = convert(root, "one.md"), convert(root, "two.md")
-    assert ">open<" in road and ">close<" not in road
-    assert f'id="{part}.Box.close"' in rest and ">open<" not in rest
-    assert problems(root, part) == []
+    found, = problems(root, part)
+    asked = f'{part}.Box.open."{wrong}"'
+    assert found.startswith(f"chapters/one.md:1: @show {asked}: nothing")
 
 
 def test_every_line_shown_once_is_no_problem(book):
@@ -251,7 +281,7 @@ def test_every_line_shown_once_is_no_problem(book):
 
 
 @pytest.mark.parametrize("page, expected", [
-    ("", "minicompile/part/things.py:1-30: shown 0 times"),
+    ("", "minicompile/part/things.py:1-34: shown 0 times"),
     ("@show {0}\n\n@show {0}.first\n\n@show {0}.first\n",
      "minicompile/part/things.py:10-12: shown 2 times"),
     ("@show {0}.Box\n", "minicompile/part/things.py:1-18: shown 0 times"),
