@@ -8,7 +8,7 @@ from .core.options import list_mode_options, list_options
 from .driver import compile, compile_module_, reset
 from .limits import set_stance
 from .pipeline import backend, list_backends, register_backend
-from .report import GraphBreak, Report, explain
+from .report import TOOLS, GraphBreak, Report, explain
 from .report import PrintedKernel as Kernel
 from .split import partition_joint_module as partition
 from .trace import (allow_in_graph, disable, disallow_in_graph, graph_break,
@@ -23,4 +23,6 @@ __all__ = ["BackendError", "ConstraintViolation", "GraphBreak", "Kernel",
            "explain", "graph_break", "is_compiling", "list_backends",
            "list_mode_options", "list_options", "mark_dynamic",
            "mark_static", "partition", "register_backend", "reset",
-           "set_stance"]
+           "set_stance", *TOOLS]
+
+globals().update(TOOLS)

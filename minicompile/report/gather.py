@@ -33,6 +33,9 @@ VIEWS: list[Callable[[Entry, Options, Callable, tuple], Iterable]] = []
 #: The commands of `python -m minicompile`, given its arguments.
 COMMANDS: list[Callable[[list[str] | None], None]] = []
 
+#: What the reference offers to users, by its name in minicompile.
+TOOLS: dict[str, Callable] = {}
+
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width"><style>

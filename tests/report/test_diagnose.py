@@ -1,0 +1,142 @@
+"""diagnose() finds no fault in what is right, and each that is planted."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import minicompile
+from minicompile import dispatch, split
+from minicompile.emit.target import FORMS
+from minicompile.fusion.lowerings import RULES, elementwise
+from minicompile.split import recorder
+
+aten = torch.ops.aten
+
+
+def bend(x, w):
+    h = x @ w
+    y = F.layer_norm(h, (w.shape[1],))
+    return torch.relu(y).softmax(-1) * 2
+
+
+def inputs():
+    return (torch.randn(4, 8, requires_grad=True),
+            torch.randn(8, 16, requires_grad=True))
+
+
+def stages(found):
+    return [name for name, *_ in found.rungs]
+
+
+def test_nothing_differs_where_nothing_is_wrong():
+    found = minicompile.diagnose(bend)(*inputs())
+    assert stages(found) == ["trace", "split", "fusion", "emit", "runtime"]
+    assert found.stage == "" and str(found).endswith("no stage differs")
+    assert all(error <= allowed < 1e-4 for _, error, allowed in found.rungs)
+
+
+def broken(x):
+    y = x.sin()
+    minicompile.graph_break()
+    y += 1
+    return y.cos(), F.dropout(y), y.sum().item()
+
+
+def test_graphs_between_breaks_writes_draws_and_what_is_compiled_already():
+    x = torch.randn(30, requires_grad=True)
+    found = minicompile.diagnose(minicompile.compile(broken))(x)
+    assert stages(found).count("emit") >= 2 and found.stage == ""
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_a_module_in_other_precisions(dtype):
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.GELU())
+    mean = model.to(dtype)[1].running_mean.clone()
+    found = minicompile.diagnose(minicompile.compile(model))(
+        torch.randn(4, 8, dtype=dtype))
+    assert found.stage == "" and model[1].running_mean.equal(mean)
+
+
+def named(found):
+    """The stage, the node, and which line of bend it is."""
+    return (found.stage, found.node, found.where
+            and found.where.line - bend.__code__.co_firstlineno)
+
+
+def retargeted(graph, old, new):
+    """The same graph, a call of `old` being one of `new`."""
+    for node in graph.graph.nodes:
+        if node.target is old:
+            node.target = new
+    graph.recompile()
+    return graph
+
+
+def test_a_call_that_is_traced_as_another(monkeypatch):
+    def wrong(*args, **kwargs):
+        made = trace(*args, **kwargs)
+        retargeted(made.graph, torch.relu, torch.sigmoid)
+        return made
+    trace = dispatch.trace
+    monkeypatch.setattr(dispatch, "trace", wrong)
+    assert named(minicompile.diagnose(bend)(*inputs())) == (
+        "trace", "relu", 3)
+
+
+def test_results_that_are_put_together_wrongly(monkeypatch):
+    def wrong(*args, **kwargs):
+        made = trace(*args, **kwargs)
+        return replace(made, finish=made.finish.replace(
+            "outputs[0]", "outputs[0] * 2"))
+    trace = dispatch.trace
+    monkeypatch.setattr(dispatch, "trace", wrong)
+    assert named(minicompile.diagnose(bend)(*inputs())) == (
+        "trace", "", None)
+
+
+@pytest.mark.parametrize("op, wrong", [
+    (aten._softmax, lambda x, dim, half: (x * 2).exp()),
+    (aten._softmax_backward_data, lambda grad, y, dim, dtype: grad * y)],
+    ids=["forward", "backward"])
+def test_a_decomposition_that_is_wrong(monkeypatch, op, wrong):
+    monkeypatch.setitem(recorder.DECOMPOSITIONS, op.default, wrong)
+    recorder.decomposition_of.cache_clear()
+    found = minicompile.diagnose(bend)(*inputs())
+    recorder.decomposition_of.cache_clear()
+    assert named(found) == ("split", "softmax", 3)
+
+
+def test_a_half_that_is_cut_wrongly(monkeypatch):
+    def wrong(*args):
+        pair = partition(*args)
+        retargeted(pair.forward, aten.relu.default, aten.sigmoid.default)
+        return pair
+    partition = split.partition
+    monkeypatch.setattr(split, "partition", wrong)
+    assert named(minicompile.diagnose(bend)(*inputs())) == (
+        "split", "relu", 3)
+
+
+@pytest.mark.parametrize("name, wrong, node, line", [
+    ("relu", elementwise("neg"), "relu", 3),
+    ("exp", elementwise("exp2"), "exp", 3),
+    ("rsqrt", elementwise("sqrt"), "rsqrt", 2)])
+def test_a_rule_that_is_wrong(monkeypatch, name, wrong, node, line):
+    monkeypatch.setitem(RULES, name, wrong)
+    assert named(minicompile.diagnose(bend)(*inputs())) == (
+        "fusion", node, line)
+
+
+@pytest.mark.parametrize("name, node, line", [
+    ("relu", "relu", 3), ("rsqrt", "rsqrt", 2), ("le", "le", 3)])
+def test_a_form_that_is_wrong(monkeypatch, name, node, line):
+    """The last is in the backward alone."""
+    form = FORMS[name]
+    monkeypatch.setitem(FORMS, name, replace(form, cpp="{0} > 0.5"))
+    found = minicompile.diagnose(bend)(*inputs())
+    assert named(found) == ("emit", node, line)
+    assert f"emit differs at {node}" in str(found)
+    assert "softmax" in str(found) or name == "rsqrt"
