@@ -249,7 +249,7 @@ class NonLeaf(torch.autograd.Function):
 
 def describe_results(outputs, inputs: list[Input]) -> tuple[list, list]:
     """How each result is made at run time, and the tensors to compute."""
-    homes = {storage_of(each.given): ("input", each.position, each.given)
+    homes = {storage_of(each.given): (each.position, each.given)
              for each in inputs if isinstance(each.given, torch.Tensor)}
     sharing: dict[int, list] = {}
     for output in tensors_of(outputs):
@@ -258,18 +258,18 @@ def describe_results(outputs, inputs: list[Input]) -> tuple[list, list]:
     fresh: list[torch.Tensor] = []
     for memory, group in sharing.items():
         if memory not in homes:
-            homes[memory] = "output", len(fresh), base_of(group)
+            homes[memory] = len(inputs) + len(fresh), base_of(group)
             fresh.append(homes[memory][-1])
     results: list[Result] = []
     for position, output in enumerate(outputs):
         first = next(k for k, each in enumerate(outputs) if each is output)
         if not isinstance(output, torch.Tensor):
-            results.append(Result("constant", value=output))
+            results.append(Result(None, constant=output))
         elif first < position:
-            results.append(Result("result", first))
+            results.append(Result(len(inputs) + len(fresh) + first))
         else:
-            place, at, base = homes[storage_of(output)]
-            results.append(Result(place, at, window_of(output, base)))
+            of, base = homes[storage_of(output)]
+            results.append(Result(of, window_of(output, base)))
     require_history([*fresh, *tensors_of(outputs)], inputs)
     return results, fresh
 

@@ -41,15 +41,14 @@ class Window:
 class Result:
     """One result of the user's function, when the graph has run.
 
-    It is the "input", the "output" of the graph or the earlier "result"
-    that has this `index`, or a `view` of its memory. A "constant" is
-    `value`, whatever the inputs are.
+    It is value number `of`, or a `view` of that value's memory. The
+    inputs are counted first, then the fresh outputs of the graph, then the
+    results before this one. `constant` is the result that is no tensor.
     """
 
-    place: str
-    index: int = -1
+    of: int | None
     view: Window | None = None
-    value: object = None
+    constant: object = None
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,13 @@ class Joint:
     @property
     def plain(self) -> bool:
         """Whether what the graph returns is what the user gets."""
-        return self.results == tuple(
-            Result("output", k) for k in range(self.forward_outputs))
+        return list(self.results) == self.ends
+
+    @property
+    def ends(self) -> list[Result]:
+        """The forward outputs, as results."""
+        count = len(self.primals)
+        return [Result(count + k) for k in range(self.forward_outputs)]
 
     @property
     def writes(self) -> list[tuple[fx.Node, fx.Node]]:
@@ -170,45 +174,32 @@ def root(node: fx.Node) -> fx.Node:
 
 
 @dataclass(frozen=True)
-class Saved:
-    """A value kept for the backward, and where the runtime finds it.
-
-    `place` is "number" or "input" with the `index` of an input, or
-    "output" with that of the forward graph's. A plan saves no numbers:
-    the backward is given those inputs that are, and computes the others.
-    """
-
-    name: str
-    place: str
-    index: int
-
-
-@dataclass(frozen=True)
 class Pair:
     """The two halves.
 
-    The backward takes `saved` (numbers, inputs, outputs), then tangents.
+    The backward takes `saved`, then the tangents. Each saved value has a
+    name and a number, which counts the inputs and then the outputs of the
+    forward. Inputs that are no tensors come first.
     """
 
     forward: fx.GraphModule
     backward: fx.GraphModule | None  # None: nothing to differentiate
-    saved: tuple[Saved, ...]
+    saved: dict[str, int]
 
     @property
     def saved_bytes(self) -> int:
         """Bytes kept for the backward that are not inputs."""
-        donated = self.donated
         return sum(nbytes(value(node)) for node
                    in placeholders(self.backward.graph)
-                   if node.name in donated
-                   and not node.name.startswith("tangents_"))
+                   if node.name in self.donated & self.saved.keys())
 
     @property
     def donated(self) -> set[str]:
-        """The backward's inputs that nobody else holds."""
-        inputs = {s.name for s in self.saved if s.place != "output"}
+        """The backward's inputs that have no other holder."""
+        count = len(placeholders(self.forward.graph))
         return {node.name for node in placeholders(self.backward.graph)
-                if node.name not in inputs} if self.backward else set()
+                if self.saved.get(node.name, count) >= count
+                } if self.backward else set()
 
     def halves(self) -> dict[str, fx.GraphModule]:
         """The graphs there are, by name."""
@@ -226,19 +217,14 @@ def partition(joint: Joint, saved: set[str]) -> Pair:
     if not joint.training:
         return Pair(extract(joint, joint.early, joint.primals, outputs,
                             joint.writes) if joint.writes else joint.graph,
-                    None, ())
-    kept: dict[fx.Node, Saved] = {}
-    for node in kept_nodes(joint, saved):
-        place = "number" if is_number(node) else "input"
-        held = joint.primals
-        if node.op != "placeholder" or node in joint.written:
-            held, place = outputs, "output"
-            outputs += [node] * (node not in outputs)
-        kept[node] = Saved(node.name, place, held.index(node))
-    order = sorted(kept, key=lambda node: (
-        "number", "input", "output").index(kept[node].place))
-    return Pair(*halves(joint, order, outputs, joint.writes),
-                tuple(map(kept.get, order)))
+                    None, {})
+    kept = kept_nodes(joint, saved)
+    held = set(joint.primals).difference(joint.written).union(outputs)
+    outputs += [node for node in kept if node not in held]
+    number = {n: k for k, n in enumerate([*joint.primals, *outputs])}
+    kept.sort(key=lambda node: (not is_number(node), number[node]))
+    return Pair(*halves(joint, kept, outputs, joint.writes),
+                {node.name: number[node] for node in kept})
 
 
 def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:

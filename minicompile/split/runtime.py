@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from operator import itemgetter
 
 import torch
 from torch import fx
@@ -21,7 +22,7 @@ from torch.autograd.graph import increment_version
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import BackendError, where_of
-from ..core.graph import Boxed, value
+from ..core.graph import Boxed, is_number, value
 from ..core.sizes import SYMBOLIC, written
 from .joint import Joint, Pair, Result
 
@@ -81,10 +82,10 @@ def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
         (k, tuple(fake.size()), fake.stride(), fake.dtype, fake.device)
         for k, fake in zip(joint.tangents, fakes)))
     blind = [k for k in range(count) if k not in joint.tangents]
-    numbers, from_inputs, from_outputs = [
-        [s.index for s in pair.saved if s.place == place]
-        for place in ("number", "input", "output")]
-    saves = len(from_inputs) + len(from_outputs)
+    numbers, saved = [[k for k in pair.saved.values() if (
+        k < len(joint.primals) and is_number(joint.primals[k])) is number]
+        for number in (True, False)]
+    saves = len(saved)
 
     class Compiled(torch.autograd.Function):
         """One compiled graph, as autograd sees it."""
@@ -93,9 +94,8 @@ def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
         def forward(ctx, *inputs):
             outputs = run_forward(list(inputs))
             anchor = torch.empty(0)  # autograd's way to the inputs
-            ctx.save_for_backward(*[inputs[k] for k in from_inputs],
-                                  *[outputs[k] for k in from_outputs],
-                                  anchor)
+            values = [*inputs, *outputs]
+            ctx.save_for_backward(*[values[k] for k in saved], anchor)
             results = tuple([  # a user may not write to a Function's view
                 part.detach() if part._is_view() else part
                 for part in outputs[:count]])
@@ -185,7 +185,8 @@ def as_eager(joint: Joint, found, parts: list[frozenset[int]],
 
 
 def at_run_time(joint: Joint, values: object) -> Callable[[list], object]:
-    """A function from a call's inputs to `values`, sizes as plain ints."""
+    """A function of a list that begins with a call's inputs -> `values`,
+    sizes as plain ints."""
     graph = fx.Graph()
     copies = [graph.node_copy(primal) for primal in joint.primals]
     known = {value(node).node.expr: node for node in copies
@@ -196,7 +197,7 @@ def at_run_time(joint: Joint, values: object) -> Callable[[list], object]:
         return lambda inputs: filled
     graph.output(filled)
     formulas = fx.GraphModule({}, graph).forward
-    return lambda inputs: formulas(*inputs)
+    return lambda given: formulas(*given[:len(joint.primals)])
 
 
 def fit(gradient: torch.Tensor | None, size, stride, dtype,
@@ -216,12 +217,12 @@ def finished(joint: Joint, run: Boxed, notes: Counter) -> Boxed:
 
     Inputs that `run` itself writes to are told, for autograd.
     """
-    count = joint.returned
     written = [m.input for m in joint.mutations]
     unseen = [m.input for m in joint.mutations if not m.differentiable]
     seen = [(m.input, m.output) for m in joint.mutations
             if m.differentiable]
     makers = [maker(joint, result) for result in joint.results]
+    fresh = joint.forward_outputs - len(joint.mutations)
 
     def call(inputs: list) -> tuple:
         if written and overlap(inputs, written):
@@ -232,15 +233,14 @@ def finished(joint: Joint, run: Boxed, notes: Counter) -> Boxed:
                 return joint.source(*inputs)  # it raises
             increment_version([inputs[k] for k in unseen])
         kept = list(inputs)
-        outputs = run(inputs)[:count]
+        outputs = run(inputs)
         with torch.enable_grad():
             for into, new in seen:
                 kept[into].copy_(outputs[new])
-        made: list = []
-        places = {"input": kept, "output": outputs, "result": made}
+        values = [*kept, *outputs[:fresh]]
         for make in makers:
-            made.append(make(places))
-        return tuple(made)
+            values.append(make(values))
+        return tuple(values[len(kept) + fresh:])
     return call
 
 
@@ -253,19 +253,19 @@ def overlap(inputs: list, written: list[int]) -> bool:
 
 
 def maker(joint: Joint, result: Result) -> Callable:
-    """A function of the lists that results are found in -> this one."""
-    place, at, view = result.place, result.index, result.view
-    known = at_run_time(joint, result.value if view is None else (
+    """A function of the values so far -> this result."""
+    view = result.view
+    known = at_run_time(joint, result.constant if view is None else (
         view.size, view.stride, view.offset))
-    if place == "constant":
-        return lambda places: known(places["input"])
+    if result.of is None:
+        return known
     if view is None:
-        return lambda places: places[place][at]
+        return itemgetter(result.of)
 
-    def window(places: dict) -> torch.Tensor:
-        base = places[place][at]
+    def window(values: list) -> torch.Tensor:
+        base = values[result.of]
         source = base if view.tracked else base.detach()
-        size, stride, offset = known(places["input"])
+        size, stride, offset = known(values)
         grad = view.differentiable or (
             torch.is_grad_enabled() and not source.requires_grad)
         with torch.set_grad_enabled(grad):

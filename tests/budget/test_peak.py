@@ -78,14 +78,14 @@ def test_as_the_profiler_counts(share):
     outputs = forward([each.detach() for each in args])
     assert allocated(lambda: forward([e.detach() for e in args])) == max(
         live_bytes(made.schedules["forward"]))
-    saved = [(args if each.place == "input" else outputs)[each.index]
-             .detach().clone() for each in made.pair.saved]
+    values = [*args, *outputs]
+    saved = [values[k].detach().clone() for k in made.pair.saved.values()]
     backward = made.programs["backward"].run
     tangent = torch.ones(())
 
     assert allocated(lambda: backward([
-        *(each.clone() if s.place == "output" else each
-          for each, s in zip(saved, made.pair.saved)), tangent.clone()])
+        *(each.clone() if name in made.pair.donated else each
+          for each, name in zip(saved, made.pair.saved)), tangent.clone()])
         ) == max(live_bytes(
         made.schedules["backward"], made.pair.donated))
 

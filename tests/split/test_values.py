@@ -199,7 +199,7 @@ def test_writing_through_as_strided_to_gaps_is_refused():
 
 def test_an_input_the_backward_needs_is_copied_before_it_changes():
     _, pair = assert_same(lambda x, w: x.mul_(w), T(3), grad(3))
-    assert [saved.place for saved in pair.saved] == ["output"]
+    assert len(pair.saved) == 1 and pair.saved.keys() <= pair.donated
     assert "clone" in str(pair.forward.graph)
 
 

@@ -102,10 +102,9 @@ def split_view(lowered: CompiledGraph) -> StageView:
         return StageView(
             "split", f"no gradient wanted: {ahead} ATen operators",
             head_of(str(joint), 12), str(joint))
-    saved = {kept.name for kept in pair.saved if kept.place != "input"}
     kept = [(nbytes(value(node)), node.name)
             for node in placeholders(pair.backward.graph)
-            if node.name in saved]
+            if node.name in pair.saved.keys() & pair.donated]
     table = "\n".join([f"# {len(kept)} values saved for the backward:", *(
         f"# {size / 2**10:9.1f} KiB  {name}"
         for size, name in sorted(kept, reverse=True))])

@@ -14,7 +14,7 @@ import torch
 
 from ...core.errors import BackendError
 from ...core.graph import is_random, value
-from ..joint import Joint, Result
+from ..joint import Joint
 from ..runtime import TWICE
 
 
@@ -23,8 +23,7 @@ def differentiable(joint: Joint, function: type) -> type:
     require_twice(joint)
     tensors = [k for k, node in enumerate(joint.primals)
                if isinstance(value(node), torch.Tensor)]
-    ends = [joint.results.index(Result("output", k))
-            for k in joint.tangents]
+    ends = [joint.results.index(joint.ends[k]) for k in joint.tangents]
 
     class Twice(function):
         """One compiled graph, of which eager is the second derivative."""
@@ -67,8 +66,7 @@ def require_twice(joint: Joint) -> None:
             map(is_random, joint.graph.graph.nodes)),
         "the graph is in an autocast region": joint.autocast,
         "a result is a view of what is none": any(
-            Result("output", k) not in joint.results
-            for k in joint.tangents)}
+            joint.ends[k] not in joint.results for k in joint.tangents)}
     for reason in filter(reasons.get, reasons):
         raise BackendError(f"double_backward: {reason}")
 
