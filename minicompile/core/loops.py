@@ -21,7 +21,6 @@ from .errors import Where
 from .index import (Index, Symbol, Variable, enclosed, product, substitute,
                     symbols_of)
 from .layout import flatten
-from .random import philox
 
 
 class InternedNode(type):
@@ -100,7 +99,6 @@ OPS: dict[str, Callable] = {
     "div_floor": torch.floor_divide,
     "div_trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     "cast": lambda a: a,
-    "uniform": philox,
 }
 
 #: Operations that cost far more than an access to the cache.

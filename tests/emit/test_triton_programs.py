@@ -13,7 +13,7 @@ from minicompile import emit, fusion
 from minicompile.core.index import index
 from minicompile.core.loops import Buffer, Load, Op
 from minicompile.core.options import Options
-from minicompile.core.random import UNIFORM
+from minicompile.core.random.philox import UNIFORM
 from minicompile.core.schedule import Schedule, View
 from minicompile.emit.schedules import gpu as triton_tiles
 from tests.emit.sums import Sums

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import minicompile
-from minicompile.core.random import UNIFORM, philox
+from minicompile.core.random.philox import UNIFORM, philox
 from minicompile.emit.cuda.equal_kernels import form
 
 MANY = (500, 400)
@@ -226,7 +226,7 @@ def test_strides_are_eagers():
 
 
 def test_printed_kernels_draw_the_operators_numbers():
-    """C++, through views and reshapes, against core/random.py."""
+    """C++, through views and reshapes, against core/random/philox.py."""
     run = compiled(lambda x: (torch.rand(6, 10).t().reshape(5, 12), x))
     torch.manual_seed(2)
     got, _ = run(torch.ones(3))

@@ -2,8 +2,8 @@
 
 C++ and Triton cut quotients off, and some of these operations trap or are
 undefined; PyTorch rounds down and defines them all. A random number is a
-function of a seed, an offset and a position (Philox, as core/random.py
-has it), so a backward kernel draws again what the forward drew.
+function of a seed, an offset and a position (core/random/philox.py has the
+same), so a backward kernel draws again what the forward drew.
 Inductor's are in torch/_inductor/codegen/cpp.py, triton.py beside it, and
 torch/_inductor/runtime/triton_helpers.py.
 """
@@ -55,7 +55,7 @@ template <class T> inline_ T shift_right(T a, T b) {
     return a >> (b >= 0 & b < (T)sign ? (int)b : sign);
 }
 
-// 24 random bits of a position: Philox, as core/random.py has it.
+// 24 random bits of a position: as core/random/philox.py has it.
 inline_ float uniform(int64 seed, int64 offset, int64 position) {
     uint32 a = position >> 2, b = position >> 34;
     uint32 c = offset, d = offset >> 32;

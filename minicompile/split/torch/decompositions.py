@@ -19,7 +19,7 @@ from torch._decomp import decomposition_table
 from torch.nn import functional as F
 
 from ...core.cost import MACHINES
-from ...core.random import UNIFORM
+from ...core.random.philox import UNIFORM
 from ..recorder import DECOMPOSITIONS, SEEDED, RecordingMode, aten
 
 #: Where rows have to be aligned, and to how many bytes.

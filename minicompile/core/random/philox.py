@@ -4,7 +4,8 @@ In: a seed, the number of the draw, a position. Out: a float32 of
 [0, 1). The idea: a counter-based generator (Philox, 4x32, 10 rounds)
 draws the same number at every use, in the forward and in the backward.
 So sixteen bytes stand for a mask. This file defines the operator and the
-loop language's `uniform`; kernels have their own. PyTorch's is
+loop language's `uniform`; kernels have their own. Without it random
+operators draw eager's numbers, and masks are saved. PyTorch's is
 torch/include/ATen/core/PhiloxRNGEngine.h.
 """
 
@@ -13,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+
+from ..loops import OPS
 
 LOW = 0xFFFFFFFF
 #: The factors of a round, and the steps that it adds to the key.
@@ -55,5 +58,6 @@ def _like_uniform(seed, draw, size):
     return seed.new_empty(size, dtype=torch.float32)
 
 
+OPS["uniform"] = philox
 #: The operator: a seed of two int64, which draw, a size -> float32.
 UNIFORM = torch.ops.minicompile.uniform.default
