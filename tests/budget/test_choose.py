@@ -15,7 +15,7 @@ from torch.utils.flop_counter import (flop_registry,
 
 import minicompile
 from minicompile import budget, split
-from minicompile.budget.choose import knapsack
+from minicompile.budget.memory.bound import knapsack
 from minicompile.core import cost
 from tests.split.judge import assert_same, graph_of
 

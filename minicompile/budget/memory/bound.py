@@ -1,11 +1,12 @@
-"""The memory at the peak of a step, simulated, and plans that bound it.
+"""Plans that save fewer bytes, and plans with a lower peak of memory.
 
-In: the schedules of the two halves, which say after which step each
-buffer is free. Out: bytes, step by step; or the names of the values to
-save so that the peak fits a bound. The idea: nothing has to run, because
-a program allocates and frees exactly as its schedule says. Memory that an
-operator allocates inside of itself is not seen. PyTorch estimates a peak
-in torch/_inductor/memory.py:estimate_peak_memory, and bounds none.
+The first idea: put a price on every saved byte, and raise it until the cut
+fits. That gives the best plan for some ceilings; between two of them, a
+knapsack decides which values of the larger plan to drop. The second: to
+find the peak of a step nothing has to run, because a program allocates and
+frees exactly as its schedule says. Memory that an operator allocates inside
+of itself is not seen. PyTorch estimates a peak in
+torch/_inductor/memory.py:estimate_peak_memory, and bounds none.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from collections.abc import (Callable, Collection, Iterable, Iterator,
                              Mapping)
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
+from math import ceil, gcd, inf
+
+import torch
 
 from ...core.errors import OptionError
 from ...core.graph import nbytes, value
 from ...core.index import guess
 from ...core.schedule import Extern, Schedule, made_by
-from ..choose import BOUNDS, plan_within
+from ..choose import BOUNDS, WITHIN
 
+STEPS = 20_000  # how finely the knapsack tells sizes apart
 #: The ceilings that are tried, as shares of what the fastest plan saves.
 CEILINGS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07,
             0.05, 0.03, 0.02, 0.01, 0.0)
@@ -30,6 +34,89 @@ CEILINGS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07,
 #: of the inputs that only the backward holds.
 Fused = Callable[[frozenset[str]],
                  tuple[Mapping[str, Schedule], Collection[str]]]
+
+
+def plan_within(fastest, ceiling: int, priced: Callable):
+    """The plan of least time that saves at most `ceiling` bytes.
+
+    If there is none, the plan that saves the least. `priced(price, 1)` is
+    the best plan when a byte costs `price`.
+    """
+    if fastest.bytes <= ceiling:
+        return fastest
+    over, under = bracket(fastest, ceiling, priced)
+    return under if over is None else fill_between(over, under, ceiling)
+
+
+def bracket(fastest, ceiling: int, priced: Callable) -> tuple:
+    """The two best plans around `ceiling`: just over it, and under it.
+
+    Each is best for some price of a byte. At the price where the two cost
+    the same, a third plan is better than both, or there is none between
+    them. (None, the smallest plan) if even that is over the ceiling.
+    """
+    over, under = fastest, priced(1.0, 1)  # a second a byte: the smallest
+    if under.bytes > ceiling:
+        return None, under
+    while True:
+        price = (under.seconds - over.seconds) / (over.bytes - under.bytes)
+        between = priced(price, 1)
+        if not under.bytes < between.bytes < over.bytes or total(
+                between, price) >= total(over, price) * (1 - 1e-9):
+            return over, under
+        if between.bytes > ceiling:
+            over = between
+        else:
+            under = between
+
+
+def total(plan, price: float) -> float:
+    """The cost of a plan when a byte costs `price`."""
+    return plan.seconds + price * plan.bytes
+
+
+def fill_between(over, under, ceiling: int):
+    """The cheapest part of `over` that fits, or `under` if that is better.
+
+    Nothing smaller than `under` is taken, so that a larger ceiling never
+    saves less. Of equally cheap parts, the smallest.
+    """
+    names = list(over.sizes)
+    unit = max(gcd(*over.sizes.values()), over.bytes // STEPS, 1)
+    weights = [-(-over.sizes[name] // unit) for name in names]
+    losses = [over.dropping(name) for name in names]
+    kept, loss = knapsack(weights, losses, ceiling // unit)
+    dropped = {name for name, kept in zip(names, kept) if not kept}
+    size = over.bytes - sum(over.sizes[name] for name in dropped)
+    if size < under.bytes or over.seconds + loss >= under.seconds:
+        return under
+    return over.without(dropped)
+
+
+def knapsack(weights: list[int], losses: list[float],
+         room: int) -> tuple[list[bool], float]:
+    """The items to keep in `room` so that dropping the rest costs least.
+
+    The knapsack by dynamic programming: a row for each item, a column for
+    each amount of room. Of equal items the later are kept: recomputing
+    what comes early costs no memory at the peak of the backward.
+    """
+    least = torch.zeros(room + 1, dtype=torch.float64)
+    rows = []
+    for weight, loss in zip(weights, losses):
+        without = least + loss
+        held = torch.full_like(least, inf)
+        if weight <= room:
+            held[weight:] = least[:room + 1 - weight]
+        rows.append(held <= without)
+        least = torch.minimum(held, without)
+    best = float(least[room])
+    at = int((least <= best * (1 + 1e-12)).nonzero()[0])
+    kept = []
+    for row, weight in zip(reversed(rows), reversed(weights)):
+        kept.append(bool(row[at]))
+        at -= weight if kept[-1] else 0
+    return kept[::-1], best
 
 
 def live_bytes(schedule: Schedule, donated: Collection[str] = ()
@@ -120,4 +207,5 @@ def bound_peak(joint, bound: int | float | str, *, cut: Callable,
         f"{least.peak / tried[0].peak:.2f} of the fastest plan's peak")
 
 
+WITHIN.append(plan_within)
 BOUNDS.append(bound_peak)
