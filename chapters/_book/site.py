@@ -154,6 +154,13 @@ async function look(page, width) {
       const ink = light(seen.getComputedStyle(label).fill);
       if (Math.max(ink / paper, paper / ink) < 3)
         say(`"${label.textContent}" is hard to see, ${scheme}`)}}
+  for (const box of inside.querySelectorAll("pre > code, .walk pre")) {
+    const {backgroundAttachment, display} = seen.getComputedStyle(box);
+    if (box.scrollWidth > box.clientWidth + 1 && display != "inline"
+        && !backgroundAttachment.includes("local"))
+      say(`"${box.textContent.slice(0, 40)}" is cut off without a hint`);
+    if (width > 1000 && box.scrollWidth > box.clientWidth + 1)
+      say(`"${box.textContent.slice(0, 40)}" is wider than its column`)}
   for (const panel of inside.querySelectorAll(".walk .frame")) {
     const edge = panel.getBoundingClientRect();
     for (const chip of panel.querySelectorAll(".chips > *"))

@@ -93,3 +93,21 @@ def test_what_cannot_be_seen_is_found(tmp_path):
     assert found[0] == '1280: "out" leaves its picture'
     assert found[1:3] == [f"1280: {faint}, default", f"1280: {faint}, slate"]
     assert found[3].startswith("390: the page is 5") and len(found) == 7
+
+
+def test_code_that_is_cut_off_is_found(tmp_path):
+    """Wider than its column on a desk; cut off without a shadow."""
+    if not (shutil.which("chromium") or shutil.which("google-chrome")):
+        pytest.skip("there is no Chromium")
+    wide = "display:block;overflow:auto;width:{}px"
+    shadow = "background:linear-gradient(red,blue) local"
+    (tmp_path / "a.html").write_text("".join(
+        f'<pre><code style="{wide.format(width)};{hint}">{"m" * count}'
+        f"</code></pre>" for width, count, hint in (
+            (300, 90, ""), (301, 90, shadow), (302, 9, ""))))
+    said = [line.partition("a.html at ")[2]
+            for line in site.unsightly(tmp_path)]
+    text = f'"{"m" * 40}"'
+    assert said == [f"1280: {text} is cut off without a hint",
+                    f"1280: {text} is wider than its column",
+                    f"390: {text} is cut off without a hint"]
