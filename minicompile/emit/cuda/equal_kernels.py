@@ -65,41 +65,33 @@ class Batch(Kernel):
 def batched(text: Text) -> Launches:
     """The launches of a program, equal kernels together.
 
-    `waiting` are kernels, in order, that can run at this place or earlier:
-    their form, and the buffers that they read and write.
+    From the last step to the first: a kernel joins a later one of its form
+    if no step on the way needs what it writes, or writes what it needs.
+    `found` has the form, the steps and the reads and writes of launches.
     """
-    launches: Launches = []
-    waiting: list[tuple[object, list[Kernel], set[str], set[str]]] = []
+    found: list[tuple[object, list[Step], set[str], set[str]]] = []
+    for step in reversed(text.schedule.steps):
+        reads, writes = {*reads_of(step)}, writes_of(step)
+        kind = form(step) if may_wait(step, text) else None
+        last = None
+        for other in reversed(found if kind else ()):
+            if writes & (other[2] | other[3]) or reads & other[3]:
+                break
+            if other[0] == kind and len(other[1]) < room(step):
+                last = other
+                break
+        if last is None:
+            found.append(last := (kind, [], set(), set()))
+        last[1].insert(0, step)
+        last[2].update(reads)
+        last[3].update(writes)
+    return [(together(steps), tuple(steps))
+            for _, steps, *_ in reversed(found)]
 
-    def launch(until: int) -> None:
-        for _, members, *_ in waiting[:until]:
-            launches.append((together(members), tuple(members)))
-        del waiting[:until]
 
-    for step in text.schedule.steps:
-        reads, writes = {*reads_of(step)}, written_by(step)
-        after = 1 + max((place for place, (*_, read, written)
-                         in enumerate(waiting)
-                         if not writes.isdisjoint(read | written)
-                         or not reads.isdisjoint(written)), default=-1)
-        if not may_wait(step, text):
-            launch(after)
-            launches.append((step, (step,)))
-            continue
-        kind, room = form(step), min(MOST, MOST_TENSORS // len(
-            (*step.read, *step.written)))
-        place = next((k for k in range(after, len(waiting))
-                      if waiting[k][0] == kind), len(waiting))
-        if place == len(waiting):
-            waiting.append((kind, [], set(), set()))
-        _, members, read, written = waiting[place]
-        members.append(step)
-        read |= reads
-        written |= writes
-        if len(members) >= room:
-            launch(place + 1)
-    launch(len(waiting))
-    return launches
+def room(kernel: Kernel) -> int:
+    """How many such kernels are one launch, at most."""
+    return min(MOST, MOST_TENSORS // len((*kernel.read, *kernel.written)))
 
 
 def may_wait(step: Step, text: Text) -> bool:
@@ -111,16 +103,16 @@ def may_wait(step: Step, text: Text) -> bool:
                         if not buffer.into))
 
 
-def written_by(step: Step) -> set[str]:
+def writes_of(step: Step) -> set[str]:
     """The buffers that a step may write; of a call, all it is given."""
     names = {name for buffer in made_by(step)
-             for name in (buffer.name, buffer.into)} - {""}
+             for name in (buffer.name, buffer.into) if name}
     return names | reads_of(step).keys() if isinstance(
         step, Extern) else names
 
 
-def together(members: list[Kernel]) -> Kernel:
-    """The kernels as one; a single one as it is."""
+def together(members: list[Step]) -> Step:
+    """The kernels as one; a single step as it is."""
     first, *more = members
     if not more:
         return first
