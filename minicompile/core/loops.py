@@ -107,12 +107,10 @@ EXPENSIVE = frozenset("""exp exp2 expm1 log log2 log10 log1p sin cos tan
     pow atan2 hypot remainder fmod div_floor uniform""".split())
 
 #: How two partial results combine: (what an empty range gives, the rule).
-#: `argmax` and `argmin` give the row-major position of the first best.
 REDUCTIONS: dict[str, tuple[object, str]] = {
     "sum": (0, "add"), "prod": (1, "mul"),
     "max": (float("-inf"), "maximum"), "min": (float("inf"), "minimum"),
     "any": (False, "logical_or"), "all": (True, "logical_and"),
-    "argmax": (0, "argmax"), "argmin": (0, "argmin"),
 }
 
 

@@ -19,10 +19,9 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from ..core.errors import BackendError, CompileError
-from ..core.index import Index, atoms_of, index, may_exceed
-from ..core.layout import flatten, row_major
+from ..core.index import Index, atoms_of
 from ..core.loops import (Const, Expression, InternedNode, Kernel, Load,
-                          Loop, Op, Position, rewrite)
+                          Loop, Op, rewrite)
 from .target import Target
 
 #: Reductions of bools that are another one, which keeps them bools.
@@ -100,9 +99,6 @@ class Numbering:
 
     def fold(self, reduction: str, value: Expression) -> Expression:
         """A value reduced; of a single element, the element."""
-        best = reduction.removeprefix("arg")
-        if best != reduction:
-            return self.first(value, self.fold(best, value))
         if not self.kernel.reduced:
             return value
         if value.dtype == torch.bool:
@@ -110,20 +106,6 @@ class Numbering:
         elif reduction in ("any", "all"):
             value = self.cast(value, torch.bool)
         return self.placed(Fold(reduction, (value,), value.dtype))
-
-    def first(self, value: Expression, best: Expression) -> Expression:
-        """The first position of the best value; NaN is the best there is.
-        """
-        sizes = tuple(variable.size for variable in self.kernel.reduced)
-        found = self.op("logical_or", torch.bool,
-                        self.op("eq", torch.bool, value, best),
-                        self.op("ne", torch.bool, value, value))
-        here = flatten(map(index, self.kernel.reduced), row_major(sizes))
-        dtype = torch.int64 if may_exceed(
-            self.kernel.row_length, (1 << 31) - 1) else torch.int32
-        return self.fold("min", self.op(
-            "where", dtype, found, self.placed(Position(here, dtype)),
-            self.placed(Const(torch.iinfo(dtype).max, dtype))))
 
     def cast(self, value: Expression, dtype: torch.dtype) -> Expression:
         """The value in another dtype."""

@@ -23,7 +23,7 @@ from ..core.graph import has_effect, is_number, results, tensors_of
 from ..core.graph import value as fake_of
 from ..core.index import Index, coefficient, index, substitute
 from ..core.layout import row_major
-from ..core.loops import OPS, Buffer, Const, Load, Loop, walk
+from ..core.loops import OPS, Buffer, Load, Loop, walk
 from ..core.schedule import Extern, View, made_by, reads_of
 from .group import loop_of
 from .lowerings import DTYPES, LoweringContext, Uses
@@ -195,9 +195,8 @@ class Lowering:
                           row_major(shape))
         if kind not in str(node.target):
             suffix = f"{kind}_{suffix}".rstrip("_")
-        dtype = torch.int64 if kind.startswith("arg") else value.dtype
-        buffer = Buffer(self.fresh(node, suffix), shape, stride, dtype,
-                        value.device)
+        buffer = Buffer(self.fresh(node, suffix), shape, stride,
+                        value.dtype, value.device)
         self.steps.append(loop_of(
             buffer, value, reduced, kind or None, where=where_of(node),
             origin=self.origin(node)))
@@ -221,9 +220,8 @@ class Lowering:
                       for axis, size in enumerate(value.shape)
                       if keepdim or axis not in reduced)
         if all(value.shape[axis] == 1 for axis in reduced):
-            one = reshaped(value, shape)
-            return one if not kind.startswith("arg") else one.map(
-                lambda _: Const(0, torch.int64), torch.int64)
+            return reshaped(value, shape)
+
         def simply(value: Value, reduced: tuple[int, ...],
                    shape: tuple[Index, ...], suffix: str = "") -> Value:
             return self.fill(node, value, shape, reduced, kind, suffix)

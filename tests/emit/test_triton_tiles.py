@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from minicompile import fusion
 from minicompile.core.semantics.evaluate import evaluate_index
 from minicompile.core.index import Symbol, Variable, index
-from minicompile.core.loops import Kernel, Load, Loop
+from minicompile.core.loops import (Const, Kernel, Load, Loop, Op,
+                                    Position)
 from minicompile.emit.schedules import gpu as triton_tiles
 from minicompile.emit.triton import print_kernel
 from minicompile.emit.schedules.gpu import Axis, Tiling, tile, wide
@@ -176,10 +177,13 @@ def test_bytes_of_a_tensor_over_two_gigabytes_are_counted_in_64_bits():
     text = print_kernel(copy((2 ** 31 + 8,), (1,), dtype=torch.int8))
     assert "tl.program_id(0).to(tl.int64)" in text
     row, = variables("r", (2 ** 31 + 8,))
-    best = Kernel("kernel", (), (row,), (
-        Loop(buffer("out", (), torch.int64), index(0), (),
-             Load("a", index(row), torch.int8), (row,), "argmax"),))
-    text = print_kernel(best)
+    place = Op("where", (Load("a", index(row), torch.bool),
+                         Position(index(row), torch.int64),
+                         Const(2 ** 63 - 1, torch.int64)), torch.int64)
+    first = Kernel("kernel", (), (row,), (
+        Loop(buffer("out", (), torch.int64), index(0), (), place, (row,),
+             "min"),))
+    text = print_kernel(first)
     assert "tl.arange(0, RBLOCK)[None, :].to(tl.int64)" in text
     assert "(r).to(tl.int64)" in text and str(2 ** 63 - 1) in text
 

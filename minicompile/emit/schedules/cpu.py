@@ -192,7 +192,8 @@ class Scheduled(CppWriter):
         """The stages, after the scratch for the values that a row keeps."""
         self.kept = {value: self.array(
             value, most_of(self.kernel.row_length))
-            for stage in self.stages for value in stage.again}
+            for value in dict.fromkeys(value for stage in self.stages
+                                       for value in stage.again)}
         super().work()
 
     def row(self, stage: Stage) -> None:

@@ -36,10 +36,8 @@ def split_at_seams(kernel: Kernel) -> tuple[Kernel, ...]:
     if variable in kernel.ranges:
         return pieces
     alone = kernel.reduced == (variable,) and len(pieces) == variable.size
-    return (unrolled(kernel, pieces),) if alone and all(
-        loop.reduction in ("sum", "prod", "max", "min", "any", "all")
-        for loop in kernel.loops if variable in loop.ranges + loop.reduced
-    ) else (kernel,)
+    return (unrolled(kernel, pieces),) if alone and not any(
+        variable in loop.ranges for loop in kernel.loops) else (kernel,)
 
 
 def seams(kernel: Kernel) -> tuple[Variable | None, list[int]]:

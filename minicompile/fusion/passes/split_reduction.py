@@ -39,11 +39,11 @@ SHARES = {"cpu": Share(8, 64, 4096, 1 << 17, 16),
           "cuda": Share(128, 1024, 1024, 1 << 15, 64)}
 
 
-def parts_wanted(kind: str, value: Value, reduced: tuple[int, ...]) -> int:
+def parts_wanted(value: Value, reduced: tuple[int, ...]) -> int:
     """Into how many parts to split each row; 1: not worth it."""
     share = SHARES.get(value.device.type)
     total = elements(value.shape)
-    if share is None or total < share.worth or kind.startswith("arg"):
+    if share is None or total < share.worth:
         return 1
     length = elements(value.shape[axis] for axis in reduced)
     rows, least = total // length, share.least
@@ -93,7 +93,7 @@ def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
 def split(simply: Callable[..., Value], kind: str, value: Value,
           reduced: tuple[int, ...]) -> Value | None:
     """The reduction of each row's parts, then of their results; or None."""
-    parts = parts_wanted(kind, value, reduced)
+    parts = parts_wanted(value, reduced)
     if parts == 1:
         return None
     order = sorted(range(len(value.shape)), key=lambda k: (k in reduced, k))

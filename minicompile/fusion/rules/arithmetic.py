@@ -22,9 +22,10 @@ from functools import reduce
 
 import torch
 
-from ...core.index import Index, Symbol, index, not_negative, product
+from ...core.index import (Index, Symbol, index, may_exceed, not_negative,
+                           product)
 from ...core.layout import flatten, row_major
-from ...core.loops import Expression, Op, Position
+from ...core.loops import Const, Expression, Op, Position
 from ..lowerings import (RULES, Axes, LoweringContext, Operand, accurate,
                          axes_of, divided_by, elementwise, exactly, fill,
                          reducing)
@@ -128,13 +129,46 @@ def constant(*number: int) -> Callable:
         context, *(number or given[1:]))
 
 
+def place_of(best: Value, context: LoweringContext, a: Value, axes: Axes,
+             keepdim: bool) -> Value:
+    """The first position, row by row, of the best element of `a`; NaN is
+    the best there is. `best` has the dimensions that it is one of."""
+    spread = broadcast(best, a.shape)
+    over = axes_of(a, axes)
+    sizes = tuple(a.shape[axis] for axis in over)
+    dtype = torch.int64 if may_exceed(product(sizes), 2 ** 31 - 1) else (
+        torch.int32)
+
+    def place(point: Point) -> Expression:
+        here = a.at(point)
+        found = Op("logical_or", (
+            Op("eq", (here, spread.at(point)), torch.bool),
+            Op("ne", (here, here), torch.bool)), torch.bool)
+        where = flatten([point[axis] for axis in over], row_major(sizes))
+        return Op("where", (found, Position(where, dtype), Const(
+            torch.iinfo(dtype).max, dtype)), dtype)
+    return context.reduce("min", Value(a.shape, dtype, a.device, place),
+                          over, keepdim).to(torch.int64)
+
+
+def placing(kind: str) -> Callable:
+    """The rule of argmax and argmin."""
+    def rule(context: LoweringContext, a: Value, axes: Axes = None,
+             keepdim: bool = False) -> Value:
+        return place_of(context.reduce(kind, a, axes, True),
+                        context, a, axes, keepdim)
+    return rule
+
+
 def best_of_two(kind: str) -> Callable:
     """The rule of max(dim) and min(dim): the value, and where it is."""
     def rule(context: LoweringContext, a: Value, axis: int,
              keepdim: bool = False) -> tuple[Value, Value] | None:
-        return None if a.dtype == torch.bool else tuple(
-            context.reduce(name, a, axis, keepdim)
-            for name in (kind, f"arg{kind}"))
+        if a.dtype == torch.bool:
+            return None
+        best = context.reduce(kind, a, axis, True)
+        place = place_of(best, context, a, axis, keepdim)
+        return reshaped(best, place.shape), place
     return rule
 
 
@@ -214,7 +248,7 @@ RULES |= {
     "max.default": reducing("max"), "min.default": reducing("min"),
     **{name: reducing(name, lambda a, _: a.to(torch.bool))
        for name in ("any", "all")},
-    **{name: reducing(name) for name in ("argmax", "argmin")},
+    "argmax": placing("max"), "argmin": placing("min"),
     "max.dim": best_of_two("max"), "min.dim": best_of_two("min"),
     "minicompile.uniform": drawn,
 }

@@ -1,7 +1,7 @@
 # argmax
 @launched(grid=lambda: 64, warps=1)
 @triton.jit
-def kernel_0_argmax(primals_1_ptr, argmax_ptr):
+def kernel_0_argmax(primals_1_ptr, argmax_0_ptr):
     XBLOCK: tl.constexpr = 1
     RBLOCK: tl.constexpr = 128
     x = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
@@ -16,4 +16,4 @@ def kernel_0_argmax(primals_1_ptr, argmax_ptr):
     t5 = tl.where(t3, t4, 2147483647)
     min1 = tl.reduce(tl.where(r_inside, t5, 2147483647), 1, device.minimum, keep_dims=True)
     t6 = min1.to(tl.int64)
-    tl.store(argmax_ptr + x, t6)
+    tl.store(argmax_0_ptr + x, t6)
