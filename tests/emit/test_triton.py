@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from minicompile.core.errors import OptionError
-from minicompile.core.extension import extension
+from minicompile.core.torch.extension import extension
 from minicompile.core.options import Options
 from minicompile.emit.cuda import launcher
 from minicompile.emit.launch import TritonPrinter, launched

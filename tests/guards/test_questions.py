@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from minicompile.core import extension
+from minicompile.core.torch import extension
 from minicompile.core.guard import Attribute, Guard, Item
 from minicompile.guards.fast import c_functions
 from tests.guards.say import STATE, X, tensor

@@ -20,7 +20,7 @@ import torch
 
 from ...core import log
 from ...core.semantics.evaluate import evaluate_kernel, flat
-from ...core.extension import extension
+from ...core.torch.extension import extension
 from ...core.loops import Kernel
 from ..launch import LAUNCHES, Launch, device_in
 from ..writer import failure

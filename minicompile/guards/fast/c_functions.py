@@ -24,7 +24,7 @@ from types import ModuleType
 import torch
 
 from ...core import log
-from ...core.extension import TENSORS, extension
+from ...core.torch.extension import TENSORS, extension
 from ...core.guard import (Attribute, Constant, Guard, Source, TensorFacts,
                            chain, printable)
 from ...core.state import (NEVER_ACTIVE, SWITCHES, any_autocast, autocast,

@@ -14,8 +14,8 @@ from types import ModuleType
 
 import torch
 
-from .cache import library
-from .errors import CompileError
+from ..cache import library
+from ..errors import CompileError
 
 HEAD = r"""
 #include <Python.h>
