@@ -172,14 +172,14 @@ class TensorFacts:
                 f"{', requires grad' * self.requires_grad}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Relation:
     """A condition on the values at some sources, `{0}` being the first."""
 
     text: str
     sources: tuple[Source, ...]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.text.format(*self.sources)
 
 
@@ -187,9 +187,8 @@ class Relation:
 class Guard:
     """`source` must satisfy `kind` with `expected`; `where` is why.
 
-    Chapter 2 has the table of kinds. `same` and `different` expect the
-    source of another object, `apart` the sources of several tensors, a
-    `relation` has its own, and the `state` of torch has no source.
+    Chapter 2 has the table of kinds. A `relation` has sources of its own,
+    and the `state` of torch has none.
     """
 
     source: Source | None
@@ -209,15 +208,9 @@ class Guard:
     @property
     def places(self) -> tuple[Source, ...]:
         """The sources whose values the guard is about."""
-        match self.kind:
-            case "same" | "different":
-                return self.source, self.expected
-            case "apart":
-                return self.expected
-            case "state":
-                return ()
-        return (self.expected.sources if isinstance(self.expected, Relation)
-                else (self.source,))
+        if isinstance(self.expected, Relation):
+            return self.expected.sources
+        return () if self.source is None else (self.source,)
 
     def __str__(self) -> str:
         place = "torch" if self.source is None else str(self.source)

@@ -190,19 +190,13 @@ def agrees(x: object, facts: TensorFacts) -> bool:
         ) and all(wanted in (size, None) for size, wanted in sizes)
 
 
-def apart(*tensors: torch.Tensor) -> bool:
+def disjoint_memory(*tensors: torch.Tensor) -> bool:
     """Whether no two of the tensors share memory."""
     storages = (tensor.untyped_storage() for tensor in tensors)
     spans = sorted((storage.data_ptr(), storage.nbytes())
                    for storage in storages if storage.nbytes())
     return all(start + size <= following for (start, size), (following, _)
                in itertools.pairwise(spans))
-
-
-def on_apart(names: Names, guard: Guard, ask: Callable = apart) -> str:
-    """No two of the tensors at its places share memory."""
-    places = (f"{{{at}}}" for at, _ in enumerate(guard.places))
-    return f"{names.name('apart', ask)}({', '.join(places)})"
 
 
 def on_state(names: Names, guard: Guard) -> str:
@@ -224,25 +218,21 @@ KINDS: dict[str, str | Callable[[Names, Guard], str]] = {
     "type": "type({{0}}) is {0}",
     "length": "len({{0}}) == {0}",
     "keys": on_keys,
-    "contains": "({0} in {{0}}) is {1}",
+    "contains": "{0} in {{0}}",
     "lacks": "{{0}}.keys().isdisjoint({0})",
-    "has": "hasattr({{0}}, {0}) is {1}",
+    "absent": "not hasattr({{0}}, {0})",
     "is": on_identity, "state": on_state,
-    "same": lambda names, guard: "{0} is {1}",
-    "different": lambda names, guard: "{0} is not {1}",
-    "apart": on_apart,
     "relation": lambda names, guard: guard.expected.text}
+
+#: The names that relations use.
+SAID = {"math": math, "torch": torch, "disjoint_memory": disjoint_memory}
 
 
 def condition(names: Names, guard: Guard) -> str:
     """The condition of any guard on {0}, {1}, … at its places."""
-    write, parts = KINDS[guard.kind], [guard.expected]
-    if not isinstance(write, str):
-        return write(names, guard)
-    if guard.kind in ("has", "contains"):
-        parts = guard.expected
-    return write.format(*(names.literal(guard.kind, part)
-                          for part in parts))
+    write = KINDS[guard.kind]
+    return write(names, guard) if callable(write) else write.format(
+        names.literal(guard.kind, guard.expected))
 
 # One function
 
@@ -286,7 +276,7 @@ class Check:
 def build_check(guards: Iterable[Guard], constants: dict[str, object],
                 inputs: Sequence[Source] = ()) -> Check:
     """The check of `guards`, whose sources may read `constants`."""
-    names = Names({"math": math, "torch": torch, **constants})
+    names = Names({**SAID, **constants})
     unique = {guard.key(): guard for guard in guards}.values()
     guards = [replace(guard, expected=names.hold(guard.expected))
               if guard.kind == "is" else guard for guard in unique]
@@ -346,8 +336,8 @@ def asking_order(guard: Guard) -> tuple[float, int]:
     """When to ask: level by level, then by kind; comparisons last."""
     depth = max([len([*chain(place)]) for place in guard.places],
                 default=1.5)
-    last = guard.kind in ("same", "different", "apart", "relation")
-    return math.inf if last else depth, [*KINDS].index(guard.kind)
+    return (math.inf if guard.kind == "relation" else depth,
+            [*KINDS].index(guard.kind))
 
 
 load(__name__, __path__)

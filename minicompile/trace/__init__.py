@@ -226,12 +226,14 @@ def _keep_apart(tracer: Tracer) -> None:
             needed = True
             continue
         for source in outside.alike(owner):
-            outside.guard(outside.source(owner), "different", source)
+            outside.relate("{0} is not {1}", outside.source(owner), source)
     if needed and len(recorder.inputs) > 1:
         sharing = [[each.source for each in group]
                    for group in groups.values() if len(group) > 1]
         for others in [*zip_longest(*sharing)] or [()]:
-            outside.guard(None, "apart", (*alone, *filter(None, others)))
+            places = *alone, *filter(None, others)
+            outside.relate("disjoint_memory({})".format(", ".join(
+                f"{{{at}}}" for at, _ in enumerate(places))), *places)
 
 
 load(__name__, __path__)

@@ -246,7 +246,7 @@ def _read_once(tracer, owner, name: str, read):
             space.before[name] = tracer.outside.admit(
                 read(), Attribute(source, name))
         except Raised:
-            tracer.outside.guard(source, "has", (name, False))
+            tracer.outside.guard(source, "absent", name)
             raise
     return space.before[name]
 

@@ -59,7 +59,7 @@ def taken(name: str, value: object) -> bool:
     """Whether a name means something else in generated text."""
     return (keyword.iskeyword(name)
             or name in ("L", "F", "outputs", "finish", "graph", "run",
-                        "math", "torch")
+                        "math", "torch", "disjoint_memory")
             or getattr(builtins, name, value) is not value)
 
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from ..core.guard import (Attribute, Constant, Guard, Item, Source, Stored,
-                          printable)
+from ..core.guard import (Attribute, Constant, Guard, Item, Relation,
+                          Source, Stored, printable)
 from .constant_types import (ABSENT, CONSTANTS, IDENTITIES, contents,
                              facts, is_bound, made_tuple, passing, taken,
                              trusted)
@@ -104,6 +104,10 @@ class Outside:
         if key not in self.guards:
             self.guards[key] = Guard(source, kind, expected, self.where())
 
+    def relate(self, text: str, *sources: Source) -> None:
+        """Add a guard on several places, `{0}` being the first's value."""
+        self.guard(None, "relation", Relation(text, sources))
+
     def constant(self, value: object, name: str) -> Constant:
         """A source for an object that the generated code holds by name."""
         known = self.named.get(id(value))
@@ -157,7 +161,7 @@ class Outside:
             value = self.values[id(real)]
             known = self.sources[id(value)]
             if known != source:
-                self.guard(source, "same", known)
+                self.relate("{0} is {1}", source, known)
             return value
         self.kept.append(real)
         return self._first(real, kind, source)
@@ -271,7 +275,7 @@ class Outside:
             place = self.place(space, key)
             real = space.real[key]
             if type(place) is Stored and real is None:  # as if absent
-                self.guard(space.names, "contains", (key, True))
+                self.guard(space.names, "contains", key)
             value = space.now[key] = space.before[key] = self.admit(
                 real, place, space.trusted)
         elif value is ABSENT and key not in space.real:

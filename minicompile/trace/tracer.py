@@ -166,7 +166,7 @@ class Tracer:
             return True
         ours = self.outside.source(left), self.outside.source(right)
         if None not in ours:
-            self.outside.guard(ours[0], "different", ours[1])
+            self.outside.relate("{0} is not {1}", *ours)
         return False
 
     def truth(self, value=False) -> bool:
@@ -245,7 +245,7 @@ class Tracer:
                 key, torch.Tensor):
             return self.outside.read(space, key) is not ABSENT
         if not space.trusted:
-            self.outside.guard(space.names, "contains", (key, True))
+            self.outside.guard(space.names, "contains", key)
         return True
 
     def set_item(self, container, key, value=ABSENT) -> None:

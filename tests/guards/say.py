@@ -3,7 +3,7 @@
 import torch
 
 from minicompile.core.guard import (Attribute, Function, Guard, Item,
-                                    Local, TensorFacts)
+                                    Local, Relation, TensorFacts)
 from minicompile.guards import global_state
 
 F = Function("f")
@@ -20,6 +20,10 @@ def facts(tensor):
 
 def tensor(source, value):
     return Guard(source, "tensor", facts(value))
+
+
+def relation(text, *sources):
+    return Guard(None, "relation", Relation(text, sources))
 
 
 def module_guards(module, source):

@@ -104,8 +104,7 @@ def test_explain_survives_them(bad):
     from minicompile.guards import build_check
     guards = [Guard(X, "equal", 3), Guard(X, "length", 3),
               Guard(X, "keys", ("b",)),
-              Guard(X, "has", ("a", bad is not Liar)),
-              Guard(X, "contains", ("a", False)),
+              Guard(X, "absent" if bad is Liar else "contains", "a"),
               Guard(Attribute(X, "n"), "equal", 3), Guard(X, "is", None),
               Guard(Item(X, 0), "type", int), tensor(X, torch.zeros(3))]
     for guard in guards:

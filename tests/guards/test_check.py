@@ -10,7 +10,7 @@ from minicompile.core.errors import Unsupported, Where
 from minicompile.core.guard import Attribute, Call, Constant, Guard, Item
 from minicompile.guards import build_check
 from minicompile.guards.fast import c_functions
-from tests.guards.say import STATE, F, X, Y, Z, module_guards, tensor
+from tests.guards.say import STATE, F, X, Y, Z, module_guards, relation, tensor
 
 
 def base():
@@ -141,10 +141,9 @@ KINDS = {
     "keys many str": (tuple("ab" * 20), ["ab" * 20, [*"ab" * 20]],
                       [[*"ab" * 19, "a", Name("b")], [*"ba" * 20]]),
     "keys none": ((), [{}, []], [{"": 0}, None]),
-    "has": (("real", True), [3, 1.0], [thing, "a"]),
-    "has not": (("real", False), [thing], [3]),
-    "contains": (("a", True), [table, "abc"], [{}, 3, "b"]),
-    "contains not": (("c", False), [table], [{"c": 1}, 3]),
+    "absent": ("real", [thing, "a"], [3, 1.0]),
+    "contains": ("a", [table, "abc"], [{}, 3, "b"]),
+    "lacks": (("c", "d"), [table, {}], [{"c": 1}, {"d": 1}, 3]),
 }
 
 
@@ -177,15 +176,16 @@ def test_the_inputs_are_handed_over_in_their_order():
 
 def test_same_and_different_objects(build):
     a, b = torch.zeros(2), torch.zeros(2)
-    same = build([Guard(Y, "same", X)], {})
-    different = build([Guard(Y, "different", X)], {})
+    same = build([relation("{0} is {1}", Y, X)], {})
+    different = build([relation("{0} is not {1}", Y, X)], {})
     for pair, equal in (((a, a), True), ((a, b), False)):
         assert same(pair, None) == equal
         assert different(pair, None) != equal
 
 
 def test_apart_means_no_shared_memory(build):
-    check = build([Guard(None, "apart", (X, Y, Z))], {})
+    check = build([relation("disjoint_memory({0}, {1}, {2})", X, Y, Z)],
+                  {})
     whole, other = torch.zeros(8), torch.zeros(8)
     empty = torch.zeros(0)
     assert check((whole, other, torch.zeros(8)), None)

@@ -7,7 +7,7 @@ from torch import nn
 from minicompile.core.guard import Attribute, Guard, Item
 from minicompile.core.errors import Where
 from minicompile.guards import build_check
-from tests.guards.say import STATE, X, Y, module_guards, tensor
+from tests.guards.say import STATE, X, Y, module_guards, relation, tensor
 
 
 class Thing:
@@ -63,10 +63,12 @@ SAID = [
      ["`x` was function double, is another: function double"]),
     (Guard(X, "length", 2), [1], ["length of `x` was 2, is 1"]),
     (Guard(X, "keys", ("a",)), {}, ["keys of `x` was ('a',), is ()"]),
-    (Guard(X, "has", ("bias", True)), 3,
-     ["attribute 'bias' of `x` was there, is gone"]),
-    (Guard(X, "contains", ("a", False)), {"a": 1},
-     ["key 'a' in `x` was absent, is there"]),
+    (Guard(X, "absent", "real"), 3,
+     ["attribute 'real' of `x` was absent, is there"]),
+    (Guard(X, "contains", "a"), {}, ["key 'a' in `x` was there, is gone"]),
+    (Guard(X, "lacks", ("a", "b", "c")), {"a": 1, "c": 2},
+     ["key 'a' in `x` was absent, is there",
+      "key 'c' in `x` was absent, is there"]),
 ]
 
 
@@ -92,13 +94,13 @@ def test_the_users_line_is_named():
 
 
 def test_aliases_and_memory():
-    check = build_check([Guard(Y, "same", X), Guard(None, "apart", (X, Y))],
-                        {})
+    check = build_check([relation("{0} is {1}", Y, X),
+                         relation("disjoint_memory({0}, {1})", X, Y)], {})
     a, b = torch.zeros(2), torch.zeros(2)
     assert [str(f) for f in check.explain((a, b), None)] == [
-        "`y` was the object at `x`, is another object than `x`"]
+        "`y is x` was true, is false"]
     assert [str(f) for f in check.explain((a, a), None)] == [
-        "memory of `x`, `y` was separate, is shared"]
+        "`disjoint_memory(x, y)` was true, is false"]
 
 
 def test_global_state():

@@ -32,17 +32,15 @@ def guards_of(model):
     yield from module_guards(model, X)
     for key, layer in model._modules.items():
         place = Item(Attribute(X, "_modules"), key)
-        yield Guard(Attribute(place, "__dict__"), "contains",
-                    ("forward", False))
-        yield Guard(Attribute(place, "__dict__"), "contains",
-                    ("weight", False))
+        yield Guard(Attribute(place, "__dict__"), "lacks",
+                    ("forward", "weight"))
         yield Guard(Attribute(place, "label"), "equal", layer.label)
         yield Guard(Attribute(place, "mode"), "is", None)
         table = Attribute(place, "table")
         yield Guard(table, "type", dict)
         yield Guard(table, "keys", ("k", "gone"))
         yield Guard(Item(table, "k"), "equal", 1)
-        yield Guard(table, "contains", ("absent", False))
+        yield Guard(table, "lacks", ("absent",))
         yield Guard(Attribute(place, "_parameters"), "type", dict)
 
 

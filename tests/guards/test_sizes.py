@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from minicompile.core.guard import Guard, Local, Relation, Size, TensorFacts
+from minicompile.core.guard import Guard, Local, Size, TensorFacts
 
-from .say import X, Y, facts
+from .say import X, Y, facts, relation
 
 ROWS = Size(X, "shape", 0, "s0")
 STEP = Size(X, "stride()", 0, "s1")
@@ -21,10 +21,6 @@ def free(source, value, sizes=(), strides=()):
     return Guard(source, "tensor", TensorFacts(
         known.type, known.dtype, known.device, tuple(shape), tuple(stride),
         known.requires_grad))
-
-
-def relation(text, *sources):
-    return Guard(None, "relation", Relation(text, sources))
 
 
 @pytest.mark.parametrize("shape, holds", [

@@ -13,6 +13,7 @@ import reprlib
 import timeit
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import contains
 from types import FunctionType, ModuleType
 
 import torch
@@ -105,9 +106,6 @@ SAYINGS = {"grad_enabled": "gradient mode", "inference": "inference mode",
 #: How a guard of each kind reads a value.
 READ = {"type": type, "length": len, "keys": tuple}
 
-#: Old and new of what was there and is gone, and the reverse.
-PRESENCE = {True: ("there", "gone"), False: ("absent", "there")}
-
 
 def changes(guard: Guard, x: object = None, *others: object
             ) -> Iterator[tuple[str, str, str]]:
@@ -127,22 +125,18 @@ def changes(guard: Guard, x: object = None, *others: object
         case "type" | "length" | "keys" as kind:
             yield (f"{kind} of {name}", abridged(old),
                    abridged(attempt(READ[kind], x)))
-        case "has" | "contains" as kind:
-            what = "attribute {!r} of " if kind == "has" else "key {!r} in "
-            yield what.format(old[0]) + name, *PRESENCE[old[1]]
+        case "contains":
+            yield f"key {old!r} in {name}", "there", "gone"
+        case "absent":
+            yield f"attribute {old!r} of {name}", "absent", "there"
         case "lacks":
-            yield from ((f"key {key!r} in {name}", *PRESENCE[False])
-                        for key in old if key in x)
-        case "same" | "different" as kind:
-            said = f"the object at `{old}`", f"another object than `{old}`"
-            yield name, *(said if kind == "same" else said[::-1])
-        case "apart":
-            yield (f"memory of {', '.join(f'`{place}`' for place in old)}",
-                   "separate", "shared")
+            yield from ((f"key {key!r} in {name}", "absent", "there")
+                        for key in old if attempt(contains, x, key))
         case "relation":
-            yield f"`{old}`", "true", "false: " + ", ".join(
-                f"{place} is {abridged(number)}" for place, number
-                in zip(guard.places, (x, *others)))
+            numbers = [f"{place} is {value}" for place, value in zip(
+                guard.places, (x, *others)) if type(value) in (int, float)]
+            yield f"`{old}`", "true", "false" + ": " * bool(
+                numbers) + ", ".join(numbers)
         case _:
             yield name, abridged(old), abridged(x)
 

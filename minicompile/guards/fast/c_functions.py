@@ -29,7 +29,7 @@ from ...core.guard import (Attribute, Constant, Guard, Source, TensorFacts,
                            chain, printable)
 from ...core.state import (NEVER_ACTIVE, SWITCHES, any_autocast, autocast,
                            modes)
-from .. import KINDS, MERGED, Names, apart, body, on_apart
+from .. import KINDS, MERGED, Names, body
 
 FUNCTIONS = r"""
 // A tensor's facts, but for sizes and strides, as two words.
@@ -80,7 +80,7 @@ ASK(agrees) {
     return PyBool_FromLong(holds(given[0], given[1]));
 }
 // Whether objects are tensors of these classes, and share no memory.
-ASK(apart) try {
+ASK(disjoint_memory) try {
     std::vector<std::pair<uintptr_t, size_t>> spans;
     for (Py_ssize_t i = 1; i < passed; i++) {
         auto kind = (PyObject *)Py_TYPE(given[i]);
@@ -110,8 +110,8 @@ ASK(metadata) {
 }
 
 // A place in memory, and what was found there. A stamp is a list of these,
-// then one for each tensor: where it is, and its rank. Before them stands
-// the object that it is about, and how many places there are.
+// then one for each tensor. Before them stands the object that it is
+// about, and how many places there are.
 struct Word { const void *at; uint64_t is; };
 using Words = std::vector<Word>;
 
@@ -135,8 +135,8 @@ bool watch(PyObject *x, PyObject *node, Words &words, Words &tensors) {
     PyObject *parts = PyTuple_GetItem(node, 1), *own = x;
     auto kind = Py_TYPE(x);
     if (wanted != Py_None && wanted != (PyObject *)kind) return false;
-    if (PyLong_Check(parts)) {
-        tensors.push_back({x, PyLong_AsUnsignedLongLong(parts)});
+    if (parts == Py_None) {
+        tensors.push_back({x, 0});
         return true;
     }
     bool is_dict = PyDict_CheckExact(x) || PyODict_CheckExact(x);
@@ -168,8 +168,6 @@ ASK(stamped) {
     if (!watch(given[0], given[1], words, tensors))
         words.clear(), tensors.clear();
     else words[0].is = words.size();
-    std::stable_sort(tensors.begin(), tensors.end(),
-                     [](auto &a, auto &b) { return a.is < b.is; });
     words.insert(words.end(), tensors.begin(), tensors.end());
     PyErr_Clear();
     return PyBytes_FromStringAndSize((char *)words.data(),
@@ -198,7 +196,7 @@ ASK(settled) {
 }
 
 static PyMethodDef entries[] = {
-    ENTRY(address), ENTRY(answers), ENTRY(agrees), ENTRY(apart),
+    ENTRY(address), ENTRY(answers), ENTRY(agrees), ENTRY(disjoint_memory),
     ENTRY(same), ENTRY(metadata), ENTRY(stamped), ENTRY(settled), {}};
 MODULE(questions)
 """
@@ -248,12 +246,6 @@ def on_switches(names: Names, guard: Guard) -> str:
             f"{names.name('settings', [*asked.values()])})")
 
 
-def on_memory(names: Names, guard: Guard) -> str:
-    """No two of the tensors share memory, in one call."""
-    return on_apart(names, guard, partial(
-        compiled().apart, TENSORS) if compiled() else apart)
-
-
 def on_many_keys(names: Names, guard: Guard) -> str:
     """The expected keys themselves, or keys indistinguishable from them."""
     asked = IN_PYTHON["keys"](names, guard)
@@ -265,8 +257,7 @@ def on_many_keys(names: Names, guard: Guard) -> str:
 
 
 IN_PYTHON = KINDS.copy()
-KINDS.update(tensor=on_tensor, state=on_switches, apart=on_memory,
-             keys=on_many_keys)
+KINDS.update(tensor=on_tensor, state=on_switches, keys=on_many_keys)
 
 #: So many keys are first compared as objects.
 MANY = 32
@@ -284,17 +275,12 @@ class Places:
     def __init__(self, guards: list[Guard], inputs: list[Source]):
         self.at: dict[Source, list[Guard]] = defaultdict(list)
         self.below: dict[Source | None, dict] = defaultdict(dict)
-        self.order = {source: at for at, source in enumerate(inputs)}
         for guard in guards:
             for place in guard.places:
                 if len(guard.places) == 1:
                     self.at[place].append(guard)
                 for each in chain(place):
                     self.below[each.base][each] = True
-
-    def rank(self, source: Source) -> int:
-        """A tensor's place among the inputs; last, if it is none."""
-        return self.order.get(source, 1 << 32)
 
     def stamped(self, source: Source | None = None) -> Iterator[Subtree]:
         """The topmost dicts that are worth a stamp."""
@@ -310,8 +296,7 @@ class Subtree:
     """The parts to watch below a dict, and the guards that they replace.
 
     A node is a class, or None for any dict, with its parts: names, each
-    with the node of its value, or with None. A tensor has its rank
-    instead: tensors are returned in the order of the graph's inputs.
+    with the node of its value, or with None. A tensor has None instead.
     """
 
     def __init__(self, places: Places, root: Source):
@@ -321,7 +306,6 @@ class Subtree:
         self.node = any(
             guard.kind == "type" and guard.expected is dict
             for guard in places.at[root]) and self.look(root)
-        self.tensors.sort(key=lambda guard: places.rank(guard.source))
 
     def look(self, source: Source) -> tuple | None:
         """The node of a place; None if it can change without a trace."""
@@ -329,7 +313,7 @@ class Subtree:
         kind = at["type"].expected if "type" in at else None
         if {*at} == {"tensor"} and at["tensor"].expected.type in TENSORS:
             self.tensors.append(at["tensor"])
-            return at["tensor"].expected.type, self.places.rank(source)
+            return at["tensor"].expected.type, None
         if kind is None and {*at} != {"length"} or kind and not (
                 kind is dict or kind.__dictoffset__ != 0
                 and kind.__getattribute__ is object.__getattribute__):
@@ -367,6 +351,9 @@ def merge_stamped(names: Names, guards: list[Guard],
                   inputs: list[Source]
                   ) -> tuple[list[Guard], list[Source]]:
     """The guards, with one for all below a dict; its tensors as inputs."""
+    if compiled() is not None:
+        names.values["disjoint_memory"] = partial(
+            compiled().disjoint_memory, TENSORS)
     for subtree in [*Places(guards, inputs).stamped()] if counted() else ():
         subtree.found = names.fresh("found")
         apart = {*map(id, subtree.facts + subtree.tensors)}
