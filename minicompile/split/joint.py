@@ -89,7 +89,7 @@ class Joint:
     @property
     def plain(self) -> bool:
         """Whether what the graph returns is what the user gets."""
-        return list(self.results) == self.ends
+        return not self.mutations and list(self.results) == self.ends
 
     @property
     def ends(self) -> list[Result]:
@@ -300,7 +300,7 @@ def extract(joint: Joint, nodes, inputs, outputs,
         if node not in copies:
             copies[node] = graph.node_copy(node, copies.__getitem__)
     returned = tuple(
-        copied(copies[node]) if node in joint.written
+        copied(copies[node]) if root(node) in joint.written
         else copies.get(node, node) for node in outputs)
     for into, new in writes:
         step = graph.create_node(

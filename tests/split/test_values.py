@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from minicompile import compile
 from minicompile.core.errors import BackendError
 from tests.split.judge import assert_same
+from tests.split.programs import everything
 
 T = torch.randn
 
@@ -280,3 +281,19 @@ def test_module(training):
 
     held = [*module.parameters(), *module.buffers()]
     assert_same(function, T(2, 3, 8, 8), *held)
+
+
+def test_one_result_twice_beside_a_write():
+    def function(x, y):
+        x.add_(1)
+        z = y * 2
+        return z, z
+    assert_same(function, T(3), grad(3))
+
+
+def test_a_saved_view_of_an_input_that_is_written():
+    def function(x, w):
+        x.t().mul_(w)
+        return w.exp()
+    _, pair = assert_same(function, T(2, 3), grad(3, 2), saved=everything)
+    assert "clone" in str(pair.forward.graph)
