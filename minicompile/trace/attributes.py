@@ -41,9 +41,6 @@ HIDDEN = {"__defaults__", "__kwdefaults__", "__closure__", "__globals__"}
 #: Where nn.Module keeps what `__getattr__` finds.
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 
-#: Classes whose objects a program may change only if it made them.
-FIXED = torch.Tensor, types.ModuleType, type, types.FunctionType
-
 #: The class that a program sees, for objects that are of another.
 KINDS = {torch.SymInt: int, torch.SymFloat: float}
 
@@ -67,7 +64,7 @@ def load_attr(tracer, owner, name: str):
         target, kind = owner.__self__, owner.__self_class__
         found, where = lookup(tracer, kind, name, owner.__thisclass__)
         if found is ABSENT:
-            raise _missing(super, name)
+            raise no_attribute(super, name)
         return _bind(tracer, found, where, name,
                      ABSENT if target is kind else target, kind)
     if kind is types.MethodType and name not in ("__self__", "__func__"):
@@ -134,7 +131,7 @@ def method(tracer, kind: type, name: str):
         tracer, found, where, name)
 
 
-def _missing(kind: type, name: str) -> Raised:
+def no_attribute(kind: type, name: str) -> Raised:
     return Raised(AttributeError(
         f"{kind.__name__!r} object has no attribute {name!r}"))
 
@@ -208,7 +205,7 @@ def _fallback(tracer, owner, kind: type, name: str):
             if value is not ABSENT:
                 return value
     if hook is ABSENT or hook is nn.Module.__getattr__:
-        raise _missing(kind, name)
+        raise no_attribute(kind, name)
     return tracer.call(hook, (owner, name))
 
 
@@ -269,47 +266,3 @@ def _of_tensor(tracer, tensor: torch.Tensor, name: str, found):
     if name in TENSOR_SECRETS:
         raise unsupported("attribute", f"a tensor's {name}")
     return tracer.recorder.function(getattr, (tensor, name), {})
-
-
-def store_attr(tracer, owner, name: str, value=ABSENT) -> None:
-    """`owner.name = value`, or `del owner.name`; outside, it waits."""
-    given = () if value is ABSENT else (value,)
-    hook = method(tracer, type(owner),
-                  "__setattr__" if given else "__delattr__")
-    if type(hook) is types.FunctionType:
-        tracer.call(hook, (owner, name, *given))
-    else:
-        store_plain(tracer, owner, name, value)
-
-
-def store_plain(tracer, owner, name: str, value=ABSENT) -> None:
-    """The same as `object.__setattr__` or `object.__delattr__` does it."""
-    outside, given = tracer.outside, () if value is ABSENT else (value,)
-    if isinstance(owner, torch.Tensor) and name == "grad" and value is None:
-        if outside.source(owner) is not None:
-            outside.write(outside.space("attributes", owner), name, value)
-        return
-    if isinstance(owner, FIXED) and not tracer.is_made(owner):
-        tracer.recorder.sizes.history.counters.add(name)
-        raise unsupported("effect",
-                          f"setting {name} of a {type(owner).__name__}")
-    found, _ = lookup(tracer, type(owner), name)
-    hook, start = method(tracer, type(found), "__set__" if given
-                         else "__delete__"), (found, owner)
-    is_slot = hook is not ABSENT
-    if isinstance(found, property):
-        hook, start = found.fset if given else found.fdel, (owner,)
-    if type(hook) is types.FunctionType:
-        tracer.call(hook, (*start, *given))
-    elif existed(tracer, owner) and not isinstance(found, property) and (
-            found is not ABSENT or type(owner).__dictoffset__):
-        if not given and is_slot:
-            raise unsupported("effect", f"deleting {name}")
-        if not given and own(tracer, owner, name) is ABSENT:
-            raise _missing(type(owner), name)
-        outside.write(outside.space("attributes", owner), name, value)
-    elif not given:
-        tracer.native(delattr, (owner, name))
-    else:
-        tracer.native(setattr if isinstance(owner, FIXED)
-                      else object.__setattr__, (owner, name, value))

@@ -22,7 +22,6 @@ from . import attributes, native
 from .constant_types import ABSENT, is_constant, trusted
 from .frame import Frame, passes_on
 from .marks import entered
-from .native import Callback
 from .reasons import Raised, unsupported
 from .rules import apply, registered, rule
 
@@ -83,8 +82,6 @@ def call(tracer, function, args=(), kwargs=None):
             return call(tracer, func, (*args[:owner], *before,
                                        *args[owner:]),
                         {**tracer.mapping(named), **kwargs})
-        case Callback():
-            return call(tracer, function.function, args, kwargs)
     if (meaning := CALLS.get(type(function))) is not None:
         return meaning(tracer, function, args, kwargs)
     target = attributes.method(tracer, type(function), "__call__")

@@ -11,12 +11,11 @@ from __future__ import annotations
 import functools
 import operator
 import types
-from itertools import islice
 
 from . import attributes
 from .frame import (OPCODES, RETURN, closure, load_cell, load_global,
                     opcode, passes_on, store_cell)
-from .constant_types import NULL
+from .constant_types import ABSENT, NULL
 from .reasons import Raised
 
 #: Rows of one expression; `f` is the frame.
@@ -39,20 +38,19 @@ OPCODES |= {
         f.tracer, f.names[name], value)),
     "LOAD_ATTR": (1, lambda found: 1 + found[1], lambda f, found, owner: (
         f.push(attributes.load_attr(f.tracer, owner, found[0]), found[1]))),
-    "STORE_ATTR": (2, 0, lambda f, name, value, owner:
-                   attributes.store_attr(f.tracer, owner, name, value)),
     "STORE_SUBSCR": (3, 0, lambda f, _, value, owner, key: (
-        f.tracer.set_item(owner, key, value))),
-    "BINARY_SUBSCR": (2, 1, lambda f, _, owner, key: f.tracer.item(
-        owner, key)),
-    "BINARY_SLICE": (3, 1, lambda f, _, owner, *ends: f.tracer.item(
-        owner, slice(*ends))),
+        f.tracer.ask(operator.setitem, owner, key, value))),
+    "BINARY_SUBSCR": (2, 1, lambda f, _, owner, key: f.tracer.ask(
+        operator.getitem, owner, key)),
+    "BINARY_SLICE": (3, 1, lambda f, _, owner, *ends: f.tracer.ask(
+        operator.getitem, owner, slice(*ends))),
     "BINARY_OP": (2, 1, lambda f, op, a, b: f.tracer.binary(op, a, b)),
     "COMPARE_OP": (2, 1, lambda f, op, a, b: f.tracer.binary(op, a, b)),
     "IS_OP": (2, 1, lambda f, invert, a, b: (
         f.tracer.same(a, b) is not bool(invert))),
     "CONTAINS_OP": (2, 1, lambda f, invert, key, owner: (
-        f.tracer.contains(owner, key) is not bool(invert))),
+        f.tracer.call(operator.contains, (owner, key)) is not bool(
+            invert))),
     "UNARY_NEGATIVE": (1, 1, lambda f, _, x: f.tracer.call(
         operator.neg, (x,))),
     "UNARY_NOT": (1, 1, lambda f, _, x: not f.tracer.truth(x)),
@@ -62,8 +60,8 @@ OPCODES |= {
     "BUILD_LIST": (int, 1, lambda f, _, *values: [*values]),
     "BUILD_SLICE": (int, 1, lambda f, _, *values: slice(*values)),
     "BUILD_MAP": (lambda count: 2 * count, 1, lambda f, _, *values: (
-        f.tracer.native(dict, (zip(map(f.tracer.key, values[::2]),
-                                   values[1::2]),)))),
+        f.tracer.native(dict, ([*zip(map(f.tracer.key, values[::2]),
+                                     values[1::2])],)))),
     "BUILD_CONST_KEY_MAP": (lambda count: count + 1, 1, (
         lambda f, _, *values: dict(zip(values[-1], values)))),
     "LIST_TO_TUPLE": (1, 1, lambda f, _, values: tuple(values)),
@@ -114,16 +112,15 @@ def MAKE_CELL(frame, name):
 def DICT_MERGE(frame, depth, mapping):
     tracer, target = frame.tracer, frame.stack[-depth]
     for key, value in tracer.mapping(mapping).items():
-        if tracer.contains(target, key):
+        if tracer.stored(target, key) is not ABSENT:
             raise Raised(TypeError(
                 f"got multiple values for keyword argument {key!r}"))
-        tracer.set_item(target, key, value)
+        tracer.ask(operator.setitem, target, key, value)
 
 
 @opcode(1, int)
 def UNPACK_SEQUENCE(frame, count, given):
-    values = frame.tracer.native(list, (islice(
-        frame.tracer.iterate(given), count + 1),))
+    values = frame.tracer.unpacked(given, count + 1)
     if len(values) > count:
         raise Raised(ValueError(
             f"too many values to unpack (expected {count})"))

@@ -15,16 +15,14 @@ import inspect
 import operator
 import os
 import types
-from collections import OrderedDict, defaultdict, deque
+from collections import defaultdict, deque
 
 import torch
 
 from ..core.sizes import SYMBOLIC
 from . import attributes
 from .constant_types import ABSENT, CONSTANTS
-from .frame import load_cell
 from .reasons import Raised, unsupported
-from .recorder import leaves
 
 #: Modules whose C functions only compute.
 SAFE_OWNERS = {"math", "cmath", "_operator", "itertools", "_collections",
@@ -114,8 +112,6 @@ def binary(tracer, op, left, right):
     if op is operator.iadd and type(left) is list is not type(right):
         return tracer.native(op, (left, tracer.unpacked(right)))
     plain = INPLACE.get(op, op)
-    if op is operator.ior and tracer.outside.is_dict(left):
-        return tracer.call(dict.__ior__, (left, right))
     rows = order(tracer, plain, left, right)
     if plain is not op:
         rows.insert(0, (f"__{op.__name__}__", left, right))
@@ -175,89 +171,45 @@ def unlike(tracer, value, other) -> bool:
         tracer.python_method(value, "__eq__") is not None)
 
 
-# Questions about objects
+# Methods that a function or an operator asks its first argument
 
-#: The class of classes such as torch.FloatTensor.
-TYPED = type(torch.FloatTensor)
+#: Operators that give a tensor if they are given one.
+UNARY = (operator.neg, operator.pos, operator.invert, operator.abs, abs,
+         round)
+ITEMS = (operator.getitem, operator.setitem, operator.delitem)
 
-
-@rule(isinstance)
-def _isinstance(tracer, value, kinds):
-    kind = attributes.type_of(value)
-    if kind is type(value):
-        attributes.rely_on(tracer, kind)
-        return tracer.native(isinstance, (value, kinds))
-    if any(isinstance(each, TYPED) for each in leaves((kinds,))):
-        raise unsupported("builtin", "isinstance of a typed tensor")
-    return tracer.native(issubclass, (kind, kinds))
+#: Functions that ask a method of their first argument, and how deep they
+#: look if it is written in C.
+ASKING = {
+    **dict.fromkeys((*UNARY, *ITEMS, reversed, len, int, float,
+                     operator.index), 0),
+    **dict.fromkeys((complex, str, repr, ascii), 2), operator.contains: 1}
 
 
-@rule(issubclass)
-def _issubclass(tracer, kind, kinds):
-    if isinstance(kind, type):
-        attributes.rely_on(tracer, kind)
-    return tracer.native(issubclass, (kind, kinds))
+def ask(tracer, function, *values, **more):
+    """The result of a method in Python or with a rule, or of the C code."""
+    name = "repr" if function is ascii else function.__name__
+    if not values:
+        return tracer.native(function, (), more)
+    if isinstance(values[0], torch.Tensor) and function in (*UNARY, *ITEMS):
+        return tracer.recorder.function(function, values, more)
+    answer = tracer.asked(f"__{name}__", *values)
+    return answer if answer is not ABSENT else tracer.natively(
+        function, values, more, ASKING.get(function, 0))
 
 
-@rule(type)
-def _type(tracer, value, *more):
-    if more:
-        raise unsupported("builtin", "type with three arguments")
-    return attributes.type_of(value)
+def means(meaning, *functions):
+    """Let `meaning` be the rule of these, and learn which one is called."""
+    for function in functions:
+        rule(function)(lambda tracer, *values, _function=function, **more:
+                       meaning(tracer, _function, *values, **more))
 
 
-@rule(len)
-def _len(tracer, value):
-    outside = tracer.outside
-    if outside.is_dict(value) and not tracer.python_method(
-            value, "__len__"):
-        return len(outside.keys(outside.space("items", value)))
-    return ask(tracer, len, value)
-
-
-def _collection(kind: type):
-    def collection(tracer, values=(), **more):
-        values = pairs(tracer, values) if issubclass(kind, dict) else map(
-            tracer.key, tracer.unpacked(values))
-        return tracer.native(kind, (values,), more)
-    return collection
-
-
-def pairs(tracer, values) -> list:
-    """The keys and values that `dict(values)` is made of."""
-    if isinstance(values, dict) or tracer.python_method(values, "keys"):
-        return [*tracer.mapping(values).items()]
-    return [(tracer.key(key), value) for key, value in map(
-        tracer.unpacked, tracer.unpacked(values))]
-
-
-for _kind in (set, frozenset, dict, OrderedDict):
-    rule(_kind)(_collection(_kind))
-
-
-@rule(getattr)
-def _getattr(tracer, owner, name, *default):
-    try:
-        return attributes.load_attr(tracer, owner, name)
-    except Raised as raised:
-        if default and isinstance(raised.exception, AttributeError):
-            return default[0]
-        raise
-
-
-@rule(super)
-def _super(tracer, *args):
-    if not args:
-        frame = tracer.frames[-1]
-        kind = load_cell(tracer, frame.names["__class__"], "__class__")
-        owner = frame.names[frame.code.co_varnames[0]]
-        if isinstance(owner, types.CellType):
-            owner = load_cell(tracer, owner, "self")
-        args = kind, owner
-    for owner in args[1:]:
-        attributes.rely_on(
-            tracer, owner if isinstance(owner, type) else type(owner))
-    return tracer.native(super, args)
+means(binary, *DUNDERS, *INPLACE)
+means(ask, *ASKING)
+rule(operator.truth, bool)(lambda tracer, *value: tracer.truth(*value))
+rule(operator.is_)(lambda tracer, one, other: tracer.same(one, other))
+rule(object.__init__)(lambda tracer, owner, *args, **kwargs: None)
 
 
 @rule(iter)
@@ -265,89 +217,6 @@ def _iter(tracer, value, *sentinel):
     if sentinel:
         raise unsupported("builtin", "iter with a sentinel")
     return tracer.iterate(value)
-
-
-@rule(next)
-def _next(tracer, iterator, *default):
-    try:
-        return ask(tracer, next, iterator)
-    except Raised as raised:
-        if default and isinstance(raised.exception, StopIteration):
-            return default[0]
-        raise
-
-
-#: Functions that give a tensor if they are given one.
-UNARY = (operator.neg, operator.pos, operator.invert, operator.abs, abs,
-         round)
-
-#: Functions that ask a method of their first argument, and how deep they
-#: look if it is written in C.
-ASKING = {
-    **dict.fromkeys((*UNARY, reversed, int, float, operator.index), 0),
-    **dict.fromkeys((complex, str, repr, ascii), 2)}
-
-
-def ask(tracer, function, *values, **more):
-    """The result of a method written in Python, or of the C function."""
-    name = "repr" if function is ascii else function.__name__
-    if not values:
-        return tracer.native(function, (), more)
-    if function in UNARY and isinstance(values[0], torch.Tensor):
-        return tracer.recorder.function(function, values, more)
-    answer = tracer.asked(f"__{name}__", *values)
-    return answer if answer is not ABSENT else tracer.natively(
-        function, values, more, ASKING.get(function, 0))
-
-
-#: Operations of the tracer's, and the functions that mean the same.
-OPERATIONS = {
-    "truth": (operator.truth, bool), "same": (operator.is_,),
-    "contains": (operator.contains,), "item": (operator.getitem,),
-    "set_item": (operator.setitem, operator.delitem)}
-
-
-def operation(name: str, *first):
-    """The rule that calls a method of the tracer's."""
-    return lambda tracer, *values: getattr(tracer, name)(*first, *values)
-
-
-for _name, _functions in OPERATIONS.items():
-    rule(*_functions)(operation(_name))
-for _op in (*DUNDERS, *INPLACE):
-    rule(_op)(operation("binary", _op))
-for _function in ASKING:
-    rule(_function)(lambda tracer, *values, _ask=_function, **more: ask(
-        tracer, _ask, *values, **more))
-
-#: Functions whose meaning takes a line.
-SHORT = {
-    hasattr: lambda tracer, owner, name: _getattr(
-        tracer, owner, name, ABSENT) is not ABSENT,
-    callable: lambda tracer, value: attributes.lookup(
-        tracer, attributes.type_of(value), "__call__")[0] is not ABSENT,
-    pow: lambda tracer, *values: tracer.natively(pow, values) if (
-        values[2:]) else tracer.binary(operator.pow, *values),
-    operator.not_: lambda tracer, value: not tracer.truth(value),
-    operator.is_not: lambda tracer, a, b: not tracer.same(a, b),
-    setattr: lambda tracer, a, name, value: attributes.store_attr(
-        tracer, a, name, value),
-    object.__setattr__: lambda tracer, a, name, value:
-        attributes.store_plain(tracer, a, name, value),
-    delattr: attributes.store_attr,
-    object.__delattr__: attributes.store_plain,
-    object.__getattribute__: attributes.generic,
-    object.__init__: lambda tracer, owner, *args, **kwargs: None}
-
-for _function, _meaning in SHORT.items():
-    rule(_function)(_meaning)
-
-
-@rule(set.pop)
-def _pop(tracer, owner):
-    if tracer.outside.source(owner) is not None:
-        raise unsupported("builtin", "pop of a set from outside")
-    return tracer.native(set.pop, (owner,))
 
 
 # Methods of dicts from outside
@@ -363,8 +232,9 @@ WRITING: dict[str, object] = {}
 def method_rule(tracer, owner, unbound):
     """The rule for a C method of `owner`, or None."""
     outside, name = tracer.outside, unbound.__name__
-    if not outside.is_dict(owner):
-        return registered(unbound)
+    found = registered(unbound)
+    if found is not None or not outside.is_dict(owner):
+        return found
     if name in READING and isinstance(outside.resolve(owner),
                                       unbound.__objclass__):
         return None
@@ -372,9 +242,3 @@ def method_rule(tracer, owner, unbound):
         raise unsupported("builtin", f"{unbound.__qualname__}, called for "
                           "a dict from outside,")
     return WRITING[name]
-
-
-WRITING |= {"__contains__": operation("has_item"),
-            "__getitem__": operation("dict_item"),
-            "__setitem__": operation("set_dict_item"),
-            "__delitem__": operation("set_dict_item")}

@@ -9,7 +9,6 @@ size is traced again. PyTorch's is torch/_dynamo/pgo.py.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable
 
 import torch
@@ -17,12 +16,6 @@ from sympy import Symbol
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..core.guard import Guard, Source
-
-#: A C function -> its equivalent that keeps symbols symbolic.
-SYMBOLIC_FORMS = {
-    int: torch.sym_int, float: torch.sym_float, max: torch.sym_max,
-    min: torch.sym_min, math.sqrt: torch._sym_sqrt,
-    math.log2: torch._sym_log2}
 
 #: The classes of numbers that may vary, and what makes a symbol of one.
 NUMBERS: dict[type, Callable] = {}

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import operator
 import types
-from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 
 import torch
 
@@ -21,10 +21,9 @@ from ..core.guard import Function
 from ..core.state import global_state
 from . import attributes, calls, native, rules
 from .constant_types import ABSENT, StandIn
-from .native import Iteration, watched
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
-from .side_effects import UNREAD, Outside
+from .side_effects import Outside
 from .symbolic_shapes import History, settled
 
 
@@ -95,40 +94,37 @@ class Tracer:
         """Whether the traced program made this function or class."""
         return id(value) in self.made
 
-    def python_method(self, value, name: str):
-        """A method written in Python of the value's class, or None."""
+    def special(self, value, name: str):
+        """The method of the value's class, or ABSENT."""
         kind = type(value)
         if issubclass(kind, StandIn) or kind in SYMBOLIC:
-            return None
-        method = attributes.method(self, kind, name)
+            return ABSENT
+        return attributes.method(self, kind, name)
+
+    def python_method(self, value, name: str):
+        """A method written in Python of the value's class, or None."""
+        method = self.special(value, name)
         return method if type(method) is types.FunctionType else None
 
     def asked(self, name: str, value, *more):
-        """The result of a method, if it is written in Python; or ABSENT."""
-        method = self.python_method(value, name)
-        return ABSENT if method is None else self.call(
-            method, (value, *more))
-
-    def turn(self, now: tuple, back: tuple) -> None:
-        """Call `now`, here and in the graph; `back` would undo it."""
-        self.recorder.effect(*now)
-        now[0](*now[1:])
-        if (back, now) in self.turned:
-            self.turned.remove((back, now))
-        elif now != back:
-            self.turned.append((now, back))
+        """The result of a method in Python or with a rule; or ABSENT."""
+        method = self.special(value, name)
+        if type(method) is types.FunctionType or rules.registered(method):
+            return self.call(method, (value, *more))
+        return ABSENT
 
     # Calls
 
     call = calls.call
     natively = native.natively
     binary = rules.binary
+    ask = rules.ask
 
     def native(self, function, args=(), kwargs=None):
         """Run a harmless C function; its exception is the program's."""
         sizes, kwargs = self.recorder.sizes, kwargs or {}
         try:
-            return sizes.run(watched, function, args, kwargs)
+            return sizes.run(native.careful, function, args, kwargs)
         except Raised:
             raise
         except Exception as error:
@@ -181,97 +177,12 @@ class Tracer:
                 return bool(answer)
         return self.natively(bool, (value,), depth=0)
 
-    def contains(self, container, key) -> bool:
-        """`key in container`."""
-        if isinstance(container, torch.Tensor):
-            raise unsupported("data-dependent", "`in` on a tensor")
-        found = self.asked("__contains__", container, key)
-        if found is not ABSENT:
-            return self.truth(found)
-        if isinstance(container, dict):
-            return self.has_item(container, key)
-        if isinstance(container, (set, frozenset)):
-            self.key(key)
-        elif isinstance(container, (list, tuple, deque)) or not hasattr(
-                type(container), "__contains__"):
-            iterator = self.iterate(container)
-            while (item := self.native(next, (iterator, ABSENT))) is not (
-                    ABSENT):
-                if item is key or self.truth(self.binary(
-                        operator.eq, item, key)):
-                    return True
-            return False
-        return self.natively(operator.contains, (container, key))
-
-    # Items
-
-    def item(self, container, key):
-        """`container[key]`."""
-        if isinstance(container, torch.Tensor):
-            return self.recorder.function(operator.getitem,
-                                          (container, key), {})
-        found = self.asked("__getitem__", container, key)
-        if found is not ABSENT:
-            return found
-        if isinstance(container, dict):
-            return self.dict_item(container, key)
-        return self.natively(operator.getitem, (container, key), depth=0)
-
-    def dict_item(self, mapping: dict, key):
-        """The same, as `dict.__getitem__` finds it."""
-        value = self.stored(mapping, key)
-        if value is not ABSENT:
-            return value
-        missing = attributes.method(self, type(mapping), "__missing__")
-        if missing is ABSENT:
-            raise Raised(KeyError(key))
-        return self.call(missing, (mapping, key))
-
     def stored(self, mapping: dict, key):
         """The value that a dict holds at a key, or ABSENT."""
         key = self.key(key)
         if not self.outside.is_dict(mapping):
             return dict.get(mapping, key, ABSENT)
         return self.outside.read(self.outside.space("items", mapping), key)
-
-    def has_item(self, mapping: dict, key) -> bool:
-        """Whether a dict has `key` now."""
-        key = self.key(key)
-        if not self.outside.is_dict(mapping):
-            return self.native(dict.__contains__, (mapping, key))
-        space = self.outside.space("items", mapping)
-        key = self.outside.real(key)
-        if space.now.get(key) is not UNREAD or isinstance(
-                key, torch.Tensor):
-            return self.outside.read(space, key) is not ABSENT
-        if not space.trusted:
-            self.outside.guard(space.names, "contains", key)
-        return True
-
-    def set_item(self, container, key, value=ABSENT) -> None:
-        """`container[key] = value`, or `del container[key]`."""
-        name, given = "setitem", (container, key, value)
-        if value is ABSENT:
-            name, given = "delitem", (container, key)
-        if isinstance(container, torch.Tensor):
-            self.recorder.function(getattr(operator, name), given, {})
-        elif self.asked(f"__{name}__", *given) is not ABSENT:
-            return
-        elif self.outside.is_dict(container):
-            self.set_dict_item(*given)
-        else:
-            if isinstance(container, list) and isinstance(key, slice):
-                given = (*given[:2], *map(self.iterate, given[2:]))
-            self.inside(container)
-            self.native(getattr(operator, name), (
-                container, self.key(key), *given[2:]))
-
-    def set_dict_item(self, mapping: dict, key, value=ABSENT) -> None:
-        """The same for a dict from outside: the write waits."""
-        key = self.key(key)
-        if value is ABSENT and not self.has_item(mapping, key):
-            raise Raised(KeyError(key))
-        self.outside.write(self.outside.space("items", mapping), key, value)
 
     def inside(self, value) -> None:
         """Refuse to let C code at an object from outside."""
@@ -288,8 +199,7 @@ class Tracer:
             value = self.recorder.method("unbind", (value,), {})
         made = self.asked("__iter__", value)
         if made is not ABSENT:
-            return made if self.python_method(
-                made, "__next__") is None else Iteration(self, made)
+            return native.WAYS["step"](self, made)
         found, _ = attributes.lookup(self, type(value), "__iter__")
         if found is ABSENT and self.python_method(value, "__getitem__"):
             return self.call(Sequence.__iter__, (value,))
@@ -300,10 +210,13 @@ class Tracer:
         if isinstance(value, dict):
             return dict(self.outside.resolve(value))
         keys = self.call(attributes.load_attr(self, value, "keys"))
-        return {key: self.item(value, key) for key in [*self.iterate(keys)]}
+        return {key: self.ask(operator.getitem, value, key)
+                for key in [*self.iterate(keys)]}
 
-    def unpacked(self, value) -> list:
-        """The elements of an iterable that is being unpacked."""
-        if type(value) in (tuple, list):
-            return list(value)
-        return self.native(list, (self.iterate(value),))
+    def unpacked(self, value, most: int | None = None) -> list:
+        """The elements, or the first of them, of an iterable."""
+        if type(value) in (tuple, list, torch.Size):
+            return [*value[:most]]
+        steps = self.iterate(value)
+        return self.native(list, (
+            steps if most is None else islice(steps, most),))

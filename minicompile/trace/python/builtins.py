@@ -1,8 +1,8 @@
 """Functions of Python: polyfills that the tracer follows, and rules.
 
-In: a call of `sorted`, `dict.setdefault`, `sum` or `id`. Out: what it
-gives. A builtin that calls back is written in Python here, and traced in
-its place like a function of the program's. The others have rules.
+In: a call of `sorted`, `isinstance`, `sum` or `id`. Out: what it gives.
+A builtin that calls back is written in Python here, and traced in its
+place like a function of the program's. The others have rules.
 A rule follows the program's own methods, makes a number of a symbol as
 late as it can, and looks at the interpreter's frames and exceptions.
 PyTorch's are in torch/_dynamo/polyfills/ and
@@ -22,7 +22,6 @@ import re
 import sys
 import types
 import weakref
-from collections import OrderedDict, _count_elements, defaultdict
 
 import torch
 
@@ -31,10 +30,14 @@ from .. import attributes
 from ..attributes import type_of
 from ..calls import CALLS, polyfill
 from ..constant_types import ABSENT, CONSTANTS, IDENTITIES, is_constant
-from ..native import Callback, look
-from ..reasons import unsupported
-from ..rules import ASKING, WRITING, ask, registered, rule
+from ..frame import load_cell
+from ..native import look
+from ..reasons import Raised, unsupported
+from ..recorder import leaves
+from ..rules import ASKING, ask, rule
 from ..symbolic_shapes import settled
+from .callbacks import Callback
+
 
 def in_order(keys, reverse=False):
     """The numbers of the keys, sorted: a rule, which runs in C."""
@@ -138,78 +141,6 @@ for _kind in (filter, itertools.filterfalse, itertools.takewhile,
                     tracer.iterate(values))))
 
 
-@polyfill(_count_elements)
-def count_elements(mapping, iterable, /):
-    for each in iterable:
-        mapping[each] = mapping.get(each, 0) + 1
-
-
-# Methods of dicts
-
-
-@polyfill(vars(dict)["fromkeys"])
-def fromkeys(iterable, value=None, /):
-    return {key: value for key in iterable}
-
-
-def get(self, key, default=None, /):
-    return dict.__getitem__(self, key) if dict.__contains__(
-        self, key) else default
-
-
-def setdefault(self, key, default=None, /):
-    if not dict.__contains__(self, key):
-        dict.__setitem__(self, key, default)
-    return dict.__getitem__(self, key)
-
-
-def pop(self, key, /, *default):
-    if default and not dict.__contains__(self, key):
-        return default[0]
-    value = dict.__getitem__(self, key)
-    dict.__delitem__(self, key)
-    return value
-
-
-def popitem(self, /):
-    keys = [*dict.keys(self)]
-    if not keys:
-        raise KeyError("popitem(): dictionary is empty")
-    return keys[-1], pop(self, keys[-1])
-
-
-def clear(self, /):
-    for key in [*dict.keys(self)]:
-        dict.__delitem__(self, key)
-
-
-@polyfill(dict.update, OrderedDict.update)
-def update(self, /, *others, **more):
-    for other in (*others, more):
-        for key, value in dict(other).items():
-            dict.__setitem__(self, key, value)
-
-
-def ior(self, other, /):
-    update(self, other)
-    return self
-
-
-@polyfill(defaultdict.__missing__)
-def missing(self, key, /):
-    if self.default_factory is None:
-        raise KeyError(key)
-    value = self.default_factory()
-    dict.__setitem__(self, key, value)
-    return value
-
-
-WRITING |= {name: registered(polyfill()(written)) for name, written in (
-    ("get", get), ("setdefault", setdefault), ("pop", pop),
-    ("popitem", popitem), ("clear", clear), ("update", update),
-    ("__ior__", ior), ("__missing__", missing))}
-
-
 # Text and numbers
 
 #: Numbers that sum() adds up with more digits, since Python 3.12.
@@ -248,6 +179,87 @@ def _hash(tracer, value):
         raise unsupported("builtin", f"hash of a {type(value).__name__}")
     return tracer.natively(hash, (value,))
 
+
+# Questions about objects
+
+#: The class of classes such as torch.FloatTensor.
+TYPED = type(torch.FloatTensor)
+
+
+@rule(isinstance)
+def _isinstance(tracer, value, kinds):
+    kind = type_of(value)
+    if kind is type(value):
+        attributes.rely_on(tracer, kind)
+        return tracer.native(isinstance, (value, kinds))
+    if any(isinstance(each, TYPED) for each in leaves((kinds,))):
+        raise unsupported("builtin", "isinstance of a typed tensor")
+    return tracer.native(issubclass, (kind, kinds))
+
+
+@rule(issubclass)
+def _issubclass(tracer, kind, kinds):
+    if isinstance(kind, type):
+        attributes.rely_on(tracer, kind)
+    return tracer.native(issubclass, (kind, kinds))
+
+
+@rule(type)
+def _type(tracer, value, *more):
+    if more:
+        raise unsupported("builtin", "type with three arguments")
+    return type_of(value)
+
+
+@rule(getattr)
+def _getattr(tracer, owner, name, *default):
+    try:
+        return attributes.load_attr(tracer, owner, name)
+    except Raised as raised:
+        if default and isinstance(raised.exception, AttributeError):
+            return default[0]
+        raise
+
+
+@rule(super)
+def _super(tracer, *args):
+    if not args:
+        frame = tracer.frames[-1]
+        kind = load_cell(tracer, frame.names["__class__"], "__class__")
+        owner = frame.names[frame.code.co_varnames[0]]
+        if isinstance(owner, types.CellType):
+            owner = load_cell(tracer, owner, "self")
+        args = kind, owner
+    for owner in args[1:]:
+        attributes.rely_on(
+            tracer, owner if isinstance(owner, type) else type(owner))
+    return tracer.native(super, args)
+
+
+@rule(next)
+def _next(tracer, iterator, *default):
+    try:
+        return ask(tracer, next, iterator)
+    except Raised as raised:
+        if default and isinstance(raised.exception, StopIteration):
+            return default[0]
+        raise
+
+
+#: Functions whose meaning takes a line.
+SHORT = {
+    hasattr: lambda tracer, owner, name: _getattr(
+        tracer, owner, name, ABSENT) is not ABSENT,
+    callable: lambda tracer, value: attributes.lookup(
+        tracer, type_of(value), "__call__")[0] is not ABSENT,
+    pow: lambda tracer, *values: tracer.natively(pow, values) if (
+        values[2:]) else tracer.binary(operator.pow, *values),
+    operator.not_: lambda tracer, value: not tracer.truth(value),
+    operator.is_not: lambda tracer, a, b: not tracer.same(a, b),
+    object.__getattribute__: attributes.generic}
+
+for _function, _meaning in SHORT.items():
+    rule(_function)(_meaning)
 
 # Objects, exceptions, signatures
 
@@ -318,7 +330,8 @@ def getter(tracer, function, args: tuple, kwargs: dict):
             attributes.load_attr, tracer), name.split("."), owner)
             for name in names]
     else:
-        found = [tracer.item(owner, name) for name in names]
+        found = [tracer.ask(operator.getitem, owner, name)
+                 for name in names]
     return found[0] if len(found) == 1 else tuple(found)
 
 

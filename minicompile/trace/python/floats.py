@@ -24,8 +24,8 @@ from ...core.guard import Computed, Relation, Source
 from ...core.sizes import SYMBOLIC, hint
 from ...core.torch.symbols import formula
 from ..reasons import unsupported
-from ..symbolic_shapes import NUMBERS, SYMBOLIC_FORMS, settled
-from ..torch.dimensions import SymbolicSizes
+from ..symbolic_shapes import NUMBERS, settled
+from ..torch.dimensions import SYMBOLIC_FORMS, SymbolicSizes
 
 #: How Python writes arithmetic: a sign between operands, or a name.
 WRITTEN = {getattr(operator, kind + name): f" {sign} "

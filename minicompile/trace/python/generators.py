@@ -14,10 +14,10 @@ from ..attributes import KINDS
 from ..bytecode import SEND_KEEPS
 from ..frame import OPCODES, RETURN, YIELD, opcode
 from ..constant_types import StandIn
-from ..native import unwatched
 from ..reasons import Raised, unsupported
 from ..reconstruct import MAKERS, Rebuild
 from ..resume import going_on, made_once, op, placed
+from .callbacks import unwatched
 
 #: Instructions that only find out who handles an exception.
 SEARCHING = {"PUSH_EXC_INFO", "LOAD_GLOBAL", "LOAD_ATTR", "BUILD_TUPLE",

@@ -28,12 +28,13 @@ from ...core.guard import Call
 from .. import attributes
 from ..calls import CALLS
 from ..constant_types import ABSENT, CONSTANTS, is_constant, trusted
-from ..native import is_featureless, look
+from ..native import look
 from ..reasons import Raised, unsupported
 from ..rules import rule
 from ..symbolic_shapes import settled
 from ..torch.functions import answer_of
 from ..torch.subgraphs import unchanged
+from .callbacks import is_featureless
 
 # Functions with a cache
 

@@ -20,10 +20,10 @@ from itertools import islice
 from ...core.guard import Attribute, Source
 from ..constant_types import (ABSENT, BOUND, StandIn, contents, is_constant,
                               made_tuple)
-from ..native import Callback, Iteration
 from ..reasons import unsupported
 from ..reconstruct import DERIVED, MAKERS, REPLACED, Rebuild
 from ..side_effects import FIRST, READ, Copy, Outside
+from .callbacks import Callback, Iteration
 
 # Deques and sets from outside
 

@@ -42,16 +42,14 @@ OPCODES |= {
         set.add, (f.stack[-depth], x))),
     "SET_UPDATE": (1, 0, lambda f, depth, x: f.tracer.call(
         set.update, (f.stack[-depth], x))),
-    "MAP_ADD": (2, 0, lambda f, depth, key, value: f.tracer.set_item(
-        f.stack[-depth], key, value)),
+    "MAP_ADD": (2, 0, lambda f, depth, key, value: f.tracer.ask(
+        operator.setitem, f.stack[-depth], key, value)),
     "DICT_UPDATE": (1, 0, lambda f, depth, x: f.tracer.call(
         dict.update, (f.stack[-depth], f.tracer.mapping(x)))),
     "STORE_SLICE": (4, 0, lambda f, _, value, owner, *ends: (
-        f.tracer.set_item(owner, slice(*ends), value))),
-    "DELETE_SUBSCR": (2, 0, lambda f, _, owner, key: f.tracer.set_item(
-        owner, key)),
-    "DELETE_ATTR": (1, 0, lambda f, name, owner: attributes.store_attr(
-        f.tracer, owner, name)),
+        f.tracer.ask(operator.setitem, owner, slice(*ends), value))),
+    "DELETE_SUBSCR": (2, 0, lambda f, _, owner, key: f.tracer.ask(
+        operator.delitem, owner, key)),
     "DELETE_DEREF": (0, 0, lambda f, name: store_cell(
         f.tracer, f.names[name], ABSENT)),
     "STORE_GLOBAL": (1, 0, lambda f, name, value: f.tracer.outside.write(
@@ -261,8 +259,10 @@ OPCODES |= {
 @opcode(0)
 def MATCH_KEYS(frame, _):
     mapping, keys = frame.stack[-2:]
-    if all(frame.tracer.contains(mapping, key) for key in keys):
-        return tuple(frame.tracer.item(mapping, key) for key in keys)
+    call = frame.tracer.call
+    if all(call(operator.contains, (mapping, key)) for key in keys):
+        return tuple(call(operator.getitem, (mapping, key))
+                     for key in keys)
 
 
 @opcode(3)

@@ -12,8 +12,9 @@ torch/_dynamo/decorators.py and torch/fx/experimental/symbolic_shapes.py.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from weakref import WeakMethod
 
 import torch
@@ -37,6 +38,7 @@ from ...core.guard import (Computed, Function, Guard, Item, Local,
                            Relation, Size, Source, chain)
 from ...core.sizes import AS_IN_CPP, SYMBOLIC, hint
 from ...core.torch.symbols import computed, formula
+from ..attributes import type_of
 from ..reasons import unsupported
 from ..recorder import CONVERSIONS, Recorder
 from ..side_effects import Outside
@@ -46,6 +48,12 @@ from ..symbolic_shapes import (NUMBERS, SIZES, ConstantSizes, History,
 #: The possible symbols in words: a size, a stride, a number.
 SIZE, STRIDE = "dimension {0} of `{1}`", "stride {0} of `{1}`"
 NUMBER = "`{1}`"
+
+#: A C function -> its equivalent that keeps symbols symbolic.
+SYMBOLIC_FORMS = {
+    int: torch.sym_int, float: torch.sym_float, max: torch.sym_max,
+    min: torch.sym_min, math.sqrt: torch._sym_sqrt,
+    math.log2: torch._sym_log2}
 
 
 class ShapeSource(TorchSource):
@@ -237,7 +245,12 @@ class SymbolicSizes(ConstantSizes):
 
     def run(self, call: Callable, function, args, kwargs):
         """The result of a C function; if it is a question, the answer."""
-        value = call(function, args, kwargs)
+        form = SYMBOLIC_FORMS.get(function)
+        if form and len({*map(type_of, args)}) == 1 and not kwargs and any(
+                isinstance(each, SYMBOLIC) for each in args):
+            value = reduce(form, args) if args[1:] else form(*args)
+        else:
+            value = call(function, args, kwargs)
         if type(value) is torch.SymFloat and formula(value).free_symbols:
             return value
         return settled(value) if type(value) in SYMBOLIC[1:] else value

@@ -74,12 +74,22 @@ MODES = [
     (set_autocast_depth, autocast_depth)]
 
 
-def turn_mode(turn, read, tracer, *given):
+def turn(tracer, now: tuple, back: tuple) -> None:
+    """Call `now`, here and in the graph; `back` would undo it."""
+    tracer.recorder.effect(*now)
+    now[0](*now[1:])
+    if (back, now) in tracer.turned:
+        tracer.turned.remove((back, now))
+    elif now != back:
+        tracer.turned.append((now, back))
+
+
+def turn_mode(setter, read, tracer, *given):
     """Turn a mode, here and in the graph."""
     *kind, value = given
     if type(value) is list:
         value = tuple(tracer.unpacked(value))
-    tracer.turn((turn, *kind, value), (turn, *kind, read(*kind)))
+    turn(tracer, (setter, *kind, value), (setter, *kind, read(*kind)))
 
 
 for _turn, _read, *_kinds in MODES:
@@ -97,7 +107,7 @@ def _autocast(tracer, *args, **kwargs):
 
 def nest(step, back, tracer) -> int:
     """Enter a region of autocast, or leave one: how many there are."""
-    tracer.turn((step,), (back,))
+    turn(tracer, (step,), (back,))
     return ask_mode(tracer, autocast_depth)
 
 
@@ -142,8 +152,8 @@ def ask_mode(tracer, read, *args):
     for _, (back, *given) in reversed(tracer.turned):
         back(*given)
     before = tracer.native(question)
-    for (turn, *given), _ in tracer.turned:
-        turn(*given)
+    for (now, *given), _ in tracer.turned:
+        now(*given)
     if not is_constant(before):
         raise unsupported("builtin", read.__name__)
     outside = tracer.outside

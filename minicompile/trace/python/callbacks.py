@@ -1,0 +1,256 @@
+"""C functions on objects: what they see of them, and what they call.
+
+In: a C function and its arguments, some of them objects. Out: arguments
+that it may look at, and its result. `look` guards what it will see, also
+inside containers. While it runs, a `Watch` refuses before the first line
+of a user's `__eq__` or `__index__`: that would run unseen, and once more
+after the graph. Callbacks and iterators given to it are stand-ins, which
+interpret. Dynamo has no such watch: it models each function
+(torch/_dynamo/variables/builtin.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections import OrderedDict, defaultdict, deque
+from itertools import chain, repeat
+
+import torch
+
+from ...core.errors import Unsupported
+from ..calls import CALLS
+from ..constant_types import IDENTITIES, StandIn, trusted
+from ..native import WAYS, look
+from ..reasons import Raised, internal, unsupported
+
+# The values that C functions see
+
+
+def look_at(tracer, value, depth: int):
+    """An object as C code may see it, to a depth."""
+    outside, kind = tracer.outside, type(value)
+    is_value = isinstance(value, (int, float, complex, str, bytes))
+    if is_value or isinstance(value, IDENTITIES) or hasattr(
+            kind, "__members__"):  # an enumeration
+        if (depth or is_value) and outside.is_outside(value):
+            outside.guard(outside.source(value), "is", value)
+        return value
+    if outside.is_dict(value):
+        value = outside.resolve(value)
+    if depth:
+        _look_into(tracer, value, depth)
+    if outside.is_outside(value):
+        if depth > 1 or not is_featureless(kind):
+            raise unsupported("builtin", f"reading a {kind.__name__}")
+        if depth:
+            outside.guard(outside.source(value), "is", value)
+    return value
+
+
+def _look_into(tracer, value, depth: int) -> None:
+    """Guard a container's elements; refuse comparisons in Python."""
+    if isinstance(value, StandIn) or hasattr(type(value), "__next__"):
+        raise unsupported("builtin", "reading an iterator")
+    for name in ("__eq__", "__lt__", "__hash__"):
+        if tracer.python_method(value, name) is not None:
+            raise unsupported("builtin", "comparing objects of "
+                              f"{type(value).__name__} in C")
+    parts = [*dict.keys(value), *dict.values(value)] if isinstance(
+        value, dict) else next((base.__iter__(value) for base in (
+            tuple, list, set, frozenset, deque) if isinstance(
+                value, base)), ())
+    for part in parts:
+        if tracer.outside.is_dict(part):
+            raise unsupported("builtin", "reading a dict from outside")
+        look(tracer, part, depth)
+
+
+def is_featureless(kind: type) -> bool:
+    """Whether C code can see no more of an object than which one it is."""
+    return not any(isinstance(found, types.WrapperDescriptorType)
+                   for each in kind.__mro__[:-1]
+                   for found in vars(each).values())
+
+
+TABLES, SETS = (dict, OrderedDict, defaultdict), (set, frozenset)
+
+#: How C functions use the first argument, and the others.
+SEEN = {name: row for names, row in (
+    ("append appendleft insert setdefault get pop send throw partial "
+     "repeat slice setitem __setitem__ __get__ issubclass "
+     "_has_torch_function "
+     "_has_torch_function_unary _has_torch_function_variadic",
+     (0, "kept")),
+    ("extend extendleft __iadd__ join", (0, "stepped")),
+    ("format format_map __mod__ __format__ __repr__ __str__ divmod",
+     (2, 2)),
+    ("list tuple zip map enumerate deque fsum prod Size bytes bytearray "
+     "defaultdict", ("stepped", "stepped"))) for name in names.split()}
+
+#: The same for all functions of a module.
+SEEN_IN = {"itertools": ("stepped", "stepped"), "_struct": (2, 2),
+           **dict.fromkeys(("_heapq", "_bisect"), ("compared", "compared"))}
+
+#: Methods of sets that look up their argument.
+KEYED = {"add", "discard", "remove", "__contains__"}
+
+
+def seen(tracer, value, how: str | int):
+    """An argument as C code may have it, which looks at it to a depth.
+
+    Or it steps through it, or calls it, or looks it up, or keeps it.
+    """
+    if how == "stepped" and (
+            isinstance(value, (torch.Tensor, *SETS)) or any(
+                tracer.python_method(value, each)
+                for each in ("__iter__", "__getitem__"))):
+        return tracer.iterate(value)
+    if how in ("stepped", "called") and callable(value):
+        return Callback(tracer, value)
+    match how:
+        case "key":
+            return tracer.key(value)
+        case "elements" if not isinstance(value, SETS):
+            return [*map(tracer.key, tracer.unpacked(value))]
+        case "compared":
+            look(tracer, value)
+        case int() | "stepped":
+            return look(tracer, value, 0 if how == "stepped" else how)
+    return value
+
+
+def arguments(tracer, function, args, kwargs: dict, depth: int) -> tuple:
+    """The arguments of a C function, each as its row says."""
+    owner = getattr(function, "__objclass__", None)
+    first, others = SEEN.get(getattr(function, "__name__", None)) or (
+        SEEN_IN.get(getattr(function, "__module__", None), (depth, depth)))
+    second = others
+    if owner in TABLES or owner in SETS and function.__name__ in KEYED:
+        second = "key"
+    elif owner in SETS:
+        second = others = "elements"
+    named = "called" if others == "stepped" else others
+    return [seen(tracer, value, how) for value, how in zip(
+        args, chain((first, second), repeat(others)))], {
+        key: seen(tracer, value, named) for key, value in kwargs.items()}
+
+
+# The Python that C functions call
+
+#: Modules that C code calls to read tensors; methods that read no values.
+VALUES = ("torch._tensor", "torch._subclasses")
+MILD = {"__hash__", "__instancecheck__", "__subclasscheck__"}
+
+
+class Watch:
+    """A profiler for `sys.setprofile` that refuses calls of user code."""
+
+    def __init__(self, function):
+        self.function, self.asked = function, False
+
+    def __call__(self, frame, event, _):
+        if event != "call":
+            return
+        name, code = getattr(self.function, "__name__", ""), frame.f_code
+        home = frame.f_globals.get("__name__") or ""
+        if home.startswith(VALUES) and code.co_name not in MILD:
+            self.asked = True  # raised later: C++ is not to be unwound
+        elif not quiet(home):
+            raise unsupported("builtin", f"{name}, which calls "
+                              f"{code.co_qualname},")
+
+
+def watched(function, args, kwargs):
+    """A C function's result; refused if it calls the program's code.
+
+    If a profiler is already active, it stays and nothing is watched.
+    """
+    if sys.getprofile():
+        return function(*args, **kwargs)
+    watch = Watch(function)
+    sys.setprofile(watch)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        sys.setprofile(None)
+        if watch.asked:
+            raise unsupported("data-dependent", getattr(
+                function, "__name__", "a C function"))
+
+
+def unwatched(function):
+    """A method that C code may call, since it interprets."""
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        watch = sys.getprofile()
+        if type(watch) is not Watch:
+            return function(*args, **kwargs)
+        sys.setprofile(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            sys.setprofile(watch)
+    return call
+
+
+@functools.cache
+def quiet(name: str | None) -> bool:
+    """Whether a module's code is a library's, which has no effects."""
+    root = (name or "").partition(".")[0]
+    return trusted(name) or root in ("minicompile", "sympy", "mpmath") or (
+        root.startswith("namedtuple_"))
+
+
+class Callback(StandIn):
+    """A function of the traced program that C code may call."""
+
+    def __init__(self, tracer, function):
+        self.tracer, self.function = tracer, function
+
+    def __eq__(self, other):
+        return self.function == getattr(other, "function", other)
+
+    def __hash__(self):
+        return hash(self.function)
+
+    @unwatched
+    def __call__(self, *args, **kwargs):
+        try:
+            return self.tracer.call(self.function, args, kwargs)
+        except Raised as raised:
+            error = raised.exception
+        except (Unsupported, RecursionError):
+            raise
+        except Exception as failure:
+            raise internal(failure) from failure
+        raise error  # out here, where its context stays what it is
+
+
+CALLS[Callback] = lambda tracer, callback, args, kwargs: tracer.call(
+    callback.function, args, kwargs)
+
+
+class Iteration(StandIn):
+    """The iterator a user's class made, for C code to step."""
+
+    def __init__(self, tracer, iterator):
+        self.step = Callback(tracer, types.MethodType(
+            type(iterator).__next__, iterator))
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.step()
+
+
+def stepping(tracer, iterator):
+    """An iterator that C code may step."""
+    return iterator if tracer.python_method(
+        iterator, "__next__") is None else Iteration(tracer, iterator)
+
+
+WAYS |= {"look": look_at, "prepare": arguments, "run": watched,
+         "step": stepping}

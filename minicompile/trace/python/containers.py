@@ -1,0 +1,230 @@
+"""Dicts, sets and sequences: their items, and the methods that write.
+
+In: a container of the program's or from outside, and a key. Out: what
+Python finds there, guarded; a write to a dict from outside waits for the
+end of the call. The rules are those of the methods of `dict` and `list`,
+so `d[key]` and `super().__getitem__(key)` come to one. The other methods
+of a dict from outside are polyfills made of these. PyTorch's are
+torch/_dynamo/variables/dicts.py and lists.py.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import OrderedDict, _count_elements, defaultdict, deque
+from collections.abc import Sequence
+
+import torch
+
+from .. import attributes
+from ..calls import polyfill
+from ..constant_types import ABSENT, CONSTANTS
+from ..reasons import Raised, unsupported
+from ..rules import WRITING, registered, rule
+from ..side_effects import UNREAD
+
+# Items of dicts
+
+
+@rule(dict.__getitem__)
+def item(tracer, mapping: dict, key):
+    """`dict.__getitem__`, which asks for a missing key."""
+    value = tracer.stored(mapping, key)
+    if value is not ABSENT:
+        return value
+    missing = attributes.method(tracer, type(mapping), "__missing__")
+    if missing is ABSENT:
+        raise Raised(KeyError(key))
+    return tracer.call(missing, (mapping, key))
+
+
+@rule(dict.__contains__)
+def has_item(tracer, mapping: dict, key) -> bool:
+    """Whether a dict has `key` now."""
+    key, outside = tracer.key(key), tracer.outside
+    if not outside.is_dict(mapping):
+        return tracer.native(dict.__contains__, (mapping, key))
+    space, key = outside.space("items", mapping), outside.real(key)
+    if space.now.get(key) is not UNREAD or isinstance(key, torch.Tensor):
+        return outside.read(space, key) is not ABSENT
+    if not space.trusted:
+        outside.guard(space.names, "contains", key)
+    return True
+
+
+@rule(dict.__setitem__, OrderedDict.__setitem__)
+def set_item(tracer, mapping: dict, key, value) -> None:
+    """`mapping[key] = value`; outside, the write waits."""
+    kind = OrderedDict if isinstance(mapping, OrderedDict) else dict
+    write(tracer, kind.__setitem__, mapping, tracer.key(key), value)
+
+
+@rule(dict.__delitem__, OrderedDict.__delitem__)
+def delete_item(tracer, mapping: dict, key) -> None:
+    """`del mapping[key]`."""
+    if tracer.outside.is_dict(mapping) and not has_item(
+            tracer, mapping, key):
+        raise Raised(KeyError(key))
+    kind = OrderedDict if isinstance(mapping, OrderedDict) else dict
+    write(tracer, kind.__delitem__, mapping, tracer.key(key))
+
+
+def write(tracer, method, mapping: dict, key, *value) -> None:
+    """Set an item by a C method, or delete it; outside, it waits."""
+    outside = tracer.outside
+    if outside.is_dict(mapping):
+        outside.write(outside.space("items", mapping), key,
+                      *value or (ABSENT,))
+    else:
+        tracer.native(method, (mapping, key, *value))
+
+
+@rule(dict.__len__)
+def length(tracer, mapping: dict) -> int:
+    """How many items a dict has."""
+    outside = tracer.outside
+    return len(outside.keys(outside.space("items", mapping)) if (
+        outside.is_dict(mapping)) else mapping)
+
+
+# Methods of dicts
+
+
+@polyfill(_count_elements)
+def count_elements(mapping, iterable, /):
+    for each in iterable:
+        mapping[each] = mapping.get(each, 0) + 1
+
+
+@polyfill(vars(dict)["fromkeys"])
+def fromkeys(iterable, value=None, /):
+    return {key: value for key in iterable}
+
+
+def get(self, key, default=None, /):
+    return dict.__getitem__(self, key) if dict.__contains__(
+        self, key) else default
+
+
+def setdefault(self, key, default=None, /):
+    if not dict.__contains__(self, key):
+        dict.__setitem__(self, key, default)
+    return dict.__getitem__(self, key)
+
+
+def pop(self, key, /, *default):
+    if default and not dict.__contains__(self, key):
+        return default[0]
+    value = dict.__getitem__(self, key)
+    dict.__delitem__(self, key)
+    return value
+
+
+def popitem(self, /):
+    keys = [*dict.keys(self)]
+    if not keys:
+        raise KeyError("popitem(): dictionary is empty")
+    return keys[-1], pop(self, keys[-1])
+
+
+def clear(self, /):
+    for key in [*dict.keys(self)]:
+        dict.__delitem__(self, key)
+
+
+@polyfill(dict.update, OrderedDict.update)
+def update(self, /, *others, **more):
+    for other in (*others, more):
+        for key, value in dict(other).items():
+            dict.__setitem__(self, key, value)
+
+
+@polyfill(dict.__ior__, OrderedDict.__ior__)
+def ior(self, other, /):
+    update(self, other)
+    return self
+
+
+@polyfill(defaultdict.__missing__)
+def missing(self, key, /):
+    if self.default_factory is None:
+        raise KeyError(key)
+    value = self.default_factory()
+    dict.__setitem__(self, key, value)
+    return value
+
+
+WRITING |= {name: registered(polyfill()(written)) for name, written in (
+    ("get", get), ("setdefault", setdefault), ("pop", pop),
+    ("popitem", popitem), ("clear", clear))}
+
+
+# Sequences and sets
+
+
+@rule(operator.contains)
+def contains(tracer, container, key) -> bool:
+    """`key in container`."""
+    found = tracer.asked("__contains__", container, key)
+    if found is ABSENT:
+        names = ("__contains__", "__iter__", "__getitem__")
+        first = next((name for name in names if attributes.lookup(
+            tracer, type(container), name)[0] is not ABSENT), None)
+        found = tracer.natively(operator.contains, (container, key)) if (
+            first in names[:1] or first is None) else tracer.call(
+                Sequence.__contains__, (container, key))
+    return tracer.truth(found)
+
+
+@rule(list.__contains__, tuple.__contains__, deque.__contains__)
+def in_sequence(tracer, values, key) -> bool:
+    """Whether an element is `key`, or equal to it."""
+    kind = next(kind for kind in (list, tuple, deque)
+                if isinstance(values, kind))
+    values = [*kind.__iter__(values)]
+    if {type(key), *map(type, values)} <= CONSTANTS:
+        return key in values
+    return tracer.call(Sequence.__contains__, (values, key))
+
+
+@rule(set.__contains__, frozenset.__contains__)
+def in_set(tracer, values, key) -> bool:
+    """Whether a set has `key`."""
+    kind = set if isinstance(values, set) else frozenset
+    return tracer.native(kind.__contains__, (values, tracer.key(key)))
+
+
+@rule(list.__setitem__)
+def set_element(tracer, values: list, key, value) -> None:
+    """`values[key] = value`, where a slice takes any iterable."""
+    if isinstance(key, slice):
+        value = tracer.iterate(value)
+    tracer.inside(values)
+    tracer.native(list.__setitem__, (values, tracer.key(key), value))
+
+
+@rule(set.pop)
+def pop_element(tracer, values: set):
+    if tracer.outside.source(values) is not None:
+        raise unsupported("builtin", "pop of a set from outside")
+    return tracer.native(set.pop, (values,))
+
+
+def _collection(kind: type):
+    def collection(tracer, values=(), **more):
+        values = pairs(tracer, values) if issubclass(kind, dict) else map(
+            tracer.key, tracer.unpacked(values))
+        return tracer.native(kind, (values,), more)
+    return collection
+
+
+def pairs(tracer, values) -> list:
+    """The keys and values that `dict(values)` is made of."""
+    if isinstance(values, dict) or tracer.python_method(values, "keys"):
+        return [*tracer.mapping(values).items()]
+    return [(tracer.key(key), value) for key, value in map(
+        tracer.unpacked, tracer.unpacked(values))]
+
+
+for _kind in (set, frozenset, dict, OrderedDict):
+    rule(_kind)(_collection(_kind))
