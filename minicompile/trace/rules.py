@@ -19,7 +19,6 @@ from collections import defaultdict, deque
 
 import torch
 
-from ..core.sizes import SYMBOLIC
 from . import attributes
 from .constant_types import ABSENT, CONSTANTS
 from .reasons import Raised, unsupported
@@ -107,11 +106,8 @@ INPLACE = {getattr(operator, f"i{name.strip('_')}"): getattr(operator, name)
 
 def binary(tracer, op, left, right):
     """`left op right`: recorded, run natively, or a user's method."""
-    if type(left) is str and op is operator.mod:
-        return tracer.natively(op, (left, right), depth=2)
-    if op is operator.iadd and type(left) is list is not type(right):
-        return tracer.native(op, (left, tracer.unpacked(right)))
     plain = INPLACE.get(op, op)
+    all_decline = plain in (operator.eq, operator.ne)
     rows = order(tracer, plain, left, right)
     if plain is not op:
         rows.insert(0, (f"__{op.__name__}__", left, right))
@@ -121,11 +117,14 @@ def binary(tracer, op, left, right):
                 continue
             return tracer.recorder.function(
                 op if a is left else plain, (left, right), {})
-        result = answer(tracer, name, a, b)
-        if result is not NotImplemented:
-            return result
-    if plain in (operator.eq, operator.ne) and (
-            unlike(tracer, left, right) and unlike(tracer, right, left)):
+        answer = tracer.asked(name, a, b)
+        if answer is ABSENT and all_decline and type(a) in CONSTANTS:
+            answer = tracer.native(getattr(type(a), name), (a, b))
+        if answer is ABSENT:
+            all_decline = False
+        elif answer is not NotImplemented:
+            return answer
+    if all_decline:
         return tracer.same(left, right) is (plain is operator.eq)
     deep = plain in COMPARISONS and not {type(left),
                                          type(right)} & CONSTANTS
@@ -151,24 +150,15 @@ def stranger(tracer, name: str, value) -> bool:
         and not hasattr(type(value), "__torch_function__"))
 
 
-def answer(tracer, name: str, value, other):
-    """The result of an operator's Python method, or NotImplemented."""
-    said = tracer.asked(name, value, other)
-    if said is not ABSENT:
-        return said
-    if name != "__ne__" or type(value).__ne__ is not object.__ne__:
-        return NotImplemented
-    equal = answer(tracer, "__eq__", value, other)
+@rule(object.__eq__)
+def _equal(tracer, one, other):
+    return tracer.same(one, other) or NotImplemented
+
+
+@rule(object.__ne__)
+def _unequal(tracer, one, other):
+    equal = tracer.asked("__eq__", one, other)
     return equal if equal is NotImplemented else not tracer.truth(equal)
-
-
-def unlike(tracer, value, other) -> bool:
-    """Whether no C code of the value's class can do the comparison."""
-    if type(value) in CONSTANTS:
-        return not isinstance(other, (type(value), *SYMBOLIC)) and (
-            tracer.python_method(other, "__eq__") is not None)
-    return type(value).__eq__ is object.__eq__ or (
-        tracer.python_method(value, "__eq__") is not None)
 
 
 # Methods that a function or an operator asks its first argument

@@ -12,6 +12,7 @@ interpret. Dynamo has no such watch: it models each function
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -24,6 +25,7 @@ from ..calls import CALLS
 from ..constant_types import IDENTITIES, StandIn, trusted
 from ..native import WAYS, look
 from ..reasons import Raised, internal, unsupported
+from ..rules import rule
 
 # The values that C functions see
 
@@ -92,6 +94,9 @@ SEEN = {name: row for names, row in (
 #: The same for all functions of a module.
 SEEN_IN = {"itertools": ("stepped", "stepped"), "_struct": (2, 2),
            **dict.fromkeys(("_heapq", "_bisect"), ("compared", "compared"))}
+
+rule(str.__mod__)(lambda tracer, text, values: tracer.natively(
+    operator.mod, (text, values), depth=2))
 
 #: Methods of sets that look up their argument.
 KEYED = {"add", "discard", "remove", "__contains__"}

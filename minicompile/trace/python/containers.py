@@ -203,6 +203,13 @@ def set_element(tracer, values: list, key, value) -> None:
     tracer.native(list.__setitem__, (values, tracer.key(key), value))
 
 
+@rule(list.__iadd__)
+def extended(tracer, values: list, more) -> list:
+    """`values += more`."""
+    tracer.inside(values)
+    return tracer.native(list.__iadd__, (values, tracer.unpacked(more)))
+
+
 @rule(set.pop)
 def pop_element(tracer, values: set):
     if tracer.outside.source(values) is not None:
