@@ -6,6 +6,7 @@ generators that are thrown into, and exceptions that are none.
 
 import collections
 import contextlib
+import copy
 import dataclasses
 import enum
 import functools
@@ -548,3 +549,59 @@ def test_a_partial_of_the_programs_crosses_a_break():
     compiled = minicompile.compile(program, backend="eager")
     close(compiled(torch.ones(2)), (torch.full((2,), 3.0), {"alpha": 2}))
     assert not compiled.stats().fallbacks
+
+
+def prints_a_defaultdict(x, table):
+    return x + 1, f"{table!r}", str(table), table | {"b": 2}
+
+
+def keeps_what_a_deque_had(x, line):
+    line.append(1)
+    return x + 1
+
+
+def sets_an_attribute_of_a_number(x, n):
+    try:
+        n.name = 1
+    except AttributeError as error:
+        return x + n, str(error)
+    return x - n, ""
+
+
+def asks_for_a_part_of_a_number(x, n):
+    try:
+        return x + n, n in n
+    except TypeError as error:
+        return x - n, str(error)
+
+
+class Plain:
+    pass
+
+
+@pytest.mark.parametrize("function, given", [
+    (prints_a_defaultdict, [collections.defaultdict(list, a=n)
+                            for n in range(5)]),
+    (keeps_what_a_deque_had, [collections.deque([Plain(), n], 3)
+                              for n in range(5)]),
+    (sets_an_attribute_of_a_number, range(5)),
+    (asks_for_a_part_of_a_number, range(5))],
+    ids=lambda value: getattr(value, "__name__", ""))
+def test_what_random_programs_found(function, given):
+    compiled = minicompile.compile(function, backend="eager")
+    for each in given:
+        mine = copy.copy(each)
+        want, got = (f(torch.ones(2), value) for f, value in (
+            (function, each), (compiled, mine)))
+        assert torch.equal(want[0], got[0]) and want[1:] == got[1:] if (
+            isinstance(want, tuple)) else torch.equal(want, got)
+        assert [*map(type, want)] == [*map(type, got)] and each == mine
+
+
+def test_telling_why_reads_no_item_of_another_dict():
+    compiled = minicompile.compile(lambda x, parts: x * len(parts),
+                                   backend="eager")
+    compiled(torch.ones(2), [1, Plain()])
+    parts = collections.defaultdict(list, a=1)
+    assert torch.equal(compiled(torch.ones(2), parts), torch.ones(2))
+    assert [*parts] == ["a"]

@@ -54,14 +54,15 @@ def failures(check: Check, L: tuple, F: object) -> Iterator[Failure]:
             yield Failure(guard, f"`{guard.source}`", "there", "deleted")
         if not check.alive:
             continue
+        if any(not told.isdisjoint(chain(place)) for place in guard.places):
+            continue  # reading a defaultdict's item would change it
         try:
             for each in (step for place in guard.places
                          for step in reversed([*chain(place)])):
                 read(each)
         except Exception as error:
-            if told.isdisjoint(chain(each)):
-                yield Failure(guard, f"`{each}`", "there", "gone ("
-                              f"{type(error).__name__}: {error})")
+            yield Failure(guard, f"`{each}`", "there", "gone ("
+                          f"{type(error).__name__}: {error})")
             told.add(each)
             continue
         values = [*map(read, guard.places)]

@@ -40,6 +40,8 @@ def look_at(tracer, value, depth: int):
             outside.guard(outside.source(value), "is", value)
         return value
     if outside.is_dict(value):
+        if depth > 1 and kind not in (dict, OrderedDict):
+            raise unsupported("builtin", f"reading a {kind.__name__}")
         value = outside.resolve(value)
     if depth:
         _look_into(tracer, value, depth)

@@ -52,31 +52,26 @@ def has_item(tracer, mapping: dict, key) -> bool:
     return True
 
 
-@rule(dict.__setitem__, OrderedDict.__setitem__)
-def set_item(tracer, mapping: dict, key, value) -> None:
-    """`mapping[key] = value`; outside, the write waits."""
-    kind = OrderedDict if isinstance(mapping, OrderedDict) else dict
-    write(tracer, kind.__setitem__, mapping, tracer.key(key), value)
-
-
-@rule(dict.__delitem__, OrderedDict.__delitem__)
-def delete_item(tracer, mapping: dict, key) -> None:
-    """`del mapping[key]`."""
-    if tracer.outside.is_dict(mapping) and not has_item(
-            tracer, mapping, key):
+@rule(dict.__setitem__, OrderedDict.__setitem__,
+      dict.__delitem__, OrderedDict.__delitem__)
+def set_item(tracer, mapping: dict, key, *value) -> None:
+    """`mapping[key] = value`, or `del`; outside, the write waits."""
+    key, outside = tracer.key(key), tracer.outside
+    if not outside.is_dict(mapping):
+        kind = OrderedDict if isinstance(mapping, OrderedDict) else dict
+        method = kind.__setitem__ if value else kind.__delitem__
+        return tracer.native(method, (mapping, key, *value))
+    if not value and not has_item(tracer, mapping, key):
         raise Raised(KeyError(key))
-    kind = OrderedDict if isinstance(mapping, OrderedDict) else dict
-    write(tracer, kind.__delitem__, mapping, tracer.key(key))
+    outside.write(outside.space("items", mapping), key,
+                  *value or (ABSENT,))
 
 
-def write(tracer, method, mapping: dict, key, *value) -> None:
-    """Set an item by a C method, or delete it; outside, it waits."""
-    outside = tracer.outside
-    if outside.is_dict(mapping):
-        outside.write(outside.space("items", mapping), key,
-                      *value or (ABSENT,))
-    else:
-        tracer.native(method, (mapping, key, *value))
+@rule(*(vars(kind)[name] for kind in (defaultdict, OrderedDict)
+        for name in ("__or__", "__ror__")))
+def merged(tracer, mapping: dict, other):
+    """`mapping | other`: a dict of the same class."""
+    raise unsupported("builtin", f"| of a {type(mapping).__name__}")
 
 
 @rule(dict.__len__)

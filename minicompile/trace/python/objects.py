@@ -69,14 +69,19 @@ def elements_changed(rebuild: Rebuild, mine: str, copy: Copy) -> list[str]:
     """Statements that add a set's new elements and remove the lost ones."""
     parts = (("update", copy.now.difference(copy.before)),
              ("difference_update", {*copy.before} - copy.now))
-    return [f"{mine}.{change}([{rebuild.values(items)}])"
+    return [f"{mine}.{change}({held(rebuild, items)})"
             for change, items in parts if items]
+
+
+def held(rebuild: Rebuild, items) -> str:
+    """A list of these, made before anything is written."""
+    return rebuild.hold(f"[{rebuild.values(items)}]")
 
 
 FIRST |= {deque: queue, set: constants, frozenset: constants}
 READ |= {set: set_in_order, frozenset: set_in_order}
 REPLACED |= {set: elements_changed, deque: lambda rebuild, mine, copy: [
-    f"{mine}.clear()", f"{mine}.extend([{rebuild.values(copy.now)}])"]}
+    f"{mine}.clear()", f"{mine}.extend({held(rebuild, copy.now)})"]}
 
 # Methods and functions that every use creates again
 

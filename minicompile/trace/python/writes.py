@@ -18,6 +18,7 @@ from ..constant_types import ABSENT
 from ..frame import OPCODES
 from ..reasons import unsupported
 from ..rules import rule
+from ..symbolic_shapes import settled
 
 #: Classes whose objects a program may change only if it made them.
 FIXED = torch.Tensor, types.ModuleType, type, types.FunctionType
@@ -25,7 +26,7 @@ FIXED = torch.Tensor, types.ModuleType, type, types.FunctionType
 
 def store_attr(tracer, owner, name: str, value=ABSENT) -> None:
     """`owner.name = value`, or `del owner.name`; outside, it waits."""
-    given = () if value is ABSENT else (value,)
+    given, owner = () if value is ABSENT else (value,), settled(owner)
     hook = method(tracer, type(owner),
                   "__setattr__" if given else "__delattr__")
     if type(hook) is types.FunctionType:
