@@ -188,7 +188,7 @@ def render(graph: fx.GraphModule, name: str = "forward") -> str:
         if where is not None and where != last and where.text:
             lines.append(f"    # {where.text}")
             last = where
-        lines.append(f"    {_statement(node)}")
+        lines.append(f"    {statement(node)}")
     inputs = ", ".join(f"{node.name}: {describe(value(node))}"
                        for node in placeholders(graph.graph))
     returned = graph.graph.output_node().args[0]
@@ -196,7 +196,7 @@ def render(graph: fx.GraphModule, name: str = "forward") -> str:
         f"def {name}({inputs}):", *lines, f"    return {returned}"])
 
 
-def _statement(node: fx.Node) -> str:
+def statement(node: fx.Node) -> str:
     """One node as `name: type = call`."""
     if node.op == "get_attr":
         return f"{node.name} = self.{node.target}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from html import escape
 from pathlib import Path
 
@@ -20,15 +21,16 @@ from .. import fusion
 from ..core.guard import Guard
 from ..core.loops import Kernel
 from ..core.options import Options
-from ..dispatch import NOTHING, Cache, Entry, operations
+from ..core.schedule import Schedule
+from ..dispatch import NOTHING, Entry, operations
 from ..driver import compile
 from ..emit import cpp
 from ..emit.program import device_of
 from ..trace import GraphBreak
 
-#: Each makes views of an entry, given also the options, the function and
-#: the costs of the guards: a name, a summary and a full text.
-VIEWS: list[Callable[[Entry, Options, Callable, tuple], Iterable]] = []
+#: Each makes views of one entry of a report: they have a name, a summary
+#: and a full text.
+VIEWS: list[Callable[[Report, Entry], Iterable]] = []
 
 #: The commands of `python -m minicompile`, given its arguments.
 COMMANDS: list[Callable[[list[str] | None], None]] = []
@@ -36,16 +38,12 @@ COMMANDS: list[Callable[[list[str] | None], None]] = []
 #: What the reference offers to users, by its name in minicompile.
 TOOLS: dict[str, Callable] = {}
 
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width"><style>
-:root {{ color-scheme: light dark; font: 16px/1.5 system-ui }}
-body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
-pre {{ overflow-x: auto; font: 13px/1.45 ui-monospace, monospace }}
-</style><h1>{title}</h1>
-{body}
-</html>
-"""
+#: What makes the page of a report, HTML as a text; the last one.
+PAGES: list[Callable[[Report], str]] = [lambda report: (
+    f'<!doctype html><meta charset="utf-8"><pre>{escape(str(report))}')]
+
+#: Each measures an entry on the inputs of a call: what it found, by name.
+PROBES: list[Callable[[Entry, list, Options], dict[str, float]]] = []
 
 
 @dataclass(frozen=True)
@@ -67,24 +65,74 @@ class PrintedKernel:
 class Report:
     """The compiled forms of one function; `str()` is for a terminal.
 
-    `elements_moved` counts the elements that kernels and operators read
-    and write in one forward and backward; `saved_bytes` the bytes kept in
-    between, without inputs. `guard_costs` are microseconds of each guard
-    by itself, None for those of other calls.
+    `measured` has what the probes found in this call, by id of an entry;
+    `costs` likewise the microseconds of each guard by itself.
     """
 
     name: str
-    graphs: tuple[fx.GraphModule, ...]
+    function: Callable = field(repr=False)
+    options: Options
+    entries: tuple[Entry, ...] = field(repr=False)  # the oldest first
     graph_breaks: tuple[GraphBreak, ...]
-    guards: tuple[Guard, ...]
-    guard_costs: tuple[float | None, ...]
     recompiles: tuple[str, ...]
     dynamic: tuple[str, ...]
-    kernels: tuple[PrintedKernel, ...]
-    externs: tuple[str, ...]
-    elements_moved: int
-    saved_bytes: int
-    stages: tuple[tuple, ...] = field(repr=False)
+    costs: dict[int, tuple[float, ...]]
+    measured: dict[int, dict[str, float]]
+
+    @property
+    def graphs(self) -> tuple[fx.GraphModule, ...]:
+        """The traced graphs."""
+        return tuple(entry.trace.graph for entry in self.entries)
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """The guards of all entries."""
+        return tuple(guard for entry in self.entries
+                     for guard in entry.check.guards)
+
+    @property
+    def guard_costs(self) -> tuple[float | None, ...]:
+        """Microseconds of each guard; None if it belongs to other calls."""
+        return tuple(cost for entry in self.entries for cost in
+                     self.costs.get(id(entry),
+                                    [None] * len(entry.check.guards)))
+
+    @property
+    def schedules(self) -> list[Schedule]:
+        """The schedules of all halves."""
+        return [schedule for entry in self.entries
+                for schedule in entry.lowered.schedules.values()]
+
+    @cached_property
+    def kernels(self) -> tuple[PrintedKernel, ...]:
+        """The kernels, as they are printed."""
+        return tuple(printed(kernel, self.options)
+                     for schedule in self.schedules
+                     for kernel in schedule.kernels)
+
+    @property
+    def externs(self) -> tuple[str, ...]:
+        """The names of the operators that are called."""
+        return tuple(str(call.target) for schedule in self.schedules
+                     for call in schedule.externs)
+
+    @property
+    def elements_moved(self) -> int:
+        """Elements that one forward and backward read and write."""
+        return sum(map(fusion.moved, self.schedules))
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes kept for the backward, inputs not counted."""
+        pairs = [entry.lowered.pair for entry in self.entries]
+        return sum(pair.saved_bytes for pair in pairs
+                   if pair and pair.backward)
+
+    @cached_property
+    def stages(self) -> list[list]:
+        """What VIEWS makes of each entry."""
+        return [[view for views in VIEWS for view in views(self, entry)]
+                for entry in self.entries]
 
     def __str__(self) -> str:
         counts = {"graph": self.graphs, "graph break": self.graph_breaks,
@@ -100,19 +148,15 @@ class Report:
             lines += [f"  {view.name:<8}{view.summary}" for view in views]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        """The page in a frame, as a notebook shows it."""
+        return (f'<iframe srcdoc="{escape(PAGES[-1](self))}" '
+                'style="width:100%;height:40rem;border:0"></iframe>')
+
     def save(self, path: str | Path) -> Path:
-        """Write the report as one page: its text, then every stage."""
-        body = [f"<pre>{escape(str(self))}</pre>"]
-        for number, views in enumerate(self.stages):
-            body.append(f"<h2>Graph {number}</h2>")
-            body += [f"<details><summary><b>{view.name}</b> "
-                     f"{escape(view.summary)}</summary>"
-                     f"<pre>{escape(view.full)}</pre></details>"
-                     for view in views]
+        """Write the report as one page, which needs only a browser."""
         path = Path(path)
-        path.write_text(PAGE.format(
-            title=escape(f"minicompile: {self.name}"),
-            body="\n".join(body)), encoding="utf-8")
+        path.write_text(PAGES[-1](self), encoding="utf-8")
         return path
 
 
@@ -126,10 +170,14 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
     def explained(*args, **kwargs) -> Report:
         compiled = function if hasattr(function, "cache") else (
             compile(function, **options))
-        cache, costs = compiled.cache, {}
+        cache, costs, measured = compiled.cache, {}, {}
 
         def watch(entry: Entry, L: tuple, F: object) -> None:
             costs[id(entry)] = entry.check.explain(L, F, "costs")
+            measured[id(entry)] = {
+                name: found for probe in PROBES for name, found in probe(
+                    entry, entry.check.function(L, F),
+                    cache.settings.chosen).items()}
 
         for each in cache.family():
             each.first = NOTHING  # so that it looks among its entries
@@ -138,40 +186,16 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
             compiled(*args, **kwargs)
         finally:
             cache.watch = None
-        return report_of(cache, function, costs)
+        entries = [entry for each in cache.family()
+                   for entry in each.entries[::-1]
+                   if operations(entry.trace.graph)
+                   or each is cache and not entry.trace.breaks]
+        stats = cache.stats()
+        return Report(cache.name, function, cache.settings.chosen,
+                      tuple(entries), tuple(cache.breaks),
+                      tuple(stats.reasons), tuple(stats.dynamic),
+                      costs, measured)
     return explained
-
-
-def report_of(cache: Cache, function: Callable,
-              costs: dict[int, tuple[float, ...]]) -> Report:
-    """A report on a function's caches, oldest entry first.
-
-    `costs` has those of the guards, by id of each entry that held.
-    """
-    entries = [entry for each in cache.family()
-               for entry in each.entries[::-1]
-               if operations(entry.trace.graph)
-               or each is cache and not entry.trace.breaks]
-    options, stats = cache.settings.chosen, cache.stats()
-    schedules = [schedule for entry in entries
-                 for schedule in entry.lowered.schedules.values()]
-    pairs = [entry.lowered.pair for entry in entries]
-    return Report(
-        cache.name, tuple(entry.trace.graph for entry in entries),
-        tuple(cache.breaks),
-        tuple(guard for entry in entries for guard in entry.check.guards),
-        tuple(cost for entry in entries for cost in costs.get(
-            id(entry), [None] * len(entry.check.guards))),
-        tuple(stats.reasons), tuple(stats.dynamic),
-        tuple(printed(kernel, options) for schedule in schedules
-              for kernel in schedule.kernels),
-        tuple(str(call.target) for schedule in schedules
-              for call in schedule.externs),
-        sum(map(fusion.moved, schedules)),
-        sum(pair.saved_bytes for pair in pairs if pair and pair.backward),
-        tuple(tuple(view for views in VIEWS for view in views(
-            entry, options, function, costs.get(id(entry), ())))
-              for entry in entries))
 
 
 def printed(kernel: Kernel, options: Options) -> PrintedKernel:

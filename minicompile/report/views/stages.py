@@ -11,39 +11,55 @@ import dis
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from textwrap import dedent
-
-from torch import fx
 
 from ... import fusion
 from ...core.graph import nbytes, placeholders, render, value
 from ...core.loops import Kernel
 from ...core.options import Options
 from ...core.schedule import Extern, Schedule
-from ...dispatch import Entry
+from ...dispatch import Entry, operations
 from ...fusion.lower import Lowering
 from ...pipeline import CompiledGraph
-from ..gather import VIEWS, printed
+from ..gather import VIEWS, Report, printed
 
 #: So many buffers a kernel may have to be shown as an example.
 FEW = 7
 
+#: The lines of an excerpt.
+HEAD = 12
+
 
 @dataclass(frozen=True)
 class StageView:
-    """One stage: `summary` in a line, `excerpt` in ten, `full` in all."""
+    """One stage: `summary` in a line, `excerpt` in ten, `full` in all.
+
+    Of its texts, the first tells most.
+    """
 
     name: str
     summary: str
-    excerpt: str = ""
-    full: str = ""
+    texts: tuple[str, ...] = ()
+
+    @property
+    def excerpt(self) -> str:
+        """The first lines of the first text."""
+        every = [line for text in self.texts[:1]
+                 for line in text.splitlines() if line.strip()]
+        left = len(every) - HEAD
+        return "\n".join([*every[:HEAD], f"… {left} more lines"]
+                         if left > 1 else every)
+
+    @property
+    def full(self) -> str:
+        """All texts."""
+        return "\n\n\n".join(self.texts)
 
 
-def views(entry: Entry, options: Options, function: Callable,
-          costs: Sequence[float] = ()) -> list[StageView]:
+def views(report: Report, entry: Entry) -> list[StageView]:
     """The work of each stage on one call, in the pipeline's order."""
-    lowered = entry.lowered
-    made = [trace_view(entry, function), guards_view(entry, costs)]
+    lowered, options = entry.lowered, report.options
+    made = [trace_view(entry, report.function),
+            guards_view(entry, report.costs.get(id(entry), ()))]
     if lowered.pair is None:
         return [*made, StageView("split", lowered.fallback or (
             "another backend runs the graph"))]
@@ -68,40 +84,33 @@ def trace_view(entry: Entry, function: Callable) -> StageView:
         code = dis.Bytecode(function).dis().strip("\n")
     except TypeError:  # not a Python function
         code = ""
-    graph, text = entry.trace.graph, render(entry.trace.graph)
-    body = dedent("\n".join(text.splitlines()[1:]))
+    graph = entry.trace.graph
     size = sum(bool(line.strip()) for line in code.splitlines())
     start = f"{size} bytecodes and all they call -> " if size else ""
     return StageView(
-        "trace", f"{start}{len(calls(graph))} operators on "
+        "trace", f"{start}{len(operations(graph))} operators on "
         f"{len(placeholders(graph.graph))} tensors",
-        f"{head_of(code, 5)}\n\n{head_of(body, 6)}".strip("\n"),
-        f"{code}\n\n\n{text}\n\n\n{entry.trace.finish}")
+        (render(graph), code, entry.trace.finish))
 
 
 def guards_view(entry: Entry, costs: Sequence[float]) -> StageView:
     """Guards to one check; in full, what each costs by itself."""
     check = entry.check
-    lines = dedent(check.source).splitlines()
-    first = next((n for n, line in enumerate(lines)
-                  if "strides" in line), 0)
     asked = sorted(zip(costs, map(str, check.guards)), reverse=True)
-    table = [f"# {cost:6.2f} us  {guard}" for cost, guard in asked]
     return StageView(
         "guards", f"{len(check.guards)} guards -> one check of "
-        f"{len(lines)} lines",
-        head_of(dedent("\n".join(lines[first:])), 11),
-        "\n".join([check.source, *table]))
+        f"{len(check.source.splitlines())} lines",
+        (check.source, "\n".join(f"# {cost:6.2f} us  {guard}"
+                                 for cost, guard in asked)))
 
 
 def split_view(lowered: CompiledGraph) -> StageView:
     """The joint graph, its halves, and what is kept between them."""
     joint, pair = lowered.joint, lowered.pair
-    ahead = len(calls(pair.forward))
+    ahead = len(operations(pair.forward))
     if pair.backward is None:
-        return StageView(
-            "split", f"no gradient wanted: {ahead} ATen operators",
-            head_of(str(joint), 12), str(joint))
+        return StageView("split", f"no gradient wanted: {ahead} ATen "
+                         "operators", (str(joint),))
     kept = [(nbytes(value(node)), node.name)
             for node in placeholders(pair.backward.graph)
             if node.name in pair.saved.keys() & pair.donated]
@@ -109,10 +118,10 @@ def split_view(lowered: CompiledGraph) -> StageView:
         f"# {size / 2**10:9.1f} KiB  {name}"
         for size, name in sorted(kept, reverse=True))])
     return StageView(
-        "split", f"{len(calls(joint.graph))} ATen operators -> {ahead} "
-        f"forward, {len(calls(pair.backward))} backward, saving "
-        f"{pair.saved_bytes / 2**20:.2f} MiB",
-        head_of(table, 7), f"{table}\n\n\n{joint}\n\n\n{pair}")
+        "split", f"{len(operations(joint.graph))} ATen operators -> "
+        f"{ahead} forward, {len(operations(pair.backward))} backward, "
+        f"saving {pair.saved_bytes / 2**20:.2f} MiB",
+        (table, str(joint), str(pair)))
 
 
 def budget_view(lowered: CompiledGraph, options: Options) -> StageView:
@@ -120,20 +129,15 @@ def budget_view(lowered: CompiledGraph, options: Options) -> StageView:
     pair = lowered.pair
     if pair.backward is None:
         return StageView("budget", "nothing to save")
-    first = set(calls(pair.forward))
-    again = [name for name in calls(pair.backward) if name in first]
+    first = {node.name for node in operations(pair.forward)}
+    again = [node.name for node in operations(pair.backward)
+             if node.name in first]
     share = options.activation_memory_budget
     asked = (f"memory={options.memory!r}" if options.memory else
              f"activation_memory_budget={share:g}")
     return StageView(
         "budget", f"{asked}: {len(again)} operators run again in the "
-        "backward", "", "# computed again: " + ", ".join(again))
-
-
-def calls(graph: fx.GraphModule) -> list[str]:
-    """The names of a graph's operators."""
-    return [node.name for node in graph.graph.nodes
-            if node.op.startswith("call_")]
+        "backward", ("# computed again: " + ", ".join(again),))
 
 
 def fusion_view(lowered: CompiledGraph) -> StageView:
@@ -148,14 +152,14 @@ def fusion_view(lowered: CompiledGraph) -> StageView:
     after = sum(map(fusion.moved, schedules.values()))
     kernels = sum(len(s.kernels) for s in schedules.values())
     externs = sum(len(s.externs) for s in schedules.values())
-    full = [f"# {name}, before\n\n" + "\n\n".join(map(str, made))
-            + f"\n\n\n# {name}, after\n\n{schedules[name]}"
-            for name, made in steps.items()]
     return StageView(
         "fusion", f"{len(before.kernels)} loops -> {kernels} kernels + "
         f"{externs} operators, {fusion.moved(before) / 1e6:.2f}M -> "
         f"{after / 1e6:.2f}M elements",
-        head_of(str(telling(schedules) or ""), 12), "\n\n\n".join(full))
+        (str(telling(schedules) or ""), *(
+            f"# {name}, before\n\n" + "\n\n".join(map(str, made))
+            + f"\n\n\n# {name}, after\n\n{schedules[name]}"
+            for name, made in steps.items())))
 
 
 def telling(schedules: dict[str, Schedule]) -> Kernel | None:
@@ -176,9 +180,8 @@ def emit_view(lowered: CompiledGraph, options: Options) -> StageView:
     lines = sum(p.source.count("\n") for p in programs.values())
     return StageView(
         "emit", f"{printer} kernels in {len(programs)} programs of {lines} "
-        "lines", head_of(text, 14), "\n\n\n".join(
-            f"# {program.path}\n{program.source}"
-            for program in programs.values()))
+        "lines", (text, *(f"# {program.path}\n{program.source}"
+                          for program in programs.values())))
 
 
 def replay_view(lowered: CompiledGraph) -> StageView:
@@ -192,12 +195,3 @@ def replay_view(lowered: CompiledGraph) -> StageView:
                        for why, count in graphed.stats.items())
     return StageView("replay", f"{steps} steps to record as CUDA graphs; "
                      f"calls: {became}")
-
-
-def head_of(text: str, lines: int) -> str:
-    """The first lines of a text, and how many are left out."""
-    every = [line for line in text.splitlines() if line.strip()]
-    left = len(every) - lines
-    if left <= 1:
-        return text
-    return "\n".join([*every[:lines], f"… {left} more lines"])

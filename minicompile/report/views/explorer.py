@@ -1,0 +1,234 @@
+"""The explorer: a report as one page on which every stage is linked.
+
+In: a Report. Out: HTML that needs nothing else. Five columns hold the
+user's lines, the traced graph, the joint graph, loops and kernels. Each
+item names the items that it was made of, and the script in explorer.html
+lights what is connected to the one under the pointer. A kernel has its
+bytes and, for a call that was measured, its time. PyTorch's is tlparse.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from html import escape
+from pathlib import Path
+
+import torch
+from torch import Tensor, fx
+
+from ...core.cost import is_foreign
+from ...core.errors import where_of
+from ...core.graph import nbytes, statement, tensors_of, value
+from ...core.loops import Buffer, Kernel
+from ...core.options import Options
+from ...core.schedule import Schedule, made_by
+from ...dispatch import Entry, operations
+from ...emit import Program
+from ...emit.program import Launches, Text, device_of
+from ...fusion.schedule import memory
+from ..gather import PAGES, PROBES, Report, printed
+
+TEMPLATE = Path(__file__).with_name("explorer.html")
+
+#: Launches of a kernel of which the shortest counts.
+LAUNCHES = 3
+
+
+def page(report: Report) -> str:
+    """The report as HTML: its text, the columns, then every stage."""
+    details = "".join(
+        f"<details><summary><b>graph {number}: {escape(view.name)}</b> "
+        f"{escape(view.summary)}</summary><pre>{escape(view.full)}</pre>"
+        "</details>" for number, views in enumerate(report.stages)
+        for view in views)
+    data = json.dumps([columns(report, entry) for entry in report.entries])
+    parts = {"TITLE": escape(report.name), "DETAILS": details,
+             "REPORT": escape(str(report)),
+             "DATA": data.replace("<", "\\u003c")}
+    first, *rest = TEMPLATE.read_text(encoding="utf-8").split("@@")
+    return first + "".join(parts.get(text, text) for text in rest)
+
+
+PAGES.append(page)
+
+
+def item(id: str, text: str, made_of: Iterator[str] | list = (),
+         note: str = "") -> dict:
+    """One row of a column; `made_of` has ids of other rows."""
+    return {"id": id, "text": text, "of": [*made_of], "note": note}
+
+
+def columns(report: Report, entry: Entry) -> dict[str, list[dict]]:
+    """The items of each column, from the user's source to kernels."""
+    traced, lowered = operations(entry.trace.graph), entry.lowered
+    at: dict[str, list[str]] = {}
+    for node in traced:
+        at.setdefault(f"{where_of(node)}", []).append(f"g:{node.name}")
+    found = {"Source": source(traced), "Graph": [
+        item(f"g:{node.name}", statement(node), [f"s:{where_of(node)}"])
+        for node in traced]}
+    if lowered.pair:
+        saved = lowered.pair.saved.keys()
+        late = set(lowered.joint.late)
+        found["Joint graph"] = [item(
+            f"j:{node.name}", statement(node), at.get(
+                f"{where_of(node)}", ()), " ".join(joint_note(
+                    node, saved, late)))
+            for node in operations(lowered.joint.graph)]
+    loops, kernels = [], []
+    for half, schedule in lowered.schedules.items():
+        times = report.measured.get(id(entry), {})
+        for number, step in enumerate(schedule.steps):
+            made_of = [f"j:{node_of(buffer)}" for buffer in made_by(step)]
+            text, note = str(step), ""
+            if isinstance(step, Kernel):
+                rows = [item(f"l:{half}:{number}:{k}", str(loop), [
+                    f"j:{name}" for name in loop.origin.split()])
+                    for k, loop in enumerate(step.loops)]
+                loops += rows
+                made_of = [row["id"] for row in rows]
+                text = printed(step, report.options).source
+                note = kernel_note(step, schedule,
+                                   times.get(f"{half} {step.name}"))
+            kernels.append(item(f"k:{half}:{number}", text, made_of,
+                                f"{half} {note}"))
+    return found | {"Loops": loops, "Kernels": kernels}
+
+
+def source(nodes: list[fx.Node]) -> list[dict]:
+    """The lines that the nodes came from, and those between them."""
+    spans: dict[tuple[str, str], list[int]] = {}
+    for where in filter(None, map(where_of, nodes)):
+        spans.setdefault((where.file, where.function), []).append(
+            where.line)
+    return [item(f"s:{file}:{line}",
+                 linecache.getline(file, line).rstrip() or " ",
+                 note=f"{Path(file).name}:{line}")
+            for (file, _), lines in spans.items()
+            for line in range(min(lines), max(lines) + 1)]
+
+
+def joint_note(node: fx.Node, saved: Collection[str], late: set[fx.Node]
+               ) -> Iterator[str]:
+    """The half of a node, and its bytes if it is saved."""
+    yield "backward" if node in late else "forward"
+    if node.name in saved:
+        size = sum(map(nbytes, tensors_of(value(node))))
+        yield f"saved, {size / 2**10:.1f} KiB"
+
+
+def node_of(buffer: Buffer) -> str:
+    """The name of the graph node that a buffer holds."""
+    return buffer.name.removesuffix("_0")
+
+
+def kernel_note(kernel: Kernel, schedule: Schedule, seconds: float | None
+                ) -> str:
+    """The bytes of the buffers of a kernel; its time, and its share of a
+    copy's bandwidth."""
+    held = map(schedule.buffers.get, (*kernel.read, *kernel.written))
+    size = sum(memory(each) * each.dtype.itemsize for each in held if each)
+    note = f"{size / 2**10:.1f} KiB"
+    if seconds:
+        share = size / seconds / bandwidth(device_of(kernel))
+        note += f", {seconds * 1e6:.1f} us, {share:.0%} of a copy"
+    return note
+
+
+@cache
+def bandwidth(device: torch.device) -> float:
+    """Bytes that a copy of 64 MiB reads and writes in one second."""
+    given = torch.empty(1 << 24, device=device)
+    into = torch.empty_like(given)
+    return 2 * nbytes(given) / shortest(lambda: into.copy_(given), device)
+
+
+def shortest(call: Callable[[], object], device: torch.device) -> float:
+    """Seconds of the shortest of a few calls."""
+    def seconds() -> float:
+        if device.type != "cuda":
+            start = time.perf_counter()
+            call()
+            return time.perf_counter() - start
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in "se")
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3
+    return min(seconds() for _ in range(LAUNCHES))
+
+
+class Timed:
+    """A kernel of a program, each launch of which notes its time."""
+
+    def __init__(self, kernel: Callable, note: Callable):
+        def timed(launch: Callable) -> Callable:
+            return lambda *given: note(lambda: launch(*given))
+        self.call = timed(kernel)
+        self.run = timed(getattr(kernel, "run", kernel))
+
+    def __call__(self, *given):
+        return self.call(*given)
+
+
+@contextmanager
+def timers(program: Program, launches: Launches, note: Callable
+           ) -> Iterator[None]:
+    """Let each kernel of a program tell `note` its name and its time."""
+    names = program.run.__globals__
+    plain = {printed.name: names[printed.name] for printed, _ in launches
+             if isinstance(printed, Kernel)}
+    left = iter([steps for printed, steps in launches if
+                 isinstance(printed, Kernel) and printed.rows != 0])
+
+    def launched(launch: Callable) -> None:
+        steps = next(left)
+        seconds = shortest(launch, device_of(steps[0]))
+        for step in steps:
+            note(step.name, seconds)
+
+    names.update({name: Timed(kernel, launched)
+                  for name, kernel in plain.items()})
+    try:
+        yield
+    finally:
+        names.update(plain)
+
+
+def seconds_of(entry: Entry, inputs: list, options: Options
+               ) -> dict[str, float]:
+    """The time of each kernel, by half and name, in one more forward and
+    backward. Nothing that a user can see is changed; if it might be,
+    nothing is measured."""
+    lowered, found = entry.lowered, {}
+    if not lowered.programs or lowered.graphed or any(
+            is_foreign(call.target) for schedule
+            in lowered.schedules.values() for call in schedule.externs):
+        return {}
+    written = {each.input for each in lowered.joint.mutations}
+    leaves = [each.detach().requires_grad_(each.requires_grad)
+              if isinstance(each, Tensor) else each for each in inputs]
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng())
+        for half, program in lowered.programs.items():
+            stack.enter_context(timers(
+                program, Text(lowered.schedules[half], options).launches,
+                lambda name, seconds, half=half: found.update(
+                    {f"{half} {name}": seconds})))
+        ends = [each for each in tensors_of(lowered.call([
+            each.clone() if k in written else each
+            for k, each in enumerate(leaves)])) if each.requires_grad]
+        if ends:
+            torch.autograd.grad(ends, [
+                each for each in tensors_of(leaves) if each.requires_grad],
+                [*map(torch.ones_like, ends)], allow_unused=True)
+    return found
+
+
+PROBES.append(seconds_of)

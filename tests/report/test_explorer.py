@@ -1,0 +1,219 @@
+"""The explorer: every item is linked, and a browser can walk the links."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+import torch
+from torch import nn
+
+import minicompile
+from minicompile.report.views import explorer
+from tests.report.test_report import bend, inputs, talk
+
+
+def data(report):
+    """The graphs of a page, each with its columns."""
+    return json.loads(re.search(
+        r'type="application/json">(.*?)</script>', explorer.page(report),
+        re.S)[1])
+
+
+def reached(columns, start):
+    """The ids that an item was made of, and theirs."""
+    rows = {row["id"]: row for rows in columns.values() for row in rows}
+    found, waiting = set(), [start]
+    while waiting:
+        name = waiting.pop()
+        if name in rows and name not in found:
+            found.add(name)
+            waiting += rows[name]["of"]
+    return found
+
+
+def test_each_kernel_leads_to_the_line_it_was_made_of():
+    [columns] = data(minicompile.explain(bend)(*inputs()))
+    assert [*columns] == ["Source", "Graph", "Joint graph", "Loops",
+                          "Kernels"]
+    rows = {row["id"]: row for rows in columns.values() for row in rows}
+    for row in columns["Graph"] + columns["Kernels"]:
+        assert any(name.startswith("s:") for name in reached(
+            columns, row["id"])), row
+    assert all(name in rows for row in rows.values() for name in row["of"])
+    [line] = columns["Source"]
+    assert "layer_norm(x @ w" in line["text"]
+
+
+def test_the_columns_say_what_is_saved_and_how_long_kernels_take():
+    [columns] = data(minicompile.explain(bend)(*inputs()))
+    notes = {row["text"].split(":")[0]: row["note"]
+             for row in columns["Joint graph"]}
+    assert notes["mm"] == "forward saved, 0.2 KiB"
+    assert notes["mm_1"] == "backward"
+    kernels = [row["note"] for row in columns["Kernels"]
+               if "void" in row["text"]]
+    assert [note.split()[0] for note in kernels] == ["forward", "backward"]
+    #: h, its mean, its deviation and the result, as floats.
+    assert f"{(2 * 64 + 2 * 4) * 4 / 1024:.1f} KiB, " in kernels[0]
+    assert all(re.search(r", [\d.]+ us, \d+% of a copy$", note)
+               for note in kernels)
+
+
+def test_measuring_changes_nothing():
+    """State, gradients, random numbers and what the program prints."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout())
+    alike = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout())
+    alike.load_state_dict(model.state_dict())
+    x = torch.randn(4, 8)
+    torch.manual_seed(3)
+    report = minicompile.explain(model)(x)
+    drawn = torch.rand(3)
+    torch.manual_seed(3)
+    minicompile.compile(alike)(x)
+    assert drawn.equal(torch.rand(3))
+    assert any(report.measured.values())
+    for ours, theirs in zip(model.state_dict().values(),
+                            alike.state_dict().values()):
+        assert ours.equal(theirs)
+    assert all(each.grad is None for each in model.parameters())
+
+
+def test_no_operator_of_the_users_runs_twice():
+    calls = []
+
+    @torch.library.custom_op("explored::seen", mutates_args=())
+    def seen(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x.clone()
+
+    seen.register_fake(torch.empty_like)
+    report = minicompile.explain(lambda x: seen(x).cos() + 1)(torch.ones(3))
+    assert calls == [1] and not any(report.measured.values())
+
+
+def test_a_graph_of_each_piece_and_what_no_stage_ran():
+    report = minicompile.explain(talk)(torch.zeros(2))
+    assert len(data(report)) == 1
+    shallow = minicompile.explain(bend, backend="eager")(*inputs())
+    assert [*data(shallow)[0]] == ["Source", "Graph", "Loops", "Kernels"]
+
+
+def test_a_text_cannot_end_the_script():
+    def sly(x):
+        return x.sin()  # </script><script>alert(1)</script> @@DATA@@
+    page = explorer.page(minicompile.explain(sly)(torch.ones(2)))
+    assert page.count("</script>") == 2
+    assert "alert(1)" in page and page.count("<script") == 2
+
+
+def test_a_notebook_shows_the_page_in_a_frame():
+    report = minicompile.explain(bend)(*inputs())
+    frame = report._repr_html_()
+    assert frame.startswith("<iframe srcdoc=")
+    inner = html.unescape(re.search('srcdoc="([^"]*)"', frame)[1])
+    assert inner == explorer.page(report)
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+
+
+def shown(path, page, script, width=1280, *flags):
+    """What a script finds in the page, run in Chromium."""
+    path.write_text(page.replace("</html>", f"""<script>
+        const found = (() => {{{script}}})()
+        document.body.textContent = "found " + JSON.stringify(found)
+        </script></html>"""))
+    seen = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu",
+         "--disable-dev-shm-usage", f"--window-size={width},900", *flags,
+         "--dump-dom", path.as_uri()],
+        capture_output=True, text=True, timeout=120).stdout
+    return json.loads(html.unescape(re.search(
+        r"<body>found (.*?)</body>", seen, re.S)[1]))
+
+
+WALK = """
+    const items = name => [...board.children].find(section => section
+        .textContent.startsWith(name)).querySelectorAll(".item")
+    const press = key => document.activeElement.dispatchEvent(
+        new KeyboardEvent("keydown", {key, bubbles: true}))
+    const names = () => lit.map(row => row.element.textContent)
+    const column = element => element.parentElement.children[0].textContent
+    const [kernel] = [...items("Kernels")].filter(
+        each => each.textContent.includes("void"))
+    kernel.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}))
+    const hovered = names()
+    kernel.focus()
+    press("ArrowLeft")
+    const loop = column(document.activeElement)
+    press("ArrowLeft"); press("ArrowLeft"); press("Enter")
+    const node = document.activeElement.textContent
+    kernel.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}))
+    const pinned = names()
+    press("Escape")
+    const none = lit.length
+    press("/")
+    const typing = document.activeElement.id
+    search.value = "LAYER_NORM"
+    search.dispatchEvent(new Event("input"))
+    const left = [...document.querySelectorAll(".item:not([hidden])")].length
+    return {hovered, loop, node, pinned, none, typing, left,
+            count: count.textContent}"""
+
+
+@browser
+def test_a_browser_lights_what_is_linked(tmp_path):
+    page = explorer.page(minicompile.explain(bend)(*inputs()))
+    found = shown(tmp_path / "page.html", page, WALK)
+    assert any("layer_norm(x @ w" in text for text in found["hovered"])
+    assert any("aten.var_mean" in text for text in found["hovered"])
+    assert not any("aten.mm_1" in text for text in found["hovered"])
+    assert found["loop"].startswith("Loops")
+    assert found["node"] and found["node"] in found["pinned"]
+    assert found["none"] == 0 and found["typing"] == "search"
+    assert found["left"] == int(found["count"].split()[0]) == 3
+
+
+LOOK = """
+    const wide = document.documentElement.scrollWidth - innerWidth
+    const colour = getComputedStyle(document.body)
+    return [wide, board.children[1].offsetLeft > board.children[0].offsetLeft,
+            colour.backgroundColor, colour.color]"""
+
+
+@browser
+@pytest.mark.parametrize("width, beside", [(1280, True), (500, False)])
+def test_columns_stand_side_by_side_where_there_is_room(
+        tmp_path, width, beside):
+    page = explorer.page(minicompile.explain(bend)(*inputs()))
+    light = shown(tmp_path / "page.html", page, LOOK, width)
+    dark = shown(tmp_path / "page.html", page, LOOK, width,
+                 "--blink-settings=preferredColorScheme=0")
+    assert light[0] <= 0 and light[1] == beside
+    assert light[2:] != dark[2:]
+
+
+@browser
+def test_five_thousand_nodes_open_in_two_seconds(tmp_path, monkeypatch):
+    def many(report, entry):
+        return {name: [explorer.item(
+            f"{name}{k}", f"node_{k}: f32[4, 16] = aten.add.Tensor(a, b)",
+            [f"{before}{k % sizes[before]}"], "forward")
+            for k in range(sizes[name])]
+            for before, name in zip([*sizes], [*sizes][1:])}
+    sizes = {"": 1, "Source": 300, "Graph": 1500, "Joint graph": 5000,
+             "Loops": 1500, "Kernels": 500}
+    monkeypatch.setattr(explorer, "columns", many)
+    page = explorer.page(minicompile.explain(bend)(*inputs()))
+    found = min(shown(tmp_path / "page.html", page, """
+        document.body.offsetHeight
+        const opened = performance.now()
+        search.value = "node_77:"; find()
+        document.body.offsetHeight
+        return [opened, performance.now() - opened, count.textContent]
+        """) for _ in range(2))
+    assert found[0] < 2000 and found[1] < 1000 and found[2] == "5 found"
