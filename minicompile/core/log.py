@@ -12,7 +12,7 @@ import warnings
 
 from .errors import one_of
 
-#: The artifacts that can be asked for, comma separated.
+#: The artifacts that can be asked for, comma separated; "all" has all.
 ARTIFACTS = ("graph_breaks", "recompiles", "guards", "graph_code",
              "joint_graph", "fusion", "output_code", "perf_hints",
              "dynamic")
@@ -20,13 +20,21 @@ ARTIFACTS = ("graph_breaks", "recompiles", "guards", "graph_code",
 logger = logging.getLogger("minicompile")
 
 
+def asked() -> set[str]:
+    """What MINICOMPILE_LOGS asks for now; OptionError for a wrong name."""
+    names = {name.strip() for name in os.environ.get(
+        "MINICOMPILE_LOGS", "").split(",")} - {""}
+    for name in names:
+        one_of("MINICOMPILE_LOGS artifact", name, (*ARTIFACTS, "all"))
+    return names
+
+
+asked()  # a wrong name is an error now
+
+
 def show(artifact: str, text: str) -> None:
     """Print `text` to standard error if MINICOMPILE_LOGS asks for it."""
-    names = [name.strip() for name in
-             os.environ.get("MINICOMPILE_LOGS", "").split(",")]
-    for name in filter(None, names):
-        one_of("MINICOMPILE_LOGS artifact", name, ARTIFACTS)
-    if artifact not in names:
+    if asked().isdisjoint((artifact, "all")):
         return
     if not logger.handlers:
         handler = logging.StreamHandler()

@@ -104,6 +104,20 @@ def test_the_reason_of_a_recompile_is_logged(monkeypatch, caplog):
         and "4" in record.message
 
 
+def test_all_artifacts_are_one_word_and_a_wrong_one_is_an_error_at_import(
+        monkeypatch, caplog):
+    monkeypatch.setenv("MINICOMPILE_LOGS", "all")
+    with caplog.at_level("INFO", logger="minicompile"):
+        minicompile.compile(affine)(torch.ones(3))
+    for artifact in ("[guards]", "[graph_code]", "[fusion]"):
+        assert artifact in caplog.text
+    monkeypatch.setenv("MINICOMPILE_LOGS", "guards,kernels")
+    done = subprocess.run([sys.executable, "-c", "import minicompile"],
+                          capture_output=True, text=True)
+    assert "OptionError: MINICOMPILE_LOGS artifact 'kernels' is unknown" in (
+        done.stderr.splitlines()[-1])
+
+
 def test_the_check_is_logged(monkeypatch, caplog):
     monkeypatch.setenv("MINICOMPILE_LOGS", "guards,recompiles")
     compiled = minicompile.compile(affine, dynamic=False)
