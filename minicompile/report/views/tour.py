@@ -1,8 +1,8 @@
 """The tour: a model compiled, trained and compared, stage by stage.
 
 In: a model's name. Out: what happened, printed with rich for a terminal
-of 80 to 100 columns: each stage in a few lines, the training, then
-results and step times of eager, minicompile and torch.compile.
+of 80 to 100 columns: each stage in a few lines, then a few steps of
+training by eager, minicompile and torch.compile, with losses and times.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from rich.console import Console, Group
 from rich.padding import Padding
 from rich.syntax import Syntax
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 from torch import nn
 
@@ -29,8 +29,8 @@ from ..gather import COMMANDS, explain
 #: The stages that --stage can name, in order.
 STAGES = ("trace", "guards", "split", "budget", "fusion", "emit", "replay")
 
-#: Steps trained, and rounds in which step times are taken.
-STEPS, ROUNDS = 8, 5
+#: The steps that are trained, and those whose losses are shown.
+STEPS, SHOWN = 8, (1, 2, 4, 8)
 
 EXAMPLES = """examples:
   minicompile                              the GPT, each stage, then timed
@@ -59,7 +59,7 @@ def command(arguments: list[str] | None = None) -> None:
     parser.add_argument("--stage", choices=STAGES,
                         help="show one stage in full, and nothing else")
     parser.add_argument("--no-compare", action="store_true",
-                        help="do not time eager and torch.compile")
+                        help="leave torch.compile out")
     given = parser.parse_args(arguments)
     if given.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error(f"--device {given.device}: torch sees no CUDA GPU")
@@ -79,11 +79,19 @@ def tour(name: str, device: str = "cpu", stage: str | None = None,
     console.rule(f"[bold]minicompile[/]  {name}, {size:.2g}M parameters, "
                  f"{device}, torch {torch.__version__}")
     runs = {"eager": copy.deepcopy(model), "minicompile": compile(model)}
-    firsts = {}
+    if compare and stage is None:
+        runs["torch.compile"] = torch.compile(copy.deepcopy(model))
+    firsts, failed = {}, ""
     with console.status("compiling forward and backward"):
-        for each, run in runs.items():
-            firsts[each] = time_of(
-                lambda run=run: run(*batch).backward(), device)
+        for each, run in [*runs.items()]:
+            try:
+                firsts[each], _ = timed(
+                    lambda run=run: run(*batch).backward(), device)
+            except Exception as error:
+                if each != "torch.compile":
+                    raise
+                failed = f"\ntorch.compile fails here: {brief(error)}"
+                del runs[each]
     report = explain(runs["minicompile"])(*batch)
     made = report.stages[-1] if report.stages else ()
     if stage is not None or not made:
@@ -97,18 +105,9 @@ def tour(name: str, device: str = "cpu", stage: str | None = None,
                             view.excerpt))
     most = difference(model, runs["eager"])
     console.print("[bold]Gradients[/] differ from eager's by at most "
-                  f"{most:.1e} of their size.\n")
-    console.print(agreement(console, runs, batch))
-    if compare:
-        theirs = torch.compile(copy.deepcopy(model))
-        try:
-            with console.status("compiling with torch.compile"):
-                firsts["torch.compile"] = time_of(
-                    lambda: theirs(*batch).backward(), device)
-            runs["torch.compile"] = theirs
-        except Exception as error:
-            console.print(f"\ntorch.compile fails here: {brief(error)}")
-        console.print(race(console, runs, firsts, batch, device))
+                  f"{most:.1e} of their size.\n{failed}\n")
+    with console.status("training"):
+        console.print(race(runs, firsts, batch, device))
 
 
 def panel(head: str, summary: str, text: str) -> Group:
@@ -120,13 +119,14 @@ def panel(head: str, summary: str, text: str) -> Group:
     return Group(head, *([Padding(code, (0, 2))] if text else []), "")
 
 
-def time_of(call: Callable[[], object], device: str) -> float:
-    """How long the call takes, the device's work included."""
+def timed(call: Callable[[], object], device: str
+          ) -> tuple[float, object]:
+    """How long the call takes, the device's work included; its result."""
     start = time.perf_counter()
-    call()
+    result = call()
     if device.startswith("cuda"):
         torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, result
 
 
 def difference(model: nn.Module, eager: nn.Module) -> float:
@@ -150,44 +150,22 @@ def stepper(model: Callable, batch: tuple) -> Callable[[], torch.Tensor]:
     return step
 
 
-def agreement(console: Console, runs: dict[str, Callable], batch: tuple
-              ) -> Table:
-    """The losses of the same few steps of each model."""
-    rows = []
-    for name, model in runs.items():
-        with console.status(f"training {name}"):
-            step = stepper(model, batch)
-            rows.append((name, *(f"{step().item():.4f}"
-                                 for _ in range(STEPS))))
-    return table("Training with AdamW", ("loss", *map(
-        str, range(1, STEPS + 1))), rows)
-
-
-def race(console: Console, runs: dict[str, Callable],
-         firsts: dict[str, float], batch: tuple, device: str) -> Table:
-    """First call, step time, and a bar for each, the rounds interleaved."""
+def race(runs: dict[str, Callable], firsts: dict[str, float],
+         batch: tuple, device: str) -> Table:
+    """First call, step time, and losses of the same steps of each, which
+    take turns."""
     steps = {name: stepper(run, batch) for name, run in runs.items()}
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    with console.status("timing training steps"):
-        for _ in range(ROUNDS + 1):
-            for name, step in steps.items():
-                times[name].append(time_of(step, device))
-    medians = {name: statistics.median(seen[1:])
-               for name, seen in times.items()}
-    slowest = max(medians.values())
-    return table("\nA training step", ("", "first call", "step", ""), [
-        (name, f"{firsts[name]:.1f} s",
-         f"{median * 1e3:.2f} ms", "━" * round(36 * median / slowest))
-        for name, median in medians.items()])
-
-
-def table(title: str, head: tuple, rows: list[tuple]) -> Table:
-    """Rows under a head; what has none, and names, stand to the left."""
-    columns = [Column(column, no_wrap=not number, justify=(
-        "right" if number and column else "left"))
-               for number, column in enumerate(head)]
-    made = Table(*columns, title=title, title_justify="left",
-                 title_style="bold", box=None)
-    for row in rows:
-        made.add_row(*row)
-    return made
+    seen = [{name: timed(step, device) for name, step in steps.items()}
+            for _ in range(STEPS)]
+    table = Table("", "first call", "step", *(
+        f"loss {step}" for step in SHOWN), box=None, title_style="bold",
+        title="Training steps with AdamW", title_justify="left")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name in runs:
+        median = statistics.median(step[name][0] for step in seen[1:])
+        table.add_row(name, f"{firsts[name]:.1f} s",
+                      f"{median * 1e3:.2f} ms",
+                      *(f"{seen[step - 1][name][1].item():.4f}"
+                        for step in SHOWN))
+    return table
