@@ -123,7 +123,7 @@ def followed(function: Callable, *args: object
 
 def traced(function: Callable, taken: Iterable
            ) -> Iterator[tuple[str, str]]:
-    """A frame for each row of `minicompile.report.views.steps.steps`."""
+    """A frame for each row of `steps.steps`."""
     lines, first = inspect.getsourcelines(function)
     text = [line.rstrip() for line in lines]
     nodes: list[str] = []

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from chapters._book.walk import traced, walk
 from minicompile.core.errors import Unsupported
-from minicompile.report.views.steps import steps
+from chapters._book.steps import steps
 from minicompile.trace import trace
 
 

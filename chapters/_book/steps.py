@@ -13,11 +13,11 @@ from types import FunctionType
 
 import torch
 
-from ...core.graph import describe, value
-from ...trace import History, traced_by
-from ...trace.constant_types import CONSTANTS
-from ...trace.constant_types import Null
-from ...trace.tracer import Tracer
+from minicompile.core.graph import describe, value
+from minicompile.trace import History, traced_by
+from minicompile.trace.constant_types import CONSTANTS
+from minicompile.trace.constant_types import Null
+from minicompile.trace.tracer import Tracer
 
 
 @dataclass
