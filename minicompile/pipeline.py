@@ -163,6 +163,10 @@ OURS = {"eager": "eager", "split": "split", "fused": "fused",
 #: The backends that users have registered.
 BACKENDS: dict[str, Callable] = {}
 
+#: Each is told of every graph that was compiled.
+COMPILED: list[Callable[[fx.GraphModule, CompiledGraph, Options],
+                        None]] = []
+
 
 def register_backend(name: str, function: Callable | None = None
                      ) -> Callable:
@@ -225,14 +229,17 @@ def compile_graph(graph: fx.GraphModule, inputs: Sequence,
     if backend not in OURS:
         return CompiledGraph(_boxed(torch.compile(
             graph, backend=backend, mode=mode, options=options)))
+    chosen = make_options(mode, options)
     try:
-        return lower_ours(graph, inputs, OURS[backend],
-                          make_options(mode, options))
+        made = lower_ours(graph, inputs, OURS[backend], chosen)
     except MinicompileError:
         raise
     except Exception as error:
         log.show("perf_hints", traceback.format_exc())
         raise StageFailed(brief(error)) from error
+    for tell in COMPILED:
+        tell(graph, made, chosen)
+    return made
 
 
 def _boxed(function: Callable) -> Boxed:

@@ -23,14 +23,14 @@ MODES: dict[str, dict[str, object]] = {
 }
 
 #: torch.compile's name for an option that has another name here.
-ALIASES = {"triton.cudagraphs": "cudagraphs"}
+ALIASES = {"triton.cudagraphs": "cudagraphs",
+           "trace.enabled": "trace_enabled"}
 
 #: A number of bytes, with a unit.
 _SIZE = re.compile(r"(\d+\.?\d*) ?(?:([KMGT])(i)?)?B")
 
 _MATMULS = "matrix products stay calls of PyTorch's library"
 _FUSED = "fusion decides this by itself"
-_SAVED = 'explain(f)(x).save("page.html") writes every stage to a page'
 
 #: Options of torch.compile that change no result, and what happens here.
 HINTS = {
@@ -45,7 +45,7 @@ HINTS = {
     "compile_threads": "kernels compile on all processors",
     "triton.cudagraph_trees": "recordings share one pool of memory",
     "size_asserts": "guards check the inputs",
-    "trace.enabled": _SAVED, "trace.graph_diagram": _SAVED,
+    "trace.graph_diagram": 'explain(f)(x).save("page.html") draws it',
 }
 
 
@@ -62,6 +62,7 @@ class Options:
     recompile_limit: int = 8  # entries of one function
     accumulated_recompile_limit: int = 256  # those that died included
     suppress_errors: bool = False  # a BackendError runs as eager, warned
+    trace_enabled: bool = False  # each stage's text, in minicompile_debug
 
     def __post_init__(self):
         for field in fields(self):

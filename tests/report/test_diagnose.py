@@ -140,3 +140,19 @@ def test_a_form_that_is_wrong(monkeypatch, name, node, line):
     assert named(found) == ("emit", node, line)
     assert f"emit differs at {node}" in str(found)
     assert "softmax" in str(found) or name == "rsqrt"
+
+
+def test_a_debug_folder_has_each_stage(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    minicompile.compile(bend, options={"trace.enabled": True})(*inputs())
+    [folder] = tmp_path.glob("minicompile_debug/*")
+    texts = {path.name: path.read_text() for path in folder.iterdir()}
+    assert sorted(texts) == [
+        "0_graph.py", "1_joint.py", "2_forward.py", "3_forward_loops.py",
+        "4_forward_program.py", "5_backward.py", "6_backward_loops.py",
+        "7_backward_program.py"]
+    assert "softmax" in texts["0_graph.py"]
+    assert "def joint(" in texts["1_joint.py"]
+    assert 'extern "C"' in texts["7_backward_program.py"]
+    minicompile.compile(bend)(*inputs())
+    assert len([*tmp_path.glob("minicompile_debug/*")]) == 1
