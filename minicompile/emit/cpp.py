@@ -233,24 +233,13 @@ BINARY(hypot)
 #define SIMD
 UNARY(sqrt) UNARY(fabs) UNARY(floor) UNARY(ceil) UNARY(trunc) UNARY(rint)
 UNARY(lgamma) BINARY(fmod) BINARY(copysign)
-void* malloc(unsigned long);
-void free(void*);
 }
 #define infinity __builtin_inff()
 #define not_a_number __builtin_nanf("")
 #define inline_ static inline __attribute__((always_inline))
 
-template <class T> constexpr bool is_float = (T)0.5f == 0.5f;
-template <class T> constexpr bool is_signed = (T)-1 < (T)0;
-template <class T> constexpr int last_bit = sizeof(T) * 8 - 1;
-constexpr int64 least = 1ull << 63, most = ~least;
+constexpr int64 least = 1ull << 63;
 template <class T> inline_ T smaller(T a, T b) { return a < b ? a : b; }
-
-template <class To, class From> inline_ To same_bits(From value) {
-    To result;
-    __builtin_memcpy(&result, &value, sizeof(To));
-    return result;
-}
 // NaN wins.
 template <class T> inline_ T maximum(T a, T b) {
     return a > b | a != a ? a : b;

@@ -18,6 +18,11 @@ from ..target import FORMS, FUNCTIONS
 from ..target import CPP
 
 FUNCTIONS["cpp"].append(r"""
+template <class To, class From> inline_ To same_bits(From value) {
+    To result;
+    __builtin_memcpy(&result, &value, sizeof(To));
+    return result;
+}
 struct bfloat { uint16 bits; };
 struct half { uint16 bits; };
 

@@ -15,6 +15,10 @@ import torch
 from ..target import FORMS, FUNCTIONS, Exact, Form, Question
 
 FUNCTIONS["cpp"].append(r"""
+template <class T> constexpr bool is_float = (T)0.5f == 0.5f;
+template <class T> constexpr bool is_signed = (T)-1 < (T)0;
+template <class T> constexpr int last_bit = sizeof(T) * 8 - 1;
+
 // Integers: nothing traps; remainders have the divisor's sign.
 template <class T> inline_ bool divides(T b) {
     return b != 0 & !(is_signed<T> & b == (T)-1);

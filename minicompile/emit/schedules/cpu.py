@@ -21,7 +21,7 @@ from ...core.layout import flatten, row_major
 from ...core.loops import EXPENSIVE, Expression, Kernel
 from ..cpp import WRITERS, CppWriter
 from ..target import CPP
-from ..writer import Stage, stages
+from ..writer import Stage, reached, stages
 
 #: Work, in cheap operations, that is worth waking a second thread for.
 WAKING = 1 << 15
@@ -137,11 +137,6 @@ class Scheduled(CppWriter):
         return tuple(sorted(self.kernel.reduced, key=self.inner.__eq__))
 
     @cached_property
-    def width(self) -> int:
-        """How many places an array has that rows side by side share."""
-        return min(self.abreast, self.inner.size.constant or self.abreast)
-
-    @cached_property
     def lane(self) -> str:
         """The place of this row among those side by side, in brackets."""
         start = f" - {self.inner}_" * (self.inner in self.blocked)
@@ -200,9 +195,12 @@ class Scheduled(CppWriter):
         """Values of the row; arrays for those that are read elsewhere."""
         if self.vectors:
             return super().row(stage)
-        outside = read_outside(self.stages)
-        public = {value: self.array(value, self.width) + self.lane
-                  for value in stage.row if value in outside}
+        read = reached((each for other in self.stages for each in (
+            *other.stores, *other.folds,
+            *(other.row_stores if other is not stage else ()))),
+            lambda node: node not in stage.row)
+        public = {value: self.array(value, self.abreast) + self.lane
+                  for value in stage.row if value in read}
         with self.lanes():
             super().row(stage)
             self.add(*(f"{place} = {self.read(value)};"
@@ -215,7 +213,7 @@ class Scheduled(CppWriter):
             return super().elements(stage)
         made = [each for fold in stage.folds
                 for each in self.variables(fold)]
-        self.add(*(f"{kind} {name}[{self.width}];"
+        self.add(*(f"{kind} {name}[{self.abreast}];"
                    for kind, name, *_ in made))
         if made:
             with self.lanes():
@@ -237,18 +235,6 @@ class Scheduled(CppWriter):
         self.add(*(f"{name}[{place}] = {self.read(value)};"
                    for value, name in self.kept.items()
                    if value in stage.body))
-
-
-def read_outside(work: tuple[Stage, ...]) -> set[Expression]:
-    """The values that are read by another part than their own."""
-    found: set[Expression] = set()
-    for stage in work:
-        for made, stores in ((stage.row, stage.row_stores),
-                             (stage.body, stage.stores + stage.folds)):
-            read = {part for node in (*made, *stores)
-                    for part in node.parts}
-            found |= read.difference(made)
-    return found
 
 
 def scheduled(kernel: Kernel) -> Scheduled:
