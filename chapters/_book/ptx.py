@@ -21,7 +21,6 @@ from torch import fx
 
 from minicompile import fusion, split
 from minicompile.core.loops import Kernel
-from minicompile.core.options import Options
 from minicompile.emit.launch import TritonPrinter
 from minicompile.emit.schedules.gpu import tile
 from minicompile.emit.triton import argument
@@ -96,7 +95,7 @@ def compiled(kernel: Kernel, wide: bool = False) -> Compiled:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    printer = TritonPrinter(Options(), torch.device("cuda", 0))
+    printer = TritonPrinter(torch.device("cuda", 0))
     text = "\n".join([printer.prelude(), printer.define((kernel,))])
     path = Path(tempfile.mkdtemp()) / f"{kernel.name}.py"
     path.write_text(text)

@@ -16,7 +16,6 @@ import torch
 
 from ..core.errors import OptionError
 from ..core.loops import Buffer, Kernel
-from ..core.options import Options
 from .target import FUNCTIONS
 from .triton import print_kernel
 
@@ -104,7 +103,7 @@ def launched(**about: object) -> Callable:
 class TritonPrinter:
     """Prints kernels for one CUDA device, or for the interpreter."""
 
-    def __init__(self, options: Options, device: torch.device):
+    def __init__(self, device: torch.device):
         self.interpreted = interpreted()
         if device.type == "cpu" and not self.interpreted:
             raise OptionError(

@@ -98,7 +98,7 @@ def printer_for(device: torch.device, options: Options):
         return CppPrinter()
     try:
         from .launch import TritonPrinter
-        return TritonPrinter(options, device)
+        return TritonPrinter(device)
     except ImportError as error:
         raise CompileError(f"no Triton: {error}") from error
 

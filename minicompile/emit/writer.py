@@ -92,10 +92,10 @@ class Numbering:
                                    " it is in memory")
             return self.placed(node, store.place.stage + 1)
         value = store.value if not isinstance(store.value, Const) else (
-            self.op("cast", node.dtype, store.value))
-        return value if node.mask is None else self.op(
-            "where", node.dtype, node.mask, value,
-            self.placed(Const(node.other, node.dtype)))
+            self.placed(Op("cast", (store.value,), node.dtype)))
+        return value if node.mask is None else self.placed(Op(
+            "where", (node.mask, value, self.placed(Const(
+                node.other, node.dtype))), node.dtype))
 
     def fold(self, reduction: str, value: Expression) -> Expression:
         """A value reduced; of a single element, the element."""
@@ -109,13 +109,8 @@ class Numbering:
 
     def cast(self, value: Expression, dtype: torch.dtype) -> Expression:
         """The value in another dtype."""
-        return value if value.dtype == dtype else self.op(
-            "cast", dtype, value)
-
-    def op(self, name: str, dtype: torch.dtype, *operands: Expression
-           ) -> Expression:
-        """An operation on values that are placed."""
-        return self.placed(Op(name, operands, dtype))
+        return value if value.dtype == dtype else self.placed(
+            Op("cast", (value,), dtype))
 
     def placed(self, node: Expression, stage: int = 0) -> Expression:
         """The node; it can be computed where its operands have been."""
@@ -219,7 +214,11 @@ def _stage(number: int, live: dict[Expression, Place],
 
 @dataclass
 class Writer:
-    """One kernel being written; `texts` says how each value is read."""
+    """One kernel being written; `texts` says how each value is read.
+
+    A language adds the `value` of a load, what is a `store`, and a pass
+    over the `elements` of a row.
+    """
 
     kernel: Kernel
     stages: tuple[Stage, ...]
@@ -266,10 +265,6 @@ class Writer:
         """Compute and store the values of the row."""
         self.compute(stage.row, stage.row_stores)
 
-    def elements(self, stage: Stage) -> None:
-        """A pass over the elements of the row."""
-        raise NotImplementedError
-
     def compute(self, values: Iterable[Expression],
                 stores: Iterable[Store]) -> None:
         """A line for each value that has none yet, and each store."""
@@ -289,16 +284,9 @@ class Writer:
             text = name
         self.texts[value] = text
 
-    def value(self, node: Expression) -> str:
-        """The text of a value whose operands have names."""
-        if isinstance(node, Op):
-            return self.target.operation(
-                node, [*map(self.read, node.parts)])
-        raise NotImplementedError(node)
-
-    def store(self, store: Store) -> str:
-        """The line that puts a value into memory."""
-        raise NotImplementedError
+    def value(self, node: Op) -> str:
+        """The text of an operation whose operands have names."""
+        return self.target.operation(node, [*map(self.read, node.parts)])
 
     def read(self, value: Expression) -> str:
         """How a value is read: its name, or what number it is."""

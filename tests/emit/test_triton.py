@@ -19,7 +19,6 @@ import torch
 
 from minicompile.core.errors import OptionError
 from minicompile.core.torch.extension import extension
-from minicompile.core.options import Options
 from minicompile.emit.cuda import launcher
 from minicompile.emit.launch import TritonPrinter, launched
 from minicompile.emit.triton_math import INTERPRETED
@@ -44,7 +43,7 @@ def test_the_suite_in_the_interpreter(part):
 @pytest.mark.skipif(INTERPRETED, reason="this is the interpreter's process")
 def test_the_interpreter_cannot_be_chosen_too_late():
     with pytest.raises(OptionError, match="TRITON_INTERPRET=1"):
-        TritonPrinter(Options(cpu_backend="triton"), torch.device("cpu"))
+        TritonPrinter(torch.device("cpu"))
 
 
 START = ctypes.CFUNCTYPE(

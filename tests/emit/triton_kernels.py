@@ -9,7 +9,6 @@ from minicompile.core.semantics.evaluate import evaluate_kernel
 from minicompile.core.index import Variable, index
 from minicompile.core.layout import flatten, row_major
 from minicompile.core.loops import Buffer, Kernel, Load, Loop
-from minicompile.core.options import Options
 from minicompile.emit.launch import TritonPrinter, stream_of
 from minicompile.emit.triton_math import INTERPRETED
 
@@ -19,7 +18,7 @@ RUNS = INTERPRETED or torch.cuda.is_available()
 
 def load(kernel: Kernel, folder: Path) -> dict:
     """The module of a program that has this kernel only."""
-    printer = TritonPrinter(Options(cpu_backend="triton"), DEVICE)
+    printer = TritonPrinter(DEVICE)
     text = "\n".join([printer.prelude(), "", printer.define((kernel,))])
     name = hashlib.sha256(text.encode()).hexdigest()[:12]
     path = folder / f"{name}.py"
