@@ -160,11 +160,8 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
     recorder.graph.output(tuple(map(recorder.node, rebuild.outputs)))
     _keep_apart(tracer)
     recorder.sizes.count(outside)
-    for made, where in tracer.generators:  # nothing would close it
-        if id(made) not in rebuild.names and not made.done and (
-                made.would_act()):
-            raise unsupported("effect", "a generator left half-run").at(
-                where)
+    for check in tracer.checks:
+        check(rebuild)
     for each in recorder.inputs:  # as before a write gave it a history
         if each.fake.requires_grad and not each.real.requires_grad:
             each.node.meta["val"] = each.fake.detach()

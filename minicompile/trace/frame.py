@@ -116,20 +116,21 @@ class Frame:
         if pushes == 1:
             self.stack.append(made)
 
-    def handler(self) -> tuple[int, int, bool] | None:
-        """The handler in force: target, stack depth, `lasti`; or None."""
-        row = self.program.handler(self.current().offset)
-        return row and row[2:]
+    def handler(self):
+        """The row of the exception table in force, or None."""
+        return self.program.handler(self.current().offset)
+
+    def caught(self, error) -> tuple[int, list]:
+        """Where an exception is handled, and the stack there."""
+        row = self.handler()
+        place = [self.current().offset // 2] * row.lasti
+        return row.target, [*self.stack[:row.depth], *place, error]
 
     def unwind(self, raised: Raised) -> None:
         """Go on at the handler of an exception, or let it leave."""
-        if (handler := self.handler()) is None:
+        if self.handler() is None:
             raise raised
-        target, depth, lasti = handler
-        del self.stack[depth:]
-        if lasti:
-            self.stack.append(self.current().offset // 2)
-        self.stack.append(raised.exception)
+        target, self.stack = self.caught(raised.exception)
         self.next = self.program.at(target)
 
     def pop(self, count: int) -> list:

@@ -20,7 +20,7 @@ from .constant_types import NULL, Handled
 from .opcodes import TRUTH
 from .reasons import unsupported
 from .reconstruct import Rebuild
-from .resume import Named, calling, going_on, made_once, op, placed, single
+from .resume import Named, calling, going_on, made_once, placed, single
 
 
 def waiting(error: BaseException) -> list[Frame]:
@@ -137,7 +137,7 @@ class Break:
         """The instruction itself, run by CPython on the real stack."""
         frame, step = self.frame, self.step
         taken, count = counts(step)
-        place, values = placed(self.rebuild, frame, step.offset, [
+        place, values = placed(self.rebuild, frame, step.start, [
             value.error if isinstance(value, Handled) else value
             for value in frame.stack])
         made = made_once(single, place, frame.function, count)
@@ -161,22 +161,21 @@ class Break:
             frames = frames[:-1]
         if not frames:
             return [f"{self.value} = {call[0]}({', '.join(call[1:])})"]
-        failed, handler = self.rebuild.fresh(), frames[-1].handler()
-        stack = [*frames[-1].stack[:handler[1]], Named(f"{failed}.pop()")]
-        raised = self.rest(frames, behind(frames[-1]), stack,
-                           op("RAISE_VARARGS", 1), handler)
+        failed = self.rebuild.fresh()
+        raised = self.rest(frames, *frames[-1].caught(
+            Named(f"{failed}.pop()")))
         return [f"{self.value}, {failed} = "
                 f"{known(attempted)}({', '.join(call)})",
                 f"if {failed}:", f"    return {raised}"]
 
-    def rest(self, frames, offset: int, stack, *first) -> str:
+    def rest(self, frames, offset: int, stack: list) -> str:
         """The call that goes on in some frames, the innermost at `offset`.
 
-        It may run some code `first`. Each of the others calls the next.
+        Each of the others calls the next.
         """
         *outer, frame = frames
         place, values = placed(self.rebuild, frame, offset, stack)
-        function = made_once(going_on, place, frame.function, *first)
+        function = made_once(going_on, place, frame.function)
         for frame in reversed(outer):
             place, held = placed(self.rebuild, frame, behind(frame),
                                  frame.stack)

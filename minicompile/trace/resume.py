@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 
-from .bytecode import NULL_ABOVE, decode, live
+from .bytecode import NULL_ABOVE, Instruction, decode, live
 from .constant_types import NULL, Handled
 from .reasons import unsupported
 
@@ -36,6 +36,11 @@ class FrameState:
     offset: int
     stack: tuple[str, ...]
     unbound: tuple[str, ...] = ()
+
+    def step(self) -> Instruction:
+        """The instruction at the offset, with what prepares it."""
+        return next(step for step in reversed(decode(
+            self.code).instructions) if step.start == self.offset)
 
     def arguments(self) -> int:
         """How many arguments rebuild the frame."""
@@ -62,47 +67,47 @@ def calling(state: FrameState, handler, inner: FunctionType) -> CodeType:
     body = b"".join([*callee[::-1 if NULL_ABOVE else 1], *(
         op("LOAD_FAST", state.arguments() + at) for at in range(count))])
     return going_on(state, body + op("BUILD_TUPLE", count) + op(
-        "CALL_FUNCTION_EX"), handler, extra=count, constants=(inner,))
+        "CALL_FUNCTION_EX"), handler, count, (inner,))
 
 
 def single(state: FrameState, pushed: int) -> CodeType:
     """Code that performs one instruction and returns what it pushes."""
-    program = decode(state.code)
-    step = program.instructions[program.at(state.offset)]
-    body = state.code.co_code[step.start:step.end]
-    if pushed == 0:
-        body += op("LOAD_CONST", len(state.code.co_consts))
-    elif pushed > 1:
-        body += op("BUILD_TUPLE", pushed)
-    return going_on(state, body + op("RETURN_VALUE"), line=step.line)
+    code, end = state.code, state.step().end
+    back = {0: op("LOAD_CONST", len(code.co_consts)), 1: b""}.get(
+        pushed, op("BUILD_TUPLE", pushed)) + op("RETURN_VALUE")
+    made = going_on(state)
+    at = end + len(made.co_code) - len(code.co_code)
+    return made.replace(co_exceptiontable=b"", co_code=b"".join((
+        made.co_code[:at], back, made.co_code[at + len(back):])))
 
 
 def going_on(state: FrameState, body: bytes = b"", handler=None,
-             extra: int = 0, constants: tuple = (), line: int | None = None
-             ) -> CodeType:
+             extra: int = 0, constants: tuple = ()) -> CodeType:
     """Code that rebuilds the frame, runs `body` and goes on.
 
-    A handler is the target, depth and `lasti` of a row: it handles `body`,
-    which may use further arguments and constants. Cells and free variables
-    are arguments that hold the cells; only `__class__` stays free, for
+    The handler, a row of the exception table, handles `body`, which may
+    use further arguments and constants. Cells and free variables are
+    arguments that hold the cells; only `__class__` stays free, for
     super().
     """
     code, names, head = state.code, slots(state.code), _prefix(state)
     start, end = len(head), len(head + body)
     head += body + op("JUMP_FORWARD", state.offset // 2)
     shift, program = len(head), decode(code)
-    rows = [*program.handlers]
+    rows = [row._replace(start=row.start + shift, end=row.end + shift)
+            for row in program.handlers]
     if handler:
-        rows.insert(0, (start - shift, end - shift, *handler))
-    line = line or program.instructions[program.at(state.offset) - 1].line
+        rows.insert(0, handler._replace(start=start, end=end))
+    line = program.instructions[program.at(state.offset) - 1].line
     names += tuple(f".stack{i}" for i in range(
         state.arguments() + extra - len(names)))
     made = code.replace(
-        co_code=head + code.co_code,
-        co_linetable=_lines(head, line - code.co_firstlineno)
+        co_code=head + code.co_code, co_firstlineno=line,
+        co_linetable=_lines(shift // 2, line - code.co_firstlineno)
         + code.co_linetable,
         co_exceptiontable=b"".join(_row(
-            *(at + shift for at in row[:3]), *row[3:]) for row in rows),
+            row.start, row.end - row.start, row.target + shift,
+            row.depth << 2 | row.lasti << 1) for row in rows),
         co_varnames=tuple(".class" if n == "__class__" else n
                           for n in names),
         co_nlocals=len(names), co_argcount=len(names),
@@ -147,37 +152,33 @@ def op(name: str, argument: int = 0) -> bytes:
 # Tables
 
 
-def _lines(head: bytes, delta: int) -> bytes:
-    """A line table for `head`, all of it `delta` lines into the function.
+def _lines(units: int, delta: int) -> bytes:
+    """A line table for a head of so many units of two bytes.
 
-    Lines are kept as differences: the last instruction takes it back.
+    It is on the first line, and the code behind it `delta` lines back.
     """
-    units = len(head) // 2 - 1
-    return b"".join(_line(min(units - k, 8), 0 if k else delta)
-                    for k in range(0, units, 8)) + _line(1, -delta)
+    plain = b"".join(bytes((0xE7 + min(units - at, 8), 0))
+                     for at in range(1, units, 8))
+    digits = _digits(-delta << 1 if delta < 0 else delta << 1 | 1)
+    return plain + b"\xe8" + _number(digits)
 
 
-def _line(units: int, delta: int) -> bytes:
-    """An entry without columns, for up to eight units of two bytes."""
-    value = -delta << 1 | 1 if delta < 0 else delta << 1
-    entry = [0x80 | 13 << 3 | units - 1]
-    while value > 63:
-        entry.append(64 | value & 63)
-        value >>= 6
-    return bytes((*entry, value))
-
-
-def _row(start: int, end: int, entry: int, depth: int,
-         lasti: bool) -> bytes:
-    """One row of an exception table: numbers in six-bit digits."""
-    row = b""
-    for value in (start // 2, (end - start) // 2, entry // 2,
-                  depth << 1 | lasti):
-        digits = [value & 63]
-        while value := value >> 6:
-            digits.insert(0, 64 | value & 63)
-        row += bytes(digits)
+def _row(*numbers: int) -> bytes:
+    """One row of an exception table; the numbers are doubled."""
+    row = b"".join(_number(_digits(number // 2)[::-1])
+                   for number in numbers)
     return bytes((row[0] | 128,)) + row[1:]
+
+
+def _digits(value: int) -> list[int]:
+    """A number's digits of six bits, the lowest first."""
+    return [value >> at & 63 for at in range(
+        0, value.bit_length() or 1, 6)]
+
+
+def _number(digits: list[int]) -> bytes:
+    """A byte for each digit; another follows all but the last."""
+    return bytes((*(64 | digit for digit in digits[:-1]), digits[-1]))
 
 
 # Frames as places
@@ -199,16 +200,13 @@ def placed(rebuild, frame, offset: int, stack
 
     Only names that are read from `offset` on, or by a handler, count.
     """
-    cell = _class_cell(frame.function)
-    if cell is not None and rebuild.tracer.is_made(cell):
-        raise unsupported("code", "a method made in the function")
     for step in frame.program.instructions:
         if step.name == "LOAD_GLOBAL" and step.argument[0] in LOOKING:
             raise unsupported("code", f"a caller of {step.argument[0]}")
     code, handler = frame.program.code, frame.handler()
     names, alive = slots(code), frozenset().union(*(
         live(frame.code)[frame.program.at(each)]
-        for each in (offset, *(handler or ())[:1])))
+        for each in (offset, *(handler or ())[2:3])))
     if "__class__" in names:
         alive |= {"__class__", code.co_varnames[0]}
     values = [rebuild.local(frame.names[name])

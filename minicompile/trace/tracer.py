@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 import torch
@@ -44,7 +44,8 @@ class Tracer:
         self.raised: dict[int, BaseException] = {}
         self.origins: dict[int, tuple] = {}  # exceptions, and where
         self.turned: list[tuple[tuple, tuple]] = []  # switches
-        self.generators: list[tuple] = []
+        self.generators: dict[int, tuple] = {}
+        self.checks: list[Callable] = []  # of what a trace leaves
         self.outside.guard(None, "state", self.state)
 
     def tick(self) -> int:

@@ -8,15 +8,14 @@ torch/_dynamo/symbolic_convert.py:InliningGeneratorInstructionTranslator.
 
 from __future__ import annotations
 
+from functools import partial
 from types import GeneratorType
 
-from ..attributes import KINDS
 from ..bytecode import SEND_KEEPS
-from ..frame import OPCODES, RETURN, YIELD, opcode
-from ..constant_types import StandIn
+from ..frame import OPCODES, RETURN, YIELD, Frame, opcode
 from ..reasons import Raised, unsupported
 from ..reconstruct import MAKERS, Rebuild
-from ..resume import going_on, made_once, op, placed
+from ..resume import going_on, made_once, placed
 from .callbacks import unwatched
 
 #: Instructions that only find out who handles an exception.
@@ -25,119 +24,86 @@ SEARCHING = {"PUSH_EXC_INFO", "LOAD_GLOBAL", "LOAD_ATTR", "BUILD_TUPLE",
              "RERAISE", "STOPITERATION_ERROR", "CLEANUP_THROW"}
 
 
-def stopped(error: StopIteration) -> RuntimeError:
-    """The exception that a generator raises in place of StopIteration."""
-    failure = RuntimeError("generator raised StopIteration")
-    failure.__cause__ = failure.__context__ = error
-    return failure
+def generating(frame: Frame):
+    """A generator of the traced program, as one of Python's own.
 
-
-class Generator(StandIn):
-    """A generator of the traced program: a frame that waits."""
-
-    def __init__(self, frame):
-        self.frame, self.done = frame, False
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        return self.send(None)
-
-    def send(self, value):
-        """The next value yielded; StopIteration ends it, as Python's."""
-        if self.frame in self.frame.tracer.frames:
-            raise ValueError("generator already executing")
-        if value is not None and (
-                self.frame.current().name == "RETURN_GENERATOR"):
-            raise TypeError("can't send non-None value to a just-started "
-                            "generator")
-        self.frame.stack.append(value)
-        return self._go_on()
-
-    def throw(self, error, value=None, *_):
-        """Raise `error` where the generator waits."""
-        if isinstance(error, type):
-            error = error() if value is None else value
-        if not self.done and self.inner():
-            raise unsupported("builtin", "throwing into a `yield from`")
+    It runs the frame from one `yield` to the next.
+    """
+    sent = error = None
+    while True:
         try:
-            self.frame.unwind(Raised(error))
-        except Raised:
-            self.done = True
-        if self.done:
-            raise error
-        return self._go_on()
-
-    def inner(self) -> Generator | None:
-        """The generator that it waits for in a `yield from`."""
-        frame = self.frame
-        after = frame.program.instructions[frame.next].name
-        return frame.stack[-1] if after == "JUMP" and isinstance(
-            frame.stack[-1], Generator) else None
-
-    def would_act(self) -> bool:
-        """Whether its code does something when it is closed now.
-
-        Looks for a handler as Python would, then puts the frame back.
-        """
-        frame, inner, error = self.frame, self.inner(), GeneratorExit()
-        steps = frame.program.instructions
-        before = [*frame.stack], frame.next, frame.handling
-        try:
-            while True:
-                try:
-                    frame.unwind(Raised(error))
-                except Raised:
-                    return bool(inner and inner.would_act())
-                try:
-                    while (step := steps[frame.next]).name in SEARCHING:
-                        frame.next += 1
-                        frame.step(step)
-                    return True
-                except Raised as raised:
-                    error = raised.exception
-        finally:
-            frame.stack, frame.next, frame.handling = before
-
-    def close(self):
-        """Run what is left to clean up; nothing more is yielded."""
-        if not self.done:
-            try:
-                self.throw(GeneratorExit())
-                raise RuntimeError("generator ignored GeneratorExit")
-            except (GeneratorExit, StopIteration):
-                self.done = True
-
-    @unwatched
-    def _go_on(self):
-        if self.done:
-            raise StopIteration
-        error = None
-        try:
-            how, value = self.frame.run()
+            if error is None:
+                frame.stack.append(sent)
+            else:
+                frame.unwind(Raised(error))
+            how, value = unwatched(frame.run)()
         except Raised as raised:
-            error = raised.exception
-        if error is None and how == "yield":
+            how, error = None, raised.exception
+        if how is None:
+            raise error
+        if how is RETURN:
             return value
-        self.done = True
-        if isinstance(error, StopIteration):
-            error = stopped(error)
-        raise error or StopIteration(value)
+        try:
+            sent, error = (yield value), None
+        except BaseException as thrown:
+            error = thrown
+        if error is not None and not frame.tracer.frames:
+            return  # the trace has ended, and nobody needs it
+        if error is not None and inner(frame.tracer, frame):
+            raise unsupported("builtin", "throwing into a `yield from`")
 
 
-KINDS[Generator] = GeneratorType
+def inner(tracer, frame: Frame) -> Frame | None:
+    """The frame of the generator that one waits for in a `yield from`."""
+    after = frame.program.instructions[frame.next].name
+    known = after == "JUMP" and tracer.generators.get(id(frame.stack[-1]))
+    return known[1] if known else None
+
+
+def would_act(tracer, frame: Frame) -> bool:
+    """Whether the code of a waiting frame does something if closed now.
+
+    Looks for a handler as Python would, then puts the frame back.
+    """
+    below, error = inner(tracer, frame), GeneratorExit()
+    steps = frame.program.instructions
+    before = [*frame.stack], frame.next, frame.handling
+    try:
+        while True:
+            try:
+                frame.unwind(Raised(error))
+            except Raised:
+                return bool(below and would_act(tracer, below))
+            try:
+                while (step := steps[frame.next]).name in SEARCHING:
+                    frame.next += 1
+                    frame.step(step)
+                return True
+            except Raised as raised:
+                error = raised.exception
+    finally:
+        frame.stack, frame.next, frame.handling = before
 
 
 def begin(frame, _):
     """Leave a frame that begins to be a generator's."""
-    made, tracer = Generator(frame), frame.tracer
-    tracer.generators.append((made, tracer.where()))
+    made, tracer = generating(frame), frame.tracer
+    tracer.generators[id(made)] = made, frame
+    tracer.checks.append(partial(left, made, frame, tracer.where()))
     return RETURN, made
+
+
+def left(made: GeneratorType, frame: Frame, where, rebuild: Rebuild):
+    """Refuse to lose a generator that eager would close with effects."""
+    if made.gi_frame and id(made) not in rebuild.names and would_act(
+            rebuild.tracer, frame):
+        raise unsupported("effect", "a generator left half-run").at(where)
 
 
 OPCODES |= {
     "RETURN_GENERATOR": (0, None, begin),
+    "STOPITERATION_ERROR": (1, None, lambda frame, _, error: (
+        frame.stack.append(error))),  # as Python does for `generating`
     "YIELD_VALUE": (1, None, lambda frame, _, value: (YIELD, value)),
     "GET_YIELD_FROM_ITER": (1, None, lambda frame, _, value: (
         frame.stack.append(frame.tracer.iterate(value)))),
@@ -175,32 +141,21 @@ def CLEANUP_THROW(frame, _, error):
     frame.stack[-2:] = (None, error.value)
 
 
-@opcode(1, None)
-def STOPITERATION_ERROR(frame, _, error):
-    frame.stack.append(stopped(error) if isinstance(
-        error, StopIteration) else error)
-
-
-def rebuilt(rebuild: Rebuild, generator: Generator) -> str:
+def rebuilt(rebuild: Rebuild, generator: GeneratorType) -> str:
     """A generator that stands where the interpreted one does."""
-    if generator.done:
+    _, frame = rebuild.tracer.generators[id(generator)]
+    if not generator.gi_frame:
         return "iter(())"
-    inner = generator
-    while inner := inner.inner():
-        program = inner.frame.program
-        if not all(program.instructions[program.at(row.target)].name in (
-                "STOPITERATION_ERROR", "CLEANUP_THROW")
-                for row in program.handlers):
-            raise unsupported("result", "a generator in a `yield from`")
-    frame = generator.frame
-    place, values = placed(rebuild, frame, frame.current().end, frame.stack)
-    wait = op("LOAD_CONST", len(place.code.co_consts)) + op(
-        "YIELD_VALUE", 0) + op("RESUME", 1)  # it is stepped to there
-    made = made_once(going_on, place, frame.function, wait, frame.handler())
+    step = frame.current()
+    begun = step.name != "RETURN_GENERATOR"
+    place, values = placed(rebuild, frame, step.start if begun else step.end,
+                           [*frame.stack, None])
+    made = made_once(going_on, place, frame.function)
     function = rebuild.outside.constant(made, f"rest_{made.__name__}")
     name = rebuild.hold(f"{function.code()}({', '.join(values)})")
-    rebuild.lines.append(f"{rebuild.known(next)}({name})")
+    if begun:  # it yields once more, to nobody, and waits
+        rebuild.lines.append(f"{rebuild.known(next)}({name})")
     return name
 
 
-MAKERS[Generator] = rebuilt
+MAKERS[GeneratorType] = rebuilt

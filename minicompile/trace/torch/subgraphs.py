@@ -214,7 +214,8 @@ def held_by(tracer, value) -> list:
             return [*chain(*tracer.outside.changes(value))]
         case Copy():
             return [value.now] * value.changed()
-        case StandIn(frame=frame):
+        case types.GeneratorType() if id(value) in tracer.generators:
+            frame = tracer.generators[id(value)][1]
             return [frame.next, frame.names]
         case StandIn(step=step):
             return [step.function]
