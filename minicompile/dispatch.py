@@ -24,14 +24,14 @@ from torch import fx
 
 from . import limits
 from .core import log
-from .core.errors import (BackendError, RecompileLimit, StageFailed,
-                          Unsupported, brief)
+from .core.errors import (BackendError, MinicompileError, RecompileLimit,
+                          StageFailed, Unsupported, brief)
 from .core.guard import Guard
 from .core.state import eager_is_watched, kept, turns
 from .guards import Check, build_check
 from .pipeline import (OURS, CompiledGraph, Settings, as_traced,
                        compile_graph)
-from .trace import (Continuation, GraphBreak, History, Trace, recovery,
+from .trace import (Continuation, GraphBreak, History, Trace, repeatable,
                     trace)
 from .trace.calls import taking
 
@@ -54,6 +54,10 @@ NOTHING = (lambda L, F: None), None
 
 #: How many calls may raise before those like them are left alone.
 ATTEMPTS = 8
+
+
+class GraphFailed(Exception):
+    """A graph raised, and Python can make the call again."""
 
 
 class Cache:
@@ -316,13 +320,15 @@ def link(traced: Trace, guards: Iterable[Guard], lowered: CompiledGraph,
     if not lowered.programs and any(
             turns(node.target) for node in traced.graph.graph.nodes):
         graph = kept()(graph)
-    finish, failed = names["finish"], recovery(traced)
+    finish, again = names["finish"], repeatable(traced)
 
     def run(L: tuple, F: Callable, inputs: list):
         try:
             outputs = graph(inputs)
         except Exception as error:
-            return failed(error, L, F)
+            if not again or isinstance(error, MinicompileError):
+                raise
+            raise GraphFailed(f"{type(error).__name__}: {error}") from None
         return finish(L, F, outputs)
 
     check = build_check(
@@ -373,7 +379,14 @@ def wrap(function: types.FunctionType, settings: Settings,
             if found is None:
                 return function(*args, **kwargs)
             run, inputs = found
-        return run(locals, function, inputs)
+        try:
+            return run(locals, function, inputs)
+        except GraphFailed as failure:
+            why = str(failure)
+        result = function(*args, **kwargs)
+        log.warn_once(f"a graph of {function.__qualname__} failed, Python "
+                      f"ran the call: {why}")
+        return result
 
     compiled.cache, compiled.stats = cache, cache.stats
     cache.user = weakref.ref(compiled)

@@ -20,8 +20,8 @@ import torch
 from torch import fx, inference_mode
 from torch._C import _set_grad_enabled
 
-from ..core import load, log
-from ..core.errors import MinicompileError, Unsupported
+from ..core import load
+from ..core.errors import Unsupported
 from ..core.graph import render
 from ..core.guard import Guard, Local, Source
 from ..core.state import kept, turns
@@ -37,7 +37,7 @@ from .tracer import Tracer
 
 __all__ = ["Continuation", "GraphBreak", "History", "Trace",
            "allow_in_graph", "disable", "disallow_in_graph", "graph_break",
-           "is_compiling", "mark_dynamic", "mark_static", "recovery",
+           "is_compiling", "mark_dynamic", "mark_static", "repeatable",
            "trace", "traced_by"]
 
 _WAITING = (inspect.CO_GENERATOR | inspect.CO_COROUTINE
@@ -177,31 +177,12 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
 _OPERATORS = ("torch", "_operator", "builtins", "math")
 
 
-def recovery(made: Trace) -> Callable:
-    """`failed(error, L, F)`, which finishes a call whose graph raised.
-
-    The call runs again in Python, unless the graph may have had effects.
-    """
-    repeatable = not made.writes and all(
+def repeatable(made: Trace) -> bool:
+    """Whether Python may make a call again whose graph raised."""
+    return not made.writes and all(
         (getattr(node.target, "__module__", None) or "torch").partition(
             ".")[0] in _OPERATORS or turns(node.target)
         for node in made.graph.graph.nodes)
-
-    def failed(error: Exception, locals: tuple, function):
-        if not repeatable or isinstance(error, MinicompileError):
-            raise error
-        code, rest = function.__code__, [*locals]
-        plain = [rest.pop(0) for _ in range(code.co_argcount)]
-        named = {name: rest.pop(0) for name in code.co_varnames[
-            len(plain):len(plain) + code.co_kwonlyargcount]}
-        if code.co_flags & inspect.CO_VARARGS:
-            plain += rest.pop(0)
-        result = function(*plain, **named, **(rest[0] if rest else {}))
-        log.warn_once(f"a graph of {function.__qualname__} failed, Python "
-                      f"ran the call: {type(error).__name__}: {error}")
-        return result
-
-    return failed
 
 
 def _keep_apart(tracer: Tracer) -> None:

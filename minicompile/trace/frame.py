@@ -116,15 +116,16 @@ class Frame:
         if pushes == 1:
             self.stack.append(made)
 
-    def handler(self):
-        """The row of the exception table in force, or None."""
-        return self.program.handler(self.current().offset)
+    def handler(self) -> tuple[int, int, bool] | None:
+        """The handler in force: target, stack depth, `lasti`; or None."""
+        row = self.program.handler(self.current().offset)
+        return row and row[2:]
 
     def caught(self, error) -> tuple[int, list]:
         """Where an exception is handled, and the stack there."""
-        row = self.handler()
-        place = [self.current().offset // 2] * row.lasti
-        return row.target, [*self.stack[:row.depth], *place, error]
+        target, depth, lasti = self.handler()
+        place = [self.current().offset // 2] * lasti
+        return target, [*self.stack[:depth], *place, error]
 
     def unwind(self, raised: Raised) -> None:
         """Go on at the handler of an exception, or let it leave."""

@@ -85,19 +85,18 @@ def going_on(state: FrameState, body: bytes = b"", handler=None,
              extra: int = 0, constants: tuple = ()) -> CodeType:
     """Code that rebuilds the frame, runs `body` and goes on.
 
-    The handler, a row of the exception table, handles `body`, which may
-    use further arguments and constants. Cells and free variables are
-    arguments that hold the cells; only `__class__` stays free, for
+    A handler is the target, depth and `lasti` of a row: it handles `body`,
+    which may use further arguments and constants. Cells and free variables
+    are arguments that hold the cells; only `__class__` stays free, for
     super().
     """
     code, names, head = state.code, slots(state.code), _prefix(state)
     start, end = len(head), len(head + body)
     head += body + op("JUMP_FORWARD", state.offset // 2)
     shift, program = len(head), decode(code)
-    rows = [row._replace(start=row.start + shift, end=row.end + shift)
-            for row in program.handlers]
+    rows = [*program.handlers]
     if handler:
-        rows.insert(0, handler._replace(start=start, end=end))
+        rows.insert(0, (start - shift, end - shift, *handler))
     line = program.instructions[program.at(state.offset) - 1].line
     names += tuple(f".stack{i}" for i in range(
         state.arguments() + extra - len(names)))
@@ -106,8 +105,7 @@ def going_on(state: FrameState, body: bytes = b"", handler=None,
         co_linetable=_lines(shift // 2, line - code.co_firstlineno)
         + code.co_linetable,
         co_exceptiontable=b"".join(_row(
-            row.start, row.end - row.start, row.target + shift,
-            row.depth << 2 | row.lasti << 1) for row in rows),
+            *(at + shift for at in row[:3]), *row[3:]) for row in rows),
         co_varnames=tuple(".class" if n == "__class__" else n
                           for n in names),
         co_nlocals=len(names), co_argcount=len(names),
@@ -153,9 +151,9 @@ def op(name: str, argument: int = 0) -> bytes:
 
 
 def _lines(units: int, delta: int) -> bytes:
-    """A line table for a head of so many units of two bytes.
+    """A line table for so many units of two bytes, all on the first line.
 
-    It is on the first line, and the code behind it `delta` lines back.
+    The table behind it begins `delta` lines further back.
     """
     plain = b"".join(bytes((0xE7 + min(units - at, 8), 0))
                      for at in range(1, units, 8))
@@ -163,10 +161,11 @@ def _lines(units: int, delta: int) -> bytes:
     return plain + b"\xe8" + _number(digits)
 
 
-def _row(*numbers: int) -> bytes:
-    """One row of an exception table; the numbers are doubled."""
-    row = b"".join(_number(_digits(number // 2)[::-1])
-                   for number in numbers)
+def _row(start: int, end: int, entry: int, depth: int,
+         lasti: bool) -> bytes:
+    """One row of an exception table."""
+    row = b"".join(_number(_digits(value)[::-1]) for value in (
+        start // 2, (end - start) // 2, entry // 2, depth << 1 | lasti))
     return bytes((row[0] | 128,)) + row[1:]
 
 
@@ -206,7 +205,7 @@ def placed(rebuild, frame, offset: int, stack
     code, handler = frame.program.code, frame.handler()
     names, alive = slots(code), frozenset().union(*(
         live(frame.code)[frame.program.at(each)]
-        for each in (offset, *(handler or ())[2:3])))
+        for each in (offset, *(handler or ())[:1])))
     if "__class__" in names:
         alive |= {"__class__", code.co_varnames[0]}
     values = [rebuild.local(frame.names[name])

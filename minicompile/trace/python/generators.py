@@ -148,8 +148,8 @@ def rebuilt(rebuild: Rebuild, generator: GeneratorType) -> str:
         return "iter(())"
     step = frame.current()
     begun = step.name != "RETURN_GENERATOR"
-    place, values = placed(rebuild, frame, step.start if begun else step.end,
-                           [*frame.stack, None])
+    at = step.start if begun else step.end
+    place, values = placed(rebuild, frame, at, [*frame.stack, None])
     made = made_once(going_on, place, frame.function)
     function = rebuild.outside.constant(made, f"rest_{made.__name__}")
     name = rebuild.hold(f"{function.code()}({', '.join(values)})")
