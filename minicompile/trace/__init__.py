@@ -117,7 +117,7 @@ def traced_by(tracer: Tracer, locals: tuple,
                     tracer, _run(tracer, locals)))
             except Stopped as stopped:
                 frames = stopped.frames
-                if len(waiting(stopped)) < len(frames):
+                if len(waiting(tracer)) < len(frames):
                     raise unsupported(
                         "code", "something in between") from None
                 return _traced(tracer, *breaking(tracer, frames),
@@ -125,7 +125,7 @@ def traced_by(tracer: Tracer, locals: tuple,
         except Exception as error:
             refusal = _refusal(error)
             refusal.stops = [frame.moment for frame in reversed(
-                waiting(error))]
+                waiting(tracer))]
             raise refusal from getattr(error, "exception", None)
 
 

@@ -20,7 +20,7 @@ from ..core.errors import Unsupported
 from ..core.guard import Attribute, Item
 from . import attributes, native
 from .constant_types import ABSENT, is_constant, trusted
-from .frame import Frame, passes_on
+from .frame import Frame
 from .marks import entered
 from .reasons import Raised, unsupported
 from .rules import apply, registered, rule
@@ -52,9 +52,14 @@ GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks",
                 "_global_backward_hooks", "_global_backward_pre_hooks")
 
 
-@passes_on
 def call(tracer, function, args=(), kwargs=None):
     """The result of `function(*args, **kwargs)`, for any callable."""
+    made = enter(tracer, function, args, kwargs)
+    return made.run()[1] if type(made) is Frame else made
+
+
+def enter(tracer, function, args=(), kwargs=None):
+    """The result of a call, or the frame that will return it."""
     args, kwargs = tuple(args), kwargs or {}
     if (rule := registered(function)) is not None:
         return apply(tracer, rule, args, kwargs)
@@ -62,8 +67,8 @@ def call(tracer, function, args=(), kwargs=None):
         case types.FunctionType():
             return _python(tracer, function, args, kwargs)
         case types.MethodType():
-            return call(tracer, function.__func__,
-                        (function.__self__, *args), kwargs)
+            return enter(tracer, function.__func__,
+                         (function.__self__, *args), kwargs)
         case type():
             return _make(tracer, function, args, kwargs)
         case types.BuiltinFunctionType() | types.MethodWrapperType():
@@ -79,26 +84,25 @@ def call(tracer, function, args=(), kwargs=None):
                 attributes.load_attr(tracer, function, name)
                 for name in ("func", "args", "keywords"))
             owner = isinstance(function, functools.partialmethod)
-            return call(tracer, func, (*args[:owner], *before,
-                                       *args[owner:]),
-                        {**tracer.mapping(named), **kwargs})
+            return enter(tracer, func, (*args[:owner], *before,
+                                        *args[owner:]),
+                         {**tracer.mapping(named), **kwargs})
     if (meaning := CALLS.get(type(function))) is not None:
         return meaning(tracer, function, args, kwargs)
     target = attributes.method(tracer, type(function), "__call__")
     if target is ABSENT:
         raise Raised(TypeError(
             f"{type(function).__name__!r} object is not callable"))
-    return call(tracer, target, (function, *args), kwargs)
+    return enter(tracer, target, (function, *args), kwargs)
 
 
 # Python functions
 
 
-@passes_on
 def _python(tracer, function: types.FunctionType, args, kwargs):
     """A Python function: one node if it is torch's operator, else run."""
     if (original := entered(function)) is not function:
-        return call(tracer, original, args, kwargs)
+        return enter(tracer, original, args, kwargs)
     module = function.__module__ or ""
     if module in native.OPERATORS:
         try:
@@ -111,14 +115,14 @@ def _python(tracer, function: types.FunctionType, args, kwargs):
     if module == "torch._tensor":
         return native.tensor_method(tracer, function.__name__, args, kwargs)
     if function.__qualname__ == _TAGGED:
-        return call(tracer, function.__closure__[-1].cell_contents, args,
-                    kwargs)
+        return enter(tracer, function.__closure__[-1].cell_contents, args,
+                     kwargs)
     if module == "torch":  # where it is shown, not where it is written
         module = function.__globals__["__name__"]
     if _is_opaque(module):
         raise unsupported("library",
                           f"{module}.{function.__qualname__}")
-    return inline(tracer, function, args, kwargs)
+    return begin(tracer, function, args, kwargs)
 
 
 @functools.cache
@@ -128,17 +132,15 @@ def _is_opaque(module: str) -> bool:
         module == name or module.startswith(name + ".") for name in OPAQUE)
 
 
-@passes_on
-def inline(tracer, function: types.FunctionType, args, kwargs):
-    """Run a Python function in a frame of its own."""
+def begin(tracer, function: types.FunctionType, args, kwargs) -> Frame:
+    """The frame of a Python function that is called."""
     if len(tracer.frames) > DEEPEST:
         raise unsupported("recursion", f"{DEEPEST} levels")
     if function.__code__.co_flags & (
             inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         raise unsupported("code", f"{function.__qualname__}, async,")
     rely_on_code(tracer, function)
-    names = bind(tracer, function, args, kwargs)
-    return Frame(tracer, function, names).run()[1]
+    return Frame(tracer, function, bind(tracer, function, args, kwargs))
 
 
 #: Modules of this stage whose functions are traced, not run.
@@ -149,8 +151,8 @@ def polyfill(*functions):
     """Let calling `functions` mean tracing the decorated one."""
     def register(written):
         POLYFILLS.add(written.__module__)
-        rule(*functions, written)(lambda tracer, *args, **kwargs: inline(
-            tracer, written, args, kwargs))
+        rule(*functions, written)(lambda tracer, *args, **kwargs: begin(
+            tracer, written, args, kwargs).run()[1])
         return written
     return register
 
@@ -220,12 +222,11 @@ class Default:
 # Modules and classes
 
 
-@passes_on
 def _module(tracer, module: nn.Module, args, kwargs):
     """A module's call: its forward, if no hook is set; guarded."""
     target = attributes.method(tracer, type(module), "__call__")
     if target is not nn.Module.__call__:
-        return call(tracer, target, (module, *args), kwargs)
+        return enter(tracer, target, (module, *args), kwargs)
     outside, own, every = tracer.outside, vars(module), vars(
         nn.modules.module)
     for name in GLOBAL_HOOKS:
@@ -236,9 +237,9 @@ def _module(tracer, module: nn.Module, args, kwargs):
                       len(own[name]))
     if any(own[name] for name in HOOKS) or any(
             every[name] for name in GLOBAL_HOOKS):
-        return call(tracer, target, (module, *args), kwargs)
+        return enter(tracer, target, (module, *args), kwargs)
     forward = attributes.load_attr(tracer, module, "forward")
-    return call(tracer, forward, args, kwargs)
+    return enter(tracer, forward, args, kwargs)
 
 
 def _make(tracer, kind: type, args, kwargs):

@@ -31,25 +31,12 @@ OPCODES: dict[str, tuple] = {}
 #: The row of an opcode that ends the trace.
 NO_ROW = 0, None, None
 
-#: The code of functions that pass on a result: see `passes_on`.
-DIRECT: set[types.CodeType] = set()
-
-
 def opcode(takes, pushes=1) -> Callable:
     """Add the decorated function to the table, under its name."""
     def add(function):
         OPCODES[function.__name__] = takes, pushes, function
         return function
     return add
-
-
-def passes_on(function: Callable) -> Callable:
-    """Mark: all this returns or pushes is the result of its last call.
-
-    A frame below it can be left waiting when the graph breaks.
-    """
-    DIRECT.add(function.__code__)
-    return function
 
 
 class Frame:
@@ -77,23 +64,32 @@ class Frame:
                      self.code.co_name)
 
     def run(self):
-        """Run until the frame returns or yields: (how, value)."""
-        tracer = self.tracer
-        steps = self.program.instructions
-        tracer.frames.append(self)
+        """Run until this frame returns or yields: (how, value).
+
+        A call puts the frame of its callee on the tracer's list.
+        """
+        tracer, frames = self.tracer, self.tracer.frames
+        depth = len(frames)
+        frames.append(self)
         try:
             while True:
-                step = steps[self.next]
-                self.next += 1
-                self.moment = tracer.tick()
+                frame = frames[-1]
+                step = frame.program.instructions[frame.next]
+                frame.next += 1
+                frame.moment = tracer.tick()
                 try:
-                    left = self.step(step)
+                    left = frame.step(step)
                 except Raised as raised:
                     tracer.raises(raised.exception)
-                    self.unwind(raised)
+                    while frames[depth + 1:] and not frames[-1].handler():
+                        frames.pop()
+                    frames[-1].unwind(raised)
                 else:
                     if left is not None:
-                        return left
+                        frames.pop()
+                        if len(frames) == depth:
+                            return left
+                        frames[-1].stack.append(left[1])
         except (Raised, Unsupported, RecursionError) as error:
             error.place = getattr(
                 error, "place", None) or tracer.origin(error)
@@ -101,9 +97,9 @@ class Frame:
         except Exception as error:
             raise internal(error).at(tracer.where()) from error
         finally:
-            tracer.frames.pop()
+            tracer.left = frames[depth:]
+            del frames[depth:]
 
-    @passes_on
     def step(self, step: Instruction):
         """Run one instruction: None, or how it leaves the frame."""
         takes, pushes, function = OPCODES.get(step.name, NO_ROW)
@@ -111,9 +107,11 @@ class Frame:
             raise unsupported("opcode", step.name)
         taken = self.pop(takes(step.argument) if callable(takes) else takes)
         made = function(self, step.argument, *taken)
-        if pushes is None:
+        if type(made) is Frame:  # its result is pushed when it returns
+            self.tracer.frames.append(made)
+        elif pushes is None:
             return made
-        if pushes == 1:
+        elif pushes == 1:
             self.stack.append(made)
 
     def handler(self) -> tuple[int, int, bool] | None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import functools
 import sys
 from dataclasses import dataclass
+from itertools import takewhile
 from types import FunctionType
 
 from .bytecode import NULL_ABOVE, live
-from .frame import DIRECT, NO_ROW, OPCODES, Frame
+from .frame import NO_ROW, OPCODES, Frame
 from .constant_types import NULL, Handled
 from .opcodes import TRUTH
 from .reasons import unsupported
@@ -23,30 +24,15 @@ from .reconstruct import Rebuild
 from .resume import Named, calling, going_on, made_once, placed, single
 
 
-def waiting(error: BaseException) -> list[Frame]:
+def waiting(tracer) -> list[Frame]:
     """The frames, outermost first, that can be left waiting.
 
-    The exception came through them. The list ends where something other
-    than a plain call stands between two of them, and at a frame of the
-    standard library, which is one step to us.
+    The list ends where something other than a plain call stands between
+    two of them, and at a frame of the standard library, which is one step
+    to us.
     """
-    frames, direct = [], True
-    here = error.__traceback__
-    while here is not None:
-        code, names = here.tb_frame.f_code, here.tb_frame.f_locals
-        if code is Frame.run.__code__:
-            frame = names["self"]
-            if not frames or frame is not frames[-1]:
-                root = str(frame.globals.get("__name__")).partition(".")[0]
-                if frames and not direct or (
-                        root in sys.stdlib_module_names - {"__main__"}):
-                    break
-                frames.append(frame)
-            direct = True
-        elif code not in DIRECT:
-            direct = False
-        here = here.tb_next
-    return frames
+    return [*takewhile(lambda frame: str(frame.globals.get(
+        "__name__")).partition(".")[0] not in LIBRARY, tracer.left)]
 
 
 @dataclass(frozen=True)
@@ -59,6 +45,9 @@ class Continuation:
 continuation = functools.cache(Continuation)
 
 _END = object()
+
+#: The packages of the standard library.
+LIBRARY = sys.stdlib_module_names - {"__main__"}
 
 
 def ending(tracer, result) -> tuple[Rebuild, str]:

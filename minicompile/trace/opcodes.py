@@ -14,7 +14,7 @@ import types
 
 from . import attributes
 from .frame import (OPCODES, RETURN, closure, load_cell, load_global,
-                    opcode, passes_on, store_cell)
+                    opcode, store_cell)
 from .constant_types import ABSENT, NULL
 from .reasons import Raised
 
@@ -195,14 +195,12 @@ def SET_FUNCTION_ATTRIBUTE(frame, flag):
 
 
 @opcode(lambda count: count + 2)
-@passes_on
 def CALL(frame, count, *values):
     keywords, frame.keywords = frame.keywords, ()
     return CALL_KW(frame, count, *values, keywords)
 
 
 @opcode(lambda count: count + 3)
-@passes_on
 def CALL_KW(frame, _, lower, upper, *values):
     *values, keywords = values
     if lower is NULL:
@@ -212,13 +210,12 @@ def CALL_KW(frame, _, lower, upper, *values):
     else:
         function, values = lower, [upper, *values]
     plain = len(values) - len(keywords)
-    return frame.tracer.call(
+    return frame.tracer.enter(
         function, values[:plain], dict(zip(keywords, values[plain:])))
 
 
 @opcode(lambda flags: 3 + (flags & 1))
-@passes_on
 def CALL_FUNCTION_EX(frame, flags, lower, upper, args, kwargs=None):
     named = frame.tracer.mapping(kwargs) if flags & 1 else {}
-    return frame.tracer.call(upper if lower is NULL else lower,
-                             frame.tracer.unpacked(args), named)
+    return frame.tracer.enter(upper if lower is NULL else lower,
+                              frame.tracer.unpacked(args), named)

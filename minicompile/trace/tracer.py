@@ -36,6 +36,7 @@ class Tracer:
         self.clock, self.stop = 0, stop
         self.state = global_state()
         self.frames: list = []
+        self.left: list = []  # frames that wait where the trace failed
         self.recorder = Recorder(self.where, history)
         self.outside = Outside(self.recorder, self.where)
         self.outside.sources[id(function)] = Function(function.__name__)
@@ -116,7 +117,7 @@ class Tracer:
 
     # Calls
 
-    call = calls.call
+    call, enter = calls.call, calls.enter
     natively = native.natively
     binary = rules.binary
     ask = rules.ask

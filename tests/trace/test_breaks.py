@@ -928,7 +928,7 @@ def keywords(**found):
     lambda d, x: {**d, "a": noisy(x), "b": x * 2},
     lambda d, x: {**d, **{"a": noisy(x)}, **d},
     lambda d, x: keywords(**d, **{"a": noisy(x)}),
-    lambda d, x: {*d, noisy(x).shape[0], *("q", "r")},
+    lambda d, x: sorted({*d, str(noisy(x).shape[0]), *("q", "r")}),
     lambda d, x: [*d, noisy(x), *d, x],
     lambda d, x: {noisy(x).shape[0] + len(d) + k for k in range(3)},
     lambda d, x: {k: noisy(x) for k in d},

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from ...core.guard import Item
 from .. import attributes
 from ..constant_types import ABSENT, Handled, trusted
-from ..frame import OPCODES, load_global, opcode, passes_on, store_cell
+from ..frame import OPCODES, Frame, load_global, opcode, store_cell
 from ..opcodes import LOAD_FAST
 from ..reasons import Raised, unsupported
 
@@ -121,12 +121,13 @@ OPCODES |= {
 
 
 @opcode(1, 2)
-@passes_on
 def BEFORE_WITH(frame, _, manager):
     load = attributes.load_attr
     frame.stack.append(load(frame.tracer, manager, "__exit__"))
-    enter = load(frame.tracer, manager, "__enter__")
-    frame.stack.append(frame.tracer.call(enter))
+    made = frame.tracer.enter(load(frame.tracer, manager, "__enter__"))
+    if type(made) is not Frame:
+        frame.stack.append(made)
+    return made
 
 
 @opcode(1, None)

@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from ...core.graph import tensors_of
 from ...core.torch.branches import cond
-from ..calls import inline
+from ..calls import begin
 from ..frame import closure, load_cell
 from ..reasons import unsupported
 from ..rules import rule
@@ -50,7 +50,7 @@ for _operator in (flex_attention, while_loop):
 @rule((HOME + "invoke_subgraph",
        "mark_compile_region.<locals>.wrap.<locals>.inner"))
 def _region(function, tracer, *args, **kwargs):
-    return inline(tracer, function, args, kwargs)
+    return begin(tracer, function, args, kwargs).run()[1]
 
 
 @rule((HOME + "invoke_subgraph", "invoke_subgraph_placeholder"))
