@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 import types
+from collections.abc import Callable
 
 from . import attributes
 from .frame import (OPCODES, RETURN, closure, load_cell, load_global,
@@ -150,18 +151,22 @@ OPCODES |= {name: (1, None, functools.partial(jump_on_truth, *row))
             for name, row in TRUTH.items()}
 
 
-@opcode(0, None)
-def FOR_ITER(frame, target):
+def advance(frame, step: Callable) -> StopIteration | None:
+    """Push what the iterator on top gives next, or return its end."""
     frame.tracer.inside(frame.stack[-1])
     try:
-        value = frame.tracer.native(next, (frame.stack[-1],))
+        frame.stack.append(frame.tracer.native(step, (frame.stack[-1],)))
     except Raised as raised:
         if not isinstance(raised.exception, StopIteration):
             raise
+        return raised.exception
+
+
+@opcode(0, None)
+def FOR_ITER(frame, target):
+    if advance(frame, next) is not None:
         frame.stack.pop()
         frame.jump(target)
-    else:
-        frame.stack.append(value)
 
 
 # Functions and calls

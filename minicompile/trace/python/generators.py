@@ -9,10 +9,12 @@ torch/_dynamo/symbolic_convert.py:InliningGeneratorInstructionTranslator.
 from __future__ import annotations
 
 from functools import partial
+from operator import methodcaller
 from types import GeneratorType
 
 from ..bytecode import SEND_KEEPS
 from ..frame import OPCODES, RETURN, YIELD, Frame, opcode
+from ..opcodes import advance
 from ..reasons import Raised, unsupported
 from ..reconstruct import MAKERS, Rebuild
 from ..resume import going_on, made_once, placed
@@ -104,6 +106,7 @@ OPCODES |= {
     "RETURN_GENERATOR": (0, None, begin),
     "STOPITERATION_ERROR": (1, None, lambda frame, _, error: (
         frame.stack.append(error))),  # as Python does for `generating`
+    "END_SEND": (2, 1, lambda frame, _, source, value: value),
     "YIELD_VALUE": (1, None, lambda frame, _, value: (YIELD, value)),
     "GET_YIELD_FROM_ITER": (1, None, lambda frame, _, value: (
         frame.stack.append(frame.tracer.iterate(value)))),
@@ -112,26 +115,11 @@ OPCODES |= {
 
 @opcode(1, None)
 def SEND(frame, target, value):
-    source = frame.stack[-1]
-    frame.tracer.inside(source)
-    send = (getattr(source, "send", None) if value is not None
-            else source.__next__)
-    try:
-        got = frame.tracer.native(send, () if value is None else (value,))
-    except Raised as raised:
-        if not isinstance(raised.exception, StopIteration):
-            raise
-        if not SEND_KEEPS:
-            frame.stack.pop()
-        frame.stack.append(raised.exception.value)
+    ended = advance(frame, next if value is None else methodcaller(
+        "send", value))
+    if ended is not None:
+        frame.stack[-1:] = frame.stack[-1:] * SEND_KEEPS + [ended.value]
         frame.jump(target)
-    else:
-        frame.stack.append(got)
-
-
-@opcode(2, None)
-def END_SEND(frame, _, source, value):
-    frame.stack.append(value)
 
 
 @opcode(1, None)
