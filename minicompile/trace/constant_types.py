@@ -130,9 +130,8 @@ def made_tuple(kind: type, values) -> tuple:
 
 @dataclass(frozen=True)
 class Handled:
-    """PUSH_EXC_INFO's entry: the exception handled before this one."""
+    """PUSH_EXC_INFO's entry below an exception that is being handled."""
 
-    before: BaseException | None
     error: BaseException
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ..core.errors import Unsupported, Where
 from ..core.guard import Attribute, Item
 from .bytecode import NULL_ABOVE, Instruction, decode
-from .constant_types import ABSENT, NULL, contents, trusted
+from .constant_types import ABSENT, NULL, Handled, contents, trusted
 from .reasons import Raised, internal, unsupported
 
 #: How a frame was left: (how, value).
@@ -52,7 +52,6 @@ class Frame:
         self.stack: list = []
         self.next = self.moment = 0
         self.keywords: tuple[str, ...] = ()
-        self.handling: BaseException | None = None
 
     def current(self) -> Instruction:
         """The instruction being run."""
@@ -149,6 +148,13 @@ class Frame:
         """Go on at another position, if so."""
         if jumps:
             self.next = target
+
+
+def handled(frames: list[Frame]) -> BaseException | None:
+    """The exception handled by the innermost frame that handles any."""
+    found = [value.error for frame in frames for value in frame.stack
+             if type(value) is Handled]
+    return found[-1] if found else None
 
 
 # Globals, cells and closures

@@ -16,7 +16,7 @@ from itertools import takewhile
 from types import FunctionType
 
 from .bytecode import NULL_ABOVE, live
-from .frame import NO_ROW, OPCODES, Frame
+from .frame import NO_ROW, OPCODES, Frame, handled
 from .constant_types import NULL, Handled
 from .opcodes import TRUTH
 from .reasons import unsupported
@@ -142,10 +142,8 @@ class Break:
         An exception that is being handled is so for the operation, too.
         """
         known, frames = self.rebuild.known, self.frames
-        errors = [value.error for frame in frames for value in frame.stack
-                  if isinstance(value, Handled)]
-        if errors:
-            call = known(handling), self.rebuild.local(errors[-1]), *call
+        if (error := handled(frames)) is not None:
+            call = known(handling), self.rebuild.local(error), *call
         while frames and frames[-1].handler() is None:
             frames = frames[:-1]
         if not frames:

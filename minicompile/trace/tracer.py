@@ -21,6 +21,7 @@ from ..core.guard import Function
 from ..core.state import global_state
 from . import attributes, calls, native, rules
 from .constant_types import ABSENT, StandIn
+from .frame import handled
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
 from .side_effects import Outside
@@ -68,24 +69,19 @@ class Tracer:
         key = isinstance(error, Raised) and id(error.exception)
         return self.origins[key][1] if key in self.origins else self.where()
 
-    def handled(self) -> BaseException | None:
-        """The exception handled by the innermost frame that handles any."""
-        return next((frame.handling for frame in reversed(self.frames)
-                     if frame.handling is not None), None)
-
     def raises(self, error: BaseException) -> None:
         """Set an exception's `__context__` when it is first raised."""
         self.origins.setdefault(id(error), (error, self.where()))
-        handled = link = self.handled()
-        if id(error) in self.raised or handled is None:
+        before = link = handled(self.frames)
+        if id(error) in self.raised or before is None:
             return
         self.raised[id(error)] = error
         while link is not None and link.__context__ is not error:
             link = link.__context__
         if link is not None:  # nothing happened during itself
             link.__context__ = None
-        if handled is not error:
-            error.__context__ = handled
+        if before is not error:
+            error.__context__ = before
 
     def own(self, value):
         """`value`, remembered as made by the traced program."""

@@ -30,7 +30,7 @@ from .. import attributes
 from ..attributes import type_of
 from ..calls import CALLS, polyfill
 from ..constant_types import ABSENT, CONSTANTS, IDENTITIES, is_constant
-from ..frame import load_cell
+from ..frame import handled, load_cell
 from ..native import look
 from ..reasons import Raised, unsupported
 from ..recorder import leaves
@@ -291,7 +291,7 @@ def _referent(tracer, reference):
 
 @rule(sys.exception)
 def _exception(tracer):
-    error = tracer.handled()
+    error = handled(tracer.frames)
     if error is None and tracer.frames[-1].globals is not vars(contextlib):
         raise unsupported("builtin", "sys.exception")
     return error

@@ -69,7 +69,7 @@ def would_act(tracer, frame: Frame) -> bool:
     """
     below, error = inner(tracer, frame), GeneratorExit()
     steps = frame.program.instructions
-    before = [*frame.stack], frame.next, frame.handling
+    before = [*frame.stack], frame.next
     try:
         while True:
             try:
@@ -84,7 +84,7 @@ def would_act(tracer, frame: Frame) -> bool:
             except Raised as raised:
                 error = raised.exception
     finally:
-        frame.stack, frame.next, frame.handling = before
+        frame.stack, frame.next = before
 
 
 def begin(frame, _):

@@ -19,7 +19,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from ...core.guard import Item
 from .. import attributes
 from ..constant_types import ABSENT, Handled, trusted
-from ..frame import OPCODES, Frame, load_global, opcode, store_cell
+from ..frame import (OPCODES, Frame, handled, load_global, opcode,
+                     store_cell)
 from ..opcodes import LOAD_FAST
 from ..reasons import Raised, unsupported
 
@@ -114,8 +115,9 @@ OPCODES |= {
     "WITH_EXCEPT_START": (0, 1, lambda frame, _: frame.tracer.call(
         frame.stack[-4], (type(frame.stack[-1]), frame.stack[-1],
                           frame.stack[-1].__traceback__))),
-    "POP_EXCEPT": (1, None, lambda frame, _, handled: setattr(
-        frame, "handling", handled.before)),
+    "PUSH_EXC_INFO": (1, None, lambda frame, _, error: (
+        frame.stack.extend((Handled(error), error)))),
+    "POP_EXCEPT": (1, None, lambda frame, _, handled: None),
     "LOAD_ASSERTION_ERROR": (0, 1, lambda frame, _: AssertionError),
 }
 
@@ -128,12 +130,6 @@ def BEFORE_WITH(frame, _, manager):
     if type(made) is not Frame:
         frame.stack.append(made)
     return made
-
-
-@opcode(1, None)
-def PUSH_EXC_INFO(frame, _, error):
-    frame.stack += (Handled(frame.handling, error), error)
-    frame.handling = error
 
 
 @opcode(1, None)
@@ -154,7 +150,7 @@ def RERAISE(frame, _, error):
 @opcode(int, 0)
 def RAISE_VARARGS(frame, count, error=None, *cause):
     if not count:
-        raise Raised(frame.tracer.handled() or RuntimeError(
+        raise Raised(handled(frame.tracer.frames) or RuntimeError(
             "No active exception to reraise"))
     error = _error(frame.tracer, error, "exceptions")
     frame.tracer.raised.pop(id(error), None)
