@@ -32,6 +32,7 @@ from .marks import (allow_in_graph, disable, disallow_in_graph, graph_break,
                     is_compiling, mark_dynamic, mark_static)
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
 from .recorder import GraphInput
+from .side_effects import named
 from .symbolic_shapes import ConstantSizes, History
 from .tracer import Tracer
 
@@ -159,7 +160,7 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
     recorder, outside = tracer.recorder, tracer.outside
     recorder.graph.output(tuple(map(recorder.node, rebuild.outputs)))
     _keep_apart(tracer)
-    recorder.sizes.count(outside)
+    recorder.sizes.history.counters.update(map(named, outside.places()))
     for check in tracer.checks:
         check(rebuild)
     for each in recorder.inputs:  # as before a write gave it a history
@@ -199,12 +200,11 @@ def _keep_apart(tracer: Tracer) -> None:
             raise unsupported("aliasing",
                               f"{group[0].source} and {group[1].source}")
     needed = bool(recorder.written.intersection(groups))
-    for owner in outside.written():
-        if outside.source(owner) in alone:
+    for source, other in outside.confusions():
+        if source in alone:
             needed = True
-            continue
-        for source in outside.alike(owner):
-            outside.relate("{0} is not {1}", outside.source(owner), source)
+        else:
+            outside.relate("{0} is not {1}", source, other)
     if needed and len(recorder.inputs) > 1:
         sharing = [[each.source for each in group]
                    for group in groups.values() if len(group) > 1]

@@ -54,7 +54,7 @@ def ending(tracer, result) -> tuple[Rebuild, str]:
     """`finish` at the end of a call: effects and result, and its text."""
     rebuild = Rebuild(tracer)
     returned = rebuild.value(result)
-    body = [*rebuild.writes(), *switched(rebuild)]
+    body = [*tracer.outside.writes(rebuild), *switched(rebuild)]
     if body:
         returned = rebuild.hold(returned)
     return rebuild, rebuild.function([*body, f"return {returned}"])
@@ -69,7 +69,7 @@ def breaking(tracer, frames) -> tuple[Rebuild, str]:
         call = f"return {at.rest(frames, *way)}"
         rest += [f"if {test}:", f"    {call}"] if test else [call]
     return at.rebuild, at.rebuild.function([
-        *at.rebuild.writes(), *switched(at.rebuild), *rest])
+        *tracer.outside.writes(at.rebuild), *switched(at.rebuild), *rest])
 
 
 class Break:

@@ -9,16 +9,14 @@ holds. PyTorch's is torch/_dynamo/codegen.py.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 
 import torch
 
 from ..core.sizes import SYMBOLIC
 from ..core.guard import Local, printable
-from .constant_types import ABSENT, CONSTANTS, IDENTITIES, is_bound
+from .constant_types import CONSTANTS, IDENTITIES, is_bound
 from .reasons import unsupported
-from .side_effects import Namespace
 
 
 class Rebuild:
@@ -113,46 +111,6 @@ class Rebuild:
         text = makers[0](self, value)
         return text if text.isidentifier() else self.hold(text)
 
-    # Writes
-
-    def writes(self) -> list[str]:
-        """Statements that change objects from outside, in eager's order."""
-        lines = [f"{self.known(function)}({self.values(args)})"
-                 for function, args in self.outside.said]
-        overlays = {id(o): o for o in self.outside.overlays.values()}
-        for space in overlays.values():
-            lines += [self._write(space, key, value)
-                      for key, value in self.outside.changes(space)]
-        for copy in [*self.outside.copies]:
-            if copy.changed():
-                lines += REPLACED[type(copy.now)](
-                    self, self.hold(copy.source.code()), copy)
-        return lines
-
-    def _write(self, space: Namespace, key, value) -> str:
-        """One attribute or item of an object from outside, written."""
-        owner, names = space.owner, space.names
-        source = self.outside.source(owner) or names
-        mine = self.hold(source.code())
-        if space.kind != "attributes":
-            key = self.value(self.outside.values.get(id(key), key))
-            base = self.known(OrderedDict if isinstance(
-                owner, OrderedDict) else dict)
-            if value is ABSENT:
-                return f"{base}.pop({mine}, {key}, None)"
-            value = self.hold(self.value(value))
-            if type(owner).__module__ == "builtins":
-                return f"{mine}[{key}] = {value}"
-            return f"{base}.__setitem__({mine}, {key}, {value})"
-        if value is ABSENT:
-            return f"object.__delattr__({mine}, {key!r})"
-        return (f"object.__setattr__({mine}, {key!r}, "
-                f"{self.hold(self.value(value))})")
-
-
-#: How to write the elements of a copy back to the object from outside.
-REPLACED = {list: lambda r, mine, copy: [
-    f"{mine}[:] = {r.hold(f'[{r.values(copy.now)}]')}"]}
 
 #: How an object of a class is written, given a Rebuild and the object.
 MAKERS = {

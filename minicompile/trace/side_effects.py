@@ -64,20 +64,6 @@ class Namespace:
                                  else kind.__iter__(self.real), UNREAD)
 
 
-@dataclass(frozen=True)
-class Copy:
-    """A sequence or set read from outside: before, and now."""
-
-    source: Source
-    before: tuple
-    now: object
-
-    def changed(self) -> bool:
-        """Whether the copy holds other objects than it began with."""
-        return len(self.now) != len(self.before) or any(
-            a is not b for a, b in zip(self.now, self.before))
-
-
 class Outside:
     """The objects that existed before the call, as far as they matter."""
 
@@ -87,12 +73,10 @@ class Outside:
         self.values: dict[int, object] = {}  # id(real) -> value
         self.sources: dict[int, Source] = {}  # id(value) -> source
         self.kept: list[object] = []  # ids stay valid while objects live
-        self.copies: list[Copy] = []
         self.overlays: dict[tuple[int, str], Namespace] = {}
         self.constants: dict[str, object] = {}
         self.named: dict[int, Constant] = {}
         self.modules: set[Source] = set()  # where nn.Modules are
-        self.lives: dict[int, dict] = {}  # id(now) -> whose it is
         self.said: list[tuple] = []  # calls to make: function, arguments
 
     # Guards and sources
@@ -177,7 +161,8 @@ class Outside:
         if issubclass(kind, tuple):
             value = made_tuple(kind, self.elements(real, source))
             return value and self.remember(real, value, source)
-        if isinstance(real, (types.MethodType, *IDENTITIES)):
+        if kind is list or isinstance(real, (
+                types.MethodType, *IDENTITIES)):
             raise unsupported("attribute", f"a {kind.__name__}, {source},")
         return self.remember(real, real, source)
 
@@ -193,13 +178,6 @@ class Outside:
             return [*real]
         self.guard(source, "length", len(real))
         return [*map(self.admit, real, places)]
-
-    def sequence(self, real, source: Source, value):
-        """A sequence, copied to `value`: that is the trace's to change."""
-        self.remember(real, value, source)
-        value.extend(self.elements(real, source))
-        self.copies.append(Copy(source, tuple(value), value))
-        return value
 
     def remember(self, real, value, source: Source):
         """`value`, from now on the stand-in of `real`."""
@@ -285,52 +263,31 @@ class Outside:
                 self.lacks(space.names, key)
         return value
 
-    def write(self, space: Namespace, key, value) -> None:
-        """Let `key` be `value` from now on (ABSENT deletes it)."""
-        key = self.real(key)
-        if key not in space.now:  # it comes last, or last again
-            space.written.pop(key, None)
-        space.written.setdefault(key, key not in space.now)
-        if value is not ABSENT:
-            space.now[key] = value
-        elif key in space.now:
-            del space.now[key]
-            self.read(space, key)  # an absence is guarded
-
     def real(self, key):
         """A key as it is outside: a real tensor in place of a fake one."""
         if isinstance(key, torch.Tensor) and id(key) in self.sources:
             return self.recorder.real(key)
         return key
 
-    def written(self) -> list:
-        """The values of objects from outside that were written to."""
-        owners = [o.owner for o in self.overlays.values()
-                  if self.changes(o)]
-        owners += [copy.now for copy in self.copies if copy.changed()]
-        return [owner for owner in owners if id(owner) in self.sources]
+    # Writes: a row of the reference lets them wait until the graph has run
 
-    def changes(self, space: Namespace) -> list[tuple]:
-        """The items to write back, in order; ABSENT deletes a key.
+    def write(self, space: Namespace, key, value) -> None:
+        """Let `key` be `value` from now on."""
+        raise unsupported("effect", f"a write to {self.place(space, key)}")
 
-        A key that was deleted and came back is deleted first.
-        """
-        found, real = [], space.real
-        for key, anew in space.written.items():
-            value = space.now.get(key, ABSENT)
-            old = space.before.get(key, UNREAD) if key in real else ABSENT
-            if anew and key in real and value is not ABSENT:
-                found += (key, ABSENT), (key, value)
-            elif value is not old:
-                found.append((key, value))
-        return found
+    def writes(self, rebuild) -> list[str]:
+        """Statements that do what the trace has put off."""
+        return [f"{rebuild.known(function)}({rebuild.values(args)})"
+                for function, args in self.said]
 
-    def alike(self, owner):
-        """Yield the sources of other objects that may be this one."""
-        for value in self.kept:
-            if type(value) is type(owner) and value is not owner and (
-                    id(value) in self.sources):
-                yield self.sources[id(value)]
+    def done(self) -> list:
+        """All that was put off so far, as objects to compare by id."""
+        return [*self.said]
+
+    #: The places written to; objects written to, and what may be the same.
+    places = confusions = lambda self: ()
+
+    # Dicts as a whole
 
     def keys(self, space: Namespace) -> list:
         """All keys, in order."""
@@ -350,7 +307,6 @@ class Outside:
         space = self.space("items", value)
         for key in self.keys(space):
             self.read(space, key)
-        self.lives[id(space.now)] = value
         return space.now
 
     def is_dict(self, value) -> bool:
@@ -363,9 +319,17 @@ class Outside:
             id(value)) is value
 
 
+def named(source: Source) -> Source | str:
+    """The name of an attribute or key, wherever it is; else the place."""
+    name = getattr(source, "name", getattr(source, "key", None))
+    return name if type(name) is str else source
+
+
+#: The classes that keep the outside of a trace; the last is in use.
+OUTSIDES: list[type[Outside]] = [Outside]
+
 #: How an object of each class is read for the first time.
-FIRST = {list: lambda outside, real, source: outside.sequence(
-    real, source, [])}
+FIRST: dict[type, Callable] = {}
 
 #: A class of copies -> the object that C code gets in place of a copy.
 READ: dict[type, Callable] = {}

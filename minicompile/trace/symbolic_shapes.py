@@ -98,9 +98,6 @@ class ConstantSizes:
         """Whether a number from outside may vary."""
         return False
 
-    def count(self, outside) -> None:
-        """Nothing: no number varies, and so none is a counter."""
-
     def run(self, call: Callable, function, args, kwargs):
         """The result of a C function."""
         return call(function, args, kwargs)

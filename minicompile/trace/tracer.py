@@ -24,7 +24,7 @@ from .constant_types import ABSENT, StandIn
 from .frame import handled
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
-from .side_effects import Outside
+from .side_effects import OUTSIDES
 from .symbolic_shapes import History, settled
 
 
@@ -39,7 +39,7 @@ class Tracer:
         self.frames: list = []
         self.left: list = []  # frames that wait where the trace failed
         self.recorder = Recorder(self.where, history)
-        self.outside = Outside(self.recorder, self.where)
+        self.outside = OUTSIDES[-1](self.recorder, self.where)
         self.outside.sources[id(function)] = Function(function.__name__)
         self.made: dict[int, object] = {}
         self.found: dict[tuple, tuple] = {}  # results of attributes.lookup

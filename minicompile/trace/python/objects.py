@@ -14,74 +14,15 @@ import types
 import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 
 from ...core.guard import Attribute, Source
-from ..constant_types import (ABSENT, BOUND, StandIn, contents, is_constant,
+from ..constant_types import (ABSENT, BOUND, StandIn, contents,
                               made_tuple)
 from ..reasons import unsupported
-from ..reconstruct import DERIVED, MAKERS, REPLACED, Rebuild
-from ..side_effects import FIRST, READ, Copy, Outside
+from ..reconstruct import DERIVED, MAKERS, Rebuild
+from ..side_effects import FIRST, Outside
 from .callbacks import Callback, Iteration
-
-# Deques and sets from outside
-
-
-def queue(outside: Outside, real: deque, source: Source) -> deque:
-    """A deque, copied as lists are."""
-    outside.guard(Attribute(source, "maxlen"), "equal", real.maxlen)
-    return outside.sequence(real, source, deque((), real.maxlen))
-
-
-@dataclass(frozen=True)
-class SetCopy(Copy):
-    """A set; its copy may have another order than the set's own."""
-
-    order: tuple
-
-    def changed(self) -> bool:
-        """Whether something came or went."""
-        return {*self.before} != self.now
-
-
-def constants(outside: Outside, real: set | frozenset, source: Source):
-    """A set of constants, copied; its order is guarded, too."""
-    if not all(map(is_constant, real)):
-        raise unsupported("attribute", f"a set of objects, {source},")
-    outside.guard(source, "keys", tuple(real))
-    value = outside.remember(real, type(real)([*real]), source)
-    outside.copies.append(SetCopy(source, tuple(real), value, tuple(value)))
-    return value
-
-
-def set_in_order(outside: Outside, value: set | frozenset):
-    """A set, or its elements if a copy has them in another order."""
-    for copy in outside.copies:
-        if copy.now is value and copy.order != copy.before:
-            if copy.changed():
-                raise unsupported("effect", "iterating over a set")
-            return [*copy.before]
-    return value
-
-
-def elements_changed(rebuild: Rebuild, mine: str, copy: Copy) -> list[str]:
-    """Statements that add a set's new elements and remove the lost ones."""
-    parts = (("update", copy.now.difference(copy.before)),
-             ("difference_update", {*copy.before} - copy.now))
-    return [f"{mine}.{change}({held(rebuild, items)})"
-            for change, items in parts if items]
-
-
-def held(rebuild: Rebuild, items) -> str:
-    """A list of these, made before anything is written."""
-    return rebuild.hold(f"[{rebuild.values(items)}]")
-
-
-FIRST |= {deque: queue, set: constants, frozenset: constants}
-READ |= {set: set_in_order, frozenset: set_in_order}
-REPLACED |= {set: elements_changed, deque: lambda rebuild, mine, copy: [
-    f"{mine}.clear()", f"{mine}.extend({held(rebuild, copy.now)})"]}
 
 # Methods and functions that every use creates again
 
@@ -282,7 +223,10 @@ def dict_view(rebuild: Rebuild, made) -> str:
     outside = rebuild.outside
     found = next((each for each in gc.get_referents(made)
                   if isinstance(each, dict)), {})
-    whole = outside.lives.get(id(found), found)
+    whole = next((
+        space.real if space.kind == "attributes" else space.owner
+        for space in outside.overlays.values()
+        if space.now is found), found)
     view = f"{rebuild.value(whole)}.{DICT_VIEWS[type(made)]}()"
     if not hasattr(made, "__next__"):
         return view

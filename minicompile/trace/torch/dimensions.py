@@ -34,14 +34,14 @@ from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from ...core.errors import ConstraintViolation
-from ...core.guard import (Computed, Function, Guard, Item, Local,
-                           Relation, Size, Source, chain)
+from ...core.guard import (Computed, Function, Guard, Local, Relation,
+                           Size, Source, chain)
 from ...core.sizes import AS_IN_CPP, SYMBOLIC, hint
 from ...core.torch.symbols import computed, formula
 from ..attributes import type_of
 from ..reasons import unsupported
 from ..recorder import CONVERSIONS, Recorder
-from ..side_effects import Outside
+from ..side_effects import Outside, named
 from ..symbolic_shapes import (NUMBERS, SIZES, ConstantSizes, History,
                                settled)
 
@@ -149,11 +149,6 @@ class SymbolicSizes(ConstantSizes):
             if now[dim] is None and before[dim] is not None}
         return [value is None for value in now]
 
-    def varies(self, value: int | float, source: Source) -> bool:
-        """Whether a number varies; it is remembered."""
-        return self.history.dynamic or self.varying(
-            NUMBER, source, (value,))[0]
-
     def tell(self, what: str, dim: int, source: Source, value) -> None:
         """Note that a place has become a symbol, once, and why."""
         name, history = what.format(dim, source), self.history
@@ -228,20 +223,10 @@ class SymbolicSizes(ConstantSizes):
         places = {*chain(source)}
         is_given = outside.modules.isdisjoint(places) and any(
             isinstance(each, (Local, Function)) for each in places)
-        return self.varies(value, source) and (
+        return (self.history.dynamic or self.varying(
+            NUMBER, source, (value,))[0]) and (
             is_given or type(value) is float
             or named(source) in self.history.counters)
-
-    def count(self, outside: Outside) -> None:
-        """Tell later traces to which places this trace writes."""
-        counters = self.history.counters
-        for space in outside.overlays.values():
-            counters.update(named(outside.place(space, key))
-                            for key, _ in outside.changes(space))
-        for copy in outside.copies:
-            counters.update(
-                Item(copy.source, at) for at, (old, new) in enumerate(
-                    zip(copy.before, copy.now)) if old is not new)
 
     def run(self, call: Callable, function, args, kwargs):
         """The result of a C function; if it is a question, the answer."""
@@ -302,12 +287,6 @@ class SymbolicSizes(ConstantSizes):
 SIZES.append(SymbolicSizes)
 NUMBERS[int] = lambda sizes, value, source: sizes.env.create_symintnode(
     sizes.symbol(value, source), hint=value)
-
-
-def named(source: Source) -> Source | str:
-    """The name of an attribute or key, wherever it is; else the place."""
-    name = getattr(source, "name", getattr(source, "key", None))
-    return name if type(name) is str else source
 
 
 def number_node(recorder: Recorder, value) -> fx.Node | int | float:

@@ -20,7 +20,7 @@ import types
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain, zip_longest
+from itertools import zip_longest
 
 import torch
 from torch import fx
@@ -35,7 +35,6 @@ from ..constant_types import CONSTANTS, IDENTITIES, StandIn
 from ..reasons import REASONS, unsupported
 from ..recorder import CONVERSIONS, Recorder, storage
 from ..rules import rule
-from ..side_effects import Copy, Namespace
 
 REASONS["branch"] = (
     "a function given to {what}, which no graph of its own can do",
@@ -197,9 +196,9 @@ def unchanged(tracer, kind: str, what: str, own=()):
 
 def state(tracer, own) -> tuple[dict, list]:
     """All that the program may change: switches; objects' parts, by id."""
-    outside, seen = tracer.outside, {"turned": Counter(tracer.turned)}
-    kept = [own, outside.said, *outside.overlays.values(), *outside.copies,
+    kept = [*tracer.outside.done(), own,
             *(frame.names for frame in tracer.frames)]
+    seen = {"turned": Counter(tracer.turned), "done": [*map(id, kept)]}
     for each in kept:
         if id(each) not in seen and (parts := held_by(tracer, each)):
             seen[id(each)] = [*map(id, parts)]
@@ -210,10 +209,6 @@ def state(tracer, own) -> tuple[dict, list]:
 def held_by(tracer, value) -> list:
     """The objects that a value is made of, where a trace may change it."""
     match value:
-        case Namespace():
-            return [*chain(*tracer.outside.changes(value))]
-        case Copy():
-            return [value.now] * value.changed()
         case types.GeneratorType() if id(value) in tracer.generators:
             frame = tracer.generators[id(value)][1]
             return [frame.next, frame.names]

@@ -1,0 +1,201 @@
+"""Writes to objects from outside, which wait until the graph has run.
+
+In: what a trace does to attributes, dicts, lists, deques and sets that
+existed before. Out: the statements of `finish` that do it for real, in
+eager's order. A dict or an object is compared, key by key, with what was
+read from it; a list, a deque or a set is copied when it is first read.
+Without this file, such a write breaks the graph. PyTorch's is
+torch/_dynamo/side_effects.py.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from ...core.guard import Attribute, Item, Source
+from ..constant_types import ABSENT, is_constant
+from ..reasons import unsupported
+from ..reconstruct import Rebuild
+from ..side_effects import FIRST, OUTSIDES, READ, UNREAD, Namespace, Outside
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A list or deque read from outside: before, and now."""
+
+    source: Source
+    before: tuple
+    now: object
+
+    def changed(self) -> bool:
+        """Whether the copy holds other objects than it began with."""
+        return len(self.now) != len(self.before) or any(
+            a is not b for a, b in zip(self.now, self.before))
+
+    def statements(self, rebuild: Rebuild, mine: str) -> list[str]:
+        """The elements, put in place of those in `mine`."""
+        return [f"{mine}.clear()",
+                f"{mine}.extend({held(rebuild, self.now)})"]
+
+
+def held(rebuild: Rebuild, items) -> str:
+    """A list of these, made before anything is written."""
+    return rebuild.hold(f"[{rebuild.values(items)}]")
+
+
+@dataclass(frozen=True)
+class SetCopy(Copy):
+    """A set; its copy may have another order than the set's own."""
+
+    order: tuple
+
+    def changed(self) -> bool:
+        """Whether something came or went."""
+        return {*self.before} != self.now
+
+    def statements(self, rebuild: Rebuild, mine: str) -> list[str]:
+        """New elements, added; lost ones, removed."""
+        parts = (("update", self.now.difference(self.before)),
+                 ("difference_update", {*self.before} - self.now))
+        return [f"{mine}.{change}({held(rebuild, items)})"
+                for change, items in parts if items]
+
+
+class Effects(Outside):
+    """The objects that existed before the call, and what became of them."""
+
+    def __init__(self, recorder, where):
+        super().__init__(recorder, where)
+        self.copies: list[Copy] = []
+
+    def write(self, space: Namespace, key, value) -> None:
+        """Let `key` be `value` from now on (ABSENT deletes it)."""
+        key = self.real(key)
+        if key not in space.now:  # it comes last, or last again
+            space.written.pop(key, None)
+        space.written.setdefault(key, key not in space.now)
+        if value is not ABSENT:
+            space.now[key] = value
+        elif key in space.now:
+            del space.now[key]
+            self.read(space, key)  # an absence is guarded
+
+    def changes(self, space: Namespace) -> list[tuple]:
+        """The items to write back, in order; ABSENT deletes a key.
+
+        A key that was deleted and came back is deleted first.
+        """
+        found, real = [], space.real
+        for key, anew in space.written.items():
+            value = space.now.get(key, ABSENT)
+            old = space.before.get(key, UNREAD) if key in real else ABSENT
+            if anew and key in real and value is not ABSENT:
+                found += (key, ABSENT), (key, value)
+            elif value is not old:
+                found.append((key, value))
+        return found
+
+    def changed(self) -> list[Copy]:
+        """The copies that hold something else now."""
+        return [copy for copy in self.copies if copy.changed()]
+
+    def done(self) -> list:
+        """All that was written so far, as objects to compare by id."""
+        return [*super().done(), *(copy.now for copy in self.changed()),
+                *chain(*chain(*map(self.changes, self.overlays.values())))]
+
+    def places(self) -> Iterator[Source]:
+        """Yield the places that were written to."""
+        for space in self.overlays.values():
+            for key, _ in self.changes(space):
+                yield self.place(space, key)
+        for copy in self.changed():
+            for at, (old, new) in enumerate(zip(copy.before, copy.now)):
+                if old is not new:
+                    yield Item(copy.source, at)
+
+    def confusions(self) -> Iterator[tuple[Source, Source]]:
+        """Yield an object written to, and one that may be the same."""
+        owners = [each.owner for each in self.overlays.values()
+                  if self.changes(each)]
+        owners += [copy.now for copy in self.changed()]
+        for owner in owners:
+            for value in self.kept if id(owner) in self.sources else ():
+                if type(value) is type(owner) and value is not owner and (
+                        id(value) in self.sources):
+                    yield self.sources[id(owner)], self.sources[id(value)]
+
+    def writes(self, rebuild: Rebuild) -> list[str]:
+        """Statements that change objects from outside, in eager's order."""
+        lines = super().writes(rebuild)
+        for space in {id(o): o for o in self.overlays.values()}.values():
+            lines += [written(rebuild, space, key, value)
+                      for key, value in self.changes(space)]
+        for copy in self.changed():
+            lines += copy.statements(rebuild, rebuild.hold(
+                copy.source.code()))
+        return lines
+
+
+OUTSIDES.append(Effects)
+
+
+def written(rebuild: Rebuild, space: Namespace, key, value) -> str:
+    """One attribute or item of an object from outside, written."""
+    owner, outside = space.owner, rebuild.outside
+    mine = rebuild.hold((outside.source(owner) or space.names).code())
+    kept = "" if value is ABSENT else rebuild.hold(rebuild.value(value))
+    if space.kind == "attributes":
+        return (f"object.__setattr__({mine}, {key!r}, {kept})" if kept
+                else f"object.__delattr__({mine}, {key!r})")
+    key = rebuild.value(outside.values.get(id(key), key))
+    base = rebuild.known(OrderedDict if isinstance(owner, OrderedDict)
+                         else dict)
+    return (f"{base}.__setitem__({mine}, {key}, {kept})" if kept
+            else f"{base}.pop({mine}, {key}, None)")
+
+
+# Containers from outside
+
+
+def copied(outside: Outside, real, source: Source, value):
+    """A sequence, copied to `value`: that is the trace's to change."""
+    outside.remember(real, value, source)
+    value.extend(outside.elements(real, source))
+    outside.copies.append(Copy(source, tuple(value), value))
+    return value
+
+
+def queue(outside: Outside, real: deque, source: Source) -> deque:
+    """A deque, copied as lists are."""
+    outside.guard(Attribute(source, "maxlen"), "equal", real.maxlen)
+    return copied(outside, real, source, deque((), real.maxlen))
+
+
+def constants(outside: Outside, real: set | frozenset, source: Source):
+    """A set of constants, copied; its order is guarded, too."""
+    if not all(map(is_constant, real)):
+        raise unsupported("attribute", f"a set of objects, {source},")
+    outside.guard(source, "keys", tuple(real))
+    value = outside.remember(real, type(real)([*real]), source)
+    outside.copies.append(SetCopy(source, tuple(real), value, tuple(value)))
+    return value
+
+
+def set_in_order(outside: Outside, value: set | frozenset):
+    """A set, or its elements if a copy has them in another order."""
+    for copy in outside.copies:
+        if copy.now is value and copy.order != copy.before:
+            if copy.changed():
+                raise unsupported("effect", "iterating over a set")
+            return [*copy.before]
+    return value
+
+
+FIRST |= {list: lambda outside, real, source: copied(
+    outside, real, source, []),
+    deque: queue, set: constants, frozenset: constants}
+READ |= {set: set_in_order, frozenset: set_in_order}
