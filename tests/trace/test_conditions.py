@@ -1,5 +1,6 @@
 """torch.cond: eager's torch.cond is the judge, values and gradients."""
 
+import itertools
 import pytest
 import torch
 from torch import nn
@@ -153,15 +154,48 @@ def of_an_iterator(said, box, x):
     return x * next(box.turns)[1]
 
 
+def of_a_count(said, box, x):
+    return x * next(box.count)
+
+
+def of_a_cycle(said, box, x):
+    return x * next(box.cycle)
+
+
+def in_a_slot(said, box, x):
+    box.slot.a = 2
+    return x * 1
+
+
+def in_a_subclass(said, box, x):
+    box.kind.a = 2
+    return x * 1
+
+
+def in_a_default(said, box, x):
+    box.function.__defaults__ = (2,)
+    return x * 1
+
+
 @pytest.mark.parametrize("effect", [
     in_a_list, in_a_dict_of_an_object, of_a_generator, of_an_iterator,
-    in_a_key])
+    in_a_key, of_a_count, of_a_cycle, in_a_slot, in_a_subclass,
+    in_a_default])
 def test_a_branch_changes_nothing_that_the_function_made(effect):
     class Box:
         pass
 
+    class Slot:
+        __slots__ = ("a",)
+
+    class Names(dict):
+        pass
+
     def chosen(x):
         said, box = [], Box()
+        box.count, box.cycle = itertools.count(), itertools.cycle((1, 2))
+        box.slot, box.kind, box.function = Slot(), Names(), lambda by=1: by
+        box.slot.a = [next(box.cycle) for _ in range(3)][0]
         box.kept, box.steps = {}, (step for step in (1, 2))
         box.turns, box.names = enumerate([3, 4]), {"old": 1}
         return torch.cond(x.sum() > 0, lambda v: effect(said, box, v),

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import gc
 import inspect
+import itertools
 import operator
 import sys
 import types
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import zip_longest
 
 import torch
 from torch import fx
@@ -214,18 +214,23 @@ def held_by(tracer, value) -> list:
             return [frame.next, frame.names]
         case StandIn(step=step):
             return [step.function]
-        case dict():  # its keys are no referents if all are strings
-            return [*dict.keys(value), *dict.values(value)]
-        case list() | tuple() | set() | deque() | types.CellType() | (
-                types.MethodType()):
-            return gc.get_referents(value)
-        case _ if tracer.is_made(value):
-            return [*(getattr(value, "__closure__", None) or ()),
-                    *getattr(value, "__dict__", {}).values()]
+        case itertools.cycle() | itertools._tee():
+            return [object()]  # nothing tells its position
         case Iterator():  # of C's: its position, as one object
-            return [*gc.get_referents(value),
-                    sys.intern(str(operator.length_hint(value)))]
-    return []
+            at = repr(value) if type(value) is itertools.count else str(
+                operator.length_hint(value))
+            return [*gc.get_referents(value), sys.intern(at)]
+    if not (isinstance(value, CONTAINERS) or tracer.is_made(value)):
+        return []
+    getattr(value, "__dict__", None)  # which Python makes when asked for it
+    names = getattr(value, "__globals__", None)
+    parts = [each for each in gc.get_referents(value) if each is not names]
+    return [*dict.keys(value), *parts] if isinstance(value, dict) else parts
+
+
+#: The classes of containers whose parts a trace may change.
+CONTAINERS = (dict, list, tuple, set, deque, types.CellType,
+              types.MethodType)
 
 
 # autograd.Function
@@ -312,7 +317,7 @@ def _backward(tracer, backward, ctx: Context, args, made, saved: list):
             torch._C._DisableAutocast()), (
             unchanged(tracer, "effect", "a backward", vars(ctx))):
         found = several(tracer.call(backward, (ctx, *tangents)))
-        pairs = [*zip_longest(found, args)]
+        pairs = [*itertools.zip_longest(found, args)]
         if any(each is not None and not torch.is_tensor(arg)
                for each, arg in pairs):
             raise unsupported("gradient", "a gradient of no tensor")
