@@ -2,6 +2,7 @@
 
 import math
 import operator
+from collections import Counter
 
 import pytest
 import torch
@@ -684,3 +685,15 @@ def test_a_gradient_that_an_input_has_brings_no_symbols():
     for (x,) in calls:
         x.grad = torch.ones_like(x)
     assert compiles(lambda x: x * 2, calls) == 2
+
+
+def test_a_heap_of_numbers_that_vary_is_changed_once():
+    def most(x, counts):
+        counts.update("z")
+        return x + 1, counts.most_common(2)
+
+    compiled = minicompile.compile(most, backend="eager")
+    mine, its = Counter("abca"), Counter("abca")
+    for _ in range(4):
+        assert compiled(torch.ones(1), mine)[1] == most(
+            torch.ones(1), its)[1]

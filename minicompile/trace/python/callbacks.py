@@ -26,6 +26,7 @@ from ..constant_types import IDENTITIES, StandIn, trusted
 from ..native import WAYS, look
 from ..reasons import Raised, internal, unsupported
 from ..rules import rule
+from ..symbolic_shapes import settled
 
 # The values that C functions see
 
@@ -121,8 +122,8 @@ def seen(tracer, value, how: str | int):
             return tracer.key(value)
         case "elements" if not isinstance(value, SETS):
             return [*map(tracer.key, tracer.unpacked(value))]
-        case "compared":
-            look(tracer, value)
+        case "compared":  # settled: none of it may run a second time
+            return settled(look(tracer, value))
         case int() | "stepped":
             return look(tracer, value, 0 if how == "stepped" else how)
     return value
