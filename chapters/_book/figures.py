@@ -41,7 +41,7 @@ _FIGURE = re.compile(
     rf"|\b(?P<words>(?:{_WORD})(?:[- ](?:{_WORD}))*)\b", re.I)
 #: Numbers that are names: chapters, versions, a proposal, an exercise.
 _NAMES = re.compile(
-    r"\b(?:chapters?|exercises?|python|torch|page|part|PEP|version) "
+    r"\b(?:chapters?|exercises?|python|torch|page|part|PEP|version)\s+"
     r"\d+(?:\.\d+)*(?:,? (?:to|and) \d+(?:\.\d+)*)*|\b3\.1\d\b"
     r"|\[\d[^]]*\]|<[^>]*>", re.I)
 
