@@ -43,12 +43,11 @@ _FIGURE = re.compile(
 _NAMES = re.compile(
     r"\b(?:chapters?|exercises?|python|torch|page|part|PEP|version)\s+"
     r"\d+(?:\.\d+)*(?:,? (?:to|and) \d+(?:\.\d+)*)*|\b3\.1\d\b"
-    r"|\[\d[^]]*\]|<[^>]*>", re.I)
+    r"|\[\d[^]]*\]|<[^>]*>|\b\d+-bit\b", re.I)
 
 #: Figures that no block can vouch for: the words around them, and why.
 EXEMPT = {
     "there are some forty": "erf's polynomials, counted by hand",
-    "64-bit numbers from the": "the name of a type",
     "12 is 3 times 4": "arithmetic, as an example",
     "and room for 13": "the exercise above runs on these",
     "**Eight thousand lines**": "the aim that the project began with",

@@ -322,3 +322,11 @@ def test_an_edited_module_is_shown_new_and_runs_new(book, monkeypatch):
         assert 'data-linenos="11 "' in convert(root, "one.md")
     finally:
         sys.modules.update(kept)
+
+
+@pytest.mark.parametrize("term", """dispatcher descriptor shapeenv hint
+    symint stream warp libdevice source storage schema spill tile register
+    dynamo inductor aotautograd polyfill stamp lane""".split())
+def test_the_glossary_has_the_terms_of_the_field(term):
+    text = (pages.DOCS / "glossary.md").read_text()
+    assert any(each.split(" (")[0] == term for each in weave.glossary(text))
