@@ -61,3 +61,12 @@ def test_sessions_are_the_pages_own(page):
 def test_a_block_without_an_end_is_found():
     with pytest.raises(ValueError, match="chapters/a.md:2: this block"):
         pages.read("a.md", "One.\n````python\nprint()\n```\n")
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p[:1] == "0"])
+def test_every_page_of_the_road_has_a_picture(page):
+    """And each chapter begins with one to step through."""
+    drawn = [b.code for b in blocks(page) if b.options.get("html") == "1"]
+    assert drawn
+    first = next(p for p in PAGES if p[:2] == page[:2])
+    assert page != first or any("walk(" in code for code in drawn)
