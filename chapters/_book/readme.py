@@ -27,26 +27,28 @@ ROWS = (
 
 
 def measured(name: str, what: str | None, column: str) -> list[str]:
-    """The measured times of eager, torch.compile and ours, with units.
+    """What eager, torch.compile and ours need; ours as a share of theirs.
 
     A file has a row for each who, or a column for each.
     """
-    found = dict.fromkeys(WHO, "")
+    found, values = dict.fromkeys(WHO, ""), {}
     for row in results(f"{name}.json")["rows"]:
         if what not in (None, row.get("model", row.get("what"))):
             continue
         who = row.get("who", row["what"] if "model" in row else None)
         for each in WHO if who is None else [who]:
             value = row[column if who else f"{each} {column}"]
+            values[each] = value
             found[each] = (f"{value:,.0f}" if value >= 1000 else
                            f"{value:.3g}") + f" {column.split()[-1]}"
-    return list(found.values())
+    _, theirs, ours = map(values.get, WHO)
+    return [*found.values(), f"{ours / theirs:.2f}"]
 
 
 def table() -> str:
     """The rows, each with the machine that it was measured on."""
-    lines = ["| | machine | eager | torch.compile | minicompile |",
-             "|---|---|---|---|---|"]
+    lines = ["| | machine | eager | torch.compile | minicompile | "
+             "ours / torch.compile |", "|---|---|---|---|---|---|"]
     for title, name, what, column in ROWS:
         machine = results(f"{name}.json")["machine"]
         where = (machine["gpu"] or "").removeprefix("NVIDIA ") or (

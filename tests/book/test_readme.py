@@ -34,3 +34,4 @@ def test_its_table_is_what_was_measured():
     rows = [row.split(" | ") for row in readme.table().splitlines()[2:]]
     assert len(rows) == len(readme.ROWS)
     assert all(row[3] and row[4] for row in rows)
+    assert all(0 < float(row[5].strip(" |")) < 2 for row in rows)
