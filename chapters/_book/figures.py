@@ -39,11 +39,11 @@ _FIGURE = re.compile(
     rf"(?: (?P<size>{'|'.join(_LARGE)})\b|(?![\w]))"
     rf"|\b(?P<of>an?|two|three) (?P<part>{'|'.join(_PARTS)})s?\b"
     rf"|\b(?P<words>(?:{_WORD})(?:[- ](?:{_WORD}))*)\b", re.I)
-#: Numbers that are names: chapters, versions, a proposal, an exercise.
+#: Numbers that are names: chapters, versions, exercises, items of a list.
 _NAMES = re.compile(
     r"\b(?:chapters?|exercises?|python|torch|page|part|PEP|version)\s+"
     r"\d+(?:\.\d+)*(?:,? (?:to|and) \d+(?:\.\d+)*)*|\b3\.1\d\b"
-    r"|\[\d[^]]*\]|<[^>]*>|\b\d+-bit\b", re.I)
+    r"|\[\d[^]]*\]|<[^>]*>|\b\d+-bit\b|^ *\d+\. ", re.I | re.M)
 
 #: Figures that no block can vouch for: the words around them, and why.
 EXEMPT = {

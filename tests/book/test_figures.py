@@ -22,6 +22,7 @@ def test_every_figure_is_vouched_for():
     ("One kernel. Two functions and three ways, the third call.", []),
     ("In chapter 12, Python 3.12 and torch 2.13 with `x[12]`, [a](b12.md).",
      []),
+    ("8. An item, of 64-bit numbers.\n", []),
     ("```python\nx = 12\n```\n# 12 heads\n**3.4 Twelve.** By hand.\n", []),
 ])
 def test_what_counts_as_a_figure(text, values):
