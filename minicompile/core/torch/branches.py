@@ -25,9 +25,10 @@ def cond(pred, true: Callable, false: Callable, operands) -> tuple:
     operand gets one, as in torch.cond.
     """
     chosen = true if isinstance(pred, FakeTensor) or pred else false
+    made = tuple(chosen(*operands))
     if not torch.is_grad_enabled() or not any(map(wanted, operands)):
-        return tuple(chosen(*operands))
-    return Chosen.apply(chosen, *operands)
+        return made
+    return Reaching.apply(len(made), *made, *operands)
 
 
 def wanted(operand: object) -> bool:
@@ -35,47 +36,43 @@ def wanted(operand: object) -> bool:
     return isinstance(operand, torch.Tensor) and operand.requires_grad
 
 
-class Chosen(torch.autograd.Function):
-    """One branch, whose operands all get a gradient: zeros, if need be."""
+class Reaching(torch.autograd.Function):
+    """The results, which reach all operands: with zeros, if need be."""
 
     @staticmethod
-    def forward(ctx, chosen, *operands):
-        with torch.enable_grad():
-            ctx.inside = [
-                each.detach().requires_grad_(each.requires_grad)
-                if isinstance(each, torch.Tensor) else each
-                for each in operands]
-            ctx.made = tuple(chosen(*ctx.inside))
-        return tuple(each.detach() for each in ctx.made)
+    def forward(ctx, count, *given):
+        ctx.operands = given[count:]
+        return tuple(each.detach() for each in given[:count])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, *tangents):
-        flows = [(made, tangent) for made, tangent in zip(
-            ctx.made, tangents) if made.requires_grad]
-        found = iter(torch.autograd.grad(
-            [made for made, _ in flows], [*filter(wanted, ctx.inside)],
-            [tangent for _, tangent in flows], retain_graph=True,
-            materialize_grads=True))
-        return None, *(next(found) if wanted(each) else None
-                       for each in ctx.inside)
+        return None, *tangents, *(
+            torch.zeros_like(each) if wanted(each) else None
+            for each in ctx.operands)
+
+
+def chosen(true: Callable, false: Callable, pred, *given) -> tuple:
+    """The call of a cond: one of two functions runs."""
+    return tuple((true if pred else false)(list(given)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Branches:
-    """Two functional graphs of the same arguments, and what runs them."""
+    """An operator on functional graphs, what runs them, and its call."""
 
-    graphs: tuple[fx.GraphModule, fx.GraphModule]
+    graphs: tuple[fx.GraphModule, ...]
     runs: tuple[Callable[[list], tuple], ...]
-    __name__ = "cond"
+    __name__: str = "cond"
+    call: Callable = chosen
     __module__ = "minicompile"
 
-    def __call__(self, pred, *arguments):
-        return tuple(self.runs[not pred](list(arguments)))
+    def __call__(self, *given):
+        return self.call(*self.runs, *given)
 
     def __repr__(self) -> str:
         return self.__name__
 
     def compiled(self, compile: Callable) -> Branches:
-        """The same choice, between what `compile` makes of the graphs."""
+        """The same operator on what `compile` makes of the graphs."""
         return replace(self, runs=tuple(map(compile, self.graphs)))

@@ -12,9 +12,7 @@ and torch/_functorch/partitioners.py:must_recompute.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import compress
 
@@ -78,24 +76,13 @@ def conditional(recorder: RecordingMode, pred, true, false,
     return performed(recorder, ahead, given, map(value, joint.outputs))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Operator(Branches):
-    """An operator on graphs, and how it is called: with what runs them."""
-
-    __name__: str = ""
-    call: Callable = None
-
-    def __call__(self, *given):
-        return self.call(*self.runs, *given)
-
-
 def loop(recorder: RecordingMode, test, body, carried, captured) -> tuple:
     """The results of a while_loop, its call recorded."""
     given = without_gradient((*carried, *captured, *sizes(recorder)))
     joints = [side_of(graph, given) for graph in (test, body)]
     graphs = tuple(halves(each, each.primals, each.outputs)[0]
                    for each in joints)
-    target = Operator(graphs, runs_of(graphs), "while_loop",
+    target = Branches(graphs, runs_of(graphs), "while_loop",
                       partial(looped, len(carried)))
     return performed(recorder, target, given,
                      map(value, joints[1].outputs))
@@ -125,7 +112,7 @@ def attention(recorder: RecordingMode, *args) -> tuple:
 
     with paused(), recorder.fake_mode:
         made = call(*given)
-    return performed(recorder, Operator((), (), "flex_attention", call),
+    return performed(recorder, Branches((), (), "flex_attention", call),
                      given, made)
 
 
