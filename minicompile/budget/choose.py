@@ -1,4 +1,4 @@
-"""Which values to save: a share of what the fastest plan saves, or all.
+"""Choose the values to save: all of the fastest plan's, or a share.
 
 In: a joint graph, a budget, and the cut of chapter 3. Out: the names of
 the values to save. The fastest plan is the default. Smaller ones are found

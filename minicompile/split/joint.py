@@ -3,10 +3,10 @@
 `record` makes a `Joint`. Its graph is pure arithmetic; everything that is
 not (inputs written to, results that are views of inputs or of each other,
 which results carry a gradient) is frozen next to it. `partition` cuts the
-graph into a `Pair`: the forward computes the results and the saved
-values; the backward starts from those and the tangents, and recomputes
-whatever else it needs, each value just before it is first read. PyTorch's
-are ViewAndMutationMeta in torch/_functorch/_aot_autograd/schemas.py, and
+graph into a `Pair`. The forward computes the results and the saved
+values. The backward starts from those and the tangents, and recomputes
+each other value just before its first reader. PyTorch's are
+ViewAndMutationMeta in torch/_functorch/_aot_autograd/schemas.py, and
 torch/_functorch/partitioners.py.
 """
 
@@ -133,7 +133,7 @@ class Joint:
 
     @cached_property
     def outputs(self) -> tuple:
-        """What the forward half returns: nodes, in order."""
+        """The results of the forward half: nodes, in order."""
         return results(self.graph.graph)[:self.forward_outputs]
 
     @cached_property
@@ -228,10 +228,10 @@ def partition(joint: Joint, saved: set[str]) -> Pair:
 
 
 def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:
-    """What the backward starts from, besides tangents.
+    """The values that the backward starts from, besides tangents.
 
-    An input it needs is kept in any case, a name it does not need is not.
-    Of numbers, only what is read off a tensor is kept.
+    Each input that it needs is kept. Of other values, those that are named
+    in `saved` and needed. A number is kept if it is read off a tensor.
     """
     stop = {node for node in joint.early if node.op == "placeholder"
             or (isinstance(node.target, torch._ops.OpOverload)
@@ -268,8 +268,8 @@ def halves(joint: Joint, kept: list[fx.Node], outputs: list, writes=()
 
 def ancestors(ends, stop: Container[fx.Node],
               known: Container[fx.Node] = ()) -> list[fx.Node]:
-    """What `ends` are computed from, inputs first, not beyond `stop`;
-    without what is `known`."""
+    """The nodes that `ends` are computed from, inputs first, not beyond
+    `stop`, without those `known`."""
     ordered: dict[fx.Node, None] = {}
     waiting = [(node, False) for node in reversed(list(ends))]
     while waiting:
@@ -321,7 +321,8 @@ def copied(node: fx.Node) -> fx.Node:
 def separate(graph: fx.Graph, forward_outputs: int) -> None:
     """Copy a forward output whose memory is an input's or another's.
 
-    Eager made it apart, so a write to one must not show in the other.
+    In eager they are apart, so a write to the first must not show in the
+    second.
     """
     taken = {n for n in graph.nodes if n.op in ("placeholder", "get_attr")}
     returned, outputs = graph.output_node(), list(results(graph))

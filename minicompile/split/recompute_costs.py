@@ -1,4 +1,4 @@
-"""Which values to save for the backward: prices, then the cheapest cut.
+"""The values to save for the backward: prices, then the cheapest cut.
 
 In: a `Joint`. Out: a `Plan`, the values to save and what that costs. The
 idea: everything is priced in seconds. Saving a value costs a write now
@@ -32,7 +32,7 @@ TIE = 1e-3  # of a pass: of two equal plans, the one that saves less
 
 
 class Price(NamedTuple):
-    """What a value costs, in seconds; NEVER forbids it."""
+    """The price of a value in seconds; NEVER forbids it."""
 
     recompute: float
     save: float
@@ -44,7 +44,7 @@ HIDDEN: list[Callable[[Joint], set[fx.Node]]] = []
 
 @dataclass(frozen=True)
 class Plan:
-    """What is saved, and what that costs by the table in core/cost.py."""
+    """The saved values, and their cost by the table in core/cost.py."""
 
     saved: frozenset[str]  # names in the joint graph
     seconds: float  # of saving and recomputing
@@ -109,7 +109,7 @@ class Costs:
                                   self.needed, prices))
 
     def plan(self, saved: set[fx.Node]) -> Plan:
-        """What saving exactly these costs."""
+        """The plan that saves exactly these."""
         computed = set(backward_nodes(self.joint, saved))
         named = {node.name: node for node in self.prices if node in saved}
         sizes = {name: size(self.joint, node)
@@ -168,11 +168,11 @@ def depths(half: list[fx.Node]) -> dict[fx.Node, int]:
 
 def readings(nodes: list[fx.Node], depth: dict[fx.Node, int],
              written: Container[fx.Node] = ()) -> dict[fx.Node, set]:
-    """When the half whose depths these are reads each value: at which
-    depth, and whether it has to lie in memory for it.
+    """The depths at which a half reads each value, and whether the value
+    has to lie in memory there. `depth` has the nodes of that half.
 
-    Who reads a view reads its base, and who reads a loop of the other
-    half that is not `written` computes it, and reads its arguments.
+    A reader of a view reads its base. A reader of a loop of the other half
+    that is not `written` computes it, and so reads its arguments.
     """
     found: dict[fx.Node, set] = defaultdict(set)
     for node in reversed(nodes):
@@ -224,8 +224,8 @@ def recomputing(node: fx.Node, reads: dict[fx.Node, set]) -> float:
 def saving(joint: Joint, node: fx.Node, written: bool, times: set) -> float:
     """Seconds that keeping the value takes.
 
-    It is written, unless it is in any case, and read, unless nothing but
-    a kernel does that reads it from memory in any case.
+    It is written, unless the forward stores it already. It is read, unless
+    its only reader is a kernel that reads it from memory anyway.
     """
     if node.op == "placeholder":
         return (2 if node in joint.written else 1) * cost.one_pass(node)

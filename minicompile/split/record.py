@@ -97,7 +97,7 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
 
 
 def without_dead(graph: fx.Graph) -> fx.Graph:
-    """The graph, rid of what nobody reads."""
+    """The graph, without the nodes that have no reader and no effect."""
     graph.eliminate_dead_code(lambda node: has_effect(node) or (
         node.op in ("placeholder", "output")))
     return graph
@@ -181,7 +181,7 @@ def require_backward(op: object, args: tuple) -> None:
 
 @contextmanager
 def refusing(what: str, line: Where | None = None):
-    """Whatever goes wrong inside is a BackendError that names `what`."""
+    """Any exception inside becomes a BackendError that names `what`."""
     try:
         yield
     except BackendError:
@@ -196,7 +196,7 @@ def refusing(what: str, line: Where | None = None):
 def unchanged_state():
     """Torch's switches are put back, whatever the graph sets them to.
 
-    Inference mode is off, for it would hide what is written.
+    Inference mode is off, because it would hide what is written.
     """
     cached, grad = (torch.is_autocast_cache_enabled(),
                     torch.is_grad_enabled())

@@ -36,41 +36,31 @@ from ..core.graph import (QUANTIZED, dense, operators, placeholders,
                           tensors_of)
 from ..core.sizes import SYMBOLIC, written
 
-#: Why, and the ops it holds for, with all their overloads.
+#: Why, and the ops it holds for, with all their overloads and gradients.
 REASONS: dict[str, str] = {
     "arithmetic on one element, written with simpler arithmetic": """
-        celu elu elu_backward gelu gelu_backward glu glu_backward
-        hardshrink hardsigmoid hardsigmoid_backward hardswish
-        hardswish_backward hardtanh hardtanh_backward leaky_relu
-        leaky_relu_backward log_sigmoid_backward log_sigmoid_forward
-        logit logit_backward mish mish_backward _prelu_kernel
-        _prelu_kernel_backward rrelu_with_noise_backward selu
-        sigmoid_backward silu silu_backward softplus softplus_backward
-        softshrink tanh_backward threshold threshold_backward
+        celu elu gelu glu hardshrink hardsigmoid hardswish hardtanh
+        leaky_relu log_sigmoid log_sigmoid_forward logit mish
+        _prelu_kernel rrelu_with_noise_backward selu sigmoid_backward
+        silu softplus softshrink tanh_backward threshold
         addcdiv addcmul clamp_max clamp_min deg2rad rad2deg frac
         heaviside isneginf isposinf lerp logaddexp logaddexp2
         nan_to_num native_dropout_backward rsub sgn sinc special_entr
         special_log_ndtr special_xlog1py xlogy
         masked_fill tril triu fill zero""",
     "reductions with arithmetic around them, which fuse": """
-        _fused_rms_norm _fused_rms_norm_backward _log_softmax
-        _log_softmax_backward_data _native_batch_norm_legit
-        _native_batch_norm_legit_functional
+        _fused_rms_norm _log_softmax _log_softmax_backward_data
+        _native_batch_norm_legit _native_batch_norm_legit_functional
         _native_batch_norm_legit_no_training _batch_norm_with_update
         _batch_norm_with_update_functional _batch_norm_no_update
         _softmax _softmax_backward_data aminmax batch_norm_backward
-        cudnn_batch_norm cudnn_batch_norm_backward dist
-        linalg_vector_norm logsumexp nansum native_batch_norm
-        native_batch_norm_backward native_group_norm
-        native_group_norm_backward native_layer_norm
-        native_layer_norm_backward norm std std_mean trace""",
+        cudnn_batch_norm dist linalg_vector_norm logsumexp nansum
+        native_batch_norm native_group_norm native_layer_norm norm
+        std std_mean trace""",
     "losses: a choice of elements, arithmetic and a sum": """
-        binary_cross_entropy_backward
-        binary_cross_entropy_with_logits huber_loss
-        huber_loss_backward mse_loss mse_loss_backward
-        nll_loss2d_forward nll_loss_forward smooth_l1_loss
-        smooth_l1_loss_backward soft_margin_loss
-        soft_margin_loss_backward""",
+        binary_cross_entropy_backward binary_cross_entropy_with_logits
+        huber_loss mse_loss nll_loss2d_forward nll_loss_forward
+        smooth_l1_loss soft_margin_loss""",
     "gradients of views: zeros with a part filled in": """
         diagonal_backward select_backward slice_backward""",
     "other names of views, so that later stages know only a few": """
@@ -101,8 +91,8 @@ def without_gaps(x: torch.Tensor, *_, **__):
 
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
     **{op: decomposition_table[op] for names in REASONS.values()
-       for name in names.split() for op in operators(name)
-       if op in decomposition_table},
+       for name in names.split() for gradient in ("", "_backward")
+       for op in operators(name + gradient) if op in decomposition_table},
     aten.bernoulli.p: along_memory,
     aten.normal_functional.default: without_gaps,
 }

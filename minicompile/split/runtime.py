@@ -2,12 +2,11 @@
 
 In: a `Joint`, its `Pair` and the two compiled halves. Out: `run(inputs:
 list) -> tuple`. The idea: a `torch.autograd.Function` whose backward runs
-the compiled backward; around it, what a graph cannot say is done as eager
-does it: inputs are written, views are made of the real memory. A gradient
-that no tangent reaches is None, and an error waits only where a second
-derivative is not zero. PyTorch's is
-torch/_functorch/_aot_autograd/runtime_wrappers.py; its missing gradients
-are zeros, and it raises in any case.
+the compiled backward. Around it stands what a graph cannot say: inputs are
+written, and views are made of the real memory. A gradient that no tangent
+reaches is None, and an error waits only where a second derivative is not
+zero. PyTorch's is torch/_functorch/_aot_autograd/runtime_wrappers.py; its
+missing gradients are zeros, and every second derivative raises.
 """
 
 from __future__ import annotations
