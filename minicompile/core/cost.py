@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from .graph import holds_graphs, is_number, nbytes, tensors_of, value
+from .graph import (holds_graphs, is_number, nbytes, operators, tensors_of,
+                    value)
 from .sizes import hint
 
 aten = torch.ops.aten
@@ -102,29 +103,18 @@ COUNTED_AS = {
         aten._scaled_dot_product_flash_attention_backward}
 
 #: Ops without a tag that loops express all the same.
-LIKE_POINTWISE = {
-    aten._to_copy.default, aten.copy.default, aten.cat.default,
-    aten.constant_pad_nd.default, aten.embedding.default,
-    aten.gather.default, aten.index.Tensor, aten.index_select.default,
-    aten.select_scatter.default, aten.slice_scatter.default,
-    aten.diagonal_scatter.default, aten.flip.default, aten.roll.default,
-    aten.repeat.default, aten.tril.default, aten.triu.default,
-    aten.full.default, aten.full_like.default, aten.arange.default,
-    aten.arange.start, aten.arange.start_step, aten.scalar_tensor.default,
-    aten.empty.memory_format, aten.empty_strided.default,
-    aten.empty_like.default, aten.eye.default, aten.eye.m,
-    aten.linspace.default,
-}
+LIKE_POINTWISE = {op for name in """_to_copy copy cat constant_pad_nd
+    embedding gather index index_select select_scatter slice_scatter
+    diagonal_scatter flip roll repeat tril triu full full_like arange
+    scalar_tensor empty empty_strided empty_like eye linspace""".split()
+    for op in operators(name)}
 #: Ops that fold elements, where an older torch does not tag them so.
-FOLDS = {aten.sum, aten.mean, aten.amax, aten.amin, aten.prod, aten.any,
-         aten.all, aten.argmax, aten.argmin, aten.var, aten.var_mean}
+FOLDS = {op for name in """sum mean amax amin prod any all argmax argmin
+    var var_mean""".split() for op in operators(name)}
 #: Ops that no loop expresses and whose time is that of their bytes.
-COPYING = {
-    aten.scatter.value, aten.scatter.src, aten.scatter_add.default,
-    aten.index_put.default, aten.index_add.default, aten.index_copy.default,
-    aten.as_strided_scatter.default, aten.embedding_dense_backward.default,
-    aten.mv.default,
-}
+COPYING = {op for name in """scatter scatter_add index_put index_add
+    index_copy as_strided_scatter embedding_dense_backward mv""".split()
+    for op in operators(name)}
 
 
 def is_pointwise(op: object) -> bool:
@@ -136,8 +126,7 @@ def is_pointwise(op: object) -> bool:
 def is_reduction(op: object) -> bool:
     """Whether the op folds elements into fewer."""
     tag = getattr(torch.Tag, "reduction", None)
-    return tag in getattr(op, "tags", ()) or (
-        getattr(op, "overloadpacket", None) in FOLDS)
+    return op in FOLDS or tag in getattr(op, "tags", ())
 
 
 def is_free(node: fx.Node) -> bool:
