@@ -24,8 +24,8 @@ def cond(pred, true: Callable, false: Callable, operands) -> tuple:
     floating result carries a gradient if an operand does, and every such
     operand gets one, as in torch.cond.
     """
-    chosen = true if isinstance(pred, FakeTensor) or pred else false
-    made = tuple(chosen(*operands))
+    branch = true if isinstance(pred, FakeTensor) or pred else false
+    made = tuple(branch(*operands))
     if not torch.is_grad_enabled() or not any(map(wanted, operands)):
         return made
     return Reaching.apply(len(made), *made, *operands)
@@ -45,7 +45,6 @@ class Reaching(torch.autograd.Function):
         return tuple(each.detach() for each in given[:count])
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, *tangents):
         return None, *tangents, *(
             torch.zeros_like(each) if wanted(each) else None
