@@ -88,10 +88,15 @@ def work_of(op: object) -> Callable[..., int] | None:
     return flop_registry.get(COUNTED_AS.get(packet, packet))
 
 
+def is_foreign(op: object) -> bool:
+    """Whether the op is neither PyTorch's nor ours."""
+    return getattr(op, "namespace", "aten") not in (
+        "aten", "prims", "minicompile")
+
+
 def is_opaque(node: fx.Node) -> bool:
-    """Whether the node is a user's operator of unknown cost and effects."""
-    return getattr(node.target, "namespace", "aten") not in (
-        "aten", "prims", "minicompile") and not is_priced(node)
+    """Whether the node's cost and its side effects are unknown."""
+    return is_foreign(node.target) and not is_priced(node)
 
 
 #: Ops that PyTorch does not count, each with one that computes as much.

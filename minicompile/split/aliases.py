@@ -67,6 +67,7 @@ class InPlaceWrites(TorchFunctionMode):
     def __init__(self, recorder: RecordingMode):
         super().__init__()
         self.recorder = recorder
+        self.turned: set[int] = set()  # memory whose views changed shape
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -87,6 +88,7 @@ class InPlaceWrites(TorchFunctionMode):
                                       for op in operators(name)):
             if args[0].requires_grad:
                 raise BackendError(f"{name} on a tensor that requires grad")
+            self.turned.add(storage_of(args[0]))
             return function(*args, **kwargs)
         written = [each for each in (
             args[:1] if kwargs.get("inplace") or name in ASSIGNMENTS
@@ -102,6 +104,9 @@ class InPlaceWrites(TorchFunctionMode):
                    for each in memory_of(name, written, "out" in kwargs)]
         require_apart(name, written, args, kwargs)
         result = function(*args, **kwargs)
+        if any(each.requires_grad and storage_of(each) in self.turned
+               for each in written):  # its gradient would have old shapes
+            raise BackendError(f"{name} tracks memory seen in a new shape")
         for layout in layouts:
             self.keep(*layout)
         return result

@@ -297,3 +297,20 @@ def test_a_saved_view_of_an_input_that_is_written():
         return w.exp()
     _, pair = assert_same(function, T(2, 3), grad(3, 2), saved=everything)
     assert "clone" in str(pair.forward.graph)
+
+
+@pytest.mark.parametrize("turn", [
+    lambda y: y.t().t_(), lambda y: y[None].transpose_(0, -1)[..., 0]])
+def test_a_tracked_write_to_a_view_whose_shape_changed(turn):
+    """PyTorch's functional tensors give its gradient the old shape."""
+    def function(x, y):
+        y = y * 1
+        z = turn(y)
+        y.sub_(x)
+        return z * 2, y
+    x, y = grad(3, 3), T(3, 3)
+    with pytest.raises(BackendError, match="in a new shape"):
+        assert_same(function, x, y)
+    for one, two in zip(compile(function)(x, y), function(x, y)):
+        assert torch.autograd.grad(one.square().sum(), x)[0].equal(
+            torch.autograd.grad(two.square().sum(), x)[0])
