@@ -314,3 +314,9 @@ def test_a_tracked_write_to_a_view_whose_shape_changed(turn):
     for one, two in zip(compile(function)(x, y), function(x, y)):
         assert torch.autograd.grad(one.square().sum(), x)[0].equal(
             torch.autograd.grad(two.square().sum(), x)[0])
+
+
+def test_two_calls_of_several_results_are_kept_apart():
+    def function(x):
+        return x.max(0)[0], x.max(0)[0], x.sort()[1].view(-1), x.sort()[1]
+    assert_same(function, T(3, 4))

@@ -45,6 +45,8 @@ def simplify(raw: fx.Graph, mode: FakeTensorMode,
     copies: dict[fx.Node, fx.Node] = {}
     computed: dict[tuple, fx.Node] = {}
     pinned = {root(node) for node in results(raw)[:forward_outputs]}
+    pinned |= {part.args[0] for part in pinned
+               if part.target is operator.getitem}
     for node in raw.nodes:
         copied = graph.node_copy(node, copies.__getitem__)
         earlier = None if node in pinned else (
