@@ -41,6 +41,9 @@ HIDDEN = {"__defaults__", "__kwdefaults__", "__closure__", "__globals__"}
 #: Where nn.Module keeps what `__getattr__` finds.
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 
+#: The flag of classes whose bare name C gives in its messages.
+HEAP = 1 << 9
+
 #: The class that a program sees, for objects that are of another.
 KINDS = {torch.SymInt: int, torch.SymFloat: float}
 
@@ -132,8 +135,9 @@ def method(tracer, kind: type, name: str):
 
 
 def no_attribute(kind: type, name: str) -> Raised:
+    text = kind.__name__ if kind.__flags__ & HEAP else repr(kind)[8:-2]
     return Raised(AttributeError(
-        f"{kind.__name__!r} object has no attribute {name!r}"))
+        f"{text!r} object has no attribute {name!r}", name=name))
 
 
 def generic(tracer, owner, name: str):

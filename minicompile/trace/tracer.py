@@ -158,6 +158,9 @@ class Tracer:
         """`left is right`, guarded if both are from outside."""
         if left is right:
             return True
+        if {type(left), type(right)} & {*SYMBOLIC} and (
+                attributes.type_of(left) is attributes.type_of(right)):
+            return settled(left) is settled(right)
         ours = self.outside.source(left), self.outside.source(right)
         if None not in ours:
             self.outside.relate("{0} is not {1}", *ours)

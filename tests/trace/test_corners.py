@@ -575,6 +575,20 @@ def asks_for_a_part_of_a_number(x, n):
         return x - n, str(error)
 
 
+def takes_what_is_not_there(x, table):
+    try:
+        return x + 1, table.pop("z")
+    except KeyError as error:
+        try:
+            return x - 1, str(error), table.nothing
+        except AttributeError as error:
+            return x - 2, str(error), error.name
+
+
+def asks_which_number_it_is(x, n):
+    return x + n, x.shape[0] is x.shape[0], n is x.shape[0], n is None
+
+
 class Plain:
     pass
 
@@ -584,8 +598,11 @@ class Plain:
                             for n in range(5)]),
     (keeps_what_a_deque_had, [collections.deque([Plain(), n], 3)
                               for n in range(5)]),
+    (takes_what_is_not_there, [collections.defaultdict(list, a=n)
+                               for n in range(5)]),
     (sets_an_attribute_of_a_number, range(5)),
-    (asks_for_a_part_of_a_number, range(5))],
+    (asks_for_a_part_of_a_number, range(5)),
+    (asks_which_number_it_is, range(5))],
     ids=lambda value: getattr(value, "__name__", ""))
 def test_what_random_programs_found(function, given):
     compiled = minicompile.compile(function, backend="eager")

@@ -217,12 +217,6 @@ class Callback(StandIn):
     def __init__(self, tracer, function):
         self.tracer, self.function = tracer, function
 
-    def __eq__(self, other):
-        return self.function == getattr(other, "function", other)
-
-    def __hash__(self):
-        return hash(self.function)
-
     @unwatched
     def __call__(self, *args, **kwargs):
         try:

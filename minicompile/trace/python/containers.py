@@ -108,11 +108,13 @@ def setdefault(self, key, default=None, /):
 
 
 def pop(self, key, /, *default):
-    if default and not dict.__contains__(self, key):
-        return default[0]
-    value = dict.__getitem__(self, key)
-    dict.__delitem__(self, key)
-    return value
+    if dict.__contains__(self, key):
+        value = dict.__getitem__(self, key)
+        dict.__delitem__(self, key)
+        return value
+    if not default:
+        raise KeyError(key)
+    return default[0]
 
 
 def popitem(self, /):
