@@ -22,6 +22,7 @@ import torch
 from . import attributes
 from .constant_types import ABSENT, CONSTANTS
 from .reasons import Raised, unsupported
+from .symbolic_shapes import settled
 
 #: Modules whose C functions only compute.
 SAFE_OWNERS = {"math", "cmath", "_operator", "itertools", "_collections",
@@ -126,8 +127,10 @@ def binary(tracer, op, left, right):
             return answer
     if all_decline:
         return tracer.same(left, right) is (plain is operator.eq)
-    deep = plain in COMPARISONS and not {type(left),
-                                         type(right)} & CONSTANTS
+    kinds = {type(left), type(right)}
+    if any(issubclass(kind, int) for kind in kinds - {int}):
+        left, right = settled(left), settled(right)  # True == a symbol
+    deep = plain in COMPARISONS and not kinds & CONSTANTS
     return tracer.natively(op, (left, right), depth=int(deep))
 
 

@@ -2,7 +2,7 @@
 generators that are thrown into, and exceptions that are none.
 """
 
-# ruff: noqa: B016, B030, E711, UP031
+# ruff: noqa: B016, B030, E711, E712, UP031
 
 import collections
 import contextlib
@@ -589,6 +589,14 @@ def asks_which_number_it_is(x, n):
     return x + n, x.shape[0] is x.shape[0], n is x.shape[0], n is None
 
 
+class Count(int):
+    pass
+
+
+def compares_numbers_of_other_classes(x, n):
+    return x + n, n == True, True == n, n == Count(2), n + Count(2), n < True
+
+
 class Plain:
     pass
 
@@ -602,7 +610,8 @@ class Plain:
                                for n in range(5)]),
     (sets_an_attribute_of_a_number, range(5)),
     (asks_for_a_part_of_a_number, range(5)),
-    (asks_which_number_it_is, range(5))],
+    (asks_which_number_it_is, range(5)),
+    (compares_numbers_of_other_classes, (5, 4, 3, 2, 1, 0))],
     ids=lambda value: getattr(value, "__name__", ""))
 def test_what_random_programs_found(function, given):
     compiled = minicompile.compile(function, backend="eager")
