@@ -51,6 +51,17 @@ def test_graphs_between_breaks_writes_draws_and_what_is_compiled_already():
     assert stages(found).count("emit") >= 2 and found.stage == ""
 
 
+def written(x):
+    x.add_(1)
+    return x * 2, x[0], torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+
+def test_a_written_argument_and_graphs_in_a_graph():
+    x = torch.ones(3)
+    assert minicompile.diagnose(written)(x).stage == ""
+    assert x.tolist() == [1, 1, 1]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_a_module_in_other_precisions(dtype):
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.GELU())

@@ -55,7 +55,7 @@ def test_the_columns_say_what_is_saved_and_how_long_kernels_take():
     assert notes["mm_1"] == "backward"
     kernels = [row["note"] for row in columns["Kernels"]
                if "void" in row["text"]]
-    assert [note.split()[0] for note in kernels] == ["forward", "backward"]
+    assert [note.split(",")[0] for note in kernels] == ["forward", "backward"]
     #: h, its mean, its deviation and the result, as floats.
     assert f"{(2 * 64 + 2 * 4) * 4 / 1024:.1f} KiB, " in kernels[0]
     assert all(re.search(r", [\d.]+ us, \d+% of a copy$", note)

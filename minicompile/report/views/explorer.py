@@ -26,7 +26,7 @@ from ...core.errors import where_of
 from ...core.graph import nbytes, statement, tensors_of, value
 from ...core.loops import Buffer, Kernel
 from ...core.options import Options
-from ...core.schedule import Schedule, made_by
+from ...core.schedule import made_by, reads_of
 from ...dispatch import Entry, operations
 from ...emit import Program
 from ...emit.program import Launches, Text, device_of
@@ -83,9 +83,10 @@ def columns(report: Report, entry: Entry) -> dict[str, list[dict]]:
     loops, kernels = [], []
     for half, schedule in lowered.schedules.items():
         times = report.measured.get(id(entry), {})
+        buffers = schedule.buffers
         for number, step in enumerate(schedule.steps):
             made_of = [f"j:{node_of(buffer)}" for buffer in made_by(step)]
-            text, note = str(step), ""
+            text, seconds = str(step), None
             if isinstance(step, Kernel):
                 rows = [item(f"l:{half}:{number}:{k}", str(loop), [
                     f"j:{name}" for name in loop.origin.split()])
@@ -93,10 +94,12 @@ def columns(report: Report, entry: Entry) -> dict[str, list[dict]]:
                 loops += rows
                 made_of = [row["id"] for row in rows]
                 text = printed(step, report.options).source
-                note = kernel_note(step, schedule,
-                                   times.get(f"{half} {step.name}"))
-            kernels.append(item(f"k:{half}:{number}", text, made_of,
-                                f"{half} {note}"))
+                seconds = times.get(f"{half} {step.name}")
+            held = [*made_by(step), *filter(None, map(
+                buffers.get, reads_of(step)))]
+            kernels.append(item(
+                f"k:{half}:{number}", text, made_of,
+                f"{half}, {traffic(held, seconds)}"))
     return found | {"Loops": loops, "Kernels": kernels}
 
 
@@ -127,15 +130,13 @@ def node_of(buffer: Buffer) -> str:
     return buffer.name.removesuffix("_0")
 
 
-def kernel_note(kernel: Kernel, schedule: Schedule, seconds: float | None
-                ) -> str:
-    """The bytes of the buffers of a kernel; its time, and its share of a
-    copy's bandwidth."""
-    held = map(schedule.buffers.get, (*kernel.read, *kernel.written))
-    size = sum(memory(each) * each.dtype.itemsize for each in held if each)
+def traffic(held: list[Buffer], seconds: float | None) -> str:
+    """The bytes of these buffers; the time, and the share of a copy's
+    bandwidth, if it was measured."""
+    size = sum(memory(each) * each.dtype.itemsize for each in held)
     note = f"{size / 2**10:.1f} KiB"
     if seconds:
-        share = size / seconds / bandwidth(device_of(kernel))
+        share = size / seconds / bandwidth(held[0].device)
         note += f", {seconds * 1e6:.1f} us, {share:.0%} of a copy"
     return note
 
@@ -188,7 +189,9 @@ def timers(program: Program, launches: Launches, note: Callable
                  isinstance(printed, Kernel) and printed.rows != 0])
 
     def launched(launch: Callable) -> None:
-        steps = next(left)
+        steps = next(left, ())
+        if not steps:  # another thread runs the program, too
+            return launch()
         seconds = shortest(launch, device_of(steps[0]))
         for step in steps:
             note(step.name, seconds)

@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ... import fusion
-from ...core.graph import nbytes, placeholders, render, value
+from ...core.cost import is_free
+from ...core.graph import nbytes, placeholders, render, tensors_of, value
 from ...core.loops import Kernel
 from ...core.options import Options
-from ...core.schedule import Extern, Schedule
+from ...core.schedule import Schedule
+from ...core.sizes import hint
 from ...dispatch import Entry, operations
-from ...fusion.lower import Lowering
 from ...pipeline import CompiledGraph
 from ..gather import VIEWS, Report, printed
 
@@ -141,25 +142,21 @@ def budget_view(lowered: CompiledGraph, options: Options) -> StageView:
 
 
 def fusion_view(lowered: CompiledGraph) -> StageView:
-    """Loops before and after they are merged."""
+    """Operators run one by one, against kernels."""
     schedules = lowered.schedules
-    steps = {name: Lowering(half).steps
-             for name, half in lowered.pair.halves().items()}
-    alone = tuple(step if isinstance(step, Extern) else
-                  Kernel("", step.ranges, step.reduced, (step,))
-                  for made in steps.values() for step in made)
-    before = Schedule((), alone, (), (), {})
-    after = sum(map(fusion.moved, schedules.values()))
-    kernels = sum(len(s.kernels) for s in schedules.values())
-    externs = sum(len(s.externs) for s in schedules.values())
+    alone = sum(hint(tensor.numel())
+                for half in lowered.pair.halves().values()
+                for node in operations(half) if not is_free(node)
+                for each in (node, *node.all_input_nodes)
+                for tensor in tensors_of(value(each)))
+    kernels, externs = (sum(map(len, each)) for each in zip(*(
+        (each.kernels, each.externs) for each in schedules.values())))
     return StageView(
-        "fusion", f"{len(before.kernels)} loops -> {kernels} kernels + "
-        f"{externs} operators, {fusion.moved(before) / 1e6:.2f}M -> "
-        f"{after / 1e6:.2f}M elements",
+        "fusion", f"{kernels} kernels + {externs} operators, moving "
+        f"{alone / 1e6:.2f}M -> "
+        f"{sum(map(fusion.moved, schedules.values())) / 1e6:.2f}M elements",
         (str(telling(schedules) or ""), *(
-            f"# {name}, before\n\n" + "\n\n".join(map(str, made))
-            + f"\n\n\n# {name}, after\n\n{schedules[name]}"
-            for name, made in steps.items())))
+            f"# {name}\n\n{each}" for name, each in schedules.items())))
 
 
 def telling(schedules: dict[str, Schedule]) -> Kernel | None:
