@@ -35,6 +35,9 @@ from ..gather import PAGES, PROBES, Report, printed
 
 TEMPLATE = Path(__file__).with_name("explorer.html")
 
+#: Lines shown before and after one that made a node.
+AROUND = 2
+
 #: Launches of a kernel of which the shortest counts.
 LAUNCHES = 3
 
@@ -104,16 +107,15 @@ def columns(report: Report, entry: Entry) -> dict[str, list[dict]]:
 
 
 def source(nodes: list[fx.Node]) -> list[dict]:
-    """The lines that the nodes came from, and those between them."""
-    spans: dict[tuple[str, str], list[int]] = {}
+    """The lines that the nodes came from, and those around them."""
+    files: dict[str, set[int]] = {}
     for where in filter(None, map(where_of, nodes)):
-        spans.setdefault((where.file, where.function), []).append(
-            where.line)
-    return [item(f"s:{file}:{line}",
-                 linecache.getline(file, line).rstrip() or " ",
+        files.setdefault(where.file, set()).add(where.line)
+    return [item(f"s:{file}:{line}", text.rstrip() or " ",
                  note=f"{Path(file).name}:{line}")
-            for (file, _), lines in spans.items()
-            for line in range(min(lines), max(lines) + 1)]
+            for file, lines in files.items()
+            for line, text in enumerate(linecache.getlines(file), 1)
+            if any(abs(line - each) <= AROUND for each in lines)]
 
 
 def joint_note(node: fx.Node, saved: Collection[str], late: set[fx.Node]
