@@ -71,13 +71,13 @@ class Report:
 
     name: str
     function: Callable = field(repr=False)
-    options: Options
+    options: Options = field(repr=False)
     entries: tuple[Entry, ...] = field(repr=False)  # the oldest first
     graph_breaks: tuple[GraphBreak, ...]
     recompiles: tuple[str, ...]
     dynamic: tuple[str, ...]
-    costs: dict[int, tuple[float, ...]]
-    measured: dict[int, dict[str, float]]
+    costs: dict[int, tuple[float, ...]] = field(repr=False)
+    measured: dict[int, dict[str, float]] = field(repr=False)
 
     @property
     def graphs(self) -> tuple[fx.GraphModule, ...]:

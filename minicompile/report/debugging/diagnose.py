@@ -131,16 +131,16 @@ def blame(rungs: list, nodes: Iterable[fx.Node]) -> Diagnosis:
 
 def rungs_of(made: CompiledGraph) -> Iterator[tuple[str, Callable]]:
     """Each stage after the trace, and what runs its form of the graph."""
-    runs = made.pair and {"split": {
-        name: partial(run_fx, half)
-        for name, half in made.pair.halves().items()}}
-    if made.programs:
-        runs["fusion"] = {name: partial(evaluate, each)
-                          for name, each in made.schedules.items()}
-        runs["emit"] = {name: each.run
-                        for name, each in made.programs.items()}
-    for stage, halves in (runs or {}).items():
-        yield stage, split.make_runtime(made.joint, made.pair, **halves)
+    halves = made.pair.halves() if made.pair else {}
+    for stage, runs in {
+            "split": {name: partial(run_fx, half)
+                      for name, half in halves.items()},
+            "fusion": {name: partial(evaluate, each)
+                       for name, each in made.schedules.items()},
+            "emit": {name: each.run
+                     for name, each in made.programs.items()}}.items():
+        if runs:
+            yield stage, split.make_runtime(made.joint, made.pair, **runs)
     yield ("replay" if made.graphed else "runtime"), made.call
 
 
