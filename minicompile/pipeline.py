@@ -39,7 +39,7 @@ class CompiledGraph:
     pair: split.Pair | None = None
     schedules: dict[str, Schedule] = field(default_factory=dict)
     programs: dict[str, emit.Program] = field(default_factory=dict)
-    graphed: object | None = None  # a GraphedFunction: reduce-overhead
+    graphed: replay.GraphedFunction | None = None  # reduce-overhead
     fallback: str = ""  # why a shallower backend was taken, if one was
     notes: Counter[str] = field(default_factory=Counter)  # calls not run so
 
@@ -67,8 +67,8 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
     if fuse:
         made = fused(made, options)
         runs |= {name: each.run for name, each in made.programs.items()}
-    if made.programs and options.cudagraphs and replay.GRAPHED:
-        graphed = replay.GRAPHED[-1](
+    if made.programs and options.cudagraphs:
+        graphed = replay.graphed(
             runs, made.schedules, visible=joint.returned,
             static=[k for k, given in enumerate(inputs)
                     if isinstance(given, torch.nn.Parameter)],

@@ -8,7 +8,7 @@ import torch
 from minicompile.core.index import index
 from minicompile.core.loops import Buffer
 from minicompile.core.schedule import Extern, Schedule, View
-from minicompile.replay.cuda.graphed_function import WORTH, graphed, refusal
+from minicompile.replay.graphed_function import WORTH, graphed, refusal
 
 aten = torch.ops.aten
 GPU, OTHER = torch.device("cuda", 0), torch.device("cuda", 1)

@@ -5,8 +5,8 @@ import gc
 import pytest
 import torch
 
-from minicompile.replay.cuda.graphed_function import GraphedFunction
-from minicompile.replay.cuda import graphed_function as module
+from minicompile.replay import GraphedFunction
+from minicompile.replay import graphed_function as module
 from tests.replay.fake import FakeDevice
 
 

@@ -9,7 +9,7 @@ import random
 import pytest
 import torch
 
-from minicompile.replay.cuda.graphed_function import GraphedFunction
+from minicompile.replay import GraphedFunction
 from tests.replay.fake import FakeDevice
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import minicompile
-from minicompile.replay.cuda import graphed_function
+from minicompile.replay import graphed_function
 from minicompile.report import explain
 from tests.replay.fake import FakeDevice
 

@@ -468,11 +468,6 @@ def budget():
     assert_same(layers, x, options={"memory": "min"})
 
 
-def replay():
-    """A program that asks for a recording."""
-    assert_same(layers, torch.rand(8, 8), mode="reduce-overhead")
-
-
 def report():
     """A report, its page, and what `python -m minicompile` prints."""
     from minicompile.__main__ import main

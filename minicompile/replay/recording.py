@@ -19,7 +19,7 @@ from operator import itemgetter
 import torch
 from torch import Tensor
 
-from ...core.graph import Boxed, dense
+from ..core.graph import Boxed, dense
 
 #: One recording is made at a time in this process.
 _recording = threading.Lock()

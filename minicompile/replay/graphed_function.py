@@ -4,7 +4,7 @@ In: the two as boxed calls. Out: two boxed calls that replay where that is
 safe and run the program otherwise, and count why. A recording of the
 forward is busy while a tensor of the program holds memory that it lent.
 Meanwhile another one is taken, so two forwards before two backwards need
-no rule for users. Without this file every program runs unrecorded.
+no rule for users.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ...core import log
-from ...core.graph import Boxed, holds_graphs
-from ...core.schedule import Schedule, views_in
-from .. import GRAPHED
+from ..core import log
+from ..core.graph import Boxed, holds_graphs
+from ..core.schedule import Schedule, views_in
 from .recording import Cuda, Recording
 
 #: How many recordings of one forward may be busy at the same time, how
@@ -222,6 +221,3 @@ class GraphedFunction:
                 self.back.recordings = [
                     each for each in self.back.recordings
                     if each.lender is not old]
-
-
-GRAPHED.append(graphed)
