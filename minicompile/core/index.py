@@ -360,7 +360,8 @@ def _divided(where: Index, divisor: Index) -> tuple[Index, Index]:
             quotient = inner // (by * divisor)
         case [([Division("%", inner, by)], 1)] if (
                 not _split(by, divisor)[1].terms):
-            left = inner % divisor
+            quotient, left = inner // divisor % (by // divisor), (
+                inner % divisor)
     return whole + quotient, left
 
 
@@ -408,17 +409,22 @@ def _common(where: Index, divisor: Index) -> tuple[int, Index, Index]:
 
 
 def _rejoin(where: Index) -> Index:
-    """`d * (a // d) + a % d` put together again as `a`."""
-    for atoms, coefficient in where.terms:
-        for atom in atoms:
-            match atom:
-                case Division("%", dividend, divisor):
-                    others = tuple(a for a in atoms if a is not atom)
-                    scale = Index({others: coefficient})
-                    whole = scale * (dividend // divisor) * divisor
-                    left = dict(where.terms)
-                    if whole.terms and all(left.get(a) == n
-                                           for a, n in whole.terms):
-                        part = Index({atoms: coefficient})
-                        return where - part - whole + scale * dividend
+    """`d * (a // d) + a % d` put together again as `a`, and `a % (d * e)`
+    where the quotient is only known as its remainder by `e`."""
+    left = dict(where.terms)
+    rests = [(atoms, atom) for atoms in left for atom in atoms
+             if isinstance(atom, Division) and atom.sign == "%"]
+    for atoms, atom in rests:
+        dividend, divisor = atom.dividend, atom.divisor
+        scale = Index({tuple(a for a in atoms if a is not atom):
+                       left[atoms]})
+        quotient = dividend // divisor
+        for high, joined in [(quotient, dividend)] + [
+                (index(other), dividend % (other.divisor * divisor))
+                for _, other in rests if other.dividend == quotient]:
+            whole = scale * high * divisor
+            if whole.terms and all(left.get(a) == n
+                                   for a, n in whole.terms):
+                part = Index({atoms: left[atoms]})
+                return where - part - whole + scale * joined
     return where

@@ -190,8 +190,9 @@ class Loop:
         new = {i: substitute(i, change) for i in self.indices}
 
         def moved(part: Expression) -> Expression:
-            return replace(part, index=new[part.index]) if isinstance(
-                part, (Load, Position)) else part
+            old = getattr(part, "index", None)
+            return part if new.get(old) == old else replace(
+                part, index=new[old])
         return replace(self, index=new[self.index], ranges=ranges,
                        reduced=reduced, value=rewrite(self.value, moved))
 

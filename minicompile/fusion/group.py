@@ -6,10 +6,11 @@ it reads from, where that is legal: a consumer joins its producers. The
 idea: two integers for each group, a bit for each step in it and for each
 step before it, say whether something has to run between two groups.
 
-An IterationDomain is rows, and elements within a row. Two domains fit if
-they count the same points in the same order: 64 and (4, 16) meet in
-(4, 16), and (4, 6) and (8, 3) in (4, 2, 3). Inductor's is
-torch/_inductor/scheduler.py.
+A loop has one variable for its rows and one for a row's elements, however
+many dimensions its tensors have: an index takes the coordinates out of
+them by division. So two loops fit if their numbers of rows and elements
+do. A finished group gets nested loops, which need no division. Inductor's
+is torch/_inductor/scheduler.py.
 """
 
 from __future__ import annotations
@@ -18,29 +19,54 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from itertools import chain
 
 from ..core.graph import has_effect
-from ..core.index import (Index, Variable, coefficient, guess, index,
-                          product, substitute)
+from ..core.index import (Division, Index, Variable, guess, index, product,
+                          substitute)
 from ..core.layout import flatten, row_major, unflatten
-from ..core.loops import Buffer, Loop
+from ..core.loops import Buffer, Kernel, Loop
 from ..core.schedule import Extern, made_by, reads_of
 from .values import Value, axes, points
 
 #: A kernel with more buffers than this is slow to launch and to compile.
 MOST_BUFFERS = 48
 
-Sizes = tuple[Index, ...]
+
+@dataclass(frozen=True)
+class IterationDomain:
+    """How many rows there are, and how many elements in each."""
+
+    rows: Index
+    row: Index = index(1)
+
+    @cached_property
+    def variables(self) -> tuple[Variable, Variable]:
+        """The variable that counts rows, and the one for their elements."""
+        return *axes((self.rows,), "i"), *axes((self.row,), "r")
+
+    @cached_property
+    def whole(self) -> dict[Variable, Index]:
+        """What becomes of a variable that counts the elements of all rows,
+        if that is not the one that counts rows."""
+        place = flatten(points(self.variables), (self.row, 1))
+        return dict.fromkeys(
+            axes((self.rows * self.row,) * (self.row != 1), "i"), place)
+
+    @classmethod
+    def of(cls, loop: Loop) -> IterationDomain:
+        """The domain that a loop needs by itself."""
+        return cls(*(product(v.size for v in variables)
+                     for variables in (loop.ranges, loop.reduced)))
 
 
 def loop_of(buffer: Buffer, value: Value, reduced: tuple[int, ...] = (),
             kind: str | None = None, **notes) -> Loop:
     """The loop that stores every element of `value`, or their reduction
-    over some dimensions, in as few variables as possible.
+    over some dimensions. It counts rows with one variable, in the order in
+    which the result lies in memory, and a row's elements with another.
 
     The buffer has the other dimensions, or all with size 1 for the reduced.
-    The variables that step furthest through its memory are the outer ones.
     """
     variables = axes(value.shape)
     kept = [k for k in range(len(variables)) if k not in reduced]
@@ -51,157 +77,95 @@ def loop_of(buffer: Buffer, value: Value, reduced: tuple[int, ...] = (),
     loop = Loop(buffer, flatten(points(rows), stride),
                 tuple(sorted(rows, key=lambda v: -steps[v])), value.element,
                 tuple(variables[k] for k in reduced), kind, **notes)
-    ranges, change = coalesced(loop.ranges, loop.indices, "i")
-    row, inner = coalesced(loop.reduced, loop.indices, "r")
-    return loop.over(change | inner, ranges, row)
+    flat = IterationDomain.of(loop).variables
+    change = dict(chain(*(
+        zip(old, unflatten(place, tuple(v.size for v in old)), strict=True)
+        for old, place in zip((loop.ranges, loop.reduced), points(flat)))))
+    return loop.over(change, flat[:1], flat[1:] * bool(reduced))
 
 
-def coalesced(variables: tuple[Variable, ...], used: Iterable[Index],
-              letter: str) -> tuple[tuple[Variable, ...], dict]:
-    """Fewer variables, and what each old one becomes.
-
-    Two neighbours become one if no index tells a step of the first from
-    `size` steps of the second.
-    """
-    found: list[Variable] = []
-    last: list[Variable] = []
-    used = set(used)
-    for variable in variables:
-        if variable.size == 1:
-            continue
-        joined = variable
-        if found and all(joins(i, found[-1], variable) for i in used):
-            outer, _ = found.pop(), last.pop()
-            joined = Variable(variable.name, outer.size * variable.size)
-            step = {outer: index(0), variable: index(joined)}
-            used = {substitute(i, step) for i in used}
-        found.append(joined)
-        last.append(variable)
-    new = axes(tuple(v.size for v in found), letter)
-    return new, dict.fromkeys(variables, index(0)) | dict(
-        zip(last, map(index, new), strict=True))
-
-
-def joins(where: Index, outer: Variable, inner: Variable) -> bool:
-    """Whether `where` depends on outer * inner.size + inner only."""
-    steps = coefficient(where, outer), coefficient(where, inner)
-    if None not in steps:
-        return steps[0] == steps[1] * inner.size
-    both = {outer: index(0), inner: index(outer) * inner.size + inner}
-    return substitute(where, both) == where
-
-
-@dataclass(frozen=True)
-class IterationDomain:
-    """The sizes of the rows' loops, and of the loops within a row."""
-
-    rows: Sizes
-    row: Sizes = ()
-
-    @cached_property
-    def ranges(self) -> tuple[Variable, ...]:
-        """The variables that count rows."""
-        return axes(self.rows, "i")
-
-    @cached_property
-    def reduced(self) -> tuple[Variable, ...]:
-        """The variables that count within a row."""
-        return axes(self.row, "r")
-
-    @classmethod
-    def of(cls, loop: Loop) -> IterationDomain:
-        """The domain that a loop needs by itself."""
-        return cls(tuple(v.size for v in loop.ranges),
-                   tuple(v.size for v in loop.reduced))
-
-
-def refine(a: Sizes, b: Sizes) -> Sizes | None:
-    """The coarsest sizes that both are products of; None if none are.
-
-    Each step of a loop, counted in points, must divide the next one's.
-    """
-    steps = sorted({*row_major(a), *row_major(b)}, key=guess)
-    pairs = list(pairwise([*steps, product(a)]))
-    if product(a) != product(b) or any(
-            large % small != 0 for small, large in pairs):
-        return None
-    return tuple(large // small for small, large in reversed(pairs))
-
-
-@lru_cache(maxsize=10_000)
 def unite(a: IterationDomain, b: IterationDomain
           ) -> IterationDomain | None:
     """A domain in which loops over either can run; None if there is none.
 
-    Loops over rows alone can join a domain whose rows have elements.
+    Loops over rows alone can join a domain whose rows have elements, and
+    so can loops over the elements of all rows.
     """
-    if b.row and not a.row:
+    if a.row == 1:
         a, b = b, a
-    if product(a.rows) == product(b.rows):
-        rows, row = refine(a.rows, b.rows), refine(a.row, b.row or a.row)
-        return None if None in (rows, row) else IterationDomain(rows, row)
-    both = None if b.row else refine(a.rows + a.row, b.rows)
-    if both is None:
-        return None
-    cut = next(k for k in range(len(both) + 1)
-               if product(both[k:]) == product(a.row))
-    return IterationDomain(both[:cut], both[cut:])
-
-
-@lru_cache(maxsize=10_000)
-def change(old: IterationDomain, new: IterationDomain) -> tuple:
-    """The variables of `new` that replace the ranges of a domain that fits
-    in it, those that replace the reduced ones, and an index for each old
-    variable."""
-    rows, row = new.ranges, new.reduced if old.row else ()
-    if not old.row and product(old.rows) != product(new.rows):
-        rows += new.reduced
-    found: dict[Variable, Index] = {}
-    for mine, theirs in ((old.ranges, rows), (old.reduced, row)):
-        sizes = [tuple(v.size for v in each) for each in (mine, theirs)]
-        place = flatten(map(index, theirs), row_major(sizes[1]))
-        found |= zip(mine, unflatten(place, sizes[0]), strict=True)
-    return rows, row, found
+    fits = a == b or b.row == 1 and b.rows in (a.rows, a.rows * a.row)
+    return a if fits else None
 
 
 @lru_cache(maxsize=100_000)
-def seen_from(where: Index, old: IterationDomain,
-              new: IterationDomain) -> Index:
-    """An index of one domain in terms of another's variables."""
-    return substitute(where, change(old, new)[2])
+def seen_from(where: Index, domain: IterationDomain) -> Index:
+    """An index of a loop that fits, in terms of the domain's variables."""
+    return substitute(where, domain.whole) if domain.whole else where
 
 
-def over(loop: Loop, domain: IterationDomain) -> Loop:
-    """The loop rewritten over a domain that its own fits in."""
-    own = IterationDomain.of(loop)
-    if own == domain:
-        return loop
-    ranges, reduced, found = change(own, domain)
-    return loop.over(found, ranges, reduced)
+@lru_cache(maxsize=100_000)
+def steps_of(where: Index, flat: Variable) -> set[Index]:
+    """After how many points of a variable its quotients grow in an index,
+    and its remainders start again; 1 is one of them."""
+    found = {index(1)}
+    for atom in (atom for atoms, _ in where.terms for atom in atoms):
+        if isinstance(atom, Division):
+            inner = steps_of(atom.dividend, flat)
+            found |= inner | {step * atom.divisor for step in inner
+                              if index(flat) // step == atom.dividend}
+    return found
+
+
+def nested(loops: list[Loop], domain: IterationDomain) -> Kernel:
+    """A nameless kernel of loops that fit the domain. Nested loops take the
+    place of the divisions of a variable, if each step divides the next.
+    """
+    used = {seen_from(i, domain) for loop in loops for i in loop.indices}
+    made: dict[Variable, tuple[Variable, ...]] = {}
+    change = dict(domain.whole)
+    for flat in domain.variables:
+        sizes, inner = [], flat.size
+        for step in sorted(set().union(*(steps_of(i, flat) for i in used)),
+                           key=guess, reverse=True):
+            if inner != step and inner % step == 0:
+                sizes.append(inner // step)
+                inner = step
+        made[flat] = axes(tuple(sizes), flat.name[0])
+        if made[flat] != (flat,):
+            change[flat] = flatten(map(index, made[flat]),
+                                   row_major(tuple(sizes)))
+    rows, row = made.values()
+    for flat, place in domain.whole.items():
+        made[flat], change[flat] = rows + row, substitute(place, change)
+    return Kernel("", rows, row, tuple(
+        loop if change.keys().isdisjoint(loop.ranges + loop.reduced) else
+        loop.over(change, *(tuple(v for flat in old for v in made[flat])
+                            for old in (loop.ranges, loop.reduced)))
+        for loop in loops))
 
 
 @dataclass(frozen=True)
 class Body:
-    """Loops with the domain of each, and a domain for all of them.
+    """Loops, and a domain for all of them.
 
     `stores` and `reads` say where in terms of the latter each buffer is
     stored and read.
     """
 
     domain: IterationDomain
-    loops: tuple[tuple[Loop, IterationDomain], ...]
+    loops: tuple[Loop, ...]
 
     @cached_property
     def stores(self) -> dict[str, Index]:
         """An index for each buffer."""
-        return {loop.buffer.name: seen_from(loop.index, own, self.domain)
-                for loop, own in self.loops}
+        return {loop.buffer.name: seen_from(loop.index, self.domain)
+                for loop in self.loops}
 
     @cached_property
     def reads(self) -> dict[tuple[str, Index], None]:
         """A buffer and an index for each place, in order."""
-        return {(load.buffer, seen_from(load.index, own, self.domain)): None
-                for loop, own in self.loops for load in loop.loads}
+        return {(load.buffer, seen_from(load.index, self.domain)): None
+                for loop in self.loops for load in loop.loads}
 
     @property
     def buffers(self) -> set[str]:
@@ -209,7 +173,7 @@ class Body:
         return {*self.stores, *(name for name, _ in self.reads)}
 
     def within(self, domain: IterationDomain) -> Body:
-        """The same loops with a refined domain."""
+        """The same loops with another domain."""
         return self if domain == self.domain else Body(domain, self.loops)
 
 
@@ -232,8 +196,7 @@ class Group:
         self.number = position
         self.body = None
         if isinstance(step, Loop):
-            domain = IterationDomain.of(step)
-            self.body = Body(domain, ((step, domain),))
+            self.body = Body(IterationDomain.of(step), (step,))
         self.own, self.before = 1 << position, 0
         self.deps, self.users = deps, set()
         for dep in deps:
@@ -311,7 +274,7 @@ class Groups:
         a, b = self.find(a), self.find(b)
         if a is b or None in (a.body, b.body):
             return
-        devices = {each.body.loops[0][0].buffer.device for each in (a, b)}
+        devices = {each.body.loops[0].buffer.device for each in (a, b)}
         domain = unite(a.body.domain, b.body.domain)
         if len(devices) > 1 or domain is None or (
                 a.is_apart(b) or b.is_apart(a)):

@@ -24,7 +24,7 @@ from ..core.index import Index, Symbol, index, symbols_of
 from ..core.loops import Buffer, Expression, Kernel, Load, Loop, rewrite
 from ..core.schedule import (Extern, Schedule, Step, View, made_by,
                              readers_of, reads_of, views_in)
-from .group import Group, Groups, over
+from .group import Group, Groups, nested
 from .lower import Lowering
 from .values import elements, touched
 
@@ -104,19 +104,19 @@ def steps_of(groups: list[Group], returned: Iterable[str]) -> list[Step]:
             continue
         needed = {name for name in group.body.stores if name in returned
                   or readers.get(name, set()) - {number}}
-        domain = group.body.domain
-        loops = inlined([over(loop, domain) for _, loop in sorted(
-            group.steps.items())], needed)
+        kernel = nested([loop for _, loop in sorted(group.steps.items())],
+                        group.body.domain)
+        loops = inlined(kernel.loops, needed)
         nodes = " ".join(loop.origin for loop in loops).split()
         plain = dict.fromkeys(re.sub(r"_\d+$", "", node) for node in nodes)
-        steps.append(Kernel(
-            "_".join([f"kernel_{next(kernels)}", *list(plain)[:4]]),
-            domain.ranges, domain.reduced, tuple(loops),
-            frozenset(loop.buffer.name for loop in loops) - needed))
+        steps.append(replace(
+            kernel, name="_".join([f"kernel_{next(kernels)}",
+                                   *list(plain)[:4]]), loops=tuple(loops),
+            internal=frozenset(loop.buffer.name for loop in loops) - needed))
     return steps
 
 
-def inlined(loops: list[Loop], needed: set[str]) -> list[Loop]:
+def inlined(loops: Iterable[Loop], needed: set[str]) -> list[Loop]:
     """The loops; a producer is inlined into its consumer if that is the
     only one, runs over the same points and reads it everywhere."""
     reads: dict[str, set] = {loop.buffer.name: set() for loop in loops}

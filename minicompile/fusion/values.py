@@ -16,8 +16,8 @@ from functools import lru_cache
 import torch
 
 from ..core.errors import BackendError
-from ..core.index import (Index, Variable, atoms_of, guess, index, product,
-                          substitute)
+from ..core.index import (Division, Index, Variable, guess, index,
+                          product, substitute)
 from ..core.layout import flatten, row_major, unflatten
 from ..core.loops import Buffer, Const, Expression, Load, Op
 from ..core.sizes import SYMBOLIC
@@ -136,9 +136,16 @@ def elements(shape: Iterable[Index]) -> int:
 
 
 def touched(where: Index) -> int:
-    """At most how many elements an index reaches."""
-    return elements(atom.size for atom in atoms_of(where)
-                    if isinstance(atom, Variable))
+    """About how many elements an index reaches."""
+    count = 1
+    for atom in {atom for atoms, _ in where.terms for atom in atoms}:
+        match atom:
+            case Variable(_, size):
+                count *= guess(size)
+            case Division(sign, dividend, divisor):
+                inner, by = touched(dividend), guess(divisor)
+                count *= min(inner, by) if sign == "%" else -(-inner // by)
+    return count
 
 
 def number_of(given: object) -> object:

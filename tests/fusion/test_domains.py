@@ -1,14 +1,14 @@
-"""Domains that fit each other, and loops that become fewer."""
+"""Domains that fit each other, and loops that are nested at the end."""
 
 import pytest
 import torch
 
 from minicompile.core.semantics.evaluate import evaluate_loop
-from minicompile.core.index import index
+from minicompile.core.index import Variable, index
 from minicompile.core.loops import Buffer
-from minicompile.fusion.group import (IterationDomain, coalesced, joins,
-                                        loop_of, over, refine, unite)
-from minicompile.fusion.values import axes, loaded
+from minicompile.fusion.group import (IterationDomain, loop_of, nested,
+                                      steps_of, unite)
+from minicompile.fusion.values import loaded, touched
 
 
 def sizes(*numbers):
@@ -16,22 +16,13 @@ def sizes(*numbers):
 
 
 @pytest.mark.parametrize("a, b, expected", [
-    ((64,), (4, 16), (4, 16)), ((4, 6), (8, 3), (4, 2, 3)),
-    ((2, 3, 4), (6, 4), (2, 3, 4)), ((5,), (5,), (5,)), ((), (), ()),
-    ((4, 6), (6, 4), None), ((4,), (8,), None), ((), (3,), None)])
-def test_refine(a, b, expected):
-    assert refine(sizes(*a), sizes(*b)) == (
-        expected if expected is None else sizes(*expected))
-
-
-@pytest.mark.parametrize("a, b, expected", [
-    (((64,),), ((4,), (16,)), ((4,), (16,))),
-    (((4,),), ((2, 2), (16,)), ((2, 2), (16,))),
-    (((4, 2, 8),), ((4,), (16,)), ((4,), (2, 8))),
-    (((),), ((), (9,)), ((), (9,))), (((),), ((),), ((),)),
-    (((16,), (4,)), ((4,), (16,)), None), (((4,),), ((8,), (4,)), None)])
+    ((64, 1), (4, 16), (4, 16)), ((4, 1), (4, 16), (4, 16)),
+    ((9, 1), (1, 9), (1, 9)), ((1, 1), (1, 9), (1, 9)),
+    ((1, 1), (1, 1), (1, 1)), ((5, 1), (5, 1), (5, 1)),
+    ((16, 4), (4, 16), None), ((4, 1), (8, 4), None),
+    ((4, 1), (8, 1), None), ((1, 1), (3, 1), None)])
 def test_unite(a, b, expected):
-    a, b, expected = (each and IterationDomain(*(sizes(*s) for s in each))
+    a, b, expected = (each and IterationDomain(*sizes(*each))
                       for each in (a, b, expected))
     assert unite(a, b) == unite(b, a) == expected
 
@@ -41,41 +32,65 @@ def buffer(name, shape, stride):
                   torch.device("cpu"))
 
 
+def kernel_of(*loops, domain=None):
+    return nested(loops, domain or IterationDomain.of(loops[0]))
+
+
 @pytest.mark.parametrize("shape, source, target, ranges", [
     ((4, 6), (6, 1), (6, 1), [24]), ((4, 6), (6, 1), (1, 4), [6, 4]),
     ((4, 6), (0, 1), (6, 1), [4, 6]), ((4, 6), (1, 4), (1, 4), [24]),
     ((2, 3, 4), (12, 4, 1), (12, 4, 1), [24]),
     ((2, 3, 4), (12, 0, 1), (12, 4, 1), [2, 3, 4]),
     ((2, 3, 4), (24, 8, 2), (12, 4, 1), [24]),
+    ((2, 3, 4), (40, 4, 1), (12, 4, 1), [2, 12]),
     ((1, 5, 1), (5, 1, 1), (5, 1, 1), [5]), ((), (), (), [])])
-def test_neighbouring_loops_merge(shape, source, target, ranges):
+def test_a_kernel_has_as_many_loops_as_its_indices_need(
+        shape, source, target, ranges):
     x = torch.randn(100)
-    loop = loop_of(buffer("y", shape, target),
-                          loaded(buffer("x", shape, source)))
-    assert [int(v.size) for v in loop.ranges] == ranges
+    kernel = kernel_of(loop_of(buffer("y", shape, target),
+                               loaded(buffer("x", shape, source))))
+    assert [int(v.size) for v in kernel.ranges] == ranges
     storage = {"x": x, "y": torch.zeros(100)}
-    evaluate_loop(loop, storage)
+    evaluate_loop(*kernel.loops, storage)
     expected = x.as_strided(shape, source)
     assert torch.equal(storage["y"].as_strided(shape, target), expected)
 
 
-def test_a_bent_index_keeps_its_loops_apart():
-    a, b = axes(sizes(6, 4))
-    flat = index(a) * 4 + b
-    assert joins(flat, a, b) and joins(flat // 3, a, b)
-    assert not joins(flat % 8 + index(a), a, b)
-    assert not joins(index(b), a, b)
-    rows, change = coalesced((a, b), [flat // 3, flat % 7], "i")
-    assert [str(v.size) for v in rows] == ["24"]
-    assert str(change[b]) == "i0" and change[a] == 0
+def test_a_step_that_does_not_divide_the_next_stays_a_division():
+    flat = Variable("i0", index(24))
+    i = index(flat)
+    for where, steps in ((i // 6 + i % 8 * 3, {1, 6, 8}),
+                         (i // 4 % 3, {1, 4, 12}), ((i + 5) // 4, {1})):
+        assert {*map(int, steps_of(where, flat))} == steps
+    loops = [loop_of(buffer(f"y{a}", (a, b), (b, 1)),
+                     loaded(buffer("x", (a, b), (0, 1))))
+             for a, b in ((3, 8), (4, 6))]
+    kernel = kernel_of(*loops)
+    assert [int(v.size) for v in kernel.ranges] == [3, 8]
+    assert "//" not in str(kernel) and "%" in str(kernel)
+    for made, loop in zip(kernel.loops, loops):
+        found = []
+        for each in (made, loop):
+            storage = {"x": torch.randn(8, generator=torch.manual_seed(0)),
+                       loop.buffer.name: torch.zeros(24)}
+            evaluate_loop(each, storage)
+            found.append(storage[loop.buffer.name])
+        assert torch.equal(*found)
 
 
-def test_a_loop_over_a_refined_domain_does_the_same():
+def test_a_loop_over_all_points_runs_over_rows_and_elements():
     x = torch.randn(24)
-    loop = loop_of(buffer("y", (24,), (1,)),
-                          loaded(buffer("x", (24,), (1,))))
-    spread = over(loop, IterationDomain(sizes(2), sizes(3, 4)))
-    assert [str(v) for v in spread.ranges] == ["i0", "r0", "r1"]
+    flat = loop_of(buffer("y", (24,), (1,)),
+                   loaded(buffer("x", (24,), (1,))))
+    kernel = kernel_of(flat, domain=IterationDomain(*sizes(2, 12)))
+    assert [str(v) for v in kernel.loops[0].ranges] == ["i0", "r0"]
     storage = {"x": x, "y": torch.zeros(24)}
-    evaluate_loop(spread, storage)
+    evaluate_loop(*kernel.loops, storage)
     assert torch.equal(storage["y"], x)
+
+
+def test_an_index_reaches_so_many_elements():
+    flat = index(Variable("i0", index(24)))
+    assert touched(flat) == 24 and touched(flat // 6 % 2) == 2
+    assert touched(flat // 6) == 4 and touched(flat % 8) == 8
+    assert touched(flat // 12 * 12 + flat % 4) == 8

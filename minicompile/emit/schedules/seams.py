@@ -14,7 +14,8 @@ from functools import reduce
 
 import torch
 
-from ...core.index import Variable, index, not_negative
+from ...core.index import (Variable, coefficient, in_range, index,
+                           not_negative)
 from ...core.loops import (REDUCTIONS, Const, Expression, Kernel, Load,
                            Loop, Op, Position, rewrite, walk)
 from ..cpp import PIECES
@@ -51,8 +52,11 @@ def seams(kernel: Kernel) -> tuple[Variable | None, list[int]]:
             case Op(name, (Position(place), Position(at))) if (
                     name in COMPARED):
                 for variable, cuts in found.items():
-                    cut = (at - place + index(variable)).constant or 0
-                    if 0 < cut < (variable.size.constant or 0):
+                    step = coefficient(place, variable) or index(0)
+                    cut = (at // step).constant or 0
+                    if (0 < cut < (variable.size.constant or 0)
+                            and at % step == 0 and in_range(
+                                place - index(variable) * step, step)):
                         cuts.add(cut)
     best = max(found, key=lambda v: len(found[v]), default=None)
     return best, sorted(found.get(best, ()))

@@ -26,11 +26,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from ...core.index import product
+from ...core.index import guess
 from ...core.loops import Buffer, Kernel
 from ...core.schedule import (Extern, Step, View, made_by, readers_of,
                               reads_of)
-from ..group import Body, Group, Groups
+from ..group import Body, Group, Groups, IterationDomain
 from ..lower import Lowering
 from ..schedule import MERGING, ORDERING, STORING
 from ..values import elements, touched
@@ -45,7 +45,7 @@ NEAREST = 8
 def shares(first: Body, second: Body) -> bool:
     """Whether both read the same elements, and enough of them to be
     worth it that the results of both are there earlier than needed."""
-    enough = min(elements(body.domain.rows + body.domain.row)
+    enough = min(guess(body.domain.rows * body.domain.row)
                  for body in (first, second)) / 4 - LAUNCH
     return any(touched(where) >= enough
                for _, where in first.reads.keys() & second.reads)
@@ -54,8 +54,8 @@ def shares(first: Body, second: Body) -> bool:
 def resembles(first: Body, second: Body) -> bool:
     """Whether the loops of both run over the same points, and read
     different elements: what both read has been judged already."""
-    mine, theirs = ({(product(own.rows), product(own.row))
-                     for _, own in body.loops} for body in (first, second))
+    mine, theirs = ({IterationDomain.of(loop) for loop in body.loops}
+                    for body in (first, second))
     return mine == theirs and not first.reads.keys() & second.reads
 
 
