@@ -344,7 +344,10 @@ def enclosed(text: str) -> str:
 
 @lru_cache(maxsize=100_000)
 def _divided(where: Index, divisor: Index) -> tuple[Index, Index]:
-    """`where // divisor` and `where % divisor`, as simple as we can."""
+    """`where // divisor` and `where % divisor`, as simple as we can. By 0,
+    the size of a loop that never runs, nothing is divided."""
+    if divisor == 0:
+        return divisor, where
     whole, rest = _split(where, divisor)
     for below in (0, 1):
         if in_range(rest + divisor * below, divisor):

@@ -16,7 +16,7 @@ is torch/_inductor/scheduler.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -167,15 +167,6 @@ class Body:
         return {(load.buffer, seen_from(load.index, self.domain)): None
                 for loop in self.loops for load in loop.loads}
 
-    @property
-    def buffers(self) -> set[str]:
-        """The buffers that the loops store or read."""
-        return {*self.stores, *(name for name, _ in self.reads)}
-
-    def within(self, domain: IterationDomain) -> Body:
-        """The same loops with another domain."""
-        return self if domain == self.domain else Body(domain, self.loops)
-
 
 def fits(first: Body, second: Body) -> bool:
     """Whether `second` reads what `first` stores only at the same point."""
@@ -279,10 +270,14 @@ class Groups:
         if len(devices) > 1 or domain is None or (
                 a.is_apart(b) or b.is_apart(a)):
             return
-        first, second = a.body.within(domain), b.body.within(domain)
+        first, second = (
+            body if body.domain == domain else replace(body, domain=domain)
+            for body in (a.body, b.body))
+        reads = (name for name, _ in (*first.reads, *second.reads))
         if (fits(first, second) and fits(second, first)
                 and wanted(first, second)
-                and len(first.buffers | second.buffers) <= MOST_BUFFERS):
+                and len({*first.stores, *second.stores, *reads}
+                        ) <= MOST_BUFFERS):
             a.absorb(b, Body(domain, first.loops + second.loops))
             self.merged[b] = a
 

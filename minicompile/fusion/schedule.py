@@ -109,10 +109,11 @@ def steps_of(groups: list[Group], returned: Iterable[str]) -> list[Step]:
         loops = inlined(kernel.loops, needed)
         nodes = " ".join(loop.origin for loop in loops).split()
         plain = dict.fromkeys(re.sub(r"_\d+$", "", node) for node in nodes)
+        names = frozenset(loop.buffer.name for loop in loops)
         steps.append(replace(
             kernel, name="_".join([f"kernel_{next(kernels)}",
-                                   *list(plain)[:4]]), loops=tuple(loops),
-            internal=frozenset(loop.buffer.name for loop in loops) - needed))
+                                   *list(plain)[:4]]),
+            loops=tuple(loops), internal=names - needed))
     return steps
 
 

@@ -380,3 +380,11 @@ def test_unsafe_pieces_do_not_share_memory_with_the_input(function):
     """Their schema promises so, although eager gives views."""
     x = torch.randn(6, 5)
     assert not assert_right(aten(function, x), (x,)).externs
+
+
+@pytest.mark.parametrize("shape", [(0, 6), (2, 0, 3), (3, 0, 4, 5)])
+def test_views_of_nothing_are_stored(shape):
+    x = torch.randn(shape)
+    assert_right(aten(lambda x: (x.exp()[..., ::2], x[..., 1:].mT), x), (x,))
+    assert_right(aten(lambda x: torch.stack([x, x.sin()], -1).flatten(-2)[
+        ..., ::2], x), (x,))

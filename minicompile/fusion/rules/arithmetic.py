@@ -1,8 +1,7 @@
 """Rules: the other operations on one element, and the other reductions.
 
-Bools have their own arithmetic, and whole numbers need no rounding. A
-division of whole numbers by zero raises in eager, which no kernel can. So
-the operator runs, unless the divisor is a number other than 0. Small
+A division of whole numbers by zero raises in eager, which no kernel can.
+So the operator runs, unless the divisor is a number other than 0. Small
 constant powers are multiplications, as they are in eager. `any` and `all`
 give bool, but uint8 of uint8. The maximum of a dimension comes with its
 place: a second reduction, in the same kernel. The variance takes two
@@ -47,21 +46,6 @@ def scaled(name: str) -> Callable:
     def many(dtype: torch.dtype, x: Expression, *rest: Expression):
         return Op(name, (x, multiplied(dtype, *rest)), dtype)
     return rule
-
-
-def bitwise(name: str) -> Callable:
-    """The rule of an operation on bits; a bool is a single one."""
-    def rule(context: LoweringContext, *operands: Operand) -> Value:
-        bits = context.dtype != torch.bool
-        return elementwise(f"bitwise_{name}" if bits else f"logical_{name}"
-                           )(context, *operands)
-    return rule
-
-
-def rounding(name: str) -> Callable:
-    """The rule of a rounding: whole numbers are round already."""
-    return lambda context, a: elementwise(name)(context, a) if (
-        context.dtype.is_floating_point) else a
 
 
 def dividing(name: str) -> Callable:
@@ -222,14 +206,11 @@ RULES |= {
     **dict.fromkeys(("sub.Tensor", "sub.Scalar"), scaled("sub")),
     **{name: elementwise(name, lambda a: a.dtype)
        for name in "isnan isinf signbit".split()},
-    **{name: elementwise(name, torch.bool) for name in
-       "logical_not logical_and logical_or logical_xor".split()},
     **{name: elementwise(name) for name in
-       "bitwise_left_shift bitwise_right_shift".split()},
-    **{f"bitwise_{name}": bitwise(name)
-       for name in "not and or xor".split()},
-    **{name: rounding(name) for name in "floor ceil trunc".split()},
-    "round.default": rounding("round"),
+       """logical_not logical_and logical_or logical_xor bitwise_not
+       bitwise_and bitwise_or bitwise_xor bitwise_left_shift
+       bitwise_right_shift floor ceil trunc""".split()},
+    "round.default": elementwise("round"),
     **{name: dividing(name) for name in "remainder fmod div".split()},
     "floor_divide": dividing("div_floor"),
     "pow": to_power, "square": lambda context, a: to_power(context, a, 2),
