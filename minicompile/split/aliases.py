@@ -27,10 +27,11 @@ from ..core.errors import BackendError
 from ..core.graph import (dense, operators, reach, tensors_of, value,
                           written_by)
 from ..core.sizes import AS_IN_CPP, SYMBOLIC
-from .joint import Result, Window
+from .joint import MULTIPLE, Result, Window
 from .recorder import RecordingMode, functional, unwrapped
 
 storage_of = torch._C._storage_id
+creation_of = torch._C._autograd._get_creation_meta
 
 #: The methods that are assignments, such as `+=`.
 ASSIGNMENTS = {"__setitem__", *(f"__i{name[2:]}" for name in dir(operator))}
@@ -300,7 +301,8 @@ def require_history(made: list[torch.Tensor], inputs: list[Input]) -> None:
 
 def window_of(output: torch.Tensor, base: torch.Tensor) -> Window | None:
     """`output` as a window into `base`, which shares its memory."""
-    if output is base:
+    multiple = output._is_view() and creation_of(output) == MULTIPLE
+    if output is base and not multiple:
         return None
     if any(of(output) != of(base) for of in (
             torch.is_conj, torch.is_neg, lambda each: each.dtype)):
@@ -312,7 +314,8 @@ def window_of(output: torch.Tensor, base: torch.Tensor) -> Window | None:
                            "reach each element of what it is a view of")
     return Window(tuple(output.size()), output.stride(),
                 output.storage_offset() - base.storage_offset(),
-                output._base is base, output.grad_fn is not None)
+                output is base or output._base is base,
+                output.grad_fn is not None, multiple)
 
 
 def leads_to(output: torch.Tensor, base: torch.Tensor) -> bool:

@@ -25,6 +25,9 @@ from ..core.errors import BackendError
 from ..core.graph import (has_effect, is_number, nbytes, placeholders,
                           render, results, value)
 
+#: How autograd marks each view that `split` gives, among others.
+MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
+
 
 @dataclass(frozen=True)
 class Window:
@@ -35,6 +38,7 @@ class Window:
     offset: int
     tracked: bool  # autograd knows that it is a view of the base
     differentiable: bool  # and a gradient flows through it
+    multiple: bool  # one of several views of one call: none is written to
 
 
 @dataclass(frozen=True)

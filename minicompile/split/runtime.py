@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from ..core.errors import BackendError, where_of
 from ..core.graph import Boxed, is_number, value
 from ..core.sizes import SYMBOLIC, written
-from .joint import Joint, Pair, Result
+from .joint import MULTIPLE, Joint, Pair, Result
 
 INPUT = -1  # the label of what changes with an input that is differentiated
 
@@ -268,6 +268,9 @@ def maker(joint: Joint, result: Result) -> Callable:
         grad = view.differentiable or (
             torch.is_grad_enabled() and not source.requires_grad)
         with torch.set_grad_enabled(grad):
-            return source.as_strided(
+            made = source.as_strided(
                 size, stride, source.storage_offset() + offset)
+        if view.multiple:
+            torch._C._autograd._set_creation_meta(made, MULTIPLE)
+        return made
     return window

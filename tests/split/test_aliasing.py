@@ -15,6 +15,7 @@ from torch import fx
 
 import minicompile
 from minicompile import split
+from minicompile.core.graph import tensors_of
 from minicompile.pipeline import compile_graph
 from tests.split.judge import pattern
 
@@ -304,6 +305,24 @@ def test_a_backend_of_another_tracer_counts_calls_that_run_as_traced():
     assert list(lowered.notes.values()) == [1]
     lowered.call([torch.ones(4), torch.ones(4)])
     assert list(lowered.notes.values()) == [1]
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x.split(1)[-1], lambda x: (x * 2).split(1)[-1],
+    lambda x: x.unbind()[1].view(-1), lambda x: (x * 2).chunk(2)],
+    ids=["input", "fresh", "view of it", "both"])
+@pytest.mark.parametrize("grad", [True, False])
+def test_one_of_several_views_is_written_to_as_in_eager(function, grad):
+    """Autograd forbids it for what it tracks."""
+    def written(call):
+        x = torch.arange(4., requires_grad=grad) * 1
+        found, *_ = tensors_of([call(x)])
+        try:
+            return found.mul_(3).tolist(), x.tolist()
+        except RuntimeError as error:
+            assert "function that returns multiple views" in str(error)
+    assert written(minicompile.compile(function)) == written(function)
+    assert (written(function) is None) is grad
 
 
 def test_a_result_is_never_an_inputs_memory_unless_eagers_is():
