@@ -51,7 +51,7 @@ def test_the_columns_say_what_is_saved_and_how_long_kernels_take():
     [columns] = data(minicompile.explain(bend)(*inputs()))
     notes = {row["text"].split(":")[0]: row["note"]
              for row in columns["Joint graph"]}
-    assert notes["mm"] == "forward saved, 0.2 KiB"
+    assert notes["mm"] == "forward, saved, 0.2 KiB"
     assert notes["mm_1"] == "backward"
     kernels = [row["note"] for row in columns["Kernels"]
                if "void" in row["text"]]

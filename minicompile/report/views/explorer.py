@@ -80,7 +80,7 @@ def columns(report: Report, entry: Entry) -> dict[str, list[dict]]:
         late = set(lowered.joint.late)
         found["Joint graph"] = [item(
             f"j:{node.name}", statement(node), at.get(
-                f"{where_of(node)}", ()), " ".join(joint_note(
+                f"{where_of(node)}", ()), ", ".join(joint_note(
                     node, saved, late)))
             for node in operations(lowered.joint.graph)]
     loops, kernels = [], []
