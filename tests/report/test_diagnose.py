@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import minicompile
-from minicompile import dispatch, split
+from minicompile import dispatch, fusion, split
 from minicompile.emit.target import FORMS
 from minicompile.fusion.lowerings import RULES, elementwise
-from minicompile.split import recorder
+from minicompile.split import recorder, runtime
 
 aten = torch.ops.aten
 
@@ -151,6 +151,38 @@ def test_a_form_that_is_wrong(monkeypatch, name, node, line):
     assert named(found) == ("emit", node, line)
     assert f"emit differs at {node}" in str(found)
     assert "softmax" in str(found) or name == "rsqrt"
+
+
+def test_a_fault_that_is_seen_only_in_the_whole(monkeypatch):
+    """Here in what a file of the reference puts around the halves."""
+    def wrong(joint, function):
+        class Wrong(function):
+            @staticmethod
+            def forward(ctx, *inputs):
+                return *(2 * each for each in function.forward(
+                    ctx, *inputs)),
+        return Wrong
+    monkeypatch.setattr(runtime, "TWICE", [wrong])
+    assert named(minicompile.diagnose(bend, options={
+        "double_backward": True})(*inputs())) == ("runtime", "", None)
+
+
+def test_a_fault_that_kept_values_hide(monkeypatch):
+    """A graph is fused wrongly if it has one result."""
+    def wrong(graph, *rest):
+        if len(graph.graph.output_node().args[0]) > 1:
+            return fuse(graph, *rest)
+        calls = aten.sigmoid.default, aten.tanh.default
+        made = fuse(retargeted(graph, *calls), *rest)
+        retargeted(graph, *calls[::-1])
+        return made
+    fuse = fusion.fuse
+    monkeypatch.setattr(fusion, "fuse", wrong)
+
+    def chain(x):
+        return torch.sigmoid(x.sin()).cos()
+    found = minicompile.diagnose(chain)(torch.randn(8))
+    assert (found.stage, found.node) == ("fusion", "sigmoid")
 
 
 def test_a_debug_folder_has_each_stage(tmp_path, monkeypatch):

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from operator import getitem
 
 import torch
 from torch import Tensor, fx
@@ -24,14 +23,13 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from ... import fusion, split
 from ...core.errors import Where, where_of
 from ...core.graph import placeholders, tensors_of, value
-from ...core.index import index
 from ...core.options import Options, make_options
-from ...core.schedule import Schedule, View, made_by
+from ...core.schedule import Schedule
 from ...core.semantics.evaluate import evaluate_schedule
 from ...driver import compile
 from ...emit import emit
 from ...pipeline import CompiledGraph, lower_ours
-from ...split.joint import extract
+from ...split.joint import ancestors, extract, root
 from ..gather import TOOLS
 
 #: How many times as far from float64 as eager a rung may be.
@@ -176,7 +174,7 @@ class Tape(fx.Interpreter):
     def __init__(self, graph: fx.GraphModule, inputs: Iterable,
                  exact: bool = False):
         super().__init__(graph, garbage_collect_values=False)
-        self.exact, self.live, self.values = exact, {}, {}
+        self.exact, self.values = exact, {}
         self.result = self.run(*inputs)
 
     def run_node(self, node: fx.Node):
@@ -188,7 +186,7 @@ class Tape(fx.Interpreter):
             target = "double"
         made = tree_map(wide, getattr(self, node.op)(
             target, *tree_map(wide, (args, kwargs))))
-        self.live[node], self.values[node] = made, copied(made)
+        self.values[node] = copied(made)
         return made
 
 
@@ -287,9 +285,8 @@ def is_among(found: Tensor, known: list[Tensor]) -> bool:
 
 def search(stage: str, made: CompiledGraph, inputs: list, options: Options
            ) -> Iterator[fx.Node]:
-    """The nodes that may be to blame in a stage, the likeliest first:
-    those that differ by themselves before those whose value differs."""
-    named = {node.name: node for node in made.joint.graph.graph.nodes}
+    """The nodes that differ in a stage: if all are results, or, where
+    that hides the fault, each as the only one."""
     given = [*copied(inputs), *tangents(map(
         value, made.joint.tangent_nodes))]
     with torch.no_grad():
@@ -299,42 +296,30 @@ def search(stage: str, made: CompiledGraph, inputs: list, options: Options
 
     def differs(node: fx.Node, found: object) -> bool:
         ours, plain, right = map(tensors_of, (
-            (found,), (own[node.name],), (exact[node.name],)))
+            found, own.get(node.name), exact.get(node.name)))
         return [each.shape for each in ours] == [
             each.shape for each in plain] and error(
                 ours, right) > allowed(error(plain, right), plain)
 
-    def run(schedule: Schedule, names: Iterable[fx.Node]) -> tuple:
-        given = copied([own[node.name] for node in names])
-        return evaluate(schedule, given) if stage == "fusion" else emit(
-            schedule, options).ready().run(given)
-
-    def differs_alone(node: fx.Node) -> bool:
-        ends = [user for user in node.users if user.target is getitem]
-        single = extract(made.joint, [node, *ends], node.all_input_nodes,
-                         ends or [node])
-        return any(map(differs, ends or [node], run(
-            fusion.fuse(single), node.all_input_nodes)))
-
-    for name, half in made.pair.halves().items():
-        names = placeholders(half.graph)
+    def values(half: fx.GraphModule, ends: list[fx.Node]) -> Iterable:
+        starts = placeholders(half.graph)
+        held = copied([own[node.name] for node in starts])
         if stage == "split":
-            tape = Tape(half, copied([own[node.name] for node in names]))
-            yield from (node for node, each in tape.values.items()
-                        if node.name in named and differs(node, each))
-            continue
-        whole = all_kept(made.schedules[name])
-        found = iter(run(whole, names))
-        for step in whole.steps:
-            for buffer, each in zip(made_by(step), found):
-                node = named.get(buffer.name, named.get(
-                    buffer.name.rpartition("_")[0]))
-                if node and differs(node, each):
-                    origins = " ".join(loop.origin for loop in getattr(
-                        step, "loops", ())).split()
-                    yield from (each for name, each in named.items()
-                                if name in origins and differs_alone(each))
-                    yield node
+            return Tape(half, held).values.items()
+        schedule = fusion.fuse(extract(
+            made.joint, ancestors(ends, starts), starts, ends))
+        return zip(ends, evaluate(schedule, held) if stage == "fusion"
+                   else emit(schedule, options).ready().run(held))
+
+    kept = {half: [node for node in half.graph.nodes if node.name in own
+                   and node.op == "call_function" and root(node) is node
+                   and isinstance(value(node), Tensor)]
+            for half in made.pair.halves().values()}
+    alone = [(half, [node]) for half, nodes in kept.items()
+             for node in nodes]
+    for half, ends in [*kept.items(), *(alone if stage != "split" else ())]:
+        yield from (node for node, found in values(half, ends)
+                    if differs(node, found))
     if stage == "split":
         yield from unrecorded(made.joint.source, inputs,
                               tensors_of([*own.values()]))
@@ -346,17 +331,9 @@ def unrecorded(graph: fx.GraphModule, inputs: list, known: list[Tensor]
     among the known ones."""
     tape = Tape(graph, cloned(copied(inputs)))
     yield from strangers(tape, known)
-    live = {node: each for node, each in tape.live.items()
+    live = {node: each for node, each in tape.env.items()
             if isinstance(each, Tensor) and each.requires_grad}
     flows = gradients(tensors_of(tape.result), [*live.values()])
     for node, flow in reversed([*zip(live, flows)]):
         if flow is not None and not is_among(flow, known):
             yield from node.users
-
-
-def all_kept(schedule: Schedule) -> Schedule:
-    """The same that returns every buffer, and frees none."""
-    made = [buffer for step in schedule.steps for buffer in made_by(step)]
-    return replace(schedule, outputs=tuple(
-        View(each.name, each.shape, each.stride, index(0), each.dtype)
-        for each in made), last_use=((),) * len(schedule.steps))
