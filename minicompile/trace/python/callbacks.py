@@ -123,7 +123,8 @@ def seen(tracer, value, how: str | int):
         case "elements" if not isinstance(value, SETS):
             return [*map(tracer.key, tracer.unpacked(value))]
         case "compared":  # settled: none of it may run a second time
-            return settled(look(tracer, value))
+            look(tracer, value)
+            return settled(value)
         case int() | "stepped":
             return look(tracer, value, 0 if how == "stepped" else how)
     return value
