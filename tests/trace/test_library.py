@@ -83,6 +83,34 @@ def lstm(x):
 
 
 @case
+def class_made_inside(x):
+    class Base:
+        factor = 3
+
+        def __init__(self, n):
+            self.n = n
+
+        def times(self, y):
+            return y * self.n * self.factor
+
+    class Child(Base):
+        def times(self, y):
+            return super().times(y) + x
+
+    return Child(2).times(x)
+
+
+@case
+def dataclass_made_inside(x):
+    @dataclasses.dataclass
+    class Settings:
+        n: int
+        k: int = 2
+
+    return x * Settings(4).k * Settings(5).n, repr(Settings(1) == Settings(1))
+
+
+@case
 def namedtuples(x):
     inside = collections.namedtuple("Inside", "a b")
     return Pair(x * 2, right=inside(x, 2).b)
@@ -143,6 +171,11 @@ def results_with_names(x):
 
 
 @case
+def autograd_function_made_inside(x):
+    return torch.masked.sum(x, 0, mask=x > 0)
+
+
+@case
 def operator_given_a_callable(x):
     def loss(x):
         return nn.functional.triplet_margin_with_distance_loss(
@@ -160,48 +193,6 @@ def module_made_inside(x):
 @pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
 def test_follows(function, follow):
     follow(function, torch.randn(3, 4))
-
-
-def class_made_inside(x):
-    class Base:
-        factor = 3
-
-        def __init__(self, n):
-            self.n = n
-
-        def times(self, y):
-            return y * self.n * self.factor
-
-    class Child(Base):
-        def times(self, y):
-            return super().times(y) + x
-
-    return Child(2).times(x)
-
-
-def dataclass_made_inside(x):
-    @dataclasses.dataclass
-    class Settings:
-        n: int
-        k: int = 2
-
-    return x * Settings(4).k * Settings(5).n, Settings(1) == Settings(1)
-
-
-def autograd_function_made_inside(x):
-    return torch.masked.sum(x, 0, mask=x > 0)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("function", [
-    class_made_inside, dataclass_made_inside, autograd_function_made_inside])
-def test_python_makes_classes(function):
-    """A class is new in each call, so what goes on is compiled again."""
-    compiled = minicompile.compile(function, backend="eager")
-    for rows in (3, 4, 5):
-        x = torch.randn(rows, 4)
-        torch.testing.assert_close(compiled(x), function(x))
-    assert compiled.stats().graph_breaks
 
 
 def test_questions_about_the_compiler():

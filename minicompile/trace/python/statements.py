@@ -1,28 +1,33 @@
-"""The statements that few models need: `try`, `with`, `match`, `import`.
+"""The statements that few models need: `try`, `with`, `class`, `match`.
 
 In: a frame, the instruction's argument, the values it takes off the
-stack. Out: what it pushes, as CPython would. Python makes the classes: the
-call that runs a class body is a graph break.
+stack. Out: what it pushes, as CPython would. A class is made in the trace;
+what a metaclass or an `__init_subclass__` would run is a graph break.
 PyTorch has torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase.
 """
 
 from __future__ import annotations
 
+import abc
 import builtins
+import dataclasses
 import importlib.util
 import operator
 import sys
+import types
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core.guard import Item
 from .. import attributes
 from ..constant_types import ABSENT, Handled, trusted
-from ..frame import (OPCODES, Frame, handled, load_global, opcode,
-                     store_cell)
+from ..frame import (OPCODES, Frame, handled, load_cell, load_global,
+                     opcode, store_cell)
 from ..opcodes import LOAD_FAST
 from ..reasons import Raised, unsupported
+from ..rules import rule
 
 #: Rows of one expression; `f` is the frame.
 OPCODES |= {
@@ -58,7 +63,6 @@ OPCODES |= {
         attributes.load_attr(f.tracer, f.tracer.call(maker, of), found[0]),
         found[1])),
     "CALL_INTRINSIC_2": (2, 1, None),
-    "LOAD_BUILD_CLASS": (0, 1, lambda f, _: builtins.__build_class__),
     "CONVERT_VALUE": (1, 1, lambda f, how, x: f.tracer.call(how, (x,))),
 }
 
@@ -170,6 +174,69 @@ def _error(tracer, given, what: str) -> BaseException:
     if not isinstance(error, BaseException):
         raise Raised(TypeError(f"{what} must derive from BaseException"))
     return error
+
+
+# Classes
+
+#: Metaclasses that only keep books.
+PLAIN_METACLASSES = (type, abc.ABCMeta, type(torch.autograd.Function))
+
+
+@rule(builtins.__build_class__)
+def _build_class(tracer, body, name, *bases, **more):
+    frame, names = Frame(tracer, body, {}), {}
+    frame.space = names
+    frame.run()
+    hooks = [k for k in bases if tracer.python_method(
+        k, "__init_subclass__") or type(k) not in PLAIN_METACLASSES]
+    if more or hooks or any(tracer.python_method(value, "__set_name__")
+                            for value in names.values()):
+        raise unsupported("builtin", f"the class {name}, being made,")
+    return tracer.own(tracer.native(types.new_class, (
+        name, bases, {}, lambda space: space.update(names))))
+
+
+@rule(dataclasses._process_class)
+def _dataclass(tracer, kind, *args):
+    if not tracer.is_made(kind):
+        raise unsupported("effect", f"dataclass of {kind.__qualname__}")
+    return tracer.native(dataclasses._process_class, (kind, *args))
+
+
+OPCODES |= {
+    "LOAD_BUILD_CLASS": (0, 1, lambda frame, _: builtins.__build_class__),
+    "LOAD_LOCALS": (0, None, lambda frame, _: frame.stack.append(
+        frame.space)),
+    "LOAD_FROM_DICT_OR_DEREF": (1, None, lambda frame, name, _: (
+        LOAD_CLASSDEREF(frame, name))),
+    "LOAD_FROM_DICT_OR_GLOBALS": (1, None, lambda frame, name, _: (
+        LOAD_NAME(frame, name))),
+    "STORE_NAME": (1, None, lambda frame, name, value: (
+        frame.space.update({name: value}))),
+    "SETUP_ANNOTATIONS": (0, None, lambda frame, _: frame.space.update(
+        {"__annotations__": {}})),
+}
+
+
+@opcode(0, None)
+def LOAD_NAME(frame, name):
+    frame.stack.append(
+        frame.space[name] if name in frame.space else
+        load_global(frame.tracer, frame.globals, name))
+
+
+@opcode(0, None)
+def DELETE_NAME(frame, name):
+    if name not in frame.space:
+        raise Raised(NameError(f"name {name!r} is not defined"))
+    del frame.space[name]
+
+
+@opcode(0, None)
+def LOAD_CLASSDEREF(frame, name):
+    frame.stack.append(
+        frame.space[name] if name in frame.space else
+        load_cell(frame.tracer, frame.names[name], name))
 
 
 # Patterns
