@@ -134,14 +134,11 @@ class Index:
         return " + ".join(terms).replace("+ -", "- ") or "0"
 
 
+@lru_cache(maxsize=10_000)
 def index(value: Index | Atom | int) -> Index:
     """An Index that is a constant, one atom, or `value` itself."""
-    return value if isinstance(value, Index) else _single(value)
-
-
-@lru_cache(maxsize=10_000)
-def _single(value: Atom | int) -> Index:
-    """The Index that is a constant or one atom; made once for each."""
+    if isinstance(value, Index):
+        return value
     return Index({(): value} if isinstance(value, int) else {(value,): 1})
 
 
@@ -214,8 +211,6 @@ def atoms_of(where: Index) -> set[Atom]:
 
 def guess(where: Index) -> int:
     """The value at the sizes that were traced: for decisions only."""
-    if where.constant is not None:
-        return where.constant
     return evaluate_index(where, {
         atom: atom.hint for atom in atoms_of(where)})
 
@@ -257,15 +252,11 @@ def _below(where: Index, moving: bool = False) -> Index | None:
             total = total + Index(dict([term]))
         else:
             factor = factor + part
-    signed = not_negative(factor) or not_negative(-factor)
-    for part in [factor] if signed else [
-            Index(dict([term])) for term in factor.terms]:
-        rises = not_negative(part)
-        end = ends[0] if rises else ends[1]
-        if end is None or not (rises or not_negative(-part)):
-            return None
-        total = total + part * end
-    return _below(total, moving)
+    rises = not_negative(factor)
+    end = ends[0] if rises else ends[1]
+    if end is None or not (rises or not_negative(-factor)):
+        return None
+    return _below(total + factor * end, moving)
 
 
 def _varies(atom: Atom) -> bool:
@@ -313,11 +304,6 @@ def in_range(where: Index, size: Index) -> bool:
     return not_negative(where) and not_negative(size - 1 - where)
 
 
-def may_exceed(where: Index, count: int) -> bool:
-    """Whether `where` can be above `count`, as far as is known."""
-    return most_of(where) > count
-
-
 def _term(atoms: tuple[Atom, ...], coefficient: int,
           division: Callable[[Division], str]) -> str:
     """`3*i0*s1`; the coefficient 1 is left out."""
@@ -349,13 +335,15 @@ def _divided(where: Index, divisor: Index) -> tuple[Index, Index]:
     if divisor == 0:
         return divisor, where
     whole, rest = _split(where, divisor)
-    for below in (0, 1):
-        if in_range(rest + divisor * below, divisor):
-            return whole - below, rest + divisor * below
-    scale, high, low = _common(rest, divisor)
-    if scale > 1:
-        quotient, left = _divided(high, divisor // scale)
-        return whole + quotient, left * scale + low
+    if rest == 0 or in_range(rest, divisor):
+        return whole, rest
+    common = {gcd(divisor.constant or 1, n) for atoms, n in rest.terms
+              if atoms}
+    for scale in sorted(common - {1}, reverse=True):
+        high, low = _split(rest, index(scale))
+        if in_range(low, index(scale)):
+            quotient, left = _divided(high, divisor // scale)
+            return whole + quotient, left * scale + low
     quotient, left = (index(Division(sign, rest, divisor))
                       for sign in ("//", "%"))
     match rest.terms:
@@ -395,20 +383,6 @@ def _quotient(term: tuple, factor: tuple) -> Index | None:
     if coefficient % number and (atoms or not coefficient // number):
         return None
     return Index({tuple(left): coefficient // number})
-
-
-def _common(where: Index, divisor: Index) -> tuple[int, Index, Index]:
-    """(g, high, low): `where` = g * high + low, 0 <= low < g, g | divisor.
-
-    g is the largest such factor found; 1 if there is none.
-    """
-    size = divisor.constant or 1
-    found = {gcd(size, n) for atoms, n in where.terms if atoms}
-    for g in sorted(found - {1}, reverse=True):
-        high, low = _split(where, index(g))
-        if in_range(low, index(g)):
-            return g, high, low
-    return 1, where, index(0)
 
 
 def _rejoin(where: Index) -> Index:

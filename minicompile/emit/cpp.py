@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from ..core.cache import library
-from ..core.index import Index, Variable, index, may_exceed, most_of
+from ..core.index import Index, Variable, index, most_of
 from ..core.layout import flatten, row_major
 from ..core.loops import Buffer, Expression, Kernel, Load, Position
 from .target import CPP, FUNCTIONS, HALVES
@@ -54,7 +54,7 @@ class LoopOrder:
     def blocked(self) -> tuple[Variable, ...]:
         """The variables of the row that run in blocks."""
         return tuple(v for v in self.lanes
-                     if may_exceed(v.size, self.block))
+                     if most_of(v.size) > self.block)
 
 
 def plain(kernel: Kernel) -> LoopOrder:
@@ -132,7 +132,7 @@ class CppWriter(Writer):
     def threads(self, loops: int) -> str:
         """The pragma that shares loops among threads, if it is worth it."""
         work = self.kernel.rows * self.kernel.row_length
-        if not may_exceed(work, self.order.worth):
+        if most_of(work) <= self.order.worth:
             return ""
         clause = f" collapse({loops})" * (loops > 1)
         if work.constant is None:
@@ -252,9 +252,10 @@ class CppWriter(Writer):
     def accumulated(self, fold: Fold) -> torch.dtype:
         """The dtype of an accumulator: a double for a long sum of floats.
         """
-        dtype, lanes = CPP.accumulator(fold), not self.order.lanes and not (
-            may_exceed(self.kernel.row_length, LONG))
-        return dtype if lanes or dtype != torch.float32 or (
+        short = not self.order.lanes and (
+            most_of(self.kernel.row_length) <= LONG)
+        dtype = CPP.accumulator(fold)
+        return dtype if short or dtype != torch.float32 or (
             fold.reduction != "sum") else torch.float64
 
     def flag(self, fold: Fold) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..core.index import (Index, Variable, atoms_of, enclosed, index,
-                          may_exceed, most_of, product, substitute)
+                          most_of, product, substitute)
 from ..core.layout import unflatten
 from ..core.loops import (REDUCTIONS, Const, Expression, Kernel, Load, Op,
                           Position, rewrite)
@@ -124,7 +124,7 @@ def plain(kernel: Kernel) -> Tiling:
     block = pow2(min(most_of(kernel.row_length), LONGEST))
     return Tiling((Axis("x", kernel.ranges, 1),
                    Axis("r", kernel.reduced, block)), 4,
-                  may_exceed(kernel.row_length, block))
+                  most_of(kernel.row_length) > block)
 
 
 #: How kernels are tiled: the last of these.

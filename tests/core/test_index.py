@@ -8,7 +8,7 @@ import pytest
 
 from minicompile.core.index import (Division, Index, Symbol, Variable,
                                     atoms_of, evaluate_index, index,
-                                    least_of, may_exceed, most_of,
+                                    least_of, most_of,
                                     not_negative, substitute)
 from minicompile.core.layout import flatten, row_major, unflatten
 
@@ -155,7 +155,6 @@ def test_what_holds_for_all_sizes_is_seen():
     assert not not_negative(n - m) and not not_negative(n - 3)
     assert least_of((n + 1) // 2) == 1 and least_of(n * m) == 6
     assert most_of(m * 2) == 18 and most_of(n) == inf
-    assert may_exceed(n, 10 ** 9) and not may_exceed(m, 9)
 
 
 @pytest.mark.parametrize("inner", [index(N) - 1, index(N) + index(M),
@@ -167,6 +166,12 @@ def test_a_reshape_to_symbolic_rows_and_back_is_the_identity(inner):
     whole = Variable("f", inner * M)
     there = unflatten(index(whole), (index(M), inner))
     assert flatten(there, (inner, 1)) == index(whole)
+
+
+def test_a_multiple_of_a_size_that_may_be_0_is_divided_exactly():
+    size = index(Symbol("e", least=0))
+    assert (size * 4 // size, size * 4 % size) == (index(4), index(0))
+    assert (index(0) // size, index(0) % size) == (index(0), index(0))
 
 
 def test_constants_behave_as_numbers():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...core.index import Symbol, index, may_exceed
+from ...core.index import Symbol, index, most_of
 from ...core.loops import Expression, Kernel, Load, Position, rewrite
 from ...core.schedule import Extern, Step, made_by, reads_of
 from ..launch import TEXTS, TritonPrinter
@@ -98,7 +98,7 @@ def may_wait(step: Step, text: Text) -> bool:
     """Whether it costs no memory to run a step later than it could."""
     return (isinstance(step, Kernel) and not step.symbols
             and isinstance(text.printers[device_of(step)], TritonPrinter)
-            and not any(may_exceed(buffer.elements, LITTLE)
+            and not any(most_of(buffer.elements) > LITTLE
                         for buffer in step.written.values()
                         if not buffer.into))
 

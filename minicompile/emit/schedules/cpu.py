@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...core.index import (Index, Variable, coefficient, guess, may_exceed,
+from ...core.index import (Index, Variable, coefficient, guess, most_of,
                            product)
 from ...core.loops import EXPENSIVE, Expression, Kernel
 from ..cpp import ORDERS, LoopOrder
@@ -81,7 +81,7 @@ def ordered(kernel: Kernel) -> LoopOrder:
     lanes = (inner,) if inner in ranges else ()
     tile = turned_axis(kernel, inner, lambda v: guess(v.size) >= 8
                        ) if lanes and not kernel.reduced else None
-    keeps = not lanes and not may_exceed(kernel.row_length, ON_STACK)
+    keeps = not lanes and most_of(kernel.row_length) <= ON_STACK
     work = stages(kernel, lambda node: keeps and is_expensive(node))
     costly = sum(is_expensive(node) for stage in work
                  for node in stage.body + stage.row)

@@ -12,8 +12,7 @@ from dataclasses import replace
 from math import inf
 
 from ...core.index import (Division, Index, Symbol, Variable, fold, guess,
-                           index, least_of, may_exceed, most_of,
-                           not_negative)
+                           index, least_of, most_of, not_negative)
 from ...core.loops import Kernel, Op, walk
 from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
 from ..writer import stages
@@ -112,7 +111,7 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     warps = max(1, min(8, block * down // 512))
     return Tiling((Axis("x", _last(kernel.ranges, first), block),
                    Axis("r", kernel.reduced, down)), warps,
-                  looped=may_exceed(length, down))
+                  looped=most_of(length) > down)
 
 
 def wide(kernel: Kernel, tiling: Tiling) -> tuple[Index, ...]:
@@ -121,7 +120,7 @@ def wide(kernel: Kernel, tiling: Tiling) -> tuple[Index, ...]:
     found = dict.fromkeys(
         number for loop in kernel.loops for where in loop.indices
         for number in _reach(tiling.place(where)))
-    large = [most for most in found if may_exceed(most, NARROW)]
+    large = [most for most in found if most_of(most) > NARROW]
     return tuple(a for a in large if not any(
         b is not a and not_negative(b - a) for b in large))
 

@@ -21,7 +21,7 @@ from functools import reduce
 
 import torch
 
-from ...core.index import (Index, Symbol, index, may_exceed, not_negative,
+from ...core.index import (Index, Symbol, index, most_of, not_negative,
                            product)
 from ...core.layout import flatten, row_major
 from ...core.loops import Const, Expression, Op, Position
@@ -120,7 +120,7 @@ def place_of(best: Value, context: LoweringContext, a: Value, axes: Axes,
     spread = broadcast(best, a.shape)
     over = axes_of(a, axes)
     sizes = tuple(a.shape[axis] for axis in over)
-    dtype = torch.int64 if may_exceed(product(sizes), 2 ** 31 - 1) else (
+    dtype = torch.int64 if most_of(product(sizes)) >= 2 ** 31 else (
         torch.int32)
 
     def place(point: Point) -> Expression:
