@@ -12,15 +12,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 from math import inf
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
 
-from ..core.errors import BackendError
-from ..core.index import Index, Symbol, index, symbols_of
+from ..core.index import Symbol, index
 from ..core.loops import Buffer, Expression, Kernel, Load, Loop, rewrite
 from ..core.schedule import (Extern, Schedule, Step, View, made_by,
                              readers_of, reads_of, views_in)
@@ -40,6 +38,19 @@ ORDERING: list[Callable[..., Callable]] = []
 STORING: list[Callable[..., dict[str, View]]] = []
 
 COPY = torch.ops.aten._foreach_copy_.default
+
+
+def numbers_used(steps: list[Step], lowered: Lowering
+                 ) -> dict[Symbol, tuple[int, str] | None]:
+    """The symbols that kernels use, if each is one number at all times."""
+    return dict.fromkeys(chain(*(step.symbols for step in steps
+                                 if isinstance(step, Kernel))))
+
+
+#: What says in which input each symbol is found that a step or result
+#: uses, None if it is computed: the last of these.
+SIZES: list[Callable[[list[Step], Lowering], dict[
+    Symbol, tuple[int, str] | None]]] = [numbers_used]
 
 
 @contextmanager
@@ -80,8 +91,7 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
                 for name, value in left.items()]
         steps.append(Extern(COPY, (into, [*left.values()]), {}, (None,)))
     used = returned.keys() | readers_of(steps).keys()
-    sizes = found_sizes(symbols_used(steps, lowered.outputs),
-                        lowered.inputs)
+    sizes = SIZES[-1](steps, lowered)
     asked = {place[0] for place in sizes.values() if place}
     inputs = tuple(b if b and (b.name in used or k in asked) else None
                    for k, b in enumerate(given))
@@ -141,42 +151,6 @@ def inlined(loops: Iterable[Loop], needed: set[str]) -> list[Loop]:
         else:
             kept.append(loop)
     return kept
-
-
-def symbols_used(steps: list[Step], outputs: tuple) -> set[Symbol]:
-    """The symbols that kernels, calls, buffers or results use."""
-    calls = [(s.args, s.kwargs) for s in steps if isinstance(s, Extern)]
-    found: set[Symbol] = set()
-    for leaf in tree_leaves((calls, outputs, [*map(made_by, steps)])):
-        if isinstance(leaf, (Buffer, View)):
-            found |= symbols_of(*leaf.shape, *leaf.stride)
-        offset = getattr(leaf, "offset", leaf)
-        if isinstance(offset, Index):
-            found |= symbols_of(offset)
-    return found.union(*(step.symbols for step in steps
-                         if isinstance(step, Kernel)))
-
-
-def found_sizes(wanted: Iterable[Symbol], inputs: Iterable
-                ) -> dict[Symbol, tuple[int, str] | None]:
-    """Where each symbol is found, its formula's symbols before it."""
-    places: dict[Index, tuple[int, str]] = {}
-    for number, given in enumerate(inputs):
-        if isinstance(given, Index):
-            places[given] = number, ""
-        elif isinstance(given, Buffer):
-            for method, sizes in (("size", given.shape),
-                                  ("stride", given.stride)):
-                for axis, size in enumerate(sizes):
-                    places.setdefault(size, (number, f"{method}({axis})"))
-    found = {part: places.get(index(part))
-             for symbol in sorted(wanted, key=str)
-             for part in (*symbol.of, symbol)}
-    for symbol, place in found.items():
-        if place is None and not symbol.formula:
-            raise BackendError(f"the size {symbol} cannot be told from "
-                               "the graph's inputs")
-    return found
 
 
 def last_uses(steps: list[Step],

@@ -5,8 +5,8 @@ each size that only the run will know. Sums, products, floor divisions and
 remainders become index arithmetic; anything else is a Symbol of its own,
 which Python computes before the kernels run. `x * x.shape[0] ** -0.5`
 multiplies by a float: a kernel computes it from the sizes, in double
-precision, as Python does. Without this file shapes are static. Inductor's
-is torch/_inductor/sizevars.py.
+precision, as Python does. A program finds the sizes in its inputs. Without
+this file shapes are static. Inductor's is torch/_inductor/sizevars.py.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from weakref import WeakKeyDictionary
 import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._pytree import tree_leaves
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 from torch.utils._sympy.printers import PythonPrinter
 
-from ...core.index import Index, Symbol, index, least_of, product
-from ...core.loops import Const, Expression, Op, Position
-from ..lower import OPERANDS
+from ...core.errors import BackendError
+from ...core.index import (Index, Symbol, index, least_of, product,
+                           symbols_of)
+from ...core.loops import Buffer, Const, Expression, Op, Position
+from ...core.schedule import Extern, Step, View, made_by
+from ..lower import OPERANDS, Lowering
+from ..schedule import SIZES, numbers_used
 from ..values import SYMBOL_RULES
 
 #: The symbols that stand for a ShapeEnv's expressions. A range that is
@@ -113,6 +118,43 @@ def float_of(number: torch.SymFloat) -> Expression | None:
     return made(number.node.expr)
 
 
+def symbols_used(steps: list[Step], lowered: Lowering) -> set[Symbol]:
+    """The symbols that kernels, calls, buffers or results use."""
+    calls = [(s.args, s.kwargs) for s in steps if isinstance(s, Extern)]
+    found = {*numbers_used(steps, lowered)}
+    made = [*map(made_by, steps)]
+    for leaf in tree_leaves((calls, lowered.outputs, made)):
+        if isinstance(leaf, (Buffer, View)):
+            found |= symbols_of(*leaf.shape, *leaf.stride)
+        offset = getattr(leaf, "offset", leaf)
+        if isinstance(offset, Index):
+            found |= symbols_of(offset)
+    return found
+
+
+def found_sizes(steps: list[Step], lowered: Lowering
+                ) -> dict[Symbol, tuple[int, str] | None]:
+    """Where each symbol is found, its formula's symbols before it."""
+    places: dict[Index, tuple[int, str]] = {}
+    for number, given in enumerate(lowered.inputs):
+        if isinstance(given, Index):
+            places[given] = number, ""
+        elif isinstance(given, Buffer):
+            for method, sizes in (("size", given.shape),
+                                  ("stride", given.stride)):
+                for axis, size in enumerate(sizes):
+                    places.setdefault(size, (number, f"{method}({axis})"))
+    wanted = sorted(symbols_used(steps, lowered), key=str)
+    found = {part: places.get(index(part)) for symbol in wanted
+             for part in (*symbol.of, symbol)}
+    for symbol, place in found.items():
+        if place is None and not symbol.formula:
+            raise BackendError(f"the size {symbol} cannot be told from "
+                               "the graph's inputs")
+    return found
+
+
+SIZES.append(found_sizes)
 SYMBOL_RULES |= {torch.SymInt: whole_number, torch.SymFloat: as_symbol,
                  torch.SymBool: as_symbol}
 OPERANDS[torch.SymFloat] = float_of
