@@ -633,8 +633,9 @@ def generators_that_are_thrown_into(x):
             yield x
             print("middle")
             yield x * 2
-        finally:
+        except KeyError:
             print("cleaned up")
+            raise
 
     one, two = parts(), parts()
     y = next(one)
@@ -787,6 +788,73 @@ def test_as_eager(function, graphs, breaks):
     if function is not one_that_looks_at_its_frame:
         assert stats.graph_breaks
         assert set(stats.fallbacks) <= {"aliasing"}
+
+
+def closing(x):
+    try:
+        yield x
+        yield x * 2
+    finally:
+        print("closed")
+
+
+def left_by_break(x):
+    for y in closing(x):
+        print("turn", y.shape)
+        break
+    print("after")
+    return x + y
+
+
+def left_by_an_exception(x):
+    for _ in closing(x):
+        print("turn")
+        raise KeyError("left")
+
+
+def wrapped_and_left(x):
+    for _, y in enumerate(closing(x)):
+        print("turn", y.shape)
+        break
+    print("after")
+    return x + y
+
+
+def begun_once(x):
+    waiting = closing(x)
+    print("before")
+    y = next(waiting)
+    print("begun")
+    del waiting
+    print("after")
+    return x + y
+
+
+def held_by_another(x):
+    for y in (each for part in [closing(x)] for each in part):
+        print("turn", y.shape)
+        break
+    print("after")
+    return x + y
+
+
+def left_in_a_callee(x):
+    try:
+        return left_by_break(x + 1) * 2
+    finally:
+        print("left")
+
+
+@pytest.mark.filterwarnings("ignore:minicompile runs")
+@pytest.mark.parametrize("function", [
+    left_by_break, left_by_an_exception, wrapped_and_left, begun_once,
+    held_by_another, left_in_a_callee])
+def test_a_generator_is_closed_when_eager_closes_it(function):
+    stats = same(function, torch.ones(3))
+    if function is left_in_a_callee:  # which Python runs as a whole
+        assert (stats.graphs, stats.graph_breaks) == (2, 2)
+    else:
+        assert (stats.graphs, *stats.fallbacks) == (0, "builtin")
 
 
 def test_both_branches_are_compiled():

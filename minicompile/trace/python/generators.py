@@ -8,6 +8,7 @@ torch/_dynamo/symbolic_convert.py:InliningGeneratorInstructionTranslator.
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from operator import methodcaller
 from types import GeneratorType
@@ -62,20 +63,16 @@ def inner(tracer, frame: Frame) -> Frame | None:
     return known[1] if known else None
 
 
-def would_act(tracer, frame: Frame) -> bool:
-    """Whether the code of a waiting frame does something if closed now.
+def acts(frame: Frame, at: int) -> bool:
+    """Whether the code of a frame does something if closed at a position.
 
     Looks for a handler as Python would, then puts the frame back.
     """
-    below, error = inner(tracer, frame), GeneratorExit()
-    steps = frame.program.instructions
-    before = [*frame.stack], frame.next
+    error, steps = GeneratorExit(), frame.program.instructions
+    before, frame.next = ([*frame.stack], frame.next), at
     try:
         while True:
-            try:
-                frame.unwind(Raised(error))
-            except Raised:
-                return bool(below and would_act(tracer, below))
+            frame.unwind(Raised(error))
             try:
                 while (step := steps[frame.next]).name in SEARCHING:
                     frame.next += 1
@@ -83,22 +80,46 @@ def would_act(tracer, frame: Frame) -> bool:
                 return True
             except Raised as raised:
                 error = raised.exception
+    except Raised:
+        return False
     finally:
         frame.stack, frame.next = before
+
+
+def would_act(tracer, frame: Frame) -> bool:
+    """Whether a waiting frame, or one that it waits for, acts if closed."""
+    below = inner(tracer, frame)
+    return acts(frame, frame.next) or bool(
+        below and would_act(tracer, below))
+
+
+def may_act(frame: Frame) -> bool:
+    """Whether closing a frame would do something at any of its `yield`s."""
+    return any(step.name == "YIELD_VALUE" and acts(frame, at)
+               for at, step in enumerate(frame.program.instructions, 1))
 
 
 def begin(frame, _):
     """Leave a frame that begins to be a generator's."""
     made, tracer = generating(frame), frame.tracer
     tracer.generators[id(made)] = made, frame
-    tracer.checks.append(partial(left, made, frame, tracer.where()))
+    by_with = tracer.frames[-2].globals is vars(contextlib)
+    tracer.checks.append(partial(
+        left, made, frame, tracer.where(), by_with))
     return RETURN, made
 
 
-def left(made: GeneratorType, frame: Frame, where, rebuild: Rebuild):
-    """Refuse to lose a generator that eager would close with effects."""
-    if made.gi_frame and id(made) not in rebuild.names and would_act(
-            rebuild.tracer, frame):
+def left(made: GeneratorType, frame: Frame, where, by_with: bool,
+         rebuild: Rebuild):
+    """Refuse to lose a generator that eager would close with effects.
+
+    Callers keep what a graph break hands on until they return, so a break
+    would lose it, too. A `with` statement ends its own.
+    """
+    tracer = rebuild.tracer
+    if made.gi_frame and (
+            would_act(tracer, frame) if id(made) not in rebuild.names
+            else tracer.left and not by_with and may_act(frame)):
         raise unsupported("effect", "a generator left half-run").at(where)
 
 
