@@ -16,7 +16,7 @@ from itertools import takewhile
 from types import FunctionType
 
 from .bytecode import NULL_ABOVE, live
-from .frame import NO_ROW, OPCODES, Frame, handled
+from .frame import NO_ROW, OPCODES, Frame
 from .constant_types import NULL, Handled
 from .opcodes import TRUTH
 from .reasons import unsupported
@@ -45,6 +45,15 @@ class Continuation:
 continuation = functools.cache(Continuation)
 
 _END = object()
+
+
+def never_caught(at: Break, *call: str) -> list[str]:
+    """Nothing here says how an operation is performed in a `try`."""
+    raise unsupported("opcode", f"{at.step.name} in a `try`")
+
+
+#: The statements for an operation whose exception a frame may catch.
+PERFORMED = {"caught": never_caught}
 
 #: The packages of the standard library.
 LIBRARY = sys.stdlib_module_names - {"__main__"}
@@ -137,23 +146,10 @@ class Break:
             "", step.end, [*below, *given])]
 
     def performed(self, *call: str) -> list[str]:
-        """Statements: the operation, and what to do if it raises.
-
-        An exception that is being handled is so for the operation, too.
-        """
-        known, frames = self.rebuild.known, self.frames
-        if (error := handled(frames)) is not None:
-            call = known(handling), self.rebuild.local(error), *call
-        while frames and frames[-1].handler() is None:
-            frames = frames[:-1]
-        if not frames:
-            return [f"{self.value} = {call[0]}({', '.join(call[1:])})"]
-        failed = self.rebuild.fresh()
-        raised = self.rest(frames, *frames[-1].caught(
-            Named(f"{failed}.pop()")))
-        return [f"{self.value}, {failed} = "
-                f"{known(attempted)}({', '.join(call)})",
-                f"if {failed}:", f"    return {raised}"]
+        """Statements: the operation; a row says how if it may be caught."""
+        if any(frame.handler() for frame in self.frames):
+            return PERFORMED["caught"](self, *call)
+        return [f"{self.value} = {call[0]}({', '.join(call[1:])})"]
 
     def rest(self, frames, offset: int, stack: list) -> str:
         """The call that goes on in some frames, the innermost at `offset`.
@@ -182,24 +178,6 @@ def behind(frame: Frame) -> int:
     step, steps = frame.current(), frame.program.instructions
     return step.end if step.offset >= 0 else steps[
         steps[frame.next].argument].start
-
-
-def attempted(operation, *arguments) -> tuple[object, list]:
-    """An operation's result, or None and the exception in a list."""
-    try:
-        return operation(*arguments), []
-    except BaseException as error:
-        return None, [error]
-
-
-def handling(error: BaseException, operation, *arguments):
-    """An operation's result while an exception is being handled."""
-    before = error.__traceback__, error.__context__
-    try:
-        raise error
-    except BaseException:
-        error.__traceback__, error.__context__ = before
-        return operation(*arguments)
 
 
 def counts(step) -> list[int]:

@@ -175,6 +175,20 @@ def caught(x):
     return y
 
 
+@minicompile.disable
+def refusing(x):
+    raise KeyError(x.shape[0])
+
+
+def caught_after_a_break(x):
+    y = x * 2
+    try:
+        y = refusing(y)
+    except KeyError as error:
+        return y + error.args[0]
+    return y
+
+
 def drawn(x):
     def halves(count):
         while count > 1:
@@ -252,10 +266,10 @@ def getters(x):
 
 
 TRACE = [polyfills, text_and_numbers, caches, getters, operators, transforms,
-         caught, drawn, stated, own_function, chosen, checkpointed, attending,
-         in_the_library, lower_precision, foreach, matched, local_class,
-         local_tuple, messages, handled, of_numpy, into, half_run,
-         partial_method]
+         caught, caught_after_a_break, drawn, stated, own_function, chosen,
+         checkpointed, attending, in_the_library, lower_precision, foreach,
+         matched, local_class, local_tuple, messages, handled, of_numpy,
+         into, half_run, partial_method]
 
 
 def returned_closure():

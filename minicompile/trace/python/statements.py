@@ -25,8 +25,10 @@ from .. import attributes
 from ..constant_types import ABSENT, Handled, trusted
 from ..frame import (OPCODES, Frame, handled, load_cell, load_global,
                      opcode, store_cell)
+from ..graph_breaks import PERFORMED, Break
 from ..opcodes import LOAD_FAST
 from ..reasons import Raised, unsupported
+from ..resume import Named
 from ..rules import rule
 
 #: Rows of one expression; `f` is the frame.
@@ -162,6 +164,42 @@ def RAISE_VARARGS(frame, count, error=None, *cause):
         error.__cause__ = cause[0] and _error(
             frame.tracer, cause[0], "exception causes")
     raise Raised(error)
+
+
+def performed(at: Break, *call: str) -> list[str]:
+    """Statements: the operation, and what to do if it raises.
+
+    An exception that is being handled is so for the operation, too.
+    """
+    known, frames, failed = at.rebuild.known, at.frames, at.rebuild.fresh()
+    if (error := handled(frames)) is not None:
+        call = known(handling), at.rebuild.local(error), *call
+    while frames[-1].handler() is None:
+        frames = frames[:-1]
+    raised = at.rest(frames, *frames[-1].caught(Named(f"{failed}.pop()")))
+    return [f"{at.value}, {failed} = {known(attempted)}({', '.join(call)})",
+            f"if {failed}:", f"    return {raised}"]
+
+
+PERFORMED["caught"] = performed
+
+
+def attempted(operation, *arguments) -> tuple[object, list]:
+    """An operation's result, or None and the exception in a list."""
+    try:
+        return operation(*arguments), []
+    except BaseException as error:
+        return None, [error]
+
+
+def handling(error: BaseException, operation, *arguments):
+    """An operation's result while an exception is being handled."""
+    before = error.__traceback__, error.__context__
+    try:
+        raise error
+    except BaseException:
+        error.__traceback__, error.__context__ = before
+        return operation(*arguments)
 
 
 def _is_error(kind) -> bool:
