@@ -18,7 +18,8 @@ from math import inf
 import torch
 from torch import Tensor, fx
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import (tree_flatten, tree_map, tree_map_only,
+                                 tree_unflatten)
 
 from ... import fusion, split
 from ...core.errors import Where, where_of
@@ -179,13 +180,14 @@ class Tape(fx.Interpreter):
 
     def run_node(self, node: fx.Node):
         """The node's value; a dtype in a call means float64."""
-        args, kwargs = self.fetch_args_kwargs_from_env(node)
-        target, wide = node.target, in_double if self.exact else (
-            lambda given: given)
-        if self.exact and target in ("float", "half", "bfloat16"):
-            target = "double"
-        made = tree_map(wide, getattr(self, node.op)(
-            target, *tree_map(wide, (args, kwargs))))
+        target, given = node.target, self.fetch_args_kwargs_from_env(node)
+        if self.exact:
+            given = tree_map(in_double, given)
+            if target in ("float", "half", "bfloat16"):
+                target = "double"
+        made = getattr(self, node.op)(target, *given)
+        if self.exact:
+            made = tree_map(in_double, made)
         self.values[node] = copied(made)
         return made
 
@@ -200,13 +202,10 @@ def in_double(given: object) -> object:
 
 def copied(given: object, exact: bool = False) -> object:
     """The same with copies of the tensors, as leaves of autograd."""
-    def copy_of(each: object) -> object:
-        if not isinstance(each, Tensor):
-            return each
-        plain = each.detach().clone()
-        return (in_double(plain) if exact else plain).requires_grad_(
-            each.requires_grad)
-    return tree_map(copy_of, given)
+    def copy_of(each: Tensor) -> Tensor:
+        made = in_double(each) if exact else each
+        return made.detach().clone().requires_grad_(each.requires_grad)
+    return tree_map_only(Tensor, copy_of, given)
 
 
 def cloned(leaves: Iterable) -> list:
