@@ -1,6 +1,7 @@
 """minicompile: a compiler for PyTorch programs that can be read whole."""
 
 from . import errors
+from .core import TOOLS
 from .core.errors import (BackendError, ConstraintViolation,
                           MinicompileError, OptionError, RecompileLimit,
                           Unsupported)
@@ -8,9 +9,8 @@ from .core.options import list_mode_options, list_options
 from .driver import compile, compile_module_, reset
 from .limits import set_stance
 from .pipeline import backend, list_backends, register_backend
-from .report import TOOLS, GraphBreak, Report, explain
+from .report import GraphBreak, Report, explain
 from .report import PrintedKernel as Kernel
-from .split import partition_joint_module as partition
 from .trace import (allow_in_graph, disable, disallow_in_graph, graph_break,
                     is_compiling, mark_dynamic, mark_static)
 
@@ -22,7 +22,7 @@ __all__ = ["BackendError", "ConstraintViolation", "GraphBreak", "Kernel",
            "compile_module_", "disable", "disallow_in_graph", "errors",
            "explain", "graph_break", "is_compiling", "list_backends",
            "list_mode_options", "list_options", "mark_dynamic",
-           "mark_static", "partition", "register_backend", "reset",
+           "mark_static", "register_backend", "reset",
            "set_stance", *TOOLS]
 
 globals().update(TOOLS)

@@ -7,8 +7,20 @@ no other result. One that lacks another is left out with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+
+from .errors import MinicompileError
+
+
+def absent(*given: object, **named: object) -> None:
+    """What a tool is without its file."""
+    raise MinicompileError("this tool's file in minicompile is not there")
+
+
+#: What the reference offers to users, by its name in minicompile.
+TOOLS: dict[str, Callable] = {"diagnose": absent, "partition": absent}
 
 
 def load(package: str, path: list[str]) -> None:

@@ -18,7 +18,6 @@ from pathlib import Path
 from torch import fx
 
 from .. import fusion
-from ..core.errors import MinicompileError
 from ..core.guard import Guard
 from ..core.loops import Kernel
 from ..core.options import Options
@@ -35,16 +34,6 @@ VIEWS: list[Callable[[Report, Entry], Iterable]] = []
 
 #: The commands of `python -m minicompile`, given its arguments.
 COMMANDS: list[Callable[[list[str] | None], None]] = []
-
-
-def absent(*given: object, **named: object) -> None:
-    """What a tool is without its file."""
-    raise MinicompileError("this tool's file in minicompile/report is not "
-                           "there")
-
-
-#: What the reference offers to users, by its name in minicompile.
-TOOLS: dict[str, Callable] = {"diagnose": absent}
 
 #: What makes the page of a report, HTML as a text; the last one.
 PAGES: list[Callable[[Report], str]] = [lambda report: (

@@ -11,20 +11,16 @@ what it holds to be expensive, in torch/_functorch/partitioners.py.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import (Callable, Container, Iterable, Mapping,
-                             Sequence)
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-import torch
 from torch import fx
 
 from ..core import cost
-from ..core.graph import (has_effect, is_number, nbytes, placeholders,
-                          results, value)
-from .joint import (Joint, Mutation, ancestors, backward_nodes, halves,
-                    kept_nodes, root)
+from ..core.graph import has_effect, is_number, nbytes, value
+from .joint import Joint, ancestors, backward_nodes, root
 
 NEVER = float("inf")
 ON_THE_WAY = 0.02  # of a pass: arithmetic inside a loop that runs anyway
@@ -305,40 +301,3 @@ def levels(room: list[dict[int, int]], source: int) -> list[int]:
                 level[end] = level[vertex] + 1
                 waiting.append(end)
     return level
-
-
-def partition_joint_module(
-        joint_module: fx.GraphModule, joint_inputs: Sequence, *,
-        num_fwd_outputs: int,
-        choose: Callable[[Joint], set] = lambda joint: cut(joint).saved,
-        **ignored: object) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """(forward, backward) of a joint graph of AOTAutograd.
-
-    `choose` names the values to save. The other arguments that PyTorch
-    passes (`compiler`, `static_lifetime_input_indices`) change nothing.
-    """
-    joint = joint_of(joint_module, num_fwd_outputs)
-    kept = kept_nodes(joint, choose(joint) | {
-        node.name for node in joint.primals if is_number(node)})
-    sizes = [node for node in kept if is_number(node)]
-    kept = [node for node in kept if not is_number(node)]
-    forward, backward = halves(
-        joint, [*sizes, *kept], [*joint.outputs, *kept, *sizes])
-    for half in (forward, backward):
-        returned = half.graph.output_node()
-        returned.meta.setdefault("desc", [None] * len(results(half.graph)))
-        half.recompile()
-    return forward, backward
-
-
-def joint_of(module: fx.GraphModule, forward_outputs: int) -> Joint:
-    """A joint graph of AOTAutograd as one of ours."""
-    inputs = [node for node in placeholders(module.graph)
-              if not node.name.startswith("tangents_")]
-    written = [node.args[0] for node in module.graph.nodes
-               if node.target is torch.ops.aten.copy_.default]
-    return Joint(module, module, forward_outputs, (), tuple(
-        Mutation(inputs.index(node), -1, False)
-        for node in written if node in inputs),
-        tuple(range(len(placeholders(module.graph)) - len(inputs))),
-        tuple(range(len(inputs))))

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from minicompile import split
+import minicompile
 from minicompile.models import build
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 def partition_fn(module, inputs, **keywords):
     partition_fn.calls += 1
-    return split.partition_joint_module(module, inputs, **keywords)
+    return minicompile.partition(module, inputs, **keywords)
 
 
 def aot(dynamic):

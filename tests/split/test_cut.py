@@ -16,6 +16,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
+import minicompile
 from minicompile import split
 from minicompile.core import cost
 from minicompile.core.graph import nbytes, placeholders, results, value
@@ -91,7 +92,7 @@ def halves_of(function, args, impl):
     """The joint graph, and two halves of it by the implementation."""
     joint = split.record(graph_of(function, args), args)
     if impl == "minicompile":
-        impl = split.partition_joint_module
+        impl = minicompile.partition
     elif impl == "torch":
         from functorch.compile import min_cut_rematerialization_partition
         impl = min_cut_rematerialization_partition

@@ -22,6 +22,7 @@ from torch.utils._pytree import (tree_flatten, tree_map, tree_map_only,
                                  tree_unflatten)
 
 from ... import fusion, split
+from ...core import TOOLS
 from ...core.errors import Where, where_of
 from ...core.graph import placeholders, tensors_of, value
 from ...core.options import Options, make_options
@@ -31,7 +32,6 @@ from ...driver import compile
 from ...emit import emit
 from ...pipeline import CompiledGraph, lower_ours
 from ...split.joint import ancestors, extract, root
-from ..gather import TOOLS
 
 #: How many times as far from float64 as eager a rung may be.
 FACTOR = 16
