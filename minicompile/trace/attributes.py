@@ -134,6 +134,14 @@ def method(tracer, kind: type, name: str):
         tracer, found, where, name)
 
 
+def bound(tracer, owner, name: str):
+    """The same, bound to an object as its class's `__get__` says."""
+    kind = type(owner)
+    found, where = lookup(tracer, kind, name)
+    return found if where is None else _bind(
+        tracer, found, where, name, owner, kind)
+
+
 def no_attribute(kind: type, name: str) -> Raised:
     text = kind.__name__ if kind.__flags__ & HEAP else repr(kind)[8:-2]
     return Raised(AttributeError(
@@ -201,7 +209,7 @@ def _fallback(tracer, owner, kind: type, name: str):
     """The result of `__getattr__`: a module's part, or the user's own."""
     if isinstance(owner, types.ModuleType):
         return tracer.native(getattr, (owner, name))
-    hook = method(tracer, kind, "__getattr__")
+    hook, _ = lookup(tracer, kind, "__getattr__")
     if hook is nn.Module.__getattr__:
         for part in MODULE_PARTS:
             names = own(tracer, owner, part)
@@ -210,7 +218,7 @@ def _fallback(tracer, owner, kind: type, name: str):
                 return value
     if hook is ABSENT or hook is nn.Module.__getattr__:
         raise no_attribute(kind, name)
-    return tracer.call(hook, (owner, name))
+    return tracer.call(bound(tracer, owner, "__getattr__"), (name,))
 
 
 def _bind(tracer, found, where: type, name: str, owner, kind: type):

@@ -79,21 +79,19 @@ def enter(tracer, function, args=(), kwargs=None):
             return tracer.recorder.function(function, args, kwargs)
         case nn.Module():
             return _module(tracer, function, args, kwargs)
-        case functools.partial() | functools.partialmethod():
+        case functools.partial():
             func, before, named = (
                 attributes.load_attr(tracer, function, name)
                 for name in ("func", "args", "keywords"))
-            owner = isinstance(function, functools.partialmethod)
-            return enter(tracer, func, (*args[:owner], *before,
-                                        *args[owner:]),
+            return enter(tracer, func, (*before, *args),
                          {**tracer.mapping(named), **kwargs})
     if (meaning := CALLS.get(type(function))) is not None:
         return meaning(tracer, function, args, kwargs)
-    target = attributes.method(tracer, type(function), "__call__")
+    target = attributes.bound(tracer, function, "__call__")
     if target is ABSENT:
         raise Raised(TypeError(
             f"{type(function).__name__!r} object is not callable"))
-    return enter(tracer, target, (function, *args), kwargs)
+    return enter(tracer, target, args, kwargs)
 
 
 # Python functions
@@ -224,9 +222,9 @@ class Default:
 
 def _module(tracer, module: nn.Module, args, kwargs):
     """A module's call: its forward, if no hook is set; guarded."""
-    target = attributes.method(tracer, type(module), "__call__")
-    if target is not nn.Module.__call__:
-        return enter(tracer, target, (module, *args), kwargs)
+    target = attributes.bound(tracer, module, "__call__")
+    if getattr(target, "__func__", None) is not nn.Module.__call__:
+        return enter(tracer, target, args, kwargs)
     outside, own, every = tracer.outside, vars(module), vars(
         nn.modules.module)
     for name in GLOBAL_HOOKS:
@@ -237,7 +235,7 @@ def _module(tracer, module: nn.Module, args, kwargs):
                       len(own[name]))
     if any(own[name] for name in HOOKS) or any(
             every[name] for name in GLOBAL_HOOKS):
-        return enter(tracer, target, (module, *args), kwargs)
+        return enter(tracer, target, args, kwargs)
     forward = attributes.load_attr(tracer, module, "forward")
     return enter(tracer, forward, args, kwargs)
 
@@ -245,8 +243,10 @@ def _module(tracer, module: nn.Module, args, kwargs):
 def _make(tracer, kind: type, args, kwargs):
     """An instance of a class, its `__init__` followed."""
     meta = attributes.method(tracer, type(kind), "__call__")
-    if type(meta) is types.FunctionType and type(kind).__module__ != "enum":
-        return call(tracer, meta, (kind, *args), kwargs)
+    if type(meta) is not types.WrapperDescriptorType and (
+            type(kind).__module__ != "enum"):
+        return call(tracer, attributes.bound(tracer, kind, "__call__"),
+                    args, kwargs)
     start = attributes.method(tracer, kind, "__init__")
     if kind is functools.partial or issubclass(
             kind, BaseException) and type(start) is not types.FunctionType:
@@ -264,5 +264,6 @@ def _make(tracer, kind: type, args, kwargs):
     else:
         value = native.new(tracer, make, kind, *args)
     if isinstance(value, kind):
-        call(tracer, start, (value, *args), kwargs)
+        call(tracer, attributes.bound(tracer, value, "__init__"), args,
+             kwargs)
     return value

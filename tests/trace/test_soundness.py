@@ -257,6 +257,74 @@ def test_c_code_reads_nothing_unseen(name):
     assert not compiled.stats().fallbacks
 
 
+class Given:
+    """A callable object, which no class binds to its instances."""
+
+    def __call__(self, *args):
+        return len(args)
+
+
+class Fetched:
+    """A descriptor that gives a function without the object."""
+
+    def __get__(self, owner, kind):
+        return lambda *args: (kind.__name__, len(args))
+
+
+class Whole:
+    """A class whose `__new__` makes an instance of a derived class."""
+
+    def __new__(cls, *args):
+        return object.__new__(Half)
+
+
+class Half(Whole):
+    def __init__(self, *args):
+        self.given = len(args)
+
+
+def made(special, base=object):
+    """A class with these special methods."""
+    return type("Made", (base,), special)
+
+
+#: Special methods that are no functions: an object, and its use.
+SPECIAL = {
+    **{f"call of {name}": (made({"__call__": call})(), lambda x, o: o(3))
+       for name, call in {
+           "an object": Given(), "a descriptor": Fetched(),
+           "a partial": functools.partial(max, 5),
+           "a static method": staticmethod(lambda *args: len(args)),
+           "a class method": classmethod(lambda cls, *args: len(args)),
+           "a property": property(lambda o: lambda *args: len(args))
+       }.items()},
+    "call of a module": (made({"__call__": Given()}, torch.nn.Module)(),
+                         lambda x, o: o(3)),
+    "call of a class": (type("Meta", (type,), {"__call__": Given()})(
+        "Made", (), {}), lambda x, o: o(3, 4)),
+    "missing key": (made({"__missing__": Given()}, dict)(),
+                    lambda x, o: o["k"]),
+    "missing attribute": (made({"__getattr__": Given()})(),
+                          lambda x, o: o.k),
+    "setting": (made({"__setattr__": Given()})(),
+                lambda x, o: (setattr(o, "k", 1), hasattr(o, "k"))),
+    "start": (made({"__init__": functools.partialmethod(
+        lambda o, k, n: setattr(o, "k", k * n), 3)}),
+        lambda x, o: o(2).k),
+    "start of another class": (Whole, lambda x, o: o(2).given)}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_methods_are_bound_as_python_binds_them(name):
+    owner, use = SPECIAL[name]
+
+    def program(x):
+        return use(x, owner), x + 1
+
+    close(minicompile.compile(program, backend="eager", fullgraph=True)(X),
+          program(X))
+
+
 def test_getters_read_what_is_there_now():
     def f(x, a):
         return x * operator.attrgetter("n")(a) + operator.itemgetter(0)(a.m)

@@ -32,10 +32,10 @@ def item(tracer, mapping: dict, key):
     value = tracer.stored(mapping, key)
     if value is not ABSENT:
         return value
-    missing = attributes.method(tracer, type(mapping), "__missing__")
+    missing = attributes.bound(tracer, mapping, "__missing__")
     if missing is ABSENT:
         raise Raised(KeyError(key))
-    return tracer.call(missing, (mapping, key))
+    return tracer.call(missing, (key,))
 
 
 @rule(dict.__contains__)

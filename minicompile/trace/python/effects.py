@@ -4,22 +4,30 @@ In: what a trace does to attributes, dicts, lists, deques and sets that
 existed before. Out: the statements of `finish` that do it for real, in
 eager's order. A dict or an object is compared, key by key, with what was
 read from it; a list, a deque or a set is copied when it is first read.
-Without this file, such a write breaks the graph. PyTorch's is
-torch/_dynamo/side_effects.py.
+`owner.name = value` follows a `__setattr__` or a descriptor written in
+Python; an object that the trace made is written to as it is. Without this
+file, a write breaks the graph. PyTorch's is torch/_dynamo/side_effects.py.
 """
 
 from __future__ import annotations
 
+import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+import torch
+
 from ...core.guard import Attribute, Item, Source
+from .. import attributes
 from ..constant_types import ABSENT, is_constant
+from ..frame import OPCODES
 from ..reasons import unsupported
 from ..reconstruct import Rebuild
+from ..rules import rule
 from ..side_effects import FIRST, OUTSIDES, READ, UNREAD, Namespace, Outside
+from ..symbolic_shapes import settled
 
 
 @dataclass(frozen=True)
@@ -199,3 +207,69 @@ FIRST |= {list: lambda outside, real, source: copied(
     outside, real, source, []),
     deque: queue, set: constants, frozenset: constants}
 READ |= {set: set_in_order, frozenset: set_in_order}
+
+
+# Attributes
+
+#: Classes whose objects a program may change only if it made them.
+FIXED = torch.Tensor, types.ModuleType, type, types.FunctionType
+
+
+def store_attr(tracer, owner, name: str, value=ABSENT) -> None:
+    """`owner.name = value`, or `del owner.name`; outside, it waits."""
+    given, owner = () if value is ABSENT else (value,), settled(owner)
+    how = "__setattr__" if given else "__delattr__"
+    if isinstance(attributes.method(tracer, type(owner), how),
+                  types.WrapperDescriptorType):
+        store_plain(tracer, owner, name, value)
+    else:
+        tracer.call(attributes.bound(tracer, owner, how), (name, *given))
+
+
+def store_plain(tracer, owner, name: str, value=ABSENT) -> None:
+    """The same as `object.__setattr__` or `object.__delattr__` does it."""
+    outside, given = tracer.outside, () if value is ABSENT else (value,)
+    if isinstance(owner, torch.Tensor) and name == "grad" and value is None:
+        if outside.source(owner) is not None:
+            outside.write(outside.space("attributes", owner), name, value)
+        return
+    if isinstance(owner, FIXED) and not tracer.is_made(owner):
+        tracer.recorder.sizes.history.counters.add(name)
+        raise unsupported("effect",
+                          f"setting {name} of a {type(owner).__name__}")
+    found, _ = attributes.lookup(tracer, type(owner), name)
+    hook, start = attributes.method(tracer, type(found), "__set__" if given
+                                    else "__delete__"), (found, owner)
+    is_slot = hook is not ABSENT
+    if isinstance(found, property):
+        hook, start = found.fset if given else found.fdel, (owner,)
+    if type(hook) is types.FunctionType:
+        tracer.call(hook, (*start, *given))
+    elif attributes.existed(tracer, owner) and (
+            found is not ABSENT or type(owner).__dictoffset__) and (
+            not isinstance(found, property)):
+        if not given and is_slot:
+            raise unsupported("effect", f"deleting {name}")
+        if not given and attributes.own(tracer, owner, name) is ABSENT:
+            raise attributes.no_attribute(type(owner), name)
+        outside.write(outside.space("attributes", owner), name, value)
+    elif not given:
+        tracer.native(delattr, (owner, name))
+    else:
+        tracer.native(setattr if isinstance(owner, FIXED)
+                      else object.__setattr__, (owner, name, value))
+
+
+for _set, _delete, _store in (
+        (setattr, delattr, store_attr),
+        (object.__setattr__, object.__delattr__, store_plain)):
+    rule(_set)(lambda tracer, owner, name, value, _store=_store: _store(
+        tracer, owner, name, value))
+    rule(_delete)(lambda tracer, owner, name, _store=_store: _store(
+        tracer, owner, name))
+
+OPCODES |= {
+    "STORE_ATTR": (2, 0, lambda f, name, value, owner: store_attr(
+        f.tracer, owner, name, value)),
+    "DELETE_ATTR": (1, 0, lambda f, name, owner: store_attr(
+        f.tracer, owner, name))}
