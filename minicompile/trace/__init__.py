@@ -19,6 +19,7 @@ from itertools import zip_longest
 import torch
 from torch import fx, inference_mode
 from torch._C import _set_grad_enabled
+from torch.compiler import is_compiling
 
 from ..core import load
 from ..core.errors import Unsupported
@@ -29,7 +30,7 @@ from .calls import rely_on_code
 from .frame import RETURN, Frame
 from .graph_breaks import Continuation, breaking, ending, waiting
 from .marks import (allow_in_graph, disable, disallow_in_graph, graph_break,
-                    is_compiling, mark_dynamic, mark_static)
+                    mark_dynamic, mark_static)
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
 from .recorder import GraphInput
 from .side_effects import named

@@ -16,18 +16,10 @@ import torch
 
 from .reasons import unsupported
 from .rules import rule
-from .symbolic_shapes import settled
 
 
 def graph_break(reason: str = "") -> None:
     """Where this is called, one graph ends and the next begins."""
-
-
-@rule(graph_break, ("torch._dynamo.decorators", "graph_break"))
-def _graph_break(tracer, reason: str = "", msg: str = ""):
-    """A break; but an optimizer's own keep Dynamo's graphs apart."""
-    if tracer.frames[-1].globals.get("__name__") != "torch.optim.optimizer":
-        raise unsupported("asked", reason or msg or "graph_break()")
 
 
 def disable(function: Callable | None = None, *, reason: str = ""
@@ -48,18 +40,6 @@ def disable(function: Callable | None = None, *, reason: str = ""
     return disabled
 
 
-@rule(("torch._dynamo.decorators", "disable"))
-def _disable(tracer, function=None, recursive=True, *, reason="", **more):
-    if not recursive or more:
-        raise unsupported("asked", "disable(recursive=False)")
-    return tracer.call(disable, (function,), {"reason": reason})
-
-
-def is_compiling() -> bool:
-    """Whether the code that asks is being traced, by us or by Dynamo."""
-    return torch.compiler.is_compiling()
-
-
 def allow_in_graph(function: Callable) -> Callable:
     """`function`, from now on one node of a graph, its code not followed.
 
@@ -78,10 +58,6 @@ def disallow_in_graph(function: Callable) -> Callable:
         raise unsupported("disabled", f"{name} (disallow_in_graph)")
     rule(function)(refuse)
     return function
-
-
-rule(torch.compiler.allow_in_graph)(
-    lambda tracer, function: allow_in_graph(function))
 
 
 def entered(function: Callable) -> Callable:
@@ -139,13 +115,3 @@ def _mark(tensor: torch.Tensor, attribute: str, dim: int, *reach) -> int:
         Range(dim, *reach) if reach else dim})
     tensor._has_dynamo_dim_marking = True
     return dim
-
-
-disallow_in_graph(mark_dynamic)  # traced tensors have their sizes
-
-
-@rule(mark_static, ("torch._dynamo.decorators", "mark_static"))
-def _mark_static(tracer, tensor, dim=None):
-    """A size that is marked inside a trace is a constant on the spot."""
-    if isinstance(dim, int):
-        settled(tensor.shape[dim])

@@ -270,8 +270,7 @@ def _id(tracer, value):
     if (source := outside.source(value)) is not None:
         number = next(number for number, each in outside.values.items()
                       if each is value)
-        outside.guard(Call(outside.constant(id, "id").code(), source),
-                      "equal", number)
+        outside.guard(Call(outside.found_at(id), source), "equal", number)
         return number
     copies = tracer.frames[-1].globals.get("__name__") == "copy"
     if not copies and (tracer.is_made(value)
@@ -285,8 +284,8 @@ def _referent(tracer, reference):
     value, source = reference(), tracer.outside.source(reference)
     if source is None or value is None:
         raise unsupported("builtin", "weakref.ref")
-    call = tracer.outside.constant(operator.call, "call").code()
-    return tracer.outside.admit(value, Call(call, source))
+    return tracer.outside.admit(value, Call(
+        tracer.outside.found_at(operator.call), source))
 
 
 @rule(sys.exception)

@@ -32,7 +32,6 @@ from ..native import look
 from ..reasons import Raised, unsupported
 from ..rules import rule
 from ..symbolic_shapes import settled
-from ..torch.functions import answer_of
 from ..torch.subgraphs import unchanged
 from .callbacks import is_featureless
 
@@ -63,7 +62,7 @@ def cached(tracer, function, args: tuple, kwargs: dict):
         raise unsupported("builtin", f"{function.__name__}, cached,")
     again = functools.partial(function, *args, **kwargs)
     return outside.admit(result, Call(
-        outside.constant(operator.call, "call").code(),
+        outside.found_at(operator.call),
         outside.constant(again, getattr(function, "__name__", "cached"))))
 
 
@@ -120,6 +119,14 @@ def is_installed(module: str) -> bool:
 # Warnings and log records
 
 
+def answer_of(tracer, owner, question):
+    """The constant answer to a question about an object, guarded."""
+    answer, outside = question(owner), tracer.outside
+    outside.guard(Call(outside.found_at(question), outside.found_at(owner)),
+                  "equal", answer)
+    return answer
+
+
 @rule(warnings.warn)
 def _warn(tracer, message, category=None, stacklevel=1, source=None,
           **more):
@@ -131,20 +138,17 @@ def _warn(tracer, message, category=None, stacklevel=1, source=None,
     if source or more or type(message) is not str or not (
             _is_plain(tracer, category)):
         raise unsupported("effect", "warnings.warn")
-    module, outside = space.get("__name__", "<string>"), tracer.outside
-    passes = filtered(message, category, module, where.line)
-    if not passes(warnings):
+    module = space.get("__name__", "<string>")
+    if not answer_of(tracer, warnings, filtered(
+            message, category, module, where.line)):
         raise unsupported("effect", "warnings.warn")
-    outside.guard(Call(outside.constant(passes, "passes").code(),
-                       outside.constant(warnings, "warnings")),
-                  "equal", True)
 
     def warn():
         warnings.warn_explicit(
             message, category, where.file, where.line, module,
             space.setdefault("__warningregistry__", {}))
 
-    outside.said.append((warn, ()))
+    tracer.outside.said.append((warn, ()))
 
 
 def _is_plain(tracer, category) -> bool:
@@ -184,7 +188,7 @@ _listens = functools.cache(functools.partial(
 
 @rule(logging.Logger.isEnabledFor)
 def _is_enabled(tracer, logger, level):
-    return answer_of(tracer, logger, f"listens_{level}", _listens(level))
+    return answer_of(tracer, logger, _listens(level))
 
 
 @rule(logging.Logger._log)
@@ -193,7 +197,7 @@ def _log(tracer, logger, level, message, args, exc_info=None, extra=None,
     frame = sender(tracer, stacklevel, "logging", logging._srcfile)
     where = frame.where()
     if exc_info or extra or stack_info or not is_known((message, args)) or (
-            not answer_of(tracer, logger, "ours", all_installed)):
+            not answer_of(tracer, logger, all_installed)):
         raise unsupported("effect", "logging")
 
     def log(logger, message, args):

@@ -1,4 +1,4 @@
-"""Functions of torch that need a rule: modes, settings, lists of tensors.
+"""Functions that need a rule: marks, modes, settings, lists of tensors.
 
 In: a function that turns a mode, such as grad mode, autocast or the
 kernels that attention may choose, or reads one. Out: the mode switched,
@@ -27,10 +27,40 @@ from ...core.sizes import SCALARS
 from ...core.guard import Call
 from ...core.state import KEPT
 from ..constant_types import is_constant
-from ..marks import is_compiling
+from ..marks import (allow_in_graph, disable, disallow_in_graph,
+                     graph_break, mark_dynamic, mark_static)
 from ..reasons import unsupported
 from ..recorder import CONVERSIONS
-from ..rules import rule
+from ..rules import means, rule
+from ..symbolic_shapes import settled
+
+# Marks, called inside a trace
+
+
+@rule(graph_break, ("torch._dynamo.decorators", "graph_break"))
+def _graph_break(tracer, reason: str = "", msg: str = ""):
+    """A break; but an optimizer's own keep Dynamo's graphs apart."""
+    if tracer.frames[-1].globals.get("__name__") != "torch.optim.optimizer":
+        raise unsupported("asked", reason or msg or "graph_break()")
+
+
+@rule(("torch._dynamo.decorators", "disable"))
+def _disable(tracer, function=None, recursive=True, *, reason="", **more):
+    if not recursive or more:
+        raise unsupported("asked", "disable(recursive=False)")
+    return tracer.call(disable, (function,), {"reason": reason})
+
+
+@rule(mark_static, ("torch._dynamo.decorators", "mark_static"))
+def _mark_static(tracer, tensor, dim=None):
+    """A size that is marked inside a trace is a constant on the spot."""
+    if isinstance(dim, int):
+        settled(tensor.shape[dim])
+
+
+disallow_in_graph(mark_dynamic)  # traced tensors have their sizes
+rule(torch.compiler.allow_in_graph)(
+    lambda tracer, function: allow_in_graph(function))
 
 # Modes
 
@@ -124,15 +154,6 @@ def _clear(tracer):
 # Questions
 
 
-def answer_of(tracer, owner, name: str, question):
-    """The constant answer to a question about an object, guarded."""
-    answer, source = question(owner), tracer.outside.source(owner)
-    if source is not None:
-        tracer.outside.guard(Call(tracer.outside.constant(
-            question, name).code(), source), "equal", answer)
-    return answer
-
-
 #: The getters of modes; most of these modes can be set, too.
 GETTERS = [read for _, read, *_ in MODES[2:]] + [
     getattr(torch._C, name) for name in dir(torch._C)
@@ -157,15 +178,12 @@ def ask_mode(tracer, read, *args):
     if not is_constant(before):
         raise unsupported("builtin", read.__name__)
     outside = tracer.outside
-    call = outside.constant(operator.call, "call").code()
-    outside.guard(Call(call, outside.constant(
+    outside.guard(Call(outside.found_at(operator.call), outside.constant(
         question, read.__name__)), "equal", before)
     return tracer.native(question)
 
 
-for _read in GETTERS:
-    rule(_read)(lambda tracer, *args, _read=_read: ask_mode(
-        tracer, _read, *args))
+means(ask_mode, *GETTERS)
 rule(torch._C._get_sdp_priority_order)(
     lambda tracer: [*ask_mode(tracer, priority)])
 
@@ -181,7 +199,7 @@ rule(torch.is_tensor)(
 
 #: Questions that a trace answers as a compiler does.
 ANSWERS = {
-    True: (is_compiling, torch.compiler.is_compiling,
+    True: (torch.compiler.is_compiling,
            torch.compiler.is_dynamo_compiling, torch._utils.is_compiling),
     False: (torch.compiler.is_exporting, torch.jit.is_scripting,
             torch.jit.is_tracing, torch._C._is_tracing,
