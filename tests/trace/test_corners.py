@@ -631,3 +631,21 @@ def test_telling_why_reads_no_item_of_another_dict():
     parts = collections.defaultdict(list, a=1)
     assert torch.equal(compiled(torch.ones(2), parts), torch.ones(2))
     assert [*parts] == ["a"]
+
+
+@pytest.mark.parametrize("method, more", [
+    (dict.__setitem__, ()), (dict.__delitem__, (1,)),
+    (collections.OrderedDict.__setitem__, ())],
+    ids=["set", "delete", "set in order"])
+def test_a_method_of_dicts_called_wrongly_changes_nothing(method, more):
+    def function(x, mapping):
+        try:
+            method(mapping, "a", *more)
+        except TypeError:
+            return x + 1
+        return x - 1
+
+    compiled = minicompile.compile(function, backend="eager")
+    mapping = collections.OrderedDict(a=1)
+    assert torch.equal(compiled(torch.ones(2), mapping), torch.full(
+        (2,), 2.0)) and mapping == {"a": 1}

@@ -52,19 +52,22 @@ def has_item(tracer, mapping: dict, key) -> bool:
     return True
 
 
-@rule(dict.__setitem__, OrderedDict.__setitem__,
-      dict.__delitem__, OrderedDict.__delitem__)
-def set_item(tracer, mapping: dict, key, *value) -> None:
+@rule(dict.__setitem__, OrderedDict.__setitem__)
+def set_item(tracer, mapping: dict, key, value) -> None:
     """`mapping[key] = value`, or `del`; outside, the write waits."""
     key, outside = tracer.key(key), tracer.outside
     if not outside.is_dict(mapping):
         kind = OrderedDict if isinstance(mapping, OrderedDict) else dict
-        method = kind.__setitem__ if value else kind.__delitem__
-        return tracer.native(method, (mapping, key, *value))
-    if not value and not has_item(tracer, mapping, key):
+        return tracer.native(kind.__delitem__, (mapping, key)) if (
+            value is ABSENT) else tracer.native(
+                kind.__setitem__, (mapping, key, value))
+    if value is ABSENT and not has_item(tracer, mapping, key):
         raise Raised(KeyError(key))
-    outside.write(outside.space("items", mapping), key,
-                  *value or (ABSENT,))
+    outside.write(outside.space("items", mapping), key, value)
+
+
+rule(dict.__delitem__, OrderedDict.__delitem__)(
+    lambda tracer, mapping, key: set_item(tracer, mapping, key, ABSENT))
 
 
 @rule(*(vars(kind)[name] for kind in (defaultdict, OrderedDict)
