@@ -335,7 +335,7 @@ def _divided(where: Index, divisor: Index) -> tuple[Index, Index]:
     if divisor == 0:
         return divisor, where
     whole, rest = _split(where, divisor)
-    if rest == 0 or in_range(rest, divisor):
+    if in_range(rest, divisor):
         return whole, rest
     common = {gcd(divisor.constant or 1, n) for atoms, n in rest.terms
               if atoms}

@@ -168,12 +168,6 @@ def test_a_reshape_to_symbolic_rows_and_back_is_the_identity(inner):
     assert flatten(there, (inner, 1)) == index(whole)
 
 
-def test_a_multiple_of_a_size_that_may_be_0_is_divided_exactly():
-    size = index(Symbol("e", least=0))
-    assert (size * 4 // size, size * 4 % size) == (index(4), index(0))
-    assert (index(0) // size, index(0) % size) == (index(0), index(0))
-
-
 def test_constants_behave_as_numbers():
     assert index(7) == 7 and int(index(7)) == 7 and index(0).terms == ()
     with pytest.raises(TypeError, match="not a constant"):
