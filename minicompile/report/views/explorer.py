@@ -84,8 +84,8 @@ def columns(report: Report, entry: Entry) -> dict[str, list[dict]]:
                     node, saved, late)))
             for node in operations(lowered.joint.graph)]
     loops, kernels = [], []
+    times = report.measured.get(id(entry), {})
     for half, schedule in lowered.schedules.items():
-        times = report.measured.get(id(entry), {})
         buffers = schedule.buffers
         for number, step in enumerate(schedule.steps):
             made_of = [f"j:{node_of(buffer)}" for buffer in made_by(step)]

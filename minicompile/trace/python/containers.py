@@ -58,9 +58,9 @@ def set_item(tracer, mapping: dict, key, value) -> None:
     key, outside = tracer.key(key), tracer.outside
     if not outside.is_dict(mapping):
         kind = OrderedDict if isinstance(mapping, OrderedDict) else dict
-        return tracer.native(kind.__delitem__, (mapping, key)) if (
-            value is ABSENT) else tracer.native(
-                kind.__setitem__, (mapping, key, value))
+        method, given = (kind.__delitem__, ()) if value is ABSENT else (
+            kind.__setitem__, (value,))
+        return tracer.native(method, (mapping, key, *given))
     if value is ABSENT and not has_item(tracer, mapping, key):
         raise Raised(KeyError(key))
     outside.write(outside.space("items", mapping), key, value)
@@ -171,7 +171,7 @@ def contains(tracer, container, key) -> bool:
         first = next((name for name in names if attributes.lookup(
             tracer, type(container), name)[0] is not ABSENT), None)
         found = tracer.natively(operator.contains, (container, key)) if (
-            first in names[:1] or first is None) else tracer.call(
+            first in ("__contains__", None)) else tracer.call(
                 Sequence.__contains__, (container, key))
     return tracer.truth(found)
 
