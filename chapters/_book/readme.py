@@ -27,7 +27,7 @@ ROWS = (
 
 
 def measured(name: str, what: str | None, column: str) -> list[str]:
-    """What eager, torch.compile and ours need; ours as a share of theirs.
+    """Times of eager, torch.compile and ours; ours as a share of theirs.
 
     A file has a row for each who, or a column for each.
     """
