@@ -41,8 +41,8 @@ HIDDEN = {"__defaults__", "__kwdefaults__", "__closure__", "__globals__"}
 #: Where nn.Module keeps what `__getattr__` finds.
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 
-#: The flag of classes whose bare name C gives in its messages.
-HEAP = 1 << 9
+#: The flag of classes made in C, which errors name with their module.
+IMMUTABLE = 1 << 8
 
 #: The class that a program sees, for objects that are of another.
 KINDS = {torch.SymInt: int, torch.SymFloat: float}
@@ -143,7 +143,7 @@ def bound(tracer, owner, name: str):
 
 
 def no_attribute(kind: type, name: str) -> Raised:
-    text = kind.__name__ if kind.__flags__ & HEAP else repr(kind)[8:-2]
+    text = repr(kind)[8:-2] if kind.__flags__ & IMMUTABLE else kind.__name__
     return Raised(AttributeError(
         f"{text!r} object has no attribute {name!r}", name=name))
 

@@ -14,7 +14,9 @@ import heapq
 import itertools
 import math
 import operator
+import re
 import types
+from fractions import Fraction
 
 import pytest
 import torch
@@ -595,6 +597,23 @@ class Count(int):
 
 def compares_numbers_of_other_classes(x, n):
     return x + n, n == True, True == n, n == Count(2), n + Count(2), n < True
+
+
+def asks_for_nothing(x, value):
+    try:
+        return x + 1, value.nothing
+    except AttributeError as error:
+        return x - 1, str(error)
+
+
+@pytest.mark.parametrize("value", [
+    {}, collections.deque(), collections.defaultdict(list),
+    functools.partial(max, 2), re.compile("a"), Fraction(1, 2)],
+    ids=lambda value: type(value).__name__)
+def test_an_error_names_a_class_as_python_does(value):
+    ours = minicompile.compile(asks_for_nothing, backend="eager")
+    assert ours(torch.ones(2), value)[1] == asks_for_nothing(
+        torch.ones(2), value)[1]
 
 
 class Plain:
