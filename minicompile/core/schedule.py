@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -70,9 +71,8 @@ class Schedule:
     """A graph as steps in order, which emit turns into a program.
 
     `inputs` are the graph's arguments (None: no step reads it, or it is
-    no tensor). `outputs` are Views, constants or None. `last_use[i]`
-    names the buffers whose memory is free after step i. `sizes` says how
-    each symbol is found: by the number of an input and "size(0)" or
+    no tensor). `outputs` are Views, constants or None. `sizes` says
+    how each symbol is found: by the number of an input and "size(0)" or
     "stride(1)" of that input, or "" if the input is the symbol itself.
     None: by its formula.
     """
@@ -80,7 +80,6 @@ class Schedule:
     inputs: tuple[Buffer | None, ...]
     steps: tuple[Step, ...]
     outputs: tuple[object, ...]
-    last_use: tuple[tuple[str, ...], ...]
     constants: dict[str, torch.Tensor]
     sizes: dict[Symbol, tuple[int, str] | None] = field(
         default_factory=dict)
@@ -100,6 +99,30 @@ class Schedule:
         """The buffers of inputs and steps, by name."""
         made = [b for step in self.steps for b in made_by(step)]
         return {b.name: b for b in (*self.inputs, *made) if b}
+
+    @cached_property
+    def last_use(self) -> tuple[tuple[str, ...], ...]:
+        """For each step, the buffers that no later step needs.
+
+        Memory that a call's result shares is needed as long as the result.
+        """
+        kept = reads_of(self.outputs).keys() | self.constants.keys()
+        last: dict[str, int] = {}
+        under: dict[str, set[str]] = {}
+        for number, step in enumerate(self.steps):
+            read = reads_of(step)
+            made = [buffer.name for buffer in made_by(step)]
+            if isinstance(step, Extern) and step.aliases:
+                for name in made:
+                    under[name] = set(read).union(
+                        *(under.get(source, ()) for source in read))
+            for name in (*made, *read):
+                last |= dict.fromkeys((name, *under.get(name, ())), number)
+        freed: list[list[str]] = [[] for _ in self.steps]
+        for name, number in last.items():
+            if name not in kept:
+                freed[number].append(name)
+        return tuple(map(tuple, freed))
 
     def unpacked(self, name: Callable[[str], str]
                  ) -> tuple[list[str], list[str]]:

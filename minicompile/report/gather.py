@@ -17,7 +17,6 @@ from pathlib import Path
 
 from torch import fx
 
-from .. import fusion
 from ..core.guard import Guard
 from ..core.loops import Kernel
 from ..core.options import Options
@@ -112,11 +111,6 @@ class Report:
         """The names of the operators that are called."""
         return tuple(str(call.target) for schedule in self.schedules
                      for call in schedule.externs)
-
-    @property
-    def elements_moved(self) -> int:
-        """Elements that one forward and backward read and write."""
-        return sum(map(fusion.moved, self.schedules))
 
     @property
     def saved_bytes(self) -> int:

@@ -82,7 +82,7 @@ def test_a_schedule_calls_operators_between_kernels():
                            (buffer("product", LENGTH, LENGTH),))),
         (View("product", (index(LENGTH),) * 2,
               (index(LENGTH), index(1)), index(0), F32), 3, None),
-        (("out",), ("product",)), {})
+        {})
     x = torch.randn(ROWS, LENGTH)
     got, three, nothing = evaluate_schedule(schedule, [x])
     torch.testing.assert_close(got, x.softmax(1).T @ x)

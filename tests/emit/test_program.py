@@ -49,10 +49,10 @@ def view(of: Buffer, shape=None, stride=None, offset=0) -> View:
         map(index, stride)), index(offset), of.dtype)
 
 
-def schedule(given, steps, outputs, dead=None, constants=None) -> Schedule:
+def schedule(given, steps, outputs, constants=None) -> Schedule:
     """A schedule made by hand."""
     return Schedule(tuple(given), tuple(steps), tuple(outputs),
-                    dead or ((),) * len(steps), constants or {})
+                    constants or {})
 
 
 def doubled(source: Buffer, out: Buffer, name="kernel",

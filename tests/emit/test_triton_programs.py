@@ -324,7 +324,7 @@ def test_a_number_in_the_hosts_memory():
     kernel = pointwise(Op("div", (at(x, ranges), number), torch.float32), y,
                        ranges)
     run = emit.emit(Schedule((n, x), (kernel,), (View(
-        "y", y.shape, y.stride, index(0), y.dtype),), ((),), {}),
+        "y", y.shape, y.stride, index(0), y.dtype),), {}),
         OPTIONS).run
     given = torch.randn(40, device=DEVICE)
     # The interpreter of Triton 3.6 takes the sign of a zero away.

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import minicompile
 from minicompile.core.schedule import Extern
-from minicompile.fusion import moved
+from minicompile.report.views.stages import moved
 from tests.same import assert_same
 
 

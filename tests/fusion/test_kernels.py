@@ -9,7 +9,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from minicompile.core.loops import Op, walk
-from minicompile.fusion import fuse, moved
+from minicompile.fusion import fuse
+from minicompile.report.views.stages import moved
 from tests.fusion.graphs import as_cuda, assert_right, aten, fake_inputs, halves
 
 T = torch.Tensor

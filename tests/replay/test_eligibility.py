@@ -28,7 +28,7 @@ def schedule(steps=WORTH, target=aten.relu.default, device=GPU,
     made = [buffer(f"y{k}", output) for k in range(steps)]
     return Schedule((x,), tuple(
         Extern(target, (view(x), [view(x)]), {}, (y,)) for y in made),
-        (), ((),) * steps, {})
+        (), {})
 
 
 @pytest.mark.parametrize("given, reason", [

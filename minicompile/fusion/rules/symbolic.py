@@ -27,7 +27,7 @@ from ...core.index import (Index, Symbol, index, least_of, product,
 from ...core.loops import Buffer, Const, Expression, Op, Position
 from ...core.schedule import Extern, Step, View, made_by
 from ..lower import OPERANDS, Lowering
-from ..schedule import SIZES, numbers_used
+from ..schedule import SIZES
 from ..values import SYMBOL_RULES
 
 #: The symbols that stand for a ShapeEnv's expressions. A range that is
@@ -121,7 +121,7 @@ def float_of(number: torch.SymFloat) -> Expression | None:
 def symbols_used(steps: list[Step], lowered: Lowering) -> set[Symbol]:
     """The symbols that kernels, calls, buffers or results use."""
     calls = [(s.args, s.kwargs) for s in steps if isinstance(s, Extern)]
-    found = {*numbers_used(steps, lowered)}
+    found = {*SIZES[0](steps, lowered)}
     made = [*map(made_by, steps)]
     for leaf in tree_leaves((calls, lowered.outputs, made)):
         if isinstance(leaf, (Buffer, View)):

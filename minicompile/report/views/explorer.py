@@ -30,8 +30,8 @@ from ...core.schedule import made_by, reads_of
 from ...dispatch import Entry, operations
 from ...emit import Program
 from ...emit.program import Launches, Text, device_of
-from ...fusion.schedule import memory
 from ..gather import PAGES, PROBES, Report, printed
+from .stages import memory
 
 TEMPLATE = Path(__file__).with_name("explorer.html")
 

@@ -11,15 +11,16 @@ import dis
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
-from ... import fusion
 from ...core.cost import is_free
 from ...core.graph import nbytes, placeholders, render, tensors_of, value
-from ...core.loops import Kernel
+from ...core.loops import Buffer, Kernel
 from ...core.options import Options
-from ...core.schedule import Schedule
+from ...core.schedule import Schedule, View, made_by, views_in
 from ...core.sizes import hint
 from ...dispatch import Entry, operations
+from ...fusion.values import elements, touched
 from ...pipeline import CompiledGraph
 from ..gather import VIEWS, Report, printed
 
@@ -154,9 +155,36 @@ def fusion_view(lowered: CompiledGraph) -> StageView:
     return StageView(
         "fusion", f"{kernels} kernels + {externs} operators, moving "
         f"{alone / 1e6:.2f}M -> "
-        f"{sum(map(fusion.moved, schedules.values())) / 1e6:.2f}M elements",
+        f"{sum(map(moved, schedules.values())) / 1e6:.2f}M elements",
         (str(telling(schedules) or ""), *(
             f"# {name}\n\n{each}" for name, each in schedules.items())))
+
+
+def moved(schedule: Schedule) -> int:
+    """Elements read and written by all steps together.
+
+    A kernel reads each element of its inputs once, however many loops ask
+    for it, and writes its results; an operator reads its arguments and
+    writes its results. PyTorch counts so in its test_perf.py.
+    """
+    sizes = {name: memory(buffer)
+             for name, buffer in schedule.buffers.items()}
+    total = 0
+    for step in schedule.steps:
+        total += sum(map(memory, (*made_by(step), *views_in(step))))
+        if isinstance(step, Kernel):
+            places = {(load.buffer, load.index)
+                      for loop in step.loops for load in loop.loads}
+            total += sum(min(sizes.get(name, inf), sum(
+                touched(where) for read, where in places if read == name))
+                for name in step.read)
+    return total
+
+
+def memory(view: Buffer | View) -> int:
+    """How many elements lie there, repeated ones counted once."""
+    return elements(size for size, step in zip(
+        view.shape, view.stride, strict=True) if step != 0)
 
 
 def telling(schedules: dict[str, Schedule]) -> Kernel | None:
