@@ -1,10 +1,10 @@
 """C++ kernels: loop nests that g++ turns into vector and parallel code.
 
 In: a Kernel. Out: a C++ function, one line a value. Rows run in parallel,
-and the innermost loop is marked for vectors. A LoopOrder says which loop
-that is; the reference has better orders. One run of g++ makes a library of
-all kernels of a program, named by the hash of source, compiler, flags and
-processor. Inductor's are torch/_inductor/codegen/cpp.py and cpp_builder.py.
+and the loop over a row's elements is marked for vectors; the reference has
+better orders of the loops. One run of g++ makes a library of all kernels
+of a program, named by the hash of source, compiler, flags and processor.
+Inductor's are torch/_inductor/codegen/cpp.py and cpp_builder.py.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ import ctypes
 import platform
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import torch
 
 from ..core.cache import library
-from ..core.index import Index, Variable, index, most_of
-from ..core.layout import flatten, row_major
+from ..core.index import Variable, most_of
 from ..core.loops import Buffer, Expression, Kernel, Load, Position
 from .target import CPP, FUNCTIONS, HALVES
-from .writer import Fold, Stage, Store, Writer, failure, reached, stages
+from .writer import Fold, Stage, Store, Writer, failure, stages
 
 #: How many floats are summed up as floats: 2048, in 16 lanes.
 LONG = 2048
@@ -33,51 +32,14 @@ CLAUSES = {"sum": "+", "prod": "*", "any": "|", "all": "&",
            "max": "max", "min": "min"}
 
 
-@dataclass(frozen=True)
-class LoopOrder:
-    """How a kernel's loops are run.
-
-    `outer` variables of the row run one by one. The rows of `lanes` run
-    side by side, in blocks of `block`, inside all other loops; the last of
-    these is the vector loop. Without any it is the last of `reduced`, the
-    loops over elements. Work beyond `worth` elements wakes more threads.
-    """
-
-    stages: tuple[Stage, ...]
-    outer: tuple[Variable, ...]
-    lanes: tuple[Variable, ...]
-    reduced: tuple[Variable, ...]
-    block: int = 1024
-    worth: int = 1 << 13
-
-    @property
-    def blocked(self) -> tuple[Variable, ...]:
-        """The variables of the row that run in blocks."""
-        return tuple(v for v in self.lanes
-                     if most_of(v.size) > self.block)
-
-
-def plain(kernel: Kernel) -> LoopOrder:
-    """The last loop in vectors, whether it is over rows or elements."""
-    last = 0 if kernel.reduced else 1
-    return LoopOrder(
-        stages(kernel), kernel.ranges[:len(kernel.ranges) - last],
-        kernel.ranges[-last:] * last, kernel.reduced)
-
-
-#: In what order loops are run: the last of these decides.
-ORDERS: list[Callable[[Kernel], LoopOrder]] = [plain]
-
-
 @dataclass
 class CppWriter(Writer):
-    """One kernel being written in C++.
+    """One kernel being written in C++: rows outside, elements inside.
 
-    `kept` names the scratch of values that a later pass reads again.
+    Work beyond `worth` elements wakes more threads.
     """
 
-    order: LoopOrder = field(kw_only=True)
-    kept: dict[Expression, str] = field(default_factory=dict)
+    worth: int = 1 << 13
     target = CPP
 
     def body(self) -> list[str]:
@@ -87,56 +49,19 @@ class CppWriter(Writer):
         return self.lines
 
     def rows(self):
-        """The loops over rows, and over the starts `v_` of blocks.
-
-        Threads share them if there is enough work.
-        """
-        order = self.order
-        loops = [(v, str(v), 1) for v in order.outer] + [
-            (v, f"{v}_", order.block) for v in order.blocked]
-        pragmas = [self.threads(len(loops)), *[""] * len(loops)]
+        """The loops over rows; threads share the outermost one."""
         return self.nest(*(
-            self.loop(name, pragma, stop=CPP.index(v.size), step=step)
-            for (v, name, step), pragma in zip(loops, pragmas)))
-
-    def lanes(self):
-        """Loops over the rows that run side by side."""
-        return self.nest(*(
-            self.within(v, "simd" * (v is self.order.lanes[-1]))
-            for v in self.order.lanes))
-
-    def within(self, variable: Variable, pragma: str):
-        """A loop over the block that starts at `v_`, if it has blocks."""
-        size, block = variable.size, self.order.block
-        if variable not in self.order.blocked:
-            return self.loop(variable, pragma)
-        stop = f"{variable}_ + {block}"
-        if size % block != 0:
-            stop = f"smaller<int64>({stop}, {CPP.index(size)})"
-        return self.loop(variable, pragma, f"{variable}_", stop)
-
-    @property
-    def lane(self) -> str:
-        """The place of this row among those side by side, in brackets."""
-        if not self.order.lanes:
-            return ""
-        inner = self.order.lanes[-1]
-        return f"[{inner}{f' - {inner}_' * (inner in self.order.blocked)}]"
-
-    def array(self, value: Expression, count: Index | int) -> str:
-        """The name of an array of such values, which is declared."""
-        name = self.numbered("k", value)
-        self.add(f"{CPP.type_of(value.dtype)} {name}[{count}];")
-        return name
+            self.loop(variable, "" if place else self.threads(1))
+            for place, variable in enumerate(self.kernel.ranges)))
 
     def threads(self, loops: int) -> str:
         """The pragma that shares loops among threads, if it is worth it."""
         work = self.kernel.rows * self.kernel.row_length
-        if most_of(work) <= self.order.worth:
+        if most_of(work) <= self.worth:
             return ""
         clause = f" collapse({loops})" * (loops > 1)
         if work.constant is None:
-            clause += f" if({CPP.index(work)} >= {self.order.worth})"
+            clause += f" if({CPP.index(work)} >= {self.worth})"
         return f"parallel for{clause}"
 
     def loop(self, name: Variable | str, pragma: str = "",
@@ -168,78 +93,32 @@ class CppWriter(Writer):
         return (f"store({place}, {value});" if store.value.dtype in HALVES
                 else f"{place} = {value};")
 
-    def work(self) -> None:
-        """The stages, after the scratch for the values that a row keeps."""
-        self.kept = {value: self.array(
-            value, most_of(self.kernel.row_length))
-            for value in dict.fromkeys(
-                value for stage in self.stages for value in stage.again)}
-        super().work()
-
-    def row(self, stage: Stage) -> None:
-        """Values of the row; rows side by side have arrays of those that
-        are read elsewhere."""
-        if not self.order.lanes:
-            return super().row(stage)
-        read = reached((each for other in self.stages for each in (
-            *other.stores, *other.folds,
-            *(other.row_stores if other is not stage else ()))),
-            lambda node: node not in stage.row)
-        public = {value: self.array(value, self.order.block) + self.lane
-                  for value in stage.row if value in read}
-        with self.lanes():
-            super().row(stage)
-            self.add(*(f"{place} = {self.read(value)};"
-                       for value, place in public.items()))
-        self.texts |= public
-
     def elements(self, stage: Stage) -> None:
-        """A pass: accumulators, loops over the elements, and results.
-
-        The accumulator of rows side by side is an array.
-        """
-        lane, block = self.lane, self.order.block
-        *outer, last = self.order.reduced
+        """A pass: accumulators, loops over the elements, and results."""
         made = [each for fold in stage.folds
                 for each in self.variables(fold)]
-        self.add(*(f"{kind} {name}" + (f"[{block}];" if lane
-                                       else f" = {start};")
+        self.add(*(f"{kind} {name} = {start};"
                    for kind, name, start, _ in made))
-        if lane and made:
-            with self.lanes():
-                self.add(*(f"{name}{lane} = {start};"
-                           for _, name, start, _ in made))
-        inner = [self.loop(last), self.lanes()] if lane else [
-            self.loop(last, "simd" + "".join(
-                f" reduction({sign}:{name})" for _, name, _, sign in made))]
-        with self.nest(*map(self.loop, outer), *inner):
+        *outer, last = self.kernel.reduced
+        with self.nest(*map(self.loop, outer), self.loop(
+                last, "simd" + "".join(f" reduction({sign}:{name})"
+                                       for _, name, _, sign in made))):
             self.element(stage)
         for fold in stage.folds:
-            text = self.result(fold, self.accumulator(fold) + lane)
-            if lane:
-                self.texts[fold] = text
-            else:
-                self.name(fold, text)
+            self.name(fold, self.result(fold))
 
     def element(self, stage: Stage) -> None:
-        """Write one element's part of a pass: values, those to keep, and
-        each reduction's next step."""
-        place = CPP.index(flatten(map(index, self.order.reduced), row_major(
-            tuple(v.size for v in self.order.reduced))))
-        for value in stage.again:
-            self.name(value, f"{self.kept[value]}[{place}]")
+        """Write one element's part of a pass: values, and each
+        reduction's next step."""
         self.compute(stage.body, stage.stores)
         for fold in stage.folds:
             value = self.read(fold.operands[0])
-            into, flag = self.accumulator(fold) + self.lane, self.flag(fold)
+            into, flag = self.accumulator(fold), self.flag(fold)
             better = "<>"[fold.reduction == "max"]
             self.add(f"{into} = " + (
                 f"{value} {better} {into} ? {value} : {into};" if flag
                 else f"{CPP.combined(fold, into, value)};"))
             self.add(*[f"{flag} |= {value} != {value};"] * bool(flag))
-        self.add(*(f"{name}[{place}] = {self.read(value)};"
-                   for value, name in self.kept.items()
-                   if value in stage.body))
 
     def variables(self, fold: Fold) -> list[tuple[str, str, str, str]]:
         """(type, name, start, operator) of what a reduction accumulates.
@@ -252,28 +131,31 @@ class CppWriter(Writer):
     def accumulated(self, fold: Fold) -> torch.dtype:
         """The dtype of an accumulator: a double for a long sum of floats.
         """
-        short = not self.order.lanes and (
-            most_of(self.kernel.row_length) <= LONG)
         dtype = CPP.accumulator(fold)
-        return dtype if short or dtype != torch.float32 or (
-            fold.reduction != "sum") else torch.float64
+        return torch.float64 if self.long and dtype == torch.float32 and (
+            fold.reduction == "sum") else dtype
+
+    @property
+    def long(self) -> bool:
+        """Whether a float would lose digits of a row's sum."""
+        return most_of(self.kernel.row_length) > LONG
 
     def flag(self, fold: Fold) -> str:
         """The name of what notes NaN, which OpenMP's maximum loses."""
-        lost = (not self.order.lanes and fold.reduction in ("max", "min")
+        lost = (fold.reduction in ("max", "min")
                 and fold.dtype.is_floating_point)
         return self.numbered("nan", fold) if lost else ""
 
-    def result(self, fold: Fold, text: str) -> str:
+    def result(self, fold: Fold) -> str:
         """The finished reduction, in the type that holds it."""
-        flag = self.flag(fold)
+        text, flag = self.accumulator(fold), self.flag(fold)
         text = f"{flag} ? not_a_number : {text}" if flag else text
         return CPP.convert(text, self.accumulated(fold), fold.dtype)
 
 
-#: Into which kernels one is split first: the last row decides.
-PIECES: list[Callable[[Kernel], tuple[Kernel, ...]]] = [
-    lambda kernel: (kernel,)]
+#: The writers of a kernel's parts, one after the other: the last decides.
+WRITERS: list[Callable[[Kernel], list[CppWriter]]] = [
+    lambda kernel: [CppWriter(kernel, stages(kernel), depth=1)]]
 
 
 def text_of(kernel: Kernel) -> str:
@@ -286,9 +168,7 @@ def text_of(kernel: Kernel) -> str:
              f"{'__restrict ' * (name not in both)}{name}_ptr"
              for name in (*kernel.read, *kernel.written)]
     given += [f"int64 {symbol}" for symbol in kernel.symbols]
-    bodies = [CppWriter(piece, order.stages, depth=1, order=order).body()
-              for piece in PIECES[-1](kernel)
-              for order in [ORDERS[-1](piece)]]
+    bodies = [writer.body() for writer in WRITERS[-1](kernel)]
     if len(bodies) > 1:
         bodies = [["    {", *body, "    }"] for body in bodies]
     return "\n".join([

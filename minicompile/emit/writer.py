@@ -134,15 +134,15 @@ class Numbering:
 class Stage:
     """Values of the row and their stores, then a pass over the elements.
 
-    The pass computes `body` and reads `again`, kept by an earlier pass.
+    The pass computes `body`, and reads `again` if an earlier one kept it.
     """
 
     row: tuple[Expression, ...]
     row_stores: tuple[Store, ...]
     body: tuple[Expression, ...]
-    again: tuple[Expression, ...]
     stores: tuple[Store, ...]
     folds: tuple[Fold, ...]
+    again: tuple[Expression, ...] = ()
 
     @property
     def pass_needed(self) -> bool:
@@ -150,13 +150,8 @@ class Stage:
         return bool(self.stores or self.folds)
 
 
-def stages(kernel: Kernel, keep: Callable[[Expression], bool] =
-           lambda _: False) -> tuple[Stage, ...]:
-    """The kernel's work in stages.
-
-    A later pass reads a value again if `keep` is true of it, or of a value
-    that led to it; it computes the others once more.
-    """
+def stages(kernel: Kernel) -> tuple[Stage, ...]:
+    """The kernel's work in stages; each pass computes all it needs."""
     numbering = Numbering(kernel)
     for loop in kernel.loops:
         numbering.add(loop)
@@ -165,17 +160,8 @@ def stages(kernel: Kernel, keep: Callable[[Expression], bool] =
     needed = reached(store.value for store in stores)
     live = {node: place for node, place in numbering.places.items()
             if node in needed}
-    worth: set[Expression] = set()
-    for node, place in live.items():
-        if place.element and (keep(node) or not worth.isdisjoint(
-                node.parts)):
-            worth.add(node)
-    found, done = [], set()
-    for number in range(1 + max((place.stage for place in live.values()),
-                                default=0)):
-        found.append(_stage(number, live, stores, done))
-        done |= worth.intersection(found[-1].body)
-    return tuple(found)
+    last = max((place.stage for place in live.values()), default=0)
+    return tuple(_stage(number, live, stores) for number in range(last + 1))
 
 
 def reached(roots: Iterable[Expression],
@@ -193,23 +179,22 @@ def reached(roots: Iterable[Expression],
 
 
 def _stage(number: int, live: dict[Expression, Place],
-           stores: list[Store], done: set[Expression]) -> Stage:
-    """One stage; it reads `done` values instead of recomputing them."""
+           stores: list[Store]) -> Stage:
+    """One of the stages."""
     now = [store for store in stores if store.place.stage == number]
     writes = tuple(store for store in now if store.place.element)
     folds = tuple(node for node, place in live.items() if isinstance(
         node, Fold) and place.stage == number + 1)
-    needed = {node for node in reached(
+    needed = reached(
         (part for each in (*folds, *writes) for part in each.parts),
-        lambda node: live[node].element and node not in done)
-        if live[node].element}
+        lambda node: live[node].element)
     row = tuple(node for node, place in live.items()
                 if place == (False, number)
                 and not isinstance(node, (Const, Fold)))
-    body, again = (tuple(node for node in live if node in some)
-                   for some in (needed - done, needed & done))
+    body = tuple(node for node, place in live.items()
+                 if place.element and node in needed)
     return Stage(row, tuple(s for s in now if not s.place.element), body,
-                 again, writes, folds)
+                 writes, folds)
 
 
 @dataclass

@@ -12,12 +12,15 @@ Inductor decides this in torch/_inductor/codegen/cpp.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
-from ...core.index import (Index, Variable, coefficient, guess, most_of,
-                           product)
+from ...core.index import (Index, Variable, coefficient, guess, index,
+                           most_of, product)
+from ...core.layout import flatten, row_major
 from ...core.loops import EXPENSIVE, Expression, Kernel
-from ..cpp import ORDERS, LoopOrder
-from ..writer import Stage, stages
+from ..cpp import WRITERS, CppWriter
+from ..target import CPP
+from ..writer import Fold, Stage, reached, stages
 
 #: Work, in cheap operations, that is worth waking a second thread for.
 WAKING = 1 << 15
@@ -69,7 +72,160 @@ def is_expensive(node: Expression) -> bool:
     return getattr(node, "name", None) in EXPENSIVE
 
 
-def ordered(kernel: Kernel) -> LoopOrder:
+@dataclass
+class OrderedWriter(CppWriter):
+    """A writer of a kernel whose innermost loop is chosen.
+
+    `outer` variables of the row run one by one. The rows of `lanes` run
+    side by side, `breadth` at a time, inside all other loops; the last of
+    these is the vector loop. Without any it is the last over elements.
+    `kept` names the scratch of values that a later pass reads again.
+    """
+
+    outer: tuple[Variable, ...] = field(kw_only=True)
+    lanes: tuple[Variable, ...] = field(kw_only=True)
+    breadth: int = field(kw_only=True)
+    kept: dict[Expression, str] = field(default_factory=dict)
+
+    @property
+    def blocked(self) -> tuple[Variable, ...]:
+        """The variables of the row that run in blocks."""
+        return tuple(v for v in self.lanes
+                     if most_of(v.size) > self.breadth)
+
+    def rows(self):
+        """The loops over rows, and over the starts `v_` of blocks.
+
+        Threads share them if there is enough work.
+        """
+        loops = [(v, str(v), 1) for v in self.outer] + [
+            (v, f"{v}_", self.breadth) for v in self.blocked]
+        pragmas = [self.threads(len(loops)), *[""] * len(loops)]
+        return self.nest(*(
+            self.loop(name, pragma, stop=CPP.index(v.size), step=step)
+            for (v, name, step), pragma in zip(loops, pragmas)))
+
+    def abreast(self):
+        """Loops over the rows that run side by side."""
+        return self.nest(*(
+            self.within(v, "simd" * (v is self.lanes[-1]))
+            for v in self.lanes))
+
+    def within(self, variable: Variable, pragma: str):
+        """A loop over the block that starts at `v_`, if it has blocks."""
+        size = variable.size
+        if variable not in self.blocked:
+            return self.loop(variable, pragma)
+        stop = f"{variable}_ + {self.breadth}"
+        if size % self.breadth != 0:
+            stop = f"smaller<int64>({stop}, {CPP.index(size)})"
+        return self.loop(variable, pragma, f"{variable}_", stop)
+
+    @property
+    def lane(self) -> str:
+        """The place of this row among those side by side, in brackets."""
+        if not self.lanes:
+            return ""
+        inner = self.lanes[-1]
+        return f"[{inner}{f' - {inner}_' * (inner in self.blocked)}]"
+
+    def array(self, value: Expression, count: Index | int) -> str:
+        """The name of an array of such values, which is declared."""
+        name = self.numbered("k", value)
+        self.add(f"{CPP.type_of(value.dtype)} {name}[{count}];")
+        return name
+
+    def work(self) -> None:
+        """The stages, after the scratch for the values that a row keeps."""
+        self.kept = {value: self.array(
+            value, most_of(self.kernel.row_length))
+            for value in dict.fromkeys(
+                value for stage in self.stages for value in stage.again)}
+        super().work()
+
+    def row(self, stage: Stage) -> None:
+        """Values of the row; rows side by side have arrays of those that
+        are read elsewhere."""
+        if not self.lanes:
+            return super().row(stage)
+        read = reached((each for other in self.stages for each in (
+            *other.stores, *other.folds,
+            *(other.row_stores if other is not stage else ()))),
+            lambda node: node not in stage.row)
+        public = {value: self.array(value, self.breadth) + self.lane
+                  for value in stage.row if value in read}
+        with self.abreast():
+            super().row(stage)
+            self.add(*(f"{place} = {self.read(value)};"
+                       for value, place in public.items()))
+        self.texts |= public
+
+    def elements(self, stage: Stage) -> None:
+        """A pass; rows side by side start their accumulators in a loop."""
+        if not self.lanes:
+            return super().elements(stage)
+        made = [each for fold in stage.folds
+                for each in self.variables(fold)]
+        self.add(*(f"{kind} {name.partition('[')[0]}[{self.breadth}];"
+                   for kind, name, *_ in made))
+        if made:
+            with self.abreast():
+                self.add(*(f"{name} = {start};"
+                           for _, name, start, _ in made))
+        with self.nest(*map(self.loop, self.kernel.reduced),
+                       self.abreast()):
+            self.element(stage)
+        self.texts |= {fold: self.result(fold) for fold in stage.folds}
+
+    def element(self, stage: Stage) -> None:
+        """One element's part of a pass, and the values to keep."""
+        over = self.kernel.reduced
+        place = CPP.index(flatten(map(index, over), row_major(
+            tuple(v.size for v in over))))
+        for value in stage.again:
+            self.name(value, f"{self.kept[value]}[{place}]")
+        super().element(stage)
+        self.add(*(f"{name}[{place}] = {self.read(value)};"
+                   for value, name in self.kept.items()
+                   if value in stage.body))
+
+    def accumulator(self, fold: Fold) -> str:
+        """The accumulator's name; among rows side by side, its place."""
+        return super().accumulator(fold) + self.lane
+
+    @property
+    def long(self) -> bool:
+        """Rows side by side are not summed in lanes, so each counts."""
+        return bool(self.lanes) or super().long
+
+    def flag(self, fold: Fold) -> str:
+        """Only OpenMP's maximum, over elements, loses NaN."""
+        return "" if self.lanes else super().flag(fold)
+
+
+def keeping(work: tuple[Stage, ...], keep: Callable[[Expression], bool]
+            ) -> tuple[Stage, ...]:
+    """The stages; a later pass reads a value again if `keep` is true of
+    it, or of a value that led to it."""
+    worth: set[Expression] = set()
+    done: set[Expression] = set()
+    found = []
+    for stage in work:
+        needed = reached((part for each in (*stage.folds, *stage.stores)
+                          for part in each.parts),
+                         (done ^ done.union(stage.body)).__contains__)
+        for node in stage.body:
+            if keep(node) or not worth.isdisjoint(node.parts):
+                worth.add(node)
+        again, body = (tuple(
+            node for node in stage.body if node in needed
+            and (node in done) == before) for before in (True, False))
+        found.append(replace(stage, body=body, again=again))
+        done |= worth.intersection(body)
+    return tuple(found)
+
+
+def ordered(kernel: Kernel) -> OrderedWriter:
     """The loops in the order of memory.
 
     If the innermost is a variable of the row, rows run side by side, and
@@ -82,19 +238,22 @@ def ordered(kernel: Kernel) -> LoopOrder:
     tile = turned_axis(kernel, inner, lambda v: guess(v.size) >= 8
                        ) if lanes and not kernel.reduced else None
     keeps = not lanes and most_of(kernel.row_length) <= ON_STACK
-    work = stages(kernel, lambda node: keeps and is_expensive(node))
+    work = keeping(stages(kernel),
+                   lambda node: keeps and is_expensive(node))
     costly = sum(is_expensive(node) for stage in work
                  for node in stage.body + stage.row)
     outer = tuple(v for v in ranges if v not in (inner, tile))
-    return LoopOrder(
-        work, outer, (tile, *lanes) if tile else lanes,
-        tuple(sorted(kernel.reduced, key=inner.__eq__)),
-        32 if tile else abreast(kernel, work, inner, outer) if lanes else 1,
-        WAKING // (1 + 8 * costly + len(kernel.loops)))
+    return OrderedWriter(
+        replace(kernel, reduced=tuple(sorted(
+            kernel.reduced, key=inner.__eq__))), work, depth=1,
+        worth=WAKING // (1 + 8 * costly + len(kernel.loops)),
+        outer=outer, lanes=(tile, *lanes) if tile else lanes,
+        breadth=32 if tile else width(
+            kernel, work, inner, outer) if lanes else 1)
 
 
-def abreast(kernel: Kernel, work: tuple[Stage, ...], inner: Variable,
-            outer: tuple[Variable, ...]) -> int:
+def width(kernel: Kernel, work: tuple[Stage, ...], inner: Variable,
+          outer: tuple[Variable, ...]) -> int:
     """How many rows run side by side: as many as the cache holds, but few
     enough for all threads to have some."""
     size = guess(inner.size)
@@ -109,4 +268,4 @@ def abreast(kernel: Kernel, work: tuple[Stage, ...], inner: Variable,
     return min(size, max(1024 // length, share, 64), SIDE_BY_SIDE)
 
 
-ORDERS.append(ordered)
+WRITERS.append(lambda kernel: [ordered(kernel)])

@@ -16,7 +16,7 @@ from ...core.index import (Division, Index, Symbol, Variable, fold, guess,
 from ...core.loops import Kernel, Op, walk
 from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
 from ..writer import stages
-from .cpu import fastest, turned_axis
+from .cpu import fastest, keeping, turned_axis
 
 #: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
 ENOUGH = 2 * 132
@@ -88,7 +88,7 @@ def rows(kernel: Kernel) -> Tiling:
 def registers(kernel: Kernel) -> int:
     """How many registers an element needs: from one pass to the next, and
     while it is worked on."""
-    work = stages(kernel, lambda node: True)
+    work = keeping(stages(kernel), lambda node: True)
     most, made = 1, set()
     for number, stage in enumerate(work):
         later = made.intersection(

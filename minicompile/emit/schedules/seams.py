@@ -18,7 +18,7 @@ from ...core.index import (Variable, coefficient, in_range, index,
                            not_negative)
 from ...core.loops import (REDUCTIONS, Const, Expression, Kernel, Load,
                            Loop, Op, Position, rewrite, walk)
-from ..cpp import PIECES
+from ..cpp import WRITERS
 
 #: Into how many pieces a kernel is split, at most.
 MOST = 64
@@ -120,4 +120,6 @@ def decided(node: Expression) -> Expression:
     return node
 
 
-PIECES.append(split_at_seams)
+before = WRITERS[-1]
+WRITERS.append(lambda kernel: [
+    writer for piece in split_at_seams(kernel) for writer in before(piece)])
