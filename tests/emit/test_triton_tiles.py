@@ -91,6 +91,18 @@ def test_sums_down_columns_share_a_block(count):
     assert most < 2 * columns * rows * count <= 2 * most
 
 
+def test_loads_down_columns_share_the_registers():
+    """Two sums of three products of columns; no number for each row."""
+    def sums(x, y, z, rows):
+        return (x * y * rows).sum(0), (x * z).sum(0)
+
+    tiling, = tilings(sums, *fake_inputs(
+        *[(8192, 100_000)] * 3, (8192, 1)))
+    (_, columns), (_, rows) = blocks(tiling)
+    assert triton_tiles.DOWN < 2 * columns * rows * 2 * 3 <= (
+        2 * triton_tiles.DOWN)
+
+
 def test_a_tile_that_triton_would_refuse_is_refused():
     for block, warps in ((85, 4), (64, 3), (0, 1)):
         with pytest.raises(AssertionError):

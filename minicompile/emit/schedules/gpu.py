@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from ...core.index import (Division, Index, Symbol, Variable, fold, guess,
-                           index, least_of, most_of, not_negative)
+from ...core.index import (Division, Index, Symbol, Variable, atoms_of,
+                           fold, guess, index, least_of, most_of,
+                           not_negative)
 from ...core.loops import Kernel, Op, walk
 from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
 from ..writer import stages
@@ -102,11 +103,17 @@ def registers(kernel: Kernel) -> int:
 
 
 def columns(kernel: Kernel, first: Variable) -> Tiling:
-    """Neighbouring columns together, their rows walked along."""
+    """Neighbouring columns together, their rows walked along.
+
+    The registers of a thread hold its part of each sum and of each load.
+    """
     count, length = _count(kernel.rows), kernel.row_length
     block = _fitted(2 * count, 64, 16)
-    sums = sum(loop.reduction is not None for loop in kernel.loops)
-    below = pow2(DOWN // (block * sums) // 2 + 1)  # and at least 1
+    sums = [loop for loop in kernel.loops if loop.reduction is not None]
+    read = {load for loop in sums for load in loop.loads
+            if first in atoms_of(load.index)}
+    shared = block * len(sums) * (len(read) or 1)
+    below = pow2(DOWN // shared // 2 + 1)  # and at least 1
     down = min(pow2(_count(length)), below)
     warps = max(1, min(8, block * down // 512))
     return Tiling((Axis("x", _last(kernel.ranges, first), block),
