@@ -116,8 +116,6 @@ REDUCTIONS: dict[str, tuple[object, str]] = {
 
 def neutral(kind: str, dtype: torch.dtype) -> bool | int | float:
     """The number that changes no result of a reduction."""
-    if kind in ("max", "min") and dtype == torch.bool:
-        return kind == "min"
     if kind in ("max", "min") and not dtype.is_floating_point:
         limits = torch.iinfo(dtype)
         return limits.min if kind == "max" else limits.max

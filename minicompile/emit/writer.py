@@ -24,9 +24,6 @@ from ..core.loops import (Const, Expression, InternedNode, Kernel, Load,
                           Loop, Op, rewrite)
 from .target import Target
 
-#: Reductions of bools that are another one, which keeps them bools.
-FOLDS_OF_BOOLS = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
-
 
 @dataclass(frozen=True, eq=False)
 class Fold(metaclass=InternedNode):
@@ -101,10 +98,6 @@ class Numbering:
         """A value reduced; of a single element, the element."""
         if not self.kernel.reduced:
             return value
-        if value.dtype == torch.bool:
-            reduction = FOLDS_OF_BOOLS.get(reduction, reduction)
-        elif reduction in ("any", "all"):
-            value = self.cast(value, torch.bool)
         return self.placed(Fold(reduction, (value,), value.dtype))
 
     def cast(self, value: Expression, dtype: torch.dtype) -> Expression:

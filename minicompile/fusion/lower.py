@@ -12,7 +12,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import chain, count
 
 import torch
@@ -148,9 +147,8 @@ class Lowering:
 
         if None in map(operand, node.all_input_nodes):
             return None
-        context = LoweringContext(
-            node, indices_of(first.shape), first.dtype, first.device,
-            partial(self.reduce, node), partial(self.effect, node))
+        context = LoweringContext(node, self, indices_of(first.shape),
+                                  first.dtype, first.device)
         args, kwargs = fx.node.map_aggregate(
             (node.args, node.kwargs), operand)
         return self.uses.rules[node](context, *args, **kwargs)
@@ -256,13 +254,6 @@ class Lowering:
             self.shared |= {buffer.name for buffer in made_by(call)}
         values = tuple(b and loaded(b) for b in buffers)
         return values[0] if many is not fake else values
-
-    def effect(self, node: fx.Node, target: Callable, value: Value,
-               *rest: object) -> None:
-        """Append an operator's call on a value, made for its effect."""
-        view = self.view(node, value, row_major(value.shape))
-        self.steps.append(Extern(target, (view, *rest), {}, (None,),
-                                 where_of(node)))
 
     def argument(self, node: object):
         """An operator's argument for a node: Views in place of tensors."""

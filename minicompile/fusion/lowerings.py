@@ -17,6 +17,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import fx
@@ -28,7 +29,10 @@ from ..core.index import Index, product
 from ..core.loops import (EXPENSIVE, Const, Expression, Load, Op, Position,
                           walk)
 from .values import (Point, Value, broadcast, cast, elements, indices_of,
-                     reshaped, size_of, strided_view, touched)
+                     size_of, strided_view, touched)
+
+if TYPE_CHECKING:
+    from .lower import Lowering
 
 #: An Index is a whole number made of sizes, an Op a float made of them.
 Operand = Value | bool | int | float | Index | Op
@@ -42,19 +46,13 @@ DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16,
 
 @dataclass(frozen=True)
 class LoweringContext:
-    """One node being lowered, and the services its rule may use.
-
-    `reduced(kind, value, axes, keepdim)` stores a reduction and gives the
-    value that reads it; `call(operator, *args)` adds a call of an ATen
-    operator without a result, and stores its Values first.
-    """
+    """One node being lowered: its result, or the first of several."""
 
     node: fx.Node
-    shape: tuple[Index, ...]  # of the result, or of the first of several
+    lowering: Lowering
+    shape: tuple[Index, ...]
     dtype: torch.dtype
     device: torch.device
-    reduced: Callable[..., Value]
-    call: Callable[..., None]
 
     def value(self, body: Callable[[Point], Expression]) -> Value:
         """A value of the result's shape, dtype and device."""
@@ -62,8 +60,12 @@ class LoweringContext:
 
     def reduce(self, kind: str, a: Value, axes: Axes = None,
                keepdim: bool = False) -> Value:
-        """`a` reduced over some dimensions, in its own dtype."""
-        return self.reduced(kind, a, axes_of(a, axes), keepdim)
+        """`a` reduced over some dimensions, in its own dtype, and stored;
+        the best of bools is whether any or all are true."""
+        if a.dtype == torch.bool:
+            kind = {"max": "any", "min": "all"}.get(kind, kind)
+        return self.lowering.reduce(self.node, kind, a, axes_of(a, axes),
+                                    keepdim)
 
 
 def lowering_rule(node: fx.Node) -> Callable | None:
@@ -195,16 +197,6 @@ def fakes(node: fx.Node) -> tuple[tuple, dict]:
         fake_of(leaf) if isinstance(leaf, fx.Node) else leaf))
 
 
-def reshape(context: LoweringContext, a: Value, *_) -> Value:
-    """The elements of `a`, in the same order, in the result's shape."""
-    return reshaped(a, context.shape)
-
-
-def expand(context: LoweringContext, a: Value, *_, **__) -> Value:
-    """`a` repeated along dimensions of size 1 and new ones."""
-    return broadcast(a, context.shape)
-
-
 def axes_of(a: Value, axes: Axes) -> tuple[int, ...]:
     """The reduced dimensions, in order; all of them for None or []."""
     rank = len(a.shape)
@@ -240,9 +232,6 @@ def divided_by(a: Value, divisor: Index) -> Value:
     return a.map(lambda node: Op("div", (node, by), a.dtype))
 
 
-#: Rules whose result is a view: eager would share the memory.
-VIEWS = {reshape, expand, view}
-
 RULES: dict[str, Callable] = {
     **{name: elementwise(name) for name in
        """neg abs sign exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin
@@ -258,11 +247,9 @@ RULES: dict[str, Callable] = {
                     elementwise("where", torch.bool, None)),
     **dict.fromkeys("""clone contiguous lift_fresh_copy _to_copy
        scalar_tensor prims.convert_element_type""".split(), fill),
-    **dict.fromkeys("view.default _unsafe_view reshape unsqueeze squeeze"
-                    .split(), reshape),
-    **dict.fromkeys("expand alias detach lift_fresh".split(), expand),
-    **dict.fromkeys("""permute transpose t slice select split
-       split_with_sizes unbind diagonal unfold""".split(), view),
+    **dict.fromkeys("""view.default _unsafe_view reshape unsqueeze squeeze
+       expand alias detach lift_fresh permute transpose t slice select
+       split split_with_sizes unbind diagonal unfold""".split(), view),
     "sum": reducing("sum", exactly),
     "mean": reducing("sum", exactly, divided=True),
     "amax": reducing("max"), "amin": reducing("min"),
@@ -305,7 +292,7 @@ class Uses:
 
     def is_view(self, node: fx.Node) -> bool:
         """Whether it is another view of its input, or one of several."""
-        return node.target is operator.getitem or self.rules[node] in VIEWS
+        return node.target is operator.getitem or self.rules[node] is view
 
     def look(self, node: fx.Node, user: fx.Node) -> None:
         """Note what one user does with a node."""

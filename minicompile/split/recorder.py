@@ -62,9 +62,10 @@ REASONS: dict[str, str] = {
         huber_loss mse_loss nll_loss2d_forward nll_loss_forward
         smooth_l1_loss soft_margin_loss""",
     "gradients of views: zeros with a part filled in": """
-        diagonal_backward select_backward slice_backward""",
+        diagonal_backward select_backward select_scatter
+        slice_backward""",
     "other names of views, so that later stages know only a few": """
-        _reshape_alias _unsafe_view t transpose""",
+        _reshape_alias _unsafe_view stack t transpose""",
     "creation, so that only `full` and `empty` remain": """
         new_full new_ones new_zeros ones ones_like zeros zeros_like""",
 }

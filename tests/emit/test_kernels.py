@@ -207,8 +207,7 @@ def test_nan_and_infinity_are_found(reduction, along):
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int64,
-                                   torch.bool, torch.bfloat16,
-                                   torch.float16, F64])
+                                   torch.bfloat16, torch.float16, F64])
 @pytest.mark.parametrize("reduction", ["sum", "prod", "max", "min"])
 def test_reductions_of_other_dtypes(reduction, dtype):
     shape = (30, 50)

@@ -135,24 +135,14 @@ def place_of(best: Value, context: LoweringContext, a: Value, axes: Axes,
                           over, keepdim).to(torch.int64)
 
 
-def placing(kind: str) -> Callable:
-    """The rule of argmax and argmin."""
+def placing(kind: str, both: bool = False) -> Callable:
+    """The rule of argmax and argmin; or of max(dim) and min(dim), which
+    give both, the best element and where it is."""
     def rule(context: LoweringContext, a: Value, axes: Axes = None,
-             keepdim: bool = False) -> Value:
-        return place_of(context.reduce(kind, a, axes, True),
-                        context, a, axes, keepdim)
-    return rule
-
-
-def best_of_two(kind: str) -> Callable:
-    """The rule of max(dim) and min(dim): the value, and where it is."""
-    def rule(context: LoweringContext, a: Value, axis: int,
-             keepdim: bool = False) -> tuple[Value, Value] | None:
-        if a.dtype == torch.bool:
-            return None
-        best = context.reduce(kind, a, axis, True)
-        place = place_of(best, context, a, axis, keepdim)
-        return reshaped(best, place.shape), place
+             keepdim: bool = False) -> Value | tuple[Value, Value]:
+        best = context.reduce(kind, a, axes, True)
+        place = place_of(best, context, a, axes, keepdim)
+        return (reshaped(best, place.shape), place) if both else place
     return rule
 
 
@@ -219,9 +209,8 @@ RULES |= {
     "min.other": elementwise("minimum"),
     **dict.fromkeys("copy full full_like".split(), constant()),
     **dict.fromkeys(
-        """zeros zeros_like new_zeros empty.memory_format empty_like
-        empty_strided new_empty new_empty_strided""".split(), constant(0)),
-    **dict.fromkeys("ones ones_like new_ones".split(), constant(1)),
+        """empty.memory_format empty_like empty_strided new_empty
+        new_empty_strided""".split(), constant(0)),
     **dict.fromkeys("arange.default arange.start arange.start_step "
                     "prims.iota".split(), arange),
     "prod": reducing("prod", exactly), "var.correction": var,
@@ -230,6 +219,7 @@ RULES |= {
     **{name: reducing(name, lambda a, _: a.to(torch.bool))
        for name in ("any", "all")},
     "argmax": placing("max"), "argmin": placing("min"),
-    "max.dim": best_of_two("max"), "min.dim": best_of_two("min"),
+    "max.dim": placing("max", both=True),
+    "min.dim": placing("min", both=True),
     "minicompile.uniform": drawn,
 }

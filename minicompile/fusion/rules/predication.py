@@ -15,19 +15,20 @@ outside of the row raises as in eager, by an operator that checks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
+from ...core.errors import where_of
 from ...core.index import (Index, Variable, atoms_of, index, not_negative,
                            product, substitute)
 from ...core.loops import (Const, Expression, Load, Op, Position, neutral,
                            rewrite)
+from ...core.schedule import Extern
 from ..lowerings import (RULES, LoweringContext, fakes, number, sight,
                          view)
-from ..values import (Point, Value, cast, indices_of, moved_to, reshaped,
-                      size_of)
+from ..values import Point, Value, cast, moved_to, size_of
 
 
 def with_axis(point: Point, axis: int, where: Index) -> Point:
@@ -87,14 +88,6 @@ def cat(context: LoweringContext, sources: Sequence[Value],
     return context.value(body)
 
 
-def stack(context: LoweringContext, sources: Sequence[Value],
-          axis: int = 0) -> Value:
-    """Sources side by side along a new dimension."""
-    thin = with_axis(context.shape, axis % len(context.shape), index(1))
-    return cat(context, [reshaped(source, thin) for source in sources],
-               axis)
-
-
 def pad(context: LoweringContext, a: Value, widths: Sequence[int],
         fill: bool | int | float = 0) -> Value:
     """`a` with `fill` around it; negative widths cut it off."""
@@ -105,26 +98,18 @@ def pad(context: LoweringContext, a: Value, widths: Sequence[int],
         cast(number(fill), context.dtype)))
 
 
-def replacing(operator: Callable) -> Callable:
-    """The rule of `a` with `source` in place of the part that a slice or
-    select views."""
-    def rule(context: LoweringContext, a: Value, source: Value,
-             axis: int = 0, *_) -> Value | None:
-        (fake, _, *args), kwargs = fakes(context.node)
-        part = sight(operator, fake, *args, **kwargs)
-        axis %= len(a.shape)
-        inner = product(a.shape[axis + 1:])
-        start = size_of(part.storage_offset()) // inner
-        sizes, steps = indices_of(part.shape), indices_of(part.stride())
-        is_slice = len(sizes) == len(a.shape)
-        if is_slice and steps[axis] != inner:
-            return None  # every other one
-        thick = reshaped(source, with_axis(
-            a.shape, axis, sizes[axis] if is_slice else index(1)))
-        return context.value(lambda point: inside_or(
-            thick, with_axis(point, axis, point[axis] - start),
-            a.at(point)))
-    return rule
+def slice_scatter(context: LoweringContext, a: Value, source: Value,
+                  axis: int = 0, *_) -> Value | None:
+    """`a` with `source` in place of the part that a slice views."""
+    (fake, _, *args), kwargs = fakes(context.node)
+    part = sight(torch.ops.aten.slice, fake, *args, **kwargs)
+    axis %= len(a.shape)
+    inner = product(a.shape[axis + 1:])
+    if size_of(part.stride(axis)) != inner:
+        return None  # every other one
+    start = size_of(part.storage_offset()) // inner
+    return context.value(lambda point: inside_or(
+        source, with_axis(point, axis, point[axis] - start), a.at(point)))
 
 
 def flip(context: LoweringContext, a: Value, axes: Sequence[int]) -> Value:
@@ -160,9 +145,12 @@ def gather(context: LoweringContext, a: Value, axis: int, places: Value,
         return both(Op("ge", (place, Const(0, place.dtype)), torch.bool),
                     Op("lt", (place, Position(size, place.dtype)),
                        torch.bool))
-    context.call(torch.ops.aten._assert_async.msg,
-                 context.reduce("all", places.map(inside, torch.bool)),
-                 f"index out of bounds for a dimension of size {size}")
+    right = context.lowering.view(context.node, context.reduce(
+        "all", places.map(inside, torch.bool)), ())
+    context.lowering.steps.append(Extern(
+        torch.ops.aten._assert_async.msg, (
+            right, f"index out of bounds for a dimension of size {size}"),
+        {}, (None,), where_of(context.node)))
     rest = Const(neutral("max", a.dtype), a.dtype)
 
     def body(point: Point) -> Expression:
@@ -175,10 +163,8 @@ def gather(context: LoweringContext, a: Value, axis: int, places: Value,
 
 
 RULES |= {
-    "cat": cat, "stack": stack, "constant_pad_nd": pad, "flip": flip,
-    "repeat": repeat, "slice_scatter": replacing(torch.ops.aten.slice),
-    "select_scatter": replacing(torch.ops.aten.select),
+    "cat": cat, "constant_pad_nd": pad, "flip": flip, "repeat": repeat,
+    "slice_scatter": slice_scatter, "gather": gather,
     **dict.fromkeys(("unsafe_split", "unsafe_split_with_sizes"),
                     lambda *given: view(*given)),  # with its own memory
-    "gather": gather,
 }
