@@ -31,6 +31,7 @@ OPCODES: dict[str, tuple] = {}
 #: The row of an opcode that ends the trace.
 NO_ROW = 0, None, None
 
+
 def opcode(takes, pushes=1) -> Callable:
     """Add the decorated function to the table, under its name."""
     def add(function):

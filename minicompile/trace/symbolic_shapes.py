@@ -117,21 +117,9 @@ SIZES: list[type[ConstantSizes]] = [ConstantSizes]
 
 def settled(value):
     """The value with numbers for its symbols, which become constants."""
-    match value:
-        case torch.SymInt():
-            return int(value)
-        case torch.SymFloat():
-            exact = value.node.hint  # float() has lost the sign of -0.0
-            float(value)
-            return exact
-        case torch.SymBool():
-            return bool(value)
-        case slice():
-            parts = value.start, value.stop, value.step
-            plain = settled(parts)
-            return value if plain is parts else slice(*plain)
-    if type(value) in (tuple, torch.Size):
-        parts = [*map(settled, value)]
-        if any(a is not b for a, b in zip(parts, value)):
-            return type(value)(parts)
-    return value
+    settle = SETTLE.get(type(value))
+    return settle(value) if settle else value
+
+
+#: The classes of symbols, and of what may hold them -> how to settle one.
+SETTLE: dict[type, Callable] = {}

@@ -120,28 +120,17 @@ class Tracer:
 
     def native(self, function, args=(), kwargs=None):
         """Run a harmless C function; its exception is the program's."""
-        sizes, kwargs = self.recorder.sizes, kwargs or {}
         try:
-            return sizes.run(native.careful, function, args, kwargs)
-        except Raised:
+            return self.recorder.sizes.run(
+                native.careful, function, args, kwargs or {})
+        except (Raised, Unsupported, RecursionError):
             raise
+        except DATA_DEPENDENT as error:
+            raise unsupported("data-dependent", "a C function") from error
         except Exception as error:
-            plain = settled(tuple(args))
-            if any(a is not b for a, b in zip(args, plain)):
-                return self.native(function, plain, kwargs)
-            raise self.failure(error) from error
-
-    def failure(self, error: Exception) -> Exception:
-        """An exception out of native code, as the tracer's own."""
-        if isinstance(error, Unsupported):
-            return error
-        if isinstance(error, RecursionError):
-            return unsupported("recursion", "Python allows")
-        if isinstance(error, DATA_DEPENDENT):
-            return unsupported("data-dependent", "a C function")
-        if id(error) not in self.raised:
-            error.__context__ = None
-        return Raised(error)
+            if id(error) not in self.raised:
+                error.__context__ = None
+            raise Raised(error) from error
 
     # Operators
 

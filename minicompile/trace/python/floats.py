@@ -59,7 +59,7 @@ def floating(sizes: SymbolicSizes, value: float, source: Source):
             yield Relation("math.copysign(1, {0}) == "
                            f"{math.copysign(1, value)}", (source,))
     sizes.late.append(sign)
-    sizes.run = functools.partial(run_floats, sizes)
+    sizes.compute = functools.partial(run_floats, sizes)
     return made
 
 
@@ -72,7 +72,7 @@ def run_floats(sizes: SymbolicSizes, call: Callable, function, args,
     made = compute_floats(sizes, function, args, kwargs)
     if made is not None:
         return made
-    value = SymbolicSizes.run(sizes, call, function, args, kwargs)
+    value = SymbolicSizes.compute(sizes, call, function, args, kwargs)
     if varies(value) and not formula(value).is_Symbol:
         raise unsupported("builtin", "arithmetic inside a C function")
     return value

@@ -39,11 +39,11 @@ from ...core.guard import (Computed, Function, Guard, Local, Relation,
 from ...core.sizes import AS_IN_CPP, SYMBOLIC, hint
 from ...core.torch.symbols import computed, formula
 from ..attributes import type_of
-from ..reasons import unsupported
+from ..reasons import Raised, unsupported
 from ..recorder import CONVERSIONS, Recorder
 from ..side_effects import Outside, named
-from ..symbolic_shapes import (NUMBERS, SIZES, ConstantSizes, History,
-                               settled)
+from ..symbolic_shapes import (NUMBERS, SETTLE, SIZES, ConstantSizes,
+                               History, settled)
 
 #: The possible symbols in words: a size, a stride, a number.
 SIZE, STRIDE = "dimension {0} of `{1}`", "stride {0} of `{1}`"
@@ -229,7 +229,19 @@ class SymbolicSizes(ConstantSizes):
             or named(source) in self.history.counters)
 
     def run(self, call: Callable, function, args, kwargs):
-        """The result of a C function; if it is a question, the answer."""
+        """The result of a C function; if it fails, that of plain numbers."""
+        try:
+            return self.compute(call, function, args, kwargs)
+        except Raised:
+            raise
+        except Exception:
+            plain = settled(tuple(args))
+            if all(a is b for a, b in zip(args, plain)):
+                raise
+            return self.run(call, function, plain, kwargs)
+
+    def compute(self, call: Callable, function, args, kwargs):
+        """The same, with symbols; if it is a question, the answer."""
         form = SYMBOLIC_FORMS.get(function)
         if form and len({*map(type_of, args)}) == 1 and not kwargs and any(
                 isinstance(each, SYMBOLIC) for each in args):
@@ -287,6 +299,28 @@ class SymbolicSizes(ConstantSizes):
 SIZES.append(SymbolicSizes)
 NUMBERS[int] = lambda sizes, value, source: sizes.env.create_symintnode(
     sizes.symbol(value, source), hint=value)
+
+
+def settled_float(value: torch.SymFloat) -> float:
+    """A float as it was; float() has lost the sign of -0.0."""
+    exact = value.node.hint
+    float(value)
+    return exact
+
+
+def settled_parts(value: slice | tuple):
+    """A slice or a tuple; the same one, if no symbol is in it."""
+    is_slice = type(value) is slice
+    parts = (value.start, value.stop, value.step) if is_slice else value
+    plain = [*map(settled, parts)]
+    if all(a is b for a, b in zip(plain, parts)):
+        return value
+    return slice(*plain) if is_slice else type(value)(plain)
+
+
+SETTLE |= {torch.SymInt: int, torch.SymBool: bool,
+           torch.SymFloat: settled_float,
+           **dict.fromkeys((slice, tuple, torch.Size), settled_parts)}
 
 
 def number_node(recorder: Recorder, value) -> fx.Node | int | float:
