@@ -17,7 +17,6 @@ import re
 import sys
 import types
 import typing
-from dataclasses import dataclass
 
 import torch
 
@@ -126,13 +125,6 @@ def made_tuple(kind: type, values) -> tuple:
     if kind is torch.Size or hasattr(kind, "n_sequence_fields"):
         return kind(values)  # the latter: torch.return_types.max, say
     return tuple.__new__(kind, values)
-
-
-@dataclass(frozen=True)
-class Handled:
-    """PUSH_EXC_INFO's entry below an exception that is being handled."""
-
-    error: BaseException
 
 
 class StandIn:

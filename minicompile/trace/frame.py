@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ..core.errors import Unsupported, Where
 from ..core.guard import Attribute, Item
 from .bytecode import NULL_ABOVE, Instruction, decode
-from .constant_types import ABSENT, NULL, Handled, contents, trusted
+from .constant_types import ABSENT, NULL, contents, trusted
 from .reasons import Raised, internal, unsupported
 
 #: How a frame was left: (how, value).
@@ -80,10 +80,7 @@ class Frame:
                 try:
                     left = frame.step(step)
                 except Raised as raised:
-                    tracer.raises(raised.exception)
-                    while frames[depth + 1:] and not frames[-1].handler():
-                        frames.pop()
-                    frames[-1].unwind(raised)
+                    CATCH[-1](frames, depth, raised)
                 else:
                     if left is not None:
                         frames.pop()
@@ -91,8 +88,7 @@ class Frame:
                             return left
                         frames[-1].stack.append(left[1])
         except (Raised, Unsupported, RecursionError) as error:
-            error.place = getattr(
-                error, "place", None) or tracer.origin(error)
+            error.place = getattr(error, "place", None) or tracer.where()
             raise
         except Exception as error:
             raise internal(error).at(tracer.where()) from error
@@ -119,19 +115,6 @@ class Frame:
         row = self.program.handler(self.current().offset)
         return row and row[2:]
 
-    def caught(self, error) -> tuple[int, list]:
-        """Where an exception is handled, and the stack there."""
-        target, depth, lasti = self.handler()
-        place = [self.current().offset // 2] * lasti
-        return target, [*self.stack[:depth], *place, error]
-
-    def unwind(self, raised: Raised) -> None:
-        """Go on at the handler of an exception, or let it leave."""
-        if self.handler() is None:
-            raise raised
-        target, self.stack = self.caught(raised.exception)
-        self.next = self.program.at(target)
-
     def pop(self, count: int) -> list:
         """The topmost `count` values, taken off, lowest first."""
         if not count:
@@ -151,11 +134,13 @@ class Frame:
             self.next = target
 
 
-def handled(frames: list[Frame]) -> BaseException | None:
-    """The exception handled by the innermost frame that handles any."""
-    found = [value.error for frame in frames for value in frame.stack
-             if type(value) is Handled]
-    return found[-1] if found else None
+def leave(frames: list[Frame], depth: int, raised: Raised) -> None:
+    """Nothing here says what catches an exception: it leaves all frames."""
+    raise raised
+
+
+#: How frames catch an exception; the last is in use.
+CATCH: list[Callable] = [leave]
 
 
 # Globals, cells and closures

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
 from types import FunctionType
 
-from .bytecode import NULL_ABOVE, live
+from .bytecode import live
 from .frame import NO_ROW, OPCODES, Frame
-from .constant_types import NULL, Handled
-from .opcodes import TRUTH
 from .reasons import unsupported
 from .reconstruct import Rebuild
 from .resume import Named, calling, going_on, made_once, placed, single
@@ -44,8 +43,6 @@ class Continuation:
 
 continuation = functools.cache(Continuation)
 
-_END = object()
-
 
 def never_caught(at: Break, *call: str) -> list[str]:
     """Nothing here says how an operation is performed in a `try`."""
@@ -54,6 +51,9 @@ def never_caught(at: Break, *call: str) -> list[str]:
 
 #: The statements for an operation whose exception a frame may catch.
 PERFORMED = {"caught": never_caught}
+
+#: Opcode -> an operation and its ways, where CPython's own does not do.
+OPERATIONS: dict[str, Callable[[Break], tuple]] = {}
 
 #: The packages of the standard library.
 LIBRARY = sys.stdlib_module_names - {"__main__"}
@@ -95,31 +95,7 @@ class Break:
 
         A way is a test of the result, or none, an offset and the stack.
         """
-        step, frame = self.step, self.frame
-        local, known = self.rebuild.local, self.rebuild.known
-        steps, stack = frame.program.instructions, frame.stack
-        jump = steps[frame.next] if step.name == "TO_BOOL" else step
-        if jump.name in TRUTH:
-            when, stays = TRUTH[jump.name]
-            test = self.value if when else f"not {self.value}"
-            return [known(bool), local(stack[-1])], [
-                (test, steps[jump.argument].start,
-                 stack if stays else stack[:-1]),
-                ("", jump.end, stack[:-1])]
-        if step.name == "TO_BOOL":
-            return [known(bool), local(stack[-1])], [self.on(stack[:-1])]
-        if step.name == "FOR_ITER":
-            end = self.outside.constant(_END, "end").code()
-            return [known(next), local(stack[-1]), end], [
-                (f"{self.value} is {end}", steps[step.argument].start,
-                 stack[:-1]), self.on(stack)]
-        if step.name == "LOAD_ATTR":
-            name, called = step.argument
-            pair = [Named(self.value), NULL][::1 if NULL_ABOVE else -1]
-            return [known(getattr), local(stack[-1]), repr(name)], [
-                ("", step.end, [*stack[:-1], *pair]) if called
-                else self.on(stack[:-1])]
-        return self.single()
+        return OPERATIONS.get(self.step.name, Break.single)(self)
 
     def on(self, below: list) -> tuple[str, int, list]:
         """The way on; the value is on the stack if something reads it."""
@@ -135,9 +111,7 @@ class Break:
         """The instruction itself, run by CPython on the real stack."""
         frame, step = self.frame, self.step
         taken, count = counts(step)
-        place, values = placed(self.rebuild, frame, step.start, [
-            value.error if isinstance(value, Handled) else value
-            for value in frame.stack])
+        place, values = placed(self.rebuild, frame, step.start, frame.stack)
         made = made_once(single, place, frame.function, count)
         name = self.outside.constant(made, f"line_{step.line}").code()
         below = frame.stack[:len(frame.stack) - taken]

@@ -37,8 +37,8 @@ OPCODES |= {
         f.tracer, f.names[name], name)),
     "STORE_DEREF": (1, 0, lambda f, name, value: store_cell(
         f.tracer, f.names[name], value)),
-    "LOAD_ATTR": (1, lambda found: 1 + found[1], lambda f, found, owner: (
-        f.push(attributes.load_attr(f.tracer, owner, found[0]), found[1]))),
+    "LOAD_ATTR": (1, None, lambda f, found, owner: f.push(
+        attributes.load_attr(f.tracer, owner, found[0]), found[1])),
     "STORE_SUBSCR": (3, 0, lambda f, _, value, owner, key: (
         f.tracer.ask(operator.setitem, owner, key, value))),
     "BINARY_SUBSCR": (2, 1, lambda f, _, owner, key: f.tracer.ask(

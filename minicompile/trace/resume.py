@@ -12,29 +12,26 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 
 from .bytecode import NULL_ABOVE, Instruction, decode, live
-from .constant_types import NULL, Handled
+from .constant_types import Null
 from .reasons import unsupported
-
-#: The kinds of stack entries: an argument, CPython's NULL, or the entry of
-#: PUSH_EXC_INFO when an exception, an argument, is being handled.
-VALUE, EMPTY, HANDLED = "value", "null", "handled"
 
 
 @dataclass(frozen=True)
 class FrameState:
     """Where a frame stands: the names of its slots, stack and offset.
 
-    `stack` has the kind of every stack entry, `unbound` the names that
-    hold nothing.
+    `stack` has the kind of every stack entry: how many arguments it takes,
+    and the code that follows them. `unbound` has the names that hold
+    nothing.
     """
 
     code: CodeType
     offset: int
-    stack: tuple[str, ...]
+    stack: tuple[tuple[int, bytes], ...]
     unbound: tuple[str, ...] = ()
 
     def step(self) -> Instruction:
@@ -44,8 +41,7 @@ class FrameState:
 
     def arguments(self) -> int:
         """How many arguments rebuild the frame."""
-        return len(slots(self.code)) + len(self.stack) - self.stack.count(
-            EMPTY)
+        return len(slots(self.code)) + sum(count for count, _ in self.stack)
 
 
 def slots(code: CodeType) -> tuple[str, ...]:
@@ -75,7 +71,8 @@ def single(state: FrameState, pushed: int) -> CodeType:
     code, end = state.code, state.step().end
     back = {0: op("LOAD_CONST", len(code.co_consts)), 1: b""}.get(
         pushed, op("BUILD_TUPLE", pushed)) + op("RETURN_VALUE")
-    made = going_on(state)
+    made = going_on(replace(state, stack=tuple(
+        (count, b"" if count else how) for count, how in state.stack)))
     at = end + len(made.co_code) - len(code.co_code)
     return made.replace(co_exceptiontable=b"", co_code=b"".join((
         made.co_code[:at], back, made.co_code[at + len(back):])))
@@ -129,14 +126,9 @@ def _prefix(state: FrameState) -> bytes:
     for name in state.unbound:
         head += op("DELETE_FAST", names.index(name))
     argument = len(names)
-    for kind in state.stack:
-        if kind == EMPTY:
-            head += op("PUSH_NULL")
-            continue
-        head += op("LOAD_FAST", argument)
-        argument += 1
-        if kind == HANDLED:
-            head += op("PUSH_EXC_INFO") + op("POP_TOP")
+    for count, code in state.stack:
+        head += op("LOAD_FAST", argument) * count + code
+        argument += count
     return head
 
 
@@ -187,6 +179,11 @@ class Named(str):
     """How `finish` writes a value that is on the stack."""
 
 
+#: The class of a stack entry that is no value -> its kind, and the value
+#: that its argument has.
+ENTRIES: dict[type, Callable] = {Null: lambda _: ((0, op("PUSH_NULL")),)}
+
+
 #: Functions that look at the frame that calls them.
 LOOKING = {"locals", "vars", "dir", "eval", "exec"}
 
@@ -212,13 +209,12 @@ def placed(rebuild, frame, offset: int, stack
               if name in alive and name in frame.names else "None"
               for name in names]
     kinds = []
-    for value in stack:
-        kinds.append(EMPTY if value is NULL else VALUE)
-        if isinstance(value, Handled):
-            kinds[-1], value = HANDLED, value.error
-        if value is not NULL:
-            values.append(value if type(value) is Named
-                          else rebuild.local(value))
+    for entry in stack:
+        read = ENTRIES.get(type(entry))
+        kind, *held = read(entry) if read else ((1, b""), entry)
+        kinds.append(kind)
+        values += [value if type(value) is Named else rebuild.local(value)
+                   for value in held]
     unbound = tuple(name for name in names
                     if name in alive and name not in frame.names)
     return FrameState(code, offset, tuple(kinds), unbound), values

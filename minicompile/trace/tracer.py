@@ -21,7 +21,6 @@ from ..core.guard import Function
 from ..core.state import global_state
 from . import attributes, calls, native, rules
 from .constant_types import ABSENT, StandIn
-from .frame import handled
 from .reasons import Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
 from .side_effects import OUTSIDES
@@ -63,25 +62,6 @@ class Tracer:
             if not frame.library:
                 return frame.where()
         return self.frames[-1].where() if self.frames else None
-
-    def origin(self, error: Exception) -> Where | None:
-        """The line that failed: of the program's, where it was raised."""
-        key = isinstance(error, Raised) and id(error.exception)
-        return self.origins[key][1] if key in self.origins else self.where()
-
-    def raises(self, error: BaseException) -> None:
-        """Set an exception's `__context__` when it is first raised."""
-        self.origins.setdefault(id(error), (error, self.where()))
-        before = link = handled(self.frames)
-        if id(error) in self.raised or before is None:
-            return
-        self.raised[id(error)] = error
-        while link is not None and link.__context__ is not error:
-            link = link.__context__
-        if link is not None:  # nothing happened during itself
-            link.__context__ = None
-        if before is not error:
-            error.__context__ = before
 
     def own(self, value):
         """`value`, remembered as made by the traced program."""

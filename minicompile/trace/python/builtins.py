@@ -12,14 +12,12 @@ torch/_dynamo/variables/builtin.py.
 from __future__ import annotations
 
 import collections
-import contextlib
 import copyreg
 import functools
 import inspect
 import itertools
 import operator
 import re
-import sys
 import types
 import weakref
 
@@ -30,7 +28,7 @@ from .. import attributes
 from ..attributes import type_of
 from ..calls import CALLS, polyfill
 from ..constant_types import ABSENT, CONSTANTS, IDENTITIES, is_constant
-from ..frame import handled, load_cell
+from ..frame import load_cell
 from ..native import look
 from ..reasons import Raised, unsupported
 from ..recorder import leaves
@@ -286,20 +284,6 @@ def _referent(tracer, reference):
         raise unsupported("builtin", "weakref.ref")
     return tracer.outside.admit(value, Call(
         tracer.outside.found_at(operator.call), source))
-
-
-@rule(sys.exception)
-def _exception(tracer):
-    error = handled(tracer.frames)
-    if error is None and tracer.frames[-1].globals is not vars(contextlib):
-        raise unsupported("builtin", "sys.exception")
-    return error
-
-
-@rule(sys.exc_info)
-def _exc_info(tracer):
-    error = _exception(tracer)
-    return error and type(error), error, error and error.__traceback__
 
 
 @rule(inspect.signature)

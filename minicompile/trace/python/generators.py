@@ -20,6 +20,7 @@ from ..reasons import Raised, unsupported
 from ..reconstruct import MAKERS, Rebuild
 from ..resume import going_on, made_once, placed
 from .callbacks import unwatched
+from .exceptions import unwind
 
 #: Instructions that only find out who handles an exception.
 SEARCHING = {"PUSH_EXC_INFO", "LOAD_GLOBAL", "LOAD_ATTR", "BUILD_TUPLE",
@@ -38,7 +39,7 @@ def generating(frame: Frame):
             if error is None:
                 frame.stack.append(sent)
             else:
-                frame.unwind(Raised(error))
+                unwind(frame, Raised(error))
             how, value = unwatched(frame.run)()
         except Raised as raised:
             how, error = None, raised.exception
@@ -72,7 +73,7 @@ def acts(frame: Frame, at: int) -> bool:
     before, frame.next = ([*frame.stack], frame.next), at
     try:
         while True:
-            frame.unwind(Raised(error))
+            unwind(frame, Raised(error))
             try:
                 while (step := steps[frame.next]).name in SEARCHING:
                     frame.next += 1

@@ -162,31 +162,6 @@ MAKERS |= {types.FunctionType: made_function, types.CellType: cell,
            types.MethodType: bound,
            Callback: lambda r, v: r.value(v.function)}
 
-# Exceptions
-
-
-def raised(rebuild: Rebuild, error: BaseException) -> str:
-    """An exception that the program made or caught."""
-    kind = type(error)
-    make, args = rebuild.known(kind), error.args
-    if isinstance(kind.__init__, types.FunctionType):
-        make, args = f"{make}.__new__", (kind, *args)
-    links = ("__cause__", "__context__", "__suppress_context__")
-    made = remaking(rebuild, make, rebuild.values(args), vars(error) | {
-        link: found for link in links if (found := getattr(error, link))})
-    return f"{rebuild.known(thrown)}({made})"
-
-
-def thrown(error: BaseException) -> BaseException:
-    """The exception with a traceback, which CPython counts on."""
-    try:
-        raise error
-    except BaseException as caught:
-        return caught
-
-
-DERIVED[BaseException] = raised
-
 # Objects written in C
 
 #: Modules of classes that pickle knows how to make again.

@@ -1,8 +1,10 @@
-"""The statements that few models need: `try`, `with`, `class`, `match`.
+"""The statements that few models need, and breaks at an `if` or a loop.
 
 In: a frame, the instruction's argument, the values it takes off the
-stack. Out: what it pushes, as CPython would. A class is made in the trace;
-what a metaclass or an `__init_subclass__` would run is a graph break.
+stack. Out: what it pushes, as CPython would; for an instruction that
+cannot go on in a trace, the function that Python calls between two graphs.
+A class is made in the trace; what a metaclass or an `__init_subclass__`
+would run is a graph break.
 PyTorch has torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase.
 """
 
@@ -22,11 +24,12 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core.guard import Item
 from .. import attributes
-from ..constant_types import ABSENT, Handled, trusted
-from ..frame import (OPCODES, Frame, handled, load_cell, load_global,
-                     opcode, store_cell)
-from ..graph_breaks import PERFORMED, Break
-from ..opcodes import LOAD_FAST
+from ..bytecode import NULL_ABOVE
+from ..constant_types import ABSENT, NULL, trusted
+from ..frame import (OPCODES, Frame, load_cell, load_global, opcode,
+                     store_cell)
+from ..graph_breaks import OPERATIONS, Break
+from ..opcodes import LOAD_FAST, TRUTH
 from ..reasons import Raised, unsupported
 from ..resume import Named
 from ..rules import rule
@@ -115,104 +118,45 @@ def UNPACK_EX(frame, counts, given):
     frame.stack += [*reversed(last), rest, *reversed(values[:before])]
 
 
-# Exceptions and `with`
+# Breaks at an `if`, a loop, an attribute
 
-OPCODES |= {
-    "WITH_EXCEPT_START": (0, 1, lambda frame, _: frame.tracer.call(
-        frame.stack[-4], (type(frame.stack[-1]), frame.stack[-1],
-                          frame.stack[-1].__traceback__))),
-    "PUSH_EXC_INFO": (1, None, lambda frame, _, error: (
-        frame.stack.extend((Handled(error), error)))),
-    "POP_EXCEPT": (1, None, lambda frame, _, handled: None),
-    "LOAD_ASSERTION_ERROR": (0, 1, lambda frame, _: AssertionError),
-}
+END = object()
 
 
-@opcode(1, 2)
-def BEFORE_WITH(frame, _, manager):
-    load = attributes.load_attr
-    frame.stack.append(load(frame.tracer, manager, "__exit__"))
-    made = frame.tracer.enter(load(frame.tracer, manager, "__enter__"))
-    if type(made) is not Frame:
-        frame.stack.append(made)
-    return made
+def ask_truth(at: Break) -> tuple:
+    """A value's truth: on in one branch or the other, or with the truth."""
+    steps, stack = at.frame.program.instructions, at.frame.stack
+    jump = steps[at.frame.next] if at.step.name == "TO_BOOL" else at.step
+    operation = [at.rebuild.known(bool), at.rebuild.local(stack[-1])]
+    if jump.name not in TRUTH:
+        return operation, [at.on(stack[:-1])]
+    when, stays = TRUTH[jump.name]
+    return operation, [
+        (at.value if when else f"not {at.value}",
+         steps[jump.argument].start, stack if stays else stack[:-1]),
+        ("", jump.end, stack[:-1])]
 
 
-@opcode(1, None)
-def CHECK_EXC_MATCH(frame, _, kinds):
-    if not all(map(_is_error, kinds if isinstance(kinds, tuple)
-                   else (kinds,))):
-        raise Raised(TypeError("catching classes that do not inherit from "
-                               "BaseException is not allowed"))
-    frame.stack.append(frame.tracer.native(
-        isinstance, (frame.stack[-1], kinds)))
+def ask_next(at: Break) -> tuple:
+    """An iterator's next item: on in the loop, or behind it."""
+    steps, stack = at.frame.program.instructions, at.frame.stack
+    end = at.outside.constant(END, "end").code()
+    return [at.rebuild.known(next), at.rebuild.local(stack[-1]), end], [
+        (f"{at.value} is {end}", steps[at.step.argument].start,
+         stack[:-1]), at.on(stack)]
 
 
-@opcode(1, None)
-def RERAISE(frame, _, error):
-    raise Raised(error)
+def ask_attribute(at: Break) -> tuple:
+    """An object's attribute, with the NULL that a call expects."""
+    (name, called), stack = at.step.argument, at.frame.stack
+    pair = [Named(at.value), NULL][::1 if NULL_ABOVE else -1]
+    return [at.rebuild.known(getattr), at.rebuild.local(stack[-1]),
+            repr(name)], [("", at.step.end, [*stack[:-1], *pair])
+                          if called else at.on(stack[:-1])]
 
 
-@opcode(int, 0)
-def RAISE_VARARGS(frame, count, error=None, *cause):
-    if not count:
-        raise Raised(handled(frame.tracer.frames) or RuntimeError(
-            "No active exception to reraise"))
-    error = _error(frame.tracer, error, "exceptions")
-    frame.tracer.raised.pop(id(error), None)
-    if cause:
-        error.__cause__ = cause[0] and _error(
-            frame.tracer, cause[0], "exception causes")
-    raise Raised(error)
-
-
-def performed(at: Break, *call: str) -> list[str]:
-    """Statements: the operation, and what to do if it raises.
-
-    An exception that is being handled is so for the operation, too.
-    """
-    known, frames, failed = at.rebuild.known, at.frames, at.rebuild.fresh()
-    if (error := handled(frames)) is not None:
-        call = known(handling), at.rebuild.local(error), *call
-    while frames[-1].handler() is None:
-        frames = frames[:-1]
-    raised = at.rest(frames, *frames[-1].caught(Named(f"{failed}.pop()")))
-    return [f"{at.value}, {failed} = {known(attempted)}({', '.join(call)})",
-            f"if {failed}:", f"    return {raised}"]
-
-
-PERFORMED["caught"] = performed
-
-
-def attempted(operation, *arguments) -> tuple[object, list]:
-    """An operation's result, or None and the exception in a list."""
-    try:
-        return operation(*arguments), []
-    except BaseException as error:
-        return None, [error]
-
-
-def handling(error: BaseException, operation, *arguments):
-    """An operation's result while an exception is being handled."""
-    before = error.__traceback__, error.__context__
-    try:
-        raise error
-    except BaseException:
-        error.__traceback__, error.__context__ = before
-        return operation(*arguments)
-
-
-def _is_error(kind) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseException)
-
-
-def _error(tracer, given, what: str) -> BaseException:
-    """The exception to raise: the one given, or one of the class given."""
-    error = tracer.call(given) if _is_error(given) else given
-    if not isinstance(error, BaseException):
-        raise Raised(TypeError(f"{what} must derive from BaseException"))
-    return error
-
+OPERATIONS |= {**dict.fromkeys((*TRUTH, "TO_BOOL"), ask_truth),
+               "FOR_ITER": ask_next, "LOAD_ATTR": ask_attribute}
 
 # Classes
 

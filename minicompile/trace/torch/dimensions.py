@@ -229,7 +229,7 @@ class SymbolicSizes(ConstantSizes):
             or named(source) in self.history.counters)
 
     def run(self, call: Callable, function, args, kwargs):
-        """The result of a C function; if it fails, that of plain numbers."""
+        """The result of a C function; of plain numbers, if it fails."""
         try:
             return self.compute(call, function, args, kwargs)
         except Raised:
