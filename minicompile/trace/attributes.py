@@ -11,6 +11,7 @@ torch/_dynamo/variables/.
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -34,9 +35,6 @@ METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType,
                 types.WrapperDescriptorType,
                 types.ClassMethodDescriptorType, types.BuiltinFunctionType)
 SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
-
-#: The parts of a function that are read, and guarded, at its calls.
-HIDDEN = {"__defaults__", "__kwdefaults__", "__closure__", "__globals__"}
 
 #: Where nn.Module keeps what `__getattr__` finds.
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
@@ -158,10 +156,6 @@ def generic(tracer, owner, name: str):
         value = _of_tensor(tracer, owner, name, found)
         if value is not ABSENT:
             return value
-    if name == "__dict__" and not issubclass(
-            kind, (type, types.ModuleType)):
-        return (tracer.outside.namespace(owner)
-                if existed(tracer, owner) else owner.__dict__)
     if not hasattr(type(found), "__set__"):
         value = own(tracer, owner, name)
         if value is not ABSENT:
@@ -230,9 +224,7 @@ def _bind(tracer, found, where: type, name: str, owner, kind: type):
         if isinstance(found, property):
             return tracer.call(found.fget, (owner,))
         if isinstance(found, SLOTS) and existed(tracer, owner):
-            if type(owner) is types.FunctionType and name in HIDDEN:
-                raise unsupported("attribute", f"a function's {name}")
-            return _read_once(tracer, owner, name, lambda: tracer.native(
+            return STORED[-1](tracer, owner, name, lambda: tracer.native(
                 found.__get__, (owner, type(owner))))
     getter = method(tracer, type(found), "__get__")
     if getter is ABSENT:
@@ -242,22 +234,13 @@ def _bind(tracer, found, where: type, name: str, owner, kind: type):
             else tracer.native)(getter, given)
 
 
-def _read_once(tracer, owner, name: str, read):
-    """The result of the first `read()`, as an attribute from outside."""
-    source = tracer.outside.found_at(owner)
-    if isinstance(owner, type):
-        return tracer.outside.admit(read(), Attribute(source, name))
-    space = tracer.outside.space("attributes", owner)
-    if name in space.now:
-        return space.now[name]
-    if name not in space.before:
-        try:
-            space.before[name] = tracer.outside.admit(
-                read(), Attribute(source, name))
-        except Raised:
-            tracer.outside.guard(source, "absent", name)
-            raise
-    return space.before[name]
+def unread(tracer, owner, name: str, read):
+    """Nothing here keeps a value that only C code gets of an object."""
+    raise unsupported("attribute", f"{name} of a {type(owner).__name__}")
+
+
+#: How the value that `read` gets is read once; the last is in use.
+STORED: list[Callable] = [unread]
 
 
 def _of_tensor(tracer, tensor: torch.Tensor, name: str, found):
@@ -267,7 +250,7 @@ def _of_tensor(tracer, tensor: torch.Tensor, name: str, found):
     if name == "grad":  # only an input has one
         if tracer.outside.source(tensor) is None:
             return None
-        return _read_once(tracer, tensor, name, lambda: (
+        return STORED[-1](tracer, tensor, name, lambda: (
             tracer.recorder.real(tensor).grad))
     if found is ABSENT:
         return ABSENT

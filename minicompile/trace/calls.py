@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -37,10 +38,7 @@ OPAQUE = {"warnings", "importlib", "threading",
 FOLLOWED = {"torch.autograd.function", "torch.autograd.grad_mode",
             "torch._functorch.functional_call"}
 
-#: Dynamo's wrapper of Module.__init__, once it ran in this process.
-_TAGGED = "install_generation_tagging_init.<locals>.patched_init"
-
-#: The rules for calling objects of classes written in C.
+#: The rules for calling objects of a class, such as those of C's.
 CALLS: dict[type, object] = {}
 
 DEEPEST = 120
@@ -63,6 +61,8 @@ def enter(tracer, function, args=(), kwargs=None):
     args, kwargs = tuple(args), kwargs or {}
     if (rule := registered(function)) is not None:
         return apply(tracer, rule, args, kwargs)
+    if (meaning := CALLS.get(type(function))) is not None:
+        return meaning(tracer, function, args, kwargs)
     match function:
         case types.FunctionType():
             return _python(tracer, function, args, kwargs)
@@ -70,7 +70,7 @@ def enter(tracer, function, args=(), kwargs=None):
             return enter(tracer, function.__func__,
                          (function.__self__, *args), kwargs)
         case type():
-            return _make(tracer, function, args, kwargs)
+            return MAKE[-1](tracer, function, args, kwargs)
         case types.BuiltinFunctionType() | types.MethodWrapperType():
             return native.call_native(tracer, function, args, kwargs)
         case types.MethodDescriptorType() | types.WrapperDescriptorType():
@@ -79,14 +79,6 @@ def enter(tracer, function, args=(), kwargs=None):
             return tracer.recorder.function(function, args, kwargs)
         case nn.Module():
             return _module(tracer, function, args, kwargs)
-        case functools.partial():
-            func, before, named = (
-                attributes.load_attr(tracer, function, name)
-                for name in ("func", "args", "keywords"))
-            return enter(tracer, func, (*before, *args),
-                         {**tracer.mapping(named), **kwargs})
-    if (meaning := CALLS.get(type(function))) is not None:
-        return meaning(tracer, function, args, kwargs)
     target = attributes.bound(tracer, function, "__call__")
     if target is ABSENT:
         raise Raised(TypeError(
@@ -112,9 +104,6 @@ def _python(tracer, function: types.FunctionType, args, kwargs):
         return tracer.native(function, args, kwargs)
     if module == "torch._tensor":
         return native.tensor_method(tracer, function.__name__, args, kwargs)
-    if function.__qualname__ == _TAGGED:
-        return enter(tracer, function.__closure__[-1].cell_contents, args,
-                     kwargs)
     if module == "torch":  # where it is shown, not where it is written
         module = function.__globals__["__name__"]
     if _is_opaque(module):
@@ -240,30 +229,12 @@ def _module(tracer, module: nn.Module, args, kwargs):
     return enter(tracer, forward, args, kwargs)
 
 
-def _make(tracer, kind: type, args, kwargs):
-    """An instance of a class, its `__init__` followed."""
-    meta = attributes.method(tracer, type(kind), "__call__")
-    if type(meta) is not types.WrapperDescriptorType and (
-            type(kind).__module__ != "enum"):
-        return call(tracer, attributes.bound(tracer, kind, "__call__"),
-                    args, kwargs)
-    start = attributes.method(tracer, kind, "__init__")
-    if kind is functools.partial or issubclass(
-            kind, BaseException) and type(start) is not types.FunctionType:
-        return tracer.own(tracer.native(kind, args, kwargs))
-    if issubclass(kind, torch.Tensor) or issubclass(
-            kind, torch.autograd.Function):
+def make(tracer, kind: type, args, kwargs):
+    """An object of a class of C's that only computes."""
+    if not native.is_allowed(kind):
         raise unsupported("builtin", kind.__qualname__)
-    if native.is_allowed(kind):
-        return native.natively(tracer, kind, args, kwargs)
-    if type(kind).__module__ == "enum":
-        return tracer.native(kind, args, kwargs)
-    make = attributes.method(tracer, kind, "__new__")
-    if isinstance(make, staticmethod):
-        value = call(tracer, make.__func__, (kind, *args), kwargs)
-    else:
-        value = native.new(tracer, make, kind, *args)
-    if isinstance(value, kind):
-        call(tracer, attributes.bound(tracer, value, "__init__"), args,
-             kwargs)
-    return value
+    return native.natively(tracer, kind, args, kwargs)
+
+
+#: How an object of a class is made; the last is in use.
+MAKE: list[Callable] = [make]

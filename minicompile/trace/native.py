@@ -44,7 +44,7 @@ def call_native(tracer, function, args, kwargs):
     if module in OPERATORS or (owner is None and module == "torch"):
         return tracer.recorder.function(function, args, kwargs)
     if name == "__new__" and isinstance(owner, type):
-        return new(tracer, function, *args)
+        return WAYS["new"](tracer, function, *args)
     if not isinstance(owner, (types.NoneType, types.ModuleType, type)):
         for kind in type(owner).__mro__:
             unbound = kind.__dict__.get(name)
@@ -80,16 +80,6 @@ def is_allowed(function) -> bool:
     owner = function if isinstance(function, type) else function.__self__
     home = getattr(owner, "__module__", getattr(owner, "__name__", None))
     return home in SAFE_OWNERS or not HARMLESS.isdisjoint((function, owner))
-
-
-def new(tracer, make, kind: type, *args):
-    """`make(kind)` for a `__new__` written in C."""
-    if make is object.__new__:
-        args = ()
-    elif make not in (dict.__new__, list.__new__, tuple.__new__,
-                      set.__new__):
-        raise unsupported("builtin", f"{kind.__qualname__}.__new__")
-    return tracer.own(tracer.native(make, (kind, *args)))
 
 
 #: Tensor methods that no node can stand for, by the kind of reason.
@@ -203,7 +193,9 @@ def refused(function, args, kwargs):
 
 
 #: How C code looks at objects, gets its arguments, runs on what may call
-#: back, and steps an iterator. The reference has ways that allow more.
+#: back, makes the bare object of a class, and steps an iterator. The
+#: reference has ways that allow more.
 WAYS: dict[str, object] = {
     "look": alone, "prepare": prepared, "run": refused,
+    "new": lambda tracer, make, kind, *args: refused(kind, args, {}),
     "step": lambda tracer, iterator: iterator}

@@ -16,10 +16,11 @@ import operator
 import os
 import types
 from collections import defaultdict, deque
+from collections.abc import Callable
 
 import torch
 
-from . import attributes
+from ..core.sizes import SYMBOLIC
 from .constant_types import ABSENT, CONSTANTS
 from .reasons import Raised, unsupported
 from .symbolic_shapes import settled
@@ -85,83 +86,46 @@ def apply(tracer, rule, args: tuple, kwargs: dict):
 
 # Operators
 
-_ARITHMETIC = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod",
-               "or_", "pow", "rshift", "sub", "truediv", "xor")
+ARITHMETIC = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod",
+              "or_", "pow", "rshift", "sub", "truediv", "xor")
 
 COMPARISONS = {operator.lt, operator.le, operator.gt, operator.ge,
                operator.eq, operator.ne}
 
-#: Operators, and the methods Python tries for them: left's, right's.
-DUNDERS = {
-    **{getattr(operator, name): (f"__{name.strip('_')}__",
-                                 f"__r{name.strip('_')}__")
-       for name in _ARITHMETIC},
-    operator.lt: ("__lt__", "__gt__"), operator.le: ("__le__", "__ge__"),
-    operator.gt: ("__gt__", "__lt__"), operator.ge: ("__ge__", "__le__"),
-    operator.eq: ("__eq__", "__eq__"), operator.ne: ("__ne__", "__ne__")}
-
 #: In-place operators, and the operators they fall back on.
 INPLACE = {getattr(operator, f"i{name.strip('_')}"): getattr(operator, name)
-           for name in _ARITHMETIC}
+           for name in ARITHMETIC}
+
+#: Classes whose operators are C's, whatever is on the other side.
+PLAIN = CONSTANTS.union(SYMBOLIC, (tuple, torch.Size))
 
 
 def binary(tracer, op, left, right):
-    """`left op right`: recorded, run natively, or a user's method."""
-    plain = INPLACE.get(op, op)
-    all_decline = plain in (operator.eq, operator.ne)
-    rows = order(tracer, plain, left, right)
-    if plain is not op:
-        rows.insert(0, (f"__{op.__name__}__", left, right))
-    for name, a, b in rows:
-        if isinstance(a, torch.Tensor):
-            if a is left and stranger(tracer, DUNDERS[plain][1], b):
-                continue
+    """`left op right` of tensors and constants; or as the row says."""
+    kinds = type(left), type(right)
+    if str in kinds and op in (operator.mod, operator.imod):
+        return OBJECTS[-1](tracer, op, left, right)
+    if PLAIN.issuperset(kinds):
+        if bool in kinds:  # True == a symbol
+            left, right = settled(left), settled(right)
+        deep = op in COMPARISONS and CONSTANTS.isdisjoint(kinds)
+        return tracer.natively(op, (left, right), depth=int(deep))
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, torch.Tensor) and (
+                type(other) in PLAIN or isinstance(other, torch.Tensor)):
             return tracer.recorder.function(
-                op if a is left else plain, (left, right), {})
-        answer = tracer.asked(name, a, b)
-        if answer is ABSENT and all_decline and type(a) in CONSTANTS:
-            answer = tracer.native(getattr(type(a), name), (a, b))
-        if answer is ABSENT:
-            all_decline = False
-        elif answer is not NotImplemented:
-            return answer
-    if all_decline:
-        return tracer.same(left, right) is (plain is operator.eq)
-    kinds = {type(left), type(right)}
-    if any(issubclass(kind, int) for kind in kinds - {int}):
-        left, right = settled(left), settled(right)  # True == a symbol
-    deep = plain in COMPARISONS and not kinds & CONSTANTS
-    return tracer.natively(op, (left, right), depth=int(deep))
+                op if one is left else INPLACE.get(op, op), (left, right),
+                {})
+    return OBJECTS[-1](tracer, op, left, right)
 
 
-def order(tracer, op, left, right) -> list[tuple]:
-    """The methods Python tries for an operator, and their arguments."""
-    name, other = DUNDERS[op]
-    rows, both = [(name, left, right)], (type(left), type(right))
-    if op in COMPARISONS or both[0] is not both[1]:
-        rows.append((other, right, left))
-    first = both[0] is not both[1] and issubclass(*both[::-1]) and (
-        op in COMPARISONS or attributes.lookup(tracer, both[0], other)
-        != attributes.lookup(tracer, both[1], other))
-    return rows[::-1] if first else rows
+def refuse(tracer, op, left, right):
+    """Nothing here says which methods an operator asks."""
+    raise unsupported("builtin", op.__name__)
 
 
-def stranger(tracer, name: str, value) -> bool:
-    """Whether a tensor leaves an operator to this value's own method."""
-    return not isinstance(value, (torch.Tensor, int, float, complex)) and (
-        tracer.python_method(value, name) is not None
-        and not hasattr(type(value), "__torch_function__"))
-
-
-@rule(object.__eq__)
-def _equal(tracer, one, other):
-    return tracer.same(one, other) or NotImplemented
-
-
-@rule(object.__ne__)
-def _unequal(tracer, one, other):
-    equal = tracer.asked("__eq__", one, other)
-    return equal if equal is NotImplemented else not tracer.truth(equal)
+#: How an operator works on objects; the last is in use.
+OBJECTS: list[Callable] = [refuse]
 
 
 # Methods that a function or an operator asks its first argument
@@ -198,7 +162,7 @@ def means(meaning, *functions):
                        meaning(tracer, _function, *values, **more))
 
 
-means(binary, *DUNDERS, *INPLACE)
+means(binary, *INPLACE, *INPLACE.values(), *COMPARISONS)
 means(ask, *ASKING)
 rule(operator.truth, bool)(lambda tracer, *value: tracer.truth(*value))
 rule(operator.is_)(lambda tracer, one, other: tracer.same(one, other))

@@ -28,9 +28,6 @@ from .reasons import unsupported
 from .recorder import Recorder
 from .symbolic_shapes import NUMBERS
 
-#: So many constants in a sequence are compared in one go.
-LONG_LIST = 32
-
 #: The placeholder of a value that was not read yet.
 UNREAD = object()
 
@@ -167,17 +164,10 @@ class Outside:
         return self.remember(real, real, source)
 
     def elements(self, real, source: Source) -> list:
-        """The elements of a sequence; of a long one, all in one guard."""
-        places = [Item(source, index) for index in range(len(real))]
-        is_symbol = self.recorder.sizes.is_symbol
-        if (len(real) >= LONG_LIST and {*map(type, real)} <= CONSTANTS
-                and not any([type(item) in NUMBERS and is_symbol(
-                    item, place, self)
-                    for item, place in zip(real, places)])):
-            self.guard(source, "keys", tuple(real))
-            return [*real]
+        """The elements of a sequence."""
         self.guard(source, "length", len(real))
-        return [*map(self.admit, real, places)]
+        return [self.admit(each, Item(source, index))
+                for index, each in enumerate(real)]
 
     def remember(self, real, value, source: Source):
         """`value`, from now on the stand-in of `real`."""
@@ -238,12 +228,6 @@ class Outside:
         stored = space.real is not space.owner or hasattr(
             type(space.owner), "__missing__")
         return (Stored if stored else Item)(space.names, key)
-
-    def namespace(self, owner) -> dict:
-        """`owner.__dict__`: a dict whose items are the attributes."""
-        space = self.space("attributes", owner)
-        self.overlays[id(space.real), "items"] = space
-        return self.admit(space.real, space.names)
 
     def read(self, space: Namespace, key):
         """The value at `key`, or ABSENT; either is guarded."""

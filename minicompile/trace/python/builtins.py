@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import copyreg
+import enum
 import functools
 import inspect
 import itertools
@@ -318,11 +319,22 @@ def getter(tracer, function, args: tuple, kwargs: dict):
     return found[0] if len(found) == 1 else tuple(found)
 
 
-for _kind in (operator.attrgetter, operator.itemgetter):
-    CALLS[_kind] = getter
+def filled(tracer, function: functools.partial, args, kwargs: dict):
+    """A partial's function, called with what it holds before the rest."""
+    func, before, named = (attributes.load_attr(tracer, function, name)
+                           for name in ("func", "args", "keywords"))
+    return tracer.enter(func, (*before, *args),
+                        {**tracer.mapping(named), **kwargs})
+
+
+CALLS |= {operator.attrgetter: getter, operator.itemgetter: getter,
+          functools.partial: filled,
+          enum.EnumMeta: lambda tracer, kind, args, kwargs: tracer.native(
+              kind, args, kwargs)}
 
 # Constructors of new objects, run as they are
 
-for _make in (collections.namedtuple, re._compile, types.MethodType):
+for _make in (collections.namedtuple, re._compile, types.MethodType,
+              functools.partial):
     rule(_make)(lambda tracer, *args, _make=_make, **kwargs: tracer.own(
         tracer.native(_make, args, kwargs)))

@@ -21,13 +21,17 @@ import torch
 
 from ...core.guard import Attribute, Item, Source
 from .. import attributes
-from ..constant_types import ABSENT, is_constant
+from ..constant_types import ABSENT, CONSTANTS, is_constant
 from ..frame import OPCODES
 from ..reasons import unsupported
 from ..reconstruct import Rebuild
 from ..rules import rule
 from ..side_effects import FIRST, OUTSIDES, READ, UNREAD, Namespace, Outside
-from ..symbolic_shapes import settled
+from ..symbolic_shapes import NUMBERS, settled
+
+
+#: So many constants in a sequence are compared in one go.
+LONG_LIST = 32
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,17 @@ class Effects(Outside):
     def __init__(self, recorder, where):
         super().__init__(recorder, where)
         self.copies: list[Copy] = []
+
+    def elements(self, real, source: Source) -> list:
+        """The elements of a sequence; of a long one, all in one guard."""
+        if len(real) < LONG_LIST or not CONSTANTS.issuperset(
+                map(type, real)) or any(
+                type(item) in NUMBERS and self.recorder.sizes.is_symbol(
+                    item, Item(source, index), self)
+                for index, item in enumerate(real)):
+            return super().elements(real, source)
+        self.guard(source, "keys", tuple(real))
+        return [*real]
 
     def write(self, space: Namespace, key, value) -> None:
         """Let `key` be `value` from now on (ABSENT deletes it)."""

@@ -16,13 +16,14 @@ import types
 from dataclasses import dataclass
 
 from .. import attributes
+from ..calls import MAKE
 from ..frame import CATCH, OPCODES, Frame, opcode
 from ..graph_breaks import PERFORMED, Break
 from ..reasons import Raised, unsupported
 from ..reconstruct import DERIVED, Rebuild
 from ..resume import ENTRIES, Named, op
 from ..rules import rule
-from .objects import remaking
+from .objects import make, remaking
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,16 @@ def _error(tracer, given, what: str) -> BaseException:
         raise Raised(TypeError(f"{what} must derive from BaseException"))
     return error
 
+
+def make_error(tracer, kind: type, args, kwargs):
+    """An exception, as C makes it; an object of any other class."""
+    if issubclass(kind, BaseException) and type(attributes.method(
+            tracer, kind, "__init__")) is not types.FunctionType:
+        return tracer.own(tracer.native(kind, args, kwargs))
+    return make(tracer, kind, args, kwargs)
+
+
+MAKE.append(make_error)
 
 # Questions
 

@@ -116,6 +116,14 @@ def is_installed(module: str) -> bool:
     return trusted(module) or file.startswith(sysconfig.get_path("purelib"))
 
 
+@rule(("torch._dynamo.mutation_guard",
+       "install_generation_tagging_init.<locals>.patched_init"))
+def _tagged(function, tracer, *args, **kwargs):
+    """Dynamo's wrapper of Module.__init__, once it ran in this process."""
+    return tracer.enter(function.__closure__[-1].cell_contents, args,
+                        kwargs)
+
+
 # Warnings and log records
 
 

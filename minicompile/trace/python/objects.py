@@ -16,13 +16,88 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from itertools import islice
 
+import torch
+
 from ...core.guard import Attribute, Source
+from .. import attributes, native
+from ..attributes import STORED
+from ..calls import MAKE
 from ..constant_types import (ABSENT, BOUND, StandIn, contents,
                               made_tuple)
-from ..reasons import unsupported
+from ..reasons import Raised, unsupported
 from ..reconstruct import DERIVED, MAKERS, Rebuild
 from ..side_effects import FIRST, Outside
 from .callbacks import Callback, Iteration
+
+# Objects that the program makes
+
+
+def new(tracer, make, kind: type, *args):
+    """`make(kind)` for a `__new__` written in C."""
+    if make is object.__new__:
+        args = ()
+    elif make not in (dict.__new__, list.__new__, tuple.__new__,
+                      set.__new__):
+        raise unsupported("builtin", f"{kind.__qualname__}.__new__")
+    return tracer.own(tracer.native(make, (kind, *args)))
+
+
+native.WAYS["new"] = new
+
+
+def make(tracer, kind: type, args, kwargs):
+    """An instance of a class, its `__init__` followed."""
+    if native.is_allowed(kind):
+        return native.natively(tracer, kind, args, kwargs)
+    meta = attributes.method(tracer, type(kind), "__call__")
+    if type(meta) is not types.WrapperDescriptorType:
+        return tracer.call(attributes.bound(tracer, kind, "__call__"),
+                           args, kwargs)
+    if issubclass(kind, (torch.Tensor, torch.autograd.Function)):
+        raise unsupported("builtin", kind.__qualname__)
+    bare = attributes.method(tracer, kind, "__new__")
+    if isinstance(bare, staticmethod):
+        value = tracer.call(bare.__func__, (kind, *args), kwargs)
+    else:
+        value = new(tracer, bare, kind, *args)
+    if isinstance(value, kind):
+        tracer.call(attributes.bound(tracer, value, "__init__"), args,
+                    kwargs)
+    return value
+
+
+MAKE.append(make)
+
+# Values that only C code gets of an object
+
+#: The parts of a function that are read, and guarded, at its calls.
+HIDDEN = {"__defaults__", "__kwdefaults__", "__closure__", "__globals__"}
+
+
+def stored(tracer, owner, name: str, read):
+    """The result of the first `read()`, as an attribute from outside."""
+    if type(owner) is types.FunctionType and name in HIDDEN:
+        raise unsupported("attribute", f"a function's {name}")
+    source = tracer.outside.found_at(owner)
+    if isinstance(owner, (type, types.ModuleType)):
+        return tracer.outside.admit(read(), Attribute(source, name))
+    space = tracer.outside.space("attributes", owner)
+    if name == "__dict__":  # a dict whose items are the attributes
+        tracer.outside.overlays[id(space.real), "items"] = space
+        return tracer.outside.admit(space.real, space.names)
+    if name in space.now:
+        return space.now[name]
+    if name not in space.before:
+        try:
+            space.before[name] = tracer.outside.admit(
+                read(), Attribute(source, name))
+        except Raised:
+            tracer.outside.guard(source, "absent", name)
+            raise
+    return space.before[name]
+
+
+STORED.append(stored)
 
 # Methods and functions that every use creates again
 
