@@ -96,7 +96,7 @@ def compiled(kernel: Kernel, wide: bool = False) -> Compiled:
     from triton.compiler import ASTSource
 
     printer = TritonPrinter(torch.device("cuda", 0))
-    text = "\n".join([printer.prelude(), printer.define((kernel,))])
+    text = "\n".join([printer.prelude, printer.define((kernel,))])
     path = Path(tempfile.mkdtemp()) / f"{kernel.name}.py"
     path.write_text(text)
     names = {"__name__": "program", "__file__": str(path)}

@@ -21,7 +21,7 @@ import torch
 
 from ..core.cache import library
 from ..core.index import Variable, most_of
-from ..core.loops import Buffer, Expression, Kernel, Load, Position
+from ..core.loops import Expression, Kernel, Load, Position
 from .target import CPP, FUNCTIONS, HALVES
 from .writer import Fold, Stage, Store, Writer, failure, stages
 
@@ -294,9 +294,8 @@ class CppPrinter:
     """All kernels of a program as one C++ text, compiled as one library.
     """
 
-    def prelude(self) -> str:
-        """The import that compiles and loads."""
-        return "from minicompile.emit.cpp import built, entry"
+    prelude = "from minicompile.emit.cpp import built, entry"
+    begin, prepare = "", None  # no stream; g++ compiles as it loads
 
     def define(self, kernels: tuple[Kernel, ...]) -> str:
         """The C++ text, and a Python function for each kernel."""
@@ -307,14 +306,6 @@ class CppPrinter:
             f'library = built(r"""\n{text}\n""")',
             *(f'{name} = entry(library, "{name}", {count})'
               for name, count in counts.items())])
-
-    def prepare(self, kernel: Kernel, defined: object,
-                buffers: dict[str, Buffer]) -> None:
-        """Nothing: g++ has compiled it."""
-
-    def begin(self) -> str:
-        """Nothing: a call needs no stream."""
-        return ""
 
     def launch(self, kernel: Kernel, tensors: tuple[str, ...],
                numbers: tuple[str, ...]) -> str:

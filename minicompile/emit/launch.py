@@ -113,13 +113,11 @@ class TritonPrinter:
         self.device = device.index or 0
         self.compiles = not self.interpreted and torch.cuda.is_available()
 
-    def prelude(self) -> str:
-        """The imports of the kernels."""
-        return "\n".join([
-            "import triton", "import triton.language as tl", "",
-            "from minicompile.emit import triton_math as device",
-            "from minicompile.emit.launch import launched, stream_of",
-            "from minicompile.emit.triton_math import libdevice"])
+    prelude = "\n".join([
+        "import triton", "import triton.language as tl", "",
+        "from minicompile.emit import triton_math as device",
+        "from minicompile.emit.launch import launched, stream_of",
+        "from minicompile.emit.triton_math import libdevice"])
 
     def define(self, kernels: tuple[Kernel, ...]) -> str:
         """The kernels, after the functions that they call."""
@@ -140,8 +138,9 @@ class TritonPrinter:
                 symbol.hint for symbol in kernel.symbols))
         return None
 
+    @property
     def begin(self) -> str:
-        """Ask once for the stream that the kernels are to run on."""
+        """The line that asks once for the stream of the kernels."""
         return "stream = None" if self.interpreted else (
             f"stream = stream_of({self.device})")
 

@@ -12,8 +12,7 @@ import keyword
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
@@ -62,8 +61,8 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
     missing, or refuses it. `ready()` waits for kernels that are compiled
     meanwhile.
     """
-    text = Text(schedule, options)
     try:
+        text = Text(schedule, options)
         source = text.program()
         for finish in FINISHES:
             source = finish(text, source)
@@ -71,9 +70,11 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
         names = {"__name__": f"minicompile_{path.stem}",
                  "__file__": str(path)}
         exec(compile(source, str(path), "exec"), names)
-        begun = tuple((kernel, text.printers[device_of(kernel)].prepare(
-            kernel, names[kernel.name], text.buffers))
-            for kernel in text.different.values())
+        begun = tuple(
+            (kernel, printer.prepare(kernel, names[name], text.buffers))
+            for name, kernel in text.different.items()
+            for printer in [text.printers[device_of(kernel)]]
+            if printer.prepare)
     except Exception as error:
         raise _blamed(schedule, error) from error
     names.update(text.given)
@@ -121,62 +122,38 @@ ROW_MAJOR = ("mm", "addmm", "bmm", "baddbmm")
 DIRECT = (*ROW_MAJOR, "convolution", "embedding")
 
 
-@dataclass(frozen=True)
 class Text:
     """A schedule being written as a program.
 
-    `given` collects objects that no text can name, such as a subgraph of
-    an operator; the program gets them, by name, when it is loaded.
+    It has the `buffers` by name, constants too; the `devices` and their
+    names, such as `cuda_0`, and the `printers` of their kernels; the
+    `launches` and calls, with the steps whose work each does; the kernels
+    that are `different`, which are printed; and the `names` of buffers in
+    the program. `given` collects objects that no text can name, such as a
+    subgraph of an operator; the program gets them when it is loaded.
     """
 
-    schedule: Schedule
-    options: Options
-    given: dict[str, object] = field(default_factory=dict)
-
-    @cached_property
-    def launches(self) -> Launches:
-        """Each launch or call, and the steps whose work it does."""
-        return PLANS[-1](self)
-
-    @cached_property
-    def different(self) -> dict[str, Kernel]:
-        """The kernels that are printed, by name."""
-        return {printed.name: printed for printed, _ in self.launches
-                if isinstance(printed, Kernel)}
-
-    @cached_property
-    def printers(self) -> dict[torch.device, object]:
-        """The printer of each device."""
-        return {device: printer_for(device, self.options) for device in
-                dict.fromkeys(map(device_of, self.schedule.kernels))}
-
-    @cached_property
-    def buffers(self) -> dict[str, Buffer]:
-        """Every buffer by name, constants too."""
-        return self.schedule.buffers | {
+    def __init__(self, schedule: Schedule, options: Options):
+        self.schedule, self.given = schedule, {}
+        self.buffers: dict[str, Buffer] = schedule.buffers | {
             name: Buffer(name, tuple(map(index, value.shape)), tuple(
                 map(index, value.stride())), value.dtype, value.device)
-            for name, value in self.schedule.constants.items()}
-
-    @cached_property
-    def devices(self) -> dict[torch.device, str]:
-        """The devices of all buffers, and their names: `cpu`, `cuda_0`."""
-        return {buffer.device: str(buffer.device).replace(":", "_")
-                for buffer in self.buffers.values()}
-
-    @cached_property
-    def names(self) -> dict[str, str]:
-        """The name of every buffer and constant in the program."""
+            for name, value in schedule.constants.items()}
+        self.devices = {buffer.device: str(buffer.device).replace(":", "_")
+                        for buffer in self.buffers.values()}
+        self.printers = {device: printer_for(device, options) for device in
+                         dict.fromkeys(map(device_of, schedule.kernels))}
+        self.launches: Launches = PLANS[-1](self)
+        self.different = {printed.name: printed for printed, _ in
+                          self.launches if isinstance(printed, Kernel)}
         taken = TAKEN.union(self.different, self.devices.values(),
-                           map(str, self.schedule.sizes))
-        found: dict[str, str] = {}
+                            map(str, schedule.sizes))
+        self.names: dict[str, str] = {}
         for name in self.buffers:
             free = name
-            while free in taken:
+            while free in taken.union(self.names.values()):
                 free += "_buffer"
-            found[name] = free
-            taken |= {free}
-        return found
+            self.names[name] = free
 
     def program(self) -> str:
         """The whole file."""
@@ -184,7 +161,7 @@ class Text:
         head = "\n".join([
             f'"""Kernels: {len(kernels)}. Operators: {len(externs)}."""',
             "", "import torch", "from torch import empty_strided", "",
-            *(p.prelude() for p in self.printers.values()),
+            *(printer.prelude for printer in self.printers.values()),
             "from minicompile.emit.program import results_of, in_layout",
             "", "aten = torch.ops.aten", *(
                 f'{name} = torch.device("{device}")'
@@ -197,7 +174,7 @@ class Text:
     def call(self) -> str:
         """The function `call`: unpack, run the steps, return."""
         names, sizes = self.schedule.unpacked(self.names.__getitem__)
-        lines = [p.begin() for p in self.printers.values() if p.begin()]
+        lines = [p.begin for p in self.printers.values() if p.begin]
         lines += [f"{listed(names)} = inputs"] if names else []
         lines += ["inputs.clear()", *sizes]
         freed = {name for dead in self.schedule.last_use for name in dead}

@@ -19,7 +19,7 @@ RUNS = INTERPRETED or torch.cuda.is_available()
 def load(kernel: Kernel, folder: Path) -> dict:
     """The module of a program that has this kernel only."""
     printer = TritonPrinter(DEVICE)
-    text = "\n".join([printer.prelude(), "", printer.define((kernel,))])
+    text = "\n".join([printer.prelude, "", printer.define((kernel,))])
     name = hashlib.sha256(text.encode()).hexdigest()[:12]
     path = folder / f"{name}.py"
     path.write_text(text)
