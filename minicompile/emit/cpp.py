@@ -110,7 +110,7 @@ class CppWriter(Writer):
     def element(self, stage: Stage) -> None:
         """Write one element's part of a pass: values, and each
         reduction's next step."""
-        self.compute(stage.body, stage.stores)
+        self.compute(stage.body)
         for fold in stage.folds:
             value = self.read(fold.operands[0])
             into, flag = self.accumulator(fold), self.flag(fold)

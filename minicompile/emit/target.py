@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from ctypes import c_float
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,8 @@ class Form:
     `exact`: of 16-bit floats it makes a 16-bit float, without rounding.
     `rough` serves where the last bits are not eager's anyway. Other
     fields: `{f}` is the suffix of functions of floats, `{type}` the name of
-    the operands' type, `{round}` rounds to 16 bits if need be.
+    the operands' type, `{last}` the number of its last bit; `{round}`
+    rounds to 16 bits if need be.
     """
 
     cpp: str = ""
@@ -169,7 +170,8 @@ class Target:
     `promoted`. `numbers` are the forms of literals by dtype, `special`
     those of some; `scalar` makes a value of a literal. `quotient` is the
     sign that divides whole numbers. Those that are `reduced_as` another
-    type are accumulated in it. `named` is a line that
+    type are accumulated in it. `rounding` operations round a number to
+    the 16-bit type of their other operand first. `named` is a line that
     names a value; a block is `opened` and `closed`.
     """
 
@@ -190,6 +192,7 @@ class Target:
     scalars: tuple[torch.dtype, ...] = ()
     reduced_as: Mapping[torch.dtype, torch.dtype] = field(
         default_factory=dict)
+    rounding: frozenset[str] = frozenset()
     named: str = "{0} = {1}"
     opened: str = ""
     closed: tuple[str, ...] = ()
@@ -210,10 +213,14 @@ class Target:
         if op.name == "where":
             wanted[0] = torch.bool
         alone = all(isinstance(part, Const) for part in op.operands)
+        parts = [replace(part, value=torch.tensor(
+            part.value, dtype=part.dtype).item())
+            if op.name in self.rounding and isinstance(part, Const)
+            and part.dtype in HALVES else part for part in op.operands]
         texts = [self._operand(*each, alone or "device." in text)
-                 for each in zip(op.operands, operands, wanted)]
+                 for each in zip(parts, operands, wanted)]
         text = text.format(
-            *texts, type=self.type_of(work),
+            *texts, type=self.type_of(work), last=8 * work.itemsize - 1,
             f="" if work == torch.float64 else "f",
             round=f"rounded<{self.types[work]}>" * (work in HALVES)
         ).replace("--", "- -")
@@ -294,13 +301,15 @@ class Target:
 
     def _division(self, atom: Division) -> str:
         """A division that rounds down, even if it may be negative."""
-        sides = self.index(atom.dividend), self.index(atom.divisor)
-        if not_negative(atom.dividend):
-            sign = self.quotient if atom.sign == "//" else atom.sign
-            return sign.join(map(enclosed, sides))
-        form = "div_floor" if atom.sign == "//" else "remainder"
-        return FORMS[form].text(self.language, torch.int64).format(
-            *map(enclosed, sides), type=self.types[torch.int64])
+        given, by = (enclosed(self.index(side)) for side in (
+            atom.dividend, atom.divisor))
+        if not not_negative(atom.dividend):
+            rest = f"(({given} % {by} + {by}) % {by})"
+            if atom.sign == "%":
+                return rest
+            given = f"({given} - {rest})"
+        sign = self.quotient if atom.sign == "//" else atom.sign
+        return f"{given}{sign}{by}"
 
 
 def shortest(value: float) -> str:
@@ -340,4 +349,5 @@ TRITON = Target(
     detour=(torch.uint8,), scalars=(torch.float64,),
     reduced_as=dict.fromkeys(CPP.promoted, torch.int32),
     scalar="tl.full((), {0}, {type})",
+    rounding=frozenset("pow fmod remainder lt le gt ge".split()),
     special={text: f"float('{text}')" for text in ("inf", "-inf", "nan")})

@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from ..core.index import (Index, Variable, atoms_of, enclosed, index,
                           most_of, product, substitute)
 from ..core.layout import unflatten
-from ..core.loops import (REDUCTIONS, Const, Expression, Kernel, Load, Op,
+from ..core.loops import (REDUCTIONS, Expression, Kernel, Load, Op,
                           Position, rewrite)
 from .target import HALVES, TRITON
 from .writer import (Fold, Stage, Store, Writer, computes, failure,
@@ -31,8 +29,6 @@ NARROW = 2 ** 31 - 2 ** 20 - 1
 ACROSS = {"sum": "tl.sum({0}, 1, keep_dims=True)",
           "any": "tl.max({0}, 1, keep_dims=True)",
           "all": "tl.min({0}, 1, keep_dims=True)"}
-#: Where eager rounds a number to the other operand's 16-bit type first.
-ROUNDS_NUMBERS = {"pow", "fmod", "remainder", "lt", "le", "gt", "ge"}
 
 
 @dataclass(frozen=True)
@@ -131,19 +127,8 @@ def plain(kernel: Kernel) -> Tiling:
 TILINGS: list[Callable[[Kernel], Tiling]] = [plain]
 
 
-def rounds_numbers(node: Expression) -> Expression:
-    """The operation, its 16-bit numbers rounded if eager rounds them."""
-    if not isinstance(node, Op) or node.name not in ROUNDS_NUMBERS:
-        return node
-    return replace(node, operands=tuple(
-        replace(part, value=torch.tensor(
-            part.value, dtype=part.dtype).item())
-        if isinstance(part, Const) and part.dtype in HALVES else part
-        for part in node.operands))
-
-
 #: Rewrites of every node of a kernel before it is printed.
-REWRITES: list[Callable[[Expression], Expression]] = [rounds_numbers]
+REWRITES: list[Callable[[Expression], Expression]] = []
 
 
 def print_kernel(kernel: Kernel) -> str:
@@ -288,9 +273,8 @@ class TritonWriter(Writer):
 
     def store(self, store: Store) -> str:
         """The line of a store, masked where points do not exist."""
-        axes = self.tiling.axes if store.place.element else (
-            self.tiling.outer)
-        along = frozenset(axis.name for axis in axes)
+        along = self.tiling.along(store.index).union(
+            self.reach(store.value), (a.name for a in self.tiling.outer))
         pointer = self.pointer(store.buffer, store.index, along)
         return (f"tl.store({pointer}, {self.read(store.value)}"
                 f"{self.mask(along)})")
@@ -299,7 +283,7 @@ class TritonWriter(Writer):
         """A pass over a row that the block holds, or walks along."""
         axis, folds = self.tiling.axes[-1], stage.folds
         if not self.tiling.looped:
-            self.compute(stage.body, stage.stores)
+            self.compute(stage.body)
             texts = [*map(self.whole, folds)]
         else:
             texts = [*map(self.accumulator, folds)]
@@ -309,7 +293,7 @@ class TritonWriter(Writer):
                          f"{TRITON.neutral(fold)}, {kind})")
             with self.block(f"for start in range(0, {axis.size}, RBLOCK):"):
                 self.point(axis, "start + lane")
-                self.compute(stage.body, stage.stores)
+                self.compute(stage.body)
                 for fold, name in zip(folds, texts):
                     self.add(f"{name} = " + TRITON.combined(
                         fold, name, self.whole(fold)))

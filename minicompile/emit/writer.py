@@ -45,12 +45,11 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """A value put into memory, and where that is done."""
+    """A value put into memory."""
 
     buffer: str
     index: Index
     value: Expression
-    place: Place
 
     @property
     def parts(self) -> tuple[Expression]:
@@ -58,12 +57,16 @@ class Store:
         return (self.value,)
 
 
+#: What is done in a stage: computing a value, or storing it.
+Work = Expression | Fold | Store
+
+
 @dataclass
 class Numbering:
     """The values of a kernel, each after its operands, and its stores."""
 
     kernel: Kernel
-    places: dict[Expression, Place] = field(default_factory=dict)
+    places: dict[Work, Place] = field(default_factory=dict)
     stores: dict[str, Store] = field(default_factory=dict)
 
     def add(self, loop: Loop) -> None:
@@ -71,11 +74,9 @@ class Numbering:
         value = rewrite(loop.value, self.number)
         if loop.reduction is not None:
             value = self.fold(loop.reduction, value)
-        value = self.cast(value, loop.buffer.dtype)
-        element, stage = self.places[value]
-        self.stores[loop.buffer.name] = Store(
-            loop.buffer.name, loop.index, value,
-            Place(element or self.moves(loop.index), stage))
+        self.stores[loop.buffer.name] = self.placed(Store(
+            loop.buffer.name, loop.index,
+            self.cast(value, loop.buffer.dtype)))
 
     def number(self, node: Expression) -> Expression:
         """A node, placed; or the stored value that a load reads."""
@@ -87,7 +88,7 @@ class Numbering:
             if node.buffer in self.kernel.internal:
                 raise BackendError(f"{self.kernel.name} reads {node} before"
                                    " it is in memory")
-            return self.placed(node, store.place.stage + 1)
+            return self.placed(node, self.places[store].stage + 1)
         value = store.value if not isinstance(store.value, Const) else (
             self.placed(Op("cast", (store.value,), node.dtype)))
         return value if node.mask is None else self.placed(Op(
@@ -105,42 +106,37 @@ class Numbering:
         return value if value.dtype == dtype else self.placed(
             Op("cast", (value,), dtype))
 
-    def placed(self, node: Expression, stage: int = 0) -> Expression:
+    def placed(self, node: Work, stage: int = 0) -> Work:
         """The node; it can be computed where its operands have been."""
         if node not in self.places:
             fold, given = isinstance(node, Fold), [
                 self.places[part] for part in node.parts]
-            element = not fold and (any(place.element for place in given)
-                                    or self.moves(getattr(
-                                        node, "index", None)))
+            where = getattr(node, "index", None)
+            element = not fold and (
+                any(place.element for place in given)
+                or where is not None and not atoms_of(where).isdisjoint(
+                    self.kernel.reduced))
             self.places[node] = Place(element, max(
                 [stage, *(place.stage + fold for place in given)]))
         return node
 
-    def moves(self, where: Index | None) -> bool:
-        """Whether the index depends on the element of a row."""
-        return where is not None and not set(
-            self.kernel.reduced).isdisjoint(atoms_of(where))
-
 
 @dataclass(frozen=True)
 class Stage:
-    """Values of the row and their stores, then a pass over the elements.
+    """Work on the row, then a pass over the elements; values come first,
+    then stores, then folds.
 
-    The pass computes `body`, and reads `again` if an earlier one kept it.
+    The pass does `body`, and reads `again` if an earlier one kept it.
     """
 
-    row: tuple[Expression, ...]
-    row_stores: tuple[Store, ...]
-    body: tuple[Expression, ...]
-    stores: tuple[Store, ...]
-    folds: tuple[Fold, ...]
+    row: tuple[Expression | Store, ...]
+    body: tuple[Work, ...]
     again: tuple[Expression, ...] = ()
 
     @property
-    def pass_needed(self) -> bool:
-        """Whether there is anything to do for each element."""
-        return bool(self.stores or self.folds)
+    def folds(self) -> tuple[Fold, ...]:
+        """The reductions that the pass does."""
+        return tuple(node for node in self.body if isinstance(node, Fold))
 
 
 def stages(kernel: Kernel) -> tuple[Stage, ...]:
@@ -148,20 +144,18 @@ def stages(kernel: Kernel) -> tuple[Stage, ...]:
     numbering = Numbering(kernel)
     for loop in kernel.loops:
         numbering.add(loop)
-    stores = [store for store in numbering.stores.values()
-              if store.buffer not in kernel.internal]
-    needed = reached(store.value for store in stores)
+    needed = reached(store for store in numbering.stores.values()
+                     if store.buffer not in kernel.internal)
     live = {node: place for node, place in numbering.places.items()
             if node in needed}
     last = max((place.stage for place in live.values()), default=0)
-    return tuple(_stage(number, live, stores) for number in range(last + 1))
+    return tuple(_stage(number, live) for number in range(last + 1))
 
 
-def reached(roots: Iterable[Expression],
-            through: Callable[[Expression], bool] = lambda _: True
-            ) -> set[Expression]:
+def reached(roots: Iterable[Work],
+            through: Callable[[Work], bool] = lambda _: True) -> set[Work]:
     """The roots and their parts, as far as the way is `through` them."""
-    found: set[Expression] = set()
+    found: set[Work] = set()
     waiting = list(roots)
     while waiting:
         node = waiting.pop()
@@ -171,23 +165,19 @@ def reached(roots: Iterable[Expression],
     return found
 
 
-def _stage(number: int, live: dict[Expression, Place],
-           stores: list[Store]) -> Stage:
+def _stage(number: int, live: dict[Work, Place]) -> Stage:
     """One of the stages."""
-    now = [store for store in stores if store.place.stage == number]
-    writes = tuple(store for store in now if store.place.element)
-    folds = tuple(node for node, place in live.items() if isinstance(
-        node, Fold) and place.stage == number + 1)
-    needed = reached(
-        (part for each in (*folds, *writes) for part in each.parts),
-        lambda node: live[node].element)
-    row = tuple(node for node, place in live.items()
-                if place == (False, number)
-                and not isinstance(node, (Const, Fold)))
-    body = tuple(node for node, place in live.items()
-                 if place.element and node in needed)
-    return Stage(row, tuple(s for s in now if not s.place.element), body,
-                 writes, folds)
+    row = [node for node, place in live.items() if place == (False, number)
+           and not isinstance(node, (Const, Fold))]
+    ends = [node for node, place in live.items()
+            if isinstance(node, Store) and place == (True, number)
+            or isinstance(node, Fold) and place.stage == number + 1]
+    needed = reached((part for end in ends for part in end.parts),
+                     lambda node: live[node].element)
+    body = [node for node in live if live[node].element and node in needed]
+    return Stage(*(tuple(sorted(work, key=lambda node: (
+        isinstance(node, Fold), isinstance(node, Store))))
+        for work in (row, body + ends)))
 
 
 @dataclass
@@ -234,23 +224,22 @@ class Writer:
     def work(self) -> None:
         """The stages, one after the other."""
         for stage in self.stages:
-            if stage.row or stage.row_stores:
+            if stage.row:
                 self.row(stage)
-            if stage.pass_needed:
+            if stage.body:
                 self.elements(stage)
 
     def row(self, stage: Stage) -> None:
         """Compute and store the values of the row."""
-        self.compute(stage.row, stage.row_stores)
+        self.compute(stage.row)
 
-    def compute(self, values: Iterable[Expression],
-                stores: Iterable[Store]) -> None:
+    def compute(self, work: Iterable[Work]) -> None:
         """A line for each value that has none yet, and each store."""
-        for value in values:
-            if value not in self.texts:
-                self.name(value, self.value(value))
-        for store in stores:
-            self.add(self.store(store))
+        for node in work:
+            if isinstance(node, Store):
+                self.add(self.store(node))
+            elif not isinstance(node, Fold) and node not in self.texts:
+                self.name(node, self.value(node))
 
     def name(self, value: Expression, text: str) -> None:
         """Give the value of a text a name, unless the text is one."""

@@ -17,7 +17,6 @@ from ..target import FORMS, FUNCTIONS, Exact, Form, Question
 FUNCTIONS["cpp"].append(r"""
 template <class T> constexpr bool is_float = (T)0.5f == 0.5f;
 template <class T> constexpr bool is_signed = (T)-1 < (T)0;
-template <class T> constexpr int last_bit = sizeof(T) * 8 - 1;
 
 // Integers: nothing traps; remainders have the divisor's sign.
 template <class T> inline_ bool divides(T b) {
@@ -49,14 +48,6 @@ template <class T> inline_ T divide_floor(T a, T b) {
     floored += whole - floored > (T)0.5;
     floored = whole != 0 ? floored : (T)copysign(0.0, a / b);
     return b == 0 ? a / b : floored;
-}
-template <class T> inline_ T shift_left(T a, T b) {
-    const bool inside = b >= 0 & b <= (T)last_bit<T>;
-    return inside ? a << (inside ? b : 0) : 0;
-}
-template <class T> inline_ T shift_right(T a, T b) {
-    const int sign = last_bit<T> + !is_signed<T>;
-    return a >> (b >= 0 & b < (T)sign ? (int)b : sign);
 }
 
 // 24 random bits of a position: as core/random/philox.py has it.
@@ -104,29 +95,6 @@ def float_floor_divide(a, b):
 
 
 @triton.jit
-def shift_left(a, b):
-    """`a << b`; 0 where b is out of range."""
-    wide: tl.constexpr = a.dtype.primitive_bitwidth
-    inside = (b >= 0) & (b < wide)
-    return tl.where(inside, a << tl.where(inside, b, 0), 0)
-
-
-@triton.jit
-def shift_right(a, b):
-    """`a >> b`; the sign where b is out of range."""
-    last: tl.constexpr = a.dtype.primitive_bitwidth - 1
-    inside = (b >= 0) & (b <= last)
-    return a >> tl.where(inside, b, last)
-
-
-@triton.jit
-def signbit(a):
-    """Whether the sign is set, of -0.0 and of NaN too."""
-    bits: tl.constexpr = tl.int32 if a.dtype == tl.float32 else tl.int64
-    return a.to(bits, bitcast=True) < 0
-
-
-@triton.jit
 def uniform(seed, offset, position):
     """24 random bits of a position as a float in [0, 1).
 
@@ -145,7 +113,8 @@ def uniform(seed, offset, position):
 FORMS.update({
     "isinf": Question("fabs{f}({0}) == infinity",
                       "tl.abs({0}) == float('inf')"),
-    "signbit": Question("copysign{f}(1, {0}) < 0", "signbit({0})",
+    "signbit": Question("copysign{f}(1, {0}) < 0",
+                        "libdevice.signbit({0}) != 0",
                         "{0} < 0", "{0} < 0"),
     "atan2": Form("atan2{f}({0}, {1})", "libdevice.atan2({0}, {1})"),
     "hypot": Form("hypot{f}({0}, {1})", "libdevice.hypot({0}, {1})"),
@@ -167,10 +136,13 @@ FORMS.update({
     "fmod": Form("fmod{f}({0}, {1})", "libdevice.fmod({0}, {1})",
                  "rest<{type}>({0}, {1})", "{0} % {1}"),
     "pow": Form("pow{f}({0}, {1})", "libdevice.pow({0}, {1})"),
-    "bitwise_left_shift": Form("shift_left<{type}>({0}, {1})",
-                               "shift_left({0}, {1})"),
-    "bitwise_right_shift": Form("shift_right<{type}>({0}, {1})",
-                                "shift_right({0}, {1})"),
+    "bitwise_left_shift": Form(
+        "({1} | {last}) == {last} ? {0} << ({1} & {last}) : 0",
+        "tl.where(({1} | {last}) == {last}, {0} << ({1} & {last}), 0)"),
+    "bitwise_right_shift": Form(
+        "{0} >> (({1} | {last}) == {last} ? {1} : "
+        "{last} + (({type})-1 > 0))",
+        "{0} >> tl.where(({1} | {last}) == {last}, {1}, {last})"),
     "uniform": Form("uniform({0}, {1}, {2})", given="common",
                     made=torch.float32),
 })

@@ -20,7 +20,7 @@ from ...core.layout import flatten, row_major
 from ...core.loops import EXPENSIVE, Expression, Kernel
 from ..cpp import WRITERS, CppWriter
 from ..target import CPP
-from ..writer import Fold, Stage, reached, stages
+from ..writer import Fold, Stage, Store, reached, stages
 
 #: Work, in cheap operations, that is worth waking a second thread for.
 WAKING = 1 << 15
@@ -148,9 +148,8 @@ class OrderedWriter(CppWriter):
         are read elsewhere."""
         if not self.lanes:
             return super().row(stage)
-        read = reached((each for other in self.stages for each in (
-            *other.stores, *other.folds,
-            *(other.row_stores if other is not stage else ()))),
+        read = reached((node for other in self.stages for node in (
+            *other.body, *(other.row if other is not stage else ()))),
             lambda node: node not in stage.row)
         public = {value: self.array(value, self.breadth) + self.lane
                   for value in stage.row if value in read}
@@ -211,10 +210,11 @@ def keeping(work: tuple[Stage, ...], keep: Callable[[Expression], bool]
     done: set[Expression] = set()
     found = []
     for stage in work:
-        needed = reached((part for each in (*stage.folds, *stage.stores)
-                          for part in each.parts),
-                         (done ^ done.union(stage.body)).__contains__)
-        for node in stage.body:
+        values = [node for node in stage.body
+                  if not isinstance(node, (Fold, Store))]
+        needed = reached({*stage.body}.difference(values),
+                         {*stage.body}.difference(done).__contains__)
+        for node in values:
             if keep(node) or not worth.isdisjoint(node.parts):
                 worth.add(node)
         again, body = (tuple(
@@ -260,7 +260,7 @@ def width(kernel: Kernel, work: tuple[Stage, ...], inner: Variable,
     length = max(1, guess(kernel.row_length))
     if inner.size.constant is None:
         size = max(size, 1024)
-    if sum(stage.pass_needed for stage in work) > 1:
+    if sum(bool(stage.body) for stage in work) > 1:
         return min(size, max(16, (1 << 16) // length // 16 * 16),
                    SIDE_BY_SIDE * 64)
     others = guess(product(v.size for v in outer))
