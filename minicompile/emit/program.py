@@ -80,7 +80,10 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
     names.update(text.given)
     names.update({text.names[name]: value
                   for name, value in schedule.constants.items()})
-    return Program(source, path, names["call"], schedule.kernels, begun)
+    run = names["call"]
+    for wrap in RUNS:
+        run = wrap(run, text)
+    return Program(source, path, run, schedule.kernels, begun)
 
 
 def _blamed(schedule: Schedule, error: Exception) -> CompileError:
@@ -111,6 +114,8 @@ PLANS: list[Callable[[Text], Launches]] = [
     lambda text: [(step, (step,)) for step in text.schedule.steps]]
 #: Rewrites of a program's text before it is stored.
 FINISHES: list[Callable[[Text, str], str]] = []
+#: Each wraps the `call` of a loaded program.
+RUNS: list[Callable[[Callable, Text], Callable]] = []
 #: Names that a buffer must not have.
 TAKEN = frozenset("""aten torch empty_strided call inputs built entry
     library stream stream_of results_of in_layout""".split()).union(

@@ -15,7 +15,7 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 
-from torch import fx
+from torch import Tensor, fx
 
 from ..core.guard import Guard
 from ..core.loops import Kernel
@@ -38,9 +38,6 @@ COMMANDS: list[Callable[[list[str] | None], None]] = []
 PAGES: list[Callable[[Report], str]] = [lambda report: (
     f'<!doctype html><meta charset="utf-8"><pre>{escape(str(report))}')]
 
-#: Each measures an entry on the inputs of a call: what it found, by name.
-PROBES: list[Callable[[Entry, list, Options], dict[str, float]]] = []
-
 
 @dataclass(frozen=True)
 class PrintedKernel:
@@ -61,8 +58,8 @@ class PrintedKernel:
 class Report:
     """The compiled forms of one function; `str()` is for a terminal.
 
-    `measured` has what the probes found in this call, by id of an entry;
-    `costs` likewise the microseconds of each guard by itself.
+    By the id of an entry that ran in this call, `costs` has the
+    microseconds of each guard by itself, and `inputs` its graph's inputs.
     """
 
     name: str
@@ -73,7 +70,7 @@ class Report:
     recompiles: tuple[str, ...]
     dynamic: tuple[str, ...]
     costs: dict[int, tuple[float, ...]] = field(repr=False)
-    measured: dict[int, dict[str, float]] = field(repr=False)
+    inputs: dict[int, list] = field(repr=False)
 
     @property
     def graphs(self) -> tuple[fx.GraphModule, ...]:
@@ -139,16 +136,20 @@ class Report:
             lines += [f"  {view.name:<8}{view.summary}" for view in views]
         return "\n".join(lines)
 
+    @cached_property
+    def page(self) -> str:
+        """The report as HTML; making it may run the kernels once more."""
+        return PAGES[-1](self)
+
     def _repr_html_(self) -> str:
         """The page in a frame, as a notebook shows it."""
-        return (f'<iframe srcdoc="{escape(PAGES[-1](self))}" '
+        return (f'<iframe srcdoc="{escape(self.page)}" '
                 'style="width:100%;height:40rem;border:0"></iframe>')
 
     def save(self, path: str | Path) -> Path:
         """Write the report as one page, which needs only a browser."""
-        path = Path(path)
-        path.write_text(PAGES[-1](self), encoding="utf-8")
-        return path
+        Path(path).write_text(self.page, encoding="utf-8")
+        return Path(path)
 
 
 def explain(function: Callable, **options: object) -> Callable[..., Report]:
@@ -161,14 +162,14 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
     def explained(*args, **kwargs) -> Report:
         compiled = function if hasattr(function, "cache") else (
             compile(function, **options))
-        cache, costs, measured = compiled.cache, {}, {}
+        cache, costs, inputs = compiled.cache, {}, {}
 
         def watch(entry: Entry, L: tuple, F: object) -> None:
             costs[id(entry)] = entry.check.explain(L, F, "costs")
-            measured[id(entry)] = {
-                name: found for probe in PROBES for name, found in probe(
-                    entry, entry.check.function(L, F),
-                    cache.settings.chosen).items()}
+            inputs[id(entry)] = [
+                each.detach().requires_grad_(each.requires_grad)
+                if isinstance(each, Tensor) else each
+                for each in entry.check.function(L, F)]
 
         for each in cache.family():
             each.first = NOTHING  # so that it looks among its entries
@@ -185,7 +186,7 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
         return Report(cache.name, function, cache.settings.chosen,
                       tuple(entries), tuple(cache.breaks),
                       tuple(stats.reasons), tuple(stats.dynamic),
-                      costs, measured)
+                      costs, inputs)
     return explained
 
 

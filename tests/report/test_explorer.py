@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from inspect import unwrap
 
 import pytest
 import torch
@@ -74,7 +75,9 @@ def test_measuring_changes_nothing():
     torch.manual_seed(3)
     minicompile.compile(alike)(x)
     assert drawn.equal(torch.rand(3))
-    assert any(report.measured.values())
+    before = torch.get_rng_state()
+    assert explorer.seconds_of(report, report.entries[0])
+    assert before.equal(torch.get_rng_state())
     for ours, theirs in zip(model.state_dict().values(),
                             alike.state_dict().values()):
         assert ours.equal(theirs)
@@ -91,7 +94,31 @@ def test_no_operator_of_the_users_runs_twice():
 
     seen.register_fake(torch.empty_like)
     report = minicompile.explain(lambda x: seen(x).cos() + 1)(torch.ones(3))
-    assert calls == [1] and not any(report.measured.values())
+    assert explorer.page(report) and calls == [1]
+    assert not explorer.seconds_of(report, report.entries[0])
+
+
+def test_only_a_page_that_is_asked_for_measures_and_only_what_is_there():
+    report = minicompile.explain(lambda x: x.cos() + 1)(x := torch.ones(9))
+    x.resize_(2)
+    assert explorer.seconds_of(report, report.entries[0])
+    x.untyped_storage().resize_(0)
+    assert not explorer.seconds_of(report, report.entries[0])
+
+
+def test_a_profiler_has_a_row_for_each_kernel():
+    compiled = minicompile.compile(bend)
+    x, w = inputs()
+    compiled(x, w).sum().backward()
+    with torch.profiler.profile() as seen:
+        compiled(x, w).sum().backward()
+    rows = [event.key for event in seen.key_averages()]
+    wanted = [kernel.name for kernel in minicompile.explain(
+        compiled)(x, w).kernels]
+    assert len(wanted) == 2 and {*wanted} <= {*rows}
+    [entry] = compiled.cache.entries
+    names = unwrap(entry.lowered.programs["forward"].run).__globals__
+    assert not hasattr(names[wanted[0]], "watched")
 
 
 def test_a_graph_of_each_piece_and_what_no_stage_ran():
@@ -114,7 +141,7 @@ def test_a_notebook_shows_the_page_in_a_frame():
     frame = report._repr_html_()
     assert frame.startswith("<iframe srcdoc=")
     inner = html.unescape(re.search('srcdoc="([^"]*)"', frame)[1])
-    assert inner == explorer.page(report)
+    assert inner == report.page and "board" in inner
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

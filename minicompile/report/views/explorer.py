@@ -13,24 +13,23 @@ import json
 import linecache
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import cache
 from html import escape
 from pathlib import Path
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
 from ...core.cost import is_foreign
 from ...core.errors import where_of
 from ...core.graph import nbytes, statement, tensors_of, value
 from ...core.loops import Buffer, Kernel
-from ...core.options import Options
 from ...core.schedule import made_by, reads_of
 from ...dispatch import Entry, operations
-from ...emit import Program
-from ...emit.program import Launches, Text, device_of
-from ..gather import PAGES, PROBES, Report, printed
+from ...emit.program import Text, device_of
+from ..debugging.profiler import launched_by
+from ..gather import PAGES, Report, printed
 from .stages import memory
 
 TEMPLATE = Path(__file__).with_name("explorer.html")
@@ -84,7 +83,7 @@ def columns(report: Report, entry: Entry) -> dict[str, list[dict]]:
                     node, saved, late)))
             for node in operations(lowered.joint.graph)]
     loops, kernels = [], []
-    times = report.measured.get(id(entry), {})
+    times = seconds_of(report, entry)
     for half, schedule in lowered.schedules.items():
         buffers = schedule.buffers
         for number, step in enumerate(schedule.steps):
@@ -167,73 +166,43 @@ def shortest(call: Callable[[], object], device: torch.device) -> float:
     return min(seconds() for _ in range(LAUNCHES))
 
 
-class Timed:
-    """A kernel of a program, each launch of which notes its time."""
-
-    def __init__(self, kernel: Callable, note: Callable):
-        def timed(launch: Callable) -> Callable:
-            return lambda *given: note(lambda: launch(*given))
-        self.call = timed(kernel)
-        self.run = timed(getattr(kernel, "run", kernel))
-
-    def __call__(self, *given):
-        return self.call(*given)
-
-
-@contextmanager
-def timers(program: Program, launches: Launches, note: Callable
-           ) -> Iterator[None]:
-    """Let each kernel of a program tell `note` its name and its time."""
-    names = program.run.__globals__
-    plain = {printed.name: names[printed.name] for printed, _ in launches
-             if isinstance(printed, Kernel)}
-    left = iter([steps for printed, steps in launches if
-                 isinstance(printed, Kernel) and printed.rows != 0])
-
-    def launched(launch: Callable) -> None:
-        steps = next(left, ())
-        if not steps:  # another thread runs the program, too
-            return launch()
-        seconds = shortest(launch, device_of(steps[0]))
-        for step in steps:
-            note(step.name, seconds)
-
-    names.update({name: Timed(kernel, launched)
-                  for name, kernel in plain.items()})
-    try:
-        yield
-    finally:
-        names.update(plain)
-
-
-def seconds_of(entry: Entry, inputs: list, options: Options
-               ) -> dict[str, float]:
+def seconds_of(report: Report, entry: Entry) -> dict[str, float]:
     """The time of each kernel, by half and name, in one more forward and
     backward. Nothing that a user can see is changed; if it might be,
     nothing is measured."""
     lowered, found = entry.lowered, {}
-    if not lowered.programs or lowered.graphed or any(
+    inputs = report.inputs.get(id(entry))
+    if inputs is None or not lowered.programs or lowered.graphed or any(
             is_foreign(call.target) for schedule
-            in lowered.schedules.values() for call in schedule.externs):
+            in lowered.schedules.values() for call in schedule.externs) or (
+                any(each.numel() and not each.untyped_storage().nbytes()
+                    for each in tensors_of(inputs))):
         return {}
     written = {each.input for each in lowered.joint.mutations}
-    leaves = [each.detach().requires_grad_(each.requires_grad)
-              if isinstance(each, Tensor) else each for each in inputs]
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng())
         for half, program in lowered.programs.items():
-            stack.enter_context(timers(
-                program, Text(lowered.schedules[half], options).launches,
-                lambda name, seconds, half=half: found.update(
-                    {f"{half} {name}": seconds})))
+            launches = [(printed, steps) for printed, steps in Text(
+                lowered.schedules[half], report.options).launches
+                if isinstance(printed, Kernel)]
+            left = iter([steps for printed, steps in launches
+                         if printed.rows != 0])
+
+            def timed(name: str, launch: Callable, left=left, half=half):
+                steps = next(left, ())
+                if not steps:  # another thread runs the program, too
+                    return launch()
+                seconds = shortest(launch, device_of(steps[0]))
+                found.update({f"{half} {step.name}": seconds
+                              for step in steps})
+            stack.enter_context(launched_by(
+                program.run, {printed.name for printed, _ in launches},
+                timed))
         ends = [each for each in tensors_of(lowered.call([
             each.clone() if k in written else each
-            for k, each in enumerate(leaves)])) if each.requires_grad]
+            for k, each in enumerate(inputs)])) if each.requires_grad]
         if ends:
             torch.autograd.grad(ends, [
-                each for each in tensors_of(leaves) if each.requires_grad],
+                each for each in tensors_of(inputs) if each.requires_grad],
                 [*map(torch.ones_like, ends)], allow_unused=True)
     return found
-
-
-PROBES.append(seconds_of)
