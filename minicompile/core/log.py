@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
 
 from .errors import one_of
 
-#: The artifacts that can be asked for, comma separated; "all" has all.
-ARTIFACTS = ("graph_breaks", "recompiles", "guards", "graph_code",
-             "joint_graph", "fusion", "output_code", "perf_hints",
-             "dynamic")
+#: The artifacts that can be asked for, and what each shows.
+ARTIFACTS = {
+    "graph_breaks": "where a graph ends, and why",
+    "recompiles": "the guard that failed in each entry, before a new one",
+    "guards": "the check of each entry",
+    "graph_code": "the traced graph",
+    "joint_graph": "forward and backward as one graph",
+    "fusion": "the kernels as loops",
+    "output_code": "the programs",
+    "perf_hints": "why kernels stay apart, and why nothing is replayed",
+    "dynamic": "the sizes and numbers that became symbols",
+}
 
 logger = logging.getLogger("minicompile")
 
@@ -25,11 +34,15 @@ def asked() -> set[str]:
     names = {name.strip() for name in os.environ.get(
         "MINICOMPILE_LOGS", "").split(",")} - {""}
     for name in names:
-        one_of("MINICOMPILE_LOGS artifact", name, (*ARTIFACTS, "all"))
+        one_of("MINICOMPILE_LOGS artifact", name,
+               (*ARTIFACTS, "all", "help"))
     return names
 
 
-asked()  # a wrong name is an error now
+if "help" in asked():  # a wrong name is an error now
+    print("MINICOMPILE_LOGS is a list of these, or all:", *(
+        f"{name:13} {what}" for name, what in ARTIFACTS.items()),
+        sep="\n  ", file=sys.stderr)
 
 
 def show(artifact: str, text: str) -> None:

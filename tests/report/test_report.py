@@ -147,6 +147,21 @@ def test_guards_are_listed_with_their_cost():
     assert any("x: tensor" in line for line in table)
 
 
+def test_a_report_says_why_kernels_stay_apart(monkeypatch, caplog):
+    def chain(x):
+        y = x.sin()
+        return y @ y + y, x.cos().sum(1).softmax(0), y.flip(0).sum(0)
+    monkeypatch.setenv("MINICOMPILE_LOGS", "perf_hints")
+    with caplog.at_level("INFO", logger="minicompile"):
+        report = explain(chain)(torch.randn(8, 8))
+    full = next(each for each in report.stages[0]
+                if each.name == "fusion").full
+    for why in ("reads sin_0 of kernel_0_sin_cos_sum: between them runs mm",
+                "8 rows of 8 do not fit 1 of 8",
+                "other places than they are stored"):
+        assert why in full and why in caplog.text
+
+
 def test_costs_are_of_the_entries_that_hold_in_the_call(capsys):
     compiled = minicompile.compile(talk, dynamic=False)
     compiled(torch.zeros(2))

@@ -118,6 +118,14 @@ def test_all_artifacts_are_one_word_and_a_wrong_one_is_an_error_at_import(
         done.stderr.splitlines()[-1])
 
 
+def test_help_lists_the_artifacts(monkeypatch):
+    monkeypatch.setenv("MINICOMPILE_LOGS", "help")
+    done = subprocess.run([sys.executable, "-c", "import minicompile"],
+                          capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "graph_code    the traced graph" in done.stderr
+
+
 def test_the_check_is_logged(monkeypatch, caplog):
     monkeypatch.setenv("MINICOMPILE_LOGS", "guards,recompiles")
     compiled = minicompile.compile(affine, dynamic=False)

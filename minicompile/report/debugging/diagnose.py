@@ -3,17 +3,19 @@
 In: a function and a call of it. Out: a Diagnosis. The ladder has a rung
 for each stage: the traced graph and its halves run by FX, the loops run
 by the evaluator, the kernels. A rung differs if it is much further from
-the graph in float64 than eager is. Then the stage is searched for the
-node that differs. PyTorch's is torch/_dynamo/repro/after_aot.py.
+float64 than eager is. Then the stage is searched for the node that
+differs. PyTorch's is torch/_dynamo/repro/after_aot.py.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
+from operator import attrgetter
 
 import torch
 from torch import Tensor, fx
@@ -24,7 +26,8 @@ from torch.utils._pytree import (tree_flatten, tree_map, tree_map_only,
 from ... import fusion, split
 from ...core import TOOLS
 from ...core.errors import Where, where_of
-from ...core.graph import placeholders, tensors_of, value
+from ...core.graph import (is_random, operators, placeholders,
+                           tensors_of, value)
 from ...core.options import Options, make_options
 from ...core.schedule import Schedule
 from ...core.semantics.evaluate import evaluate_schedule
@@ -35,6 +38,9 @@ from ...split.joint import ancestors, extract, root
 
 #: How many times as far from float64 as eager a rung may be.
 FACTOR = 16
+
+#: Operators that draw random numbers have it.
+SEEDED = torch.Tag.nondeterministic_seeded
 
 
 @dataclass(frozen=True)
@@ -71,17 +77,28 @@ def diagnose(function: Callable, mode: str | None = None,
     function = getattr(function, "_orig_mod", getattr(
         function, "_torchdynamo_orig_callable", function))
     options = replace(make_options(mode, options), fallback_random=True)
-    return lambda *args, **kwargs: climb(
-        function, *tree_flatten((args, kwargs)), options)
+
+    def diagnosed(*args, **kwargs) -> Diagnosis:
+        rungs = []
+        for stage, found, right, bound, suspects in ladder(
+                function, *tree_flatten((args, kwargs)), options):
+            rungs.append((stage, error(found, right), bound))
+            if rungs[-1][1] > bound:
+                node = next(iter(suspects()), None)
+                return Diagnosis(rungs, stage, *(
+                    (node.name, where_of(node)) if node else ()))
+        return Diagnosis(rungs)
+    return diagnosed
 
 
 TOOLS["diagnose"] = diagnose
 
 
-def climb(function: Callable, leaves: list, form: object,
-          options: Options) -> Diagnosis:
-    """The diagnosis of a call with these arguments."""
-    seen, rungs, eager = [], [], Eager()
+def ladder(function: Callable, leaves: list, form: object,
+           options: Options) -> Iterator[tuple]:
+    """Each rung: the stage, what it gives, what is right, the error that
+    it may have, and what finds the nodes to blame."""
+    seen, eager = [], Eager()
 
     def capture(graph: fx.GraphModule, _: object) -> Callable:
         def run(*given):
@@ -98,62 +115,45 @@ def climb(function: Callable, leaves: list, form: object,
             return call(*args, **kwargs)
         return played(unflattened, leaves, weights)
 
-    def differs(stage: str, found: list, right: list, bound: float) -> bool:
-        rungs.append((stage, error(found, right), bound))
-        return rungs[-1][1] > bound
-
     with eager:
         wanted = whole(lambda own: own)
-    bound = allowed(0, wanted)
-    if differs("trace", whole(partial(
-            compile, backend=capture, dynamic=False)), wanted, bound):
-        return blame(rungs, (node for graph, inputs in seen for node in
-                             strangers(Tape(graph, inputs), eager.values)))
+    yield ("trace", whole(partial(compile, backend=capture, dynamic=False)),
+           wanted, allowed(0, wanted), lambda: (
+               node for graph, inputs in seen
+               for node in strangers(Tape(graph, inputs), eager.values)))
     for graph, inputs in seen:
-        plain = played(partial(run_fx, graph), inputs)
-        exact = played(partial(run_fx, graph, exact=True),
-                       copied(inputs, True))
+        plain = played(as_fx(graph), inputs)
+        exact = played(as_fx(graph, True), copied(inputs, True))
         bound = allowed(error(plain, exact), plain)
         made = lower_ours(graph, cloned(inputs), "fused", options)
-        for stage, run in rungs_of(made):
-            if differs(stage, played(run, inputs), exact, bound):
-                return blame(rungs, search(stage, made, inputs, options))
-    return Diagnosis(rungs)
+        for stage, run in forms(made):
+            yield stage, played(run, inputs), exact, bound, partial(
+                search, stage, made, inputs, options)
 
 
-def blame(rungs: list, nodes: Iterable[fx.Node]) -> Diagnosis:
-    """The last rung differs, at the first of these nodes."""
-    node = next(iter(nodes), None)
-    return Diagnosis(rungs, rungs[-1][0], *(
-        (node.name, where_of(node)) if node else ()))
-
-
-def rungs_of(made: CompiledGraph) -> Iterator[tuple[str, Callable]]:
+def forms(made: CompiledGraph) -> Iterator[tuple[str, Callable]]:
     """Each stage after the trace, and what runs its form of the graph."""
     halves = made.pair.halves() if made.pair else {}
-    for stage, runs in {
-            "split": {name: partial(run_fx, half)
-                      for name, half in halves.items()},
-            "fusion": {name: partial(evaluate, each)
-                       for name, each in made.schedules.items()},
-            "emit": {name: each.run
-                     for name, each in made.programs.items()}}.items():
-        if runs:
-            yield stage, split.make_runtime(made.joint, made.pair, **runs)
+    for stage, run, each in (
+            ("split", as_fx, halves), ("fusion", evaluated, made.schedules),
+            ("emit", attrgetter("run"), made.programs)):
+        if each:
+            yield stage, split.make_runtime(made.joint, made.pair, **{
+                name: run(form) for name, form in each.items()})
     yield ("replay" if made.graphed else "runtime"), made.call
 
 
-def run_fx(graph: fx.GraphModule, inputs: list, exact: bool = False
-           ) -> tuple:
-    """The results of a graph as FX runs it, in float64 if `exact`."""
-    return tuple(Tape(graph, inputs, exact).result)
+def as_fx(graph: fx.GraphModule, exact: bool = False) -> Callable:
+    """The graph as FX runs it, in float64 if `exact`."""
+    return lambda given: tuple(Tape(graph, given, exact).result)
 
 
-def evaluate(schedule: Schedule, inputs: list) -> tuple:
-    """The results of a schedule, on the device of its inputs."""
-    devices = [each.device for each in tensors_of(inputs)]
-    with devices[0] if devices else torch.device("cpu"):
-        return evaluate_schedule(schedule, inputs)
+def evaluated(schedule: Schedule) -> Callable[[list], tuple]:
+    """The schedule as the evaluator runs it, where its inputs are."""
+    def run(given: list) -> tuple:
+        with next(iter(tensors_of(given)), torch.empty(0)).device:
+            return evaluate_schedule(schedule, given)
+    return run
 
 
 class Eager(TorchFunctionMode):
@@ -179,33 +179,38 @@ class Tape(fx.Interpreter):
         self.result = self.run(*inputs)
 
     def run_node(self, node: fx.Node):
-        """The node's value; a dtype in a call means float64."""
+        """The node's value. In float64 a dtype in a call means float64,
+        but a draw is made in its own precision, to be the same."""
         target, given = node.target, self.fetch_args_kwargs_from_env(node)
-        if self.exact:
-            given = tree_map(in_double, given)
+        name = getattr(target, "__name__", target)
+        if self.exact and any(SEEDED in op.tags for op in (
+                operators(target) or operators(name))):
+            given = fx.map_arg((node.args, node.kwargs), lambda each: cast(
+                self.env[each], getattr(value(each), "dtype", None)))
+        elif self.exact:
+            given = tree_map(cast, given)
             if target in ("float", "half", "bfloat16"):
                 target = "double"
         made = getattr(self, node.op)(target, *given)
         if self.exact:
-            made = tree_map(in_double, made)
+            made = tree_map(cast, made)
         self.values[node] = copied(made)
         return made
 
 
-def in_double(given: object) -> object:
-    """A floating tensor or dtype as float64; all else as it is."""
-    if isinstance(given, Tensor) and given.is_floating_point():
-        return given.double()
-    return torch.float64 if isinstance(given, torch.dtype) and (
-        given.is_floating_point) else given
+def cast(given: object, dtype: torch.dtype = torch.float64) -> object:
+    """A floating tensor or dtype in this precision; all else as it is."""
+    if isinstance(given, torch.dtype):
+        return dtype if given.is_floating_point else given
+    return given.to(dtype) if isinstance(
+        given, Tensor) and given.is_floating_point() else given
 
 
 def copied(given: object, exact: bool = False) -> object:
     """The same with copies of the tensors, as leaves of autograd."""
-    def copy_of(each: Tensor) -> Tensor:
-        made = in_double(each) if exact else each
-        return made.detach().clone().requires_grad_(each.requires_grad)
-    return tree_map_only(Tensor, copy_of, given)
+    return tree_map_only(Tensor, lambda each: (
+        cast(each) if exact else each).detach().clone().requires_grad_(
+            each.requires_grad), given)
 
 
 def cloned(leaves: Iterable) -> list:
@@ -220,11 +225,18 @@ def played(call: Callable, inputs: Iterable,
     gradients, and the inputs as they are then."""
     leaves = copied([*inputs])
     given = cloned(leaves)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
+    with seeded():
         results = tensors_of(call([*given]))
     return copied([*results, *gradients(
         results, [*tensors_of(leaves), *weights]), *tensors_of(given)])
+
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    """Each time, the same numbers are drawn."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
 
 
 def gradients(results: list[Tensor], leaves: list[Tensor]) -> list:
@@ -286,12 +298,13 @@ def search(stage: str, made: CompiledGraph, inputs: list, options: Options
            ) -> Iterator[fx.Node]:
     """The nodes that differ in a stage: if all are results, or, where
     that hides the fault, each as the only one."""
-    given = [*copied(inputs), *tangents(map(
-        value, made.joint.tangent_nodes))]
-    with torch.no_grad():
-        own, exact = ({node.name: each for node, each in Tape(
-            made.joint.graph, copied(given, wide), wide).values.items()}
-                      for wide in (False, True))
+    joint, tapes = made.joint, []
+    given = [*copied(inputs), *tangents(map(value, joint.tangent_nodes))]
+    for wide in (False, True):
+        with torch.no_grad(), seeded():
+            tapes.append({node.name: each for node, each in Tape(
+                joint.graph, copied(given, wide), wide).values.items()})
+    own, exact = tapes
 
     def differs(node: fx.Node, found: object) -> bool:
         ours, plain, right = map(tensors_of, (
@@ -302,13 +315,17 @@ def search(stage: str, made: CompiledGraph, inputs: list, options: Options
 
     def values(half: fx.GraphModule, ends: list[fx.Node]) -> Iterable:
         starts = placeholders(half.graph)
+        if stage != "split":  # so that each node alone has the same draws
+            starts += filter(is_random, kept[half])
         held = copied([own[node.name] for node in starts])
         if stage == "split":
-            return Tape(half, held).values.items()
+            with seeded():
+                return Tape(half, held).values.items()
         schedule = fusion.fuse(extract(
-            made.joint, ancestors(ends, starts), starts, ends))
-        return zip(ends, evaluate(schedule, held) if stage == "fusion"
-                   else emit(schedule, options).ready().run(held))
+            joint, ancestors(ends, starts), starts, ends))
+        run = evaluated(schedule) if stage == "fusion" else (
+            emit(schedule, options).ready().run)
+        return zip(ends, run(held))
 
     kept = {half: [node for node in half.graph.nodes if node.name in own
                    and node.op == "call_function" and root(node) is node
@@ -320,7 +337,7 @@ def search(stage: str, made: CompiledGraph, inputs: list, options: Options
         yield from (node for node, found in values(half, ends)
                     if differs(node, found))
     if stage == "split":
-        yield from unrecorded(made.joint.source, inputs,
+        yield from unrecorded(joint.source, inputs,
                               tensors_of([*own.values()]))
 
 

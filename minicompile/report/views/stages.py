@@ -1,27 +1,36 @@
 """Each stage in a line, in a few lines, and in full.
 
-In: a compiled entry. Out: one StageView a stage: what went in and what
-came out, with the text that the stage itself prints. The tour shows
-excerpts, `--stage NAME` and a saved page the whole.
+In: a compiled entry. Out: one StageView a stage: a line about what went
+in and what came out, and the texts that the stage itself prints. A report
+shows the line, the tour an excerpt, `--stage NAME` and a saved page the
+whole. The debug folder has a file for each text; PyTorch's is
+torch/_inductor/debug.py (DebugContext).
 """
 
 from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
 from math import inf
+from pathlib import Path
 
+from torch import fx
+
+from ...core import log
 from ...core.cost import is_free
 from ...core.graph import nbytes, placeholders, render, tensors_of, value
 from ...core.loops import Buffer, Kernel
 from ...core.options import Options
-from ...core.schedule import Schedule, View, made_by, views_in
+from ...core.schedule import Schedule, View, made_by, reads_of, views_in
 from ...core.sizes import hint
 from ...dispatch import Entry, operations
+from ...fusion.group import MOST_BUFFERS, IterationDomain, unite
 from ...fusion.values import elements, touched
-from ...pipeline import CompiledGraph
+from ...pipeline import COMPILED, CompiledGraph
 from ..gather import VIEWS, Report, printed
 
 #: So many buffers a kernel may have to be shown as an example.
@@ -30,80 +39,88 @@ FEW = 7
 #: The lines of an excerpt.
 HEAD = 12
 
+#: Numbers the debug folders of this process.
+NUMBERS = count()
+
 
 @dataclass(frozen=True)
 class StageView:
     """One stage: `summary` in a line, `excerpt` in ten, `full` in all.
 
-    Of its texts, the first tells most.
+    Of its texts, each with a name, the first tells most.
     """
 
     name: str
     summary: str
-    texts: tuple[str, ...] = ()
+    texts: dict[str, object] = field(default_factory=dict)
 
     @property
     def excerpt(self) -> str:
         """The first lines of the first text."""
-        every = [line for text in self.texts[:1]
-                 for line in text.splitlines() if line.strip()]
+        every = [line for text in [*self.texts.values()][:1]
+                 for line in str(text).splitlines() if line.strip()]
         left = len(every) - HEAD
         return "\n".join([*every[:HEAD], f"… {left} more lines"]
                          if left > 1 else every)
 
     @property
     def full(self) -> str:
-        """All texts."""
-        return "\n\n\n".join(self.texts)
+        """All texts, each but the first under its name."""
+        head, *rest = self.texts.items() or [("", "")]
+        return "\n\n\n".join([str(head[1]), *(
+            f"# {name}\n\n{text}" for name, text in rest)])
 
 
-def views(report: Report, entry: Entry) -> list[StageView]:
+def views(report: Report, entry: Entry) -> Iterator[StageView]:
     """The work of each stage on one call, in the pipeline's order."""
-    lowered, options = entry.lowered, report.options
-    made = [trace_view(entry, report.function),
-            guards_view(entry, report.costs.get(id(entry), ()))]
-    if lowered.pair is None:
-        return [*made, StageView("split", lowered.fallback or (
-            "another backend runs the graph"))]
-    made.append(split_view(lowered))
-    if lowered.programs:
-        made += [fusion_view(lowered), emit_view(lowered, options),
-                 replay_view(lowered)]
-    else:
-        made.append(StageView("fusion", lowered.fallback or (
-            "the halves run as ATen operators")))
-    return [*made, budget_view(lowered, options)]
+    check, graph = entry.check, entry.trace.graph
+    code = bytecode(report.function)
+    start = f"{code.count(chr(10)) + 1} bytecodes and all they call -> "
+    yield StageView(
+        "trace", f"{start * bool(code)}{len(operations(graph))} operators "
+        f"on {len(placeholders(graph.graph))} tensors", {
+            "graph": render(graph), "bytecode": code,
+            "results": entry.trace.finish})
+    costs = zip(report.costs.get(id(entry), ()), map(str, check.guards))
+    yield StageView(
+        "guards", f"{len(check.guards)} guards -> one check of "
+        f"{len(check.source.splitlines())} lines", {
+            "check": check.source, "costs": "\n".join(
+                f"# {cost:6.2f} us  {guard}"
+                for cost, guard in sorted(costs, reverse=True))})
+    yield from compiled_views(entry.lowered, report.options)
 
 
 VIEWS.append(views)
 
 
-def trace_view(entry: Entry, function: Callable) -> StageView:
-    """Bytecode to graph."""
+def bytecode(function: Callable) -> str:
+    """The function's bytecode, without blank lines; "" if it has none."""
     function = inspect.unwrap(getattr(
         getattr(function, "_orig_mod", function), "forward", function))
     try:
-        code = dis.Bytecode(function).dis().strip("\n")
+        lines = dis.Bytecode(function).dis().splitlines()
     except TypeError:  # not a Python function
-        code = ""
-    graph = entry.trace.graph
-    size = sum(bool(line.strip()) for line in code.splitlines())
-    start = f"{size} bytecodes and all they call -> " if size else ""
-    return StageView(
-        "trace", f"{start}{len(operations(graph))} operators on "
-        f"{len(placeholders(graph.graph))} tensors",
-        (render(graph), code, entry.trace.finish))
+        return ""
+    return "\n".join(filter(str.strip, lines))
 
 
-def guards_view(entry: Entry, costs: Sequence[float]) -> StageView:
-    """Guards to one check; in full, what each costs by itself."""
-    check = entry.check
-    asked = sorted(zip(costs, map(str, check.guards)), reverse=True)
-    return StageView(
-        "guards", f"{len(check.guards)} guards -> one check of "
-        f"{len(check.source.splitlines())} lines",
-        (check.source, "\n".join(f"# {cost:6.2f} us  {guard}"
-                                 for cost, guard in asked)))
+def compiled_views(lowered: CompiledGraph, options: Options
+                   ) -> Iterator[StageView]:
+    """The stages after the trace, as far down as they went."""
+    if lowered.pair is None:
+        yield StageView("split", lowered.fallback or (
+            "another backend runs the graph"))
+        return
+    yield split_view(lowered)
+    if lowered.programs:
+        yield fusion_view(lowered)
+        yield emit_view(lowered, options)
+        yield StageView("replay", replayed(lowered))
+    else:
+        yield StageView("fusion", lowered.fallback or (
+            "the halves run as ATen operators"))
+    yield budget_view(lowered, options)
 
 
 def split_view(lowered: CompiledGraph) -> StageView:
@@ -112,34 +129,20 @@ def split_view(lowered: CompiledGraph) -> StageView:
     ahead = len(operations(pair.forward))
     if pair.backward is None:
         return StageView("split", f"no gradient wanted: {ahead} ATen "
-                         "operators", (str(joint),))
-    kept = [(nbytes(value(node)), node.name)
-            for node in placeholders(pair.backward.graph)
-            if node.name in pair.saved.keys() & pair.donated]
-    table = "\n".join([f"# {len(kept)} values saved for the backward:", *(
-        f"# {size / 2**10:9.1f} KiB  {name}"
-        for size, name in sorted(kept, reverse=True))])
+                         "operators", {"joint": joint})
+    kept = sorted(((nbytes(value(node)), node.name)
+                   for node in placeholders(pair.backward.graph)
+                   if node.name in pair.saved.keys() & pair.donated),
+                  reverse=True)
     return StageView(
         "split", f"{len(operations(joint.graph))} ATen operators -> "
         f"{ahead} forward, {len(operations(pair.backward))} backward, "
-        f"saving {pair.saved_bytes / 2**20:.2f} MiB",
-        (table, str(joint), str(pair)))
-
-
-def budget_view(lowered: CompiledGraph, options: Options) -> StageView:
-    """The operators that run again, in place of saved values."""
-    pair = lowered.pair
-    if pair.backward is None:
-        return StageView("budget", "nothing to save")
-    first = {node.name for node in operations(pair.forward)}
-    again = [node.name for node in operations(pair.backward)
-             if node.name in first]
-    share = options.activation_memory_budget
-    asked = (f"memory={options.memory!r}" if options.memory else
-             f"activation_memory_budget={share:g}")
-    return StageView(
-        "budget", f"{asked}: {len(again)} operators run again in the "
-        "backward", ("# computed again: " + ", ".join(again),))
+        f"saving {pair.saved_bytes / 2**20:.2f} MiB", {
+            "saved": "\n".join([
+                f"# {len(kept)} values saved for the backward:",
+                *(f"# {size / 2**10:9.1f} KiB  {name}"
+                  for size, name in kept)]),
+            "joint": joint, "halves": pair})
 
 
 def fusion_view(lowered: CompiledGraph) -> StageView:
@@ -156,8 +159,10 @@ def fusion_view(lowered: CompiledGraph) -> StageView:
         "fusion", f"{kernels} kernels + {externs} operators, moving "
         f"{alone / 1e6:.2f}M -> "
         f"{sum(map(moved, schedules.values())) / 1e6:.2f}M elements",
-        (str(telling(schedules) or ""), *(
-            f"# {name}\n\n{each}" for name, each in schedules.items())))
+        {"kernel": telling(schedules) or ""} | schedules | {
+            f"{half}_apart": "\n".join(
+                f"# {line}" for line in apart(schedule))
+            for half, schedule in schedules.items()})
 
 
 def moved(schedule: Schedule) -> int:
@@ -187,6 +192,34 @@ def memory(view: Buffer | View) -> int:
         view.shape, view.stride, strict=True) if step != 0)
 
 
+def apart(schedule: Schedule) -> Iterator[str]:
+    """Why a kernel that reads another's result is not one with it."""
+    steps, makers, before = schedule.steps, {}, []
+    for number, step in enumerate(steps):
+        near = {makers[name]: name for name in reads_of(step)
+                if name in makers}
+        before.append({*near}.union(*map(before.__getitem__, near)))
+        makers |= {buffer.name: number for buffer in made_by(step)}
+        for k, name in near.items():
+            if not isinstance(step, Kernel) or not isinstance(
+                    steps[k], Kernel):
+                continue
+            sizes = [IterationDomain(each.rows, each.row_length)
+                     for each in (steps[k], step)]
+            between = [steps[m] for m in near if k in before[m]]
+            why = "it reads them at other places than they are stored"
+            if between:
+                why = "between them runs " + getattr(
+                    between[0], "name", str(between[0]).split("(")[0])
+            elif unite(*sizes) is None:
+                why = "{0.rows} rows of {0.row} do not fit {1.rows} of " \
+                      "{1.row}".format(*sizes)
+            elif len({*steps[k].read, *steps[k].written, *step.read,
+                      *step.written}) > MOST_BUFFERS:
+                why = f"they have more than {MOST_BUFFERS} buffers"
+            yield f"{step.name} reads {name} of {steps[k].name}: {why}"
+
+
 def telling(schedules: dict[str, Schedule]) -> Kernel | None:
     """The kernel that tells most: few buffers, rows, many loops."""
     found = [kernel for schedule in schedules.values()
@@ -205,18 +238,57 @@ def emit_view(lowered: CompiledGraph, options: Options) -> StageView:
     lines = sum(p.source.count("\n") for p in programs.values())
     return StageView(
         "emit", f"{printer} kernels in {len(programs)} programs of {lines} "
-        "lines", (text, *(f"# {program.path}\n{program.source}"
-                          for program in programs.values())))
+        "lines", {"kernel": text} | programs)
 
 
-def replay_view(lowered: CompiledGraph) -> StageView:
+def replayed(lowered: CompiledGraph) -> str:
     """Whether launches are recorded, and what became of the calls."""
     graphed = lowered.graphed
     if graphed is None or graphed.blocked:
-        return StageView("replay", f"off: {graphed.blocked}" if graphed else
-                         'off (mode="reduce-overhead" turns it on)')
+        return f"off: {graphed.blocked}" if graphed else (
+            'off (mode="reduce-overhead" turns it on)')
     steps = sum(len(s.steps) for s in lowered.schedules.values())
     became = ", ".join(f"{why}: {count}"
                        for why, count in graphed.stats.items())
-    return StageView("replay", f"{steps} steps to record as CUDA graphs; "
-                     f"calls: {became}")
+    return f"{steps} steps to record as CUDA graphs; calls: {became}"
+
+
+def budget_view(lowered: CompiledGraph, options: Options) -> StageView:
+    """The operators that run again, in place of saved values."""
+    pair = lowered.pair
+    if pair.backward is None:
+        return StageView("budget", "nothing to save")
+    first = {node.name for node in operations(pair.forward)}
+    again = [node.name for node in operations(pair.backward)
+             if node.name in first]
+    asked = (f"memory={options.memory!r}" if options.memory else
+             "activation_memory_budget="
+             f"{options.activation_memory_budget:g}")
+    return StageView(
+        "budget", f"{asked}: {len(again)} operators run again in the "
+        "backward", {"again": "# computed again: " + ", ".join(again)})
+
+
+def write(graph: fx.GraphModule, made: CompiledGraph,
+          options: Options) -> None:
+    """Log why kernels are apart, and write each text of a graph as a
+    file, if they are asked for."""
+    if log.asked() & {"perf_hints", "all"}:
+        hints = [line for schedule in made.schedules.values()
+                 for line in apart(schedule)]
+        if made.graphed and made.graphed.blocked:
+            hints.append(f"no replay: {made.graphed.blocked}")
+        for line in hints:
+            log.show("perf_hints", line)
+    if not options.trace_enabled:
+        return
+    folder = Path("minicompile_debug", f"{os.getpid()}_{next(NUMBERS)}")
+    folder.mkdir(parents=True)
+    trace = StageView("trace", "", {"graph": render(graph)})
+    for number, view in enumerate([trace, *compiled_views(made, options)]):
+        for name, text in view.texts.items():
+            (folder / f"{number}_{view.name}_{name}.py").write_text(
+                f"{text}\n")
+
+
+COMPILED.append(write)
