@@ -45,7 +45,8 @@ def test_where_torch_compile_fails_the_others_are_timed(monkeypatch):
     def no_compiler(model):
         def call(*batch):
             raise RuntimeError("no C++ compiler\n" + "trace back " * 99)
-        return call
+        model.forward = call
+        return model
     monkeypatch.setattr(torch, "compile", no_compiler)
     text = shown("mlp")
     assert "torch.compile fails here: RuntimeError: no C++" in text

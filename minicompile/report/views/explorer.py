@@ -87,7 +87,8 @@ def columns(report: Report, entry: Entry) -> dict[str, list[dict]]:
     for half, schedule in lowered.schedules.items():
         buffers = schedule.buffers
         for number, step in enumerate(schedule.steps):
-            made_of = [f"j:{node_of(buffer)}" for buffer in made_by(step)]
+            made_of = ["j:" + buffer.name.removesuffix("_0")
+                       for buffer in made_by(step)]
             text, seconds = str(step), None
             if isinstance(step, Kernel):
                 rows = [item(f"l:{half}:{number}:{k}", str(loop), [
@@ -124,11 +125,6 @@ def joint_note(node: fx.Node, saved: Collection[str], late: set[fx.Node]
     if node.name in saved:
         size = sum(map(nbytes, tensors_of(value(node))))
         yield f"saved, {size / 2**10:.1f} KiB"
-
-
-def node_of(buffer: Buffer) -> str:
-    """The name of the graph node that a buffer holds."""
-    return buffer.name.removesuffix("_0")
 
 
 def traffic(held: list[Buffer], seconds: float | None) -> str:

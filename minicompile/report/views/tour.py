@@ -81,17 +81,17 @@ def tour(name: str, device: str = "cpu", stage: str | None = None,
     runs = {"eager": copy.deepcopy(model), "minicompile": compile(model)}
     if compare and stage is None:
         runs["torch.compile"] = torch.compile(copy.deepcopy(model))
-    firsts, failed = {}, ""
+    seen, failed = {}, ""
     with console.status("compiling forward and backward"):
-        for each, run in [*runs.items()]:
+        for each, run in runs.items():
+            step = stepper(run, batch, device)
             try:
-                firsts[each], _ = timed(
-                    lambda run=run: run(*batch).backward(), device)
+                seen[each] = step, [step()]
             except Exception as error:
                 if each != "torch.compile":
                     raise
                 failed = f"\ntorch.compile fails here: {brief(error)}"
-                del runs[each]
+    most = difference(model, runs["eager"])
     report = explain(runs["minicompile"])(*batch)
     made = report.stages[-1] if report.stages else ()
     if stage is not None or not made:
@@ -103,11 +103,10 @@ def tour(name: str, device: str = "cpu", stage: str | None = None,
     for number, view in enumerate(made, 1):
         console.print(panel(f"{number} {view.name:<6}", view.summary,
                             view.excerpt))
-    most = difference(model, runs["eager"])
     console.print("[bold]Gradients[/] differ from eager's by at most "
                   f"{most:.1e} of their size.\n{failed}\n")
     with console.status("training"):
-        console.print(race(runs, firsts, batch, device))
+        console.print(race(seen))
 
 
 def panel(head: str, summary: str, text: str) -> Group:
@@ -119,16 +118,6 @@ def panel(head: str, summary: str, text: str) -> Group:
     return Group(head, *([Padding(code, (0, 2))] if text else []), "")
 
 
-def timed(call: Callable[[], object], device: str
-          ) -> tuple[float, object]:
-    """How long the call takes, the device's work included; its result."""
-    start = time.perf_counter()
-    result = call()
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-    return time.perf_counter() - start, result
-
-
 def difference(model: nn.Module, eager: nn.Module) -> float:
     """The largest relative difference of the gradients that both have."""
     pairs = [(ours.grad, theirs.grad) for ours, theirs in zip(
@@ -137,35 +126,39 @@ def difference(model: nn.Module, eager: nn.Module) -> float:
                for ours, theirs in pairs)
 
 
-def stepper(model: Callable, batch: tuple) -> Callable[[], torch.Tensor]:
-    """One training step as a function that returns the loss."""
+def stepper(model: Callable, batch: tuple, device: str
+            ) -> Callable[[], tuple[float, torch.Tensor]]:
+    """A training step as a function that returns its seconds, the
+    device's work included, and the loss."""
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 
-    def step() -> torch.Tensor:
+    def step() -> tuple[float, torch.Tensor]:
+        start = time.perf_counter()
         optimizer.zero_grad()
         loss = model(*batch)
         loss.backward()
         optimizer.step()
-        return loss.detach()
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+        return time.perf_counter() - start, loss.detach()
     return step
 
 
-def race(runs: dict[str, Callable], firsts: dict[str, float],
-         batch: tuple, device: str) -> Table:
-    """First call, step time, and losses of the same steps of each, which
+def race(seen: dict[str, tuple[Callable, list]]) -> Table:
+    """First and later steps and their losses, after more of them, which
     take turns."""
-    steps = {name: stepper(run, batch) for name, run in runs.items()}
-    seen = [{name: timed(step, device) for name, step in steps.items()}
-            for _ in range(STEPS)]
-    table = Table("", "first call", "step", *(
+    for _ in range(STEPS - 1):
+        for step, results in seen.values():
+            results.append(step())
+    table = Table("", "first step", "step", *(
         f"loss {step}" for step in SHOWN), box=None, title_style="bold",
         title="Training steps with AdamW", title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
-    for name in runs:
-        median = statistics.median(step[name][0] for step in seen[1:])
-        table.add_row(name, f"{firsts[name]:.1f} s",
-                      f"{median * 1e3:.2f} ms",
-                      *(f"{seen[step - 1][name][1].item():.4f}"
+    for name, (_, results) in seen.items():
+        first, *later = (seconds for seconds, _ in results)
+        table.add_row(name, f"{first:.1f} s",
+                      f"{statistics.median(later) * 1e3:.2f} ms",
+                      *(f"{results[step - 1][1].item():.4f}"
                         for step in SHOWN))
     return table
