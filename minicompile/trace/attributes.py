@@ -11,7 +11,6 @@ torch/_dynamo/variables/.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -19,7 +18,7 @@ from torch import nn
 from ..core.sizes import SYMBOLIC
 from ..core.guard import Attribute, Item, Source
 from .constant_types import ABSENT, StandIn, trusted
-from .reasons import Raised, unsupported
+from .reasons import WAYS, Raised, unsupported
 from .symbolic_shapes import settled
 
 #: Attributes of tensors that a fake tensor would answer differently.
@@ -224,23 +223,15 @@ def _bind(tracer, found, where: type, name: str, owner, kind: type):
         if isinstance(found, property):
             return tracer.call(found.fget, (owner,))
         if isinstance(found, SLOTS) and existed(tracer, owner):
-            return STORED[-1](tracer, owner, name, lambda: tracer.native(
-                found.__get__, (owner, type(owner))))
+            return WAYS["stored"](
+                tracer, owner, name, lambda: tracer.native(
+                    found.__get__, (owner, type(owner))))
     getter = method(tracer, type(found), "__get__")
     if getter is ABSENT:
         return found
     given = found, None if owner is ABSENT else owner, kind
     return (tracer.call if type(getter) is types.FunctionType
             else tracer.native)(getter, given)
-
-
-def unread(tracer, owner, name: str, read):
-    """Nothing here keeps a value that only C code gets of an object."""
-    raise unsupported("attribute", f"{name} of a {type(owner).__name__}")
-
-
-#: How the value that `read` gets is read once; the last is in use.
-STORED: list[Callable] = [unread]
 
 
 def _of_tensor(tracer, tensor: torch.Tensor, name: str, found):
@@ -250,7 +241,7 @@ def _of_tensor(tracer, tensor: torch.Tensor, name: str, found):
     if name == "grad":  # only an input has one
         if tracer.outside.source(tensor) is None:
             return None
-        return STORED[-1](tracer, tensor, name, lambda: (
+        return WAYS["stored"](tracer, tensor, name, lambda: (
             tracer.recorder.real(tensor).grad))
     if found is ABSENT:
         return ABSENT

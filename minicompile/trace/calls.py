@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +22,7 @@ from . import attributes, native
 from .constant_types import ABSENT, is_constant, trusted
 from .frame import Frame
 from .marks import entered
-from .reasons import Raised, unsupported
+from .reasons import WAYS, Raised, unsupported
 from .rules import apply, registered, rule
 
 #: Libraries whose insides are never followed.
@@ -69,8 +68,10 @@ def enter(tracer, function, args=(), kwargs=None):
         case types.MethodType():
             return enter(tracer, function.__func__,
                          (function.__self__, *args), kwargs)
+        case type() if native.is_allowed(function):
+            return native.natively(tracer, function, args, kwargs)
         case type():
-            return MAKE[-1](tracer, function, args, kwargs)
+            return WAYS["make"](tracer, function, args, kwargs)
         case types.BuiltinFunctionType() | types.MethodWrapperType():
             return native.call_native(tracer, function, args, kwargs)
         case types.MethodDescriptorType() | types.WrapperDescriptorType():
@@ -206,7 +207,7 @@ class Default:
         return tracer.outside.admit(value, Item(source, self.key), library)
 
 
-# Modules and classes
+# Modules
 
 
 def _module(tracer, module: nn.Module, args, kwargs):
@@ -227,14 +228,3 @@ def _module(tracer, module: nn.Module, args, kwargs):
         return enter(tracer, target, args, kwargs)
     forward = attributes.load_attr(tracer, module, "forward")
     return enter(tracer, forward, args, kwargs)
-
-
-def make(tracer, kind: type, args, kwargs):
-    """An object of a class of C's that only computes."""
-    if not native.is_allowed(kind):
-        raise unsupported("builtin", kind.__qualname__)
-    return native.natively(tracer, kind, args, kwargs)
-
-
-#: How an object of a class is made; the last is in use.
-MAKE: list[Callable] = [make]

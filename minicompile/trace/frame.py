@@ -16,7 +16,7 @@ from ..core.errors import Unsupported, Where
 from ..core.guard import Attribute, Item
 from .bytecode import NULL_ABOVE, Instruction, decode
 from .constant_types import ABSENT, NULL, contents, trusted
-from .reasons import Raised, internal, unsupported
+from .reasons import WAYS, Raised, internal, unsupported
 
 #: How a frame was left: (how, value).
 RETURN, YIELD = "return", "yield"
@@ -80,7 +80,9 @@ class Frame:
                 try:
                     left = frame.step(step)
                 except Raised as raised:
-                    CATCH[-1](frames, depth, raised)
+                    if "catch" not in WAYS:
+                        raise
+                    WAYS["catch"](frames, depth, raised)
                 else:
                     if left is not None:
                         frames.pop()
@@ -132,15 +134,6 @@ class Frame:
         """Go on at another position, if so."""
         if jumps:
             self.next = target
-
-
-def leave(frames: list[Frame], depth: int, raised: Raised) -> None:
-    """Nothing here says what catches an exception: it leaves all frames."""
-    raise raised
-
-
-#: How frames catch an exception; the last is in use.
-CATCH: list[Callable] = [leave]
 
 
 # Globals, cells and closures

@@ -18,7 +18,7 @@ from types import FunctionType
 
 from .bytecode import live
 from .frame import NO_ROW, OPCODES, Frame
-from .reasons import unsupported
+from .reasons import WAYS, unsupported
 from .reconstruct import Rebuild
 from .resume import Named, calling, going_on, made_once, placed, single
 
@@ -44,14 +44,6 @@ class Continuation:
 continuation = functools.cache(Continuation)
 
 
-def never_caught(at: Break, *call: str) -> list[str]:
-    """Nothing here says how an operation is performed in a `try`."""
-    raise unsupported("opcode", f"{at.step.name} in a `try`")
-
-
-#: The statements for an operation whose exception a frame may catch.
-PERFORMED = {"caught": never_caught}
-
 #: Opcode -> an operation and its ways, where CPython's own does not do.
 OPERATIONS: dict[str, Callable[[Break], tuple]] = {}
 
@@ -63,7 +55,7 @@ def ending(tracer, result) -> tuple[Rebuild, str]:
     """`finish` at the end of a call: effects and result, and its text."""
     rebuild = Rebuild(tracer)
     returned = rebuild.value(result)
-    body = [*tracer.outside.writes(rebuild), *switched(rebuild)]
+    body = tracer.outside.writes(rebuild)
     if body:
         returned = rebuild.hold(returned)
     return rebuild, rebuild.function([*body, f"return {returned}"])
@@ -78,7 +70,7 @@ def breaking(tracer, frames) -> tuple[Rebuild, str]:
         call = f"return {at.rest(frames, *way)}"
         rest += [f"if {test}:", f"    {call}"] if test else [call]
     return at.rebuild, at.rebuild.function([
-        *tracer.outside.writes(at.rebuild), *switched(at.rebuild), *rest])
+        *tracer.outside.writes(at.rebuild), *rest])
 
 
 class Break:
@@ -122,7 +114,7 @@ class Break:
     def performed(self, *call: str) -> list[str]:
         """Statements: the operation; a row says how if it may be caught."""
         if any(frame.handler() for frame in self.frames):
-            return PERFORMED["caught"](self, *call)
+            return WAYS["perform"](self, *call)
         return [f"{self.value} = {call[0]}({', '.join(call[1:])})"]
 
     def rest(self, frames, offset: int, stack: list) -> str:
@@ -161,15 +153,3 @@ def counts(step) -> list[int]:
         raise unsupported("opcode", step.name)
     return [number(step.argument) if callable(number) else number
             for number in (takes, pushes)]
-
-
-def switched(rebuild: Rebuild) -> list[str]:
-    """Statements that leave torch's switches as the trace left them.
-
-    The graph leaves them as it found them.
-    """
-    tracer = rebuild.tracer
-    for _, back in reversed(tracer.turned):
-        tracer.recorder.effect(*back)
-    return [f"{rebuild.known(turn)}({rebuild.values(how)})"
-            for (turn, *how), _ in tracer.turned]

@@ -17,7 +17,7 @@ import torch
 
 from ..core.sizes import SCALARS, SYMBOLIC
 from .constant_types import CONSTANTS
-from .reasons import unsupported
+from .reasons import WAYS, unsupported
 from .rules import HARMLESS, SAFE_OWNERS, apply, method_rule, registered
 from .symbolic_shapes import settled
 
@@ -187,15 +187,5 @@ def careful(function, args, kwargs):
     return WAYS["run"](function, args, kwargs)
 
 
-def refused(function, args, kwargs):
-    """A graph break: nothing tells what the function calls."""
-    raise unsupported("builtin", getattr(function, "__name__", "C code"))
-
-
-#: How C code looks at objects, gets its arguments, runs on what may call
-#: back, makes the bare object of a class, and steps an iterator. The
-#: reference has ways that allow more.
-WAYS: dict[str, object] = {
-    "look": alone, "prepare": prepared, "run": refused,
-    "new": lambda tracer, make, kind, *args: refused(kind, args, {}),
-    "step": lambda tracer, iterator: iterator}
+WAYS |= {"look": alone, "prepare": prepared,
+         "step": lambda tracer, iterator: iterator}

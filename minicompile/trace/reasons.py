@@ -8,6 +8,7 @@ sentences are in torch/_dynamo/exc.py and graph_break_registry.json.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..core.errors import Unsupported
@@ -67,6 +68,27 @@ def unsupported(kind: str, what: object) -> Unsupported:
 def internal(error: Exception) -> Unsupported:
     """The error for a failure of our own, never the program's."""
     return unsupported("internal", f"{type(error).__name__}: {error}")
+
+
+def refusing(kind: str, what: str) -> Callable:
+    """A way that is not there: a graph break."""
+    def refuse(*given):
+        raise unsupported(kind, what)
+    return refuse
+
+
+#: Where the road ends: how C code looks at objects, gets its arguments,
+#: and runs on what may call back; how a bare object, an instance and an
+#: iterator to step are made; how an operator works on objects, and a value
+#: is read that only C code gets; what Python does in a `try` between two
+#: graphs. Rows of the reference go on from there.
+WAYS: dict[str, Callable] = {name: refusing(kind, what) for name, (
+    kind, what) in {
+    "run": ("builtin", "that may call Python"),
+    "new": ("builtin", "__new__"), "make": ("builtin", "of a class"),
+    "operator": ("builtin", "of an operator"),
+    "stored": ("attribute", "a value that C code keeps"),
+    "perform": ("opcode", "in a `try`")}.items()}
 
 
 class Raised(Exception):

@@ -16,13 +16,12 @@ import operator
 import os
 import types
 from collections import defaultdict, deque
-from collections.abc import Callable
 
 import torch
 
 from ..core.sizes import SYMBOLIC
 from .constant_types import ABSENT, CONSTANTS
-from .reasons import Raised, unsupported
+from .reasons import WAYS, Raised, unsupported
 from .symbolic_shapes import settled
 
 #: Modules whose C functions only compute.
@@ -104,7 +103,7 @@ def binary(tracer, op, left, right):
     """`left op right` of tensors and constants; or as the row says."""
     kinds = type(left), type(right)
     if str in kinds and op in (operator.mod, operator.imod):
-        return OBJECTS[-1](tracer, op, left, right)
+        return WAYS["operator"](tracer, op, left, right)
     if PLAIN.issuperset(kinds):
         if bool in kinds:  # True == a symbol
             left, right = settled(left), settled(right)
@@ -116,16 +115,7 @@ def binary(tracer, op, left, right):
             return tracer.recorder.function(
                 op if one is left else INPLACE.get(op, op), (left, right),
                 {})
-    return OBJECTS[-1](tracer, op, left, right)
-
-
-def refuse(tracer, op, left, right):
-    """Nothing here says which methods an operator asks."""
-    raise unsupported("builtin", op.__name__)
-
-
-#: How an operator works on objects; the last is in use.
-OBJECTS: list[Callable] = [refuse]
+    return WAYS["operator"](tracer, op, left, right)
 
 
 # Methods that a function or an operator asks its first argument

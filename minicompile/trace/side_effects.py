@@ -260,9 +260,17 @@ class Outside:
         raise unsupported("effect", f"a write to {self.place(space, key)}")
 
     def writes(self, rebuild) -> list[str]:
-        """Statements that do what the trace has put off."""
+        """Statements that do what the trace has put off.
+
+        They also leave torch's switches as the trace left them; the graph
+        leaves them as it found them.
+        """
+        turned = rebuild.tracer.turned
+        for _, back in reversed(turned):
+            self.recorder.effect(*back)
+        calls = self.said + [(now[0], now[1:]) for now, _ in turned]
         return [f"{rebuild.known(function)}({rebuild.values(args)})"
-                for function, args in self.said]
+                for function, args in calls]
 
     def done(self) -> list:
         """All that was put off so far, as objects to compare by id."""

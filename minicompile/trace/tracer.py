@@ -21,7 +21,7 @@ from ..core.guard import Function
 from ..core.state import global_state
 from . import attributes, calls, native, rules
 from .constant_types import ABSENT, StandIn
-from .reasons import Raised, Stopped, unsupported
+from .reasons import WAYS, Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, Recorder
 from .side_effects import OUTSIDES
 from .symbolic_shapes import History, settled
@@ -169,7 +169,7 @@ class Tracer:
             value = self.recorder.method("unbind", (value,), {})
         made = self.asked("__iter__", value)
         if made is not ABSENT:
-            return native.WAYS["step"](self, made)
+            return WAYS["step"](self, made)
         found, _ = attributes.lookup(self, type(value), "__iter__")
         if found is ABSENT and self.python_method(value, "__getitem__"):
             return self.call(Sequence.__iter__, (value,))

@@ -23,8 +23,8 @@ import torch
 from ...core.errors import Unsupported
 from ..calls import CALLS
 from ..constant_types import IDENTITIES, StandIn, trusted
-from ..native import WAYS, look
-from ..reasons import Raised, internal, unsupported
+from ..native import look
+from ..reasons import WAYS, Raised, internal, unsupported
 from ..rules import rule
 from ..symbolic_shapes import settled
 

@@ -16,10 +16,9 @@ import types
 from dataclasses import dataclass
 
 from .. import attributes
-from ..calls import MAKE
-from ..frame import CATCH, OPCODES, Frame, opcode
-from ..graph_breaks import PERFORMED, Break
-from ..reasons import Raised, unsupported
+from ..frame import OPCODES, Frame, opcode
+from ..graph_breaks import Break
+from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import DERIVED, Rebuild
 from ..resume import ENTRIES, Named, op
 from ..rules import rule
@@ -89,8 +88,6 @@ def catch(frames: list[Frame], depth: int, raised: Raised) -> None:
     raised.place = tracer.origins[id(error)][1]
     unwind(frames[-1], raised)
 
-
-CATCH.append(catch)
 
 # Opcodes of `try`, `with` and `raise`
 
@@ -163,8 +160,6 @@ def make_error(tracer, kind: type, args, kwargs):
     return make(tracer, kind, args, kwargs)
 
 
-MAKE.append(make_error)
-
 # Questions
 
 
@@ -201,9 +196,6 @@ def performed(at: Break, *call: str) -> list[str]:
             f"if {failed}:", f"    return {raised}"]
 
 
-PERFORMED["caught"] = performed
-
-
 def attempted(operation, *arguments) -> tuple[object, list]:
     """An operation's result, or None and the exception in a list."""
     try:
@@ -221,6 +213,8 @@ def handling(error: BaseException, operation, *arguments):
         error.__traceback__, error.__context__ = before
         return operation(*arguments)
 
+
+WAYS |= {"catch": catch, "make": make_error, "perform": performed}
 
 # Exceptions as results
 

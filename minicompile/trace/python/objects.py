@@ -19,12 +19,10 @@ from itertools import islice
 import torch
 
 from ...core.guard import Attribute, Source
-from .. import attributes, native
-from ..attributes import STORED
-from ..calls import MAKE
+from .. import attributes
 from ..constant_types import (ABSENT, BOUND, StandIn, contents,
                               made_tuple)
-from ..reasons import Raised, unsupported
+from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import DERIVED, MAKERS, Rebuild
 from ..side_effects import FIRST, Outside
 from .callbacks import Callback, Iteration
@@ -42,13 +40,8 @@ def new(tracer, make, kind: type, *args):
     return tracer.own(tracer.native(make, (kind, *args)))
 
 
-native.WAYS["new"] = new
-
-
 def make(tracer, kind: type, args, kwargs):
     """An instance of a class, its `__init__` followed."""
-    if native.is_allowed(kind):
-        return native.natively(tracer, kind, args, kwargs)
     meta = attributes.method(tracer, type(kind), "__call__")
     if type(meta) is not types.WrapperDescriptorType:
         return tracer.call(attributes.bound(tracer, kind, "__call__"),
@@ -64,9 +57,6 @@ def make(tracer, kind: type, args, kwargs):
         tracer.call(attributes.bound(tracer, value, "__init__"), args,
                     kwargs)
     return value
-
-
-MAKE.append(make)
 
 # Values that only C code gets of an object
 
@@ -97,7 +87,7 @@ def stored(tracer, owner, name: str, read):
     return space.before[name]
 
 
-STORED.append(stored)
+WAYS |= {"new": new, "make": make, "stored": stored}
 
 # Methods and functions that every use creates again
 

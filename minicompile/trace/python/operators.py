@@ -14,7 +14,8 @@ import torch
 
 from .. import attributes
 from ..constant_types import ABSENT, CONSTANTS
-from ..rules import ARITHMETIC, COMPARISONS, INPLACE, OBJECTS, rule
+from ..reasons import WAYS
+from ..rules import ARITHMETIC, COMPARISONS, INPLACE, rule
 from ..symbolic_shapes import settled
 
 #: Operators, and the methods Python tries for them: left's, right's.
@@ -75,7 +76,7 @@ def stranger(tracer, name: str, value) -> bool:
         and not hasattr(type(value), "__torch_function__"))
 
 
-OBJECTS.append(ask_objects)
+WAYS["operator"] = ask_objects
 
 
 @rule(object.__eq__)
