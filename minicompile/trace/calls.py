@@ -23,7 +23,7 @@ from .constant_types import ABSENT, is_constant, trusted
 from .frame import Frame
 from .marks import entered
 from .reasons import WAYS, Raised, unsupported
-from .rules import apply, registered, rule
+from .rules import apply, registered
 
 #: Libraries whose insides are never followed.
 OPAQUE = {"warnings", "importlib", "threading",
@@ -101,8 +101,6 @@ def _python(tracer, function: types.FunctionType, args, kwargs):
         except Unsupported as refusal:  # a callable given as argument, say
             if refusal.kind != "argument":
                 raise
-    if module.startswith("minicompile.trace") and module not in POLYFILLS:
-        return tracer.native(function, args, kwargs)
     if module == "torch._tensor":
         return native.tensor_method(tracer, function.__name__, args, kwargs)
     if module == "torch":  # where it is shown, not where it is written
@@ -129,20 +127,6 @@ def begin(tracer, function: types.FunctionType, args, kwargs) -> Frame:
         raise unsupported("code", f"{function.__qualname__}, async,")
     rely_on_code(tracer, function)
     return Frame(tracer, function, bind(tracer, function, args, kwargs))
-
-
-#: Modules of this stage whose functions are traced, not run.
-POLYFILLS: set[str] = set()
-
-
-def polyfill(*functions):
-    """Let calling `functions` mean tracing the decorated one."""
-    def register(written):
-        POLYFILLS.add(written.__module__)
-        rule(*functions, written)(lambda tracer, *args, **kwargs: begin(
-            tracer, written, args, kwargs).run()[1])
-        return written
-    return register
 
 
 def rely_on_code(tracer, function: types.FunctionType) -> None:

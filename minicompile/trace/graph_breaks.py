@@ -20,7 +20,7 @@ from .bytecode import live
 from .frame import NO_ROW, OPCODES, Frame
 from .reasons import WAYS, unsupported
 from .reconstruct import Rebuild
-from .resume import Named, calling, going_on, made_once, placed, single
+from .resume import Named, going_on, made_once, placed, single
 
 
 def waiting(tracer) -> list[Frame]:
@@ -118,32 +118,16 @@ class Break:
         return [f"{self.value} = {call[0]}({', '.join(call[1:])})"]
 
     def rest(self, frames, offset: int, stack: list) -> str:
-        """The call that goes on in some frames, the innermost at `offset`.
-
-        Each of the others calls the next.
-        """
+        """The call that goes on in frames, the innermost at `offset`."""
         *outer, frame = frames
         place, values = placed(self.rebuild, frame, offset, stack)
         function = made_once(going_on, place, frame.function)
-        for frame in reversed(outer):
-            place, held = placed(self.rebuild, frame, behind(frame),
-                                 frame.stack)
-            function = made_once(calling, place, frame.function,
-                                 frame.handler(), function)
-            values = [*held, *values]
+        if outer:
+            function, values = WAYS["return"](
+                self.rebuild, outer, function, values)
         name = self.outside.constant(
             continuation(function), f"resume_{function.__name__}")
         return f"{name.code()}({', '.join(values)})"
-
-
-def behind(frame: Frame) -> int:
-    """The offset where a frame goes on when its callee has returned.
-
-    A continuation that calls another jumps to that place.
-    """
-    step, steps = frame.current(), frame.program.instructions
-    return step.end if step.offset >= 0 else steps[
-        steps[frame.next].argument].start
 
 
 def counts(step) -> list[int]:

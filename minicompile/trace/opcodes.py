@@ -16,7 +16,7 @@ from collections.abc import Callable
 from . import attributes
 from .frame import (OPCODES, RETURN, closure, load_cell, load_global,
                     opcode, store_cell)
-from .constant_types import ABSENT, NULL
+from .constant_types import NULL
 from .reasons import Raised
 
 #: Rows of one expression; `f` is the frame.
@@ -39,12 +39,8 @@ OPCODES |= {
         f.tracer, f.names[name], value)),
     "LOAD_ATTR": (1, None, lambda f, found, owner: f.push(
         attributes.load_attr(f.tracer, owner, found[0]), found[1])),
-    "STORE_SUBSCR": (3, 0, lambda f, _, value, owner, key: (
-        f.tracer.ask(operator.setitem, owner, key, value))),
     "BINARY_SUBSCR": (2, 1, lambda f, _, owner, key: f.tracer.ask(
         operator.getitem, owner, key)),
-    "BINARY_SLICE": (3, 1, lambda f, _, owner, *ends: f.tracer.ask(
-        operator.getitem, owner, slice(*ends))),
     "BINARY_OP": (2, 1, lambda f, op, a, b: f.tracer.binary(op, a, b)),
     "COMPARE_OP": (2, 1, lambda f, op, a, b: f.tracer.binary(op, a, b)),
     "IS_OP": (2, 1, lambda f, invert, a, b: (
@@ -52,23 +48,12 @@ OPCODES |= {
     "CONTAINS_OP": (2, 1, lambda f, invert, key, owner: (
         f.tracer.call(operator.contains, (owner, key)) is not bool(
             invert))),
-    "UNARY_NEGATIVE": (1, 1, lambda f, _, x: f.tracer.call(
-        operator.neg, (x,))),
     "UNARY_NOT": (1, 1, lambda f, _, x: not f.tracer.truth(x)),
     "TO_BOOL": (1, 1, lambda f, _, x: f.tracer.truth(x)),
     "GET_ITER": (1, 1, lambda f, _, x: f.tracer.iterate(x)),
     "BUILD_TUPLE": (int, 1, lambda f, _, *values: values),
     "BUILD_LIST": (int, 1, lambda f, _, *values: [*values]),
-    "BUILD_SLICE": (int, 1, lambda f, _, *values: slice(*values)),
-    "BUILD_MAP": (lambda count: 2 * count, 1, lambda f, _, *values: (
-        f.tracer.native(dict, ([*zip(map(f.tracer.key, values[::2]),
-                                     values[1::2])],)))),
-    "BUILD_CONST_KEY_MAP": (lambda count: count + 1, 1, (
-        lambda f, _, *values: dict(zip(values[-1], values)))),
-    "LIST_TO_TUPLE": (1, 1, lambda f, _, values: tuple(values)),
     "LIST_APPEND": (1, 0, lambda f, depth, x: f.stack[-depth].append(x)),
-    "LIST_EXTEND": (1, 0, lambda f, depth, x: f.tracer.native(
-        f.stack[-depth].extend, (f.tracer.iterate(x),))),
     "JUMP": (0, None, lambda f, target: f.jump(target)),
     "POP_JUMP_IF_NONE": (1, None, lambda f, target, x: f.jump(
         target, x is None)),
@@ -104,19 +89,6 @@ def MAKE_CELL(frame, name):
     if name in frame.names:
         cell.cell_contents = frame.names[name]
     frame.names[name] = cell
-
-
-# Containers
-
-
-@opcode(1, 0)
-def DICT_MERGE(frame, depth, mapping):
-    tracer, target = frame.tracer, frame.stack[-depth]
-    for key, value in tracer.mapping(mapping).items():
-        if tracer.stored(target, key) is not ABSENT:
-            raise Raised(TypeError(
-                f"got multiple values for keyword argument {key!r}"))
-        tracer.ask(operator.setitem, target, key, value)
 
 
 @opcode(1, int)

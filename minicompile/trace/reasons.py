@@ -81,14 +81,16 @@ def refusing(kind: str, what: str) -> Callable:
 #: and runs on what may call back; how a bare object, an instance and an
 #: iterator to step are made; how an operator works on objects, and a value
 #: is read that only C code gets; what Python does in a `try` between two
-#: graphs. Rows of the reference go on from there.
+#: graphs, and how a callee returns after a break. Rows of the reference go
+#: on from there.
 WAYS: dict[str, Callable] = {name: refusing(kind, what) for name, (
     kind, what) in {
     "run": ("builtin", "that may call Python"),
     "new": ("builtin", "__new__"), "make": ("builtin", "of a class"),
     "operator": ("builtin", "of an operator"),
     "stored": ("attribute", "a value that C code keeps"),
-    "perform": ("opcode", "in a `try`")}.items()}
+    "perform": ("opcode", "in a `try`"),
+    "return": ("code", "one that another has called")}.items()}
 
 
 class Raised(Exception):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 
-from .bytecode import NULL_ABOVE, Instruction, decode, live
+from .bytecode import Instruction, decode, live
 from .constant_types import Null
 from .reasons import unsupported
 
@@ -51,19 +51,6 @@ def slots(code: CodeType) -> tuple[str, ...]:
 
 
 # Putting code together
-
-
-def calling(state: FrameState, handler, inner: FunctionType) -> CodeType:
-    """Code that rebuilds the frame, calls `inner`, and goes on.
-
-    The arguments behind the frame's own are those of `inner`.
-    """
-    count, constants = inner.__code__.co_argcount, state.code.co_consts
-    callee = op("PUSH_NULL"), op("LOAD_CONST", len(constants) + 1)
-    body = b"".join([*callee[::-1 if NULL_ABOVE else 1], *(
-        op("LOAD_FAST", state.arguments() + at) for at in range(count))])
-    return going_on(state, body + op("BUILD_TUPLE", count) + op(
-        "CALL_FUNCTION_EX"), handler, count, (inner,))
 
 
 def single(state: FrameState, pushed: int) -> CodeType:

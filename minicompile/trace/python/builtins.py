@@ -27,7 +27,7 @@ import torch
 from ...core.guard import Call
 from .. import attributes
 from ..attributes import type_of
-from ..calls import CALLS, polyfill
+from ..calls import CALLS
 from ..constant_types import ABSENT, CONSTANTS, IDENTITIES, is_constant
 from ..frame import load_cell
 from ..native import look
@@ -35,7 +35,7 @@ from ..reasons import Raised, unsupported
 from ..recorder import leaves
 from ..rules import ASKING, ask, rule
 from ..symbolic_shapes import settled
-from .callbacks import Callback
+from .callbacks import Callback, polyfill
 
 
 def in_order(keys, reverse=False):

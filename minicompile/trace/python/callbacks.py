@@ -21,7 +21,7 @@ from itertools import chain, repeat
 import torch
 
 from ...core.errors import Unsupported
-from ..calls import CALLS
+from ..calls import CALLS, begin
 from ..constant_types import IDENTITIES, StandIn, trusted
 from ..native import look
 from ..reasons import WAYS, Raised, internal, unsupported
@@ -253,6 +253,18 @@ def stepping(tracer, iterator):
     """An iterator that C code may step."""
     return iterator if tracer.python_method(
         iterator, "__next__") is None else Iteration(tracer, iterator)
+
+
+# Functions that are written in Python for a trace
+
+
+def polyfill(*functions):
+    """Let calling `functions` mean tracing the decorated one."""
+    def register(written):
+        rule(*functions, written)(lambda tracer, *args, **kwargs: begin(
+            tracer, written, args, kwargs).run()[1])
+        return written
+    return register
 
 
 WAYS |= {"look": look_at, "prepare": arguments, "run": watched,

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 import torch
 
 from .. import attributes
-from ..calls import polyfill
 from ..constant_types import ABSENT, CONSTANTS
 from ..reasons import Raised, unsupported
 from ..rules import WRITING, registered, rule
 from ..side_effects import UNREAD
+from .callbacks import polyfill
 
 # Items of dicts
 

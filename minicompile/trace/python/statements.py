@@ -18,6 +18,7 @@ import operator
 import sys
 import types
 from collections.abc import Mapping, Sequence
+from types import CodeType, FunctionType
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -30,12 +31,28 @@ from ..frame import (OPCODES, Frame, load_cell, load_global, opcode,
                      store_cell)
 from ..graph_breaks import OPERATIONS, Break
 from ..opcodes import LOAD_FAST, TRUTH
-from ..reasons import Raised, unsupported
-from ..resume import Named
+from ..reasons import WAYS, Raised, unsupported
+from ..reconstruct import Rebuild
+from ..resume import (FrameState, Named, going_on, made_once, op, placed)
 from ..rules import rule
 
 #: Rows of one expression; `f` is the frame.
 OPCODES |= {
+    "UNARY_NEGATIVE": (1, 1, lambda f, _, x: f.tracer.call(
+        operator.neg, (x,))),
+    "BUILD_SLICE": (int, 1, lambda f, _, *values: slice(*values)),
+    "BUILD_MAP": (lambda count: 2 * count, 1, lambda f, _, *values: (
+        f.tracer.native(dict, ([*zip(map(f.tracer.key, values[::2]),
+                                     values[1::2])],)))),
+    "BUILD_CONST_KEY_MAP": (lambda count: count + 1, 1, (
+        lambda f, _, *values: dict(zip(values[-1], values)))),
+    "LIST_TO_TUPLE": (1, 1, lambda f, _, values: tuple(values)),
+    "LIST_EXTEND": (1, 0, lambda f, depth, x: f.tracer.native(
+        f.stack[-depth].extend, (f.tracer.iterate(x),))),
+    "STORE_SUBSCR": (3, 0, lambda f, _, value, owner, key: (
+        f.tracer.ask(operator.setitem, owner, key, value))),
+    "BINARY_SLICE": (3, 1, lambda f, _, owner, *ends: f.tracer.ask(
+        operator.getitem, owner, slice(*ends))),
     "UNARY_POSITIVE": (1, 1, lambda f, _, x: f.tracer.call(
         operator.pos, (x,))),
     "UNARY_INVERT": (1, 1, lambda f, _, x: f.tracer.call(
@@ -70,6 +87,16 @@ OPCODES |= {
     "CALL_INTRINSIC_2": (2, 1, None),
     "CONVERT_VALUE": (1, 1, lambda f, how, x: f.tracer.call(how, (x,))),
 }
+
+
+@opcode(1, 0)
+def DICT_MERGE(frame, depth, mapping):
+    tracer, target = frame.tracer, frame.stack[-depth]
+    for key, value in tracer.mapping(mapping).items():
+        if tracer.stored(target, key) is not ABSENT:
+            raise Raised(TypeError(
+                f"got multiple values for keyword argument {key!r}"))
+        tracer.ask(operator.setitem, target, key, value)
 
 
 @opcode(lambda how: 1 + how[1])
@@ -157,6 +184,45 @@ def ask_attribute(at: Break) -> tuple:
 
 OPERATIONS |= {**dict.fromkeys((*TRUTH, "TO_BOOL"), ask_truth),
                "FOR_ITER": ask_next, "LOAD_ATTR": ask_attribute}
+
+# Breaks in a callee
+
+
+def returning(rebuild: Rebuild, outer: list[Frame], function, values: list
+              ) -> tuple[FunctionType, list[str]]:
+    """What goes on in frames that wait; each of them calls the next."""
+    for frame in reversed(outer):
+        place, held = placed(rebuild, frame, behind(frame), frame.stack)
+        function = made_once(calling, place, frame.function,
+                             frame.handler(), function)
+        values = [*held, *values]
+    return function, values
+
+
+WAYS["return"] = returning
+
+
+def behind(frame: Frame) -> int:
+    """The offset where a frame goes on when its callee has returned.
+
+    A continuation that calls another jumps to that place.
+    """
+    step, steps = frame.current(), frame.program.instructions
+    return step.end if step.offset >= 0 else steps[
+        steps[frame.next].argument].start
+
+
+def calling(state: FrameState, handler, inner: FunctionType) -> CodeType:
+    """Code that rebuilds the frame, calls `inner`, and goes on.
+
+    The arguments behind the frame's own are those of `inner`.
+    """
+    count, constants = inner.__code__.co_argcount, state.code.co_consts
+    callee = op("PUSH_NULL"), op("LOAD_CONST", len(constants) + 1)
+    body = b"".join([*callee[::-1 if NULL_ABOVE else 1], *(
+        op("LOAD_FAST", state.arguments() + at) for at in range(count))])
+    return going_on(state, body + op("BUILD_TUPLE", count) + op(
+        "CALL_FUNCTION_EX"), handler, count, (inner,))
 
 # Classes
 
