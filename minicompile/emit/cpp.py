@@ -1,8 +1,8 @@
 """C++ kernels: loop nests that g++ turns into vector and parallel code.
 
-In: a Kernel. Out: a C++ function, one line a value. Rows run in parallel,
-and the loop over a row's elements is marked for vectors; the reference has
-better orders of the loops. One run of g++ makes a library of all kernels
+In: a Kernel. Out: a C++ function, one line a value: loops over rows, and
+over a row's elements inside. The reference chooses the order of the loops,
+and has vectors and threads. One run of g++ makes a library of all kernels
 of a program, named by the hash of source, compiler, flags and processor.
 Inductor's are torch/_inductor/codegen/cpp.py and cpp_builder.py.
 """
@@ -20,26 +20,16 @@ from pathlib import Path
 import torch
 
 from ..core.cache import library
-from ..core.index import Variable, most_of
+from ..core.index import Variable
 from ..core.loops import Expression, Kernel, Load, Position
 from .target import CPP, FUNCTIONS, HALVES
-from .writer import Fold, Stage, Store, Writer, failure, stages
-
-#: How many floats are summed up as floats: 2048, in 16 lanes.
-LONG = 2048
-#: The operators that let OpenMP's vector loop accumulate in lanes.
-CLAUSES = {"sum": "+", "prod": "*", "any": "|", "all": "&",
-           "max": "max", "min": "min"}
+from .writer import Fold, Store, Writer, failure, stages
 
 
 @dataclass
 class CppWriter(Writer):
-    """One kernel being written in C++: rows outside, elements inside.
+    """One kernel being written in C++: rows outside, elements inside."""
 
-    Work beyond `worth` elements wakes more threads.
-    """
-
-    worth: int = 1 << 13
     target = CPP
 
     def body(self) -> list[str]:
@@ -49,29 +39,17 @@ class CppWriter(Writer):
         return self.lines
 
     def rows(self):
-        """The loops over rows; threads share the outermost one."""
-        return self.nest(*(
-            self.loop(variable, "" if place else self.threads(1))
-            for place, variable in enumerate(self.kernel.ranges)))
+        """The loops over rows."""
+        return self.nest(*map(self.loop, self.kernel.ranges))
 
-    def threads(self, loops: int) -> str:
-        """The pragma that shares loops among threads, if it is worth it."""
-        work = self.kernel.rows * self.kernel.row_length
-        if most_of(work) <= self.worth:
-            return ""
-        clause = f" collapse({loops})" * (loops > 1)
-        if work.constant is None:
-            clause += f" if({CPP.index(work)} >= {self.worth})"
-        return f"parallel for{clause}"
+    def loops(self, folds: tuple[Fold, ...]):
+        """The loops over the elements of a row."""
+        return map(self.loop, self.kernel.reduced)
 
-    def loop(self, name: Variable | str, pragma: str = "",
-             start: object = 0, stop: object = None, step: int = 1):
-        """A loop over a whole variable, or from `start` to `stop`."""
-        stop = CPP.index(name.size) if stop is None else stop
-        forward = f"++{name}" if step == 1 else f"{name} += {step}"
-        return self.block(
-            f"for (int64 {name} = {start}; {name} < {stop}; {forward})",
-            *[f"#pragma omp {pragma}"] * bool(pragma))
+    def loop(self, variable: Variable):
+        """A loop over a variable."""
+        return self.block(f"for (int64 {variable} = 0; {variable} < "
+                          f"{CPP.index(variable.size)}; ++{variable})")
 
     def value(self, node: Expression) -> str:
         """The text of a value whose operands have names."""
@@ -93,64 +71,10 @@ class CppWriter(Writer):
         return (f"store({place}, {value});" if store.value.dtype in HALVES
                 else f"{place} = {value};")
 
-    def elements(self, stage: Stage) -> None:
-        """A pass: accumulators, loops over the elements, and results."""
-        made = [each for fold in stage.folds
-                for each in self.variables(fold)]
-        self.add(*(f"{kind} {name} = {start};"
-                   for kind, name, start, _ in made))
-        *outer, last = self.kernel.reduced
-        with self.nest(*map(self.loop, outer), self.loop(
-                last, "simd" + "".join(f" reduction({sign}:{name})"
-                                       for _, name, _, sign in made))):
-            self.element(stage)
-        for fold in stage.folds:
-            self.name(fold, self.result(fold))
-
-    def element(self, stage: Stage) -> None:
-        """Write one element's part of a pass: values, and each
-        reduction's next step."""
-        self.compute(stage.body)
-        for fold in stage.folds:
-            value = self.read(fold.operands[0])
-            into, flag = self.accumulator(fold), self.flag(fold)
-            better = "<>"[fold.reduction == "max"]
-            self.add(f"{into} = " + (
-                f"{value} {better} {into} ? {value} : {into};" if flag
-                else f"{CPP.combined(fold, into, value)};"))
-            self.add(*[f"{flag} |= {value} != {value};"] * bool(flag))
-
-    def variables(self, fold: Fold) -> list[tuple[str, str, str, str]]:
-        """(type, name, start, operator) of what a reduction accumulates.
-        """
-        found = [(CPP.types[self.accumulated(fold)], self.accumulator(fold),
-                  CPP.neutral(fold), CLAUSES[fold.reduction])]
-        flag = self.flag(fold)
-        return found + [("int", flag, "0", "|")] * bool(flag)
-
-    def accumulated(self, fold: Fold) -> torch.dtype:
-        """The dtype of an accumulator: a double for a long sum of floats.
-        """
-        dtype = CPP.accumulator(fold)
-        return torch.float64 if self.long and dtype == torch.float32 and (
-            fold.reduction == "sum") else dtype
-
-    @property
-    def long(self) -> bool:
-        """Whether a float would lose digits of a row's sum."""
-        return most_of(self.kernel.row_length) > LONG
-
-    def flag(self, fold: Fold) -> str:
-        """The name of what notes NaN, which OpenMP's maximum loses."""
-        lost = (fold.reduction in ("max", "min")
-                and fold.dtype.is_floating_point)
-        return self.numbered("nan", fold) if lost else ""
-
-    def result(self, fold: Fold) -> str:
+    def finish(self, fold: Fold) -> None:
         """The finished reduction, in the type that holds it."""
-        text, flag = self.accumulator(fold), self.flag(fold)
-        text = f"{flag} ? not_a_number : {text}" if flag else text
-        return CPP.convert(text, self.accumulated(fold), fold.dtype)
+        self.name(fold, CPP.convert(self.accumulator(fold),
+                                    self.accumulated(fold), fold.dtype))
 
 
 #: The writers of a kernel's parts, one after the other: the last decides.
@@ -188,15 +112,10 @@ def types(kernel: Kernel) -> dict[str, str]:
     return {name: CPP.types[dtype] for name, dtype in found.items()}
 
 
-#: The first lines of the source. `SIMD` tells g++ that the C library has a
-#: vector form of a function, so that a loop which calls `expf` still
-#: becomes vector code. No standard header is read: that would take longer
-#: than compiling the kernels.
+#: The first lines of the source. No standard header is read: that would
+#: take longer than compiling the kernels. `SIMD` marks the functions that
+#: have a vector form, if any.
 HEADER = r"""
-#include <features.h>
-#ifndef __GLIBC_PREREQ
-#define __GLIBC_PREREQ(major, minor) 0
-#endif
 typedef signed char int8;
 typedef unsigned char uint8;
 typedef short int16;
@@ -206,10 +125,8 @@ typedef unsigned int uint32;
 typedef long long int64;
 typedef unsigned long long uint64;
 
-#if defined(__x86_64__) && __GLIBC_PREREQ(2, 35)
-#define SIMD __attribute__((const, simd("notinbranch")))
-#else
-#define SIMD __attribute__((const))
+#ifndef SIMD
+#define SIMD
 #endif
 #define UNARY(name) SIMD double name(double); SIMD float name##f(float);
 #define BINARY(name) \
@@ -240,6 +157,8 @@ template <class T> inline_ T minimum(T a, T b) {
 }
 """
 
+FUNCTIONS["cpp"].append(HEADER)
+
 #: g++ would make one sincosf, which has no vector form, of sin and cos.
 #: No -ffast-math: NaN, infinity and -0.0 are what they are in eager, and
 #: additions keep their order. -fwrapv: integers wrap around.
@@ -261,7 +180,7 @@ def processor() -> str:
 
 def headed(source: str) -> str:
     """The C++ source after what every kernel starts with."""
-    return HEADER + "".join(FUNCTIONS["cpp"]) + source
+    return "".join(FUNCTIONS["cpp"]) + source
 
 
 def built(source: str) -> ctypes.CDLL:

@@ -151,14 +151,15 @@ class Text:
         self.launches: Launches = PLANS[-1](self)
         self.different = {printed.name: printed for printed, _ in
                           self.launches if isinstance(printed, Kernel)}
-        taken = TAKEN.union(self.different, self.devices.values(),
-                            map(str, schedule.sizes))
+        taken = {*TAKEN, *self.different, *self.devices.values(),
+                 *map(str, schedule.sizes)}
         self.names: dict[str, str] = {}
         for name in self.buffers:
             free = name
-            while free in taken.union(self.names.values()):
+            while free in taken:
                 free += "_buffer"
             self.names[name] = free
+            taken.add(free)
 
     def program(self) -> str:
         """The whole file."""

@@ -169,10 +169,11 @@ class Target:
     in `detour` by way of a wide integer. Arithmetic leaves the types in
     `promoted`. `numbers` are the forms of literals by dtype, `special`
     those of some; `scalar` makes a value of a literal. `quotient` is the
-    sign that divides whole numbers. Those that are `reduced_as` another
-    type are accumulated in it. `rounding` operations round a number to
-    the 16-bit type of their other operand first. `named` is a line that
-    names a value; a block is `opened` and `closed`.
+    sign that divides whole numbers. A reduction of a type that is
+    `reduced_as` another is accumulated in it. `rounding` operations round
+    a number to the 16-bit type of their other operand first. `named` is a
+    line that names a value, `declared` one that starts an accumulator,
+    `assigned` one that changes it; a block is `opened` and `closed`.
     """
 
     language: str
@@ -190,10 +191,12 @@ class Target:
     numbers: Mapping[torch.dtype, str] = field(default_factory=dict)
     scalar: str = "{0}"
     scalars: tuple[torch.dtype, ...] = ()
-    reduced_as: Mapping[torch.dtype, torch.dtype] = field(
+    reduced_as: Mapping[tuple[str, torch.dtype], torch.dtype] = field(
         default_factory=dict)
     rounding: frozenset[str] = frozenset()
     named: str = "{0} = {1}"
+    declared: str = "{0} = tl.full([XBLOCK, RBLOCK], {1}, {type})"
+    assigned: str = "{0} = {1}"
     opened: str = ""
     closed: tuple[str, ...] = ()
 
@@ -281,17 +284,16 @@ class Target:
     def accumulator(self, fold: Fold) -> torch.dtype:
         """The dtype in which a reduction is accumulated."""
         given = held(fold.operands[0].dtype)
-        return self.reduced_as.get(given, given)
+        return self.reduced_as.get((fold.reduction, given), given)
 
-    def neutral(self, fold: Fold) -> str:
+    def neutral(self, fold: Fold, dtype: torch.dtype) -> str:
         """The literal that changes no result of the reduction."""
-        dtype = self.accumulator(fold)
         return self.literal(neutral(fold.reduction, dtype), dtype)
 
-    def combined(self, fold: Fold, *partial: str) -> str:
+    def combined(self, fold: Fold, dtype: torch.dtype, *partial: str
+                 ) -> str:
         """Two partial results as one: the reduction's repeated step."""
         form = FORMS[REDUCTIONS[fold.reduction][1]]
-        dtype = self.accumulator(fold)
         return form.text(self.language, dtype).format(
             *partial, type=self.types[dtype])
 
@@ -325,7 +327,8 @@ _NAMES = {torch.float64: "double", torch.float32: "float",
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 #: C++ computes with narrow integers as int, and leaves open what a
-#: negative float is as an unsigned number.
+#: negative float is as an unsigned number. A long sum of floats would lose
+#: digits; a double does not.
 CPP = Target(
     "cpp", _NAMES | {dtype: str(dtype)[6:] for dtype in _WHOLE},
     cast="({type}){0}", truth="{0} != 0",
@@ -338,7 +341,9 @@ CPP = Target(
     special={"True": "true", "False": "false", "inf": "infinity",
              "-inf": "-infinity", "nan": "not_a_number",
              str(-2 ** 63): "least"},
-    named="const {type} {0} = {1};", opened=" {", closed=("}",))
+    reduced_as={("sum", torch.float32): torch.float64},
+    named="const {type} {0} = {1};", declared="{type} {0} = {1};",
+    assigned="{0} = {1};", opened=" {", closed=("}",))
 
 #: Triton takes a literal for a float32, even beside a float64.
 TRITON = Target(
@@ -347,7 +352,8 @@ TRITON = Target(
     cast="{0}.to({type})", truth="({0} != 0)",
     rounded="device.rounded({0}, {type})", quotient="//",
     detour=(torch.uint8,), scalars=(torch.float64,),
-    reduced_as=dict.fromkeys(CPP.promoted, torch.int32),
+    reduced_as={(kind, dtype): torch.int32 for kind in REDUCTIONS
+                for dtype in CPP.promoted},
     scalar="tl.full((), {0}, {type})",
     rounding=frozenset("pow fmod remainder lt le gt ge".split()),
     special={text: f"float('{text}')" for text in ("inf", "-inf", "nan")})

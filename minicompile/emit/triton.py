@@ -279,46 +279,48 @@ class TritonWriter(Writer):
         return (f"tl.store({pointer}, {self.read(store.value)}"
                 f"{self.mask(along)})")
 
-    def elements(self, stage: Stage) -> None:
-        """A pass over a row that the block holds, or walks along."""
-        axis, folds = self.tiling.axes[-1], stage.folds
-        if not self.tiling.looped:
-            self.compute(stage.body)
-            texts = [*map(self.whole, folds)]
-        else:
-            texts = [*map(self.accumulator, folds)]
-            for fold, name in zip(folds, texts):
-                kind = TRITON.types[TRITON.accumulator(fold)]
-                self.add(f"{name} = tl.full([XBLOCK, RBLOCK], "
-                         f"{TRITON.neutral(fold)}, {kind})")
-            with self.block(f"for start in range(0, {axis.size}, RBLOCK):"):
-                self.point(axis, "start + lane")
-                self.compute(stage.body)
-                for fold, name in zip(folds, texts):
-                    self.add(f"{name} = " + TRITON.combined(
-                        fold, name, self.whole(fold)))
-        for fold, text in zip(folds, texts):
-            self.finish(fold, text)
+    def declare(self, folds: tuple[Fold, ...]) -> None:
+        """Start accumulators, if a block walks along a row."""
+        if self.tiling.looped:
+            super().declare(folds)
 
-    def whole(self, fold: Fold) -> str:
+    def loops(self, folds: tuple[Fold, ...]):
+        """The loop that walks along a row; none if the block holds it."""
+        size = self.tiling.axes[-1].size
+        return [self.block(f"for start in range(0, {size}, RBLOCK):")
+                ] * self.tiling.looped
+
+    def element(self, stage: Stage) -> None:
+        """Write a block's part of a pass."""
+        if self.tiling.looped:
+            self.point(self.tiling.axes[-1], "start + lane")
+        super().element(stage)
+
+    def fold(self, fold: Fold) -> None:
+        """Write the step of a reduction; a row that is held needs none."""
+        if self.tiling.looped:
+            super().fold(fold)
+
+    def part(self, fold: Fold) -> str:
         """The block to reduce, neutral where elements do not exist."""
         value, axis = fold.operands[0], self.tiling.axes[-1]
-        text = TRITON.convert(self.read(value), value.dtype,
-                              TRITON.accumulator(fold))
+        dtype = self.accumulated(fold)
+        text = TRITON.convert(self.read(value), value.dtype, dtype)
         if axis.name not in self.reach(value):
             text = f"tl.broadcast_to({text}, [XBLOCK, RBLOCK])"
         if axis.even:
             return text
-        return f"tl.where(r_inside, {text}, {TRITON.neutral(fold)})"
+        return f"tl.where(r_inside, {text}, {TRITON.neutral(fold, dtype)})"
 
-    def finish(self, fold: Fold, text: str) -> None:
+    def finish(self, fold: Fold) -> None:
         """Write the reduction of a block to a column."""
         kind, name = fold.reduction, self.accumulator(fold)
         across = ACROSS.get(kind, "tl.reduce({0}, 1, device."
                             f"{REDUCTIONS[kind][1]}, keep_dims=True)")
-        column = TRITON.convert(across.format(text),
-                                TRITON.accumulator(fold), fold.dtype)
-        self.add(f"{name} = {column}")
+        column = across.format(name if self.tiling.looped
+                               else self.part(fold))
+        self.add(f"{name} = " + TRITON.convert(
+            column, self.accumulated(fold), fold.dtype))
         self.texts[fold] = name
         self.along[fold] = self.reach(fold.operands[0]) - {"r"}
         if kind in ("sum", "prod"):

@@ -184,8 +184,8 @@ def _stage(number: int, live: dict[Work, Place]) -> Stage:
 class Writer:
     """One kernel being written; `texts` says how each value is read.
 
-    A language adds the `value` of a load, what is a `store`, and a pass
-    over the `elements` of a row.
+    A language adds the `value` of a load, what is a `store`, the `loops`
+    over the elements of a row, and how a reduction is to `finish`.
     """
 
     kernel: Kernel
@@ -233,13 +233,45 @@ class Writer:
         """Compute and store the values of the row."""
         self.compute(stage.row)
 
+    def elements(self, stage: Stage) -> None:
+        """A pass: accumulators, the loops over elements, and results."""
+        self.declare(stage.folds)
+        with self.nest(*self.loops(stage.folds)):
+            self.element(stage)
+        for fold in stage.folds:
+            self.finish(fold)
+
+    def declare(self, folds: tuple[Fold, ...]) -> None:
+        """Start the accumulators of reductions."""
+        for fold in folds:
+            dtype = self.accumulated(fold)
+            self.add(self.target.declared.format(
+                self.accumulator(fold), self.target.neutral(fold, dtype),
+                type=self.target.types[dtype]))
+
+    def element(self, stage: Stage) -> None:
+        """Write one element's part of a pass."""
+        self.compute(stage.body)
+
     def compute(self, work: Iterable[Work]) -> None:
-        """A line for each value that has none yet, and each store."""
+        """A line for each value that has none yet, each store and fold."""
         for node in work:
             if isinstance(node, Store):
                 self.add(self.store(node))
-            elif not isinstance(node, Fold) and node not in self.texts:
+            elif isinstance(node, Fold):
+                self.fold(node)
+            elif node not in self.texts:
                 self.name(node, self.value(node))
+
+    def fold(self, fold: Fold) -> None:
+        """Write the step of a reduction."""
+        name = self.accumulator(fold)
+        self.add(self.target.assigned.format(name, self.target.combined(
+            fold, self.accumulated(fold), name, self.part(fold))))
+
+    def part(self, fold: Fold) -> str:
+        """What a step adds to a reduction."""
+        return self.read(fold.operands[0])
 
     def name(self, value: Expression, text: str) -> None:
         """Give the value of a text a name, unless the text is one."""
@@ -265,6 +297,10 @@ class Writer:
         """A name of this kind that ends in the value's number."""
         number = self.numbers.setdefault(value, len(self.numbers))
         return f"{kind}{number}"
+
+    def accumulated(self, fold: Fold) -> torch.dtype:
+        """The dtype of a reduction's accumulator."""
+        return self.target.accumulator(fold)
 
     def accumulator(self, fold: Fold) -> str:
         """The name of a reduction's accumulator, then of its result."""

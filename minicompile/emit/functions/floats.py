@@ -1,4 +1,4 @@
-"""Floats in C++: 16-bit formats, and exp and erf in few instructions.
+"""Floats in C++: vector functions, 16-bit formats, a quick exp and erf.
 
 A 16-bit float is stored in two bytes and computed as a float. Each result
 is rounded as eager rounds it: to the nearest, and to even if two are as
@@ -16,6 +16,20 @@ import torch
 
 from ..target import FORMS, FUNCTIONS
 from ..target import CPP
+
+#: It tells g++ that the C library has a vector form of a function, so that
+#: a loop which calls `expf` still becomes vector code.
+FUNCTIONS["cpp"].insert(0, r"""
+#include <features.h>
+#ifndef __GLIBC_PREREQ
+#define __GLIBC_PREREQ(major, minor) 0
+#endif
+#if defined(__x86_64__) && __GLIBC_PREREQ(2, 35)
+#define SIMD __attribute__((const, simd("notinbranch")))
+#else
+#define SIMD __attribute__((const))
+#endif
+""")
 
 FUNCTIONS["cpp"].append(r"""
 template <class To, class From> inline_ To same_bits(From value) {

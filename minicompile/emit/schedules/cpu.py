@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from ...core.index import (Index, Variable, coefficient, guess, index,
                            most_of, product)
 from ...core.layout import flatten, row_major
 from ...core.loops import EXPENSIVE, Expression, Kernel
 from ..cpp import WRITERS, CppWriter
-from ..target import CPP
+from ..target import CPP, held
 from ..writer import Fold, Stage, Store, reached, stages
 
 #: Work, in cheap operations, that is worth waking a second thread for.
@@ -30,6 +32,11 @@ PIECES = 32
 SIDE_BY_SIDE = 1 << 10
 #: How many elements of scratch a row may keep on the stack.
 ON_STACK = 1 << 13
+#: How many floats are summed up as floats: 2048, in 16 lanes.
+LONG = 2048
+#: The operators that let OpenMP's vector loop accumulate in lanes.
+CLAUSES = {"sum": "+", "prod": "*", "any": "|", "all": "&",
+           "max": "max", "min": "min"}
 #: The cost of an access whose neighbours read the same element, or next.
 STEP_COST = {0: 0.02, 1: 0.1, -1: 0.1}
 
@@ -79,12 +86,14 @@ class OrderedWriter(CppWriter):
     `outer` variables of the row run one by one. The rows of `lanes` run
     side by side, `breadth` at a time, inside all other loops; the last of
     these is the vector loop. Without any it is the last over elements.
-    `kept` names the scratch of values that a later pass reads again.
+    `kept` names the scratch of values that a later pass reads again. Work
+    beyond `worth` elements wakes more threads.
     """
 
     outer: tuple[Variable, ...] = field(kw_only=True)
     lanes: tuple[Variable, ...] = field(kw_only=True)
     breadth: int = field(kw_only=True)
+    worth: int = field(kw_only=True)
     kept: dict[Expression, str] = field(default_factory=dict)
 
     @property
@@ -100,10 +109,25 @@ class OrderedWriter(CppWriter):
         """
         loops = [(v, str(v), 1) for v in self.outer] + [
             (v, f"{v}_", self.breadth) for v in self.blocked]
-        pragmas = [self.threads(len(loops)), *[""] * len(loops)]
+        work, shared = self.kernel.rows * self.kernel.row_length, ""
+        if most_of(work) > self.worth:
+            shared = "parallel for" + (
+                f" collapse({len(loops)})" * (len(loops) > 1))
+            if work.constant is None:
+                shared += f" if({CPP.index(work)} >= {self.worth})"
+        pragmas = [shared, *[""] * len(loops)]
         return self.nest(*(
             self.loop(name, pragma, stop=CPP.index(v.size), step=step)
             for (v, name, step), pragma in zip(loops, pragmas)))
+
+    def loop(self, name: Variable | str, pragma: str = "",
+             start: object = 0, stop: object = None, step: int = 1):
+        """A loop over a whole variable, or from `start` to `stop`."""
+        stop = CPP.index(name.size) if stop is None else stop
+        forward = f"++{name}" if step == 1 else f"{name} += {step}"
+        return self.block(
+            f"for (int64 {name} = {start}; {name} < {stop}; {forward})",
+            *[f"#pragma omp {pragma}"] * bool(pragma))
 
     def abreast(self):
         """Loops over the rows that run side by side."""
@@ -159,22 +183,33 @@ class OrderedWriter(CppWriter):
                        for value, place in public.items()))
         self.texts |= public
 
-    def elements(self, stage: Stage) -> None:
-        """A pass; rows side by side start their accumulators in a loop."""
+    def declare(self, folds: tuple[Fold, ...]) -> None:
+        """Start accumulators; rows side by side have an array of them."""
         if not self.lanes:
-            return super().elements(stage)
-        made = [each for fold in stage.folds
-                for each in self.variables(fold)]
-        self.add(*(f"{kind} {name.partition('[')[0]}[{self.breadth}];"
-                   for kind, name, *_ in made))
-        if made:
+            for fold in folds:
+                super().declare((fold,))
+                self.add(*(f"int {name} = 0;" for name in self.flag(fold)))
+        elif folds:
+            starts = []
+            for fold in folds:
+                dtype, name = self.accumulated(fold), self.accumulator(fold)
+                starts.append(f"{name} = {CPP.neutral(fold, dtype)};")
+                self.add(f"{CPP.types[dtype]} {name.partition('[')[0]}"
+                         f"[{self.breadth}];")
             with self.abreast():
-                self.add(*(f"{name} = {start};"
-                           for _, name, start, _ in made))
-        with self.nest(*map(self.loop, self.kernel.reduced),
-                       self.abreast()):
-            self.element(stage)
-        self.texts |= {fold: self.result(fold) for fold in stage.folds}
+                self.add(*starts)
+
+    def loops(self, folds: tuple[Fold, ...]):
+        """The loops over elements; the last is the vector loop, unless
+        rows run side by side in it."""
+        *outer, last = self.kernel.reduced
+        if self.lanes:
+            return [*map(self.loop, (*outer, last)), self.abreast()]
+        clauses = ((sign, name) for fold in folds for sign, name in (
+            (CLAUSES[fold.reduction], self.accumulator(fold)),
+            *(("|", name) for name in self.flag(fold))))
+        return [*map(self.loop, outer), self.loop(last, "simd" + "".join(
+            f" reduction({sign}:{name})" for sign, name in clauses))]
 
     def element(self, stage: Stage) -> None:
         """One element's part of a pass, and the values to keep."""
@@ -192,14 +227,36 @@ class OrderedWriter(CppWriter):
         """The accumulator's name; among rows side by side, its place."""
         return super().accumulator(fold) + self.lane
 
-    @property
-    def long(self) -> bool:
-        """Rows side by side are not summed in lanes, so each counts."""
-        return bool(self.lanes) or super().long
+    def accumulated(self, fold: Fold) -> torch.dtype:
+        """A short sum in lanes, 16 side by side, loses no digits."""
+        short = not self.lanes and most_of(self.kernel.row_length) <= LONG
+        return held(fold.dtype) if short else super().accumulated(fold)
 
-    def flag(self, fold: Fold) -> str:
-        """Only OpenMP's maximum, over elements, loses NaN."""
-        return "" if self.lanes else super().flag(fold)
+    def flag(self, fold: Fold) -> list[str]:
+        """The name of what notes NaN, which OpenMP's maximum loses."""
+        lost = (not self.lanes and fold.reduction in ("max", "min")
+                and fold.dtype.is_floating_point)
+        return [self.numbered("nan", fold)] * lost
+
+    def fold(self, fold: Fold) -> None:
+        """Write the step of a reduction; of a maximum, without NaN."""
+        if not self.flag(fold):
+            return super().fold(fold)
+        into, value = self.accumulator(fold), self.part(fold)
+        better, (flag,) = "<>"[fold.reduction == "max"], self.flag(fold)
+        self.add(f"{into} = {value} {better} {into} ? {value} : {into};",
+                 f"{flag} |= {value} != {value};")
+
+    def finish(self, fold: Fold) -> None:
+        """Name the finished reduction; NaN if one was met."""
+        text = self.accumulator(fold)
+        for flag in self.flag(fold):
+            text = f"{flag} ? not_a_number : {text}"
+        text = CPP.convert(text, self.accumulated(fold), fold.dtype)
+        if self.lanes:
+            self.texts[fold] = text
+        else:
+            self.name(fold, text)
 
 
 def keeping(work: tuple[Stage, ...], keep: Callable[[Expression], bool]

@@ -6,7 +6,7 @@ extern "C" void kernel_0_sum_div_mul(
 #pragma omp parallel for if(s0*s1 >= 10922)
     for (int64 i0 = 0; i0 < s0; ++i0) {
         const float t0 = (float)s1;
-        double sum0 = 0.0f;
+        double sum0 = 0.0;
 #pragma omp simd reduction(+:sum0)
         for (int64 r0 = 0; r0 < s1; ++r0) {
             const float t1 = x_1_ptr[i0*s1 + r0];
