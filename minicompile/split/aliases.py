@@ -27,11 +27,15 @@ from ..core.errors import BackendError
 from ..core.graph import (dense, operators, reach, tensors_of, value,
                           written_by)
 from ..core.sizes import AS_IN_CPP, SYMBOLIC
-from .joint import MULTIPLE, Result, Window
+from .joint import Result
 from .recorder import RecordingMode, functional, unwrapped
 
 storage_of = torch._C._storage_id
 creation_of = torch._C._autograd._get_creation_meta
+
+#: How autograd marks each view that `split` gives, among others: nobody
+#: may write to it.
+MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
 
 #: The methods that are assignments, such as `+=`.
 ASSIGNMENTS = {"__setitem__", *(f"__i{name[2:]}" for name in dir(operator))}
@@ -275,14 +279,15 @@ def describe_results(outputs, inputs: list[Input]) -> tuple[list, list]:
             results.append(Result(len(inputs) + len(fresh) + first))
         else:
             of, base = homes[storage_of(output)]
-            results.append(Result(of, window_of(output, base)))
+            results.append(view_of(output, of, base))
     require_history([*fresh, *tensors_of(outputs)], inputs)
     return results, fresh
 
 
 def base_of(group: list[torch.Tensor]) -> torch.Tensor:
     """The tensor that all outputs in one memory are views of."""
-    if all(each is group[0] for each in group):
+    if all(each is group[0] for each in group) and not (
+            group[0]._is_view() and creation_of(group[0]) == MULTIPLE):
         return group[0]
     tracked = [each._base for each in group if each._base is not None]
     return tracked[0] if tracked else max(
@@ -299,23 +304,20 @@ def require_history(made: list[torch.Tensor], inputs: list[Input]) -> None:
                            "of one, or is a view made under no_grad")
 
 
-def window_of(output: torch.Tensor, base: torch.Tensor) -> Window | None:
-    """`output` as a window into `base`, which shares its memory."""
-    multiple = output._is_view() and creation_of(output) == MULTIPLE
-    if output is base and not multiple:
-        return None
-    if any(of(output) != of(base) for of in (
-            torch.is_conj, torch.is_neg, lambda each: each.dtype)):
-        raise BackendError("a result is a view that reads its base's bytes "
-                           "in another way")
-    if output.grad_fn is not None and (
-            reach(base) < 0 or not leads_to(output, base)):
+def view_of(output: torch.Tensor, of: int, base: torch.Tensor) -> Result:
+    """`output`, in the memory of `base`, as a view of value number `of`."""
+    if output is base:
+        return Result(of)
+    taken, given = ([(type(step), step.as_tuple()) for step in
+                     view_steps(each)] for each in (output, base))
+    steps = taken[len(given):]
+    if not steps or taken[:len(given)] != given:
+        raise BackendError("two results share memory, and neither is a "
+                           "view of the other")
+    if output.grad_fn is not None and not leads_to(output, base):
         raise BackendError("a result is a view, and its gradient does not "
-                           "reach each element of what it is a view of")
-    return Window(tuple(output.size()), output.stride(),
-                output.storage_offset() - base.storage_offset(),
-                output is base or output._base is base,
-                output.grad_fn is not None, multiple)
+                           "reach what it is a view of")
+    return Result(of, tuple(steps), output.grad_fn is not None)
 
 
 def leads_to(output: torch.Tensor, base: torch.Tensor) -> bool:

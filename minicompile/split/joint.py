@@ -25,33 +25,20 @@ from ..core.errors import BackendError
 from ..core.graph import (has_effect, is_number, nbytes, placeholders,
                           render, results, value)
 
-#: How autograd marks each view that `split` gives, among others.
-MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
-
-
-@dataclass(frozen=True)
-class Window:
-    """A window into a base: shape, strides, and a step from its start."""
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    tracked: bool  # autograd knows that it is a view of the base
-    differentiable: bool  # and a gradient flows through it
-    multiple: bool  # one of several views of one call: none is written to
-
 
 @dataclass(frozen=True)
 class Result:
     """One result of the user's function, when the graph has run.
 
-    It is value number `of`, or a `view` of that value's memory. The
-    inputs are counted first, then the fresh outputs of the graph, then the
-    results before this one. `constant` is the result that is no tensor.
+    It is value number `of`, or a view of it by these `steps`, each a class
+    of PyTorch's and its arguments. The inputs are counted first, then the
+    fresh outputs of the graph, then the results before this one.
+    `constant` is the result that is no tensor.
     """
 
     of: int | None
-    view: Window | None = None
+    steps: tuple[tuple[type, tuple], ...] = ()
+    differentiable: bool = False  # a gradient flows through the view
     constant: object = None
 
 

@@ -17,13 +17,15 @@ from operator import itemgetter
 
 import torch
 from torch import fx
+from torch._C._functionalization import (
+    InverseReturnMode, apply_view_meta_sequence as apply_steps)
 from torch.autograd.graph import increment_version
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import BackendError, where_of
 from ..core.graph import Boxed, is_number, value
 from ..core.sizes import SYMBOLIC, written
-from .joint import MULTIPLE, Joint, Pair, Result
+from .joint import Joint, Pair, Result
 
 INPUT = -1  # the label of what changes with an input that is differentiated
 
@@ -253,24 +255,24 @@ def overlap(inputs: list, written: list[int]) -> bool:
 
 def maker(joint: Joint, result: Result) -> Callable:
     """A function of the values so far -> this result."""
-    view = result.view
-    known = at_run_time(joint, result.constant if view is None else (
-        view.size, view.stride, view.offset))
     if result.of is None:
-        return known
-    if view is None:
+        return at_run_time(joint, result.constant)
+    if not result.steps:
         return itemgetter(result.of)
+    kinds = [(kind, *parted(given)) for kind, given in result.steps]
+    known = at_run_time(joint, [rest for *_, rest in kinds])
 
-    def window(values: list) -> torch.Tensor:
+    def view(values: list) -> torch.Tensor:
         base = values[result.of]
-        source = base if view.tracked else base.detach()
-        size, stride, offset = known(values)
-        grad = view.differentiable or (
-            torch.is_grad_enabled() and not source.requires_grad)
-        with torch.set_grad_enabled(grad):
-            made = source.as_strided(
-                size, stride, source.storage_offset() + offset)
-        if view.multiple:
-            torch._C._autograd._set_creation_meta(made, MULTIPLE)
-        return made
-    return window
+        steps = [kind((*first, *rest)) for (kind, first, _), rest
+                 in zip(kinds, known(values))]
+        with torch.set_grad_enabled(result.differentiable or (
+                torch.is_grad_enabled() and not base.requires_grad)):
+            return apply_steps(base, steps)
+    return view
+
+
+def parted(given: tuple) -> tuple[tuple, tuple]:
+    """A step's arguments: how it is done, and where."""
+    at = 1 + [*map(type, given)].index(InverseReturnMode)
+    return given[:at], given[at:]

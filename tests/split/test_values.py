@@ -116,17 +116,9 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize("name", OTHERWISE)
-def test_bytes_read_otherwise_run_as_traced(name):
+def test_bytes_read_otherwise(name):
     function, inputs = OTHERWISE[name]
-    with pytest.raises(BackendError, match="in another way"):
-        assert_same(function, *inputs())
-    args = inputs()
-    run = compile(function, backend="split")
-    for ours, eagers in zip(run(*args), function(*args), strict=True):
-        assert torch.equal(ours, eagers)
-        assert ours.stride() == eagers.stride()
-        assert ours.data_ptr() == eagers.data_ptr() or name.endswith("result")
-    assert run.stats().fallbacks
+    assert_same(function, *inputs())
 
 
 WRITES = {

@@ -23,7 +23,10 @@ def differentiable(joint: Joint, function: type) -> type:
     require_twice(joint)
     tensors = [k for k, node in enumerate(joint.primals)
                if isinstance(value(node), torch.Tensor)]
-    ends = [joint.results.index(joint.ends[k]) for k in joint.tangents]
+    count = len(joint.primals)
+    ends = {each.of - count: at for at, each in enumerate(joint.results)
+            if each.of is not None and (
+                each.differentiable or not each.steps)}
 
     class Twice(function):
         """One compiled graph, of which eager is the second derivative."""
@@ -45,9 +48,11 @@ def differentiable(joint: Joint, function: type) -> type:
             kept = ctx.saved_tensors[-len(tensors):]
             for k, tensor in zip(tensors, kept):
                 inputs[k] = tensor
-            results = joint.source(*inputs)
-            made = [(results[end], given[k]) for end, k
-                    in zip(ends, joint.tangents) if given[k] is not None]
+            results = [made._base if result.steps else made
+                       for made, result in zip(
+                           joint.source(*inputs), joint.results)]
+            made = [(results[ends[k]], given[k]) for k in joint.tangents
+                    if given[k] is not None]
             wanted = [k for k in joint.gradients if inputs[k].requires_grad]
             found = dict(zip(wanted, torch.autograd.grad(
                 [result for result, _ in made], [inputs[k] for k in wanted],
@@ -64,9 +69,7 @@ def require_twice(joint: Joint) -> None:
         "the graph writes to an input": joint.mutations,
         "the graph draws random numbers": any(
             map(is_random, joint.graph.graph.nodes)),
-        "the graph is in an autocast region": joint.autocast,
-        "a result is a view of what is none": any(
-            joint.ends[k] not in joint.results for k in joint.tangents)}
+        "the graph is in an autocast region": joint.autocast}
     for reason in filter(reasons.get, reasons):
         raise BackendError(f"double_backward: {reason}")
 
