@@ -3,12 +3,10 @@
 In: whatever runs while the mode is on. Out: an FX graph of ATen ops, each
 with its fake result and the user's line. The idea: a dispatch mode sits
 below autograd, so it sees the ops that gradients are made of as well. A
-table says which ops are taken apart into smaller ones, and why. The
-formulas are PyTorch's (torch/_decomp); ours is the choice. An op that is
-not listed is recorded whole: chapter 4 makes loops of it if it can, and
+table says which ops are taken apart into smaller ones. An op that is not
+listed is recorded whole: chapter 4 makes loops of it if it can, and
 otherwise it runs as the ATen op itself. PyTorch's mode is in
-torch/fx/experimental/proxy_tensor.py, its choice in
-torch/_inductor/decomposition.py.
+torch/fx/experimental/proxy_tensor.py.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ from math import inf
 import torch
 from sympy import Expr
 from torch import fx
-from torch._decomp import decomposition_table
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.node import map_aggregate
@@ -32,44 +29,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..core.cost import aten
 from ..core.errors import BackendError, Where
-from ..core.graph import (QUANTIZED, dense, operators, placeholders,
-                          tensors_of)
+from ..core.graph import QUANTIZED, dense, placeholders, tensors_of
 from ..core.sizes import SYMBOLIC, written
-
-#: Why, and the ops it holds for, with all their overloads and gradients.
-REASONS: dict[str, str] = {
-    "arithmetic on one element, written with simpler arithmetic": """
-        celu elu gelu glu hardshrink hardsigmoid hardswish hardtanh
-        leaky_relu log_sigmoid log_sigmoid_forward logit mish
-        _prelu_kernel rrelu_with_noise_backward selu sigmoid_backward
-        silu softplus softshrink tanh_backward threshold
-        addcdiv addcmul clamp_max clamp_min deg2rad rad2deg frac
-        heaviside isneginf isposinf lerp logaddexp logaddexp2
-        nan_to_num native_dropout_backward rsub sgn sinc special_entr
-        special_log_ndtr special_xlog1py xlogy
-        masked_fill tril triu fill zero""",
-    "reductions with arithmetic around them, which fuse": """
-        _fused_rms_norm _log_softmax _log_softmax_backward_data
-        _native_batch_norm_legit _native_batch_norm_legit_functional
-        _native_batch_norm_legit_no_training _batch_norm_with_update
-        _batch_norm_with_update_functional _batch_norm_no_update
-        _softmax _softmax_backward_data aminmax batch_norm_backward
-        cudnn_batch_norm dist linalg_vector_norm logsumexp nansum
-        native_batch_norm native_group_norm native_layer_norm norm
-        std std_mean trace""",
-    "losses: a choice of elements, arithmetic and a sum": """
-        binary_cross_entropy_backward binary_cross_entropy_with_logits
-        huber_loss mse_loss nll_loss2d_forward nll_loss_forward
-        smooth_l1_loss soft_margin_loss""",
-    "gradients of views: zeros with a part filled in": """
-        diagonal_backward select_backward select_scatter
-        slice_backward""",
-    "other names of views, so that later stages know only a few": """
-        _reshape_alias _unsafe_view stack t transpose""",
-    "creation, so that only `full` and `empty` remain": """
-        new_full new_ones new_zeros ones ones_like zeros zeros_like""",
-}
-
 
 def along_memory(x: torch.Tensor, p: float, generator=None):
     """Eager's own bernoulli_, which draws in the order of the memory.
@@ -90,10 +51,8 @@ def without_gaps(x: torch.Tensor, *_, **__):
     return NotImplemented
 
 
+#: How an operator is taken apart. The formulas are in the reference.
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
-    **{op: decomposition_table[op] for names in REASONS.values()
-       for name in names.split() for gradient in ("", "_backward")
-       for op in operators(name + gradient) if op in decomposition_table},
     aten.bernoulli.p: along_memory,
     aten.normal_functional.default: without_gaps,
 }

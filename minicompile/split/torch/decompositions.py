@@ -1,11 +1,12 @@
-"""Formulas of our own, beside those of PyTorch that the road chooses.
+"""The operators that are taken apart, by PyTorch's formulas or our own.
 
-Out: rows of the tables of decompositions. They cover the gradient of a
-loss, checked losses, a GradScaler's step and operators that draw random
-numbers. Matrix products are padded to shapes that a GPU's library is quick
-at. Without this file these operators run as ATen has them, with
-eager's random numbers, and masks are saved. PyTorch's are in torch/_decomp
-and torch/_inductor/fx_passes, such as pad_mm.py and replace_random.py.
+Out: rows of the tables of decompositions. Formulas of our own cover the
+gradient of a loss, checked losses, a GradScaler's step and operators that
+draw random numbers. Matrix products are padded to shapes that a GPU's
+library is quick at. Without this file these operators run as ATen has
+them, with eager's random numbers, and masks are saved. PyTorch's formulas
+are in torch/_decomp and torch/_inductor/fx_passes, such as pad_mm.py and
+replace_random.py, its choice in torch/_inductor/decomposition.py.
 """
 
 from __future__ import annotations
@@ -19,8 +20,43 @@ from torch._decomp import decomposition_table
 from torch.nn import functional as F
 
 from ...core.cost import MACHINES
+from ...core.graph import operators
 from ...core.random.philox import UNIFORM
 from ..recorder import DECOMPOSITIONS, SEEDED, RecordingMode, aten
+
+#: Why, and the ops it holds for, with all their overloads and gradients.
+REASONS: dict[str, str] = {
+    "arithmetic on one element, written with simpler arithmetic": """
+        celu elu gelu glu hardshrink hardsigmoid hardswish hardtanh
+        leaky_relu log_sigmoid log_sigmoid_forward logit mish
+        _prelu_kernel rrelu_with_noise_backward selu sigmoid_backward
+        silu softplus softshrink tanh_backward threshold
+        addcdiv addcmul clamp_max clamp_min deg2rad rad2deg frac
+        heaviside isneginf isposinf lerp logaddexp logaddexp2
+        nan_to_num native_dropout_backward rsub sgn sinc special_entr
+        special_log_ndtr special_xlog1py xlogy
+        masked_fill tril triu fill zero""",
+    "reductions with arithmetic around them, which fuse": """
+        _fused_rms_norm _log_softmax _log_softmax_backward_data
+        _native_batch_norm_legit _native_batch_norm_legit_functional
+        _native_batch_norm_legit_no_training _batch_norm_with_update
+        _batch_norm_with_update_functional _batch_norm_no_update
+        _softmax _softmax_backward_data aminmax batch_norm_backward
+        cudnn_batch_norm dist linalg_vector_norm logsumexp nansum
+        native_batch_norm native_group_norm native_layer_norm norm
+        std std_mean trace""",
+    "losses: a choice of elements, arithmetic and a sum": """
+        binary_cross_entropy_backward binary_cross_entropy_with_logits
+        huber_loss mse_loss nll_loss2d_forward nll_loss_forward
+        smooth_l1_loss soft_margin_loss""",
+    "gradients of views: zeros with a part filled in": """
+        diagonal_backward select_backward select_scatter
+        slice_backward""",
+    "other names of views, so that later stages know only a few": """
+        _reshape_alias _unsafe_view stack t transpose""",
+    "creation, so that only `full` and `empty` remain": """
+        new_full new_ones new_zeros ones ones_like zeros zeros_like""",
+}
 
 #: Where rows have to be aligned, and to how many bytes.
 ROWS = {"cuda": 16}
@@ -242,6 +278,11 @@ FORMULAS: dict[torch._ops.OpOverload, Callable] = {
 
 SEEDED |= {op: partial(compute, formula)
            for op, formula in FORMULAS.items()}
+DECOMPOSITIONS |= {op: decomposition_table[op]
+                   for names in REASONS.values() for name in names.split()
+                   for gradient in ("", "_backward")
+                   for op in operators(name + gradient)
+                   if op in decomposition_table}
 DECOMPOSITIONS |= {
     aten.nll_loss_backward.default: nll_loss_backward,
     aten.nll_loss2d_backward.default: nll_loss_backward,
