@@ -11,7 +11,7 @@ what it holds to be expensive, in torch/_functorch/partitioners.py.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -36,6 +36,9 @@ class Price(NamedTuple):
 
 #: Each finds values of a joint graph that are never to be saved.
 HIDDEN: list[Callable[[Joint], set[fx.Node]]] = []
+#: What finds the values that the forward writes to memory, saved or not,
+#: and when both halves read each value: at most one.
+READINGS: list[Callable[[Joint], tuple[set, dict]]] = []
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,8 @@ class Costs:
         self.needed = {source for node in joint.late
                        for source in node.all_input_nodes}
         self.needed |= set(filter(None, joint.grads))
-        written = in_memory(joint)
-        reads = readings([*joint.early, *joint.late], depths(joint.late),
-                         written)
+        written, reads = READINGS[0](joint) if READINGS else (
+            set(), defaultdict(set))
         self.prices = {node: Price(
             NEVER if cost.is_opaque(node) and node not in self.hidden
             else recomputing(node, reads),
@@ -134,60 +136,6 @@ def size(joint: Joint, node: fx.Node) -> int:
     if node.op == "placeholder" and node not in joint.written:
         return 0
     return nbytes(value(node))
-
-
-def in_memory(joint: Joint) -> set[fx.Node]:
-    """The values that the forward writes to memory, saved or not.
-
-    A value stays in a loop's registers if every reader can be in that
-    loop. It cannot be when it is no loop, or waits for another kernel:
-    then it has more kernels before it than the value itself.
-    """
-    depth = depths(joint.early)
-    reads = readings(joint.early, depth)
-    returned = set(joint.outputs)
-    return {node for node in joint.early
-            if node in returned or cost.is_kernel_of_its_own(node)
-            or any(kernel or at > depth[node]
-                   for at, kernel in reads[node])}
-
-
-def depths(half: list[fx.Node]) -> dict[fx.Node, int]:
-    """How many kernels that no loop expresses come before each node."""
-    depth: dict[fx.Node, int] = {}
-    for node in half:
-        depth[node] = cost.is_kernel_of_its_own(node) + max(
-            (depth.get(source, 0) for source in node.all_input_nodes),
-            default=0)
-    return depth
-
-
-def readings(nodes: list[fx.Node], depth: dict[fx.Node, int],
-             written: Container[fx.Node] = ()) -> dict[fx.Node, set]:
-    """The depths at which a half reads each value, and whether the value
-    has to lie in memory there. `depth` has the nodes of that half.
-
-    A reader of a view reads its base. A reader of a loop of the other half
-    that is not `written` computes it, and so reads its arguments.
-    """
-    found: dict[fx.Node, set] = defaultdict(set)
-    for node in reversed(nodes):
-        if is_number(node):
-            continue
-        if cost.is_free(node):
-            times = found[node]
-        elif node in depth:
-            kernel = cost.is_kernel_of_its_own(node)
-            times = {(depth[node] - kernel, kernel)}
-        elif cost.is_pointwise(node.target) and node not in written:
-            times = on_the_way(found[node])
-        else:
-            continue
-        for source in node.all_input_nodes:
-            part = cost.is_free(node) and nbytes(value(node)) < nbytes(
-                value(source))
-            found[source] |= on_the_way(times) if part else times
-    return found
 
 
 def on_the_way(times: set) -> set:
