@@ -72,7 +72,7 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
             runs, made.schedules, visible=joint.returned,
             static=[k for k, given in enumerate(inputs)
                     if isinstance(given, torch.nn.Parameter)],
-            written=[each.input for each in joint.mutations])
+            written=joint.mutated)
         runs = {name: getattr(graphed, name) for name in runs}
         made = replace(made, graphed=graphed)
     try:

@@ -43,35 +43,23 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Mutation:
-    """Input `input` gets the value of graph output `output` written in.
-
-    If the write is `differentiable`, autograd saw it, and a gradient
-    flows through it: the runtime repeats it. The forward half does all
-    others itself, as its last steps.
-    """
-
-    input: int
-    output: int
-    differentiable: bool
-
-
-@dataclass(frozen=True)
 class Joint:
     """Forward and backward in one functional ATen graph.
 
     Placeholders: one `primals_i` for each input, then one `tangents_j`
     for each differentiable output. Outputs: the first `forward_outputs`
-    belong to the forward (fresh results, then new values of mutated
-    inputs, those that autograd saw first), the rest are gradients, one
-    for each of `gradients`.
+    belong to the forward (fresh results, then new values of the inputs
+    `seen` and `unseen`), the rest are gradients, one for each of
+    `gradients`. The runtime repeats a write that autograd saw; the forward
+    half does all others, as its last steps.
     """
 
     graph: fx.GraphModule
     source: fx.GraphModule  # the torch-level graph it was recorded from
     forward_outputs: int
     results: tuple[Result, ...]
-    mutations: tuple[Mutation, ...]
+    seen: tuple[int, ...]  # inputs that are written to, as autograd saw
+    unseen: tuple[int, ...]  # and those that it saw no write to
     tangents: tuple[int, ...]  # forward outputs with a gradient
     gradients: tuple[int, ...]  # inputs that want one
     cut_off: bool = False  # inputs require grad, but no result does
@@ -80,25 +68,26 @@ class Joint:
     @property
     def plain(self) -> bool:
         """Whether what the graph returns is what the user gets."""
-        return not self.mutations and list(self.results) == self.ends
+        count = len(self.primals)
+        return not self.mutated and list(self.results) == [
+            Result(count + k) for k in range(self.forward_outputs)]
 
     @property
-    def ends(self) -> list[Result]:
-        """The forward outputs, as results."""
-        count = len(self.primals)
-        return [Result(count + k) for k in range(self.forward_outputs)]
+    def mutated(self) -> tuple[int, ...]:
+        """The inputs that are written to."""
+        return self.seen + self.unseen
 
     @property
     def writes(self) -> list[tuple[fx.Node, fx.Node]]:
         """The inputs that the forward half writes to: each with its new
         value."""
-        return [(self.primals[each.input], self.outputs[each.output])
-                for each in self.mutations if not each.differentiable]
+        return [(self.primals[k], new) for k, new in zip(
+            self.unseen, self.outputs[self.returned:])]
 
     @property
     def returned(self) -> int:
         """How many of the forward outputs the forward half returns."""
-        return self.forward_outputs - len(self.writes)
+        return self.forward_outputs - len(self.unseen)
 
     @property
     def training(self) -> bool:
@@ -120,7 +109,7 @@ class Joint:
     @cached_property
     def written(self) -> list[fx.Node]:
         """The primals that hold other values by the backward."""
-        return [self.primals[each.input] for each in self.mutations]
+        return [self.primals[k] for k in self.mutated]
 
     @cached_property
     def outputs(self) -> tuple:

@@ -22,7 +22,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from ..core.errors import BackendError, Where, brief, where_of
 from ..core.graph import has_effect, placeholders, tensors_of
 from .aliases import InPlaceWrites, Input, describe_results
-from .joint import Joint, Mutation, separate
+from .joint import Joint, separate
 from .recorder import RecordingMode, recording, unwrapped
 
 
@@ -88,8 +88,8 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
     return Joint(
         _LazyGraphModule(recorder.constants, joint, "Joint"), graph,
         len(ends), tuple(results),
-        tuple(Mutation(each.position, len(fresh) + k, each.write_is_tracked)
-              for k, each in enumerate(written)),
+        *(tuple(each.position for each in written
+                if each.write_is_tracked is seen) for seen in (True, False)),
         tuple(tangents),
         tuple(each.position for each in leaves) if tangents else (),
         cut_off=bool(leaves) and not tangents,

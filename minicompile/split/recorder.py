@@ -32,6 +32,7 @@ from ..core.errors import BackendError, Where
 from ..core.graph import QUANTIZED, dense, placeholders, tensors_of
 from ..core.sizes import SYMBOLIC, written
 
+
 def along_memory(x: torch.Tensor, p: float, generator=None):
     """Eager's own bernoulli_, which draws in the order of the memory.
 

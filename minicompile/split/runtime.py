@@ -218,12 +218,9 @@ def finished(joint: Joint, run: Boxed, notes: Counter) -> Boxed:
 
     Inputs that `run` itself writes to are told, for autograd.
     """
-    written = [m.input for m in joint.mutations]
-    unseen = [m.input for m in joint.mutations if not m.differentiable]
-    seen = [(m.input, m.output) for m in joint.mutations
-            if m.differentiable]
+    written, unseen = joint.mutated, joint.unseen
     makers = [maker(joint, result) for result in joint.results]
-    fresh = joint.forward_outputs - len(joint.mutations)
+    fresh = joint.forward_outputs - len(written)
 
     def call(inputs: list) -> tuple:
         if written and overlap(inputs, written):
@@ -236,8 +233,8 @@ def finished(joint: Joint, run: Boxed, notes: Counter) -> Boxed:
         kept = list(inputs)
         outputs = run(inputs)
         with torch.enable_grad():
-            for into, new in seen:
-                kept[into].copy_(outputs[new])
+            for k, new in zip(joint.seen, outputs[fresh:]):
+                kept[k].copy_(new)
         values = [*kept, *outputs[:fresh]]
         for make in makers:
             values.append(make(values))

@@ -174,7 +174,7 @@ def seconds_of(report: Report, entry: Entry) -> dict[str, float]:
                 any(each.numel() and not each.untyped_storage().nbytes()
                     for each in tensors_of(inputs))):
         return {}
-    written = {each.input for each in lowered.joint.mutations}
+    written = {*lowered.joint.mutated}
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng())
         for half, program in lowered.programs.items():

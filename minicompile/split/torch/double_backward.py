@@ -66,7 +66,7 @@ def differentiable(joint: Joint, function: type) -> type:
 def require_twice(joint: Joint) -> None:
     """Raise unless the traced graph, run once more, is the same graph."""
     reasons = {
-        "the graph writes to an input": joint.mutations,
+        "the graph writes to an input": joint.mutated,
         "the graph draws random numbers": any(
             map(is_random, joint.graph.graph.nodes)),
         "the graph is in an autocast region": joint.autocast}

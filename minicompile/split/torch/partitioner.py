@@ -15,7 +15,7 @@ from torch import fx
 
 from ...core import TOOLS
 from ...core.graph import is_number, placeholders, results
-from ..joint import Joint, Mutation, halves, kept_nodes
+from ..joint import Joint, halves, kept_nodes
 from ..recompute_costs import cut
 
 
@@ -53,7 +53,6 @@ def joint_of(module: fx.GraphModule, forward_outputs: int) -> Joint:
     written = [node.args[0] for node in module.graph.nodes
                if node.target is torch.ops.aten.copy_.default]
     return Joint(module, module, forward_outputs, (), tuple(
-        Mutation(inputs.index(node), -1, False)
-        for node in written if node in inputs),
+        inputs.index(node) for node in written if node in inputs), (),
         tuple(range(len(placeholders(module.graph)) - len(inputs))),
         tuple(range(len(inputs))))
