@@ -194,16 +194,13 @@ class Pair:
 def partition(joint: Joint, saved: set[str]) -> Pair:
     """The joint graph cut at the values named in `saved`."""
     outputs = list(joint.outputs[:joint.returned])
-    if not joint.training:
-        return Pair(extract(joint, joint.early, joint.primals, outputs,
-                            joint.writes) if joint.writes else joint.graph,
-                    None, {})
     kept = kept_nodes(joint, saved)
     held = set(joint.primals).difference(joint.written).union(outputs)
     outputs += [node for node in kept if node not in held]
     number = {n: k for k, n in enumerate([*joint.primals, *outputs])}
     kept.sort(key=lambda node: (not is_number(node), number[node]))
-    return Pair(*halves(joint, kept, outputs, joint.writes),
+    forward, backward = halves(joint, kept, outputs, joint.writes)
+    return Pair(forward, backward if joint.training else None,
                 {node.name: number[node] for node in kept})
 
 

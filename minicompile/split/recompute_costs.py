@@ -104,7 +104,7 @@ class Costs:
                 Price(price.recompute * (1 if cheap else expensive),
                       price.save + byte_price * size(self.joint, node)))
         return self.plan(cheapest(prices, lambda node: node.users,
-                                  self.needed, prices))
+                                  self.needed))
 
     def plan(self, saved: set[fx.Node]) -> Plan:
         """The plan that saves exactly these."""
@@ -179,12 +179,12 @@ def saving(joint: Joint, node: fx.Node, written: bool, times: set) -> float:
     return (TIE + (not written) + read) * cost.one_pass(node)
 
 
-def cheapest(values: Iterable, users: Callable[[object], Iterable],
-             needed: set, prices: Mapping[object, Price]) -> set:
+def cheapest(prices: Mapping[object, Price],
+             users: Callable[[object], Iterable], needed: set) -> set:
     """The values to save so that all of `needed` can be had, cheapest.
 
     `users(v)` are computed from v, `needed` is what the backward reads;
-    other things than values may be among both. Each value is two
+    both may have more than values with prices. Each of these is two
     vertices, "in" and "out":
 
         source -> in   recompute        in -> out    save
@@ -193,7 +193,7 @@ def cheapest(values: Iterable, users: Callable[[object], Iterable],
     def flow(seconds: float) -> int:
         return 1 << 100 if seconds == NEVER else round(seconds * 1e15)
 
-    vertex = {v: 2 + 2 * k for k, v in enumerate(values)}
+    vertex = {v: 2 + 2 * k for k, v in enumerate(prices)}
     room: list[dict[int, int]] = [{} for _ in range(2 + 2 * len(vertex))]
     for v, at in vertex.items():
         room[0][at] = flow(prices[v].recompute)

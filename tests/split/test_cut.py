@@ -80,7 +80,7 @@ def test_the_plan_is_the_cheapest(seed):
 
     every = [set(chosen) for size in range(count + 1)
              for chosen in combinations(range(count), size)]
-    found = cheapest(range(count), users.__getitem__, needed, prices)
+    found = cheapest(prices, users.__getitem__, needed)
     assert cost_of(found) == min(map(cost_of, every))
 
 
