@@ -290,8 +290,7 @@ def base_of(group: list[torch.Tensor]) -> torch.Tensor:
             group[0]._is_view() and creation_of(group[0]) == MULTIPLE):
         return group[0]
     tracked = [each._base for each in group if each._base is not None]
-    return tracked[0] if tracked else max(
-        group, key=lambda each: (each.requires_grad, each.numel()))
+    return min(tracked or group, key=lambda each: len(view_steps(each)))
 
 
 def require_history(made: list[torch.Tensor], inputs: list[Input]) -> None:

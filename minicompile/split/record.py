@@ -63,19 +63,17 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
                 *(each.given for each in inputs))
         if not isinstance(outputs, (tuple, list)):
             outputs = outputs,
-        written = sorted((each for each in inputs if each.written),
-                         key=lambda each: not each.write_is_tracked)
+        written = [each for each in inputs if each.written]
+        seen = [each for each in written if each.write_is_tracked]
+        unseen = [each for each in written if each not in seen]
         with refusing("what the results are"):
             results, fresh = describe_results(outputs, inputs)
-        ends = fresh + [each.given for each in written]
+        ends = fresh + [each.given for each in seen + unseen]
         values = [unwrapped(end) for end in ends]
-        unseen = {id(each.given) for each in written
-                  if not each.write_is_tracked}
     leaves = [each for each in inputs if each.wants_gradient]
-    tangents = [k for k, end in enumerate(ends)
-                if leaves and id(end) not in unseen and (
-                    end.grad_fn is not None or whole and (
-                        end.is_floating_point() or end.is_complex()))]
+    tangents = [k for k, end in enumerate(ends[:len(fresh + seen)])
+                if leaves and (end.grad_fn is not None or whole and (
+                    end.is_floating_point() or end.is_complex()))]
     gradients = differentiate(recorder, [ends[k] for k in tangents], leaves,
                               whole) if tangents else []
     recorder.graph.output(tuple(recorder.argument([*values, *gradients])))
@@ -88,8 +86,7 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
     return Joint(
         _LazyGraphModule(recorder.constants, joint, "Joint"), graph,
         len(ends), tuple(results),
-        *(tuple(each.position for each in written
-                if each.write_is_tracked is seen) for seen in (True, False)),
+        *(tuple(each.position for each in part) for part in (seen, unseen)),
         tuple(tangents),
         tuple(each.position for each in leaves) if tangents else (),
         cut_off=bool(leaves) and not tangents,
