@@ -256,20 +256,16 @@ def maker(joint: Joint, result: Result) -> Callable:
         return at_run_time(joint, result.constant)
     if not result.steps:
         return itemgetter(result.of)
-    kinds = [(kind, *parted(given)) for kind, given in result.steps]
-    known = at_run_time(joint, [rest for *_, rest in kinds])
+    ends = [1 + [*map(type, given)].index(InverseReturnMode)
+            for _, given in result.steps]  # until there: how it is done
+    known = at_run_time(joint, [given[end:] for end, (_, given)
+                                in zip(ends, result.steps)])
 
     def view(values: list) -> torch.Tensor:
         base = values[result.of]
-        steps = [kind((*first, *rest)) for (kind, first, _), rest
-                 in zip(kinds, known(values))]
+        steps = [kind((*given[:end], *rest)) for (kind, given), end, rest
+                 in zip(result.steps, ends, known(values))]
         with torch.set_grad_enabled(result.differentiable or (
                 torch.is_grad_enabled() and not base.requires_grad)):
             return apply_steps(base, steps)
     return view
-
-
-def parted(given: tuple) -> tuple[tuple, tuple]:
-    """A step's arguments: how it is done, and where."""
-    at = 1 + [*map(type, given)].index(InverseReturnMode)
-    return given[:at], given[at:]
