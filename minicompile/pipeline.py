@@ -59,7 +59,9 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
         joint = split.record(graph, inputs,
                              fuse and not options.fallback_random)
         log.show("joint_graph", str(joint))
-        pair = split.partition(joint, saved_names(joint, options))
+        pair = split.partition(joint, budget.choose(
+            joint, options.activation_memory_budget, cut=split.cut,
+            bound=options.peak_bound, fused=partial(fused_halves, joint)))
     except BackendError as refusal:
         return as_traced(graph, refusal)
     runs = {name: _boxed(half) for name, half in pair.halves().items()}
@@ -81,17 +83,6 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
             twice=options.double_backward))
     except BackendError as refusal:  # sizes that the inputs do not decide
         return as_traced(graph, refusal)
-
-
-def saved_names(joint: split.Joint, options: Options) -> frozenset[str]:
-    """The values to save, as the budget or the bound on the peak says."""
-    if options.peak_bound is not None:
-        for bound_peak in budget.BOUNDS:
-            return bound_peak(joint, options.peak_bound, cut=split.cut,
-                              fused=partial(fused_halves, joint))
-        log.warn_once("minicompile has no simulator: memory= has no effect")
-    return budget.choose(joint, options.activation_memory_budget,
-                         cut=split.cut)
 
 
 def fused_halves(joint: split.Joint, saved: frozenset[str]

@@ -25,7 +25,7 @@ MODELS = {
     "BERT": (bert, ("hidden_dropout_prob", "attention_probs_dropout_prob"))}
 
 
-def torch_choice(joint, share: float, *, cut) -> frozenset[str]:
+def torch_choice(joint, share: float, **_) -> frozenset[str]:
     """What PyTorch's cut saves, as budget.choose names it."""
     if not joint.training:
         return frozenset()

@@ -6,8 +6,8 @@ peak.
 """
 
 from ..core import load
-from .choose import BOUNDS, choose
+from .choose import choose
 
-__all__ = ["BOUNDS", "choose"]
+__all__ = ["choose"]
 
 load(__name__, __path__)

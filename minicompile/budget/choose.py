@@ -19,13 +19,20 @@ WITHIN: list[Callable] = []
 BOUNDS: list[Callable[..., frozenset[str]]] = []
 
 
-def choose(joint, budget: float, *, cut: Callable) -> frozenset[str]:
-    """The names of the values to save, within `budget`.
+def choose(joint, budget: float, *, cut: Callable,
+           bound: int | float | str | None = None,
+           fused: Callable | None = None) -> frozenset[str]:
+    """The names of the values to save, within `budget`, or with a peak
+    of at most `bound`.
 
     `cut(joint)` gives the fastest plan of chapter 3, which has others at
-    other prices. The ceiling holds wherever it can be met; a lower budget
-    never saves more.
+    other prices; `fused` the schedules of a plan. The ceiling holds
+    wherever it can be met; a lower budget never saves more.
     """
+    if bound is not None and BOUNDS:
+        return BOUNDS[0](joint, bound, cut=cut, fused=fused)
+    if bound is not None:
+        log.warn_once("minicompile has no simulator: memory= has no effect")
     if not joint.training:
         return frozenset()
     plan = fastest = cut(joint)
