@@ -25,6 +25,16 @@ def run_of(function, *args):
     return compiled(function, args)[0]
 
 
+def test_a_transform_gets_results_in_their_places():
+    def function(x):
+        y = x * x
+        return y[1:], y
+
+    run, x = run_of(function, grad(4)), torch.arange(4.0)
+    found = torch.func.grad(lambda x: run([x])[1].sum())(x)
+    torch.testing.assert_close(found, 2 * x)
+
+
 def test_inference_is_the_compiled_graph_itself():
     joint = split.record(graph_of(torch.sin, (torch.ones(3),)),
                          (torch.ones(3),))
