@@ -25,12 +25,14 @@ INK, FAINT = "var(--md-default-fg-color)", "var(--md-default-fg-color--lighter)"
 MUTED, RULE = "var(--md-default-fg-color--light)", "var(--book-rule)"
 #: One thing has one colour, on every page: the style sheet's letter.
 MEANS = {name: COLOURS["abcdef".index(letter)] for letter, names in {
-    "a": ("ours", "minicompile", "our call", "saved", "stack", "written"),
-    "b": ("eager", "forward", "graph", "read"),
-    "c": ("guards", "our check", "in registers", "kernel"),
+    "a": ("ours", "minicompile", "our call", "saved", "stack", "written",
+          "is"),
+    "b": ("eager", "forward", "graph", "read", "tensor", "reached"),
+    "c": ("guards", "our check", "in registers", "kernel", "type"),
     "d": ("torch.compile", "torch.compile's call", "PyTorch", "Dynamo",
-          "backward"),
-    "e": ("copy", "computed again"),
+          "backward", "equal"),
+    "e": ("copy", "computed again", "lacks"),
+    "f": ("length",),
 }.items() for name in names}
 STAGES = ("function", "trace", "guards", "split", "fusion", "emit", "replay",
           "callable")
@@ -239,8 +241,8 @@ def bars(rows: Iterable[tuple[str, object]], *, title: str,
         parts.append(text(left - 8, middle, name, anchor="end"))
         for key, number in given.items():
             length = max(1.0, room * number / most)
-            parts += [box(left, y, length, 14, series[key], fill=.55,
-                          corner=2),
+            colour = series[key] if key else MEANS.get(name, series[key])
+            parts += [box(left, y, length, 14, colour, fill=.55, corner=2),
                       text(left + length + 6, y + 11,
                            quantity(number, unit))]
             y += 18

@@ -1,10 +1,9 @@
 """Figures in the prose, and what vouches for each: `python -m … [page]`.
 
-A figure is a number of ten or more, any number with a unit or in front of
-something that a compiler counts, and a ratio: "96 MiB", "four kernels",
-"a third", "3.3 times". A page may state it if one of its blocks asserts or
-uses that number, or if a box of the page shows it: then a test fails when
-they differ. `EXEMPT` has the others, each with its reason.
+Three kinds of number are figures: a number of ten or more, one with a unit
+("96 MiB", "four kernels"), and a ratio ("a third", "3.3 times"). A page may
+state a figure that one of its blocks asserts, or that its visible code has:
+then a test fails when they differ. `EXEMPT` has the others, with reasons.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _NAMES = re.compile(
 
 #: Figures that no block can vouch for: the words around them, and why.
 EXEMPT = {
-    "there are some forty": "erf's polynomials, counted by hand",
+    "cuts it in two | two graphs": "the halves, in words",
     "12 is 3 times 4": "arithmetic, as an example",
     "and room for 13": "the exercise above runs on these",
     "**Eight thousand lines**": "the aim that the project began with",
@@ -106,44 +105,68 @@ def figures(page: str, text: str) -> Iterator[Figure]:
                 yield Figure(page, number, value, around.strip())
 
 
-def vouched(page: str, text: str, book: Book) -> tuple[set, list]:
-    """The numbers in a page's blocks and boxes, and its asserted ranges."""
+class Known(NamedTuple):
+    """The numbers that vouch for a page's figures."""
+
+    asserted: set  # in an assertion: in any power of 1000 or 1024
+    stated: set  # in code that the page shows
+    ranges: list  # between two ends that an assertion gives
+
+
+def vouched(page: str, text: str, book: Book) -> Known:
+    """The numbers in a page's assertions, in its visible code and boxes."""
     parts = pages.read(page, text)
-    code = [block.code for block in parts.blocks if block.executed]
+    known = Known(set(), set(), [])
     for show in parts.shows:
         for name in show.names:
             lines = book.package.file_of(name).lines
-            code.append("\n".join(lines[n - 1] for n in sorted(
-                book.owned[name])))
-    exact, ranges = set(), []
-    for each in code:
-        exact |= {float(number.replace("_", "")) for number in re.findall(
-            r"(?<![\w.])\d[\d_]*(?:\.\d+)?(?:e-?\d+)?", re.sub(
-                r"(^|  )\s*#.*", "", each, flags=re.M))}
-        try:
-            tree = ast.parse(each)
-        except SyntaxError:
+            known.stated.update(_numbers("\n".join(
+                lines[n - 1] for n in sorted(book.owned[name]))))
+    for block in parts.blocks:
+        if not block.executed:
             continue
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Compare) and len(node.ops) == 2:
-                try:
-                    low, high = (float(eval(ast.unparse(end))) for end in (
-                        node.left, node.comparators[-1]))
-                except Exception:
-                    continue
-                if low < high <= 2.5 * low:
-                    ranges.append((low, high))
-    return exact, ranges
+        if block.options.get("source"):
+            known.stated.update(_numbers(block.code))
+        for node in ast.walk(ast.parse(block.code)):
+            if isinstance(node, ast.Assert):
+                known.asserted.update(_numbers(ast.unparse(node.test)))
+                known.ranges.extend(_ranges(node.test))
+    return known
 
 
-def is_vouched(value: float, exact: set, ranges: list) -> bool:
-    """Whether the number is there, in whatever power of 1000 or 1024."""
+def _numbers(code: str) -> set[float]:
+    """The numbers in code, but for those in comments."""
+    return {float(number.replace("_", "")) for number in re.findall(
+        r"(?<![\w.])\d[\d_]*(?:\.\d+)?(?:e-?\d+)?", re.sub(
+            r"(^|  )\s*#.*", "", code, flags=re.M))}
+
+
+def _ranges(test: ast.expr) -> Iterator[tuple[float, float]]:
+    """The ends of each `low < value < high` in an assertion."""
+    for node in ast.walk(test):
+        if isinstance(node, ast.Compare) and len(node.ops) == 2:
+            try:
+                low, high = (float(eval(ast.unparse(end))) for end in (
+                    node.left, node.comparators[-1]))
+            except Exception:
+                continue
+            if low < high <= 2.5 * low:
+                yield low, high
+
+
+def is_vouched(value: float, known: Known) -> bool:
+    """Whether the page's code says this number.
+
+    A range vouches for a round number only: one of two digits.
+    """
     scales = [base ** k for base in (1000, 1024) for k in range(-4, 5)]
     scales += [.01, 100]
-    return any(abs(value * scale - number) < 1e-6 * abs(number)
-               for scale in scales for number in exact) or any(
+    round_ = float(f"{value:.1e}") == value or value != int(value)
+    return value in known.stated or any(
+        abs(value * scale - number) < 1e-6 * abs(number)
+        for scale in scales for number in known.asserted) or round_ and any(
         low <= value * scale <= high for scale in scales
-        for low, high in ranges)
+        for low, high in known.ranges)
 
 
 def unvouched(names=None) -> list[Figure]:
@@ -154,7 +177,7 @@ def unvouched(names=None) -> list[Figure]:
             text = book.texts[page]
             known = vouched(page, text, book)
             found += [each for each in figures(page, text)
-                      if not is_vouched(each.value, *known)
+                      if not is_vouched(each.value, known)
                       and not any(words in each.text for words in EXEMPT)]
     return found
 

@@ -92,9 +92,10 @@ def texts(root: Path = ROOT) -> dict[str, str]:
 def asked(line: str) -> tuple[str, list[str], list[str]] | None:
     """The indent, the names and the left out names of an `@show` line.
 
-    `-open` leaves the part `open` of the name before it to the reference,
-    `-*` all of its methods but `__init__` and those shown by name, and
-    `-"if x"` the branch of a function whose first line begins so.
+    A word with a minus leaves a part of the name before it to the
+    reference. `-open` is the part `open`. `-*` is every method but
+    `__init__` and those shown by name. `-"if x"` is the branch of a function
+    whose first line begins so.
     """
     found = _SHOW.match(line)
     if found is None:

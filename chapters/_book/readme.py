@@ -1,11 +1,16 @@
-"""README.md's table, from results/: `python -m chapters._book.readme`."""
+"""README.md's table and picture: `python -m chapters._book.readme`.
+
+In: the files in results/, the stages and the colours of the book. Out: the
+table between two marks, and assets/pipeline.svg.
+"""
 
 from __future__ import annotations
 
 import re
 
+from chapters._book import draw
 from chapters._book.draw import results
-from chapters._book.pages import ROOT
+from chapters._book.pages import DOCS, ROOT
 
 README = ROOT / "README.md"
 OPEN, CLOSE = "<!-- from chapters/results -->\n", "<!-- end -->"
@@ -66,5 +71,45 @@ def wanted() -> str:
                   flags=re.S)
 
 
+#: What each stage hands to the next one.
+HANDS_ON = {
+    "trace": ("FX graph,", "guards"), "guards": ("one check", "function"),
+    "split": ("forward,", "backward"), "fusion": ("loops in", "kernels"),
+    "emit": ("C++, Triton,", "a program"), "replay": ("one CUDA", "graph")}
+PICTURE = DOCS / "assets" / "pipeline.svg"
+WIDE, GAP = 88, 24  # a stage, and the arrow behind it
+
+
+def picture() -> str:
+    """The pipeline as a file of its own, light or dark as the reader is."""
+    parts, x = [], 2.0
+    for number, stage in enumerate(draw.STAGES):
+        colour = draw.COLOURS[0] if stage in HANDS_ON else draw.FAINT
+        parts += [draw.box(x, 4, WIDE, 30, colour, fill=.12),
+                  draw.text(x + WIDE / 2, 23, stage, anchor="middle",
+                            bold=True)]
+        parts += [draw.text(x + WIDE / 2, 52 + 15 * line, words,
+                            anchor="middle", colour=draw.MUTED)
+                  for line, words in enumerate(HANDS_ON.get(stage, ()))]
+        x += WIDE
+        if number < len(draw.STAGES) - 1:
+            parts += [draw.line([(x + 4, 19), (x + GAP - 4, 19)]),
+                      draw.line([(x + GAP - 9, 14), (x + GAP - 4, 19),
+                                 (x + GAP - 9, 24)])]
+            x += GAP
+    light, dark = (" ".join(re.findall(
+        r"--(?:md-default-fg|book-a)[\w-]*: *#\w+;", block))
+        for block in re.findall(r"scheme=[^{]*\{(.*?)\n\}", (
+            DOCS / "book.css").read_text(), re.S)[:2])
+    style = (f"<style>svg {{ {light} font-family: ui-monospace, monospace }} "
+             f"@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}"
+             "</style>")
+    title = "What happens to a function, stage by stage"
+    svg = draw.figure([style, *parts], x + 2, 76, title).svg
+    return svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ',
+                       1) + "\n"
+
+
 if __name__ == "__main__":
     README.write_text(wanted())
+    PICTURE.write_text(picture())

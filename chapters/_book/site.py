@@ -174,9 +174,14 @@ async function look(page, width) {
 </script></body>"""
 
 
+def browser() -> str | None:
+    """Where Chromium is, if it is installed."""
+    return shutil.which("chromium") or shutil.which("google-chrome")
+
+
 def unsightly(site: Path) -> Iterator[str]:
     """Chromium's findings on the main pages; none where it is not."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    chromium = browser()
     if chromium is None:
         return
     pages = sorted(path.resolve().as_uri() for path in site.glob("*.html"))
@@ -212,7 +217,8 @@ def main(arguments: list[str]) -> int:
     found = wrong(Path(arguments[0] if arguments else "site"))
     print("\n".join(found) or
           "no request to another host, no broken link, no large page, "
-          "no label cut off")
+          + ("no label cut off" if browser() else
+             "and NOT LOOKED AT: there is no Chromium"))
     return 1 if found else 0
 
 

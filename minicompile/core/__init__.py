@@ -15,7 +15,7 @@ from .errors import MinicompileError
 
 
 def absent(*given: object, **named: object) -> None:
-    """What a tool is without its file."""
+    """Stands for a tool whose file is not there: raises."""
     raise MinicompileError("this tool's file in minicompile is not there")
 
 

@@ -30,7 +30,7 @@ logger = logging.getLogger("minicompile")
 
 
 def asked() -> set[str]:
-    """What MINICOMPILE_LOGS asks for now; OptionError for a wrong name."""
+    """The names in MINICOMPILE_LOGS now; OptionError for a wrong one."""
     names = {name.strip() for name in os.environ.get(
         "MINICOMPILE_LOGS", "").split(",")} - {""}
     for name in names:

@@ -47,8 +47,8 @@ class IterationDomain:
 
     @cached_property
     def whole(self) -> dict[Variable, Index]:
-        """What becomes of a variable that counts the elements of all rows,
-        if that is not the one that counts rows."""
+        """Replaces a variable that counts the elements of all rows, if
+        another one counts rows."""
         place = flatten(points(self.variables), (self.row, 1))
         return dict.fromkeys(
             axes((self.rows * self.row,) * (self.row != 1), "i"), place)

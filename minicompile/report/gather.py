@@ -118,7 +118,7 @@ class Report:
 
     @cached_property
     def stages(self) -> list[list]:
-        """What VIEWS makes of each entry."""
+        """The views of each entry, from VIEWS."""
         return [[view for views in VIEWS for view in views(self, entry)]
                 for entry in self.entries]
 

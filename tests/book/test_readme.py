@@ -28,6 +28,16 @@ def test_its_commands_are_targets_and_its_files_exist():
         assert Path(suite).is_dir()
 
 
+def test_its_picture_has_the_stages_and_follows_light_and_dark():
+    """Else: python -m chapters._book.readme"""
+    drawn = readme.PICTURE.read_text()
+    assert drawn == readme.picture() and "chapters/assets/" in README
+    assert set(readme.HANDS_ON) < set(readme.draw.STAGES)
+    used = set(re.findall(r"var\((--[\w-]+)\)", drawn))
+    for scheme in re.findall(r"svg \{ (.*?) \}", drawn):
+        assert used <= set(re.findall(r"(--[\w-]+):", scheme))
+
+
 def test_its_table_is_what_was_measured():
     """Else: python -m chapters._book.readme"""
     assert readme.wanted() == README

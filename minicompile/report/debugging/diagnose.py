@@ -221,8 +221,8 @@ def cloned(leaves: Iterable) -> list:
 
 def played(call: Callable, inputs: Iterable,
            weights: Iterable[Tensor] = ()) -> list:
-    """What a call gives for copies of the inputs: its results, the
-    gradients, and the inputs as they are then."""
+    """A call on copies of the inputs: its results, the gradients, and the
+    inputs as they are then."""
     leaves = copied([*inputs])
     given = cloned(leaves)
     with seeded():

@@ -4,7 +4,7 @@ In: a Report. Out: HTML that needs nothing else. Five columns hold the
 user's lines, the traced graph, the joint graph, loops and kernels. Each
 item names the items that it was made of, and the script in explorer.html
 lights what is connected to the one under the pointer. A kernel has its
-bytes and, for a call that was measured, its time. PyTorch's is tlparse.
+bytes, and its time if the call was measured. PyTorch's is tlparse.
 """
 
 from __future__ import annotations
