@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from torch import nn
 
@@ -139,13 +139,32 @@ def compile(model: Callable | None = None, *, fullgraph: bool = False,
     return bound
 
 
-def compile_module_(module: nn.Module, **arguments: object) -> None:
+def compile_module_(module: nn.Module, *,
+                    regions: bool | Iterable[nn.Module] = False,
+                    **arguments: object) -> None:
     """Have `module`'s own calls compiled, with the arguments of compile().
 
     Unlike compile(module), nothing is wrapped: state_dict() keeps its
     keys. PyTorch's is Module.compile in torch/nn/modules/module.py.
+
+    regions: compile these modules inside it, each by itself, and nothing
+        else. Those that are alike share their graphs, so that the first
+        call of a deep model is as short as that of a shallow one. True
+        takes those of each ModuleList or Sequential that holds one class
+        of modules; if there is none, the whole is compiled.
     """
-    module._compiled_call_impl = compile(module._call_impl, **arguments)
+    chosen = repeated(module) if regions is True else regions
+    for each in chosen or [module]:
+        each._compiled_call_impl = compile(each._call_impl, **arguments)
+
+
+def repeated(module: nn.Module) -> list[nn.Module]:
+    """The modules in lists of one class each, none inside another."""
+    parts = [*module.children()]
+    if isinstance(module, (nn.ModuleList, nn.Sequential)) and len(
+            parts) > 1 and len({*map(type, parts)}) == 1:
+        return parts
+    return [found for part in parts for found in repeated(part)]
 
 
 def reset() -> None:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import minicompile
-from minicompile.models import Block
+from minicompile.models import GPT, Block, lines
 
 
 def in_place(blocks):
@@ -26,11 +26,11 @@ def total(blocks, name):
                for block in blocks)
 
 
-def same_step(blocks, reference, x):
+def same_step(blocks, reference, x, *more):
     """One training step of both: the same results and gradients."""
     found = wanted = x
     for block, other in zip(blocks, reference, strict=True):
-        found, wanted = block(found), other(wanted)
+        found, wanted = block(found, *more), other(wanted, *more)
     torch.testing.assert_close(found, wanted)
     found.square().mean().backward()
     wanted.square().mean().backward()
@@ -48,6 +48,29 @@ def test_twelve_blocks_have_two_graphs():
     assert total(blocks, "graphs") == 2
     assert total(blocks, "shared") == 10
     assert total(blocks, "recompiles") == 0
+
+
+@pytest.mark.parametrize("chosen", [True, range(1, 6)])
+def test_a_model_is_compiled_by_its_blocks(chosen):
+    model = GPT(width=16, layers=6, heads=2)
+    reference, batch = copy.deepcopy(model), lines()
+    regions = chosen if chosen is True else [
+        model.blocks[k] for k in chosen]
+    minicompile.compile_module_(model, regions=regions, fullgraph=True)
+    same_step([model], [reference], *batch)
+    compiled = [block for block in model.blocks
+                if block._compiled_call_impl]
+    assert len(compiled) == (6 if chosen is True else 5)
+    assert total(compiled, "graphs") == 1
+    assert model._compiled_call_impl is None
+    assert [*model.state_dict()] == [*reference.state_dict()]
+
+
+def test_without_blocks_that_repeat_the_whole_model_is_a_region():
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    minicompile.compile_module_(model, regions=True)
+    model(torch.ones(2, 3))
+    assert total([model], "graphs") == 1
 
 
 def test_wrappers_share_too():
