@@ -391,6 +391,7 @@ def wrap(function: types.FunctionType, settings: Settings,
     compiled.cache, compiled.stats = cache, cache.stats
     cache.user = weakref.ref(compiled)
     compiled._torchdynamo_orig_callable = function  # a trace enters it
+    compiled._torchdynamo_inline = function  # so does torch.compile's
     CACHES.add(cache)
     return compiled
 

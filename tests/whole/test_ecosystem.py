@@ -99,3 +99,25 @@ def test_a_trainer_trains_a_compiled_model(tmp_path, how):
         again = GPT2LMHeadModel.from_pretrained(tmp_path / "out")
         for name, weight in model.state_dict().items():
             assert torch.equal(again.state_dict()[name], weight)
+
+
+def test_torch_compile_goes_into_what_is_compiled():
+    inner = minicompile.compile(lambda x: x.sin() * 2)
+    model = minicompile.compile(Scaled())
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def outer(x):
+        return model(inner(x), shift=1.0) + 1
+
+    x = torch.randn(4)
+    torch.testing.assert_close(outer(x), x.sin() * 4 + 2)
+
+
+def test_accelerate_hands_its_graphs_to_our_backend():
+    accelerate = pytest.importorskip("accelerate")
+    plugin = accelerate.utils.TorchDynamoPlugin(backend="eager")
+    plugin.to_kwargs = lambda: {"backend": "minicompile"}
+    prepared = accelerate.Accelerator(
+        dynamo_plugin=plugin, cpu=True).prepare(Scaled())
+    x = torch.randn(4)
+    torch.testing.assert_close(prepared(x, shift=1.0), x * 2 + 1)
