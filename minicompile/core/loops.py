@@ -2,14 +2,13 @@
 
 A Loop fills one buffer: for every point of its ranges it stores a value,
 or a reduction of values over further ranges. A Kernel is loops that run
-together over one iteration space. All of it is frozen, and prints as
-Python that runs. Inductor's counterpart is torch/_inductor/ir.py and
-torch/_inductor/ops_handler.py.
+together over one iteration space. All of it is frozen, and the reference
+prints it as Python that runs. Inductor's counterpart is
+torch/_inductor/ir.py and torch/_inductor/ops_handler.py.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +17,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from .errors import Where
-from .index import (Index, Symbol, Variable, enclosed, product, substitute,
+from .index import (Index, Symbol, Variable, product, substitute,
                     symbols_of)
 from .layout import flatten
 
@@ -150,8 +149,19 @@ class Buffer:
         return f"{str(self.dtype)[6:]}[{shape}]"
 
 
+#: How an object of each class prints as Python.
+TEXTS: dict[type, Callable[[object], str]] = {}
+
+
+class Printed:
+    """What prints as Python, if a row of the reference says how."""
+
+    def __str__(self) -> str:
+        return TEXTS.get(type(self), repr)(self)
+
+
 @dataclass(frozen=True)
-class Loop:
+class Loop(Printed):
     """`for ranges: buffer[index] = reduction(value for reduced)`.
 
     Without `reduction`, `reduced` is empty and the value is stored as it
@@ -194,12 +204,9 @@ class Loop:
         return replace(self, index=new[self.index], ranges=ranges,
                        reduced=reduced, value=rewrite(self.value, moved))
 
-    def __str__(self) -> str:
-        return "\n".join(_loop_lines(self))
-
 
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(Printed):
     """Loops that run as one: rows in parallel, elements within a row.
 
     Every loop runs over `ranges` (a row), over `ranges + reduced` (an
@@ -251,22 +258,6 @@ class Kernel:
             *(where for loop in self.loops for where in loop.indices))
         return tuple(sorted(found, key=lambda s: (len(s.name), s.name)))
 
-    @property
-    def call(self) -> str:
-        """The kernel's call, as Python."""
-        arguments = [*self.read, *self.written, *map(str, self.symbols)]
-        return f"{self.name}({', '.join(arguments)})"
-
-    def __str__(self) -> str:
-        lines = [f"def {self.call}:"]
-        own = {loop.buffer.name: loop.buffer for loop in self.loops}
-        for name in sorted(self.internal):
-            lines.append(f"    {name} = empty({own[name].elements}, "
-                         f"dtype={own[name].dtype})")
-        for loop in self.loops:
-            lines += ["    " + line for line in _loop_lines(loop)]
-        return "\n".join(lines)
-
 
 def walk(value: Expression) -> list[Expression]:
     """Every node of an expression, operands first, each node once."""
@@ -293,61 +284,3 @@ def rewrite(value: Expression,
                 node, Op) else replace(node, mask=new[0])
         done[node] = change(made)
     return done[value]
-
-
-def _loop_lines(loop: Loop) -> list[str]:
-    """A loop as nested `for` statements over flat buffers."""
-    lines: list[str] = []
-    indent, target = "", f"{loop.buffer.name}[{loop.index}]"
-    start, rule = REDUCTIONS.get(loop.reduction, (None, ""))
-    for variable in (*loop.ranges, None, *loop.reduced):
-        if variable is not None:
-            lines.append(f"{indent}for {variable} in "
-                         f"range({variable.size}):")
-            indent += "    "
-        elif rule:
-            lines.append(f"{indent}{target} = {start}")
-    value = _named(loop.value, {}, lines, indent)
-    value = f"{rule}({target}, {value})" if rule else value
-    return [*lines, f"{indent}{target} = {value}"]
-
-
-def _named(value: Expression, names: dict[Expression, str],
-           lines: list[str], indent: str) -> str:
-    """The value's text; nodes used more than once get a line and name."""
-    nodes = walk(value)
-    uses = Counter(part for node in nodes for part in node.parts)
-    for node in nodes:
-        text = _text(node, names)
-        if uses[node] > 1 and isinstance(node, (Op, Load)):
-            name = f"t{len(lines)}"
-            lines.append(f"{indent}{name} = {text}")
-            text = name
-        names[node] = text
-    return names[value]
-
-
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<",
-          "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-
-
-def _text(node: Expression, names: dict[Expression, str]) -> str:
-    """One node as Python, its parts being written already."""
-    match node:
-        case Const(value, _):
-            return repr(value)
-        case Position(where, _):
-            return str(where)
-        case Load(buffer, where, _, None):
-            return f"{buffer}[{where}]"
-        case Load(buffer, where, _, mask, other):
-            return (f"{buffer}[{where}] if {names[mask]} "
-                    f"else {other}")
-        case Op("cast", (operand,), dtype):
-            return f"cast({names[operand]}, {dtype})"
-        case Op(name, (a, b), _) if name in _INFIX:
-            sides = (enclosed(names[part]) for part in (a, b))
-            return f" {_INFIX[name]} ".join(sides)
-        case Op(name, operands, _):
-            inner = ", ".join(names[part] for part in operands)
-            return f"{name}({inner})"

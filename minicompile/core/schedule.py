@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from .errors import Where
 from .index import Index, Symbol
-from .loops import Buffer, Kernel, Loop
+from .loops import Buffer, Kernel, Loop, Printed
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Extern:
+class Extern(Printed):
     """A call of an ATen operator on whole tensors.
 
     `args` and `kwargs` hold Views where tensors stand; `outputs` are the
@@ -56,18 +56,12 @@ class Extern:
         return schema is not None and any(
             result.alias_info for result in schema.returns)
 
-    def __str__(self) -> str:
-        names = ", ".join(b.name if b else "_" for b in self.outputs)
-        arguments = [repr(a) for a in self.args] + [
-            f"{key}={a!r}" for key, a in self.kwargs.items()]
-        return f"{names} = {self.target}({', '.join(arguments)})"
-
 
 Step = Kernel | Extern
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Printed):
     """A graph as steps in order, which emit turns into a program.
 
     `inputs` are the graph's arguments (None: no step reads it, or it is
@@ -138,19 +132,6 @@ class Schedule:
             else:
                 names[place[0]] = str(symbol)
         return names, lines
-
-    def __str__(self) -> str:
-        names, sizes = self.unpacked(lambda name: name)
-        lines = [str(k) + "\n" for k in self.kernels]
-        lines.append(f"def run({', '.join(names)}):")
-        lines += [f"    {line}" for line in sizes]
-        for step in self.steps:
-            lines += [f"    {buffer.name} = {buffer.into}"
-                      for buffer in made_by(step) if buffer.into]
-            call = step.call if isinstance(step, Kernel) else step
-            lines.append(f"    {call}")
-        returned = ", ".join(map(repr, self.outputs))
-        return "\n".join([*lines, f"    return ({returned},)"])
 
 
 def made_by(step: Loop | Step) -> list[Buffer]:

@@ -1,23 +1,26 @@
-"""The meaning of a loop, computed with PyTorch: slow, short and right.
+"""The meaning of a loop, computed with PyTorch and written in Python.
 
 Every later step, from fusion to a printed kernel, is compared with this.
 A buffer is a flat tensor; a loop becomes index tensors, gathers, one
-PyTorch call for each operation, and a scatter.
+PyTorch call for each operation, and a scatter: slow, short and right. The
+texts are loops over numbers, and run as well. Without this file the loop
+language prints as the data that it is.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from functools import partial
 from math import inf, nan
 
 import torch
 from torch.utils._pytree import tree_map
 
-from ..index import Atom, Index, evaluate_index
-from ..loops import (OPS, Const, Expression, Kernel, Load, Loop, Op,
-                     Position, walk)
-from ..schedule import Schedule, View
+from ..index import Atom, Index, enclosed, evaluate_index
+from ..loops import (OPS, REDUCTIONS, TEXTS, Const, Expression, Kernel,
+                     Load, Loop, Op, Position, walk)
+from ..schedule import Extern, Schedule, View, made_by
 
 #: Memory by a buffer's name, and numbers or tensors of them by atom.
 Storage = dict[str | Atom, object]
@@ -152,3 +155,106 @@ def _resolved(storage: Storage, leaf: object) -> object:
     memory = storage[leaf.buffer]
     return memory.as_strided(shape, stride, memory.storage_offset()
                              + evaluate_index(leaf.offset, storage))
+
+
+def call_of(kernel: Kernel) -> str:
+    """A kernel's call."""
+    given = [*kernel.read, *kernel.written, *map(str, kernel.symbols)]
+    return f"{kernel.name}({', '.join(given)})"
+
+
+def kernel_text(kernel: Kernel) -> str:
+    """A kernel as a function on flat buffers."""
+    lines = [f"def {call_of(kernel)}:"]
+    own = {loop.buffer.name: loop.buffer for loop in kernel.loops}
+    for name in sorted(kernel.internal):
+        lines.append(f"    {name} = empty({own[name].elements}, "
+                     f"dtype={own[name].dtype})")
+    for loop in kernel.loops:
+        lines += ["    " + line for line in lines_of(loop)]
+    return "\n".join(lines)
+
+
+def extern_text(call: Extern) -> str:
+    """An operator's call."""
+    names = ", ".join(b.name if b else "_" for b in call.outputs)
+    arguments = [repr(a) for a in call.args] + [
+        f"{key}={a!r}" for key, a in call.kwargs.items()]
+    return f"{names} = {call.target}({', '.join(arguments)})"
+
+
+def schedule_text(schedule: Schedule) -> str:
+    """The kernels, and a function that calls them."""
+    names, sizes = schedule.unpacked(lambda name: name)
+    lines = [str(kernel) + "\n" for kernel in schedule.kernels]
+    lines.append(f"def run({', '.join(names)}):")
+    lines += [f"    {line}" for line in sizes]
+    for step in schedule.steps:
+        lines += [f"    {buffer.name} = {buffer.into}"
+                  for buffer in made_by(step) if buffer.into]
+        call = call_of(step) if isinstance(step, Kernel) else step
+        lines.append(f"    {call}")
+    returned = ", ".join(map(repr, schedule.outputs))
+    return "\n".join([*lines, f"    return ({returned},)"])
+
+
+def lines_of(loop: Loop) -> list[str]:
+    """A loop as nested `for` statements over flat buffers."""
+    lines: list[str] = []
+    indent, target = "", f"{loop.buffer.name}[{loop.index}]"
+    start, rule = REDUCTIONS.get(loop.reduction, (None, ""))
+    for variable in (*loop.ranges, None, *loop.reduced):
+        if variable is not None:
+            lines.append(f"{indent}for {variable} in "
+                         f"range({variable.size}):")
+            indent += "    "
+        elif rule:
+            lines.append(f"{indent}{target} = {start}")
+    value = named(loop.value, {}, lines, indent)
+    value = f"{rule}({target}, {value})" if rule else value
+    return [*lines, f"{indent}{target} = {value}"]
+
+
+def named(value: Expression, names: dict[Expression, str],
+           lines: list[str], indent: str) -> str:
+    """The value's text; nodes used more than once get a line and name."""
+    nodes = walk(value)
+    uses = Counter(part for node in nodes for part in node.parts)
+    for node in nodes:
+        text = text_of(node, names)
+        if uses[node] > 1 and isinstance(node, (Op, Load)):
+            name = f"t{len(lines)}"
+            lines.append(f"{indent}{name} = {text}")
+            text = name
+        names[node] = text
+    return names[value]
+
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<",
+          "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+
+
+def text_of(node: Expression, names: dict[Expression, str]) -> str:
+    """One node as Python, its parts being written already."""
+    match node:
+        case Const(value, _):
+            return repr(value)
+        case Position(where, _):
+            return str(where)
+        case Load(buffer, where, _, None):
+            return f"{buffer}[{where}]"
+        case Load(buffer, where, _, mask, other):
+            return (f"{buffer}[{where}] if {names[mask]} "
+                    f"else {other}")
+        case Op("cast", (operand,), dtype):
+            return f"cast({names[operand]}, {dtype})"
+        case Op(name, (a, b), _) if name in _INFIX:
+            sides = (enclosed(names[part]) for part in (a, b))
+            return f" {_INFIX[name]} ".join(sides)
+        case Op(name, operands, _):
+            inner = ", ".join(names[part] for part in operands)
+            return f"{name}({inner})"
+
+
+TEXTS |= {Loop: lambda loop: "\n".join(lines_of(loop)), Kernel: kernel_text,
+          Extern: extern_text, Schedule: schedule_text}
