@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import chain, count
 
 import torch
@@ -22,7 +21,7 @@ from ..core.graph import has_effect, is_number, results, tensors_of
 from ..core.graph import value as fake_of
 from ..core.index import Index, coefficient, index, substitute
 from ..core.layout import row_major
-from ..core.loops import OPS, Buffer, Load, Loop, walk
+from ..core.loops import OPS, Buffer, Load, Loop
 from ..core.schedule import Extern, View, made_by, reads_of
 from .group import loop_of
 from .lowerings import DTYPES, LoweringContext, Uses
@@ -35,6 +34,10 @@ WRITE = torch.ops.aten.copy_.default
 #: The class of an operand that is no tensor and no plain number -> its
 #: form for a rule; None: no rule can use it.
 OPERANDS: dict[type, Callable] = {torch.SymFloat: lambda number: None}
+
+#: The form of an operand on another device than the result, given the
+#: lowering, the node, its value and the result: the last of these.
+ABROAD: list[Callable[..., Value | None]] = [lambda *given: None]
 
 #: Ways to store a reduction as several, each a function of the simple
 #: way, the kind, the value and the axes; it returns None to decline.
@@ -61,7 +64,6 @@ class Lowering:
         self.taken = set(OPS)  # names for buffers
         self.shared: set[str] = set()  # memory that others may hold
         self.lazy: dict[fx.Node, list[fx.Node]] = {}  # made of these
-        self.hosted: set[fx.Node] = set()  # numbers for kernels of a GPU
         for node in module.graph.nodes:
             if node in self.uses.readers:
                 self.run(node)
@@ -142,7 +144,7 @@ class Lowering:
         def operand(leaf: object):
             value = self.values[leaf] if isinstance(leaf, fx.Node) else leaf
             if isinstance(value, Value) and value.device != first.device:
-                return self.host_number(leaf, value, first.device)
+                return ABROAD[-1](self, leaf, value, first)
             return OPERANDS.get(type(value), number_of)(value)
 
         if None in map(operand, node.all_input_nodes):
@@ -152,17 +154,6 @@ class Lowering:
         args, kwargs = fx.node.map_aggregate(
             (node.args, node.kwargs), operand)
         return self.uses.rules[node](context, *args, **kwargs)
-
-    def host_number(self, node: fx.Node, value: Value,
-                    device: torch.device) -> Value:
-        """A number in host memory as an operand of a device's kernels."""
-        if not any(isinstance(part, Load) for part in walk(value.element)):
-            return replace(value, device=device)  # computed there
-        if node.op == "call_function" and node not in self.hosted:
-            self.values[node] = value = self.store(node, value, ())
-            self.hosted.add(node)
-        return Value((), value.dtype, device, lambda point: replace(
-            value.at(point), host=True))
 
     def store(self, node: fx.Node, value: Value,
               stride: tuple[Index, ...]) -> Value:

@@ -70,7 +70,7 @@ class LoweringContext:
 
 def lowering_rule(node: fx.Node) -> Callable | None:
     """The rule for a node's operator, by overload or by name; None where
-    a dtype, a layout or mixed devices rule loops out."""
+    a dtype or a layout rules loops out."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return None
     name = str(node.target).removeprefix("aten.")
@@ -80,16 +80,7 @@ def lowering_rule(node: fx.Node) -> Callable | None:
             for t in tensors_of(fake_of(source))]
     return found if made and all(
         t.dtype in DTYPES and t.layout == torch.strided and t.numel()
-        and (t.device == made[0].device or is_number_of(t, made[0]))
         for t in (*made, *read)) else None
-
-
-def is_number_of(tensor: torch.Tensor, result: torch.Tensor) -> bool:
-    """Whether a kernel for a result on a GPU can take a tensor of no
-    dimensions, in the host's memory, as a number."""
-    return (tensor.dim() == 0 and tensor.device.type == "cpu"
-            and result.device.type == "cuda"
-            and tensor.dtype == result.dtype == torch.float32)
 
 
 def number(value: bool | int | float | Index | Op) -> Expression:

@@ -83,14 +83,14 @@ class Order:
     def __init__(self, groups: Groups, kept: Collection[str],
                  dying: Iterable[Buffer]):
         self.kept = kept
-        alive = [each for each in groups.all if each not in groups.merged]
-        steps = [list(group.steps.values()) for group in alive]
-        self.reads = {group: reads_of(own).keys()
-                      for group, own in zip(alive, steps)}
-        self.readers = {name: {alive[number] for number in numbers}
-                        for name, numbers in readers_of(steps).items()}
-        self.made = {group: [b for step in own for b in made_by(step)]
-                     for group, own in zip(alive, steps)}
+        alive = {group: list(group.steps.values()) for group in groups.all
+                 if group not in groups.merged}
+        self.reads = {group: reads_of(steps).keys()
+                      for group, steps in alive.items()}
+        self.readers = {name: set(map(groups.find, each))
+                        for name, each in groups.readers.items()}
+        self.made = {group: [b for step in steps for b in made_by(step)]
+                     for group, steps in alive.items()}
         self.sizes = {
             buffer.name: elements(buffer.shape) * buffer.dtype.itemsize
             for made in (dying, *self.made.values()) for buffer in made}

@@ -106,13 +106,6 @@ def arange(context: LoweringContext, *bounds, **options) -> Value | None:
         point[0] * step + start, context.dtype))
 
 
-def constant(*number: int) -> Callable:
-    """The rule of a tensor that holds one number everywhere: this one, or
-    what follows the first argument, as in full(size, number)."""
-    return lambda context, *given, **_: fill(
-        context, *(number or given[1:]))
-
-
 def place_of(best: Value, context: LoweringContext, a: Value, axes: Axes,
              keepdim: bool) -> Value:
     """The first position, row by row, of the best element of `a`; NaN is
@@ -207,10 +200,12 @@ RULES |= {
     "clamp": clamp, "positive": fill,
     "max.other": elementwise("maximum"),
     "min.other": elementwise("minimum"),
-    **dict.fromkeys("copy full full_like".split(), constant()),
-    **dict.fromkeys(
-        """empty.memory_format empty_like empty_strided new_empty
-        new_empty_strided""".split(), constant(0)),
+    **dict.fromkeys("copy full full_like".split(),
+                    lambda context, _, number, *__, **___: fill(
+                        context, number)),
+    **dict.fromkeys("""empty.memory_format empty_like empty_strided
+        new_empty new_empty_strided""".split(),
+                    lambda context, *_, **__: fill(context, 0)),
     **dict.fromkeys("arange.default arange.start arange.start_step "
                     "prims.iota".split(), arange),
     "prod": reducing("prod", exactly), "var.correction": var,

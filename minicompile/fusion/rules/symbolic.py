@@ -1,4 +1,4 @@
-"""Rules: numbers that are made of sizes.
+"""Rules: numbers that are made of sizes, or lie in the host's memory.
 
 In: SymInts and SymFloats of a ShapeEnv. Out: an Index with a Symbol for
 each size that only the run will know. Sums, products, floor divisions and
@@ -7,15 +7,20 @@ which Python computes before the kernels run. `x * x.shape[0] ** -0.5`
 multiplies by a float: a kernel computes it from the sizes, in double
 precision, as Python does. A program finds the sizes in its inputs. Without
 this file shapes are static. Inductor's is torch/_inductor/sizevars.py.
+
+A GPU's kernel takes a float32 tensor of no dimensions on the host as a
+number. Without this file an operator does.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from weakref import WeakKeyDictionary
 
 import sympy
 import torch
+from torch import fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_leaves
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
@@ -24,11 +29,12 @@ from torch.utils._sympy.printers import PythonPrinter
 from ...core.errors import BackendError
 from ...core.index import (Index, Symbol, index, least_of, product,
                            symbols_of)
-from ...core.loops import Buffer, Const, Expression, Op, Position
+from ...core.loops import (Buffer, Const, Expression, Load, Op, Position,
+                           walk)
 from ...core.schedule import Extern, Step, View, made_by
-from ..lower import OPERANDS, Lowering
+from ..lower import ABROAD, OPERANDS, Lowering
 from ..schedule import SIZES
-from ..values import SYMBOL_RULES
+from ..values import SYMBOL_RULES, Value
 
 #: The symbols that stand for a ShapeEnv's expressions. A range that is
 #: learnt later is not looked at: what was shown before stays true.
@@ -118,6 +124,25 @@ def float_of(number: torch.SymFloat) -> Expression | None:
     return made(number.node.expr)
 
 
+def host_number(lowering: Lowering, node: fx.Node, value: Value,
+                result: torch.Tensor) -> Value | None:
+    """A number in host memory as an operand of a GPU's kernels."""
+    devices, dtypes = (value.device.type, result.device.type), {
+        value.dtype, result.dtype}
+    if value.shape or devices != ("cpu", "cuda") or (
+            dtypes != {torch.float32}):
+        return None
+    if not any(isinstance(part, Load) for part in walk(value.element)):
+        return replace(value, device=result.device)  # computed there
+    alone = {b.name for step in lowering.steps for b in made_by(step)
+             if not b.shape}
+    if node.op == "call_function" and (
+            getattr(value.element, "buffer", None) not in alone):
+        lowering.values[node] = value = lowering.store(node, value, ())
+    return Value((), value.dtype, result.device, lambda point: replace(
+        value.at(point), host=True))
+
+
 def symbols_used(steps: list[Step], lowered: Lowering) -> set[Symbol]:
     """The symbols that kernels, calls, buffers or results use."""
     calls = [(s.args, s.kwargs) for s in steps if isinstance(s, Extern)]
@@ -154,6 +179,7 @@ def found_sizes(steps: list[Step], lowered: Lowering
     return found
 
 
+ABROAD.append(host_number)
 SIZES.append(found_sizes)
 SYMBOL_RULES |= {torch.SymInt: whole_number, torch.SymFloat: as_symbol,
                  torch.SymBool: as_symbol}
