@@ -9,7 +9,7 @@ torch/_inductor/ir.py and torch/_inductor/ops_handler.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from weakref import WeakValueDictionary
@@ -17,9 +17,8 @@ from weakref import WeakValueDictionary
 import torch
 
 from .errors import Where
-from .index import (Index, Symbol, Variable, product, substitute,
+from .index import (Index, Symbol, Variable, index, product, substitute,
                     symbols_of)
-from .layout import flatten
 
 
 class InternedNode(type):
@@ -119,6 +118,31 @@ def neutral(kind: str, dtype: torch.dtype) -> bool | int | float:
         limits = torch.iinfo(dtype)
         return limits.min if kind == "max" else limits.max
     return REDUCTIONS[kind][0]
+
+
+def flatten(indices: Iterable[Index],
+            strides: Iterable[Index | int]) -> Index:
+    """The sum of index times stride: a position in memory."""
+    return sum((i * stride for i, stride in zip(
+        indices, strides, strict=True)), index(0))
+
+
+def unflatten(position: Index,
+              shape: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The row-major coordinates in `shape` of a flat position."""
+    coordinates: list[Index] = []
+    for size in reversed(shape[1:]):
+        coordinates.append(position % size)
+        position = position // size
+    return (*([position] if shape else ()), *reversed(coordinates))
+
+
+def row_major(shape: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The strides of a contiguous tensor of this shape."""
+    strides = [index(1)]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * size)
+    return tuple(reversed(strides[:len(shape)]))
 
 
 @dataclass(frozen=True)

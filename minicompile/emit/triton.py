@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from ..core.index import (Index, Variable, atoms_of, enclosed, index,
                           most_of, product, substitute)
-from ..core.layout import unflatten
 from ..core.loops import (REDUCTIONS, Expression, Kernel, Load, Op,
-                          Position, rewrite)
+                          Position, rewrite, unflatten)
 from .target import HALVES, TRITON
 from .writer import (Fold, Stage, Store, Writer, computes, failure,
                      stages)

@@ -24,8 +24,8 @@ from itertools import chain
 from ..core.graph import has_effect
 from ..core.index import (Division, Index, Variable, guess, index, product,
                           substitute)
-from ..core.layout import flatten, row_major, unflatten
-from ..core.loops import Buffer, Kernel, Loop
+from ..core.loops import (Buffer, Kernel, Loop, flatten, row_major,
+                          unflatten)
 from ..core.schedule import Extern, made_by, reads_of
 from .values import Value, axes, points
 

@@ -20,8 +20,7 @@ from ..core.errors import BackendError, where_of
 from ..core.graph import has_effect, is_number, results, tensors_of
 from ..core.graph import value as fake_of
 from ..core.index import Index, coefficient, index, substitute
-from ..core.layout import row_major
-from ..core.loops import OPS, Buffer, Load, Loop
+from ..core.loops import OPS, Buffer, Load, Loop, row_major
 from ..core.schedule import Extern, View, made_by, reads_of
 from .group import loop_of
 from .lowerings import DTYPES, LoweringContext, Uses

@@ -233,11 +233,9 @@ RULES: dict[str, Callable] = {
        for name in "eq ne lt le gt ge".split()},
     "add.Tensor": elementwise("add"), "sub.Tensor": elementwise("sub"),
     "div.Tensor": elementwise("div"), "div.Scalar": elementwise("div"),
-    **dict.fromkeys("where.self where.ScalarSelf where.ScalarOther "
-                    "where.Scalar".split(),
-                    elementwise("where", torch.bool, None)),
-    **dict.fromkeys("""clone contiguous lift_fresh_copy _to_copy
-       scalar_tensor prims.convert_element_type""".split(), fill),
+    "where.self": elementwise("where", torch.bool, None),
+    **dict.fromkeys("""clone lift_fresh_copy _to_copy scalar_tensor
+       prims.convert_element_type""".split(), fill),
     **dict.fromkeys("""view.default _unsafe_view reshape unsqueeze squeeze
        expand alias detach lift_fresh permute transpose t slice select
        split split_with_sizes unbind diagonal unfold""".split(), view),

@@ -18,8 +18,8 @@ import torch
 from ..core.errors import BackendError
 from ..core.index import (Division, Index, Variable, guess, index,
                           product, substitute)
-from ..core.layout import flatten, row_major, unflatten
-from ..core.loops import Buffer, Const, Expression, Load, Op
+from ..core.loops import (Buffer, Const, Expression, Load, Op, flatten,
+                          row_major, unflatten)
 from ..core.sizes import SYMBOLIC
 
 Point = tuple[Index, ...]

@@ -10,7 +10,7 @@ from minicompile.core.index import (Division, Index, Symbol, Variable,
                                     atoms_of, evaluate_index, index,
                                     least_of, most_of,
                                     not_negative, substitute)
-from minicompile.core.layout import flatten, row_major, unflatten
+from minicompile.core.loops import flatten, row_major, unflatten
 
 I, J, K = (Variable(name, index(size))
            for name, size in (("i", 6), ("j", 4), ("k", 5)))

@@ -6,7 +6,7 @@ import torch
 from minicompile.core.semantics.evaluate import (NAMESPACE, evaluate_kernel,
                                        evaluate_schedule)
 from minicompile.core.index import Variable, index
-from minicompile.core.layout import row_major
+from minicompile.core.loops import row_major
 from minicompile.core.loops import (OPS, REDUCTIONS, Buffer, Const, Kernel,
                                     Load, Loop, Op, Position, rewrite, walk)
 from minicompile.core.schedule import Extern, Schedule, View

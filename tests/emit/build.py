@@ -6,7 +6,7 @@ import torch
 
 from minicompile.core.semantics.evaluate import evaluate_kernel
 from minicompile.core.index import Index, Variable, index
-from minicompile.core.layout import flatten, row_major
+from minicompile.core.loops import flatten, row_major
 from minicompile.core.loops import Buffer, Kernel, Load, Loop
 from minicompile.emit import cpp
 from tests.judge import judged, near

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from minicompile.core.errors import BackendError
 from minicompile.core.index import Index, index, product
-from minicompile.core.layout import row_major
+from minicompile.core.loops import row_major
 from minicompile.core.loops import (
     Const,
     Kernel,

@@ -7,7 +7,7 @@ import torch
 
 from minicompile.core.semantics.evaluate import evaluate_kernel
 from minicompile.core.index import Variable, index
-from minicompile.core.layout import flatten, row_major
+from minicompile.core.loops import flatten, row_major
 from minicompile.core.loops import Buffer, Kernel, Load, Loop
 from minicompile.emit.launch import TritonPrinter, stream_of
 from minicompile.emit.triton_math import INTERPRETED

@@ -18,8 +18,8 @@ import torch
 
 from ...core.index import (Index, Variable, coefficient, guess, index,
                            most_of, product)
-from ...core.layout import flatten, row_major
-from ...core.loops import EXPENSIVE, Expression, Kernel
+from ...core.loops import (EXPENSIVE, Expression, Kernel, flatten,
+                           row_major)
 from ..cpp import WRITERS, CppWriter
 from ..target import CPP, held
 from ..writer import Fold, Stage, Store, reached, stages

@@ -23,8 +23,8 @@ import torch
 
 from ...core.index import (Index, Symbol, index, most_of, not_negative,
                            product)
-from ...core.layout import flatten, row_major
-from ...core.loops import Const, Expression, Op, Position
+from ...core.loops import (Const, Expression, Op, Position, flatten,
+                           row_major)
 from ..lowerings import (RULES, Axes, LoweringContext, Operand, accurate,
                          axes_of, divided_by, elementwise, exactly, fill,
                          reducing)
@@ -196,10 +196,7 @@ RULES |= {
     "round.default": elementwise("round"),
     **{name: dividing(name) for name in "remainder fmod div".split()},
     "floor_divide": dividing("div_floor"),
-    "pow": to_power, "square": lambda context, a: to_power(context, a, 2),
-    "clamp": clamp, "positive": fill,
-    "max.other": elementwise("maximum"),
-    "min.other": elementwise("minimum"),
+    "pow": to_power, "clamp": clamp,
     **dict.fromkeys("copy full full_like".split(),
                     lambda context, _, number, *__, **___: fill(
                         context, number)),
