@@ -61,12 +61,7 @@ def load_attr(tracer, owner, name: str):
     if issubclass(kind, StandIn):
         return tracer.native(getattr, (owner, name))
     if kind is super:
-        target, kind = owner.__self__, owner.__self_class__
-        found, where = lookup(tracer, kind, name, owner.__thisclass__)
-        if found is ABSENT:
-            raise no_attribute(super, name)
-        return _bind(tracer, found, where, name,
-                     ABSENT if target is kind else target, kind)
+        return WAYS["super"](tracer, owner, name)
     if kind is types.MethodType and name not in ("__self__", "__func__"):
         return load_attr(tracer, owner.__func__, name)
     custom, _ = lookup(tracer, kind, "__getattribute__")
@@ -135,7 +130,7 @@ def bound(tracer, owner, name: str):
     """The same, bound to an object as its class's `__get__` says."""
     kind = type(owner)
     found, where = lookup(tracer, kind, name)
-    return found if where is None else _bind(
+    return found if where is None else as_shown(
         tracer, found, where, name, owner, kind)
 
 
@@ -164,7 +159,7 @@ def generic(tracer, owner, name: str):
             return value
     if found is ABSENT:
         return _fallback(tracer, owner, kind, name)
-    return _bind(tracer, found, where, name, owner, kind)
+    return as_shown(tracer, found, where, name, owner, kind)
 
 
 def existed(tracer, owner) -> bool:
@@ -184,7 +179,7 @@ def own(tracer, owner, name: str):
     outside, kind = tracer.outside, type(owner)
     if issubclass(kind, type):
         found, where = lookup(tracer, owner, name)
-        return found if where is None else _bind(
+        return found if where is None else as_shown(
             tracer, found, where, name, ABSENT, owner)
     if issubclass(kind, types.ModuleType):
         return outside.read(outside.space("globals", owner.__dict__), name)
@@ -214,7 +209,7 @@ def _fallback(tracer, owner, kind: type, name: str):
     return tracer.call(bound(tracer, owner, "__getattr__"), (name,))
 
 
-def _bind(tracer, found, where: type, name: str, owner, kind: type):
+def as_shown(tracer, found, where: type, name: str, owner, kind: type):
     """A class attribute as an instance shows it; ABSENT: as the class."""
     found = from_class(tracer, found, where, name)
     if owner is not ABSENT:

@@ -21,7 +21,6 @@ from ..core.guard import Attribute, Item
 from . import attributes, native
 from .constant_types import ABSENT, is_constant, trusted
 from .frame import Frame
-from .marks import entered
 from .reasons import WAYS, Raised, unsupported
 from .rules import apply, registered
 
@@ -36,6 +35,9 @@ OPAQUE = {"warnings", "importlib", "threading",
 #: Modules among them that only say in Python what others do.
 FOLLOWED = {"torch.autograd.function", "torch.autograd.grad_mode",
             "torch._functorch.functional_call"}
+
+#: The attributes of functions that are compiled, or left alone.
+MARKS = {"_torchdynamo_orig_callable", "_torchdynamo_disable"}
 
 #: The rules for calling objects of a class, such as those of C's.
 CALLS: dict[type, object] = {}
@@ -92,8 +94,9 @@ def enter(tracer, function, args=(), kwargs=None):
 
 def _python(tracer, function: types.FunctionType, args, kwargs):
     """A Python function: one node if it is torch's operator, else run."""
-    if (original := entered(function)) is not function:
-        return enter(tracer, original, args, kwargs)
+    if not MARKS.isdisjoint(vars(function)) or (
+            function.__globals__.get("__name__") == "torch._compile"):
+        return WAYS["marked"](tracer, function, args, kwargs)
     module = function.__module__ or ""
     if module in native.OPERATORS:
         try:

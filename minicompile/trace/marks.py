@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from .reasons import unsupported
+from .reasons import refusing
 from .rules import rule
 
 
@@ -53,31 +53,9 @@ def allow_in_graph(function: Callable) -> Callable:
 
 def disallow_in_graph(function: Callable) -> Callable:
     """`function`, from now on a graph break wherever it is called."""
-    def refuse(tracer, *args, **kwargs):
-        name = getattr(function, "__qualname__", repr(function))
-        raise unsupported("disabled", f"{name} (disallow_in_graph)")
-    rule(function)(refuse)
+    name = getattr(function, "__qualname__", repr(function))
+    rule(function)(refusing("disabled", f"{name} (disallow_in_graph)"))
     return function
-
-
-def entered(function: Callable) -> Callable:
-    """The function that a trace enters at a call of `function`.
-
-    That is `function`, the function that it was compiled from, or an
-    optimizer's method that PyTorch, not a user, disabled for Dynamo. Any
-    other disabled function raises Unsupported.
-    """
-    inside = vars(function).get("_torchdynamo_orig_callable")
-    why = getattr(function, "_torchdynamo_disable_msg", None) or ""
-    is_lazy = function.__globals__.get("__name__") == "torch._compile"
-    if (function.__module__ or "").startswith("torch.optim") and (
-            is_lazy or "optimizer" in why):
-        return function.__wrapped__
-    if getattr(function, "_torchdynamo_disable", False) or is_lazy and (
-            inside is None and hasattr(function, "__wrapped__")):
-        name = (inside or function).__qualname__
-        raise unsupported("disabled", f"{name} ({why})" if why else name)
-    return inside or function
 
 
 class Range(NamedTuple):

@@ -12,6 +12,7 @@ import functools
 import operator
 import types
 from collections.abc import Callable
+from dataclasses import replace
 
 from . import attributes
 from .frame import (OPCODES, RETURN, closure, load_cell, load_global,
@@ -143,32 +144,17 @@ def FOR_ITER(frame, target):
 
 # Functions and calls
 
-#: The attributes that a new function is given, in the stack's order.
-FUNCTION_PARTS = {8: "__closure__", 4: "__annotations__",
-                  2: "__kwdefaults__", 1: "__defaults__"}
-
-
 @opcode(1, None)
 def MAKE_FUNCTION(frame, flags, code):
-    cells = tuple(types.CellType() for _ in code.co_freevars)
+    flags = flags or 0
+    cells = frame.stack.pop() if flags & 8 else tuple(
+        types.CellType() for _ in code.co_freevars)
     frame.stack.append(frame.tracer.own(types.FunctionType(
         code, frame.globals, closure=cells or None)))
-    for flag in FUNCTION_PARTS:
-        if (flags or 0) & flag:
-            SET_FUNCTION_ATTRIBUTE(frame, flag)
-
-
-@opcode(0, None)
-def SET_FUNCTION_ATTRIBUTE(frame, flag):
-    value, function = frame.pop(2)
-    if flag == 8:  # comes first, and cannot be set
-        function = frame.tracer.own(types.FunctionType(
-            function.__code__, function.__globals__, closure=value))
-    elif flag == 4 and isinstance(value, tuple):  # of Python 3.11
-        function.__annotations__ = dict(zip(value[::2], value[1::2]))
-    else:
-        setattr(function, FUNCTION_PARTS[flag], value)
-    frame.stack.append(function)
+    for flag in (4, 2, 1):
+        if flags & flag:
+            frame.step(replace(frame.current(), argument=flag,
+                               name="SET_FUNCTION_ATTRIBUTE"))
 
 
 @opcode(lambda count: count + 2)

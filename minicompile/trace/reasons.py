@@ -23,8 +23,6 @@ REASONS = {
         "decision out of the compiled function"),
     "builtin": ("the C function {what} cannot be followed", _MOVE),
     "library": ("{what} belongs to a library that is not traced", _MOVE),
-    "asked": ("the program asks for a graph break: {what}",
-              "remove the call of graph_break()"),
     "disabled": ("{what} is marked to be left alone",
                  "remove disable() if the function can be compiled"),
     "opcode": ("the bytecode instruction {what} is not supported", _MOVE),
@@ -72,25 +70,25 @@ def internal(error: Exception) -> Unsupported:
 
 def refusing(kind: str, what: str) -> Callable:
     """A way that is not there: a graph break."""
-    def refuse(*given):
+    def refuse(*given, **named):
         raise unsupported(kind, what)
     return refuse
 
 
-#: Where the road ends: how C code looks at objects, gets its arguments,
-#: and runs on what may call back; how a bare object, an instance and an
-#: iterator to step are made; how an operator works on objects, and a value
-#: is read that only C code gets; what Python does in a `try` between two
-#: graphs, and how a callee returns after a break. Rows of the reference go
-#: on from there.
-WAYS: dict[str, Callable] = {name: refusing(kind, what) for name, (
-    kind, what) in {
-    "run": ("builtin", "that may call Python"),
-    "new": ("builtin", "__new__"), "make": ("builtin", "of a class"),
-    "operator": ("builtin", "of an operator"),
-    "stored": ("attribute", "a value that C code keeps"),
-    "perform": ("opcode", "in a `try`"),
-    "return": ("code", "one that another has called")}.items()}
+#: Where the road ends. Rows of the reference go on from there: how C code
+#: looks at objects, gets its arguments, and runs if it may call back; how
+#: an instance, a bare object and an iterator to step are made; how objects
+#: are asked. Without such a row, there is a graph break.
+WAYS: dict[str, Callable] = {name: refusing(kind, what) for (
+    name, kind, what) in (
+    ("run", "builtin", "that may call Python"),
+    ("make", "builtin", "of a class"), ("new", "builtin", "__new__"),
+    ("operator", "builtin", "of an operator on objects"),
+    ("super", "attribute", "an attribute of super()"),
+    ("stored", "attribute", "a value that C code keeps"),
+    ("marked", "disabled", "a function"),
+    ("perform", "opcode", "in a `try`"),
+    ("return", "code", "a function that another one has called"))}
 
 
 class Raised(Exception):

@@ -125,11 +125,10 @@ class Outside:
     def admit(self, real, source: Source, trusted: bool = False):
         """The value used for `real`, guarded by the facts that it shows."""
         kind, sizes = type(real), self.recorder.sizes
-        if kind in NUMBERS and sizes.is_symbol(real, source, self):
-            symbol = sizes.number(real, source)
-            if symbol is not None:
-                self.guard(source, "type", kind)
-                return symbol
+        if kind in NUMBERS and sizes.is_symbol(real, source, self) and (
+                symbol := sizes.number(real, source)) is not None:
+            self.guard(source, "type", kind)
+            return symbol
         if kind in CONSTANTS:
             self.guard(source, "equal", real)
             return real

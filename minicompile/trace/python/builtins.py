@@ -31,7 +31,7 @@ from ..calls import CALLS
 from ..constant_types import ABSENT, CONSTANTS, IDENTITIES, is_constant
 from ..frame import load_cell
 from ..native import look
-from ..reasons import Raised, unsupported
+from ..reasons import WAYS, Raised, unsupported
 from ..recorder import leaves
 from ..rules import ASKING, ask, rule
 from ..symbolic_shapes import settled
@@ -233,6 +233,21 @@ def _super(tracer, *args):
         attributes.rely_on(
             tracer, owner if isinstance(owner, type) else type(owner))
     return tracer.native(super, args)
+
+
+def of_super(tracer, owner: super, name: str):
+    """`owner.name`, searched behind the class that `owner` is given."""
+    target, kind = owner.__self__, owner.__self_class__
+    found, where = attributes.lookup(tracer, kind, name,
+                                     owner.__thisclass__)
+    if found is ABSENT:
+        raise attributes.no_attribute(super, name)
+    return attributes.as_shown(
+        tracer, found, where, name, ABSENT if target is kind else target,
+        kind)
+
+
+WAYS["super"] = of_super
 
 
 @rule(next)

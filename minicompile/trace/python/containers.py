@@ -18,7 +18,7 @@ import torch
 
 from .. import attributes
 from ..constant_types import ABSENT, CONSTANTS
-from ..reasons import Raised, unsupported
+from ..reasons import Raised, refusing, unsupported
 from ..rules import WRITING, registered, rule
 from ..side_effects import UNREAD
 from .callbacks import polyfill
@@ -70,11 +70,9 @@ rule(dict.__delitem__, OrderedDict.__delitem__)(
     lambda tracer, mapping, key: set_item(tracer, mapping, key, ABSENT))
 
 
-@rule(*(vars(kind)[name] for kind in (defaultdict, OrderedDict)
-        for name in ("__or__", "__ror__")))
-def merged(tracer, mapping: dict, other):
-    """`mapping | other`: a dict of the same class."""
-    raise unsupported("builtin", f"| of a {type(mapping).__name__}")
+rule(*(vars(kind)[name] for kind in (defaultdict, OrderedDict)
+       for name in ("__or__", "__ror__")))(
+    refusing("builtin", "| of a defaultdict or an OrderedDict"))
 
 
 @rule(dict.__len__)

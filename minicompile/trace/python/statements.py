@@ -144,6 +144,22 @@ def UNPACK_EX(frame, counts, given):
     last = values[len(values) - after:]
     frame.stack += [*reversed(last), rest, *reversed(values[:before])]
 
+# Functions
+
+#: The attributes that a new function is given, by flag.
+FUNCTION_PARTS = {4: "__annotations__", 2: "__kwdefaults__",
+                  1: "__defaults__"}
+
+
+@opcode(2)
+def SET_FUNCTION_ATTRIBUTE(frame, flag, value, function):
+    if flag == 8:  # comes first, and cannot be set
+        return frame.tracer.own(types.FunctionType(
+            function.__code__, function.__globals__, closure=value))
+    if flag == 4 and isinstance(value, tuple):  # of Python 3.11
+        value = dict(zip(value[::2], value[1::2]))
+    setattr(function, FUNCTION_PARTS[flag], value)
+    return function
 
 # Breaks at an `if`, a loop, an attribute
 
@@ -285,7 +301,6 @@ def LOAD_CLASSDEREF(frame, name):
     frame.stack.append(
         frame.space[name] if name in frame.space else
         load_cell(frame.tracer, frame.names[name], name))
-
 
 # Patterns
 

@@ -29,12 +29,37 @@ from ...core.state import KEPT
 from ..constant_types import is_constant
 from ..marks import (allow_in_graph, disable, disallow_in_graph,
                      graph_break, mark_dynamic, mark_static)
-from ..reasons import unsupported
+from ..reasons import REASONS, WAYS, unsupported
 from ..recorder import CONVERSIONS
 from ..rules import means, rule
 from ..symbolic_shapes import settled
 
 # Marks, called inside a trace
+
+
+def enter_marked(tracer, function, args, kwargs):
+    """A call of a compiled function, or of one that Dynamo leaves alone.
+
+    The function that was compiled is followed, and so is an optimizer's
+    method that PyTorch, not a user, disabled for Dynamo.
+    """
+    inside = vars(function).get("_torchdynamo_orig_callable")
+    why = getattr(function, "_torchdynamo_disable_msg", None) or ""
+    is_lazy = function.__globals__.get("__name__") == "torch._compile"
+    if (function.__module__ or "").startswith("torch.optim") and (
+            is_lazy or "optimizer" in why):
+        return tracer.enter(function.__wrapped__, args, kwargs)
+    if inside is None or getattr(function, "_torchdynamo_disable", False):
+        name = (inside or function).__qualname__
+        raise unsupported("disabled", f"{name} ({why})" if why else name)
+    return tracer.enter(inside, args, kwargs)
+
+
+WAYS["marked"] = enter_marked
+
+
+REASONS["asked"] = ("the program asks for a graph break: {what}",
+                    "remove the call of graph_break()")
 
 
 @rule(graph_break, ("torch._dynamo.decorators", "graph_break"))
