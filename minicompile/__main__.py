@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from .models import build
-from .report import COMMANDS, explain
+from .report import COMMANDS
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the commands there are; without any, print a report."""
-    if not COMMANDS:
-        model, batch = build("gpt")
-        print(explain(model)(*batch))
+    """Run the commands that the reference has."""
     for command in COMMANDS:
         command(arguments)
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 import minicompile
 from chapters.measure.timing import compare, save
-from minicompile.models import MODELS, build
+from minicompile.report.views.models import MODELS, build
 
 
 def gelu_of_layer_norm(x):
@@ -101,7 +101,7 @@ def models() -> None:
 
 FIRST = """
 import sys, time, torch
-from minicompile.models import build
+from minicompile.report.views.models import build
 import minicompile
 model, batch = build("gpt")
 compile = {"torch.compile": torch.compile,

@@ -16,7 +16,7 @@ import minicompile
 from chapters.measure.cpu import (gelu_of_layer_norm, plus_one, softmax,
                                   step, ten_pointwise)
 from chapters.measure.timing import compare, save
-from minicompile.models import MODELS, build
+from minicompile.report.views.models import MODELS, build
 
 
 def layer_norm(x):

@@ -17,7 +17,8 @@ from torch.profiler import ProfilerActivity, profile
 import minicompile
 from chapters.measure.cuts import captured
 from chapters.measure.timing import save
-from minicompile import models, split
+from minicompile import split
+from minicompile.report.views import models
 from minicompile.budget.memory.bound import front, scored
 from minicompile.pipeline import fused_halves
 

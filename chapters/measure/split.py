@@ -21,7 +21,8 @@ from torch._dynamo.backends.common import aot_autograd
 
 from chapters.measure.cuts import captured, kept
 from chapters.measure.timing import save
-from minicompile import models, split
+from minicompile import split
+from minicompile.report.views import models
 from minicompile.split.recorder import DECOMPOSITIONS
 
 

@@ -16,7 +16,7 @@ import transformers
 
 from chapters._book.running import block, inputs
 from chapters.measure.timing import save
-from minicompile import models
+from minicompile.report.views import models
 from minicompile.trace import trace
 from minicompile.trace.frame import Frame
 

@@ -79,7 +79,7 @@ def trusted(name: str | None) -> bool:
     models: patching them is not noticed, and no line is the user's.
     """
     root = (name or "").partition(".")[0]
-    ours = root == "minicompile" and name != "minicompile.models"
+    ours = root == "minicompile" and not name.endswith(".models")
     return ours or root == "torch" or (
         root in sys.stdlib_module_names - {"__main__"})
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import minicompile
-from minicompile.models import build
+from minicompile.report.views.models import build
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -10,7 +10,7 @@ import minicompile
 from minicompile import pipeline
 from minicompile.core.errors import BackendError
 from minicompile.core.graph import is_number, placeholders
-from minicompile.models import build
+from minicompile.report.views.models import build
 from tests.judge import judged
 from tests.same import close
 from tests.split import programs

@@ -12,7 +12,7 @@ import torch
 import minicompile
 from minicompile import split
 from minicompile.core.errors import BackendError
-from minicompile.models import build
+from minicompile.report.views.models import build
 from tests.judge import judged, near
 from tests.split.judge import boxed, compiled, graph_of
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import minicompile
-from minicompile import models
+from minicompile.report.views import models
 
 
 def layers():

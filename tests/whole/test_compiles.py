@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import minicompile
-from minicompile.models import Block
+from minicompile.report.views.models import Block
 from tests.judge import judged
 from tests.same import close
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import minicompile
-from minicompile.models import MODELS, build
+from minicompile.report.views.models import MODELS, build
 from tests.judge import judged, near
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

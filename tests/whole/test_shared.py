@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import minicompile
-from minicompile.models import GPT, Block, lines
+from minicompile.report.views.models import GPT, Block, lines
 
 
 def in_place(blocks):

@@ -23,8 +23,8 @@ from torch import nn
 
 from ...core.errors import brief
 from ...driver import compile
-from ...models import MODELS, build
 from ..gather import COMMANDS, explain
+from .models import MODELS, build
 
 #: The stages that --stage can name, in order.
 STAGES = ("trace", "guards", "split", "budget", "fusion", "emit", "replay")
