@@ -7,7 +7,6 @@ from .core.errors import (BackendError, ConstraintViolation,
                           Unsupported)
 from .core.options import list_mode_options, list_options
 from .driver import compile, compile_module_, reset
-from .limits import set_stance
 from .pipeline import backend, list_backends, register_backend
 from .report import GraphBreak, Report, explain
 from .report import PrintedKernel as Kernel
@@ -22,7 +21,6 @@ __all__ = ["BackendError", "ConstraintViolation", "GraphBreak", "Kernel",
            "compile_module_", "disable", "disallow_in_graph", "errors",
            "explain", "graph_break", "is_compiling", "list_backends",
            "list_mode_options", "list_options", "mark_dynamic",
-           "mark_static", "register_backend", "reset",
-           "set_stance", *TOOLS]
+           "mark_static", "register_backend", "reset", *TOOLS]
 
 globals().update(TOOLS)

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable
 from torch import nn
 
 from .core import log
-from .dispatch import CACHES, Cache, wrap
-from .limits import Stats
+from .dispatch import CACHES, Cache, Stats, wrap
 from .pipeline import Settings
 
 

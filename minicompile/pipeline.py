@@ -20,10 +20,10 @@ from torch import fx
 from . import budget, emit, fusion, replay, split
 from .core import log
 from .core.errors import (BackendError, CompileError, MinicompileError,
-                          StageFailed, brief, one_of, where_of)
+                          brief, one_of, where_of)
 from .core.graph import Boxed, bare, holds_graphs
 from .core.options import Options, make_options
-from .core.schedule import Schedule
+from .core.schedule import Schedule, Step
 
 
 @dataclass(frozen=True)
@@ -62,26 +62,23 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
         pair = split.partition(joint, budget.choose(
             joint, options.activation_memory_budget, cut=split.cut,
             bound=options.peak_bound, fused=partial(fused_halves, joint)))
-    except BackendError as refusal:
-        return as_traced(graph, refusal)
-    runs = {name: _boxed(half) for name, half in pair.halves().items()}
-    made = CompiledGraph(_boxed(graph), joint, pair)
-    if fuse:
-        made = fused(made, options)
-        runs |= {name: each.run for name, each in made.programs.items()}
-    if made.programs and options.cudagraphs:
-        graphed = replay.graphed(
-            runs, made.schedules, visible=joint.returned,
-            static=[k for k, given in enumerate(inputs)
-                    if isinstance(given, torch.nn.Parameter)],
-            written=joint.mutated)
-        runs = {name: getattr(graphed, name) for name in runs}
-        made = replace(made, graphed=graphed)
-    try:
+        runs = {name: _boxed(half) for name, half in pair.halves().items()}
+        made = CompiledGraph(_boxed(graph), joint, pair)
+        if fuse:
+            made = fused(made, options)
+            runs |= {name: each.run for name, each in made.programs.items()}
+        if made.programs and options.cudagraphs:
+            graphed = replay.graphed(
+                runs, made.schedules, visible=joint.returned,
+                static=[k for k, given in enumerate(inputs)
+                        if isinstance(given, torch.nn.Parameter)],
+                written=joint.mutated)
+            runs = {name: getattr(graphed, name) for name in runs}
+            made = replace(made, graphed=graphed)
         return replace(made, call=split.make_runtime(
             joint, pair, **runs, notes=made.notes,
             twice=options.double_backward))
-    except BackendError as refusal:  # sizes that the inputs do not decide
+    except BackendError as refusal:
         return as_traced(graph, refusal)
 
 
@@ -107,18 +104,14 @@ def fused(lowered: CompiledGraph, options: Options) -> CompiledGraph:
 
     If a kernel does not compile, there are none, with a warning.
     """
-    schedules, programs, halves = {}, {}, lowered.pair.halves()
+    schedules, programs = {}, {}
     try:
-        for name, half in halves.items():
-            set_branches(half, lambda branch: program_of(
-                branch, options)[1].ready().run)
+        for name, half in lowered.pair.halves().items():
             schedules[name], programs[name] = program_of(
                 half, options, lowered.pair.donated)
         for program in programs.values():
             program.ready()
     except CompileError as failed:
-        for half in halves.values():
-            set_branches(half, _boxed)
         log.warn_once(f"minicompile does not fuse: {failed}")
         return replace(lowered, fallback=str(failed))
     return replace(lowered, schedules=schedules, programs=programs)
@@ -127,24 +120,20 @@ def fused(lowered: CompiledGraph, options: Options) -> CompiledGraph:
 def program_of(graph: fx.GraphModule, options: Options,
                dying: Collection[str] = ()
                ) -> tuple[Schedule, emit.Program]:
-    """The graph as kernels, and as a program."""
+    """The graph as kernels, and as a program; the graphs that an operator
+    runs are programs, too."""
+    def compiled(step: Step) -> Step:
+        if not holds_graphs(getattr(step, "target", None)):
+            return step
+        return replace(step, target=step.target.compiled(
+            lambda branch: program_of(branch, options)[1].ready().run))
+
     schedule = fusion.fuse(graph, dying)
+    schedule = replace(schedule, steps=tuple(map(compiled, schedule.steps)))
     log.show("fusion", str(schedule))
     program = emit.emit(schedule, options)
     log.show("output_code", program.source)
     return schedule, program
-
-
-def set_branches(graph: fx.GraphModule,
-                 make: Callable[[fx.GraphModule], Boxed]) -> None:
-    """Let the branches in a graph, and in these, run as `make` says."""
-    def made(branch: fx.GraphModule) -> Boxed:
-        set_branches(branch, make)
-        return make(branch)
-
-    for node in graph.graph.nodes:
-        if holds_graphs(node.target):
-            node.target = node.target.compiled(made)
 
 
 #: Our names for compile(backend=...), and how far each goes down.
@@ -212,7 +201,7 @@ def compile_graph(graph: fx.GraphModule, inputs: Sequence,
                   options: dict | None = None) -> CompiledGraph:
     """The graph made runnable by a backend: ours, PyTorch's, or yours.
 
-    An exception that no stage of ours expects is StageFailed.
+    An exception that no stage of ours expects is a BackendError.
     """
     call = backend if callable(backend) else BACKENDS.get(backend)
     if call is not None:
@@ -227,7 +216,7 @@ def compile_graph(graph: fx.GraphModule, inputs: Sequence,
         raise
     except Exception as error:
         log.show("perf_hints", traceback.format_exc())
-        raise StageFailed(brief(error)) from error
+        raise BackendError(brief(error)) from error
     for tell in COMPILED:
         tell(graph, made, chosen)
     return made
@@ -252,6 +241,6 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence, *,
     try:
         run = compile_graph(graph, example_inputs, "fused", mode,
                             options).call
-    except StageFailed as fault:
+    except BackendError as fault:
         run = as_traced(graph, fault).call
     return lambda *given: run(list(given))

@@ -84,10 +84,6 @@ class ConstraintViolation(MinicompileError):
     """A dimension marked dynamic has to be a constant, or out of range."""
 
 
-class StageFailed(BackendError):
-    """A fault of ours: an exception that no stage expects."""
-
-
 class CompileError(BackendError):
     """A kernel does not compile, or there is no compiler: the graph runs
     unfused."""

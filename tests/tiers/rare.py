@@ -476,6 +476,16 @@ def guards():
             assert compiled(model, x, table).equal(weighted(model, x, table))
 
 
+def dispatch():
+    """Blocks that are alike, each called with more shapes than a limit."""
+    for _ in range(3):
+        layer = nn.Linear(4, 4)
+        minicompile.compile_module_(layer, dynamic=False)
+        for rows in range(1, 12):
+            x = torch.rand(rows, 4)
+            torch.testing.assert_close(layer(x), layer._call_impl(x))
+
+
 def budget():
     """A bound on the peak."""
     x = torch.rand(8, 8, requires_grad=True)

@@ -190,7 +190,7 @@ def test_a_graph_without_an_operator_reaches_no_backend():
 
 @pytest.mark.parametrize("stance", STANCES)
 def test_a_stance_as_function_block_and_decorator(stance):
-    from minicompile import limits as module
+    from minicompile.dispatch.policy import misses as module
 
     @minicompile.set_stance(stance)
     def inside():
@@ -212,7 +212,7 @@ def test_a_stance_as_function_block_and_decorator(stance):
 
 
 def test_an_unknown_stance_is_an_error_and_changes_nothing():
-    from minicompile import limits as module
+    from minicompile.dispatch.policy import misses as module
     with pytest.raises(minicompile.OptionError, match="eager_on_recompile"):
         minicompile.set_stance("relaxed")
     assert module.ours == "default"
@@ -226,7 +226,7 @@ def standing(x):
 
 
 def test_a_stance_taken_in_compiled_code_is_taken_as_in_eager():
-    from minicompile import limits as module
+    from minicompile.dispatch.policy import misses as module
     compiled = minicompile.compile(standing)
     for _ in range(2):
         assert compiled(torch.zeros(2)).tolist() == [3, 3]

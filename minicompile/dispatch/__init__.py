@@ -3,8 +3,9 @@
 In: a function, and how it is to be compiled. Out: a callable that behaves
 the same. A call looks for an entry whose guards hold. If there is none,
 the function is traced, the graph goes down the pipeline, and the entry is
-kept. PyTorch's cache lookup is C++; the rest is
-torch/_dynamo/eval_frame.py and convert_frame.py.
+kept. The reference adds what else may happen at a miss: limits, stances,
+and entries shared between modules. PyTorch's cache lookup is C++; the rest
+is torch/_dynamo/eval_frame.py and convert_frame.py.
 """
 
 from __future__ import annotations
@@ -17,23 +18,22 @@ import types
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import fx
 
-from . import limits
-from .core import log
-from .core.errors import (BackendError, MinicompileError, RecompileLimit,
-                          StageFailed, Unsupported, brief)
-from .core.guard import Guard
-from .core.state import eager_is_watched, kept, turns
-from .guards import Check, build_check
-from .pipeline import (OURS, CompiledGraph, Settings, as_traced,
-                       compile_graph)
-from .trace import (Continuation, GraphBreak, History, Trace, repeatable,
-                    trace)
-from .trace.calls import taking
+from ..core import load, log
+from ..core.errors import (BackendError, MinicompileError, Unsupported,
+                           brief)
+from ..core.guard import Guard
+from ..core.state import eager_is_watched, kept, turns
+from ..guards import Check, build_check
+from ..pipeline import (OURS, CompiledGraph, Settings, as_traced,
+                        compile_graph)
+from ..trace import (Continuation, GraphBreak, History, Trace, repeatable,
+                     trace)
+from ..trace.calls import taking
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,35 @@ NOTHING = (lambda L, F: None), None
 ATTEMPTS = 8
 
 
+#: What is tried at a miss, in order, before the call is compiled. Each may
+#: find an entry, raise RunEager or an error, or leave it to the next.
+AT_MISS: list[Callable[[Cache, tuple], Found]] = []
+
+#: As long as this holds something, no call runs compiled.
+FORCED_EAGER: list[str] = []
+
+
 class GraphFailed(Exception):
     """A graph raised, and Python can make the call again."""
+
+
+class RunEager(Exception):
+    """This call runs as eager; nothing is learnt of the next one."""
+
+
+@dataclass
+class Stats:
+    """Counts of what has happened to a compiled function."""
+
+    graphs: int = 0
+    shared: int = 0  # those taken from another module of the same class
+    recompiles: int = 0
+    reasons: list[str] = field(default_factory=list)  # of recompiles
+    dynamic: list[str] = field(default_factory=list)  # the new symbols
+    graph_breaks: int = 0
+    kernels: int = 0
+    fallbacks: Counter = field(default_factory=Counter)
+    replays: Counter = field(default_factory=Counter)
 
 
 class Cache:
@@ -100,7 +127,7 @@ class Cache:
             self.settings.dynamic, not self.settings.chosen.cudagraphs
             and self.settings.backend in OURS)
         if self.root is self:
-            self.counted, self.breaks = limits.Stats(), []
+            self.counted, self.breaks = Stats(), []
             self.continuations: dict[types.FunctionType, Callable] = {}
         else:
             self.history.counters = self.root.history.counters
@@ -118,7 +145,7 @@ class Cache:
         return [self.root, *(compiled.cache for compiled
                              in self.root.continuations.values())]
 
-    def stats(self) -> limits.Stats:
+    def stats(self) -> Stats:
         """A copy of the counts so far."""
         made = [entry.lowered for cache in self.family()
                 for entry in cache.entries]
@@ -162,23 +189,17 @@ class Cache:
             return self.rebind()  # the old code bound these locals
         found, kinds = self.find(locals), tuple(map(type, locals))
         if (found or self.is_full or kinds in self.refused
-                or limits.now() in ("force_eager", "eager_on_recompile")
                 or eager_is_watched()):
             return found
         with self.lock:
-            # made by another thread, or for another module
-            if found := self.find(locals) or self._adopt(locals):
-                return found
-            try:
-                self._may_compile(locals)
-                traced = self._trace(locals)
-                if (self.traces == 1
-                        and limits.now() in limits.EAGER_FIRST):
-                    return None
-                self._compile(traced, locals)
-                if not (found := self.find(locals)):
-                    self._why(locals)  # it has changed since: eager, once
-                    fallbacks["changed while compiling"] += 1
+            try:  # another thread may have compiled it
+                for way in (Cache.find, *AT_MISS, Cache.compile):
+                    if found := way(self, locals):
+                        return found
+                self.why(locals)  # it has changed since: eager, once
+                fallbacks["changed while compiling"] += 1
+            except RunEager:
+                pass
             except Unsupported as refusal:
                 if self.settings.fullgraph:
                     raise
@@ -190,7 +211,16 @@ class Cache:
                 self._run_eager(kinds, "backend error", str(failure))
         return found
 
-    def _trace(self, locals: tuple) -> Trace:
+    def compile(self, locals: tuple) -> Found:
+        """The entry that is made for a call, if it holds then."""
+        stats, reasons = self.root.counted, self.why(locals)
+        if self.made:
+            stats.recompiles += 1
+            stats.reasons += sum(reasons[:1], [])
+        self._lower(self.trace(locals), locals)
+        return self.find(locals)
+
+    def trace(self, locals: tuple) -> Trace:
         """The trace of this call; the history learns from it."""
         traced = trace(self.function, locals, history=self.history,
                        breaks=not self.settings.fullgraph)
@@ -201,7 +231,7 @@ class Cache:
         log.show("graph_code", str(traced))
         return traced
 
-    def _compile(self, traced: Trace, locals: tuple) -> None:
+    def _lower(self, traced: Trace, locals: tuple) -> None:
         """Make an entry of a trace: lowered, guarded, kept.
 
         If the backend cannot do with symbols, there are none from now on.
@@ -219,45 +249,20 @@ class Cache:
                               f"size anew: {brief(refusal)}")
                 self.root.counted.fallbacks["static shapes"] += 1
                 self.history = History(False, never=True)
-                return self._compile(self._trace(locals), locals)
-            if not isinstance(refusal, StageFailed):
+                return self._lower(self.trace(locals), locals)
+            if asked.backend not in OURS:
                 raise
             lowered = as_traced(traced.graph, refusal)
-        self._add(link(traced, (*traced.guards, *traced.sizes.guards()),
-                       lowered, self.goes_on))
+        self.add(link(traced, (*traced.guards, *traced.sizes.guards()),
+                      lowered, self.goes_on))
         self.made += 1
         self._count(traced, lowered)
 
-    def _add(self, entry: Entry) -> None:
+    def add(self, entry: Entry) -> None:
         """Keep an entry, until an object that its guards require dies."""
         log.show("guards", str(entry.check))
         self._keep(entry)
         entry.check.names.mourners.append(self.forget)
-
-    def _adopt(self, locals: tuple) -> Found:
-        """The entry of another module's cache that fits this call.
-
-        It becomes one of ours, with a check of its own; what its graph
-        notes counts in that cache. So blocks that are alike, compiled one
-        by one, are traced and lowered once.
-        """
-        asked = self.settings
-        if (len(self.entries) >= asked.chosen.recompile_limit
-                or asked.chosen.cudagraphs or asked.backend not in OURS
-                or self.root is self and not isinstance(
-                    next(iter(locals), None), torch.nn.Module)):
-            return None
-        for entry in [entry for other in list(CACHES)
-                      if other.function is self.function
-                      and other.settings == asked and other.root.user()
-                      for entry in other.entries]:
-            if entry.check(locals, self.function):
-                lowered = replace(entry.lowered, notes=Counter())
-                self._add(link(entry.trace, entry.check.guards, lowered,
-                               self.goes_on))
-                self.root.counted.shared += 1
-                return self.find(locals)
-        return None
 
     def _count(self, traced: Trace, lowered: CompiledGraph) -> None:
         """Add what one trace became to the stats."""
@@ -272,7 +277,7 @@ class Cache:
         stats.kernels += sum(len(program.kernels) for program
                              in lowered.programs.values())
 
-    def _why(self, locals: tuple) -> list[list[str]]:
+    def why(self, locals: tuple) -> list[list[str]]:
         """Why each entry does not fit."""
         reasons = [[f"{self.name}: {failure}" for failure in
                     entry.check.explain(locals, self.function)]
@@ -281,21 +286,6 @@ class Cache:
             for reason in each:
                 log.show("recompiles", f"entry {number}: {reason}")
         return reasons
-
-    def _may_compile(self, locals: tuple) -> None:
-        """Raise if there may be no further entry."""
-        reasons = self._why(locals)
-        if limits.now() == "fail_on_recompile":
-            raise RecompileLimit("\n".join([
-                f"{self.name} would be compiled, and the stance is "
-                "fail_on_recompile", *sum(reasons, [])]))
-        if self.made and (text := self.root.counted.too_many(
-                self.name, len(self.entries), self.made,
-                self.settings.chosen, sum(reasons[:1], []))):
-            if self.settings.fullgraph:
-                raise RecompileLimit(text)
-            self.is_full = True
-            raise Unsupported("recompile limit", text)
 
     def _run_eager(self, kinds: tuple, kind: str, why: str) -> None:
         """Let calls with arguments of these types run eager; warn.
@@ -364,7 +354,7 @@ def wrap(function: types.FunctionType, settings: Settings,
 
     @functools.wraps(function)
     def compiled(*args, **kwargs):
-        if limits.ours == "force_eager":
+        if FORCED_EAGER:
             return function(*args, **kwargs)
         locals = args
         if kwargs or len(args) != cache.count:
@@ -398,3 +388,6 @@ def wrap(function: types.FunctionType, settings: Settings,
 
 #: Every live cache, for reset().
 CACHES: weakref.WeakSet[Cache] = weakref.WeakSet()
+
+
+load(__name__, __path__)

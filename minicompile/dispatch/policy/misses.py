@@ -1,0 +1,163 @@
+"""What else may happen at a miss: sharing, the stance, the limits.
+
+In: a call that no entry of its cache fits. Out: an entry of another
+cache, an error, eager, or nothing: the call is compiled. A program that
+has warmed up must not stop to compile, one that compiles for every call is
+slower than eager, and blocks that are alike are compiled once. PyTorch's
+are set_stance in torch/compiler/__init__.py and torch/_dynamo/cache_size.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+from torch import nn
+
+from ...core import TOOLS
+from ...core.errors import RecompileLimit, Unsupported, one_of
+from ...core.options import Options
+from ...pipeline import OURS
+from .. import (AT_MISS, CACHES, FORCED_EAGER, Cache, Found, RunEager,
+                link)
+
+
+def shared(cache: Cache, locals: tuple) -> Found:
+    """The entry of another module's cache that fits this call.
+
+    It becomes one of `cache`, with a check of its own; what its graph
+    notes counts in the cache that made it.
+    """
+    asked = cache.settings
+    if (len(cache.entries) >= asked.chosen.recompile_limit
+            or asked.chosen.cudagraphs or asked.backend not in OURS
+            or cache.root is cache and not isinstance(
+                next(iter(locals), None), nn.Module)):
+        return None
+    for entry in [entry for other in list(CACHES)
+                  if other.function is cache.function
+                  and other.settings == asked and other.root.user()
+                  for entry in other.entries]:
+        if entry.check(locals, cache.function):
+            lowered = replace(entry.lowered, notes=Counter())
+            cache.add(link(entry.trace, entry.check.guards, lowered,
+                           cache.goes_on))
+            cache.root.counted.shared += 1
+            return cache.find(locals)
+    return None
+
+
+def failing(cache: Cache, locals: tuple) -> None:
+    """The call is an error, which says why no entry fits."""
+    raise RecompileLimit("\n".join([
+        f"{cache.name} would be compiled, and the stance is "
+        "fail_on_recompile", *sum(cache.why(locals), [])]))
+
+
+def eager_first(cache: Cache, locals: tuple) -> None:
+    """The first call runs as eager, and only shows its sizes."""
+    if not cache.traces:
+        cache.trace(locals)
+        raise RunEager
+
+
+def eager(cache: Cache, locals: tuple) -> None:
+    """The call runs as eager."""
+    raise RunEager
+
+
+#: What each stance does before a call is compiled.
+STANCES = {"default": lambda *_: None, "force_eager": eager,
+           "eager_on_recompile": eager, "fail_on_recompile": failing,
+           "eager_then_compile": eager_first,
+           "aot_eager_then_compile": eager_first}
+
+ours = "default"
+
+
+def take(stance: str) -> None:
+    """Take a stance, for all threads."""
+    global ours
+    one_of("stance", stance, STANCES)
+    ours = stance
+    FORCED_EAGER[:] = [stance] * (stance == "force_eager")
+
+
+take._torchdynamo_disable = True  # compiled code stops for it
+
+
+class set_stance:
+    """Take a stance: for good, in a `with` block, or for a function.
+
+    `set_stance("force_eager")` may be called, entered or used as a
+    decorator. An unknown name is an OptionError.
+    """
+
+    def __init__(self, stance: str = "default"):
+        self.stance, self.before = stance, ours
+        take(stance)
+
+    def __call__(self, function: Callable) -> Callable:
+        take(self.before)
+
+        @functools.wraps(function)
+        def within(*args, **kwargs):
+            with set_stance(self.stance):
+                return function(*args, **kwargs)
+        return within
+
+    def __enter__(self) -> None:
+        take(self.stance)
+
+    def __exit__(self, *error: object) -> None:
+        take(self.before)
+
+
+TOOLS["set_stance"] = set_stance
+
+
+def standing(cache: Cache, locals: tuple) -> None:
+    """What the stance says about a miss: ours, or torch.compiler's.
+
+    That one is read where PyTorch keeps it, if its compiler is loaded.
+    """
+    theirs = sys.modules.get("torch._dynamo.eval_frame")
+    STANCES.get(ours if ours != "default" or theirs is None else (
+        theirs._stance.stance), eager)(cache, locals)
+
+
+FULL = """{name} was compiled {count} times, which is its {limit}. A call
+that fits none of its graphs runs as eager from now on. Reasons so far:
+{reasons}
+  hint: let sizes be dynamic, pass numbers that vary as tensors, or set
+  options={{"{limit}": ...}}"""
+
+
+def limited(cache: Cache, locals: tuple) -> None:
+    """Raise if a limit allows no further entry.
+
+    A limit that the user has not set is torch.compile's, if that is
+    loaded.
+    """
+    theirs = sys.modules.get("torch._dynamo.config")
+    for limit, count in {
+            "recompile_limit": len(cache.entries),
+            "accumulated_recompile_limit": cache.made}.items():
+        allowed = getattr(cache.settings.chosen, limit)
+        if allowed == getattr(Options, limit):
+            allowed = getattr(theirs, limit, allowed)
+        if not cache.made or count < allowed:
+            continue
+        text = FULL.format(
+            name=cache.name, count=count, limit=limit, reasons="\n".join(
+                cache.root.counted.reasons + sum(cache.why(locals)[:1], [])))
+        if cache.settings.fullgraph:
+            raise RecompileLimit(text)
+        cache.is_full = True
+        raise Unsupported("recompile limit", text)
+
+
+AT_MISS += [shared, standing, limited]
