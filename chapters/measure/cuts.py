@@ -148,7 +148,7 @@ def kept(joint: split.Joint, backward) -> dict:
             held & costs.prices.keys()).seconds * 1e6,
         "again_gflop": sum(map(cost.flops, again)) / 1e9,
         "again_melements": sum(
-            prod(tensor.shape) for node in again if not cost.is_free(node)
+            prod(tensor.shape) for node in again if cost.kind(node) != "free"
             and not cost.flops(node)
             for tensor in tensors_of(value(node))) / 1e6}
 

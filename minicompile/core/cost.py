@@ -3,8 +3,8 @@
 In: an FX node with fake values. Out: an estimate, by the roofline: the
 longer of the time to move its bytes and the time to do its arithmetic,
 plus a launch. An op without a price is never free: it is charged its
-bytes many times over, and `is_priced` says so. PyTorch's are
-torch/utils/flop_counter.py and torch/_inductor/analysis/device_info.py.
+bytes many times over. PyTorch's are torch/utils/flop_counter.py and
+torch/_inductor/analysis/device_info.py.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def machine_of(node: fx.Node) -> Machine:
 
 def seconds(node: fx.Node) -> float:
     """The time of the node run by itself, memory to memory."""
-    if is_free(node):
+    if kind(node) == "free":
         return 0.0
     machine, made = machine_of(node), tensors_of(value(node))
     read = sum(nbytes(tensor) for source in node.all_input_nodes
@@ -62,7 +62,7 @@ def seconds(node: fx.Node) -> float:
     moving = (read + sum(map(nbytes, made))) / machine.bandwidth
     speed = machine.arithmetic.get(made[0].dtype if made else None,
                                    min(machine.arithmetic.values()))
-    if not is_priced(node):
+    if kind(node) == "unknown":
         moving *= UNKNOWN
     return machine.launch + max(moving, flops(node) / speed)
 
@@ -88,17 +88,6 @@ def work_of(op: object) -> Callable[..., int] | None:
     return flop_registry.get(COUNTED_AS.get(packet, packet))
 
 
-def is_foreign(op: object) -> bool:
-    """Whether the op is neither PyTorch's nor ours."""
-    return getattr(op, "namespace", "aten") not in (
-        "aten", "prims", "minicompile")
-
-
-def is_opaque(node: fx.Node) -> bool:
-    """Whether the node's cost and its side effects are unknown."""
-    return is_foreign(node.target) and not is_priced(node)
-
-
 #: Ops that PyTorch does not count, each with one that computes as much.
 COUNTED_AS = {
     aten._int_mm: aten.mm,
@@ -107,52 +96,56 @@ COUNTED_AS = {
     aten._scaled_dot_product_flash_attention_for_cpu_backward:
         aten._scaled_dot_product_flash_attention_backward}
 
-#: Ops without a tag that loops express all the same.
-LIKE_POINTWISE = {op for name in """_to_copy copy cat constant_pad_nd
-    embedding gather index index_select select_scatter slice_scatter
-    diagonal_scatter flip roll repeat tril triu full full_like arange
-    scalar_tensor empty empty_strided empty_like eye linspace""".split()
-    for op in operators(name)}
-#: Ops that fold elements, where an older torch does not tag them so.
-FOLDS = {op for name in """sum mean amax amin prod any all argmax argmin
-    var var_mean""".split() for op in operators(name)}
-#: Ops that no loop expresses and whose time is that of their bytes.
-COPYING = {op for name in """scatter scatter_add index_put index_add
-    index_copy as_strided_scatter embedding_dense_backward mv""".split()
-    for op in operators(name)}
+#: The kinds of ops that have no tag, or not in every torch.
+KINDS: dict[object, str] = {op: kind for kind, names in {
+    "pointwise": """_to_copy copy cat constant_pad_nd embedding gather
+        index index_select select_scatter slice_scatter diagonal_scatter
+        flip roll repeat tril triu full full_like arange scalar_tensor
+        empty empty_strided empty_like eye linspace""",
+    "reduction": "sum mean amax amin prod any all argmax argmin var"
+                 " var_mean",
+    "copying": """scatter scatter_add index_put index_add index_copy
+        as_strided_scatter embedding_dense_backward mv""",
+}.items() for name in names.split() for op in operators(name)}
+
+#: The kinds of nodes that a loop of chapter 4 expresses.
+LOOPS = ("pointwise", "reduction")
 
 
-def is_pointwise(op: object) -> bool:
-    """Whether each element of the result needs a few elements read."""
-    return op in LIKE_POINTWISE or (
-        torch.Tag.pointwise in getattr(op, "tags", ()))
+def kind(node: fx.Node) -> str:
+    """How the node is run.
 
-
-def is_reduction(op: object) -> bool:
-    """Whether the op folds elements into fewer."""
-    tag = getattr(torch.Tag, "reduction", None)
-    return op in FOLDS or tag in getattr(op, "tags", ())
+    "free" if it moves nothing: inputs, numbers, views, parts; one of
+    LOOPS; "copying" if it takes the time of its bytes, "counted" if there
+    is a formula for its arithmetic; else "unknown".
+    """
+    op = node.target
+    computes = isinstance(op, torch._ops.OpOverload) or holds_graphs(op)
+    if node.op != "call_function" or is_number(node) or (
+            not computes or getattr(op, "is_view", False)):
+        return "free"
+    tagged = [kind for kind in LOOPS if getattr(
+        torch.Tag, kind, None) in getattr(op, "tags", ())]
+    return KINDS.get(op) or (
+        *tagged, "counted" if work_of(op) else "unknown")[0]
 
 
 def is_free(node: fx.Node) -> bool:
-    """Whether the node moves nothing: inputs, numbers, views, parts."""
-    computes = isinstance(node.target, torch._ops.OpOverload) or (
-        holds_graphs(node.target))
-    return node.op != "call_function" or is_number(node) or (
-        not computes or getattr(node.target, "is_view", False))
+    """Whether the node moves nothing."""
+    return kind(node) == "free"
 
 
-def is_priced(node: fx.Node) -> bool:
-    """Whether some table says what the node costs."""
-    return (is_loop(node) or node.target in COPYING
-            or work_of(node.target) is not None)
-
-
-def is_loop(node: fx.Node) -> bool:
-    """Whether chapter 4 expresses the node as a loop."""
-    return is_pointwise(node.target) or is_reduction(node.target)
-
-
-def is_kernel_of_its_own(node: fx.Node) -> bool:
+def is_extern(node: fx.Node) -> bool:
     """Whether the node runs as the ATen op, memory to memory."""
-    return not is_free(node) and not is_loop(node)
+    return kind(node) not in ("free", *LOOPS)
+
+
+def is_foreign(op: object) -> bool:
+    """Whether the op is neither PyTorch's nor ours."""
+    return getattr(op, "namespace", "aten") not in (
+        "aten", "prims", "minicompile")
+
+
+def is_opaque(node: fx.Node) -> bool:
+    """Whether the node's cost and its side effects are unknown."""
+    return kind(node) == "unknown" and is_foreign(node.target)

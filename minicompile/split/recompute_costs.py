@@ -98,8 +98,7 @@ class Costs:
         """The cheapest plan when bytes and matrix products cost this."""
         prices = {}
         for node, price in self.prices.items():
-            cheap = cost.is_free(node) or cost.is_loop(node) or (
-                node.target in cost.COPYING)
+            cheap = cost.kind(node) not in ("counted", "unknown")
             prices[node] = Price(0.0, NEVER) if node in self.hidden else (
                 Price(price.recompute * (1 if cheap else expensive),
                       price.save + byte_price * size(self.joint, node)))
@@ -151,12 +150,11 @@ def recomputing(node: fx.Node, reads: dict[fx.Node, set]) -> float:
     """
     if node.op == "placeholder" or has_effect(node):
         return NEVER
-    if cost.is_free(node):
+    if cost.kind(node) == "free":
         return 0.0
-    if cost.is_reduction(node.target):
-        return cost.seconds(node) / 2
-    if not cost.is_pointwise(node.target):
-        return cost.seconds(node)
+    if cost.kind(node) != "pointwise":
+        half = cost.kind(node) == "reduction"
+        return cost.seconds(node) / (2 if half else 1)
     own, times = cost.one_pass(node), on_the_way(reads[node])
     stored = any(kernel for _, kernel in reads[node])
     return (ON_THE_WAY + stored) * own + sum(

@@ -38,7 +38,7 @@ def in_memory(joint: Joint) -> set[fx.Node]:
     reads = readings(joint.early, depth)
     returned = set(joint.outputs)
     return {node for node in joint.early
-            if node in returned or cost.is_kernel_of_its_own(node)
+            if node in returned or cost.is_extern(node)
             or any(kernel or at > depth[node]
                    for at, kernel in reads[node])}
 
@@ -47,7 +47,7 @@ def depths(half: list[fx.Node]) -> dict[fx.Node, int]:
     """How many kernels that no loop expresses come before each node."""
     depth: dict[fx.Node, int] = {}
     for node in half:
-        depth[node] = cost.is_kernel_of_its_own(node) + max(
+        depth[node] = cost.is_extern(node) + max(
             (depth.get(source, 0) for source in node.all_input_nodes),
             default=0)
     return depth
@@ -68,9 +68,9 @@ def readings(nodes: list[fx.Node], depth: dict[fx.Node, int],
         if cost.is_free(node):
             times = found[node]
         elif node in depth:
-            kernel = cost.is_kernel_of_its_own(node)
+            kernel = cost.is_extern(node)
             times = {(depth[node] - kernel, kernel)}
-        elif cost.is_pointwise(node.target) and node not in written:
+        elif cost.kind(node) == "pointwise" and node not in written:
             times = on_the_way(found[node])
         else:
             continue
