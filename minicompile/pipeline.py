@@ -61,7 +61,7 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
         log.show("joint_graph", str(joint))
         pair = split.partition(joint, budget.choose(
             joint, options.activation_memory_budget, cut=split.cut,
-            bound=options.peak_bound, fused=partial(fused_halves, joint)))
+            bound=options.memory, fused=partial(fused_halves, joint)))
         runs = {name: _boxed(half) for name, half in pair.halves().items()}
         made = CompiledGraph(_boxed(graph), joint, pair)
         if fuse:

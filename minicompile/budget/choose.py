@@ -20,7 +20,7 @@ BOUNDS: list[Callable[..., frozenset[str]]] = []
 
 
 def choose(joint, budget: float, *, cut: Callable,
-           bound: int | float | str | None = None,
+           bound: object = None,
            fused: Callable | None = None) -> frozenset[str]:
     """The names of the values to save, within `budget`, or with a peak
     of at most `bound`.
@@ -29,10 +29,8 @@ def choose(joint, budget: float, *, cut: Callable,
     other prices; `fused` the schedules of a plan. The ceiling holds
     wherever it can be met; a lower budget never saves more.
     """
-    if bound is not None and BOUNDS:
-        return BOUNDS[0](joint, bound, cut=cut, fused=fused)
-    if bound is not None:
-        log.warn_once("minicompile has no simulator: memory= has no effect")
+    if bound is not None:  # what reads this option has allowed it
+        return BOUNDS[-1](joint, bound, cut=cut, fused=fused)
     if not joint.training:
         return frozenset()
     plan = fastest = cut(joint)

@@ -8,7 +8,7 @@ PyTorch's are in torch/_inductor/config.py.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 from . import log
@@ -26,13 +26,11 @@ MODES: dict[str, dict[str, object]] = {
 ALIASES = {"triton.cudagraphs": "cudagraphs",
            "trace.enabled": "trace_enabled"}
 
-#: A number of bytes, with a unit.
-_SIZE = re.compile(r"(\d+\.?\d*) ?(?:([KMGT])(i)?)?B")
-
 _MATMULS = "matrix products stay calls of PyTorch's library"
 _FUSED = "fusion decides this by itself"
 
-#: Options of torch.compile that change no result, and what happens here.
+#: Options that are accepted and do nothing, and what happens instead; most
+#: are torch.compile's.
 HINTS = {
     "max_autotune": _MATMULS, "max_autotune_gemm": _MATMULS,
     "max_autotune_gemm_backends": _MATMULS,
@@ -46,7 +44,17 @@ HINTS = {
     "triton.cudagraph_trees": "recordings share one pool of memory",
     "size_asserts": "guards check the inputs",
     "trace.graph_diagram": 'explain(f)(x).save("page.html") draws it',
+    "memory": "no file of minicompile simulates the peak",
 }
+
+#: Whether a value of an option is right, and what it should be; for other
+#: options, an object of the default's type.
+SHOULD_BE: dict[str, tuple[Callable[[object], bool], str]] = {
+    "activation_memory_budget": (lambda share: 0 <= share <= 1,
+                                 "a share of the default, 0 to 1"),
+    "cpu_backend": (("cpp", "triton").__contains__, "'cpp' or 'triton'"),
+    **dict.fromkeys(("recompile_limit", "accumulated_recompile_limit"), (
+        lambda limit: limit >= 1, "a number of entries, at least 1"))}
 
 
 @dataclass(frozen=True)
@@ -65,45 +73,19 @@ class Options:
     trace_enabled: bool = False  # each stage's text, in minicompile_debug
 
     def __post_init__(self):
-        for field in fields(self):
-            _check(field, getattr(self, field.name))
-        if self.peak_bound and self.activation_memory_budget != 1:
+        for name, value in vars(self).items():
+            kind = type(getattr(Options, name))
+            fits, what = SHOULD_BE.get(name, (
+                lambda value: True, f"a {kind.__name__}"))
+            kinds = {float: (int, float), type(None): object}
+            if not isinstance(value, kinds.get(kind, kind)) or (
+                    isinstance(value, bool) != (kind is bool)
+                    ) or not fits(value):
+                raise OptionError(
+                    f"option {name}={value!r} should be {what}")
+        if self.memory is not None and self.activation_memory_budget != 1:
             raise OptionError("give memory, a bound on the peak, or "
                               "activation_memory_budget, not both")
-
-    @property
-    def peak_bound(self) -> int | float | str | None:
-        """`memory` in bytes, as a share of the peak, "min" or None."""
-        bound = self.memory
-        if bound is None or bound == "min":
-            return bound
-        if isinstance(bound, str) and (found := _SIZE.fullmatch(bound)):
-            number, prefix, binary = found.groups()
-            return int(float(number) * (1024 if binary else 1000) ** (
-                " KMGT".index(prefix or " ")))
-        if type(bound) in (int, float) and 0 < bound <= 1:
-            return float(bound)
-        raise OptionError(
-            'memory is a size such as "12GiB" or "800MB", a share of the '
-            f'peak above 0 and up to 1, or "min", not {bound!r}')
-
-
-def _check(field, value: object) -> None:
-    """Raise OptionError unless `value` fits the field of Options."""
-    kinds = {"float": (int, float), "int": int, "bool": bool, "str": str,
-             "object": object}
-    kind = kinds[field.type]
-    wrong_bool = isinstance(value, bool) and field.type in ("float", "int")
-    if wrong_bool or not isinstance(value, kind):
-        raise OptionError(
-            f"option {field.name}={value!r} should be a {field.type}")
-    if field.name == "activation_memory_budget" and not 0 <= value <= 1:
-        raise OptionError("activation_memory_budget is a share of the "
-                          f"default, 0 to 1, not {value!r}")
-    if field.name == "cpu_backend":
-        one_of("cpu_backend", value, ("cpp", "triton"))
-    if field.name.endswith("recompile_limit") and value < 1:
-        raise OptionError(f"{field.name} is at least 1, not {value}")
 
 
 def make_options(mode: str | None, given: dict | None) -> Options:

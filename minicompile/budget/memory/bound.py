@@ -11,6 +11,7 @@ torch/_inductor/memory.py:estimate_peak_memory, and bounds none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import (Callable, Collection, Iterable, Iterator,
                              Mapping)
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import torch
 from ...core.errors import OptionError
 from ...core.graph import nbytes, value
 from ...core.index import guess
+from ...core.options import HINTS, SHOULD_BE
 from ...core.schedule import Extern, Schedule, made_by
 from ..choose import BOUNDS, WITHIN
 
@@ -207,5 +209,27 @@ def bound_peak(joint, bound: int | float | str, *, cut: Callable,
         f"{least.peak / tried[0].peak:.2f} of the fastest plan's peak")
 
 
+#: A number of bytes, with a unit.
+SIZE = re.compile(r"(\d+\.?\d*) ?(?:([KMGT])(i)?)?B")
+
+
+def read(memory: object) -> int | float | str | None:
+    """A bound in bytes, as a share of the peak, or "min"; else None."""
+    if memory == "min":
+        return memory
+    if isinstance(memory, str) and (found := SIZE.fullmatch(memory)):
+        number, prefix, binary = found.groups()
+        return int(float(number) * (1024 if binary else 1000) ** (
+            " KMGT".index(prefix or " ")))
+    return float(memory) if type(memory) in (int, float) and (
+        0 < memory <= 1) else None
+
+
+SHOULD_BE["memory"] = (
+    lambda memory: memory is None or read(memory) is not None,
+    'a size such as "12GiB" or "800MB", a share of the peak above 0 and up '
+    'to 1, or "min"')
+HINTS.pop("memory", None)  # it has an effect now
 WITHIN.append(plan_within)
-BOUNDS.append(bound_peak)
+BOUNDS.append(lambda joint, memory, **how: bound_peak(
+    joint, read(memory), **how))
