@@ -101,26 +101,31 @@ def retargeted(graph, old, new):
     return graph
 
 
-def test_a_call_that_is_traced_as_another(monkeypatch):
-    def wrong(*args, **kwargs):
-        made = trace(*args, **kwargs)
-        retargeted(made.graph, torch.relu, torch.sigmoid)
-        return made
-    trace = dispatch.trace
-    monkeypatch.setattr(dispatch, "trace", wrong)
-    assert named(minicompile.diagnose(bend)(*inputs())) == (
-        "trace", "relu", 3)
+def another_call(made):
+    retargeted(made.graph, torch.relu, torch.sigmoid)
+    return made
 
 
-def test_results_that_are_put_together_wrongly(monkeypatch):
-    def wrong(*args, **kwargs):
-        made = trace(*args, **kwargs)
-        return replace(made, finish=made.finish.replace(
-            "outputs[0]", "outputs[0] * 2"))
-    trace = dispatch.trace
-    monkeypatch.setattr(dispatch, "trace", wrong)
-    assert named(minicompile.diagnose(bend)(*inputs())) == (
-        "trace", "", None)
+def another_result(made):
+    return replace(made, finish=made.finish.replace(
+        "outputs[0]", "outputs[0] * 2"))
+
+
+def another_half(pair):
+    retargeted(pair.forward, aten.relu.default, aten.sigmoid.default)
+    return pair
+
+
+@pytest.mark.parametrize("module, stage, spoil, found", [
+    (dispatch, "trace", another_call, ("trace", "relu", 3)),
+    (dispatch, "trace", another_result, ("trace", "", None)),
+    (split, "partition", another_half, ("split", "relu", 3))])
+def test_what_a_stage_makes_is_wrong(
+        monkeypatch, module, stage, spoil, found):
+    right = getattr(module, stage)
+    monkeypatch.setattr(module, stage, lambda *args, **kwargs: spoil(
+        right(*args, **kwargs)))
+    assert named(minicompile.diagnose(bend)(*inputs())) == found
 
 
 @pytest.mark.parametrize("op, wrong", [
@@ -133,17 +138,6 @@ def test_a_decomposition_that_is_wrong(monkeypatch, op, wrong):
     found = minicompile.diagnose(bend)(*inputs())
     recorder.decomposition_of.cache_clear()
     assert named(found) == ("split", "softmax", 3)
-
-
-def test_a_half_that_is_cut_wrongly(monkeypatch):
-    def wrong(*args):
-        pair = partition(*args)
-        retargeted(pair.forward, aten.relu.default, aten.sigmoid.default)
-        return pair
-    partition = split.partition
-    monkeypatch.setattr(split, "partition", wrong)
-    assert named(minicompile.diagnose(bend)(*inputs())) == (
-        "split", "relu", 3)
 
 
 @pytest.mark.parametrize("name, wrong, node, line", [

@@ -798,26 +798,18 @@ def closing(x):
         print("closed")
 
 
-def left_by_break(x):
-    for y in closing(x):
-        print("turn", y.shape)
+def left_by_break(x, wrapped=iter):
+    for step in wrapped(closing(x)):
+        print("turn", step[-1].shape)
         break
     print("after")
-    return x + y
+    return x + step[-1]
 
 
 def left_by_an_exception(x):
     for _ in closing(x):
         print("turn")
         raise KeyError("left")
-
-
-def wrapped_and_left(x):
-    for _, y in enumerate(closing(x)):
-        print("turn", y.shape)
-        break
-    print("after")
-    return x + y
 
 
 def begun_once(x):
@@ -846,11 +838,13 @@ def left_in_a_callee(x):
 
 
 @pytest.mark.filterwarnings("ignore:minicompile runs")
-@pytest.mark.parametrize("function", [
-    left_by_break, left_by_an_exception, wrapped_and_left, begun_once,
-    held_by_another, left_in_a_callee])
-def test_a_generator_is_closed_when_eager_closes_it(function):
-    stats = same(function, torch.ones(3))
+@pytest.mark.parametrize("function, more", [
+    (left_by_break, ()), (left_by_break, (enumerate,)),
+    *((function, ()) for function in (
+        left_by_an_exception, begun_once, held_by_another,
+        left_in_a_callee))])
+def test_a_generator_is_closed_when_eager_closes_it(function, more):
+    stats = same(function, torch.ones(3), *more)
     if function is left_in_a_callee:  # which Python runs as a whole
         assert (stats.graphs, stats.graph_breaks) == (2, 2)
     else:
