@@ -121,19 +121,19 @@ def compile(model: Callable | None = None, *, fullgraph: bool = False,
         raise TypeError(f"compile() takes a callable, not {model!r}")
     if disable:
         return model
+    name = getattr(model, "__qualname__", type(model).__qualname__)
     match model:
         case nn.Module():
             return OptimizedModule(model, functools.partial(
-                wrap, _call, settings, type(model).__qualname__))
-        case types.MethodType():
-            compiled = wrap(model.__func__, settings)
-            bound = functools.partial(compiled, model.__self__)
+                wrap, _call, settings, name))
         case types.FunctionType():
             return wrap(model, settings)
+        case types.MethodType():
+            function, owner = model.__func__, model.__self__
         case _:
-            name = getattr(model, "__qualname__", type(model).__qualname__)
-            compiled = wrap(_call, settings, name)
-            bound = functools.partial(compiled, model)
+            function, owner = _call, model
+    compiled = wrap(function, settings, name)
+    bound = functools.partial(compiled, owner)
     bound.cache, bound.stats = compiled.cache, compiled.stats
     return bound
 

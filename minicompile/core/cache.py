@@ -1,10 +1,9 @@
 """Files that only the user can write, and the compiler that makes some.
 
 In: text, or a function that makes a file. Out: a path whose name is the
-hash of what made it. Nothing is executed because it lies there: text is
-compared with what should be in it, and a binary with the hash noted when
-it was made; what differs is made again. PyTorch's are codecache.py and
-cpp_builder.py in torch/_inductor.
+hash of what made it. Nothing is executed because it lies there: a file is
+compared with the hash noted when it was made; what differs is made again.
+PyTorch's are codecache.py and cpp_builder.py in torch/_inductor.
 """
 
 from __future__ import annotations
@@ -82,12 +81,8 @@ def read(path: Path) -> bytes | None:
 
 def store(text: str, suffix: str) -> Path:
     """The path of a file that holds the text, named by its hash."""
-    def work(folder: Path) -> Path:
-        path = folder / (key_of(text) + suffix)
-        if read(path) != text.encode():
-            write(path, text.encode())
-        return path
-    return within(work)
+    return made(key_of(text), suffix,
+                lambda path: path.write_bytes(text.encode()))
 
 
 def made(key: str, suffix: str, make: Callable[[Path], None]) -> Path:
@@ -112,7 +107,7 @@ def made(key: str, suffix: str, make: Callable[[Path], None]) -> Path:
 
 
 def _digest(content: bytes) -> bytes:
-    """The hash that is noted beside a binary."""
+    """The hash that is noted beside a file."""
     return hashlib.sha256(content).hexdigest().encode()
 
 

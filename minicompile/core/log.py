@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import warnings
+from functools import cache
 
 from .errors import one_of
 
@@ -50,23 +51,16 @@ def show(artifact: str, text: str) -> None:
     if asked().isdisjoint((artifact, "all")):
         return
     if not logger.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        logger.addHandler(handler)
+        logger.addHandler(logging.StreamHandler())
         logger.setLevel(logging.INFO)
     logger.info("[%s] %s", artifact, text)
 
 
-_warned: set[str] = set()
-
-
+@cache
 def warn_once(text: str) -> None:
     """Warn with `text`, once in this process."""
-    if text not in _warned:
-        _warned.add(text)
-        warnings.warn(text, stacklevel=3)
+    warnings.warn(text, stacklevel=3)
 
 
-def forget_warnings() -> None:
-    """Let every warning be shown again (for reset())."""
-    _warned.clear()
+#: Let every warning be shown again (for reset()).
+forget_warnings = warn_once.cache_clear

@@ -10,26 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy
 import torch
 from sympy import Expr
 from torch import fx
 
 from .errors import BackendError
 
-try:
-    import numpy
-except ImportError:
-    numpy = None
-
 #: The classes of NumPy's functions of numbers, such as `numpy.sqrt`.
-UFUNCS = (numpy.ufunc,) if numpy else ()
+UFUNCS = (numpy.ufunc,)
 
 #: The class of a number of NumPy's -> what it is to an operator, whatever
 #: its width; truths are floats.
-SCALARS = {getattr(numpy, name): kind for kind, names in (
-    (float, ("float16", "float32", "float64", "bool_")),
-    (int, ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"))
-) for name in names if hasattr(numpy, name)}
+SCALARS = {numpy.dtype(name).type: kind for kind, names in (
+    (float, "float16 float32 float64 bool"),
+    (int, "int8 int16 int32 int64 uint8 uint16 uint32"))
+    for name in names.split()}
 
 #: The stand-ins of numbers and truths that are not constants.
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
