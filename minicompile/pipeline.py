@@ -156,11 +156,10 @@ def register_backend(name: str, function: Callable | None = None
     same inputs, as a backend of torch.compile does. Without `function`
     it is a decorator.
     """
-    def register(function: Callable) -> Callable:
-        BACKENDS[name] = function
-        return function
-
-    return register if function is None else register(function)
+    if function is None:
+        return partial(register_backend, name)
+    BACKENDS[name] = function
+    return function
 
 
 def list_backends(exclude_tags: Sequence[str] = ()) -> list[str]:

@@ -52,7 +52,8 @@ Found = tuple[Callable, list] | None
 #: The check of no entry, and how to run none.
 NOTHING = (lambda L, F: None), None
 
-#: How many calls may raise before those like them are left alone.
+#: How many calls with arguments of the same types may raise before they
+#: are left alone.
 ATTEMPTS = 8
 
 
@@ -121,8 +122,7 @@ class Cache:
         self.entries: tuple[Entry, ...] = ()
         self.first, self.is_full = NOTHING, False
         self.made = self.traces = 0
-        self.raised = 0  # calls that did so while being traced
-        self.refused: set[tuple[type, ...]] = set()
+        self.refused: Counter[tuple[type, ...]] = Counter()
         self.history = History(
             self.settings.dynamic, not self.settings.chosen.cudagraphs
             and self.settings.backend in OURS)
@@ -188,7 +188,7 @@ class Cache:
             fallbacks["code replaced"] += 1
             return self.rebind()  # the old code bound these locals
         found, kinds = self.find(locals), tuple(map(type, locals))
-        if (found or self.is_full or kinds in self.refused
+        if (found or self.is_full or self.refused[kinds] >= ATTEMPTS
                 or eager_is_watched()):
             return found
         with self.lock:
@@ -256,16 +256,6 @@ class Cache:
         self.add(link(traced, (*traced.guards, *traced.sizes.guards()),
                       lowered, self.goes_on))
         self.made += 1
-        self._count(traced, lowered)
-
-    def add(self, entry: Entry) -> None:
-        """Keep an entry, until an object that its guards require dies."""
-        log.show("guards", str(entry.check))
-        self._keep(entry)
-        entry.check.names.mourners.append(self.forget)
-
-    def _count(self, traced: Trace, lowered: CompiledGraph) -> None:
-        """Add what one trace became to the stats."""
         stats = self.root.counted
         stats.graphs += bool(operations(traced.graph))
         stats.graph_breaks += len(traced.breaks)
@@ -276,6 +266,12 @@ class Cache:
             stats.fallbacks[lowered.fallback] += 1
         stats.kernels += sum(len(program.kernels) for program
                              in lowered.programs.values())
+
+    def add(self, entry: Entry) -> None:
+        """Keep an entry, until an object that its guards require dies."""
+        log.show("guards", str(entry.check))
+        self._keep(entry)
+        entry.check.names.mourners.append(self.forget)
 
     def why(self, locals: tuple) -> list[list[str]]:
         """Why each entry does not fit."""
@@ -292,9 +288,7 @@ class Cache:
 
         A call that raised is tried a few times more: it may not again.
         """
-        self.raised += kind == "exception"
-        if kind != "exception" or self.raised >= ATTEMPTS:
-            self.refused.add(kinds)
+        self.refused[kinds] += 1 if kind == "exception" else ATTEMPTS
         self.root.counted.fallbacks[kind] += 1
         log.warn_once(f"minicompile runs {self.name} as eager: {why}")
 

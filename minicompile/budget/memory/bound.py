@@ -25,7 +25,7 @@ from ...core.graph import nbytes, value
 from ...core.index import guess
 from ...core.options import HINTS, SHOULD_BE
 from ...core.schedule import Extern, Schedule, made_by
-from ..choose import BOUNDS, WITHIN
+from .. import BOUNDS, WITHIN
 
 STEPS = 20_000  # how finely the knapsack tells sizes apart
 #: The ceilings that are tried, as shares of what the fastest plan saves.
