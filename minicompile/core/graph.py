@@ -200,8 +200,8 @@ def statement(node: fx.Node) -> str:
     """One node as `name: type = call`."""
     if node.op == "get_attr":
         return f"{node.name} = self.{node.target}"
-    arguments = [_argument(a) for a in node.args] + [
-        f"{key}={_argument(a)}" for key, a in node.kwargs.items()]
+    arguments = [*map(repr, node.args), *(
+        f"{key}={each!r}" for key, each in node.kwargs.items())]
     if node.op == "call_method":
         called = f"{arguments.pop(0)}.{node.target}"
     elif isinstance(node.target, torch._ops.OpOverload):
@@ -214,10 +214,3 @@ def statement(node: fx.Node) -> str:
                   f"{name.removeprefix('_VariableFunctionsClass.')}")
     kind = describe(value(node)) if value(node) is not None else "None"
     return f"{node.name}: {kind} = {called}({', '.join(arguments)})"
-
-
-def _argument(argument: object) -> str:
-    """An argument as Python: nodes by name, containers by their parts."""
-    if isinstance(argument, (tuple, list)):
-        return f"[{', '.join(map(_argument, argument))}]"
-    return repr(argument)
