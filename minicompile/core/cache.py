@@ -57,18 +57,6 @@ def key_of(*parts: str) -> str:
     return hashlib.sha256(joined).hexdigest()[:32]
 
 
-def write(path: Path, content: bytes) -> None:
-    """Make the file appear under its name whole, or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-
-
 def read(path: Path) -> bytes | None:
     """The file's content if it is ours; None if not, or not there."""
     try:
@@ -95,13 +83,13 @@ def made(key: str, suffix: str, make: Callable[[Path], None]) -> Path:
         noted = path.with_suffix(".sha256")
         content = read(path)
         if content is None or read(noted) != _digest(content):
-            write(noted, b"")  # where this fails nothing is made
-            with tempfile.TemporaryDirectory() as empty:
-                fresh = Path(empty) / path.name
+            with tempfile.TemporaryDirectory(dir=folder, prefix=".") as at:
+                fresh, note = (Path(at, each.name) for each in (path, noted))
                 make(fresh)
-                content = fresh.read_bytes()
-            write(noted, _digest(content))
-            write(path, content)
+                note.write_bytes(_digest(fresh.read_bytes()))
+                for each in note, fresh:  # whole, or not at all
+                    each.chmod(0o600)
+                    each.replace(folder / each.name)
         return path
     return within(work)
 

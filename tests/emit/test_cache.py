@@ -115,14 +115,14 @@ def test_a_directory_that_cannot_be_made_is_no_failure(folder):
 def test_a_directory_that_cannot_be_written_is_left_with_one_warning(
         folder, number, monkeypatch, recwarn):
     """What lies there is used; the rest goes to a temporary directory."""
-    found, make, mkstemp = cache.store("old", ".py"), maker(), (
-        tempfile.mkstemp)
+    found, make, mkdtemp = cache.store("old", ".py"), maker(), (
+        tempfile.mkdtemp)
 
-    def refuse(dir=None, **rest):
+    def refuse(suffix=None, prefix=None, dir=None):
         if dir == folder:
             raise OSError(number, os.strerror(number), "a name")
-        return mkstemp(dir=dir, **rest)
-    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+        return mkdtemp(suffix, prefix, dir)
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     assert cache.store("old", ".py") == found
     paths = {cache.made(f"key {number}", ".so", make) for _ in range(2)}
     paths |= {cache.store(f"new {number}", ".py")}
