@@ -13,6 +13,7 @@ from functools import cache
 import torch
 from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.node import _get_qualified_name
 
 from .errors import where_of
 from .sizes import SYMBOLIC, hint
@@ -207,10 +208,6 @@ def statement(node: fx.Node) -> str:
     elif isinstance(node.target, torch._ops.OpOverload):
         called = str(node.target)
     else:  # as it is written: `torch.relu`
-        module = getattr(node.target, "__module__", None) or "torch"
-        name = getattr(node.target, "__qualname__", getattr(
-            node.target, "__name__", str(node.target)))
-        called = (f"{module.replace('_operator', 'operator')}."
-                  f"{name.removeprefix('_VariableFunctionsClass.')}")
+        called = _get_qualified_name(node.target).removeprefix("_")
     kind = describe(value(node)) if value(node) is not None else "None"
     return f"{node.name}: {kind} = {called}({', '.join(arguments)})"

@@ -48,8 +48,13 @@ TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 def extension(name: str, source: str) -> ModuleType:
     """The module; ImportError if it cannot be made on this machine."""
+    at = Path(torch.__file__).parent
     try:
-        path = library(HEAD + source, *flags())
+        path = library(
+            HEAD + source, "-std=c++20", "-O3", "-shared", "-fPIC", "-w",
+            "-fno-semantic-interposition", f"-I{at / 'include'}",
+            f"-I{sysconfig.get_path('include')}", f"-L{at / 'lib'}",
+            f"-DTORCH={torch.__version__!r}", "-lc10")
     except (OSError, CompileError) as error:
         raise ImportError(f"{name} does not compile: {error}") from error
     spec = spec_from_file_location(name, path)
@@ -59,12 +64,3 @@ def extension(name: str, source: str) -> ModuleType:
         if module.address(x) != x._cdata:
             raise ImportError("tensors begin otherwise in this torch")
     return module
-
-
-def flags() -> tuple[str, ...]:
-    """The compiler's flags, with this torch's headers and libraries."""
-    torch_is_at = Path(torch.__file__).parent
-    return ("-std=c++20", "-O3", "-shared", "-fno-semantic-interposition",
-            "-fPIC", "-w", f"-I{sysconfig.get_path('include')}",
-            f"-I{torch_is_at / 'include'}", f"-L{torch_is_at / 'lib'}",
-            f"-DTORCH={torch.__version__!r}", "-lc10")
