@@ -20,8 +20,8 @@ from chapters._book.names import File, Package
 from chapters._book.pages import ROOT, Show, reference_name
 
 _NAV = "  - Reference:\n"
-_STAGES = ("core", "dispatch", "trace", "guards", "split", "fusion",
-           "emit", "replay", "budget", "report")
+_STAGES = ("core", "trace", "guards", "split", "fusion", "emit", "replay",
+           "budget", "dispatch", "report")
 _STEP = "    "  # one level further in
 _DEFINES = (ast.FunctionDef, ast.ClassDef)
 

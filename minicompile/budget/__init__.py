@@ -20,8 +20,7 @@ WITHIN: list[Callable] = []
 BOUNDS: list[Callable[..., frozenset[str]]] = []
 
 
-def choose(joint, budget: float, *, cut: Callable,
-           bound: object = None,
+def choose(joint, budget: float, *, cut: Callable, bound: object = None,
            fused: Callable | None = None) -> frozenset[str]:
     """The names of the values to save, within `budget`, or with a peak
     of at most `bound`.

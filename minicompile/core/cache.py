@@ -84,7 +84,7 @@ def made(key: str, suffix: str, make: Callable[[Path], None]) -> Path:
         content = read(path)
         if content is None or read(noted) != _digest(content):
             with tempfile.TemporaryDirectory(dir=folder, prefix=".") as at:
-                fresh, note = (Path(at, each.name) for each in (path, noted))
+                fresh, note = Path(at, path.name), Path(at, noted.name)
                 make(fresh)
                 note.write_bytes(_digest(fresh.read_bytes()))
                 for each in note, fresh:  # whole, or not at all

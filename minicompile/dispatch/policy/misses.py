@@ -4,7 +4,8 @@ In: a call that no entry of its cache fits. Out: an entry of another
 cache, an error, eager, or nothing: the call is compiled. A program that
 has warmed up must not stop to compile, one that compiles for every call is
 slower than eager, and blocks that are alike are compiled once. PyTorch's
-are set_stance in torch/compiler/__init__.py and torch/_dynamo/cache_size.py.
+are set_stance in torch/compiler/__init__.py, and
+torch/_dynamo/cache_size.py.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ def limited(cache: Cache, locals: tuple) -> None:
             continue
         text = FULL.format(
             name=cache.name, count=count, limit=limit, reasons="\n".join(
-                cache.root.counted.reasons + sum(cache.why(locals)[:1], [])))
+                sum(cache.why(locals)[:1], cache.root.counted.reasons)))
         if cache.settings.fullgraph:
             raise RecompileLimit(text)
         cache.is_full = True
