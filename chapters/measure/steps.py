@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 import minicompile
 from chapters.measure.timing import save
 from minicompile.core.graph import value
-from minicompile.models import build
+from minicompile.report.views.models import build
 from minicompile.pipeline import CompiledGraph
 
 STEPS, LARGEST, MIB = 3, 4, 2 ** 20
