@@ -26,6 +26,7 @@ from ..core.errors import Unsupported
 from ..core.graph import render
 from ..core.guard import Guard, Local, Source
 from ..core.state import kept, turns
+from . import opcodes  # noqa: F401
 from .calls import rely_on_code
 from .frame import RETURN, Frame
 from .graph_breaks import Continuation, breaking, ending, waiting
