@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Callable
 from functools import partial, reduce
 from weakref import WeakMethod
@@ -80,20 +81,6 @@ class Learnt(list):
         super().append(guard)
         where = self.where()
         self.lines.append(where and where())
-
-
-class SourcePrinter(PythonPrinter):
-    """An expression as Python, its symbols called as `names` says."""
-
-    def __init__(self, names: dict[Symbol, str]):
-        super().__init__()
-        self.names = names
-
-    def _print_Symbol(self, symbol: Symbol) -> str:
-        return self.names[symbol]
-
-    def _print_NaN(self, _) -> str:
-        return "math.nan"  # which torch 2.11 writes without its module
 
 
 class SymbolicSizes(ConstantSizes):
@@ -289,11 +276,13 @@ class SymbolicSizes(ConstantSizes):
     def relation(self, form: str, expr: Expr, *sources: Source) -> Relation:
         """`form` with the expression in it, over sources."""
         symbols = sorted(expr.free_symbols, key=str)
-        names = {symbol: f"{{{index}}}" for index, symbol
-                 in enumerate(symbols, len(sources))}
-        return Relation(
-            form.replace("{}", SourcePrinter(names).doprint(expr)),
-            (*sources, *map(self.symbols.__getitem__, symbols)))
+        names = {"nan": "math.nan"} | {  # torch 2.11 writes it bare
+            str(symbol): f"{{{index}}}" for index, symbol
+            in enumerate(symbols, len(sources))}
+        text = re.sub(r"[\w.]+", lambda word: names.get(word[0], word[0]),
+                      PythonPrinter().doprint(expr))
+        return Relation(form.replace("{}", text), (
+            *sources, *map(self.symbols.__getitem__, symbols)))
 
 
 SIZES.append(SymbolicSizes)
@@ -400,16 +389,15 @@ def hold(sizes: SymbolicSizes, source: Source, dim: int, size: int,
                                   f"{within.upper}, and is {size}")
     value = sizes.fakes[source][1][dim]
     symbolic = isinstance(value, torch.SymInt)
-    expr = value.node.expr if symbolic else value
-    if isinstance(expr, Expr) and not expr.is_number:
+    if symbolic and formula(value).free_symbols:
         return ()
     lines = [f"at {line}  {line.text}" for guard, line in zip(
         sizes.learnt, sizes.learnt.lines) if symbolic and line and (
             value.node._expr in guard.expr.free_symbols)]
-    if expr in (0, 1) and not lines:
+    if value in (0, 1) and not lines:
         lines = ["0 and 1 are always constants"]
     line = f"\n  {lines[-1]}" if lines else ""
     raise ConstraintViolation(
-        f"{what} dynamic, and the graph needs it to be {expr}{line}\n"
+        f"{what} dynamic, and the graph needs it to be {value}{line}\n"
         "  hint: mark it with torch._dynamo.maybe_mark_dynamic, or not at "
         "all")
