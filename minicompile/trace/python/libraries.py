@@ -44,10 +44,9 @@ def cached(tracer, function, args: tuple, kwargs: dict):
     if source is not None:
         outside.guard(source, "is", function)
     if getattr(function, "__module__", None) != "typing":
-        for meaning in (told_once, uncached):
-            result = meaning(tracer, function, args, kwargs)
-            if result is not ABSENT:
-                return result
+        result = uncached(tracer, function, args, kwargs)
+        if result is not ABSENT:
+            return result
     args = settled(args)
     for value in (*args, *kwargs.values()):
         if outside.is_outside(value) and is_featureless(type(value)):
@@ -74,15 +73,24 @@ def uncached(tracer, function, args: tuple, kwargs: dict):
     """A library's cached function, followed at each trace: its result.
 
     It must change nothing: eager runs it once, and a trace at each call.
+    One that logs is called again after the graph, as eager does. Its
+    cache then knows whether the message was sent before.
     """
     inner = getattr(function, "__wrapped__", None)
-    given = args, (*kwargs.values(),)
+    given, said = (args, (*kwargs.values(),)), tracer.outside.said
+    logs = isinstance(next(iter(args), None), logging.Logger)
     if not (isinstance(function, functools._lru_cache_wrapper)
-            and type(inner) is FunctionType
-            and is_installed(inner.__module__) and is_hashable(given)):
+            and type(inner) is FunctionType and is_hashable(given)
+            and (logs or is_installed(inner.__module__))):
         return ABSENT
-    with unchanged(tracer, "effect", f"{inner.__qualname__}, cached,"):
-        return tracer.call(inner, args, kwargs)
+    what, count = f"{inner.__qualname__}, cached,", len(said)
+    with unchanged(tracer, "effect", what):
+        result = tracer.call(inner, args, kwargs)
+        if logs:
+            del said[count:]
+    if logs and (kwargs or result is not None):
+        raise unsupported("effect", what)
+    return said.append((function, args)) if logs else result
 
 
 def is_hashable(value) -> bool:
@@ -90,23 +98,6 @@ def is_hashable(value) -> bool:
     if isinstance(value, tuple):
         return all(map(is_hashable, value))
     return type(value).__hash__ is not None
-
-
-def told_once(tracer, function, args: tuple, kwargs: dict):
-    """A cached function that logs: called each time, as eager does.
-
-    Its cache then knows whether the message was sent before.
-    """
-    if kwargs or not args or not isinstance(args[0], logging.Logger):
-        return ABSENT
-    said, what = tracer.outside.said, f"{function.__qualname__}, cached,"
-    count = len(said)
-    with unchanged(tracer, "builtin", what):
-        result = tracer.call(function.__wrapped__, args)
-        del said[count:]
-    if result is not None:
-        raise unsupported("builtin", what)
-    return said.append((function, args))
 
 
 @functools.cache
@@ -143,12 +134,10 @@ def _warn(tracer, message, category=None, stacklevel=1, source=None,
     category = category or UserWarning
     frame = sender(tracer, stacklevel, "warnings.warn")
     where, space = frame.where(), frame.globals
-    if source or more or type(message) is not str or not (
-            _is_plain(tracer, category)):
-        raise unsupported("effect", "warnings.warn")
     module = space.get("__name__", "<string>")
-    if not answer_of(tracer, warnings, filtered(
-            message, category, module, where.line)):
+    if source or more or type(message) is not str or not (
+            _is_plain(tracer, category)
+            and answer_of(tracer, warnings, never_raised(category))):
         raise unsupported("effect", "warnings.warn")
 
     def warn():
@@ -168,22 +157,20 @@ def _is_plain(tracer, category) -> bool:
     return not any(hasattr(each, "__code__") for each in found)
 
 
-@functools.lru_cache
-def filtered(message: str, category: type, module: str, line: int):
-    """The question whether Python shows or drops a warning.
+@functools.cache
+def never_raised(category: type):
+    """The question whether Python shows or drops such warnings.
 
-    It would else raise it, or have a user's function show it.
+    It would else raise some, or have a user's function show them.
     """
-    def fits(pattern, text: str) -> bool:
-        return pattern in (None, text) if isinstance(
-            pattern, (str, type(None))) else bool(pattern.match(text))
-
     def passes(warnings) -> bool:
-        actions = [action for action, text, kind, place, at
-                   in warnings.filters
-                   if issubclass(category, kind) and at in (0, line)
-                   and fits(text, message) and fits(place, module)]
-        return [*actions, warnings.defaultaction][0] != "error" and (
+        for action, text, kind, place, line in warnings.filters:
+            if issubclass(category, kind):
+                if action == "error":
+                    return False
+                if (text, place, line) == (None, None, 0):
+                    break
+        return warnings.defaultaction != "error" and (
             is_installed(warnings.showwarning.__module__))
 
     return passes
