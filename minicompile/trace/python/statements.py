@@ -78,8 +78,7 @@ OPCODES |= {
         f.tracer.outside.space("globals", f.globals), name, value)),
     "IMPORT_FROM": (0, 1, lambda f, name: attributes.load_attr(
         f.tracer, f.stack[-1], name)),
-    "FORMAT_SIMPLE": (1, 1, lambda f, _, x: f.tracer.call(
-        format, (x, ""))),
+    "FORMAT_SIMPLE": (1, 1, lambda f, _, x: f.tracer.call(format, (x,))),
     "FORMAT_WITH_SPEC": (2, 1, lambda f, _, *x: f.tracer.call(format, x)),
     "LOAD_SUPER_ATTR": (3, None, lambda f, found, maker, *of: f.push(
         attributes.load_attr(f.tracer, f.tracer.call(maker, of), found[0]),
@@ -271,22 +270,11 @@ OPCODES |= {
     "LOAD_BUILD_CLASS": (0, 1, lambda frame, _: builtins.__build_class__),
     "LOAD_LOCALS": (0, None, lambda frame, _: frame.stack.append(
         frame.space)),
-    "LOAD_FROM_DICT_OR_DEREF": (1, None, lambda frame, name, _: (
-        LOAD_CLASSDEREF(frame, name))),
-    "LOAD_FROM_DICT_OR_GLOBALS": (1, None, lambda frame, name, _: (
-        LOAD_NAME(frame, name))),
     "STORE_NAME": (1, None, lambda frame, name, value: (
         frame.space.update({name: value}))),
     "SETUP_ANNOTATIONS": (0, None, lambda frame, _: frame.space.update(
         {"__annotations__": {}})),
 }
-
-
-@opcode(0, None)
-def LOAD_NAME(frame, name):
-    frame.stack.append(
-        frame.space[name] if name in frame.space else
-        load_global(frame.tracer, frame.globals, name))
 
 
 @opcode(0, None)
@@ -296,11 +284,16 @@ def DELETE_NAME(frame, name):
     del frame.space[name]
 
 
-@opcode(0, None)
-def LOAD_CLASSDEREF(frame, name):
-    frame.stack.append(
-        frame.space[name] if name in frame.space else
-        load_cell(frame.tracer, frame.names[name], name))
+#: How a class body finds names that it has not set itself.
+BEYOND = {"LOAD_NAME": (0, lambda f, name: load_global(
+              f.tracer, f.globals, name)),
+          "LOAD_CLASSDEREF": (0, lambda f, name: load_cell(
+              f.tracer, f.names[name], name))}
+BEYOND |= {"LOAD_FROM_DICT_OR_GLOBALS": (1, BEYOND["LOAD_NAME"][1]),
+           "LOAD_FROM_DICT_OR_DEREF": (1, BEYOND["LOAD_CLASSDEREF"][1])}
+OPCODES |= {each: (takes, None, lambda f, name, *_, _beyond=beyond: (
+    f.stack.append(f.space[name] if name in f.space else _beyond(f, name))))
+    for each, (takes, beyond) in BEYOND.items()}
 
 # Patterns
 
