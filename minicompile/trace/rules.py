@@ -130,7 +130,8 @@ ITEMS = (operator.getitem, operator.setitem, operator.delitem)
 ASKING = {
     **dict.fromkeys((*UNARY, *ITEMS, reversed, len, int, float,
                      operator.index), 0),
-    **dict.fromkeys((complex, str, repr, ascii), 2), operator.contains: 1}
+    **dict.fromkeys((complex, str, repr, ascii, format), 2),
+    operator.contains: 1}
 
 
 def ask(tracer, function, *values, **more):

@@ -33,7 +33,7 @@ from ..frame import load_cell
 from ..native import look
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import leaves
-from ..rules import ASKING, ask, rule
+from ..rules import ask, rule
 from ..symbolic_shapes import settled
 from .callbacks import Callback, polyfill
 
@@ -95,36 +95,13 @@ _best(min, operator.lt)
 _best(max, operator.gt)
 
 
-@polyfill(any)
-def any_of(iterable, /):
-    for each in iterable:  # noqa: SIM110
-        if each:
-            return True
-    return False
+for _kind in (any, all):
+    rule(_kind)(lambda tracer, values, _kind=_kind: tracer.native(_kind, (
+        map(Callback(tracer, bool), tracer.iterate(values)),)))
 
-
-@polyfill(all)
-def all_of(iterable, /):
-    for each in iterable:  # noqa: SIM110
-        if not each:
-            return False
-    return True
-
-
-@polyfill(functools.reduce)
-def reduce(function, iterable, /, *first):
-    steps = iter(iterable)
-    if first:
-        [value] = first
-    else:
-        try:
-            value = next(steps)
-        except StopIteration:
-            raise TypeError("reduce() of empty iterable with no initial "
-                            "value") from None
-    for each in steps:
-        value = function(value, each)
-    return value
+rule(functools.reduce)(lambda tracer, function, values, *first: (
+    tracer.native(functools.reduce, (
+        Callback(tracer, function), tracer.iterate(values), *first))))
 
 
 @polyfill()
@@ -157,15 +134,10 @@ def _sum(tracer, values, start=0):
     return start
 
 
-@rule(format)
-def _format(tracer, value, spec=""):
-    value = settled(value)
-    if type(value).__format__ is object.__format__:
-        return tracer.call(str, (value,))
-    return ask(tracer, format, value, spec)
-
-
-ASKING[format] = 2
+rule(format)(
+    lambda tracer, value, spec="": ask(tracer, format, value, spec))
+rule(object.__format__)(
+    lambda tracer, value, spec="": tracer.call(str, (value,)))
 
 
 @rule(hash)

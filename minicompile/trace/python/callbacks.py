@@ -115,7 +115,8 @@ def seen(tracer, value, how: str | int):
                 tracer.python_method(value, each)
                 for each in ("__iter__", "__getitem__"))):
         return tracer.iterate(value)
-    if how in ("stepped", "called") and callable(value):
+    if how in ("stepped", "called") and callable(value) and (
+            not isinstance(value, StandIn)):
         return Callback(tracer, value)
     match how:
         case "key":
@@ -235,24 +236,20 @@ CALLS[Callback] = lambda tracer, callback, args, kwargs: tracer.call(
     callback.function, args, kwargs)
 
 
-class Iteration(StandIn):
+class Iteration(Callback):
     """The iterator a user's class made, for C code to step."""
-
-    def __init__(self, tracer, iterator):
-        self.step = Callback(tracer, types.MethodType(
-            type(iterator).__next__, iterator))
 
     def __iter__(self):
         return self
 
-    def __next__(self):
-        return self.step()
+    __next__ = Callback.__call__
 
 
 def stepping(tracer, iterator):
     """An iterator that C code may step."""
-    return iterator if tracer.python_method(
-        iterator, "__next__") is None else Iteration(tracer, iterator)
+    step = tracer.python_method(iterator, "__next__")
+    return iterator if step is None else Iteration(
+        tracer, types.MethodType(step, iterator))
 
 
 # Functions that are written in Python for a trace

@@ -363,5 +363,5 @@ def advanced(view, count: int):
     return iterator
 
 
-MAKERS |= {Iteration: lambda r, v: r.value(v.step.function.__self__),
+MAKERS |= {Iteration: lambda r, v: r.value(v.function.__self__),
            **dict.fromkeys(DICT_VIEWS, dict_view)}

@@ -212,8 +212,8 @@ def held_by(tracer, value) -> list:
         case types.GeneratorType() if id(value) in tracer.generators:
             frame = tracer.generators[id(value)][1]
             return [frame.next, frame.names]
-        case StandIn(step=step):
-            return [step.function]
+        case StandIn(function=function):
+            return [function]
         case itertools.cycle() | itertools._tee():
             return [object()]  # nothing tells its position
         case Iterator():  # of C's: its position, as one object
