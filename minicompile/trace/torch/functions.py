@@ -84,6 +84,7 @@ def _mark_static(tracer, tensor, dim=None):
 
 
 disallow_in_graph(mark_dynamic)  # traced tensors have their sizes
+disallow_in_graph(torch.is_inference)
 rule(torch.compiler.allow_in_graph)(
     lambda tracer, function: allow_in_graph(function))
 
@@ -155,11 +156,6 @@ for _turn, _read, *_kinds in MODES:
 # Autocast: a region's own code is followed, which turns these modes.
 
 
-@rule(torch.autocast)
-def _autocast(tracer, *args, **kwargs):
-    return tracer.own(tracer.native(torch.autocast, args, kwargs))
-
-
 def nest(step, back, tracer) -> int:
     """Enter a region of autocast, or leave one: how many there are."""
     turn(tracer, (step,), (back,))
@@ -177,7 +173,6 @@ def _clear(tracer):
 
 
 # Questions
-
 
 #: The getters of modes; most of these modes can be set, too.
 GETTERS = [read for _, read, *_ in MODES[2:]] + [
@@ -213,14 +208,7 @@ rule(torch._C._get_sdp_priority_order)(
     lambda tracer: [*ask_mode(tracer, priority)])
 
 
-@rule(torch.is_inference)
-def _is_inference(tracer, value):
-    raise unsupported("data-dependent", "torch.is_inference")
-
-
 rule(torch.is_inference_mode_enabled)(lambda tracer: tracer.state.inference)
-rule(torch.is_tensor)(
-    lambda tracer, value: isinstance(value, torch.Tensor))
 
 #: Questions that a trace answers as a compiler does.
 ANSWERS = {
