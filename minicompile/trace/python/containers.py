@@ -168,9 +168,9 @@ def contains(tracer, container, key) -> bool:
         names = ("__contains__", "__iter__", "__getitem__")
         first = next((name for name in names if attributes.lookup(
             tracer, type(container), name)[0] is not ABSENT), None)
-        found = tracer.natively(operator.contains, (container, key)) if (
-            first in ("__contains__", None)) else tracer.call(
-                Sequence.__contains__, (container, key))
+        found = tracer.call(Sequence.__contains__, (container, key)) if (
+            first not in ("__contains__", None)) else tracer.natively(
+                operator.contains, (container, tracer.key(key)))
     return tracer.truth(found)
 
 
@@ -185,13 +185,6 @@ def in_sequence(tracer, values, key) -> bool:
     return tracer.call(Sequence.__contains__, (values, key))
 
 
-@rule(set.__contains__, frozenset.__contains__)
-def in_set(tracer, values, key) -> bool:
-    """Whether a set has `key`."""
-    kind = set if isinstance(values, set) else frozenset
-    return tracer.native(kind.__contains__, (values, tracer.key(key)))
-
-
 @rule(list.__setitem__)
 def set_element(tracer, values: list, key, value) -> None:
     """`values[key] = value`, where a slice takes any iterable."""
@@ -201,11 +194,8 @@ def set_element(tracer, values: list, key, value) -> None:
     tracer.native(list.__setitem__, (values, tracer.key(key), value))
 
 
-@rule(list.__iadd__)
-def extended(tracer, values: list, more) -> list:
-    """`values += more`."""
-    tracer.inside(values)
-    return tracer.native(list.__iadd__, (values, tracer.unpacked(more)))
+rule(list.__iadd__)(lambda tracer, values, more: tracer.natively(
+    list.__iadd__, (values, more)))
 
 
 @rule(set.pop)
