@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 from ...core.graph import tensors_of
 from ...core.sizes import SYMBOLIC
 from .. import attributes
-from ..constant_types import CONSTANTS, IDENTITIES, StandIn
+from ..constant_types import StandIn, is_constant
 from ..reasons import REASONS, unsupported
 from ..recorder import CONVERSIONS, Recorder, storage
 from ..rules import rule
@@ -293,11 +293,8 @@ def _apply(tracer, kind: type, *args, **named):
 def several(made) -> tuple:
     """The results of a forward or a backward, as a tuple."""
     made = made if isinstance(made, tuple) else (made,)
-    for each in made:
-        if not isinstance(each, (torch.Tensor, *IDENTITIES)) and (
-                type(each) not in CONSTANTS):
-            raise unsupported("result", f"a {type(each).__name__} of an "
-                              "autograd.Function")
+    if not all(torch.is_tensor(each) or is_constant(each) for each in made):
+        raise unsupported("result", "what an autograd.Function returns")
     return made
 
 
