@@ -22,7 +22,7 @@ from . import attributes, native
 from .constant_types import ABSENT, is_constant, trusted
 from .frame import Frame
 from .reasons import WAYS, Raised, unsupported
-from .rules import apply, registered
+from .rules import apply, registered, rule
 
 #: Libraries whose insides are never followed.
 OPAQUE = {"warnings", "importlib", "threading",
@@ -38,9 +38,6 @@ FOLLOWED = {"torch.autograd.function", "torch.autograd.grad_mode",
 
 #: The attributes of functions that are compiled, or left alone.
 MARKS = {"_torchdynamo_orig_callable", "_torchdynamo_disable"}
-
-#: The rules for calling objects of a class, such as those of C's.
-CALLS: dict[type, object] = {}
 
 DEEPEST = 120
 
@@ -62,8 +59,6 @@ def enter(tracer, function, args=(), kwargs=None):
     args, kwargs = tuple(args), kwargs or {}
     if (rule := registered(function)) is not None:
         return apply(tracer, rule, args, kwargs)
-    if (meaning := CALLS.get(type(function))) is not None:
-        return meaning(tracer, function, args, kwargs)
     match function:
         case types.FunctionType():
             return _python(tracer, function, args, kwargs)
@@ -80,8 +75,6 @@ def enter(tracer, function, args=(), kwargs=None):
             return native.call_unbound(tracer, function, args, kwargs)
         case torch._ops.OpOverload() | torch._ops.OpOverloadPacket():
             return tracer.recorder.function(function, args, kwargs)
-        case nn.Module():
-            return _module(tracer, function, args, kwargs)
     target = attributes.bound(tracer, function, "__call__")
     if target is ABSENT:
         raise Raised(TypeError(
@@ -197,11 +190,9 @@ class Default:
 # Modules
 
 
-def _module(tracer, module: nn.Module, args, kwargs):
+@rule(nn.Module.__call__)
+def _module(tracer, module: nn.Module, /, *args, **kwargs):
     """A module's call: its forward, if no hook is set; guarded."""
-    target = attributes.bound(tracer, module, "__call__")
-    if getattr(target, "__func__", None) is not nn.Module.__call__:
-        return enter(tracer, target, args, kwargs)
     outside, own, every = tracer.outside, vars(module), vars(
         nn.modules.module)
     for name in GLOBAL_HOOKS:
@@ -212,6 +203,6 @@ def _module(tracer, module: nn.Module, args, kwargs):
                       len(own[name]))
     if any(own[name] for name in HOOKS) or any(
             every[name] for name in GLOBAL_HOOKS):
-        return enter(tracer, target, args, kwargs)
+        return begin(tracer, nn.Module.__call__, (module, *args), kwargs)
     forward = attributes.load_attr(tracer, module, "forward")
     return enter(tracer, forward, args, kwargs)

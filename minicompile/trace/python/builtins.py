@@ -27,7 +27,6 @@ import torch
 from ...core.guard import Call
 from .. import attributes
 from ..attributes import type_of
-from ..calls import CALLS
 from ..constant_types import ABSENT, CONSTANTS, IDENTITIES, is_constant
 from ..frame import load_cell
 from ..native import look
@@ -38,21 +37,15 @@ from ..symbolic_shapes import settled
 from .callbacks import Callback, polyfill
 
 
-def in_order(keys, reverse=False):
-    """The numbers of the keys, sorted: a rule, which runs in C."""
-    return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
-
-
-@rule(in_order)
-def _in_order(tracer, keys, reverse):
-    return tracer.native(in_order, (look(tracer, keys), reverse))
-
-
-@polyfill(sorted)
-def sort(iterable, /, *, key=None, reverse=False):
-    values = [*iterable]
-    keys = values if key is None else [key(each) for each in values]
-    return [values[at] for at in in_order(keys, reverse)]
+@rule(sorted)
+def _sorted(tracer, values, /, *, key=None, reverse=False):
+    """C code sorts the numbers of the keys, which it may look at."""
+    values = tracer.unpacked(values)
+    keys = look(tracer, values if key is None else [
+        tracer.call(key, (each,)) for each in values])
+    order = tracer.native(sorted, (range(len(keys)),), {
+        "key": keys.__getitem__, "reverse": reverse})
+    return [values[at] for at in order]
 
 
 @polyfill(list.sort)
@@ -60,7 +53,7 @@ def sort_in_place(self, /, *, key=None, reverse=False):
     values = self[:]
     self.clear()
     try:
-        values = sort(values, key=key, reverse=reverse)
+        values = sorted(values, key=key, reverse=reverse)
         if self:
             raise ValueError("list modified during sort")
     finally:
@@ -284,40 +277,36 @@ def _signature(tracer, function):
 
 @rule(object.__reduce_ex__)
 def _reduce(tracer, owner, protocol):
-    parts = [owner, "__getstate__"], [owner, "__reduce__"], [
-        owner, "__getnewargs__"], [owner, "__getnewargs_ex__"]
-    if any(tracer.python_method(*part) for part in parts):
+    if any(tracer.python_method(owner, f"__{name}__") for name in (
+            "getstate", "reduce", "getnewargs", "getnewargs_ex")):
         raise unsupported("builtin", "__reduce_ex__")
     return (copyreg.__newobj__, (type(owner),),
             dict(tracer.mapping(attributes.load_attr(
                 tracer, owner, "__dict__"))))
 
 
-def getter(tracer, function, args: tuple, kwargs: dict):
+@rule(operator.attrgetter.__call__, operator.itemgetter.__call__)
+def _getter(tracer, getter, owner):
     """The value that an attrgetter or an itemgetter gets of an object."""
-    [owner], (kind, names, *_) = args, function.__reduce__()
-    if kind is operator.attrgetter:
-        found = [functools.reduce(functools.partial(
-            attributes.load_attr, tracer), name.split("."), owner)
-            for name in names]
-    else:
-        found = [tracer.ask(operator.getitem, owner, name)
-                 for name in names]
+    kind, names, *_ = getter.__reduce__()
+    found = [functools.reduce(
+        functools.partial(attributes.load_attr, tracer), name.split("."),
+        owner) if kind is operator.attrgetter else tracer.ask(
+            operator.getitem, owner, name) for name in names]
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def filled(tracer, function: functools.partial, args, kwargs: dict):
+@rule(functools.partial.__call__)
+def _partial(tracer, function, /, *args, **kwargs):
     """A partial's function, called with what it holds before the rest."""
-    func, before, named = (attributes.load_attr(tracer, function, name)
-                           for name in ("func", "args", "keywords"))
-    return tracer.enter(func, (*before, *args),
+    given, before, named = (attributes.load_attr(tracer, function, name)
+                            for name in ("func", "args", "keywords"))
+    return tracer.enter(given, (*before, *args),
                         {**tracer.mapping(named), **kwargs})
 
 
-CALLS |= {operator.attrgetter: getter, operator.itemgetter: getter,
-          functools.partial: filled,
-          enum.EnumMeta: lambda tracer, kind, args, kwargs: tracer.native(
-              kind, args, kwargs)}
+rule(enum.EnumMeta.__call__)(lambda tracer, kind, /, *args, **kwargs: (
+    tracer.native(kind, args, kwargs)))
 
 # Constructors of new objects, run as they are
 

@@ -21,7 +21,7 @@ from itertools import chain, repeat
 import torch
 
 from ...core.errors import Unsupported
-from ..calls import CALLS, begin
+from ..calls import begin
 from ..constant_types import IDENTITIES, StandIn, trusted
 from ..native import look
 from ..reasons import WAYS, Raised, internal, unsupported
@@ -115,8 +115,7 @@ def seen(tracer, value, how: str | int):
                 tracer.python_method(value, each)
                 for each in ("__iter__", "__getitem__"))):
         return tracer.iterate(value)
-    if how in ("stepped", "called") and callable(value) and (
-            not isinstance(value, StandIn)):
+    if how in ("stepped", "called") and callable(value):
         return Callback(tracer, value)
     match how:
         case "key":
@@ -232,17 +231,17 @@ class Callback(StandIn):
         raise error  # out here, where its context stays what it is
 
 
-CALLS[Callback] = lambda tracer, callback, args, kwargs: tracer.call(
-    callback.function, args, kwargs)
+rule(Callback.__call__)(lambda tracer, callback, /, *args, **kwargs: (
+    tracer.enter(callback.function, args, kwargs)))
 
 
-class Iteration(Callback):
+class Iteration(StandIn):
     """The iterator a user's class made, for C code to step."""
 
     def __iter__(self):
         return self
 
-    __next__ = Callback.__call__
+    __init__, __next__ = Callback.__init__, Callback.__call__
 
 
 def stepping(tracer, iterator):

@@ -26,7 +26,6 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from ...core.sizes import SYMBOLIC, UFUNCS
 from ...core.guard import Call
 from .. import attributes
-from ..calls import CALLS
 from ..constant_types import ABSENT, CONSTANTS, is_constant, trusted
 from ..native import look
 from ..reasons import Raised, unsupported
@@ -38,7 +37,9 @@ from .callbacks import is_featureless
 # Functions with a cache
 
 
-def cached(tracer, function, args: tuple, kwargs: dict):
+@rule(*(vars(kind)["__call__"] for kind in (
+    functools._lru_cache_wrapper, *UFUNCS)))
+def cached(tracer, function, /, *args, **kwargs):
     """The value that the cache holds for these arguments."""
     outside, source = tracer.outside, tracer.outside.source(function)
     if source is not None:
@@ -63,10 +64,6 @@ def cached(tracer, function, args: tuple, kwargs: dict):
     return outside.admit(result, Call(
         outside.found_at(operator.call),
         outside.constant(again, getattr(function, "__name__", "cached"))))
-
-
-for _kind in (functools._lru_cache_wrapper, *UFUNCS):
-    CALLS[_kind] = cached
 
 
 def uncached(tracer, function, args: tuple, kwargs: dict):
