@@ -17,7 +17,7 @@ from dataclasses import replace
 from . import attributes
 from .frame import (OPCODES, RETURN, closure, load_cell, load_global,
                     opcode, store_cell)
-from .constant_types import NULL
+from .constant_types import ABSENT, NULL
 from .reasons import Raised
 
 #: Rows of one expression; `f` is the frame.
@@ -54,6 +54,12 @@ OPCODES |= {
     "GET_ITER": (1, 1, lambda f, _, x: f.tracer.iterate(x)),
     "BUILD_TUPLE": (int, 1, lambda f, _, *values: values),
     "BUILD_LIST": (int, 1, lambda f, _, *values: [*values]),
+    "BUILD_MAP": (lambda count: 2 * count, 1, lambda f, _, *values: (
+        f.tracer.native(dict, ([*zip(map(f.tracer.key, values[::2]),
+                                     values[1::2])],)))),
+    "LIST_TO_TUPLE": (1, 1, lambda f, _, values: tuple(values)),
+    "LIST_EXTEND": (1, 0, lambda f, depth, x: f.tracer.native(
+        f.stack[-depth].extend, (f.tracer.iterate(x),))),
     "LIST_APPEND": (1, 0, lambda f, depth, x: f.stack[-depth].append(x)),
     "JUMP": (0, None, lambda f, target: f.jump(target)),
     "POP_JUMP_IF_NONE": (1, None, lambda f, target, x: f.jump(
@@ -90,6 +96,16 @@ def MAKE_CELL(frame, name):
     if name in frame.names:
         cell.cell_contents = frame.names[name]
     frame.names[name] = cell
+
+
+@opcode(1, 0)
+def DICT_MERGE(frame, depth, mapping):
+    tracer, target = frame.tracer, frame.stack[-depth]
+    for key, value in tracer.mapping(mapping).items():
+        if tracer.stored(target, key) is not ABSENT:
+            raise Raised(TypeError(
+                f"got multiple values for keyword argument {key!r}"))
+        tracer.ask(operator.setitem, target, key, value)
 
 
 @opcode(1, int)

@@ -41,14 +41,8 @@ OPCODES |= {
     "UNARY_NEGATIVE": (1, 1, lambda f, _, x: f.tracer.call(
         operator.neg, (x,))),
     "BUILD_SLICE": (int, 1, lambda f, _, *values: slice(*values)),
-    "BUILD_MAP": (lambda count: 2 * count, 1, lambda f, _, *values: (
-        f.tracer.native(dict, ([*zip(map(f.tracer.key, values[::2]),
-                                     values[1::2])],)))),
     "BUILD_CONST_KEY_MAP": (lambda count: count + 1, 1, (
         lambda f, _, *values: dict(zip(values[-1], values)))),
-    "LIST_TO_TUPLE": (1, 1, lambda f, _, values: tuple(values)),
-    "LIST_EXTEND": (1, 0, lambda f, depth, x: f.tracer.native(
-        f.stack[-depth].extend, (f.tracer.iterate(x),))),
     "STORE_SUBSCR": (3, 0, lambda f, _, value, owner, key: (
         f.tracer.ask(operator.setitem, owner, key, value))),
     "BINARY_SLICE": (3, 1, lambda f, _, owner, *ends: f.tracer.ask(
@@ -86,16 +80,6 @@ OPCODES |= {
     "CALL_INTRINSIC_2": (2, 1, None),
     "CONVERT_VALUE": (1, 1, lambda f, how, x: f.tracer.call(how, (x,))),
 }
-
-
-@opcode(1, 0)
-def DICT_MERGE(frame, depth, mapping):
-    tracer, target = frame.tracer, frame.stack[-depth]
-    for key, value in tracer.mapping(mapping).items():
-        if tracer.stored(target, key) is not ABSENT:
-            raise Raised(TypeError(
-                f"got multiple values for keyword argument {key!r}"))
-        tracer.ask(operator.setitem, target, key, value)
 
 
 @opcode(lambda how: 1 + how[1])
