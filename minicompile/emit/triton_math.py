@@ -86,12 +86,6 @@ def mul(a, b):
 
 
 @triton.jit
-def sign(a):
-    """-1, 0 or 1; 0 for NaN."""
-    return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
-
-
-@triton.jit
 def divide(a, b):
     """The quotient, correctly rounded as IEEE says."""
     if b.dtype == tl.float64:

@@ -130,20 +130,18 @@ class OrderedWriter(CppWriter):
             *[f"#pragma omp {pragma}"] * bool(pragma))
 
     def abreast(self):
-        """Loops over the rows that run side by side."""
-        return self.nest(*(
-            self.within(v, "simd" * (v is self.lanes[-1]))
-            for v in self.lanes))
-
-    def within(self, variable: Variable, pragma: str):
-        """A loop over the block that starts at `v_`, if it has blocks."""
-        size = variable.size
-        if variable not in self.blocked:
-            return self.loop(variable, pragma)
-        stop = f"{variable}_ + {self.breadth}"
-        if size % self.breadth != 0:
-            stop = f"smaller<int64>({stop}, {CPP.index(size)})"
-        return self.loop(variable, pragma, f"{variable}_", stop)
+        """Loops over the rows that run side by side, each over the block
+        that starts at `v_`, if it has blocks."""
+        loops = []
+        for v in self.lanes:
+            start, stop = 0, None
+            if v in self.blocked:
+                start, stop = f"{v}_", f"{v}_ + {self.breadth}"
+                if v.size % self.breadth != 0:
+                    stop = f"smaller<int64>({stop}, {CPP.index(v.size)})"
+            loops.append(self.loop(v, "simd" * (v is self.lanes[-1]),
+                                   start, stop))
+        return self.nest(*loops)
 
     @property
     def lane(self) -> str:
