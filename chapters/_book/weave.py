@@ -159,6 +159,7 @@ class Weave(Part, Preprocessor):
         """The lines, with a stashed box for each `@show`."""
         page, text = self.where["page"], "\n".join(lines)
         whole = self.book.expanded(page or "", text)
+        self.rows: dict[File, list[str]] = {}  # highlighted, of this page
         made = any(map(pages.reference_name, lines))
         self.told = [name for show in pages.read("", whole).shows
                      for name in show.names] if made else []
@@ -180,7 +181,9 @@ class Weave(Part, Preprocessor):
 
     def _code(self, file: File, name: str, page: str | None) -> str:
         """The lines that `name` owns, as one `pre`."""
-        rows = highlight(file, lambda n: self._href(n, page))
+        if file not in self.rows:
+            self.rows[file] = highlight(file, lambda n: self._href(n, page))
+        rows = self.rows[file]
         width, out = len(str(len(rows))), []
         left = {min(lines): (each, lines) for each in self.book.owned
                 if reference.branch(each) == name
