@@ -178,7 +178,7 @@ TEXTS: dict[type, Callable[[object], str]] = {}
 
 
 class Printed:
-    """What prints as Python, if a row of the reference says how."""
+    """Prints as Python, if a row of the reference says how."""
 
     def __str__(self) -> str:
         return TEXTS.get(type(self), repr)(self)

@@ -1,4 +1,4 @@
-"""What else may happen at a miss: sharing, the stance, the limits.
+"""Misses: entries are shared; a stance or a limit may say no.
 
 In: a call that no entry of its cache fits. Out: an entry of another
 cache, an error, eager, or nothing: the call is compiled. A program that
@@ -121,7 +121,7 @@ TOOLS["set_stance"] = set_stance
 
 
 def standing(cache: Cache, locals: tuple) -> None:
-    """What the stance says about a miss: ours, or torch.compiler's.
+    """Ask the stance about a miss: ours, or torch.compiler's.
 
     That one is read where PyTorch keeps it, if its compiler is loaded.
     """
