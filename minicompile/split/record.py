@@ -26,8 +26,9 @@ from .joint import Joint, separate
 from .recorder import RecordingMode, recording, unwrapped
 
 
-#: How an operator on graphs is recorded, such as a choice of two.
-HIGHER_ORDER: dict[Callable, Callable] = {}
+#: How a call is recorded that cannot run on functional tensors, such as a
+#: choice of two graphs.
+CALLS: dict[Callable, Callable] = {}
 #: What gives a better form of a joint graph, and leaves it alone. The last
 #: argument says how many of its outputs belong to the forward.
 PASSES: list[Callable[[fx.Graph, FakeTensorMode, int], fx.Graph]] = []
@@ -139,8 +140,8 @@ class Player(fx.Interpreter):
 
     def call_function(self, target, args, kwargs):
         """The result of a call; it has a backward if it needs one."""
-        if target in HIGHER_ORDER:
-            return HIGHER_ORDER[target](self.recorder, *args)
+        if target in CALLS:
+            return CALLS[target](self.recorder, *args, **kwargs)
         made = super().call_function(target, args, kwargs)
         require_backward(target, args)
         return made

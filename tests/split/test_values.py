@@ -312,3 +312,18 @@ def test_two_calls_of_several_results_are_kept_apart():
     def function(x):
         return x.max(0)[0], x.max(0)[0], x.sort()[1].view(-1), x.sort()[1]
     assert_same(function, T(3, 4))
+
+
+@pytest.mark.parametrize("function, classes", [
+    (lambda y: F.one_hot(y, 4) * 2, torch.tensor([[0, 3, 1]]).t()),
+    (lambda y: F.one_hot(y, num_classes=4).float(), torch.tensor(3)),
+    (lambda y: F.one_hot(y, 4) + 1, torch.zeros(0, 2, dtype=torch.long)),
+    (lambda y: F.one_hot(y, y.shape[0]) + 1, torch.tensor([2, 1, 0]))])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_one_hot_of_known_classes_compiles(function, classes, dynamic):
+    compiled = compile(function, dynamic=dynamic, fullgraph=True)
+    found, wanted = compiled(classes), function(classes)
+    assert found.stride() == wanted.stride()
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    stats = compiled.stats()
+    assert stats.kernels and not stats.fallbacks

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from ...core.cost import MACHINES
 from ...core.graph import operators
 from ...core.random.philox import UNIFORM
+from ..record import CALLS
 from ..recorder import DECOMPOSITIONS, SEEDED, RecordingMode, aten
 
 #: Why, and the ops it holds for, with all their overloads and gradients.
@@ -105,19 +106,34 @@ def is_share(x: torch.Tensor) -> torch.Tensor:
     return (x >= 0) & (x <= 1)
 
 
-def checked(formula: Callable, holds: Callable) -> Callable:
-    """The formula, with PyTorch's check of the elements that it reads.
+def require(mask: torch.Tensor) -> None:
+    """Check that all of the mask holds, as PyTorch's kernel would.
 
-    PyTorch's kernel makes it where a formula would take any number. When
-    it fails, Python runs the call, and the error is eager's.
+    When it does not, Python runs the call, and the error is eager's.
     """
+    aten._assert_async.msg(mask.all(), "a number is out of its range")
+
+
+def checked(formula: Callable, holds: Callable) -> Callable:
+    """The formula, with PyTorch's check of the elements that it reads."""
     def rule(*args, **kwargs):
         result = formula(*args, **kwargs)
         if result is not NotImplemented:
-            aten._assert_async.msg(holds(*args).all(),
-                                   "a number is out of its range")
+            require(holds(*args))
         return result
     return rule
+
+
+def one_hot(_, classes: torch.Tensor, num_classes: int = -1):
+    """A row for each class number, with a 1 in its place.
+
+    PyTorch's looks at the numbers before it writes the ones.
+    """
+    if num_classes < 1:
+        return torch._C._nn.one_hot(classes, num_classes)
+    require((classes >= 0) & (classes < num_classes))
+    places = torch.arange(num_classes, device=classes.device)
+    return (classes.unsqueeze(-1) == places).long().contiguous()
 
 
 def addmm(bias: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor,
@@ -293,3 +309,4 @@ DECOMPOSITIONS |= {
     aten.mm.default: lambda a, b: addmm(None, a, b),
     aten.addmm.default: addmm,
 }
+CALLS[torch._C._nn.one_hot] = one_hot

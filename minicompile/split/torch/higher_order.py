@@ -29,7 +29,7 @@ from ...core.graph import bare, has_effect, is_random, tensors_of, value
 from ...core.sizes import SYMBOLIC
 from ..joint import Joint, ancestors, halves
 from ..recompute_costs import HIDDEN
-from ..record import HIGHER_ORDER, record
+from ..record import CALLS, record
 from ..recorder import RecordingMode, functional, unwrapped
 
 
@@ -195,7 +195,7 @@ def checkpoint(recorder: RecordingMode, function, *args, **_) -> object:
 
 
 HIDDEN.append(inside)
-HIGHER_ORDER |= {
+CALLS |= {
     cond: conditional, torch.ops.higher_order.cond: conditional,
     torch.ops.higher_order.while_loop: loop,
     torch.ops.higher_order.flex_attention: attention,
