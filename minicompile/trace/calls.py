@@ -67,8 +67,6 @@ def enter(tracer, function, args=(), kwargs=None):
                          (function.__self__, *args), kwargs)
         case type() if native.is_allowed(function):
             return native.natively(tracer, function, args, kwargs)
-        case type():
-            return WAYS["make"](tracer, function, args, kwargs)
         case types.BuiltinFunctionType() | types.MethodWrapperType():
             return native.call_native(tracer, function, args, kwargs)
         case types.MethodDescriptorType() | types.WrapperDescriptorType():

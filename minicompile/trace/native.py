@@ -30,10 +30,10 @@ OPERATORS = {"torch.nn.functional", "torch.functional", "torch._C._nn",
 HOMES = SAFE_OWNERS - {"operator"} | {
     "builtins", "collections", "re", "types", "torch", "numpy"}
 
-#: Methods that tell more of an object than which one it is, and functions
-#: that ask for its truth or its hash.
-TELLING = {"__reduce_ex__", "__reduce__", "__getstate__", "__dir__",
-           "__sizeof__", "__subclasses__", "__getattribute__",
+#: Methods that make an object or tell more than which one it is, and
+#: functions that ask for its truth or its hash.
+TELLING = {"__new__", "__reduce_ex__", "__reduce__", "__getstate__",
+           "__dir__", "__sizeof__", "__subclasses__", "__getattribute__",
            "filterfalse", "takewhile", "dropwhile", "fromkeys"}
 
 
@@ -43,9 +43,8 @@ def call_native(tracer, function, args, kwargs):
     module = getattr(function, "__module__", None)
     if module in OPERATORS or (owner is None and module == "torch"):
         return tracer.recorder.function(function, args, kwargs)
-    if name == "__new__" and isinstance(owner, type):
-        return WAYS["new"](tracer, function, *args)
-    if not isinstance(owner, (types.NoneType, types.ModuleType, type)):
+    if type(function) is types.MethodWrapperType or not isinstance(
+            owner, (types.NoneType, types.ModuleType, type)):
         for kind in type(owner).__mro__:
             unbound = kind.__dict__.get(name)
             if hasattr(unbound, "__objclass__") and (

@@ -82,7 +82,6 @@ def refusing(kind: str, what: str) -> Callable:
 WAYS: dict[str, Callable] = {name: refusing(kind, what) for (
     name, kind, what) in (
     ("run", "builtin", "that may call Python"),
-    ("make", "builtin", "of a class"), ("new", "builtin", "__new__"),
     ("operator", "builtin", "of an operator on objects"),
     ("super", "attribute", "an attribute of super()"),
     ("stored", "attribute", "a value that C code keeps"),

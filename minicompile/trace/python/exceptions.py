@@ -22,7 +22,7 @@ from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import DERIVED, Rebuild
 from ..resume import ENTRIES, Named, op
 from ..rules import rule
-from .objects import make, remaking
+from .objects import remaking
 
 
 @dataclass(frozen=True)
@@ -152,14 +152,6 @@ def _error(tracer, given, what: str) -> BaseException:
     return error
 
 
-def make_error(tracer, kind: type, args, kwargs):
-    """An exception, as C makes it; an object of any other class."""
-    if issubclass(kind, BaseException) and type(attributes.method(
-            tracer, kind, "__init__")) is not types.FunctionType:
-        return tracer.own(tracer.native(kind, args, kwargs))
-    return make(tracer, kind, args, kwargs)
-
-
 # Questions
 
 
@@ -214,7 +206,7 @@ def handling(error: BaseException, operation, *arguments):
         return operation(*arguments)
 
 
-WAYS |= {"catch": catch, "make": make_error, "perform": performed}
+WAYS |= {"catch": catch, "perform": performed}
 
 # Exceptions as results
 

@@ -35,29 +35,25 @@ from .callbacks import Callback, Iteration
 # Objects that the program makes
 
 
-def new(tracer, make, kind: type, *args):
-    """`make(kind)` for a `__new__` written in C."""
-    if make is object.__new__:
-        args = ()
-    elif make not in (dict.__new__, list.__new__, tuple.__new__,
-                      set.__new__):
-        raise unsupported("builtin", f"{kind.__qualname__}.__new__")
-    return tracer.own(tracer.native(make, (kind, *args)))
+rule(object.__new__)(lambda tracer, kind, *args, **kwargs: tracer.own(
+    tracer.native(object.__new__, (kind,))))
+
+for _base in (dict, list, tuple, set, BaseException):
+    rule(_base.__new__)(lambda tracer, *args, _base=_base, **kwargs: (
+        tracer.own(tracer.native(_base.__new__, args))))
 
 
-def make(tracer, kind: type, args, kwargs):
+@rule(type.__call__)
+def make(tracer, kind: type, /, *args, **kwargs):
     """An instance of a class, its `__init__` followed."""
-    meta = attributes.method(tracer, type(kind), "__call__")
-    if type(meta) is not types.WrapperDescriptorType:
-        return tracer.call(attributes.bound(tracer, kind, "__call__"),
-                           args, kwargs)
     if issubclass(kind, (torch.Tensor, torch.autograd.Function)):
         raise unsupported("builtin", kind.__qualname__)
+    if issubclass(kind, BaseException) and type(attributes.method(
+            tracer, kind, "__init__")) is not types.FunctionType:
+        return tracer.own(tracer.native(kind, args, kwargs))
     bare = attributes.method(tracer, kind, "__new__")
-    if isinstance(bare, staticmethod):
-        value = tracer.call(bare.__func__, (kind, *args), kwargs)
-    else:
-        value = new(tracer, bare, kind, *args)
+    value = tracer.call(getattr(bare, "__func__", bare), (kind, *args),
+                        kwargs)
     if isinstance(value, kind):
         tracer.call(attributes.bound(tracer, value, "__init__"), args,
                     kwargs)
@@ -151,8 +147,7 @@ def stranger(tracer, name: str, value) -> bool:
         and not hasattr(type(value), "__torch_function__"))
 
 
-WAYS |= {"new": new, "make": make, "stored": stored,
-         "operator": ask_objects}
+WAYS |= {"stored": stored, "operator": ask_objects}
 
 
 @rule(object.__eq__)
