@@ -3,6 +3,7 @@
 SWEEP=1 takes five thousand programs, the suite a sample.
 """
 
+import copy
 import os
 from collections import Counter, OrderedDict, defaultdict
 
@@ -220,3 +221,36 @@ def test_a_trace_fits_a_dict_with_other_keys(function, kind, first):
         want = function(torch.ones(2), theirs)
         assert compiled(torch.ones(2), ours).equal(want)
         assert [*ours.items()] == [*theirs.items()]
+
+
+def sorted_into(x, y):
+    return torch.sort(x, out=(y, torch.zeros(3, dtype=torch.long)))
+
+
+@pytest.mark.parametrize("function, breaks", [
+    (lambda x, y: (torch.add(x, 1, out=y), y is torch.neg(x, out=y)), 0),
+    (lambda x, y: torch.maximum(x, y, out=y) + x, 0),
+    (lambda x, y: torch.amax(torch.stack([x, y]), 0, out=y), 0),
+    (sorted_into, 0),
+    (lambda x, y: torch.cat([x, y], out=torch.empty(6)) * 2, 0),
+    (lambda x, y: torch.mv(torch.eye(3), x, out=x), 1),  # read, then 0
+    (lambda x, y: torch.cat([x[:1], y[1:]], out=y), 1),  # eager raises
+    (lambda x, y: torch.add(x[:2], 1, out=y[1:]) * y.sum(), 1),
+    (lambda x, y: torch.add(x, y, out=torch.empty(0)), 1),
+    (lambda x, y: torch.add(x, y, out=y.double()), 1)])
+@pytest.mark.filterwarnings("ignore:An output with one or more elements")
+def test_an_out_that_fits_is_traced(function, breaks):
+    stats = check(function, lambda: torch.tensor([3.0, -1.0, 2.0]),
+                  lambda: torch.tensor([1.0, 5.0, 0.5]))
+    assert stats.graph_breaks == breaks
+
+
+def test_spectral_norm_is_one_graph():
+    torch.manual_seed(0)
+    model = torch.nn.utils.parametrizations.spectral_norm(
+        torch.nn.Linear(4, 3))
+    check(lambda model, x: (model(x), model.parametrizations.weight[0]._u),
+          lambda: copy.deepcopy(model), lambda: torch.ones(2, 4))
+    compiled = minicompile.compile(model, fullgraph=True)
+    compiled(torch.ones(2, 4)).sum().backward()
+    assert compiled.stats().graphs == 1

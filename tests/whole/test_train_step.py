@@ -75,6 +75,7 @@ CASES = [
     (step, Adam, {}), (step, Adam, {"foreach": True, "amsgrad": True}),
     (step, AdamW, {}), (step, AdamW, {"foreach": True}),
     (step, AdamW, {"lr": torch.tensor(0.02)}),
+    (step, AdamW, {"amsgrad": True}), (step, torch.optim.Adamax, {}),
     (keeping, SGD, {"momentum": 0.5}), (keeping, Adam, {}),
     (clipped, AdamW, {}), (clipped, SGD, {"foreach": True}),
     (step, torch.optim.RMSprop, {}), (step, torch.optim.Adagrad, {}),
