@@ -1,5 +1,6 @@
 """The public surface: what compile() takes, keeps, refuses and says."""
 
+import logging
 import subprocess
 import sys
 import textwrap
@@ -8,6 +9,7 @@ import warnings
 import pytest
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 import minicompile
@@ -515,3 +517,28 @@ def test_a_backend_that_says_it_cannot_is_heard(monkeypatch):
     minicompile.register_backend("not today", backend)
     with pytest.raises(minicompile.BackendError, match="not today"):
         minicompile.compile(affine, backend="not today")(x)
+
+
+def test_an_error_of_the_users_is_eagers_and_nothing_else():
+    """What PyTorch logs of a trial on fake tensors is left out, ours only.
+    """
+    def function(x, y):
+        return (x + 1) @ y
+
+    given, shown = (torch.ones(3, 4), torch.ones(3, 4)), []
+    handler = logging.Handler()
+    handler.emit = shown.append
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger.addHandler(handler)
+    try:
+        with pytest.raises(RuntimeError) as wanted:
+            function(*given)
+        with pytest.raises(RuntimeError) as found:
+            minicompile.compile(function)(*given)
+        assert str(found.value) == str(wanted.value)
+        assert not shown
+        with FakeTensorMode() as mode, pytest.raises(RuntimeError):
+            function(*map(mode.from_tensor, given))
+        assert len(shown) == 1
+    finally:
+        logger.removeHandler(handler)
