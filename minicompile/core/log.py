@@ -72,7 +72,7 @@ def is_foreign(record: logging.LogRecord) -> bool:
     PyTorch logs each operator that fails on fake tensors. If we ran it,
     the failure is a reason to stop, and eager raises the user's error.
     """
-    frame = sys._getframe()
+    frame = sys._getframe(1)
     while frame is not None and not frame.f_globals.get(
             "__name__", "").startswith("minicompile."):
         frame = frame.f_back
