@@ -21,7 +21,8 @@ def absent(*given: object, **named: object) -> None:
 
 #: What the reference offers to users, by its name in minicompile.
 TOOLS: dict[str, Callable] = dict.fromkeys(
-    ("diagnose", "partition", "set_stance"), absent)
+    ("diagnose", "load_cache", "partition", "save_cache",
+     "set_stance"), absent)
 
 
 def load(package: str, path: list[str]) -> None:

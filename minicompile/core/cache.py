@@ -1,35 +1,45 @@
-"""Files that only the user can write, and the compiler that makes some.
+"""Files that only the user can write, kept from process to process.
 
-In: text, or a function that makes a file. Out: a path whose name is the
-hash of what made it. Nothing is executed because it lies there: a file is
-compared with the hash noted when it was made; what differs is made again.
-PyTorch's are codecache.py and cpp_builder.py in torch/_inductor.
+In: text, or a function that makes a library. Out: a path whose name is
+the hash of what made it. Nothing is executed because it lies there: the
+name of a text is its hash, and a library ends in the hash of its name and
+of what comes before. What differs is made again. PyTorch's is
+torch/_inductor/codecache.py.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shlex
+import re
 import stat
-import subprocess
 import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from .errors import CompileError
 from .log import warn_once
 
+#: An entry's name: a hash, and what it is, or a random word until it is.
+NAME = re.compile(r"([0-9a-f]{32})\.(\w+)")
 
-def within(work: Callable[[Path], Path]) -> Path:
+#: Each is told of an entry that is asked for, and whether it was there.
+ASKED: list[Callable[[Path, bool], None]] = []
+
+
+def place() -> Path:
+    """The cache directory, which need not be there."""
+    return Path(os.environ.get("MINICOMPILE_CACHE_DIR")
+                or os.path.expanduser("~/.cache/minicompile"))
+
+
+def within(work: Callable[[Path], object]) -> object:
     """`work(directory)` in the cache directory; in one for this process
     if the cache is not safe, or read-only, or full."""
-    given = os.environ.get("MINICOMPILE_CACHE_DIR")
-    path = Path(given) if given else Path.home() / ".cache/minicompile"
+    path = place()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _only_ours(path):
+        if only_ours(path):
             return work(path)
         reason = "others can write to it"
     except OSError as error:
@@ -44,7 +54,7 @@ def _private() -> Path:
     return Path(tempfile.mkdtemp(prefix="minicompile-"))
 
 
-def _only_ours(path: Path) -> bool:
+def only_ours(path: Path) -> bool:
     """Whether the path is no link, and we alone can write to it."""
     found = path.lstat()
     return (not stat.S_ISLNK(found.st_mode) and found.st_uid == os.getuid()
@@ -53,90 +63,76 @@ def _only_ours(path: Path) -> bool:
 
 def key_of(*parts: str) -> str:
     """The hash of these texts, which names the file made from them."""
-    joined = "\0".join(parts).encode()
-    return hashlib.sha256(joined).hexdigest()[:32]
+    return _digest("\0".join(parts).encode())[:32].decode()
+
+
+def _digest(content: bytes) -> bytes:
+    """The hash of a content, as text."""
+    return hashlib.sha256(content).hexdigest().encode()
 
 
 def read(path: Path) -> bytes | None:
-    """The file's content if it is ours; None if not, or not there."""
+    """The content of an entry if it is ours and sound; else None."""
     try:
-        if stat.S_ISREG(path.lstat().st_mode) and _only_ours(path):
-            return path.read_bytes()
+        if stat.S_ISREG(path.lstat().st_mode) and only_ours(path):
+            content = path.read_bytes()
+            return content if is_sound(path.name, content) else None
     except OSError:
         pass
     return None
 
 
-def store(text: str, suffix: str) -> Path:
-    """The path of a file that holds the text, named by its hash."""
-    return made(key_of(text), suffix,
-                lambda path: path.write_bytes(text.encode()))
+def is_sound(name: str, content: bytes) -> bool:
+    """Whether this is what was stored under a name."""
+    if not (found := NAME.fullmatch(name)):
+        return False
+    key = found[1].encode()
+    if found[2] == "so":
+        return content[-64:] == _digest(key + content[:-64])
+    return _digest(content)[:32] == key
 
 
-def made(key: str, suffix: str, make: Callable[[Path], None]) -> Path:
-    """The path of the file that `make(path)` makes, made at most once.
+def entry(name: str, make: Callable[[Path], None], anew: bool = False
+          ) -> Path:
+    """The path of an entry, which `make(path)` makes if it is not there.
 
-    The hash of its content is kept beside it, in a file of its own.
+    It appears under its name whole, or not at all.
     """
     def work(folder: Path) -> Path:
-        path = folder / (key + suffix)
-        noted = path.with_suffix(".sha256")
-        content = read(path)
-        if content is None or read(noted) != _digest(content):
-            with tempfile.TemporaryDirectory(dir=folder, prefix=".") as at:
-                fresh, note = Path(at, path.name), Path(at, noted.name)
-                make(fresh)
-                note.write_bytes(_digest(fresh.read_bytes()))
-                for each in note, fresh:  # whole, or not at all
-                    each.chmod(0o600)
-                    each.replace(folder / each.name)
+        path = folder / name
+        there = not anew and read(path) is not None
+        if not there:
+            handle, fresh = tempfile.mkstemp(dir=folder, prefix=name[:33])
+            os.close(handle)
+            try:
+                make(Path(fresh))
+                os.chmod(fresh, 0o600)
+                os.replace(fresh, path)
+            finally:
+                Path(fresh).unlink(missing_ok=True)
+        for tell in ASKED:
+            tell(path, there)
         return path
     return within(work)
 
 
-def _digest(content: bytes) -> bytes:
-    """The hash that is noted beside a file."""
-    return hashlib.sha256(content).hexdigest().encode()
+def store(text: str, suffix: str) -> Path:
+    """The path of a file that holds the text, named by its hash."""
+    return entry(key_of(text) + suffix,
+                 lambda path: path.write_bytes(text.encode()))
 
 
-def library(text: str, *flags: str, host: str = "") -> Path:
-    """The text as a library; `host` says what else it depends on."""
-    words, version = compiler(os.environ.get("CXX", "").strip() or "g++")
+def made(key: str, make: Callable[[Path], None], load: Callable) -> object:
+    """`load(path)` of the library that `make(path)` makes at most once.
 
-    def make(target: Path) -> None:
-        run(*words, str(store(text, ".cpp")), "-o", str(target), *flags)
-        if not target.exists():
-            raise failed(words[0], "it writes no library")
-    return made(key_of(text, version, host, *words, *flags), ".so", make)
+    One that does not load, such as another system's, is made again.
+    """
+    def signed(path: Path) -> None:
+        make(path)
+        content = path.read_bytes()
+        path.write_bytes(content + _digest(key.encode() + content))
 
-
-@cache
-def compiler(named: str) -> tuple[tuple[str, ...], str]:
-    """The words that call a compiler, as in a shell, and its version."""
     try:
-        words = tuple(shlex.split(named))
-        return words, run(*words, "--version").partition("\n")[0]
-    except (OSError, ValueError) as error:
-        raise CompileError(
-            f"no C++ compiler: {error}. Install one: `apt install g++`, "
-            "`dnf install gcc-c++` or `conda install gxx`; or name another "
-            "one in CXX") from error
-
-
-def run(*command: str) -> str:
-    """The compiler's output; CompileError with its first complaint."""
-    ran = subprocess.run(command, capture_output=True, text=True,
-                         errors="replace", check=False)
-    if ran.returncode:
-        lines = [*filter(str.strip, ran.stderr.splitlines())] or [
-            f"status {ran.returncode}"]  # a signal's number is negative
-        first = next((a for a in lines if "error" in a), lines[0]).strip()
-        error = failed(command[0], first)
-        error.add_note(ran.stderr)
-        raise error
-    return ran.stdout
-
-
-def failed(name: str, why: str) -> CompileError:
-    """The error for a compiler that fails, with the way out."""
-    return CompileError(f"{name} fails: {why}; CXX names another compiler")
+        return load(str(entry(f"{key}.so", signed)))
+    except (ImportError, OSError):
+        return load(str(entry(f"{key}.so", signed, anew=True)))

@@ -8,6 +8,7 @@ PyTorch's are in torch/_inductor/config.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
@@ -108,6 +109,19 @@ def make_options(mode: str | None, given: dict | None) -> Options:
         elif value:
             log.warn_once(f"option {name!r} has no effect: {HINTS[name]}")
     return replace(Options(), **chosen)
+
+
+#: A number of bytes, with a unit.
+_SIZE = re.compile(r"(\d+\.?\d*) ?(?:([KMGT])(i)?)?B")
+
+
+def bytes_in(text: str) -> int | None:
+    """The bytes in a text such as "12GiB" or "800MB"; else None."""
+    if not (found := _SIZE.fullmatch(text)):
+        return None
+    number, prefix, binary = found.groups()
+    return int(float(number) * (1024 if binary else 1000) ** (
+        " KMGT".index(prefix or " ")))
 
 
 def list_options() -> list[str]:

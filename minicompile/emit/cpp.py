@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from ..core.cache import library
+from ..core.compiler import library
 from ..core.index import Variable
 from ..core.loops import Expression, Kernel, Load, Position
 from .target import CPP, FUNCTIONS, HALVES
@@ -185,8 +185,8 @@ def headed(source: str) -> str:
 
 def built(source: str) -> ctypes.CDLL:
     """The C++ source as a loaded library, compiled if need be."""
-    return ctypes.CDLL(str(library(headed(source), *FLAGS, *_libraries(),
-                                   host=processor())))
+    return library(headed(source), *FLAGS, *_libraries(),
+                   host=processor())
 
 
 @cache

@@ -11,7 +11,6 @@ torch/_inductor/memory.py:estimate_peak_memory, and bounds none.
 
 from __future__ import annotations
 
-import re
 from collections.abc import (Callable, Collection, Iterable, Iterator,
                              Mapping)
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ import torch
 from ...core.errors import OptionError
 from ...core.graph import nbytes, value
 from ...core.index import guess
-from ...core.options import HINTS, SHOULD_BE
+from ...core.options import HINTS, SHOULD_BE, bytes_in
 from ...core.schedule import Extern, Schedule, made_by
 from .. import BOUNDS, WITHIN
 
@@ -209,18 +208,12 @@ def bound_peak(joint, bound: int | float | str, *, cut: Callable,
         f"{least.peak / tried[0].peak:.2f} of the fastest plan's peak")
 
 
-#: A number of bytes, with a unit.
-SIZE = re.compile(r"(\d+\.?\d*) ?(?:([KMGT])(i)?)?B")
-
-
 def read(memory: object) -> int | float | str | None:
     """A bound in bytes, as a share of the peak, or "min"; else None."""
     if memory == "min":
         return memory
-    if isinstance(memory, str) and (found := SIZE.fullmatch(memory)):
-        number, prefix, binary = found.groups()
-        return int(float(number) * (1024 if binary else 1000) ** (
-            " KMGT".index(prefix or " ")))
+    if isinstance(memory, str):
+        return bytes_in(memory)
     return float(memory) if type(memory) in (int, float) and (
         0 < memory <= 1) else None
 

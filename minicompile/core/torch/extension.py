@@ -14,7 +14,7 @@ from types import ModuleType
 
 import torch
 
-from ..cache import library
+from ..compiler import library
 from ..errors import CompileError
 
 HEAD = r"""
@@ -48,18 +48,21 @@ TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 def extension(name: str, source: str) -> ModuleType:
     """The module; ImportError if it cannot be made on this machine."""
+    def load(path: str) -> ModuleType:
+        spec = spec_from_file_location(name, path)
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
     at = Path(torch.__file__).parent
     try:
-        path = library(
+        module = library(
             HEAD + source, "-std=c++20", "-O3", "-shared", "-fPIC", "-w",
             "-fno-semantic-interposition", f"-I{at / 'include'}",
             f"-I{sysconfig.get_path('include')}", f"-L{at / 'lib'}",
-            f"-DTORCH={torch.__version__!r}", "-lc10")
+            f"-DTORCH={torch.__version__!r}", "-lc10", load=load)
     except (OSError, CompileError) as error:
         raise ImportError(f"{name} does not compile: {error}") from error
-    spec = spec_from_file_location(name, path)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
     for x in (kind(torch.empty(0)) for kind in TENSORS):
         if module.address(x) != x._cdata:
             raise ImportError("tensors begin otherwise in this torch")

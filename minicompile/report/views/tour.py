@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import nn
 
+from ...core.disk import entries
 from ...core.errors import brief
 from ...driver import compile
 from ..gather import COMMANDS, explain
@@ -37,6 +38,7 @@ EXAMPLES = """examples:
   minicompile --model mlp --no-compare     the shortest tour
   minicompile --model resnet --stage emit  every kernel of the ResNet
   minicompile --device cuda                Triton kernels on the GPU
+  minicompile --cache clear                delete what is kept on disk
 
 MINICOMPILE_LOGS=guards,output_code prints what a stage made while it runs.
 """
@@ -60,7 +62,14 @@ def command(arguments: list[str] | None = None) -> None:
                         help="show one stage in full, and nothing else")
     parser.add_argument("--no-compare", action="store_true",
                         help="leave torch.compile out")
+    parser.add_argument("--cache", nargs="?", const="show",
+                        choices=("show", "clear"),
+                        help="say what is kept on disk, or delete it")
     given = parser.parse_args(arguments)
+    if given.cache:
+        if given.cache == "clear":
+            entries.clear()
+        return print(entries.described())
     if given.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error(f"--device {given.device}: torch sees no CUDA GPU")
     tour(given.model, given.device, given.stage, not given.no_compare)
