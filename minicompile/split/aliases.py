@@ -33,6 +33,10 @@ from .recorder import RecordingMode, functional, unwrapped
 storage_of = torch._C._storage_id
 creation_of = torch._C._autograd._get_creation_meta
 
+#: Steps whose arguments PyTorch hands out after it has freed them.
+UNREADABLE = {getattr(torch._C._functionalization, f"{name}_ViewMeta")
+              for name in ("_unsafe_view", "resize_")}
+
 #: How autograd marks each view that `split` gives, among others: nobody
 #: may write to it.
 MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
@@ -307,16 +311,23 @@ def view_of(output: torch.Tensor, of: int, base: torch.Tensor) -> Result:
     """`output`, in the memory of `base`, as a view of value number `of`."""
     if output is base:
         return Result(of)
-    taken, given = ([(type(step), step.as_tuple()) for step in
-                     view_steps(each)] for each in (output, base))
+    taken, given = (list(map(said, view_steps(each)))
+                    for each in (output, base))
     steps = taken[len(given):]
-    if not steps or taken[:len(given)] != given:
+    if not steps or taken[:len(given)] != given or any(
+            kind in UNREADABLE for kind, _ in steps):
         raise BackendError("two results share memory, and neither is a "
                            "view of the other")
     if output.grad_fn is not None and not leads_to(output, base):
         raise BackendError("a result is a view, and its gradient does not "
                            "reach what it is a view of")
     return Result(of, tuple(steps), output.grad_fn is not None)
+
+
+def said(step) -> tuple:
+    """A step of a view: its class and its arguments, or which one it is."""
+    kind = type(step)
+    return kind, step if kind in UNREADABLE else step.as_tuple()
 
 
 def leads_to(output: torch.Tensor, base: torch.Tensor) -> bool:

@@ -334,3 +334,34 @@ def test_a_result_is_never_an_inputs_memory_unless_eagers_is():
     x = torch.ones(3)
     owners = {torch._C._storage_id(t) for t in (x, *run([x]))}
     assert len(owners) == 4
+
+
+def parts_of_a_product(x, w):
+    with torch.no_grad():
+        a, b = (x @ w).split([2, 3], -1)
+    return a.transpose(1, 2), b, a.sum()
+
+
+def test_views_of_a_product_of_three_dimensions():
+    """PyTorch reads freed memory if asked how such a product was viewed."""
+    for _ in range(20):
+        compiled = minicompile.compile(parts_of_a_product, backend="split")
+        x, w = torch.randn(2, 3, 4), torch.randn(4, 5)
+        a, b, _ = compiled(x, w)
+        assert not compiled.stats().fallbacks
+        b.zero_()
+        assert (a.untyped_storage().data_ptr()
+                == b.untyped_storage().data_ptr())
+        torch.testing.assert_close(a, (x @ w)[..., :2].transpose(1, 2))
+
+
+def test_a_reshape_that_eager_calls_unsafe_is_left_to_eager():
+    def function(x):
+        y = torch.ops.aten._unsafe_view(x.sin(), (24,))
+        return y, torch.ops.aten._unsafe_view(y, (2, 12))
+
+    with pytest.warns(UserWarning, match="neither is a view of the other"):
+        compiled = minicompile.compile(function)
+        y, z = compiled(torch.ones(2, 3, 4))
+    y.zero_()
+    assert not z.any()
