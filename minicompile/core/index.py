@@ -40,6 +40,10 @@ class Symbol:
     def __str__(self) -> str:
         return self.name
 
+    def moved(self, values: Mapping[Atom, object]) -> Index:
+        """The same, where other atoms are replaced."""
+        return index(self)
+
 
 @dataclass(frozen=True)
 class Variable:
@@ -48,8 +52,7 @@ class Variable:
     name: str
     size: Index
 
-    def __str__(self) -> str:
-        return self.name
+    __str__, moved = Symbol.__str__, Symbol.moved
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,13 @@ class Division:
     def __str__(self) -> str:
         return self.sign.join(
             enclosed(str(side)) for side in (self.dividend, self.divisor))
+
+    def moved(self, values: Mapping[Atom, object]):
+        """The number where atoms in it are replaced."""
+        given, by = (evaluate_index(side, values)
+                     for side in (self.dividend, self.divisor))
+        given = index(given) if isinstance(by, Index) else given
+        return given // by if self.sign == "//" else given % by
 
 
 Atom = Symbol | Variable | Division
@@ -180,16 +190,8 @@ def fold(where: Index, value_of: Callable[[Atom], object]):
 
 def evaluate_index(where: Index, values: Mapping[Atom, object]):
     """`where` with atoms given as numbers, tensors of them or Indices."""
-    def value(atom: Atom) -> object:
-        if not isinstance(atom, Division):
-            return values[atom] if atom in values else index(atom)
-        dividend = evaluate_index(atom.dividend, values)
-        divisor = evaluate_index(atom.divisor, values)
-        if isinstance(divisor, Index) and isinstance(dividend, int):
-            dividend = index(dividend)
-        return (dividend // divisor if atom.sign == "//"
-                else dividend % divisor)
-    return fold(where, value)
+    return fold(where, lambda atom: values[atom] if atom in values
+                else atom.moved(values))
 
 
 def substitute(where: Index, values: Mapping[Atom, Index]) -> Index:
@@ -213,16 +215,6 @@ def guess(where: Index) -> int:
     """The value at the sizes that were traced: for decisions only."""
     return evaluate_index(where, {
         atom: atom.hint for atom in atoms_of(where)})
-
-
-def symbols_of(*indices: Index) -> set[Symbol]:
-    """Every symbol in these indices and in their variables' sizes."""
-    found: set[Symbol] = set()
-    for where in indices:
-        for atom in atoms_of(where):
-            found |= ({atom} if isinstance(atom, Symbol)
-                      else symbols_of(atom.size))
-    return found
 
 
 @lru_cache(maxsize=100_000)

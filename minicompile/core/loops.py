@@ -10,15 +10,16 @@ torch/_inductor/ir.py and torch/_inductor/ops_handler.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from types import MappingProxyType
 from weakref import WeakValueDictionary
 
 import torch
 
 from .errors import Where
-from .index import (Index, Symbol, Variable, index, product, substitute,
-                    symbols_of)
+from .index import (Atom, Index, Symbol, Variable, atoms_of, enclosed,
+                    index, product, substitute)
 
 
 class InternedNode(type):
@@ -32,8 +33,10 @@ class InternedNode(type):
         key = cls, *(repr(part) if isinstance(part, (int, float)) else part
                      for part in vars(node).values())  # 0.0 is not -0.0
         mask = getattr(node, "mask", None)
+        picks = picked(node.index) if hasattr(node, "index") else ()
         object.__setattr__(node, "parts", getattr(
-            node, "operands", (mask,) if mask else ()))
+            node, "operands", (mask,) * bool(mask) + tuple(
+                pick.value for pick in picks)))
         return InternedNode.made.setdefault(key, node)
 
 
@@ -80,6 +83,56 @@ class Op(metaclass=InternedNode):
 
 
 Expression = Const | Position | Load | Op
+
+
+@dataclass(frozen=True)
+class Picked(Variable):
+    """A number from 0 to `size` - 1 that a kernel computes: `value`.
+
+    As part of an index it makes an indirect load.
+    """
+
+    name: str = field(compare=False)
+    value: Expression
+
+    def moved(self, values: Mapping[Atom, Index]) -> Index:
+        """What is picked where the kernel's variables are replaced."""
+        return index(replace(self, value=rewrite(self.value, at=values)))
+
+
+@lru_cache(maxsize=10_000)
+def picked(where: Index) -> tuple[Picked, ...]:
+    """The numbers in an index that its kernel computes."""
+    return tuple(sorted((atom for atom in atoms_of(where)
+                         if isinstance(atom, Picked)), key=str))
+
+
+@lru_cache(maxsize=10_000)
+def variables_of(where: Index) -> frozenset[Variable]:
+    """The loop variables that an index depends on."""
+    alone = frozenset(atom for atom in atoms_of(where)
+                      if type(atom) is Variable)
+    return alone.union(*(
+        variables_of(part.index) for pick in picked(where)
+        for part in walk(pick.value) if hasattr(part, "index")))
+
+
+def symbols_of(*indices: Index) -> set[Symbol]:
+    """Every symbol in these indices and in their variables' sizes."""
+    found: set[Symbol] = set()
+    for where in indices:
+        for atom in atoms_of(where):
+            found |= ({atom} if isinstance(atom, Symbol)
+                      else symbols_of(atom.size))
+    return found
+
+
+def renamed(where: Index, name: Callable[[Expression], str]) -> Index:
+    """The index with a variable for each number that is computed."""
+    return substitute(where, {
+        pick: index(Variable(enclosed(name(pick.value)), pick.size))
+        for pick in picked(where)})
+
 
 #: Every operation, and PyTorch's own function as its meaning. Operands
 #: are rounded to their dtypes; the result is rounded to the Op's.
@@ -219,14 +272,9 @@ class Loop(Printed):
              ranges: tuple[Variable, ...],
              reduced: tuple[Variable, ...]) -> Loop:
         """The same loop over other variables: what old ones become."""
-        new = {i: substitute(i, change) for i in self.indices}
-
-        def moved(part: Expression) -> Expression:
-            old = getattr(part, "index", None)
-            return part if new.get(old) == old else replace(
-                part, index=new[old])
-        return replace(self, index=new[self.index], ranges=ranges,
-                       reduced=reduced, value=rewrite(self.value, moved))
+        return replace(self, index=substitute(self.index, change),
+                       ranges=ranges, reduced=reduced,
+                       value=rewrite(self.value, at=change))
 
 
 @dataclass(frozen=True)
@@ -297,14 +345,24 @@ def walk(value: Expression) -> list[Expression]:
 
 
 def rewrite(value: Expression,
-            change: Callable[[Expression], Expression]) -> Expression:
-    """The expression with `change` applied to every node, parts first."""
+            change: Callable[[Expression], Expression] = lambda node: node,
+            at: Mapping[Atom, Index] = MappingProxyType({})) -> Expression:
+    """The expression with `change` applied to every node, parts first;
+    and `at` says what variables become."""
     done: dict[Expression, Expression] = {}
+    places: dict[Index, Index] = {}
     for node in walk(value):
-        new = tuple(done[part] for part in node.parts)
-        made = node
-        if new != node.parts:
-            made = Op(node.name, new, node.dtype) if isinstance(
-                node, Op) else replace(node, mask=new[0])
+        made, new = node, tuple(done[part] for part in node.parts)
+        where = getattr(node, "index", None)
+        if where is None and new != node.parts:
+            made = Op(node.name, new, node.dtype)
+        elif where is not None and (at or new != node.parts):
+            if where not in places:
+                places[where] = substitute(where, {**at, **{
+                    pick: index(replace(pick, value=done[pick.value]))
+                    for pick in picked(where)}})
+            made = replace(node, index=places[where])
+            if getattr(node, "mask", None):
+                made = replace(made, mask=new[0])
         done[node] = change(made)
     return done[value]

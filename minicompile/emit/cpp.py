@@ -55,9 +55,10 @@ class CppWriter(Writer):
         """The text of a value whose operands have names."""
         match node:
             case Position(where, dtype):
-                return CPP.convert(CPP.index(where), torch.int64, dtype)
+                return CPP.convert(CPP.index(self.index(where)),
+                                   torch.int64, dtype)
             case Load(buffer, where, dtype, mask, other):
-                text = f"{buffer}_ptr[{CPP.index(where)}]"
+                text = f"{buffer}_ptr[{CPP.index(self.index(where))}]"
                 text = f"load({text})" if dtype in HALVES else text
                 return text if mask is None else (
                     f"{self.read(mask)} ? {text} : "

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from ..core.index import (Index, Variable, atoms_of, enclosed, index,
                           most_of, product, substitute)
 from ..core.loops import (REDUCTIONS, Expression, Kernel, Load, Op,
-                          Position, rewrite, unflatten)
+                          Position, picked, renamed, rewrite, unflatten)
 from .target import HALVES, TRITON
 from .writer import (Fold, Stage, Store, Writer, computes, failure,
                      stages)
@@ -217,7 +217,7 @@ class TritonWriter(Writer):
         match node:
             case Position(where, dtype):
                 along |= self.tiling.along(where)
-                text = f"({TRITON.index(self.tiling.place(where))})"
+                text = f"({TRITON.index(self.index(where))})"
                 if along:
                     text = f"{text}.to({TRITON.type_of(dtype)})"
                 else:
@@ -233,6 +233,12 @@ class TritonWriter(Writer):
                 self.summed |= {node} if summed else set()
         self.along[node] = along
         return text
+
+    def index(self, where: Index) -> Index:
+        """An index in terms of the axes' numbers and of values' names."""
+        kind = self.tiling.counted or "tl.int32"
+        return self.tiling.place(renamed(
+            where, lambda value: f"{self.read(value)}.to({kind})"))
 
     def reach(self, node: Expression) -> frozenset[str]:
         """The axes that a value depends on; a constant on none."""
@@ -265,9 +271,10 @@ class TritonWriter(Writer):
     def pointer(self, buffer: str, where: Index,
                 along: frozenset[str]) -> str:
         """An address for each point along these axes."""
-        missing = along - self.tiling.along(where)
-        text = " + ".join([TRITON.index(self.tiling.place(where)),
-                           *(f"0*{name}" for name in sorted(missing))])
+        missing = along.difference(self.tiling.along(where), *(
+            self.reach(pick.value) for pick in picked(where)))
+        text = " + ".join([TRITON.index(self.index(where)), *(
+            f"0*{name}" for name in sorted(missing))])
         return f"{buffer}_ptr + {enclosed(text)}"
 
     def store(self, store: Store) -> str:

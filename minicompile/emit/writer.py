@@ -21,7 +21,7 @@ import torch
 from ..core.errors import BackendError, CompileError
 from ..core.index import Index, atoms_of
 from ..core.loops import (Const, Expression, InternedNode, Kernel, Load,
-                          Loop, Op, rewrite)
+                          Loop, Op, renamed, rewrite)
 from .target import Target
 
 
@@ -292,6 +292,10 @@ class Writer:
         if isinstance(value, Const):
             return self.target.literal(value.value, value.dtype, True)
         return self.texts[value]
+
+    def index(self, where: Index) -> Index:
+        """An index by the names of what was computed for it."""
+        return renamed(where, self.read)
 
     def numbered(self, kind: str, value: Expression) -> str:
         """A name of this kind that ends in the value's number."""

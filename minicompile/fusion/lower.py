@@ -306,7 +306,7 @@ def strided(value: Value, stride: tuple[Index, ...] | None = None
     """The value as a View with these strides, or with its own; None if
     no memory holds it so."""
     element, names = value.element, axes(value.shape)
-    if not isinstance(element, Load) or element.mask is not None:
+    if not isinstance(element, Load) or element.parts:
         return None
     steps = tuple(coefficient(element.index, axis) for axis in names)
     stride = steps if stride is None else stride

@@ -19,7 +19,7 @@ from ..core.errors import BackendError
 from ..core.index import (Division, Index, Variable, guess, index,
                           product, substitute)
 from ..core.loops import (Buffer, Const, Expression, Load, Op, flatten,
-                          row_major, unflatten)
+                          row_major, unflatten, variables_of)
 from ..core.sizes import SYMBOLIC
 
 Point = tuple[Index, ...]
@@ -145,7 +145,7 @@ def touched(where: Index) -> int:
             case Division(sign, dividend, divisor):
                 inner, by = touched(dividend), guess(divisor)
                 count *= min(inner, by) if sign == "%" else -(-inner // by)
-    return count
+    return min(count, elements(v.size for v in variables_of(where)))
 
 
 def number_of(given: object) -> object:

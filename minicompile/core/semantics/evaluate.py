@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 
 from ..index import Atom, Index, enclosed, evaluate_index
 from ..loops import (OPS, REDUCTIONS, TEXTS, Const, Expression, Kernel,
-                     Load, Loop, Op, Position, walk)
+                     Load, Loop, Op, Position, picked, renamed, walk)
 from ..schedule import Extern, Schedule, View, made_by
 
 #: Memory by a buffer's name, and numbers or tensors of them by atom.
@@ -76,10 +76,9 @@ def _evaluate_node(node: Expression, points: Storage,
         case Const(number, _):
             return number
         case Position(where, dtype):
-            return torch.as_tensor(
-                evaluate_index(where, points)).to(dtype)
+            return _place(where, points, done).to(dtype)
         case Load(name, where, dtype, mask, other):
-            at = torch.as_tensor(evaluate_index(where, points))
+            at = _place(where, points, done)
             if mask is None:
                 return points[name][at]
             inside = _tensor(done[mask], torch.bool)
@@ -90,6 +89,13 @@ def _evaluate_node(node: Expression, points: Storage,
                      if name in TENSORS_ONLY or not place else done[part]
                      for place, part in enumerate(operands)]
             return OPS[name](*given).to(dtype)
+
+
+def _place(where: Index, points: Storage,
+           done: dict[Expression, object]) -> torch.Tensor:
+    """An index at all points together."""
+    return torch.as_tensor(evaluate_index(where, {**points, **{
+        pick: done[pick.value] for pick in picked(where)}}))
 
 
 def _tensor(value: object, dtype: torch.dtype) -> torch.Tensor:
@@ -240,12 +246,10 @@ def text_of(node: Expression, names: dict[Expression, str]) -> str:
         case Const(value, _):
             return repr(value)
         case Position(where, _):
-            return str(where)
-        case Load(buffer, where, _, None):
-            return f"{buffer}[{where}]"
+            return str(renamed(where, names.get))
         case Load(buffer, where, _, mask, other):
-            return (f"{buffer}[{where}] if {names[mask]} "
-                    f"else {other}")
+            text = f"{buffer}[{renamed(where, names.get)}]"
+            return f"{text} if {names[mask]} else {other}" if mask else text
         case Op("cast", (operand,), dtype):
             return f"cast({names[operand]}, {dtype})"
         case Op(name, (a, b), _) if name in _INFIX:

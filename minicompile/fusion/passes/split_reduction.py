@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
-from ...core.index import atoms_of, coefficient, index, product
-from ...core.loops import Const, Expression, Load, neutral, walk
+from ...core.index import coefficient, index, product
+from ...core.loops import (Const, Expression, Load, neutral, variables_of,
+                           walk)
 from ..lower import SPLITS
 from ..rules.predication import inside_or
 from ..values import Point, Value, axes, elements, moved_to, reshaped
@@ -74,15 +75,15 @@ def even(wanted: int, sizes: list[int]) -> int:
 def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
     """Whether neighbours in memory belong to different rows.
 
-    Of the loads that vary within a row, the largest decide: a cross
-    entropy also reads one label a row, but its rows stay whole.
+    Of the loads that vary within a row, the largest decide: the gradient
+    of a cross entropy also reads one label a row.
     """
     names = axes(value.shape)
     inner = {names[axis] for axis in reduced}
     loads = {part.index: elements(
-        v.size for v in names if v in atoms_of(part.index))
+        v.size for v in names if v in variables_of(part.index))
         for part in walk(value.element)
-        if isinstance(part, Load) and inner & atoms_of(part.index)}
+        if isinstance(part, Load) and inner & variables_of(part.index)}
     for where, count in loads.items():
         near = {v for v in names if coefficient(where, v) == 1}
         if near and count == max(loads.values()):

@@ -5,12 +5,6 @@ them is read, and which one is known only when the loop runs. So the loop
 reads all of them under masks: this is predication. If the point is known
 to lie in one source, no mask is needed: a slice of a `cat` is its source.
 The same question, inside or not, gives padding and `x[1:3] = y`.
-
-`gather` reads at a computed address, so the row would have to be in
-memory. In a cross entropy it is the largest tensor of the step. A loop
-compares *every* position with the one that is named, which costs nothing
-where the row is computed anyway, and the row is never written. A position
-outside of the row raises as in eager, by an operator that checks.
 """
 
 from __future__ import annotations
@@ -20,12 +14,9 @@ from dataclasses import replace
 
 import torch
 
-from ...core.errors import where_of
 from ...core.index import (Index, Variable, atoms_of, index, not_negative,
                            product, substitute)
-from ...core.loops import (Const, Expression, Load, Op, Position, neutral,
-                           rewrite)
-from ...core.schedule import Extern
+from ...core.loops import Expression, Load, Op, Position, rewrite
 from ..lowerings import (RULES, LoweringContext, fakes, number, sight,
                          view)
 from ..values import Point, Value, cast, moved_to, size_of
@@ -127,44 +118,9 @@ def repeat(context: LoweringContext, a: Value, *_) -> Value:
         i % size for i, size in zip(point[skip:], a.shape)))
 
 
-def gather(context: LoweringContext, a: Value, axis: int, places: Value,
-           **_) -> Value | None:
-    """The element of each row that `places` names, if no other step needs
-    the rows in memory.
-
-    Raises, as eager does, if a position is outside of the row.
-    """
-    if not a.shape or isinstance(a.element, Load):
-        return None
-    axis %= len(a.shape)
-    size = a.shape[axis]
-    if places.shape != with_axis(a.shape, axis, index(1)):
-        return None
-
-    def inside(place: Expression) -> Expression:
-        return both(Op("ge", (place, Const(0, place.dtype)), torch.bool),
-                    Op("lt", (place, Position(size, place.dtype)),
-                       torch.bool))
-    right = context.lowering.view(context.node, context.reduce(
-        "all", places.map(inside, torch.bool)), ())
-    context.lowering.steps.append(Extern(
-        torch.ops.aten._assert_async.msg, (
-            right, f"index out of bounds for a dimension of size {size}"),
-        {}, (None,), where_of(context.node)))
-    rest = Const(neutral("max", a.dtype), a.dtype)
-
-    def body(point: Point) -> Expression:
-        named = places.at(with_axis(point, axis, index(0)))
-        here = Op("eq", (named, Position(point[axis], torch.int64)),
-                  torch.bool)
-        return Op("where", (here, a.at(point), rest), a.dtype)
-    return context.reduce("max", Value(a.shape, a.dtype, a.device, body),
-                          axis, True)
-
-
 RULES |= {
     "cat": cat, "constant_pad_nd": pad, "flip": flip, "repeat": repeat,
-    "slice_scatter": slice_scatter, "gather": gather,
+    "slice_scatter": slice_scatter,
     **dict.fromkeys(("unsafe_split", "unsafe_split_with_sizes"),
                     lambda *given: view(*given)),  # with its own memory
 }

@@ -27,10 +27,9 @@ from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 from torch.utils._sympy.printers import PythonPrinter
 
 from ...core.errors import BackendError
-from ...core.index import (Index, Symbol, index, least_of, product,
-                           symbols_of)
+from ...core.index import Index, Symbol, index, least_of, product
 from ...core.loops import (Buffer, Const, Expression, Load, Op, Position,
-                           walk)
+                           symbols_of, walk)
 from ...core.schedule import Extern, Step, View, made_by
 from ..lower import ABROAD, OPERANDS, Lowering
 from ..schedule import SIZES
