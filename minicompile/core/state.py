@@ -10,6 +10,7 @@ torch/csrc/dynamo/guards.cpp.
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections import namedtuple
 from collections.abc import Callable
 
@@ -84,3 +85,25 @@ def kept():
 def turns(target: object) -> bool:
     """Whether a call of `target` turns a switch."""
     return any(target is turn for turn, *_ in KEPT)
+
+
+#: A threshold that is never reached.
+NEVER = 1 << 30
+
+
+@contextlib.contextmanager
+def young_only():
+    """Let the collector of garbage look at young objects alone.
+
+    A look at all objects of PyTorch takes 0.1 s, and the many that a
+    compiler makes, most of which stay, would cause several.
+    """
+    *young, old = gc.get_threshold()
+    if old == NEVER:  # another thread compiles, too
+        yield
+        return
+    gc.set_threshold(*young, NEVER)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*young, old)

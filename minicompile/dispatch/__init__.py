@@ -27,8 +27,8 @@ from ..core import load, log
 from ..core.errors import (BackendError, MinicompileError, Unsupported,
                            brief)
 from ..core.guard import Guard
-from ..core.state import eager_is_watched, kept, turns
-from ..guards import Check, build_check
+from ..core.state import eager_is_watched, kept, turns, young_only
+from ..guards import AHEAD, Check, build_check
 from ..pipeline import (OURS, CompiledGraph, Settings, as_traced,
                         compile_graph)
 from ..trace import (Continuation, GraphBreak, History, Trace, repeatable,
@@ -191,7 +191,9 @@ class Cache:
         if (found or self.is_full or self.refused[kinds] >= ATTEMPTS
                 or eager_is_watched()):
             return found
-        with self.lock:
+        for begin in AHEAD:
+            begin()
+        with self.lock, young_only():
             try:  # another thread may have compiled it
                 for way in (Cache.find, *AT_MISS, Cache.compile):
                     if found := way(self, locals):

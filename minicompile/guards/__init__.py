@@ -239,6 +239,9 @@ def condition(names: Names, guard: Guard) -> str:
 #: How a check explains itself: its `failures`, and what guards cost.
 EXPLAINED: dict[str, Callable[[Check, tuple, object], Iterable]] = {}
 
+#: Each begins, before a call is traced, what a check will need.
+AHEAD: list[Callable[[], object]] = []
+
 #: Functions that put one guard in place of many: new guards and inputs.
 MERGED: list[Callable[[Names, list[Guard], list[Source]],
                       tuple[list[Guard], list[Source]]]] = []

@@ -29,9 +29,11 @@ def fake(tmp_path, monkeypatch):
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("CXX", " ".join([str(path), *flags]))
         compiler.compiler.cache_clear()
+        c_functions.begun.cache_clear()
         return str(path)
     yield make
     compiler.compiler.cache_clear()
+    c_functions.begun.cache_clear()
 
 
 VERSION = 'test "$1" = --version && echo c++ 4.8 && exit 0\n'

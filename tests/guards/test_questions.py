@@ -144,11 +144,19 @@ def test_a_class_that_takes_over_an_attribute_is_noticed(build):
     assert check((layers,), None)
 
 
-def test_without_a_compiler_they_are_asked_in_python(monkeypatch, tmp_path):
+@pytest.fixture
+def anew():
+    """The C++ is compiled by this test."""
+    c_functions.begun.cache_clear()
+    yield
+    c_functions.begun.cache_clear()
+
+
+@pytest.mark.parametrize("named", ["no-such-compiler", "false"])
+def test_without_a_compiler_they_are_asked_in_python(
+        anew, monkeypatch, tmp_path, named):
     monkeypatch.setenv("MINICOMPILE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    assert c_functions.compiled.__wrapped__() is None
-    monkeypatch.setenv("CXX", "false")
+    monkeypatch.setenv("CXX", named)
     assert c_functions.compiled.__wrapped__() is None
 
 
@@ -159,6 +167,6 @@ class NoTensor:
         self._cdata = x._cdata
 
 
-def test_another_layout_of_tensors_is_noticed(monkeypatch):
+def test_another_layout_of_tensors_is_noticed(anew, monkeypatch):
     monkeypatch.setattr(extension, "TENSORS", (torch.Tensor, NoTensor))
     assert c_functions.compiled.__wrapped__() is None

@@ -1,7 +1,11 @@
 """The entries of a function: order, limits, stances, death, threads."""
 
 import gc
+import os
+import subprocess
+import sys
 import threading
+import time
 import warnings
 import weakref
 
@@ -10,6 +14,7 @@ import torch
 from torch import nn
 
 import minicompile
+from minicompile.core.state import young_only
 
 
 def affine(x, scale=2, *, shift=1):
@@ -373,6 +378,52 @@ def test_a_model_that_another_thread_changes_gives_old_or_new():
     assert values <= {64.0, 96.0}
     model[3].scale = 7
     assert compiled(x).item() == 7 * 32
+
+
+def test_old_objects_are_collected_after_compiling():
+    """Threads that compile at once leave the threshold as it was."""
+    before, seen = gc.get_threshold(), []
+
+    def backend(graph, inputs):
+        seen.append(gc.get_threshold())
+        time.sleep(0.01)
+        return graph
+
+    def work():
+        for number in range(5):
+            compiled = minicompile.compile(
+                lambda x, number=number: x + number, backend=backend)
+            assert compiled(torch.zeros(1)).item() == number
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert gc.get_threshold() == before
+    assert any(each[:2] == before[:2] and each[2] > 10**6 for each in seen)
+    with pytest.raises(ZeroDivisionError):
+        with young_only():
+            assert gc.get_threshold()[2] > 10**6
+            raise ZeroDivisionError
+    assert gc.get_threshold() == before
+
+
+FORKED = """
+import os, torch, minicompile
+from minicompile.guards.fast import c_functions
+c_functions.begun()
+if not (child := os.fork()):
+    found = minicompile.compile(lambda x: x + 1)(torch.zeros(2)).tolist()
+    os._exit(found != [1, 1] or c_functions.compiled() is None)
+raise SystemExit(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.slow(sample=1)
+def test_a_process_forked_while_the_guards_compile_compiles_them(
+        tmp_path):
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=120,
+                   env={**os.environ, "MINICOMPILE_CACHE_DIR": str(tmp_path)})
 
 
 THERE = 3

@@ -14,10 +14,12 @@ stamps, too: use_recursive_dict_tags_for_guards in torch/_dynamo/config.py.
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, lru_cache, partial
 from types import ModuleType
 
@@ -29,7 +31,7 @@ from ...core.guard import (Attribute, Constant, Guard, Source, TensorFacts,
                            chain, printable)
 from ...core.state import (NEVER_ACTIVE, SWITCHES, any_autocast, autocast,
                            modes)
-from .. import KINDS, MERGED, Names, body
+from .. import AHEAD, KINDS, MERGED, Names, body
 
 FUNCTIONS = r"""
 // A tensor's facts, but for sizes and strides, as two words.
@@ -206,10 +208,19 @@ ANY = -1 << 63
 
 
 @cache
+def begun() -> Future[ModuleType]:
+    """The module, compiled while the first call is traced."""
+    pool = ThreadPoolExecutor(1)
+    module = pool.submit(extension, "questions", FUNCTIONS)
+    pool.shutdown(wait=False)
+    return module
+
+
+@cache
 def compiled() -> ModuleType | None:
     """The module; None, said once, if it cannot be made here."""
     try:
-        return extension("questions", FUNCTIONS)
+        return begun().result()
     except ImportError as error:
         log.show("guards", f"guards are asked in Python: {error}")
         return None
@@ -394,5 +405,7 @@ def counted() -> bool:
     return sys.version_info < (3, 13) and compiled() is not None
 
 
+AHEAD.append(begun)
+os.register_at_fork(after_in_child=begun.cache_clear)  # no thread there
 MERGED.append(merge_stamped)
 KINDS["unchanged"] = on_unchanged
