@@ -34,7 +34,8 @@ OPAQUE = {"warnings", "importlib", "threading",
 
 #: Modules among them that only say in Python what others do.
 FOLLOWED = {"torch.autograd.function", "torch.autograd.grad_mode",
-            "torch._functorch.functional_call"}
+            "torch._functorch.functional_call",
+            "torch._higher_order_ops.associative_scan"}
 
 #: The attributes of functions that are compiled, or left alone.
 MARKS = {"_torchdynamo_orig_callable", "_torchdynamo_disable"}

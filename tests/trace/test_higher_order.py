@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.compiler import nested_compile_region
@@ -202,6 +203,21 @@ def scanned(x):
     return scan(lambda c, row: (c + row.sin(), c * row), x[0] * 1, x)
 
 
+def combine(left, right):
+    return left[0] * right[0], right[0] * left[1] + right[1]
+
+
+def recurrence(x, mode="generic"):
+    """The states of a linear recurrence, as state space models have it."""
+    return associative_scan(combine, (x.sigmoid(), x), dim=1,
+                            combine_mode=mode)[1] + 1
+
+
+def backwards(x):
+    return associative_scan(torch.add, x, dim=0, reverse=True,
+                            combine_mode="generic")
+
+
 @nested_compile_region
 def squared(x, times=2):
     return x * x * times
@@ -213,7 +229,7 @@ def regions(x):
 
 LIMIT, STEP = 10, torch.ones(6)
 OPERATORS = {fn.__name__: fn for fn in (
-    while_under_a_sum, while_in_a_tree, regions)}
+    while_under_a_sum, while_in_a_tree, regions, recurrence, backwards)}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -241,8 +257,16 @@ def test_a_loop_runs_as_often_as_its_data_say(backend):
     assert x.min() == 1000
 
 
-def test_a_region_has_gradients():
-    assert_same(regions, BATCH[0], fullgraph=True)
+@pytest.mark.parametrize("fn", [regions, recurrence, backwards])
+def test_gradients_flow_through(fn):
+    assert_same(fn, BATCH[0], fullgraph=True)
+
+
+@pytest.mark.gpu
+def test_a_scan_of_points_is_one_graph():
+    x = torch.randn(4, 6, device="cuda")
+    compiled = minicompile.compile(recurrence, fullgraph=True)
+    close(compiled(x, "pointwise"), recurrence(x.cpu()).cuda())
 
 
 @pytest.mark.parametrize("fn, what", [

@@ -5,7 +5,8 @@ one node that holds the functions' graphs; a tensor that a function reads
 around itself becomes an operand. For `cond` both branches are followed.
 The number of a `while_loop`'s turns is unknown, so the values that it
 carries must look the same after each one, and it has no gradient. A
-checkpoint and a nested compile region are followed where they stand.
+checkpoint, a nested compile region and an associative scan are followed
+where they stand.
 
 A transform of torch.func is asked first what tensors it would give to its
 function: a vmap's have one dimension less. The function is traced on such
@@ -21,6 +22,8 @@ import inspect
 from functools import partial
 
 import torch
+from torch._higher_order_ops.associative_scan import (
+    associative_scan_op, generic_associative_scan)
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.checkpoint import checkpoint, noop_context_fn
@@ -77,6 +80,17 @@ def _checkpoint(tracer, function, *args, use_reentrant=None,
 
 
 # Choices and loops
+
+
+@rule((HOME + "utils", "_maybe_compile_and_run_fn"))
+def _run_now(tracer, function, *args):
+    return tracer.call(function, args)
+
+
+@rule(associative_scan_op)
+def _associative_scan(tracer, combine_fn, xs, additional_inputs=()):
+    return tracer.call(generic_associative_scan, (combine_fn, xs), {
+        "additional_inputs": additional_inputs})
 
 
 @rule(torch.cond)
