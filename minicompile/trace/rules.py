@@ -173,20 +173,13 @@ def _iter(tracer, value, *sentinel):
 READING = {"keys", "values", "items", "copy", "__iter__", "__len__",
            "__reversed__"}
 
-#: The others, by name.
-WRITING: dict[str, object] = {}
-
 
 def method_rule(tracer, owner, unbound):
     """The rule for a C method of `owner`, or None."""
-    outside, name = tracer.outside, unbound.__name__
-    found = registered(unbound)
-    if found is not None or not outside.is_dict(owner):
-        return found
-    if name in READING and isinstance(outside.resolve(owner),
-                                      unbound.__objclass__):
-        return None
-    if name not in WRITING:
+    outside, found = tracer.outside, registered(unbound)
+    if found is None and outside.is_dict(owner) and not (
+            unbound.__name__ in READING and isinstance(
+                outside.resolve(owner), unbound.__objclass__)):
         raise unsupported("builtin", f"{unbound.__qualname__}, called for "
                           "a dict from outside,")
-    return WRITING[name]
+    return found

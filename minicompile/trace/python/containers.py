@@ -19,7 +19,7 @@ import torch
 from .. import attributes
 from ..constant_types import ABSENT, CONSTANTS
 from ..reasons import Raised, refusing, unsupported
-from ..rules import WRITING, registered, rule
+from ..rules import rule
 from ..side_effects import UNREAD
 from .callbacks import polyfill
 
@@ -97,34 +97,38 @@ def fromkeys(iterable, value=None, /):
     return {key: value for key in iterable}
 
 
-def get(self, key, default=None, /):
-    return dict.__getitem__(self, key) if dict.__contains__(
-        self, key) else default
+@rule(dict.get)
+def get(tracer, mapping: dict, key, default=None, /):
+    value = tracer.stored(mapping, key)
+    return default if value is ABSENT else value
 
 
-def setdefault(self, key, default=None, /):
-    if not dict.__contains__(self, key):
-        dict.__setitem__(self, key, default)
-    return dict.__getitem__(self, key)
+@rule(dict.setdefault, OrderedDict.setdefault)
+def setdefault(tracer, mapping: dict, key, default=None):
+    if tracer.stored(mapping, key) is ABSENT:
+        set_item(tracer, mapping, key, default)
+    return tracer.stored(mapping, key)
 
 
-def pop(self, key, /, *default):
-    if dict.__contains__(self, key):
-        value = dict.__getitem__(self, key)
-        dict.__delitem__(self, key)
-        return value
-    if not default:
-        raise KeyError(key)
-    return default[0]
+@rule(dict.pop, OrderedDict.pop)
+def pop(tracer, mapping: dict, key, *default):
+    value = tracer.stored(mapping, key)
+    if value is not ABSENT:
+        set_item(tracer, mapping, key, ABSENT)
+    elif not default:
+        raise Raised(KeyError(key))
+    return value if value is not ABSENT else default[0]
 
 
+@polyfill(dict.popitem)
 def popitem(self, /):
-    keys = [*dict.keys(self)]
-    if not keys:
+    if not dict.__len__(self):
         raise KeyError("popitem(): dictionary is empty")
-    return keys[-1], pop(self, keys[-1])
+    key = [*dict.keys(self)][-1]
+    return key, dict.pop(self, key)
 
 
+@polyfill(dict.clear, OrderedDict.clear)
 def clear(self, /):
     for key in [*dict.keys(self)]:
         dict.__delitem__(self, key)
@@ -151,10 +155,6 @@ def missing(self, key, /):
     dict.__setitem__(self, key, value)
     return value
 
-
-WRITING |= {name: registered(polyfill()(written)) for name, written in (
-    ("get", get), ("setdefault", setdefault), ("pop", pop),
-    ("popitem", popitem), ("clear", clear))}
 
 
 # Sequences and sets
