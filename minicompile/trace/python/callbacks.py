@@ -108,14 +108,14 @@ KEYED = {"add", "discard", "remove", "__contains__"}
 def seen(tracer, value, how: str | int):
     """An argument as C code may have it, which looks at it to a depth.
 
-    Or it steps through it, or calls it, or looks it up, or keeps it.
+    Or it steps through it or calls it, looks it up, or keeps it.
     """
     if how == "stepped" and (
             isinstance(value, (torch.Tensor, *SETS)) or any(
                 tracer.python_method(value, each)
                 for each in ("__iter__", "__getitem__"))):
         return tracer.iterate(value)
-    if how in ("stepped", "called") and callable(value):
+    if how == "stepped" and callable(value):
         return Callback(tracer, value)
     match how:
         case "key":
@@ -140,10 +140,9 @@ def arguments(tracer, function, args, kwargs: dict, depth: int) -> tuple:
         second = "key"
     elif owner in SETS:
         second = others = "elements"
-    named = "called" if others == "stepped" else others
     return [seen(tracer, value, how) for value, how in zip(
         args, chain((first, second), repeat(others)))], {
-        key: seen(tracer, value, named) for key, value in kwargs.items()}
+        key: seen(tracer, value, others) for key, value in kwargs.items()}
 
 
 # The Python that C functions call
