@@ -19,10 +19,18 @@ def absent(*given: object, **named: object) -> None:
     raise MinicompileError("this tool's file in minicompile is not there")
 
 
+def unmarked(function: Callable | None = None, *given, **named) -> Callable:
+    """Stands for a mark whose file is not there: marks nothing."""
+    return unmarked if function is None else function
+
+
 #: What the reference offers to users, by its name in minicompile.
-TOOLS: dict[str, Callable] = dict.fromkeys(
-    ("diagnose", "load_cache", "partition", "save_cache",
-     "set_stance"), absent)
+TOOLS: dict[str, Callable] = {
+    **dict.fromkeys(("diagnose", "load_cache", "partition", "save_cache",
+                     "set_stance"), absent),
+    **dict.fromkeys(("allow_in_graph", "disable", "disallow_in_graph",
+                     "graph_break", "mark_dynamic", "mark_static"),
+                    unmarked)}
 
 
 def load(package: str, path: list[str]) -> None:

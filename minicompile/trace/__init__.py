@@ -30,8 +30,6 @@ from . import opcodes  # noqa: F401
 from .calls import rely_on_code
 from .frame import RETURN, Frame
 from .graph_breaks import Continuation, breaking, ending, waiting
-from .marks import (allow_in_graph, disable, disallow_in_graph, graph_break,
-                    mark_dynamic, mark_static)
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
 from .recorder import GraphInput
 from .side_effects import named
@@ -39,9 +37,7 @@ from .symbolic_shapes import ConstantSizes, History
 from .tracer import Tracer
 
 __all__ = ["Continuation", "GraphBreak", "History", "Trace",
-           "allow_in_graph", "disable", "disallow_in_graph", "graph_break",
-           "is_compiling", "mark_dynamic", "mark_static", "repeatable",
-           "trace", "traced_by"]
+           "is_compiling", "repeatable", "trace", "traced_by"]
 
 _WAITING = (inspect.CO_GENERATOR | inspect.CO_COROUTINE
             | inspect.CO_ASYNC_GENERATOR)

@@ -1,4 +1,4 @@
-"""Functions that need a rule: marks, modes, settings, lists of tensors.
+"""Functions that need a rule: modes, settings, lists of tensors.
 
 In: a function that turns a mode, such as grad mode, autocast or the
 kernels that attention may choose, or reads one. Out: the mode switched,
@@ -27,66 +27,9 @@ from ...core.sizes import SCALARS
 from ...core.guard import Call
 from ...core.state import KEPT
 from ..constant_types import is_constant
-from ..marks import (allow_in_graph, disable, disallow_in_graph,
-                     graph_break, mark_dynamic, mark_static)
-from ..reasons import REASONS, WAYS, unsupported
+from ..reasons import refusing, unsupported
 from ..recorder import CONVERSIONS
 from ..rules import means, rule
-from ..symbolic_shapes import settled
-
-# Marks, called inside a trace
-
-
-def enter_marked(tracer, function, args, kwargs):
-    """A call of a compiled function, or of one that Dynamo leaves alone.
-
-    The function that was compiled is followed, and so is an optimizer's
-    method that PyTorch, not a user, disabled for Dynamo.
-    """
-    inside = vars(function).get("_torchdynamo_orig_callable")
-    why = getattr(function, "_torchdynamo_disable_msg", None) or ""
-    is_lazy = function.__globals__.get("__name__") == "torch._compile"
-    if (function.__module__ or "").startswith("torch.optim") and (
-            is_lazy or "optimizer" in why):
-        return tracer.enter(function.__wrapped__, args, kwargs)
-    if inside is None or getattr(function, "_torchdynamo_disable", False):
-        name = (inside or function).__qualname__
-        raise unsupported("disabled", f"{name} ({why})" if why else name)
-    return tracer.enter(inside, args, kwargs)
-
-
-WAYS["marked"] = enter_marked
-
-
-REASONS["asked"] = ("the program asks for a graph break: {what}",
-                    "remove the call of graph_break()")
-
-
-@rule(graph_break, ("torch._dynamo.decorators", "graph_break"))
-def _graph_break(tracer, reason: str = "", msg: str = ""):
-    """A break; but an optimizer's own keep Dynamo's graphs apart."""
-    if tracer.frames[-1].globals.get("__name__") != "torch.optim.optimizer":
-        raise unsupported("asked", reason or msg or "graph_break()")
-
-
-@rule(("torch._dynamo.decorators", "disable"))
-def _disable(tracer, function=None, recursive=True, *, reason="", **more):
-    if not recursive or more:
-        raise unsupported("asked", "disable(recursive=False)")
-    return tracer.call(disable, (function,), {"reason": reason})
-
-
-@rule(mark_static, ("torch._dynamo.decorators", "mark_static"))
-def _mark_static(tracer, tensor, dim=None):
-    """A size that is marked inside a trace is a constant on the spot."""
-    if isinstance(dim, int):
-        settled(tensor.shape[dim])
-
-
-disallow_in_graph(mark_dynamic)  # traced tensors have their sizes
-disallow_in_graph(torch.is_inference)
-rule(torch.compiler.allow_in_graph)(
-    lambda tracer, function: allow_in_graph(function))
 
 # Modes
 
@@ -208,6 +151,7 @@ rule(torch._C._get_sdp_priority_order)(
     lambda tracer: [*ask_mode(tracer, priority)])
 
 
+rule(torch.is_inference)(refusing("disabled", "torch.is_inference"))
 rule(torch.is_inference_mode_enabled)(lambda tracer: tracer.state.inference)
 
 #: Questions that a trace answers as a compiler does.

@@ -2,8 +2,9 @@
 
 In: nothing, a function, or a tensor. Out: nothing, or a function that a
 trace does not enter; a tensor keeps its mark for later traces. Marks
-have no effect on code that is not compiled. PyTorch's are
-torch/_dynamo/decorators.py.
+have no effect on code that is not compiled. Below are their rules, for
+calls inside a trace, and what calling a marked function means there.
+PyTorch's are torch/_dynamo/decorators.py.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import NamedTuple
 
 import torch
 
-from .reasons import refusing
-from .rules import rule
+from ...core import TOOLS
+from ..reasons import REASONS, WAYS, refusing, unsupported
+from ..rules import rule
+from ..symbolic_shapes import settled
 
 
 def graph_break(reason: str = "") -> None:
@@ -93,3 +96,61 @@ def _mark(tensor: torch.Tensor, attribute: str, dim: int, *reach) -> int:
         Range(dim, *reach) if reach else dim})
     tensor._has_dynamo_dim_marking = True
     return dim
+
+
+TOOLS |= {each.__name__: each for each in (
+    allow_in_graph, disable, disallow_in_graph, graph_break, mark_dynamic,
+    mark_static)}
+
+# Marks, called inside a trace
+
+
+def enter_marked(tracer, function, args, kwargs):
+    """A call of a compiled function, or of one that Dynamo leaves alone.
+
+    The function that was compiled is followed, and so is an optimizer's
+    method that PyTorch, not a user, disabled for Dynamo.
+    """
+    inside = vars(function).get("_torchdynamo_orig_callable")
+    why = getattr(function, "_torchdynamo_disable_msg", None) or ""
+    is_lazy = function.__globals__.get("__name__") == "torch._compile"
+    if (function.__module__ or "").startswith("torch.optim") and (
+            is_lazy or "optimizer" in why):
+        return tracer.enter(function.__wrapped__, args, kwargs)
+    if inside is None or getattr(function, "_torchdynamo_disable", False):
+        name = (inside or function).__qualname__
+        raise unsupported("disabled", f"{name} ({why})" if why else name)
+    return tracer.enter(inside, args, kwargs)
+
+
+WAYS["marked"] = enter_marked
+
+
+REASONS["asked"] = ("the program asks for a graph break: {what}",
+                    "remove the call of graph_break()")
+
+
+@rule(graph_break, ("torch._dynamo.decorators", "graph_break"))
+def _graph_break(tracer, reason: str = "", msg: str = ""):
+    """A break; but an optimizer's own keep Dynamo's graphs apart."""
+    if tracer.frames[-1].globals.get("__name__") != "torch.optim.optimizer":
+        raise unsupported("asked", reason or msg or "graph_break()")
+
+
+@rule(("torch._dynamo.decorators", "disable"))
+def _disable(tracer, function=None, recursive=True, *, reason="", **more):
+    if not recursive or more:
+        raise unsupported("asked", "disable(recursive=False)")
+    return tracer.call(disable, (function,), {"reason": reason})
+
+
+@rule(mark_static, ("torch._dynamo.decorators", "mark_static"))
+def _mark_static(tracer, tensor, dim=None):
+    """A size that is marked inside a trace is a constant on the spot."""
+    if isinstance(dim, int):
+        settled(tensor.shape[dim])
+
+
+disallow_in_graph(mark_dynamic)  # traced tensors have their sizes
+rule(torch.compiler.allow_in_graph)(
+    lambda tracer, function: allow_in_graph(function))
