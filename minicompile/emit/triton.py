@@ -160,6 +160,24 @@ def print_kernel(kernel: Kernel) -> str:
         *body.lines])
 
 
+def fading(work: tuple[Stage, ...]) -> set[Expression]:
+    """The exponentials that only sums read, of a distance to the largest
+    element of the row. The error of a quick one grows with the distance,
+    while it fades beside the largest one, which is exactly 1."""
+    readers: dict[Expression, set[str]] = {}
+    for node in (node for stage in work for node in stage.row + stage.body):
+        for part in node.parts:
+            readers.setdefault(part, set()).add(
+                node.reduction if isinstance(node, Fold) else "")
+    found = set()
+    for node, kinds in readers.items():
+        match node:
+            case Op("exp", (Op("sub", (x, Fold("max", (of,)))),)) if (
+                    x is of and kinds == {"sum"}):
+                found.add(node)
+    return found
+
+
 def argument(kernel: Kernel, name: str) -> str:
     """The kernel's name for a tensor's address, or for a number."""
     return f"{name}_{'number' if name in kernel.numbers else 'ptr'}"
@@ -170,13 +188,16 @@ class TritonWriter(Writer):
     """A kernel's lines as they are written.
 
     `summed` are values made of a sum: eager adds up in another order, so
-    their last bits are not eager's.
+    their last bits are not eager's. Neither are those of what is `fading`.
     """
 
     tiling: Tiling = field(kw_only=True)
     along: dict[Expression, frozenset[str]] = field(default_factory=dict)
     summed: set[Expression] = field(default_factory=set)
     target = TRITON
+
+    def __post_init__(self):
+        self.fading = fading(self.stages)
 
     def blocks(self) -> None:
         """Write where this program's block of points lies."""
@@ -226,6 +247,8 @@ class TritonWriter(Writer):
             case Load():
                 along |= self.tiling.along(node.index)
                 text = self.load(node, along)
+            case Op(_, (below,)) if node in self.fading:
+                text = f"device.fast_exp({self.read(below)})"
             case Op():
                 summed = not self.summed.isdisjoint(node.parts)
                 text = TRITON.operation(

@@ -22,8 +22,10 @@ INTERPRETED = not isinstance(tl.sum, JITFunction)
 class _Interpreted:
     """`libdevice` for the interpreter: PyTorch on the blocks' arrays."""
 
+    names = {"rint": "round", "fast_expf": "exp"}
+
     def __getattr__(self, name: str):
-        function = getattr(torch, "round" if name == "rint" else name)
+        function = getattr(torch, self.names.get(name, name))
         return lambda *operands: _computed(function, operands)
 
 
@@ -101,3 +103,12 @@ def sqrt(a):
         return tl.sqrt(a)
     else:
         return tl.sqrt_rn(a)
+
+
+@triton.jit
+def fast_exp(a):
+    """e ** a, some units in the last place off; the least floats are 0."""
+    if a.dtype == tl.float64:
+        return libdevice.exp(a)
+    else:
+        return libdevice.fast_expf(a)

@@ -103,6 +103,32 @@ def test_what_comes_after_a_sum_is_divided_quickly():
     assert kernel.instructions < 28  # what there is time for
 
 
+@pytest.mark.parametrize("dtype", [
+    torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_a_cross_entropy_reads_its_row_once_and_one_logit_more(dtype):
+    x = torch.empty(1024, 16384, dtype=dtype)
+    y = torch.zeros(1024, dtype=torch.int64)
+    kernel, *_ = kernels_of(F.cross_entropy, x, y)
+    if dtype == torch.float64:
+        assert "ex2.approx" not in kernel.ptx
+        return
+    loads = kernel.widths("ld")
+    row = loads.pop(".v4.b32") * 16 * kernel.warps * 32
+    assert row == 16384 * dtype.itemsize
+    assert sum(loads.values()) == 2  # the label, and its logit
+    assert kernel.usage["STACK"] == 0
+    assert kernel.instructions < 9  # there is time for 14
+
+
+def test_an_exponential_that_is_more_than_added_up_is_eagers():
+    x = torch.empty(64, 1024)
+    for function in (lambda x: F.softmax(x, -1), lambda x: x.exp().sum(-1),
+                     lambda x: (x - x.amax(0)).exp().sum(-1)):
+        for kernel in kernels_of(function, x):
+            assert kernel.ptx.count("ex2.approx") == kernel.ptx.count(
+                "fma.rm.ftz.f32")  # the start of libdevice's
+
+
 @pytest.mark.slow(sample=1)
 @pytest.mark.parametrize("dtype", [
     torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.int32,
