@@ -83,11 +83,11 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
 
 
 def fused_halves(joint: split.Joint, saved: frozenset[str]
-                 ) -> tuple[dict[str, Schedule], set[str]]:
-    """The schedules if these values are saved, and the inputs donated."""
+                 ) -> dict[str, Schedule]:
+    """The schedules of both halves if these values are saved."""
     pair = split.partition(joint, saved)
     return {name: fusion.fuse(half, pair.donated) for name, half
-            in pair.halves().items()}, pair.donated
+            in pair.halves().items()}
 
 
 def as_traced(graph: fx.GraphModule, error: BackendError) -> CompiledGraph:

@@ -24,6 +24,7 @@ ARTIFACTS = {
     "fusion": "the kernels as loops",
     "output_code": "the programs",
     "perf_hints": "why kernels stay apart, and why nothing is replayed",
+    "memory": "the plans that a bound on the peak is chosen from",
     "dynamic": "the sizes and numbers that became symbols",
 }
 

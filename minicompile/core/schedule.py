@@ -68,7 +68,7 @@ class Schedule(Printed):
     no tensor). `outputs` are Views, constants or None. `sizes` says
     how each symbol is found: by the number of an input and "size(0)" or
     "stride(1)" of that input, or "" if the input is the symbol itself.
-    None: by its formula.
+    None: by its formula. `donated` are the inputs without another holder.
     """
 
     inputs: tuple[Buffer | None, ...]
@@ -77,6 +77,7 @@ class Schedule(Printed):
     constants: dict[str, torch.Tensor]
     sizes: dict[Symbol, tuple[int, str] | None] = field(
         default_factory=dict)
+    donated: frozenset[str] = frozenset()
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

@@ -17,6 +17,7 @@ from itertools import count
 import torch
 from torch import fx
 
+from ..core.graph import placeholders
 from ..core.index import Symbol, index
 from ..core.loops import Buffer, Kernel
 from ..core.schedule import (Extern, Schedule, Step, View, readers_of,
@@ -72,7 +73,8 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
         merge(groups)
     returned = reads_of((lowered.outputs, *lowered.writes.values()))
     given = [b if isinstance(b, Buffer) else None for b in lowered.inputs]
-    freed = [b for b in given if b and b.name in dying]
+    freed = [b for node, b in zip(placeholders(module.graph), given)
+             if b and node.name in dying]
     order = groups.ordered(*(
         make(groups, returned, freed) for make in ORDERING))
     steps = steps_of(order, returned)
@@ -89,7 +91,8 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     inputs = tuple(b if b and (b.name in used or k in asked) else None
                    for k, b in enumerate(given))
     return Schedule(inputs, tuple(steps), lowered.outputs,
-                    lowered.constants, sizes)
+                    lowered.constants, sizes,
+                    frozenset(b.name for b in freed if b in inputs))
 
 
 def steps_of(groups: list[Group], returned: Iterable[str]) -> list[Step]:

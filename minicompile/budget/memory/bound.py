@@ -11,14 +11,14 @@ torch/_inductor/memory.py:estimate_peak_memory, and bounds none.
 
 from __future__ import annotations
 
-from collections.abc import (Callable, Collection, Iterable, Iterator,
-                             Mapping)
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, gcd, inf
 
 import torch
 
+from ...core import log
 from ...core.errors import OptionError
 from ...core.graph import nbytes, value
 from ...core.index import guess
@@ -31,10 +31,8 @@ STEPS = 20_000  # how finely the knapsack tells sizes apart
 CEILINGS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07,
             0.05, 0.03, 0.02, 0.01, 0.0)
 
-#: Gives both halves' schedules by the values that are saved, and the names
-#: of the inputs that only the backward holds.
-Fused = Callable[[frozenset[str]],
-                 tuple[Mapping[str, Schedule], Collection[str]]]
+#: Gives both halves' schedules by the values that are saved.
+Fused = Callable[[frozenset[str]], Mapping[str, Schedule]]
 
 
 def plan_within(fastest, ceiling: int, priced: Callable):
@@ -120,16 +118,15 @@ def knapsack(weights: list[int], losses: list[float],
     return kept[::-1], best
 
 
-def live_bytes(schedule: Schedule, donated: Collection[str] = ()
-               ) -> list[int]:
+def live_bytes(schedule: Schedule) -> list[int]:
     """The bytes alive during each step, besides inputs of the caller's.
 
-    `donated` names the inputs without another holder: they count, until
-    their last use. Symbolic sizes are those that were traced.
+    Donated inputs count until their last use. Symbolic sizes are those
+    that were traced.
     """
     sizes = {name: guess(buffer.elements) * buffer.dtype.itemsize
              for name, buffer in schedule.buffers.items()}
-    mine = {name for name in donated if name in sizes}
+    mine = set(schedule.donated)
     alive = sum(map(sizes.get, mine))
     found = []
     for step, dead in zip(schedule.steps, schedule.last_use, strict=True):
@@ -142,13 +139,11 @@ def live_bytes(schedule: Schedule, donated: Collection[str] = ()
     return found
 
 
-def peak(schedules: Mapping[str, Schedule],
-         donated: Collection[str]) -> int:
-    """The most bytes alive in a forward and its backward; `donated` names
-    the backward's inputs that the forward saved, and the tangents."""
-    return max([0, *live_bytes(schedules["forward"])] + (
-        live_bytes(schedules["backward"], donated)
-        if "backward" in schedules else []))
+def peak(schedules: Mapping[str, Schedule]) -> int:
+    """The most bytes alive in a forward and its backward, which holds the
+    values that the forward saved, and the tangents."""
+    return max(0, *map(max, filter(None, map(
+        live_bytes, schedules.values()))))
 
 
 @dataclass(frozen=True)
@@ -172,7 +167,7 @@ def scored(joint, *, cut: Callable, fused: Fused) -> Iterator[Scored]:
                  for share in CEILINGS]
         seconds = {plan.saved: plan.seconds for plan in plans}
     for saved in sorted(seconds, key=seconds.get):
-        yield Scored(saved, given + peak(*fused(saved)), seconds[saved])
+        yield Scored(saved, given + peak(fused(saved)), seconds[saved])
 
 
 def front(plans: Iterable[Scored]) -> list[Scored]:
@@ -197,9 +192,14 @@ def bound_peak(joint, bound: int | float | str, *, cut: Callable,
         limit = 0 if bound == "min" else bound * (
             tried[0].peak if isinstance(bound, float) else 1)
         if plan.peak <= limit:
-            return plan.saved
-    least = front(tried)[-1]
-    if bound == "min":
+            break
+    best = front(tried)
+    least = best[-1]
+    log.show("memory", "\n".join([
+        f"plans within memory={bound!r}: MiB at the peak, us of saving",
+        *(f"{plan.peak / 2 ** 20:12.2f}{plan.seconds * 1e6:12.1f}"
+          for plan in best)]))
+    if bound == "min" or least.peak <= limit:
         return least.saved
     size = ceil(least.peak / 2 ** 20 * 100) / 100
     raise OptionError(
