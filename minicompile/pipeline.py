@@ -59,9 +59,7 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
         joint = split.record(graph, inputs,
                              fuse and not options.fallback_random)
         log.show("joint_graph", str(joint))
-        pair = split.partition(joint, budget.choose(
-            joint, options.activation_memory_budget, cut=split.cut,
-            bound=options.memory, fused=partial(fused_halves, joint)))
+        pair = split.partition(joint, saved_within(joint, options))
         runs = {name: _boxed(half) for name, half in pair.halves().items()}
         made = CompiledGraph(_boxed(graph), joint, pair)
         if fuse:
@@ -82,12 +80,22 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
         return as_traced(graph, refusal)
 
 
+def saved_within(joint: split.Joint, options: Options) -> frozenset[str]:
+    """The names of the values to save within the budget."""
+    return budget.choose(
+        joint, options.activation_memory_budget, cut=split.cut,
+        bound=options.memory, fused=partial(fused_halves, joint))
+
+
 def fused_halves(joint: split.Joint, saved: frozenset[str]
                  ) -> dict[str, Schedule]:
     """The schedules of both halves if these values are saved."""
     pair = split.partition(joint, saved)
     return {name: fusion.fuse(half, pair.donated) for name, half
             in pair.halves().items()}
+
+
+split.CHOOSE.append(saved_within)
 
 
 def as_traced(graph: fx.GraphModule, error: BackendError) -> CompiledGraph:

@@ -46,8 +46,8 @@ def choose(joint, budget: float, *, cut: Callable, bound: object = None,
     for op in {node.target for node in filter(cost.is_opaque, kept)}:
         log.warn_once(
             f"minicompile saves what {op} computes: it may run again if "
-            "its cost is known, @torch.utils.flop_counter."
-            f"register_flop_formula(torch.ops.{op.overloadpacket})")
+            "its cost is known, by minicompile.register_cost(torch.ops."
+            f"{op.overloadpacket})")
     return plan.saved
 
 

@@ -26,8 +26,8 @@ def unmarked(function: Callable | None = None, *given, **named) -> Callable:
 
 #: What the reference offers to users, by its name in minicompile.
 TOOLS: dict[str, Callable] = {
-    **dict.fromkeys(("diagnose", "load_cache", "partition", "save_cache",
-                     "set_stance"), absent),
+    **dict.fromkeys(("calibrate", "diagnose", "load_cache", "partition",
+                     "register_cost", "save_cache", "set_stance"), absent),
     **dict.fromkeys(("allow_in_graph", "disable", "disallow_in_graph",
                      "graph_break", "mark_dynamic", "mark_static"),
                     unmarked)}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import fx
@@ -31,7 +32,8 @@ class Machine:
     launch: float  # seconds
 
 
-#: One H200 as measured in this book; one core's share of a CPU.
+#: By the name that a device's driver has for it, or by its type: one H200
+#: as measured in this book, one core's share of a CPU.
 MACHINES = {
     "cuda": Machine(4.2e12, {torch.bfloat16: 7.8e14, torch.float16: 7.8e14,
                              torch.float32: 5e13, torch.float64: 3e13},
@@ -45,10 +47,24 @@ MACHINES = {
 UNKNOWN = 8.0
 
 
+@cache
+def name_of(device: torch.device) -> str:
+    """The name that a device's driver has for it, or else its type."""
+    if device.type == "cuda" and torch.cuda.is_available():
+        return torch.cuda.get_device_name(device)
+    return device.type
+
+
+def machine(device: torch.device) -> Machine:
+    """The machine that a device is, or that is typical of its type."""
+    return MACHINES.get(name_of(device)) or MACHINES.get(
+        device.type, MACHINES["cpu"])
+
+
 def machine_of(node: fx.Node) -> Machine:
     """The machine a node runs on."""
     for tensor in tensors_of(value(node)):
-        return MACHINES.get(tensor.device.type, MACHINES["cpu"])
+        return machine(tensor.device)
     return MACHINES["cpu"]
 
 
@@ -56,15 +72,15 @@ def seconds(node: fx.Node) -> float:
     """The time of the node run by itself, memory to memory."""
     if kind(node) == "free":
         return 0.0
-    machine, made = machine_of(node), tensors_of(value(node))
+    at, made = machine_of(node), tensors_of(value(node))
     read = sum(nbytes(tensor) for source in node.all_input_nodes
                for tensor in tensors_of(value(source)))
-    moving = (read + sum(map(nbytes, made))) / machine.bandwidth
-    speed = machine.arithmetic.get(made[0].dtype if made else None,
-                                   min(machine.arithmetic.values()))
+    moving = (read + sum(map(nbytes, made))) / at.bandwidth
+    speed = at.arithmetic.get(made[0].dtype if made else None,
+                              min(at.arithmetic.values()))
     if kind(node) == "unknown":
         moving *= UNKNOWN
-    return machine.launch + max(moving, flops(node) / speed)
+    return at.launch + max(moving, flops(node) / speed)
 
 
 def one_pass(node: fx.Node) -> float:

@@ -7,11 +7,11 @@ record.py, recompute_costs.py and runtime.py, in that order.
 
 from ..core import load
 from .joint import Joint, Pair, partition
-from .recompute_costs import Plan, cut
+from .recompute_costs import CHOOSE, RECOMPUTABLE, Plan, cut
 from .record import record
 from .runtime import make_runtime
 
-__all__ = ["Joint", "Pair", "Plan", "cut", "make_runtime", "partition",
-           "record"]
+__all__ = ["CHOOSE", "RECOMPUTABLE", "Joint", "Pair", "Plan", "cut",
+           "make_runtime", "partition", "record"]
 
 load(__name__, __path__)

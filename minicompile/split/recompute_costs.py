@@ -11,7 +11,7 @@ what it holds to be expensive, in torch/_functorch/partitioners.py.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from torch import fx
 
 from ..core import cost
 from ..core.graph import has_effect, is_number, nbytes, value
+from ..core.options import Options
 from .joint import Joint, ancestors, backward_nodes, root
 
 NEVER = float("inf")
@@ -34,8 +35,15 @@ class Price(NamedTuple):
     save: float
 
 
+#: Whether an operator may run again in the backward, where its author
+#: knows; by default all may but a user's of unknown cost.
+RECOMPUTABLE: dict[object, bool] = {}
+
 #: Each finds values of a joint graph that are never to be saved.
 HIDDEN: list[Callable[[Joint], set[fx.Node]]] = []
+#: Each names the values to save within a budget; the last one counts.
+CHOOSE: list[Callable[[Joint, Options], Set[str]]] = [
+    lambda joint, options: cut(joint).saved]
 #: What finds the values that the forward writes to memory, saved or not,
 #: and when both halves read each value: at most one.
 READINGS: list[Callable[[Joint], tuple[set, dict]]] = []
@@ -77,7 +85,7 @@ class Costs:
     """The price of each forward value of a joint graph; numbers are free.
 
     A user's operator is recomputed only where the user says so, by its
-    cost or by hiding its result.
+    cost, in RECOMPUTABLE or by hiding its result.
     """
 
     def __init__(self, joint: Joint):
@@ -89,9 +97,9 @@ class Costs:
         written, reads = READINGS[0](joint) if READINGS else (
             set(), defaultdict(set))
         self.prices = {node: Price(
-            NEVER if cost.is_opaque(node) and node not in self.hidden
-            else recomputing(node, reads),
-            saving(joint, node, node in written, reads[node]))
+            recomputing(node, reads) if RECOMPUTABLE.get(
+                node.target, node in self.hidden or not cost.is_opaque(node))
+            else NEVER, saving(joint, node, node in written, reads[node]))
             for node in joint.early if not is_number(node)}
 
     def cut(self, byte_price: float, expensive: float) -> Plan:

@@ -173,7 +173,7 @@ def test_an_operator_of_unknown_cost_runs_once_and_the_budget_says_so(share):
     minicompile.reset()
     run = minicompile.compile(working, options={
         "activation_memory_budget": share})
-    with pytest.warns(UserWarning, match="register_flop_formula"):
+    with pytest.warns(UserWarning, match="register_cost"):
         run(grad(64, 64)).backward()
     assert len(RUNS) == 1
 

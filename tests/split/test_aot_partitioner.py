@@ -8,14 +8,21 @@ import pytest
 import torch
 
 import minicompile
+from minicompile import split
+from minicompile.core.graph import results
 from minicompile.report.views.models import build
+from tests.split.judge import graph_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def partition_fn(module, inputs, **keywords):
     partition_fn.calls += 1
-    return minicompile.partition(module, inputs, **keywords)
+    return minicompile.partition(module, inputs, **keywords,
+                                 **partition_fn.budget)
+
+
+partition_fn.budget = {}
 
 
 def aot(dynamic):
@@ -97,3 +104,50 @@ def check(eager, compiled, batch):
     torch.testing.assert_close(got, want)
     for ours, theirs in zip(compiled.parameters(), eager.parameters()):
         torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def tower(x, *weights):
+    for w in weights:
+        x = torch.mm(x, w).cos()
+    return x.sum()
+
+
+def kept(**budget):
+    """How many matrices are saved of a joint graph, in a budget."""
+    args = [torch.rand(64, 64, requires_grad=True) for _ in range(6)]
+    joint = split.record(graph_of(tower, args), args)
+    forward, _ = minicompile.partition(
+        joint.graph, None, num_fwd_outputs=1, **budget)
+    return sum(node.op != "placeholder" and node.meta["val"].dim() == 2
+               for node in results(forward.graph)[1:])
+
+
+@pytest.mark.parametrize("budget, count", [
+    ({}, 9), ({"activation_memory_budget": 0.4}, 3),
+    ({"activation_memory_budget": 0.0}, 0), ({"memory": 1.0}, 9)])
+def test_a_budget_for_the_partition(budget, count):
+    assert kept(**budget) == count
+
+
+def test_a_bound_on_the_peak_of_the_partition():
+    assert kept(memory="min") < 9
+    with pytest.raises(minicompile.OptionError, match="the least"):
+        kept(memory="16KiB")
+    for wrong in ({"memory": "1 GiB of it"}, {"activation_memory_budget": 2},
+                  {"activation_memory_budget": float("nan")}):
+        with pytest.raises(minicompile.OptionError, match="should be"):
+            kept(**wrong)
+
+
+@pytest.mark.parametrize("budget", [
+    {"activation_memory_budget": 0.3}, {"memory": "min"}])
+def test_a_budget_inside_of_aot_autograd(budget):
+    torch._dynamo.reset()
+    partition_fn.calls, partition_fn.budget = 0, budget
+    try:
+        model, batch = build("mlp")
+        check(model, torch.compile(copy.deepcopy(model), **aot(None)),
+              batch)
+    finally:
+        partition_fn.budget = {}
+    assert partition_fn.calls == 1

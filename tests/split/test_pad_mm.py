@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from minicompile import compile, split
+from minicompile.core import cost
 from minicompile.split.torch import decompositions
 from minicompile.trace import trace
 from tests.same import assert_same
@@ -77,8 +78,7 @@ def test_results_are_laid_out_as_eager_lays_them():
 @pytest.mark.parametrize("shape", [(64, 64), (1, 13), (13, 1)])
 def test_small_products_stay_whole(shape, monkeypatch):
     monkeypatch.setattr(decompositions, "SLOWER", 4)
-    monkeypatch.setitem(decompositions.MACHINES, "cpu",
-                        decompositions.MACHINES["cuda"])
+    monkeypatch.setitem(cost.MACHINES, "cpu", cost.MACHINES["cuda"])
     a, b = whole(*shape), whole(shape[1], 3)
     assert decompositions.addmm(None, a, b) is NotImplemented
     assert decompositions.addmm(whole(3), a, b) is NotImplemented

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import nn
 
+from ...core import TOOLS
 from ...core.disk import entries
 from ...core.errors import brief
 from ...driver import compile
@@ -65,6 +66,9 @@ def command(arguments: list[str] | None = None) -> None:
     parser.add_argument("--cache", nargs="?", const="show",
                         choices=("show", "clear"),
                         help="say what is kept on disk, or delete it")
+    parser.add_argument("--calibrate", action="store_true",
+                        help="measure the device for the prices of the "
+                             "budget, and nothing else")
     given = parser.parse_args(arguments)
     if given.cache:
         if given.cache == "clear":
@@ -72,6 +76,9 @@ def command(arguments: list[str] | None = None) -> None:
         return print(entries.described())
     if given.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error(f"--device {given.device}: torch sees no CUDA GPU")
+    if given.calibrate:
+        print(TOOLS["calibrate"](given.device))
+        return
     tour(given.model, given.device, given.stage, not given.no_compare)
 
 

@@ -19,7 +19,7 @@ import torch
 from torch._decomp import decomposition_table
 from torch.nn import functional as F
 
-from ...core.cost import MACHINES
+from ...core import cost
 from ...core.graph import operators
 from ...core.random.philox import UNIFORM
 from ..record import CALLS
@@ -157,7 +157,7 @@ def padding(a: torch.Tensor, b: torch.Tensor) -> tuple[int, int, int]:
     """By how much to extend the sizes m, k, n; zeros if it does not pay.
     """
     sizes = (*a.shape, b.shape[1])
-    machine = MACHINES.get(a.device.type)
+    machine = cost.machine(a.device)
     if (a.device.type not in ROWS or a.dtype.itemsize != 2
             or not all(type(size) is int for size in sizes)):
         return 0, 0, 0

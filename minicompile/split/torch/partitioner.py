@@ -8,29 +8,33 @@ min_cut_rematerialization_partition in torch/_functorch/partitioners.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import fx
 
 from ...core import TOOLS
 from ...core.graph import is_number, placeholders, results
+from ...core.options import Options
 from ..joint import Joint, halves, kept_nodes
-from ..recompute_costs import cut
+from ..recompute_costs import CHOOSE
 
 
 def partition_joint_module(
         joint_module: fx.GraphModule, joint_inputs: Sequence, *,
-        num_fwd_outputs: int,
-        choose: Callable[[Joint], set] = lambda joint: cut(joint).saved,
-        **ignored: object) -> tuple[fx.GraphModule, fx.GraphModule]:
+        num_fwd_outputs: int, activation_memory_budget: float = 1.0,
+        memory: object = None, **ignored: object
+        ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """(forward, backward) of a joint graph of AOTAutograd.
 
-    `choose` names the values to save. The other arguments that PyTorch
-    passes (`compiler`, `static_lifetime_input_indices`) change nothing.
+    `activation_memory_budget` and `memory` are as in compile's options;
+    an OptionError says if one is wrong or cannot be met. The arguments
+    that PyTorch passes besides (`compiler`,
+    `static_lifetime_input_indices`) change nothing.
     """
+    options = Options(activation_memory_budget, memory)
     joint = joint_of(joint_module, num_fwd_outputs)
-    kept = kept_nodes(joint, choose(joint) | {
+    kept = kept_nodes(joint, CHOOSE[-1](joint, options) | {
         node.name for node in joint.primals if is_number(node)})
     sizes = [node for node in kept if is_number(node)]
     kept = [node for node in kept if not is_number(node)]
