@@ -98,8 +98,9 @@ class Costs:
             set(), defaultdict(set))
         self.prices = {node: Price(
             recomputing(node, reads) if RECOMPUTABLE.get(
-                node.target, node in self.hidden or not cost.is_opaque(node))
-            else NEVER, saving(joint, node, node in written, reads[node]))
+                node.target, node in self.hidden
+                or not cost.is_opaque(node)) else NEVER,
+            saving(joint, node, node in written, reads[node]))
             for node in joint.early if not is_number(node)}
 
     def cut(self, byte_price: float, expensive: float) -> Plan:

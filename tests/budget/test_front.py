@@ -136,8 +136,8 @@ def network(seed):
 @pytest.mark.slow(sample=3)
 @pytest.mark.parametrize("seed", range(200))
 def test_no_plan_of_a_small_graph_is_much_better(seed):
-    """A step within any bound that can be met takes at most 3 % longer
-    than the best of all plans, by our prices."""
+    """A step within any bound takes at most 3 % longer than the best of all
+    plans within 0.995 of it, by our prices; the least peak is near, too."""
     function, args = network(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -159,6 +159,7 @@ def test_no_plan_of_a_small_graph_is_much_better(seed):
     for bound, _ in every:
         if bound >= least:
             found = min(p.seconds for p in ours if p.peak <= bound)
-            best = min(seconds for most, seconds in every if most <= bound)
+            best = min([seconds for most, seconds in every
+                        if most <= 0.995 * bound], default=found)
             assert found - best <= 0.03 * step
-    assert least <= 1.25 * min(most for most, _ in every)
+    assert least <= 1.03 * min(most for most, _ in every)

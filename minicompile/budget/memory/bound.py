@@ -30,6 +30,8 @@ STEPS = 20_000  # how finely the knapsack tells sizes apart
 #: The ceilings that are tried, as shares of what the fastest plan saves.
 CEILINGS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07,
             0.05, 0.03, 0.02, 0.01, 0.0)
+#: Where no more values are saved, each is tried without one of them.
+FEW = 12
 
 #: Gives both halves' schedules by the values that are saved.
 Fused = Callable[[frozenset[str]], Mapping[str, Schedule]]
@@ -159,15 +161,30 @@ class Scored:
 def scored(joint, *, cut: Callable, fused: Fused) -> Iterator[Scored]:
     """Plans from the fastest on, each with the peak of its schedules."""
     given = sum(nbytes(value(node)) for node in joint.primals)
+
+    @cache
+    def most(saved: frozenset[str]) -> int:
+        return given + peak(fused(saved))
+
     seconds = {frozenset(): 0.0}
     if joint.training:
         fastest = cut(joint)
         priced = cache(fastest.costs.cut)
         plans = [plan_within(fastest, int(share * fastest.bytes), priced)
                  for share in CEILINGS]
+        if len(fastest.sizes) <= FEW:
+            plans += descent(fastest, most)
         seconds = {plan.saved: plan.seconds for plan in plans}
     for saved in sorted(seconds, key=seconds.get):
-        yield Scored(saved, given + peak(fused(saved)), seconds[saved])
+        yield Scored(saved, most(saved), seconds[saved])
+
+
+def descent(plan, most: Callable[[frozenset[str]], int]) -> Iterator:
+    """Plans that save one value less; then so from the lowest of them."""
+    while plan.sizes:
+        tried = [plan.without({name}) for name in plan.sizes]
+        yield from tried
+        plan = min(tried, key=lambda each: (most(each.saved), each.seconds))
 
 
 def front(plans: Iterable[Scored]) -> list[Scored]:

@@ -135,9 +135,9 @@ def keep(device: str) -> str:
 
     speeds = ", ".join(f"{str(dtype).removeprefix('torch.')} {speed:.2g}"
                        for dtype, speed in machine.arithmetic.items())
-    return (f"{name}: {machine.bandwidth:.2g} bytes/s, {machine.launch:.2g} "
-            f"s a launch, products {speeds} operations/s\n"
-            f"kept in {within(write)}")
+    return (f"{name}: {machine.bandwidth:.2g} bytes/s, "
+            f"{machine.launch:.2g} s a launch, products {speeds} "
+            f"operations/s\nkept in {within(write)}")
 
 
 def register_cost(op: object, flops: Callable[..., int] | None = None
