@@ -67,7 +67,8 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
             runs |= {name: each.run for name, each in made.programs.items()}
         if made.programs and options.cudagraphs:
             graphed = replay.graphed(
-                runs, made.schedules, visible=joint.returned,
+                runs, made.schedules, options.replay_check,
+                visible=joint.returned,
                 static=[k for k, given in enumerate(inputs)
                         if isinstance(given, torch.nn.Parameter)],
                 written=joint.mutated)

@@ -46,6 +46,7 @@ HINTS = {
     "size_asserts": "guards check the inputs",
     "trace.graph_diagram": 'explain(f)(x).save("page.html") draws it',
     "memory": "no file of minicompile simulates the peak",
+    "replay_check": "no file of minicompile compares replays",
 }
 
 #: Whether a value of an option is right, and what it should be; for other
@@ -71,6 +72,7 @@ class Options:
     recompile_limit: int = 8  # entries of one function
     accumulated_recompile_limit: int = 256  # those that died included
     suppress_errors: bool = False  # a BackendError runs as eager, warned
+    replay_check: bool = False  # poison and compare, for finding faults
     trace_enabled: bool = False  # each stage's text, in minicompile_debug
 
     def __post_init__(self):

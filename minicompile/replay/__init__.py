@@ -6,6 +6,9 @@ replay may overwrite is memory that no Python object can reach. PyTorch's
 is torch/_inductor/cudagraph_trees.py.
 """
 
+from ..core import load
 from .graphed_function import GraphedFunction, graphed
 
 __all__ = ["GraphedFunction", "graphed"]
+
+load(__name__, __path__)

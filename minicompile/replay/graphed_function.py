@@ -32,9 +32,12 @@ CALLS = 64
 #: cloned.
 WORTH = 4
 
+#: Recordings that are compared with their program: at most one kind.
+CHECKED: list[type[Recording]] = []
+
 
 def graphed(runs: Mapping[str, Boxed], schedules: Mapping[str, Schedule],
-            **settings: object) -> GraphedFunction:
+            check: bool = False, **settings: object) -> GraphedFunction:
     """The programs of one graph, graphed; named as its halves are."""
     reasons = [*filter(None, map(refusal, schedules.values()))]
     if sum(len(schedule.steps) for schedule in schedules.values()) < WORTH:
@@ -43,7 +46,8 @@ def graphed(runs: Mapping[str, Boxed], schedules: Mapping[str, Schedule],
                   for buffer in schedule.buffers.values()), None)
     return GraphedFunction(
         runs["forward"], runs.get("backward"), Cuda(index or 0),
-        blocked=next(iter(reasons), None), **settings)
+        blocked=next(iter(reasons), None),
+        kind=CHECKED[-1] if check and CHECKED else Recording, **settings)
 
 
 def refusal(schedule: Schedule) -> str | None:
@@ -103,18 +107,19 @@ class GraphedFunction:
     The first `visible` outputs of the forward are the user's, the others
     go to the backward. `static`: the inputs of the forward that stay
     where they are, such as parameters; it writes to those in `written`.
-    `blocked` says why nothing can be recorded, if something does. `stats`
-    counts what became of calls.
+    `blocked` says why nothing can be recorded, if something does. `kind`
+    makes the recordings. `stats` counts what became of calls.
     """
 
     def __init__(self, forward: Boxed, backward: Boxed | None,
                  device: Cuda, *, visible: int | None = None,
                  static: Iterable[int] = (), written: Iterable[int] = (),
-                 blocked: str | None = None):
+                 blocked: str | None = None,
+                 kind: type[Recording] = Recording):
         self.ahead = Half(forward, visible, frozenset(static),
                           frozenset(written))
         self.back = Half(backward or forward)
-        self.device, self.blocked = device, blocked
+        self.device, self.blocked, self.kind = device, blocked, kind
         self.lock = threading.Lock()
         self.stats: Counter[str] = Counter()
 
@@ -133,10 +138,12 @@ class GraphedFunction:
             return half.run(inputs)
         with self.lock:
             half.calls += 1
-            found = self.device.refusal() or self._find(half, inputs)
+            found = self.device.refusal()
+            if not found:
+                self.device.order()
+                found = self._find(half, inputs)
             if isinstance(found, Recording):
                 self.stats["replayed"] += 1
-                self.device.order()
                 return found.run(inputs)
             self.stats[found] += 1
             half.last[sizes_of(inputs)] = addresses(inputs)
@@ -198,7 +205,7 @@ class GraphedFunction:
                  if k in half.static or now in lent
                  or k not in half.moving and now == before}
         try:
-            half.recordings.append(Recording(
+            half.recordings.append(self.kind(
                 self.device, half.run, inputs, bound, half.visible,
                 half.written, lender))
         except Exception as error:  # out of memory, or never to be recorded

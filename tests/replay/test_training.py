@@ -281,7 +281,8 @@ def test_a_parameter_that_is_replaced(weights):
         check(x, x2, w, w2)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.slow(sample=40)
+@pytest.mark.parametrize("seed", range(500))
 def test_random_programs(seed, impl):
     """Whatever order things come in: bit for bit as without replay."""
     random_program(seed, GraphedFunction if impl == "minicompile" else impl)

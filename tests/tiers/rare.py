@@ -492,6 +492,20 @@ def budget():
     assert_same(layers, x, options={"memory": "min"})
 
 
+def replay():
+    """Replays, which nothing has to compare with their program."""
+    from minicompile.replay import graphed_function
+    from tests.replay.fake import FakeDevice
+    kind = [*graphed_function.CHECKED, graphed_function.Recording][0]
+    region = graphed_function.GraphedFunction(
+        lambda inputs: (inputs[0] * 2,), None, FakeDevice(), kind=kind)
+    for _ in range(4):
+        x = torch.rand(4)
+        assert region.forward([x])[0].equal(x * 2)
+    assert_same(layers, torch.rand(4, 4), options={
+        "cudagraphs": True, "replay_check": True})
+
+
 def report():
     """A report, its page, and what `python -m minicompile` prints."""
     from minicompile.__main__ import main
