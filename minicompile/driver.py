@@ -9,6 +9,7 @@ in torch/_dynamo/eval_frame.py.
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable, Iterable
 
@@ -67,6 +68,16 @@ class OptimizedModule(nn.Module):
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self._orig_mod)})
+
+    @property
+    def __class__(self) -> type:
+        """For isinstance(), torch.compile's class if that is loaded:
+        libraries ask for it before they unwrap a model."""
+        theirs = sys.modules.get("torch._dynamo.eval_frame")
+        return getattr(theirs, "OptimizedModule", type(self))
+
+    def __reduce__(self) -> tuple:
+        return object.__new__, (type(self),), self.__getstate__()
 
     def __getstate__(self) -> dict:
         return {name: value for name, value in self.__dict__.items()

@@ -101,6 +101,37 @@ def test_a_trainer_trains_a_compiled_model(tmp_path, how):
             assert torch.equal(again.state_dict()[name], weight)
 
 
+def test_libraries_unwrap_a_compiled_model(tmp_path):
+    """As one of torch.compile: they ask isinstance()."""
+    accelerate = pytest.importorskip("accelerate")
+    model = gpt()
+    compiled = minicompile.compile(model)
+    tools, accelerator = accelerate.utils, accelerate.Accelerator(cpu=True)
+    assert tools.is_compiled_module(compiled)
+    assert not tools.is_compiled_module(model)
+    assert tools.has_compiled_regions(nn.Sequential(compiled))
+    assert accelerator.prepare(compiled) is compiled
+    assert accelerator.unwrap_model(compiled) is compiled
+    assert accelerator.unwrap_model(
+        compiled, keep_torch_compile=False) is model
+    compiled.save_pretrained(tmp_path)
+    again = GPT2LMHeadModel.from_pretrained(tmp_path).state_dict()
+    assert all(torch.equal(again[name], weight)
+               for name, weight in model.state_dict().items())
+
+
+def test_a_wrapper_is_of_both_classes():
+    compiled = minicompile.compile(Scaled())
+    for each in (compiled, copy.deepcopy(compiled), copy.copy(compiled),
+                 *(pickle.loads(pickle.dumps(compiled, number))
+                   for number in range(2, pickle.HIGHEST_PROTOCOL + 1))):
+        assert isinstance(each, (minicompile.driver.OptimizedModule))
+        assert isinstance(each, torch._dynamo.OptimizedModule)
+        assert isinstance(each, nn.Module) and not isinstance(each, Scaled)
+        assert each(torch.ones(1)).item() == 2
+        assert repr(each).startswith("OptimizedModule(")
+
+
 def test_torch_compile_goes_into_what_is_compiled():
     inner = minicompile.compile(lambda x: x.sin() * 2)
     model = minicompile.compile(Scaled())
