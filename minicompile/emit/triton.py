@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from ..core.index import (Index, Variable, atoms_of, enclosed, index,
                           most_of, product, substitute)
 from ..core.loops import (REDUCTIONS, Expression, Kernel, Load, Op,
@@ -148,7 +150,7 @@ def print_kernel(kernel: Kernel) -> str:
     if tiling.large:
         about.append(f"wide={given} " + " or ".join(
             f"{large} > {NARROW}" for large in tiling.large))
-    body = TritonWriter(kernel, stages(kernel), depth=1, tiling=tiling)
+    body = WRITERS[-1](kernel, stages(kernel), depth=1, tiling=tiling)
     body.blocks()
     body.work()
     return "\n".join([
@@ -169,13 +171,17 @@ def fading(work: tuple[Stage, ...]) -> set[Expression]:
         for part in node.parts:
             readers.setdefault(part, set()).add(
                 node.reduction if isinstance(node, Fold) else "")
-    found = set()
-    for node, kinds in readers.items():
-        match node:
-            case Op("exp", (Op("sub", (x, Fold("max", (of,)))),)) if (
-                    x is of and kinds == {"sum"}):
-                found.add(node)
-    return found
+    return {node for node, kinds in readers.items()
+            if kinds == {"sum"} and maximum_below(node)}
+
+
+def maximum_below(node: Expression) -> Fold | None:
+    """The row's largest element, if the node is the exponential of how far
+    another one is from it."""
+    match node:
+        case Op("exp", (Op("sub", (x, Fold("max", (of,)) as most)),),
+                torch.float32):
+            return most if x is of else None
 
 
 def argument(kernel: Kernel, name: str) -> str:
@@ -354,3 +360,7 @@ class TritonWriter(Writer):
         self.along[fold] = self.reach(fold.operands[0]) - {"r"}
         if kind in ("sum", "prod"):
             self.summed.add(fold)
+
+
+#: What writes a kernel: the last of these.
+WRITERS: list[type[TritonWriter]] = [TritonWriter]

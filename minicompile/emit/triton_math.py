@@ -108,7 +108,4 @@ def sqrt(a):
 @triton.jit
 def fast_exp(a):
     """e ** a, some units in the last place off; the least floats are 0."""
-    if a.dtype == tl.float64:
-        return libdevice.exp(a)
-    else:
-        return libdevice.fast_expf(a)
+    return libdevice.fast_expf(a)

@@ -1,0 +1,82 @@
+"""Online softmax: a row too long to hold is read once for both its sums.
+
+The exponentials of a softmax are those of each element's distance to the
+row's maximum, so their sum waits for a pass that finds it. But a sum of
+distances to the maximum *so far* is put right by one product whenever that
+rises: e ** (x - new) is e ** (x - old) * e ** (old - new). So the pass that
+finds the maximum adds up as well. Milakov and Gimelshein published it in
+2018. Inductor's is `prepare_softmax` in torch/_inductor/inductor_prims.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..triton import WRITERS, TritonWriter, maximum_below
+from ..writer import Fold, Stage, Store, reached
+
+
+class OnlineWriter(TritonWriter):
+    """A writer that adds up exponentials while it finds their maximum.
+
+    `online` has the sums that belong to each maximum, of which a lane
+    holds a part; the maximum is a column.
+    """
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.online: dict[Fold, list[Fold]] = {}
+        folds = (fold for stage in self.stages for fold in stage.folds)
+        for fold in folds if self.tiling.looped else ():
+            most = maximum_below(fold.operands[0])
+            if fold.reduction == "sum" and most:
+                self.online.setdefault(most, []).append(fold)
+        self.stages = tuple(map(self.left, self.stages))
+
+    def left(self, stage: Stage) -> Stage:
+        """The stage without the sums that an earlier one does."""
+        early = {fold for sums in self.online.values() for fold in sums}
+        needed = reached(node for node in stage.body if isinstance(
+            node, (Fold, Store)) and node not in early)
+        return replace(stage, body=tuple(
+            node for node in stage.body if node in needed))
+
+    def declare(self, folds: tuple[Fold, ...]) -> None:
+        """Start a maximum, and the sums that belong to it."""
+        for fold in folds:
+            super().declare(self.online.get(fold, [fold]))
+            if fold in self.online:
+                self.add(f"{self.accumulator(fold)} = tl.full([XBLOCK, 1], "
+                         "float('-inf'), tl.float32)")
+
+    def fold(self, fold: Fold) -> None:
+        """Write the step of a maximum: its sums follow it."""
+        if fold not in self.online:
+            return super().fold(fold)
+        most = self.accumulator(fold)
+        part, new, base = (self.numbered(name, fold)
+                           for name in ("part", "new", "base"))
+        self.add(f"{part} = {self.part(fold)}",
+                 f"{new} = device.maximum({most}, tl.reduce({part}, 1, "
+                 "device.maximum, keep_dims=True))",
+                 f"{base} = tl.where({new} == float('-inf'), 0.0, {new})")
+        for name in map(self.accumulator, self.online[fold]):
+            self.add(f"{name} = {name} * device.fast_exp({most} - {base})"
+                     f" + device.fast_exp({part} - {base})")
+        self.add(f"{most} = {new}")
+
+    def finish(self, fold: Fold) -> None:
+        """Write the sums of the lanes; NaN, if the maximum is infinite."""
+        if fold not in self.online:
+            return super().finish(fold)
+        most = self.accumulator(fold)
+        self.texts[fold] = most
+        self.along[fold] = self.reach(fold.operands[0]) - {"r"}
+        for each in self.online[fold]:
+            super().finish(each)
+            self.along[each] = self.along[fold]
+            name = self.accumulator(each)
+            self.add(f"{name} += {most} - {most}")
+
+
+WRITERS.append(OnlineWriter)

@@ -1,0 +1,89 @@
+"""Long rows are read once for their maximum and their exponentials' sum.
+
+Most tests run on a GPU, or with TRITON_INTERPRET=1.
+"""
+
+from math import inf, nan
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import minicompile
+from minicompile.emit.schedules import gpu
+from minicompile.emit.triton_math import INTERPRETED
+from tests.emit.triton_kernels import DEVICE, RUNS
+from tests.judge import judged, near
+
+runs = pytest.mark.skipif(
+    not RUNS, reason="needs a GPU, or TRITON_INTERPRET=1")
+
+
+@pytest.fixture
+def walked(monkeypatch):
+    """Every row is walked along."""
+    monkeypatch.setattr(gpu, "IN_REGISTERS", 4)
+    monkeypatch.setattr(gpu, "WALKING", 16)
+
+
+def entropy(x):
+    return -(x.softmax(-1) * x.log_softmax(-1)).sum(-1)
+
+
+def apart(x):
+    """Two rows in one kernel, each with a maximum of its own."""
+    return x.softmax(-1) + (x * 2).log_softmax(-1)
+
+
+def raw(x):
+    return (x - x.amax(-1, keepdim=True)).exp().sum(-1)
+
+
+FUNCTIONS = {"softmax": lambda x: x.softmax(-1), "raw": raw,
+             "log_softmax": lambda x: x.log_softmax(-1),
+             "logsumexp": lambda x: x.logsumexp(-1),
+             "masked": lambda x: F.softmax(torch.where(x > 0, x, -inf), -1),
+             "entropy": entropy, "apart": apart}
+
+
+@runs
+@pytest.mark.parametrize("dtype", [
+    torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_rows_are_as_right_as_eagers(name, dtype, walked):
+    function = FUNCTIONS[name]
+    compiled = minicompile.compile(function, options={
+        "cpu_backend": "triton"})
+    for offset in (0, 1000):
+        x = (torch.randn(5, 100) * 3 + offset).to(DEVICE, dtype)
+        judged(near, compiled(x), function(x), function, x)
+
+
+@runs
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_rows_of_what_is_not_a_number(name, walked):
+    """A row may begin with -inf, hold nothing else, or the least float."""
+    x = torch.randn(8, 40)
+    x[0] = -inf
+    x[1, 3], x[2, 30] = inf, nan
+    x[3, :20] = x[4, 20:] = -inf
+    x[5] = torch.finfo(torch.float32).min
+    x[6, :20] = torch.finfo(torch.float32).min
+    x[7, 1], x[7, 39] = -inf, inf
+    x, function = x.to(DEVICE), FUNCTIONS[name]
+    found = minicompile.compile(function, options={
+        "cpu_backend": "triton"})(x)
+    torch.testing.assert_close(found, function(x), equal_nan=True)
+
+
+@pytest.mark.skipif(
+    INTERPRETED, reason="Triton's interpreter does not compile")
+def test_a_long_row_of_a_cross_entropy_is_loaded_once():
+    from tests.emit.test_triton_ptx import kernels_of
+    x = torch.empty(64, 128_256, dtype=torch.bfloat16)
+    kernel, *_ = kernels_of(F.cross_entropy, x, torch.zeros(
+        64, dtype=torch.int64))
+    loads = kernel.widths("ld")
+    block = loads.pop(".v4.b32") * 8 * kernel.warps * 32
+    assert block == gpu.WALKING
+    assert sum(loads.values()) == 2  # the label, and its logit
