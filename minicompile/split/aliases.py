@@ -4,9 +4,9 @@ In: torch-level calls while recording, the inputs, what the graph returned.
 Out: the same calls, and a `Result` for each result. The idea: a functional
 tensor takes writes as if it were memory, and two of them share a storage
 exactly if eager's do. So writes and aliases are read off after the graph
-has run, and put back at run time. Only strides need care meanwhile: the
-functional form of `x.scatter_(…)` may lay out its result in another way
-than `x`. PyTorch finds out the same facts in
+has run, and put back at run time. Here a call may write to whole tensors,
+and a result may share memory with no other; rows of the reference know the
+rest. PyTorch finds out the same facts in
 torch/_functorch/_aot_autograd/collect_metadata_analysis.py.
 """
 
@@ -15,27 +15,22 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 
 import torch
-from torch._C._functionalization import (
-    get_view_meta_sequence as view_steps, unfold_ViewMeta as Unfold)
+from torch._C._functionalization import get_view_meta_sequence as view_steps
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from ..core.errors import BackendError
-from ..core.graph import (dense, operators, reach, tensors_of, value,
-                          written_by)
+from ..core.graph import dense, operators, tensors_of, value, written_by
 from ..core.sizes import AS_IN_CPP, SYMBOLIC
 from .joint import Result
-from .recorder import RecordingMode, functional, unwrapped
+from .recorder import RecordingMode, unwrapped
 
 storage_of = torch._C._storage_id
 creation_of = torch._C._autograd._get_creation_meta
-
-#: Steps whose arguments PyTorch hands out after it has freed them.
-UNREADABLE = {getattr(torch._C._functionalization, f"{name}_ViewMeta")
-              for name in ("_unsafe_view", "resize_")}
 
 #: How autograd marks each view that `split` gives, among others: nobody
 #: may write to it.
@@ -93,12 +88,6 @@ class InPlaceWrites(TorchFunctionMode):
             raise BackendError(f"{name} {reason}")
         if name.startswith("_fused_") and name.endswith("_"):
             raise BackendError(f"{name} writes to lists of tensors")
-        if name.endswith("_") and any(torch.Tag.inplace_view in op.tags
-                                      for op in operators(name)):
-            if args[0].requires_grad:
-                raise BackendError(f"{name} on a tensor that requires grad")
-            self.turned.add(storage_of(args[0]))
-            return function(*args, **kwargs)
         written = [each for each in (
             args[:1] if kwargs.get("inplace") or name in ASSIGNMENTS
             else written_by(function, args, kwargs))
@@ -109,86 +98,41 @@ class InPlaceWrites(TorchFunctionMode):
                 not torch.can_cast(torch.result_type(*args[:2]),
                                    args[0].dtype)):
             raise BackendError(f"{name} gives another dtype")
-        layouts = [(each, each.size(), each.stride())
-                   for each in memory_of(name, written, "out" in kwargs)]
-        require_apart(name, written, args, kwargs)
-        result = function(*args, **kwargs)
-        if any(each.requires_grad and storage_of(each) in self.turned
-               for each in written):  # its gradient would have old shapes
-            raise BackendError(f"{name} tracks memory seen in a new shape")
-        for layout in layouts:
-            self.keep(*layout)
-        return result
-
-    def keep(self, tensor: torch.Tensor, size, stride) -> None:
-        """Give `tensor` the strides it had; an empty `out=` may grow."""
-        value = unwrapped(tensor)
-        if value.size() != size and size.numel():
-            raise BackendError("out= has another shape than the result")
-        if value.size() != size or value.stride() == stride:
-            return
-        with functional(False):
-            kept = self.recorder.restride(value, stride)
-        torch._functionalize_replace(tensor, kept)
-        torch._functionalize_commit_update(tensor)
-        if unwrapped(tensor).stride() != stride:
-            raise BackendError("a write cannot keep the strides of a view")
+        return WRITES[-1](self, name, function, args, kwargs, written)
 
 
-def memory_of(name: str, written: list, grows: bool) -> list:
-    """The tensors that a call writes to, after what they are views of.
-
-    A BackendError if functionalisation would not write as eager does;
-    what is given as `out=` also `grows`.
-    """
-    found: dict[torch.Tensor, None] = {}
-    ends: dict[int, int] = {}  # of the memory that is written so far
-    for each in sorted(written, key=torch.Tensor.storage_offset):
-        base = each if each._base is None else each._base
-        start, memory = each.storage_offset(), storage_of(each)
-        steps = view_steps(each)
-        for refused, reason in (
-            (reach(each) < 0 or reach(base) < 0,
-             "a tensor with several elements in one place"),
-            (start <= ends.get(memory, -1), "one place twice"),
-            (any(isinstance(step, Unfold) for step in steps),
-             "the result of unfold"),
-            (steps and grows, "a view, as out="),
-        ):
-            if refused:
-                raise BackendError(f"{name} writes to {reason}")
-        ends[memory] = start + reach(each)
-        found |= {base: None, each: None}
-    return list(found)
+def write_whole(mode: InPlaceWrites, name: str, function: Callable,
+                args: tuple, kwargs: dict, written: list) -> object:
+    """The result of a call that writes to whole tensors, each of which
+    shares memory with nothing else that is read."""
+    read = tensors_of((args, kwargs))
+    for each in written:
+        if changes_shape(name) or view_steps(each) or not dense(each) or (
+                any(storage_of(other) == storage_of(each)
+                    and other is not each for other in read)):
+            raise BackendError(f"{name} does not write to a whole tensor, "
+                               "or to what it reads as well")
+    layouts = [(each.size(), each.stride()) for each in written]
+    result = function(*args, **kwargs)
+    if layouts != [(each.size(), each.stride())
+                   for each in map(unwrapped, written)]:
+        raise BackendError(f"{name} cannot keep the strides")
+    return result
 
 
-def require_apart(name: str, written: list, args: tuple,
-                  kwargs: dict) -> None:
-    """Raise if what is written is also read, but at other places.
-
-    Eager raises too, or the result depends on the order.
-    """
-    if name == "__setitem__":
-        where, value = args[1:]
-        written = [] if tensors_of([where]) else [args[0][where]]
-        args = value,
-    for read in tensors_of((args, kwargs)):
-        if any(overlap_in_part(each, read) for each in written):
-            raise BackendError(f"{name} reads a part of what it writes")
+@cache
+def changes_shape(name: str) -> bool:
+    """Whether a method changes a tensor's shape, and not its elements."""
+    return name.endswith("_") and any(
+        torch.Tag.inplace_view in op.tags for op in operators(name))
 
 
-def overlap_in_part(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors without gaps have some elements in common, but
-    not each its own; where there are gaps, eager does not ask."""
-    apart = a is b or not torch._is_functional_tensor(b) or (
-        storage_of(a) != storage_of(b))
-    if apart or not (dense(a) and dense(b)):
-        return False
-    (start, end, *_), (other, last, *_) = one, two = [
-        (each.storage_offset() * each.itemsize, each.itemsize * (
-            each.storage_offset() + each.numel()), each.stride())
-        for each in (a, b)]
-    return start < last and other < end and one != two
+#: How a call that writes in place is made; the last one counts.
+WRITES: list[Callable] = [write_whole]
+#: Which tensor those in one memory are views of, and how a result is one;
+#: at most one of each.
+BASES: list[Callable[[list[torch.Tensor]], torch.Tensor]] = []
+VIEWS: list[Callable[[torch.Tensor, int, torch.Tensor], Result]] = []
 
 
 class Input:
@@ -272,8 +216,11 @@ def describe_results(outputs, inputs: list[Input]) -> tuple[list, list]:
     fresh: list[torch.Tensor] = []
     for memory, group in sharing.items():
         if memory not in homes:
-            homes[memory] = len(inputs) + len(fresh), base_of(group)
-            fresh.append(homes[memory][-1])
+            alone = {*map(id, group)} == {id(group[0])} and not (
+                group[0]._is_view() and creation_of(group[0]) == MULTIPLE)
+            base = group[0] if alone else row(BASES)(group)
+            homes[memory] = len(inputs) + len(fresh), base
+            fresh.append(base)
     results: list[Result] = []
     for position, output in enumerate(outputs):
         first = next(k for k, each in enumerate(outputs) if each is output)
@@ -283,18 +230,17 @@ def describe_results(outputs, inputs: list[Input]) -> tuple[list, list]:
             results.append(Result(len(inputs) + len(fresh) + first))
         else:
             of, base = homes[storage_of(output)]
-            results.append(view_of(output, of, base))
+            results.append(Result(of) if output is base
+                           else row(VIEWS)(output, of, base))
     require_history([*fresh, *tensors_of(outputs)], inputs)
     return results, fresh
 
 
-def base_of(group: list[torch.Tensor]) -> torch.Tensor:
-    """The tensor that all outputs in one memory are views of."""
-    if all(each is group[0] for each in group) and not (
-            group[0]._is_view() and creation_of(group[0]) == MULTIPLE):
-        return group[0]
-    tracked = [each._base for each in group if each._base is not None]
-    return min(tracked or group, key=lambda each: len(view_steps(each)))
+def row(table: list[Callable]) -> Callable:
+    """The last row of a table of the reference, if there is one."""
+    if not table:
+        raise BackendError("results share memory with others, or inputs")
+    return table[-1]
 
 
 def require_history(made: list[torch.Tensor], inputs: list[Input]) -> None:
@@ -305,39 +251,3 @@ def require_history(made: list[torch.Tensor], inputs: list[Input]) -> None:
            for each in made):
         raise BackendError("a result is a leaf that requires grad, is made "
                            "of one, or is a view made under no_grad")
-
-
-def view_of(output: torch.Tensor, of: int, base: torch.Tensor) -> Result:
-    """`output`, in the memory of `base`, as a view of value number `of`."""
-    if output is base:
-        return Result(of)
-    taken, given = (list(map(said, view_steps(each)))
-                    for each in (output, base))
-    steps = taken[len(given):]
-    if not steps or taken[:len(given)] != given or any(
-            kind in UNREADABLE for kind, _ in steps):
-        raise BackendError("two results share memory, and neither is a "
-                           "view of the other")
-    if output.grad_fn is not None and not leads_to(output, base):
-        raise BackendError("a result is a view, and its gradient does not "
-                           "reach what it is a view of")
-    return Result(of, tuple(steps), output.grad_fn is not None)
-
-
-def said(step) -> tuple:
-    """A step of a view: its class and its arguments, or which one it is."""
-    kind = type(step)
-    return kind, step if kind in UNREADABLE else step.as_tuple()
-
-
-def leads_to(output: torch.Tensor, base: torch.Tensor) -> bool:
-    """Whether the gradient of the view `output` flows to `base`.
-
-    It does not through a view that was made under no_grad.
-    """
-    step = output.grad_fn
-    while step is not None:
-        if step is base.grad_fn or getattr(step, "variable", 0) is base:
-            return True
-        step = step.next_functions[0][0] if step.next_functions else None
-    return False

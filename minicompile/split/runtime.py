@@ -17,8 +17,6 @@ from operator import itemgetter
 
 import torch
 from torch import fx
-from torch._C._functionalization import (
-    InverseReturnMode, apply_view_meta_sequence as apply_steps)
 from torch.autograd.graph import increment_version
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -35,6 +33,8 @@ DOUBLE_BACKWARD = (
     '{{"double_backward": True}}), which differentiates the uncompiled '
     "function")
 
+#: What makes a result that is a view of another value: at most one.
+VIEWED: list[Callable[[Joint, Result], Callable]] = []
 #: What lets a Function's gradients be differentiated: at most one.
 TWICE: list[Callable[[Joint, type], type]] = []
 
@@ -258,16 +258,4 @@ def maker(joint: Joint, result: Result) -> Callable:
         return at_run_time(joint, result.constant)
     if not result.steps:
         return itemgetter(result.of)
-    ends = [1 + [*map(type, given)].index(InverseReturnMode)
-            for _, given in result.steps]  # until there: how it is done
-    known = at_run_time(joint, [given[end:] for end, (_, given)
-                                in zip(ends, result.steps)])
-
-    def view(values: list) -> torch.Tensor:
-        base = values[result.of]
-        steps = [kind((*given[:end], *rest)) for (kind, given), end, rest
-                 in zip(result.steps, ends, known(values))]
-        with torch.set_grad_enabled(result.differentiable or (
-                torch.is_grad_enabled() and not base.requires_grad)):
-            return apply_steps(base, steps)
-    return view
+    return VIEWED[-1](joint, result)
