@@ -44,12 +44,6 @@ OPCODES |= {
         operator.getitem, owner, key)),
     "BINARY_OP": (2, 1, lambda f, op, a, b: f.tracer.binary(op, a, b)),
     "COMPARE_OP": (2, 1, lambda f, op, a, b: f.tracer.binary(op, a, b)),
-    "IS_OP": (2, 1, lambda f, invert, a, b: (
-        f.tracer.same(a, b) is not bool(invert))),
-    "CONTAINS_OP": (2, 1, lambda f, invert, key, owner: (
-        f.tracer.call(operator.contains, (owner, key)) is not bool(
-            invert))),
-    "UNARY_NOT": (1, 1, lambda f, _, x: not f.tracer.truth(x)),
     "TO_BOOL": (1, 1, lambda f, _, x: f.tracer.truth(x)),
     "GET_ITER": (1, 1, lambda f, _, x: f.tracer.iterate(x)),
     "BUILD_TUPLE": (int, 1, lambda f, _, *values: values),

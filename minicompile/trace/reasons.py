@@ -85,7 +85,7 @@ WAYS: dict[str, Callable] = {name: refusing(kind, what) for (
     ("operator", "builtin", "of an operator on objects"),
     ("super", "attribute", "an attribute of super()"),
     ("stored", "attribute", "a value that C code keeps"),
-    ("marked", "disabled", "a function"),
+    ("marked", "disabled", "a function"), ("out", "effect", "out="),
     ("perform", "opcode", "in a `try`"),
     ("return", "code", "a function that another one has called"))}
 

@@ -23,10 +23,10 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_map_only
 
 from ..core.errors import Unsupported
-from ..core.graph import QUANTIZED, operators, tensors_of, written_by
+from ..core.graph import QUANTIZED, written_by
 from ..core.sizes import SYMBOLIC, hint
 from ..core.guard import Source
-from .reasons import unsupported
+from .reasons import WAYS, unsupported
 from .symbolic_shapes import SIZES, Fakes, History
 
 #: Immutable values that may stand in a graph as they are.
@@ -108,9 +108,8 @@ class Recorder:
         fx_args = tuple([self.argument(a, tensors) for a in args])
         fx_kwargs = {k: self.argument(a, tensors)
                      for k, a in kwargs.items()}
-        if kwargs.get("out") is not None and not self._fits(
-                target, function, args, dict(kwargs)):
-            raise unsupported("effect", "out=")
+        if kwargs.get("out") is not None:
+            WAYS["out"](self, target, function, args, dict(kwargs))
         versions = [version(t) for t in tensors]
         given, writes = (args, kwargs), written_by(target, args, kwargs)
         if writes:  # no number decides what it makes
@@ -132,21 +131,6 @@ class Recorder:
         self.kept.append(tensors)
         self._bind(result, node)
         return result
-
-    def _fits(self, target, function, args, kwargs) -> bool:
-        """Whether what is given as `out=` takes the results as they are.
-
-        It is no view, and what is also read is read point by point.
-        """
-        out = tensors_of(kwargs.pop("out"))
-        read = {*map(storage, tensors_of((args, kwargs)))} if not any(
-            torch.Tag.pointwise in op.tags for op in operators(
-                getattr(target, "__name__", target))) else set()
-        made = tensors_of(self.compute(target, function, args, kwargs))
-        return len(made) == len({*map(storage, out)} - read) and all(
-            (into.shape, into.dtype, into._is_view())
-            == (each.shape, each.dtype, False)
-            for into, each in zip(out, made))
 
     def compute(self, target, function, args, kwargs):
         """`function` on fakes, its failure told as a reason to stop."""

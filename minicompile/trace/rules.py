@@ -156,7 +156,6 @@ def means(meaning, *functions):
 means(binary, *INPLACE, *INPLACE.values(), *COMPARISONS)
 means(ask, *ASKING)
 rule(operator.truth, bool)(lambda tracer, *value: tracer.truth(*value))
-rule(operator.is_)(lambda tracer, one, other: tracer.same(one, other))
 rule(object.__init__)(lambda tracer, owner, *args, **kwargs: None)
 
 

@@ -123,18 +123,6 @@ class Tracer:
             self.outside.guard(source, "is", self.recorder.real(key))
         return native.look(self, key)
 
-    def same(self, left, right) -> bool:
-        """`left is right`, guarded if both are from outside."""
-        if left is right:
-            return True
-        if {type(left), type(right)} & {*SYMBOLIC} and (
-                attributes.type_of(left) is attributes.type_of(right)):
-            return settled(left) is settled(right)
-        ours = self.outside.source(left), self.outside.source(right)
-        if None not in ours:
-            self.outside.relate("{0} is not {1}", *ours)
-        return False
-
     def truth(self, value=False) -> bool:
         """`bool(value)`."""
         if isinstance(value, torch.Tensor):

@@ -27,14 +27,14 @@ import torch
 from ...core.guard import Call
 from .. import attributes
 from ..attributes import type_of
-from ..constant_types import ABSENT, CONSTANTS, IDENTITIES, is_constant
+from ..constant_types import ABSENT, CONSTANTS, IDENTITIES
 from ..frame import load_cell
 from ..native import look
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import leaves
 from ..rules import ask, rule
-from ..symbolic_shapes import settled
 from .callbacks import Callback, polyfill
+from .objects import same
 
 
 @rule(sorted)
@@ -133,17 +133,6 @@ rule(object.__format__)(
     lambda tracer, value, spec="": tracer.call(str, (value,)))
 
 
-@rule(hash)
-def _hash(tracer, value):
-    value = settled(value)
-    answer = tracer.asked("__hash__", value)
-    if answer is not ABSENT:
-        return answer
-    if not is_constant(value) or tracer.is_made(value):
-        raise unsupported("builtin", f"hash of a {type(value).__name__}")
-    return tracer.natively(hash, (value,))
-
-
 # Questions about objects
 
 #: The class of classes such as torch.FloatTensor.
@@ -234,7 +223,8 @@ SHORT = {
     pow: lambda tracer, *values: tracer.natively(pow, values) if (
         values[2:]) else tracer.binary(operator.pow, *values),
     operator.not_: lambda tracer, value: not tracer.truth(value),
-    operator.is_not: lambda tracer, a, b: not tracer.same(a, b),
+    operator.is_: same,
+    operator.is_not: lambda tracer, a, b: not same(tracer, a, b),
     object.__getattribute__: attributes.generic}
 
 for _function, _meaning in SHORT.items():

@@ -21,6 +21,7 @@ from itertools import islice
 
 import torch
 
+from ...core.sizes import SYMBOLIC
 from ...core.guard import Attribute, Source
 from .. import attributes
 from ..constant_types import (ABSENT, BOUND, CONSTANTS, StandIn,
@@ -120,7 +121,7 @@ def ask_objects(tracer, op, left, right):
         elif answer is not NotImplemented:
             return answer
     if all_decline:
-        return tracer.same(left, right) is (plain is operator.eq)
+        return same(tracer, left, right) is (plain is operator.eq)
     kinds = {type(left), type(right)}
     if any(issubclass(kind, int) for kind in kinds - {int}):
         left, right = settled(left), settled(right)  # True == a symbol
@@ -140,6 +141,19 @@ def order(tracer, op, left, right) -> list[tuple]:
     return rows[::-1] if first else rows
 
 
+def same(tracer, left, right) -> bool:
+    """`left is right`, guarded if both are from outside."""
+    if left is right:
+        return True
+    if {type(left), type(right)} & {*SYMBOLIC} and (
+            attributes.type_of(left) is attributes.type_of(right)):
+        return settled(left) is settled(right)
+    ours = tracer.outside.source(left), tracer.outside.source(right)
+    if None not in ours:
+        tracer.outside.relate("{0} is not {1}", *ours)
+    return False
+
+
 def stranger(tracer, name: str, value) -> bool:
     """Whether a tensor leaves an operator to this value's own method."""
     return not isinstance(value, (torch.Tensor, int, float, complex)) and (
@@ -152,7 +166,7 @@ WAYS |= {"stored": stored, "operator": ask_objects}
 
 @rule(object.__eq__)
 def _equal(tracer, one, other):
-    return tracer.same(one, other) or NotImplemented
+    return same(tracer, one, other) or NotImplemented
 
 
 @rule(object.__ne__)

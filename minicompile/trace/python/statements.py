@@ -35,9 +35,16 @@ from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import Rebuild
 from ..resume import (FrameState, Named, going_on, made_once, op, placed)
 from ..rules import rule
+from .objects import same
 
 #: Rows of one expression; `f` is the frame.
 OPCODES |= {
+    "IS_OP": (2, 1, lambda f, invert, a, b: (
+        same(f.tracer, a, b) is not bool(invert))),
+    "CONTAINS_OP": (2, 1, lambda f, invert, key, owner: (
+        f.tracer.call(operator.contains, (owner, key)) is not bool(
+            invert))),
+    "UNARY_NOT": (1, 1, lambda f, _, x: not f.tracer.truth(x)),
     "UNARY_NEGATIVE": (1, 1, lambda f, _, x: f.tracer.call(
         operator.neg, (x,))),
     "BUILD_SLICE": (int, 1, lambda f, _, *values: slice(*values)),

@@ -23,12 +23,13 @@ import operator
 import torch
 from torch.nn import attention
 
+from ...core.graph import operators, tensors_of
 from ...core.sizes import SCALARS
 from ...core.guard import Call
 from ...core.state import KEPT
 from ..constant_types import is_constant
-from ..reasons import refusing, unsupported
-from ..recorder import CONVERSIONS
+from ..reasons import WAYS, refusing, unsupported
+from ..recorder import CONVERSIONS, storage
 from ..rules import means, rule
 
 # Modes
@@ -168,7 +169,27 @@ ANSWERS = {
 for _answer, _questions in ANSWERS.items():
     rule(*_questions)(lambda tracer, *args, _answer=_answer: _answer)
 
-# Numbers of others, and lists of tensors
+# Results that are given, numbers of others, and lists of tensors
+
+
+def fill(recorder, target, function, args, kwargs) -> None:
+    """Refuse an `out=` that does not take the results as they are.
+
+    It is no view, and what is also read is read point by point.
+    """
+    out = tensors_of(kwargs.pop("out"))
+    read = {*map(storage, tensors_of((args, kwargs)))} if not any(
+        torch.Tag.pointwise in op.tags for op in operators(
+            getattr(target, "__name__", target))) else set()
+    made = tensors_of(recorder.compute(target, function, args, kwargs))
+    if len(made) != len({*map(storage, out)} - read) or any(
+            (into.shape, into.dtype, into._is_view())
+            != (each.shape, each.dtype, False)
+            for into, each in zip(out, made)):
+        raise unsupported("effect", "out=")
+
+
+WAYS["out"] = fill
 
 #: Functions that look at the class of a number, not only at its value.
 BY_CLASS = {torch.tensor, torch.as_tensor, torch.asarray, "new_tensor",
