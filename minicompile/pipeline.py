@@ -56,6 +56,7 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
         return CompiledGraph(_boxed(graph))
     fuse = depth == "fused"
     try:
+        log.begin("split")
         joint = split.record(graph, inputs,
                              fuse and not options.fallback_random)
         log.show("joint_graph", str(joint))
@@ -79,6 +80,8 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
             twice=options.double_backward))
     except BackendError as refusal:
         return as_traced(graph, refusal)
+    finally:
+        log.begin("")
 
 
 def saved_within(joint: split.Joint, options: Options) -> frozenset[str]:
@@ -137,9 +140,11 @@ def program_of(graph: fx.GraphModule, options: Options,
         return replace(step, target=step.target.compiled(
             lambda branch: program_of(branch, options)[1].ready().run))
 
+    log.begin("fusion")
     schedule = fusion.fuse(graph, dying)
     schedule = replace(schedule, steps=tuple(map(compiled, schedule.steps)))
     log.show("fusion", str(schedule))
+    log.begin("emit")
     program = emit.emit(schedule, options)
     log.show("output_code", program.source)
     return schedule, program

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from functools import cache
 
 from .errors import one_of
@@ -27,6 +28,9 @@ ARTIFACTS = {
     "memory": "the plans that a bound on the peak is chosen from",
     "dynamic": "the sizes and numbers that became symbols",
 }
+
+#: Each is told which stage begins, or "" when none follows.
+BEGINS: list[Callable[[str], None]] = []
 
 logger = logging.getLogger("minicompile")
 
@@ -55,6 +59,12 @@ def show(artifact: str, text: str) -> None:
         logger.addHandler(logging.StreamHandler())
         logger.setLevel(logging.INFO)
     logger.info("[%s] %s", artifact, text)
+
+
+def begin(stage: str) -> None:
+    """A stage begins its work on a graph, in this thread."""
+    for tell in BEGINS:
+        tell(stage)
 
 
 @cache

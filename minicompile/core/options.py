@@ -29,7 +29,6 @@ ALIASES = {"triton.cudagraphs": "cudagraphs",
 
 _MATMULS = "matrix products stay calls of PyTorch's library"
 _FUSED = "fusion decides this by itself"
-_KEPT = "what g++ makes is always kept on disk"
 
 #: Options that are accepted and do nothing, and what happens instead; most
 #: are torch.compile's.
@@ -47,7 +46,7 @@ HINTS = {
     "size_asserts": "guards check the inputs",
     "split_reductions": _FUSED, "combo_kernels": _FUSED,
     "cpp_wrapper": "programs are Python", "freezing": "weights stay inputs",
-    "fx_graph_cache": _KEPT, "force_disable_caches": _KEPT,
+    "fx_graph_cache": "what g++ makes is always kept on disk",
     "debug": "trace.enabled writes what each stage made",
     "trace.graph_diagram": 'explain(f)(x).save("page.html") draws it',
     "memory": "no file of minicompile simulates the peak",

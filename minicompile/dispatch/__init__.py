@@ -211,6 +211,8 @@ class Cache:
                 if not self.settings.chosen.suppress_errors:
                     raise
                 self._run_eager(kinds, "backend error", str(failure))
+            finally:
+                log.begin("")
         return found
 
     def compile(self, locals: tuple) -> Found:
@@ -224,6 +226,7 @@ class Cache:
 
     def trace(self, locals: tuple) -> Trace:
         """The trace of this call; the history learns from it."""
+        log.begin("trace")
         traced = trace(self.function, locals, history=self.history,
                        breaks=not self.settings.fullgraph)
         self.traces += 1

@@ -1,6 +1,7 @@
 """The tour: short, whole, and no wider than a terminal."""
 
 import io
+from collections import Counter
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ from rich.console import Console
 
 import minicompile
 from minicompile.__main__ import main
+from minicompile.guards.fast import c_functions
+from minicompile.report.views import tour as module
 from minicompile.report.views.tour import STAGES, tour
 
 
@@ -52,6 +55,31 @@ def test_where_torch_compile_fails_the_others_are_timed(monkeypatch):
     assert "torch.compile fails here: RuntimeError: no C++" in text
     rows = [line.split()[0] for line in text.splitlines() if " ms " in line]
     assert rows == ["eager", "minicompile"]
+
+
+def test_each_makes_the_same_steps_and_says_if_its_cache_was_warm(
+        tmp_path, monkeypatch):
+    steps, whole = Counter(), module.stepper
+
+    def counted(model, *given):
+        step = whole(model, *given)
+
+        def count():
+            steps[model] += 1
+            return step()
+        return count
+    monkeypatch.setattr(module, "stepper", counted)
+    monkeypatch.setattr(torch, "compile", lambda model: model)
+    monkeypatch.setenv("MINICOMPILE_CACHE_DIR", str(tmp_path))
+    for wanted in ("cold", "warm"):
+        steps.clear()
+        c_functions.compiled()
+        row, = (line.split() for line in shown("mlp").splitlines()
+                if line.startswith(" minicompile"))
+        assert row[1] == wanted
+        assert [*steps.values()] == [module.STEPS] * 3
+    assert [module.warmth(*each) for each in (
+        (0, 0), (0, 2), (2, 0), (1, 2))] == ["", "cold", "warm", "1 of 3"]
 
 
 def test_what_the_command_says_about_itself(capsys):

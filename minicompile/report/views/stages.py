@@ -31,6 +31,7 @@ from ...dispatch import Entry, operations
 from ...fusion.group import MOST_BUFFERS, IterationDomain, unite
 from ...fusion.values import elements, touched
 from ...pipeline import COMPILED, CompiledGraph
+from ..debugging.clock import CLOCK
 from ..gather import VIEWS, Report, printed
 
 #: So many buffers a kernel may have to be shown as an example.
@@ -289,6 +290,9 @@ def write(graph: fx.GraphModule, made: CompiledGraph,
         for name, text in view.texts.items():
             (folder / f"{number}_{view.name}_{name}.py").write_text(
                 f"{text}\n")
+    (folder / "seconds.txt").write_text("".join(
+        f"{stage:8}{seconds:8.3f}\n"
+        for stage, seconds in CLOCK.seconds.items()))
 
 
 COMPILED.append(write)

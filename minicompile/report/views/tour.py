@@ -10,8 +10,12 @@ from __future__ import annotations
 import argparse
 import copy
 import statistics
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
+from operator import sub
 
 import torch
 from rich.console import Console, Group
@@ -97,16 +101,18 @@ def tour(name: str, device: str = "cpu", stage: str | None = None,
     runs = {"eager": copy.deepcopy(model), "minicompile": compile(model)}
     if compare and stage is None:
         runs["torch.compile"] = torch.compile(copy.deepcopy(model))
-    seen, failed = {}, ""
-    with console.status("compiling forward and backward"):
-        for each, run in runs.items():
-            step = stepper(run, batch, device)
+    seen, caches, failed = {}, {}, ""
+    for each, run in runs.items():
+        step, before = stepper(run, batch, device), found_and_made(each)
+        with (nullcontext() if each == "minicompile"  # shows its stages
+              else console.status(f"the first step of {each}")):
             try:
                 seen[each] = step, [step()]
             except Exception as error:
                 if each != "torch.compile":
                     raise
                 failed = f"\ntorch.compile fails here: {brief(error)}"
+        caches[each] = warmth(*map(sub, found_and_made(each), before))
     most = difference(model, runs["eager"])
     report = explain(runs["minicompile"])(*batch)
     made = report.stages[-1] if report.stages else ()
@@ -122,7 +128,7 @@ def tour(name: str, device: str = "cpu", stage: str | None = None,
     console.print("[bold]Gradients[/] differ from eager's by at most "
                   f"{most:.1e} of their size.\n{failed}\n")
     with console.status("training"):
-        console.print(race(seen))
+        console.print(race(seen, caches))
 
 
 def panel(head: str, summary: str, text: str) -> Group:
@@ -160,20 +166,37 @@ def stepper(model: Callable, batch: tuple, device: str
     return step
 
 
-def race(seen: dict[str, tuple[Callable, list]]) -> Table:
+def found_and_made(name: str) -> tuple[int, int]:
+    """What a compiler has found in its cache on disk, and made, so far."""
+    if name == "minicompile":
+        return entries.LIBRARIES["found"], entries.LIBRARIES["made"]
+    theirs = sys.modules.get("torch._dynamo.utils")
+    counts = theirs.counters["inductor"] if theirs else Counter()
+    return counts["fxgraph_cache_hit"], counts["fxgraph_cache_miss"]
+
+
+def warmth(found: int, made: int) -> str:
+    """Whether a cache had what was asked for."""
+    return "" if not found + made else "warm" if not made else (
+        f"{found} of {found + made}" if found else "cold")
+
+
+def race(seen: dict[str, tuple[Callable, list]], caches: dict[str, str]
+         ) -> Table:
     """First and later steps and their losses, after more of them, which
-    take turns."""
+    take turns. Each makes the same steps."""
     for _ in range(STEPS - 1):
         for step, results in seen.values():
             results.append(step())
-    table = Table("", "first step", "step", *(
+    table = Table("", "cache", "first step", "step", *(
         f"loss {step}" for step in SHOWN), box=None, title_style="bold",
-        title="Training steps with AdamW", title_justify="left")
+        title="Training steps with AdamW; the first one of "
+        "torch.compile imports its compiler", title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
     for name, (_, results) in seen.items():
         first, *later = (seconds for seconds, _ in results)
-        table.add_row(name, f"{first:.1f} s",
+        table.add_row(name, caches[name], f"{first:.1f} s",
                       f"{statistics.median(later) * 1e3:.2f} ms",
                       *(f"{results[step - 1][1].item():.4f}"
                         for step in SHOWN))
