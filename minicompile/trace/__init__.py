@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -82,12 +82,17 @@ def trace(function: types.FunctionType, locals: tuple, *,
         return traced_by(Tracer(function, history), locals)
     except Unsupported as error:
         refusal = error
-    if breaks and refusal.kind != "recursion":
-        for moment in getattr(refusal, "stops", ()):
-            with suppress(Unsupported):
-                return traced_by(Tracer(function, history, moment), locals,
-                                refusal)
-    raise refusal
+    last = refusal
+    for moment in refusal.stops if breaks else ():
+        try:
+            return traced_by(Tracer(function, history, moment), locals,
+                             refusal)
+        except Unsupported as error:
+            last = error
+    if refusal.kind == "exception" or last.reason == refusal.reason:
+        raise refusal
+    raise Unsupported(refusal.kind, f"{refusal.reason}; no break can be "
+                      f"there: {last.reason}", refusal.where, refusal.hint)
 
 
 def roomy(function: Callable) -> Callable:
@@ -123,8 +128,8 @@ def traced_by(tracer: Tracer, locals: tuple,
                                (GraphBreak.of(why),))
         except Exception as error:
             refusal = _refusal(error)
-            refusal.stops = [frame.moment for frame in reversed(
-                waiting(tracer))]
+            refusal.stops = [] if refusal.kind == "recursion" else [
+                frame.moment for frame in reversed(waiting(tracer))]
             raise refusal from getattr(error, "exception", None)
 
 

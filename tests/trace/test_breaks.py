@@ -1035,3 +1035,17 @@ def test_a_break_inside_autocast_leaves_no_region_open():
         weight.zero_()
     with torch.autocast("cpu", torch.bfloat16):
         assert not (weight @ weight).any() and first.any()
+
+
+def printing_before_vars(x):
+    print("in a callee")
+    return x + len(vars())
+
+
+def test_a_warning_says_why_no_break_was_possible():
+    """It names the call that failed, and what forbids to resume there."""
+    compiled = minicompile.compile(printing_before_vars, backend="eager")
+    with pytest.warns(UserWarning, match=(
+            r"print cannot be followed; no break can be there: "
+            r"a caller of vars (.|\n)*in printing_before_vars\n *print")):
+        compiled(torch.ones(2))

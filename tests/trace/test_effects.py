@@ -254,3 +254,21 @@ def test_spectral_norm_is_one_graph():
     compiled = minicompile.compile(model, fullgraph=True)
     compiled(torch.ones(2, 4)).sum().backward()
     assert compiled.stats().graphs == 1
+
+
+class Slotted:
+    __slots__ = ("a",)
+
+
+def written_then_read(x, owner):
+    owner.a = x * 2
+    return owner.a + 1
+
+
+def test_a_slot_is_read_as_it_was_written():
+    owner = Slotted()
+    compiled = minicompile.compile(written_then_read, fullgraph=True,
+                                   backend="eager")
+    for _ in range(2):
+        assert compiled(torch.ones(2), owner).equal(torch.full((2,), 3.0))
+        assert owner.a.equal(torch.full((2,), 2.0))

@@ -11,7 +11,6 @@ torch/_dynamo/decorators.py and torch/fx/experimental/symbolic_shapes.py.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections.abc import Callable
@@ -241,9 +240,8 @@ class SymbolicSizes(ConstantSizes):
 
     def dispatcher(self, name: str):
         """A context in which this operator works with symbols."""
-        python = self.symbols and name not in AS_IN_CPP
-        return enable_python_dispatcher() if python else (
-            contextlib.nullcontext())
+        return enable_python_dispatcher() if self.symbols and (
+            name not in AS_IN_CPP) else super().dispatcher(name)
 
     # Facts learnt in the trace
 

@@ -53,12 +53,7 @@ for _operator in (flex_attention, while_loop):
 @rule((HOME + "invoke_subgraph",
        "mark_compile_region.<locals>.wrap.<locals>.inner"))
 def _region(function, tracer, *args, **kwargs):
-    return begin(tracer, function, args, kwargs).run()[1]
-
-
-@rule((HOME + "invoke_subgraph", "invoke_subgraph_placeholder"))
-def _in_a_region(tracer, function, *args, **kwargs):
-    return tracer.call(function, args, kwargs)
+    return begin(tracer, function, args, kwargs)
 
 
 @rule(checkpoint)
@@ -82,9 +77,10 @@ def _checkpoint(tracer, function, *args, use_reentrant=None,
 # Choices and loops
 
 
-@rule((HOME + "utils", "_maybe_compile_and_run_fn"))
-def _run_now(tracer, function, *args):
-    return tracer.call(function, args)
+@rule((HOME + "invoke_subgraph", "invoke_subgraph_placeholder"),
+      (HOME + "utils", "_maybe_compile_and_run_fn"))
+def _run_now(tracer, function, *args, **kwargs):
+    return tracer.enter(function, args, kwargs)
 
 
 @rule(associative_scan_op)
