@@ -58,7 +58,7 @@ class OptimizedModule(nn.Module):
         return held if name == "_orig_mod" else getattr(held, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in ("_orig_mod", "__dict__", *self.__dict__):
+        if name in ("_orig_mod", "__class__", *self.__dict__, "__dict__"):
             super().__setattr__(name, value)
         else:
             setattr(self._orig_mod, name, value)
@@ -69,12 +69,22 @@ class OptimizedModule(nn.Module):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self._orig_mod)})
 
-    @property
-    def __class__(self) -> type:
+    def _shown_class(self) -> type:
         """For isinstance(), torch.compile's class if that is loaded:
         libraries ask for it before they unwrap a model."""
         theirs = sys.modules.get("torch._dynamo.eval_frame")
         return getattr(theirs, "OptimizedModule", type(self))
+
+    def _derive(self, kind: type) -> None:
+        """A class that fully_shard() derived, but from the real one."""
+        bases = (type(self) if base is self.__class__ else base
+                 for base in kind.__bases__)
+        names = {name: value for name, value in vars(kind).items()
+                 if name not in ("__dict__", "__weakref__")}
+        object.__dict__["__class__"].__set__(
+            self, type(kind.__name__, (*bases,), names))
+
+    __class__ = property(_shown_class, _derive)
 
     def __reduce__(self) -> tuple:
         return object.__new__, (type(self),), self.__getstate__()

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 import minicompile
 
@@ -42,6 +42,19 @@ def losses(model, steps):
         optimizer.zero_grad()
         found.append(loss.item())
     return found
+
+
+def test_a_compiled_module_may_be_sharded(mesh):
+    torch.manual_seed(0)
+    plain = nn.Sequential(Residual(), Residual())
+    model = minicompile.compile(copy.deepcopy(plain))
+    fully_shard(model, mesh=mesh)
+    assert isinstance(model, FSDPModule)
+    assert isinstance(model, minicompile.driver.OptimizedModule)
+    assert type(model._orig_mod) is nn.Sequential
+    torch.testing.assert_close(losses(model, 4), losses(plain, 4))
+    stats = model.stats()
+    assert (stats.graphs, stats.graph_breaks, stats.recompiles) == (1, 0, 0)
 
 
 def test_sharded_blocks_compile_once(mesh):
