@@ -33,6 +33,8 @@ DOUBLE_BACKWARD = (
     '{{"double_backward": True}}), which differentiates the uncompiled '
     "function")
 
+#: What makes of a Function one that does more as eager does.
+FUNCTIONS: list[Callable[[Joint, type], type]] = []
 #: What makes a result that is a view of another value: at most one.
 VIEWED: list[Callable[[Joint, Result], Callable]] = []
 #: What lets a Function's gradients be differentiated: at most one.
@@ -54,11 +56,11 @@ def make_runtime(joint: Joint, pair: Pair, forward: Boxed,
     if backward is not None:
         function = autograd_function(
             joint, pair, forward, no_autocast(backward))
-        if twice:
-            if not TWICE:
-                raise BackendError("double_backward: minicompile has no "
-                                   "second derivatives")
-            function = TWICE[0](joint, function)
+        if twice and not TWICE:
+            raise BackendError("double_backward: minicompile has no second "
+                               "derivatives")
+        for change in TWICE if twice else FUNCTIONS:
+            function = change(joint, function)
         run = trainable(joint, function)
     else:
         run = torch.no_grad()(forward) if joint.cut_off else forward

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import minicompile
 from minicompile.core.index import index
 from minicompile.core.loops import Buffer
 from minicompile.core.schedule import Extern, Schedule, View
@@ -73,3 +74,15 @@ def test_the_recordings_are_made_on_the_tensors_device():
     given = schedule(device=OTHER, output=OTHER)
     assert graphed({"forward": tuple}, {"forward": given}
                    ).device.index == 1
+
+
+def test_the_mark_of_a_step_is_accepted_and_does_nothing():
+    def function(x):
+        torch.compiler.cudagraph_mark_step_begin()
+        return x + 1
+
+    run = minicompile.compile(function, mode="reduce-overhead")
+    for x in torch.rand(3, 4):
+        torch.compiler.cudagraph_mark_step_begin()
+        assert run(x).equal(x + 1)
+    assert not run.stats().graph_breaks and run.stats().graphs == 1

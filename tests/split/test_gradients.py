@@ -427,3 +427,58 @@ def test_a_view_of_an_expanded_input_has_eagers_gradient(function):
         if called is function:
             want = found
     torch.testing.assert_close(found, want)
+
+
+#: Two results, and whether eager allows their backwards one by one.
+APART = {
+    "nothing": (lambda x, w: (x.sin().exp(), (w * w).cos()), True),
+    "an input": (lambda x, w: ((x * w).exp(), (x.cos() * w).exp()), True),
+    "a value": (lambda x, w: (lambda h: (h.sin(), h * w))((x * w).exp()),
+                False),
+    "a value of three": (lambda x, w: (lambda h: (
+        h.sin(), w.exp(), h * w))((x * w).exp()), True),
+}
+
+
+@pytest.mark.parametrize("backend", ["split", "fused"])
+@pytest.mark.parametrize("name", APART)
+def test_two_results_with_something_in_common_one_backward_each(
+        name, backend):
+    function, allowed = APART[name]
+    args, same = [[torch.linspace(1, 2, 4).requires_grad_()
+                   for _ in range(2)] for _ in range(2)]
+    for run, given in ((function, args), (minicompile.compile(
+            function, backend=backend), same)):
+        first, second, *_ = run(*given)
+        first.sum().backward()
+        if allowed:
+            second.sum().backward()
+        for each in (second, first) if not allowed else (first, second):
+            with pytest.raises(RuntimeError, match="second time|backward"):
+                each.sum().backward()
+    for ours, theirs in zip(same, args):
+        if theirs.grad is not None:
+            torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_what_a_second_backward_needs_may_not_be_written_to():
+    x, w = [torch.ones(4, requires_grad=True) for _ in range(2)]
+    first, second = minicompile.compile(APART["an input"][0])(x, w)
+    first.sum().backward()
+    with torch.no_grad():
+        w.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace"):
+        second.sum().backward()
+
+
+def test_what_no_second_backward_needs_is_freed():
+    def function(x, w):
+        return (x @ w).exp(), (w * w).cos()
+
+    x, w = [torch.ones(4, 4, requires_grad=True) for _ in range(2)]
+    first, second = minicompile.compile(function)(x, w)
+    node = first.grad_fn
+    first.sum().backward()
+    assert node.rest
+    second.sum().backward()
+    assert not node.rest

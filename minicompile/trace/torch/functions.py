@@ -164,7 +164,8 @@ ANSWERS = {
             torch._C._is_torch_function_mode_enabled,
             torch._C._len_torch_dispatch_stack,
             torch._C._len_torch_function_stack),
-    None: (torch._C._log_api_usage_once, torch._C._get_tracing_state)}
+    None: (torch._C._log_api_usage_once, torch._C._get_tracing_state,
+           torch.compiler.cudagraph_mark_step_begin)}
 
 for _answer, _questions in ANSWERS.items():
     rule(*_questions)(lambda tracer, *args, _answer=_answer: _answer)
