@@ -8,7 +8,7 @@ min_cut_rematerialization_partition in torch/_functorch/partitioners.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 
 import torch
 from torch import fx
@@ -23,18 +23,20 @@ from ..recompute_costs import CHOOSE
 def partition_joint_module(
         joint_module: fx.GraphModule, joint_inputs: Sequence, *,
         num_fwd_outputs: int, activation_memory_budget: float = 1.0,
-        memory: object = None, **ignored: object
-        ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        memory: object = None,
+        choose: Callable[[Joint], Set[str]] | None = None,
+        **ignored: object) -> tuple[fx.GraphModule, fx.GraphModule]:
     """(forward, backward) of a joint graph of AOTAutograd.
 
     `activation_memory_budget` and `memory` are as in compile's options;
-    an OptionError says if one is wrong or cannot be met. The arguments
-    that PyTorch passes besides (`compiler`,
-    `static_lifetime_input_indices`) change nothing.
+    an OptionError says if one is wrong or cannot be met. Or else `choose`
+    names the values to save. The arguments that PyTorch passes besides
+    (`compiler`, `static_lifetime_input_indices`) change nothing.
     """
     options = Options(activation_memory_budget, memory)
     joint = joint_of(joint_module, num_fwd_outputs)
-    kept = kept_nodes(joint, CHOOSE[-1](joint, options) | {
+    saved = choose(joint) if choose else CHOOSE[-1](joint, options)
+    kept = kept_nodes(joint, saved | {
         node.name for node in joint.primals if is_number(node)})
     sizes = [node for node in kept if is_number(node)]
     kept = [node for node in kept if not is_number(node)]
