@@ -15,7 +15,7 @@ from minicompile.core.options import Options
 from minicompile.core.schedule import Extern
 from minicompile.emit.triton_math import INTERPRETED
 from tests.emit.triton_kernels import DEVICE, RUNS
-from tests.fusion.graphs import assert_right, aten
+from tests.fusion.graphs import as_cuda, assert_right, aten
 from tests.fusion.symbolic import assert_same_at, results, symbolic
 from tests.judge import judged, near
 
@@ -244,6 +244,14 @@ def test_from_memory_to_memory_the_operator_moves():
     schedule = assert_right(aten(lambda w, p: F.embedding(p, w) @ w.t(),
                                  w, p), (w, p))
     assert not schedule.kernels
+
+
+@pytest.mark.parametrize("words, calls", [
+    (4096, ["aten._assert_async.msg"]), (16, ["aten.embedding.default"])])
+def test_on_a_gpu_a_few_rows_are_not_worth_a_check(words, calls):
+    w, p = torch.empty(50_000, 512), places(words)
+    graph = as_cuda(aten(lambda w, p: F.embedding(p, w) + 1, w, p))
+    assert [str(e.target) for e in fusion.fuse(graph).externs] == calls
 
 
 def test_a_place_that_is_a_loop_variable_needs_no_check():

@@ -1,10 +1,12 @@
 """Block sizes, index widths, and the text of a kernel: no kernel is run."""
 
 import random
+import re
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from minicompile import fusion
 from minicompile.core.semantics.evaluate import evaluate_index
@@ -48,6 +50,28 @@ def test_a_row_too_long_for_registers_is_walked_along():
 def test_columns_lie_side_by_side_in_a_block():
     tiling, = tilings(lambda x: x.sum(0), torch.empty(64, 100_000))
     assert blocks(tiling) == [("x", 64), ("r", 64)]
+
+
+def test_columns_that_are_stored_but_not_summed_have_a_tiling():
+    i, = inner = variables("i", (64,))
+    r, = outer = variables("r", (32,))
+    where = index(r) * 64 + i
+    kernel = Kernel("kernel_0", inner, outer, (Loop(
+        buffer("out", (32, 64)), where, inner + outer,
+        Load("given", where, torch.float32)),))
+    assert blocks(tile(kernel)) == [("x", 16), ("r", 32)]
+    assert "tl.store" in print_kernel(kernel)
+
+
+@pytest.mark.parametrize("rows, counted", [(1 << 20, "tl.int32"),
+                                           (1 << 22, "tl.int64")])
+def test_an_indirect_load_counts_as_far_as_its_table_goes(rows, counted):
+    for dtype in (torch.int64, torch.int32):
+        with FakeTensorMode():
+            args = torch.empty(rows, 1024), torch.zeros(64, dtype=dtype)
+        *_, kernel = fusion.fuse(aten(lambda x, p: x[p] + 1, *args)).kernels
+        text = print_kernel(kernel)
+        assert re.search(rf"1024\*t\d\.to\({counted}\)", text), text
 
 
 def test_small_tensors_get_small_blocks():

@@ -104,6 +104,24 @@ def joined(choose, pool):
         lambda: torch.stack([a, a.sin()], axis)])()
 
 
+def picked(choose, pool):
+    """A few elements or rows, at places that other elements tell."""
+    a = choose.choice(pool)
+    if not a.dim():
+        return None
+    axis = choose.randrange(a.dim())
+    size, some = a.shape[axis], choose.choice(pool).flatten()[
+        :choose.randint(1, 3)]
+    places = (some.nan_to_num().clamp(-3, 3) * 7).long() % size
+    one = places[0].expand([1 if k == axis else n
+                            for k, n in enumerate(a.shape)])
+    return choose.choice([
+        lambda: a.index_select(axis, places), lambda: a.gather(axis, one),
+        lambda: a.movedim(axis, 0)[places - size],
+        lambda: a.movedim(axis, 0)[places, ..., places % a.shape[0]]
+        if axis == 1 and a.dim() == 2 else a[..., places[:1] % 1]])()
+
+
 def product(choose, pool):
     for _ in range(20):
         a, b = choose.choice(pool), choose.choice(pool)
@@ -112,4 +130,4 @@ def product(choose, pool):
 
 
 Program.moves = [unary, unary, binary, binary, binary, chosen, reduction,
-                 reduction, reshape, view, view, joined, product]
+                 reduction, reshape, view, view, joined, product, picked]

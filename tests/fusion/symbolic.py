@@ -25,7 +25,7 @@ def admits(graph, args):
     given = [value(node) for node in placeholders(graph.graph)]
     env = next(v.fake_mode.shape_env for v in given
                if isinstance(v, torch.Tensor))
-    return env.evaluate_guards_for_args(given, args)
+    return env.evaluate_guards_for_args(given, args, ignore_static=False)
 
 
 def assert_same_at(graph, run, function, args):

@@ -31,6 +31,8 @@ from .predication import both, with_axis
 
 #: So many elements are read or passed over for each place, at least.
 FEW = 4
+#: What a GPU moves while the check of places is launched, in elements.
+CHECK = {"cuda": 1 << 15}
 
 
 def test(name: str, a: Expression, b: Expression) -> Expression:
@@ -80,21 +82,23 @@ def reading(along: Callable[..., Callable[[Point], Point] | None]
 
     What is computed is stored here, where the rest of its row is computed.
     The operator does what a loop does no better: it moves what lies in
-    memory to memory, or picks most of the elements one by one.
+    memory to memory, moves little, or picks most elements one by one.
     """
     def rule(context: LoweringContext, a: Value, *rest, **_
              ) -> Value | None:
-        inside = isinstance(a.element, Load)
+        node, lowering = context.node, context.lowering
+        computed = not isinstance(a.element, Load)
         picks = sum(elements(each.shape) for each in tree_leaves(rest)
                     if isinstance(each, Value))
-        if not a.shape or inside and (
-                context.node in context.lowering.uses.stored) or (
-                FEW * picks > max(map(elements, (a.shape, context.shape)))):
+        made, check = elements(context.shape), CHECK.get(a.device.type, 0)
+        few = FEW * picks <= max(made, elements(a.shape))
+        if not (a.shape and few and (computed or made >= check
+                                     and node not in lowering.uses.stored)):
             return None
         where = along(context, a, *rest)
         value = where and context.value(lambda point: a.at(where(point)))
-        return value if inside or not where else context.lowering.store(
-            context.node, value, strides_of(context.node))
+        return lowering.store(node, value, strides_of(
+            node)) if computed and where else value
     return rule
 
 

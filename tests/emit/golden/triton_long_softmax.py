@@ -9,28 +9,25 @@ def kernel_0__to_copy_amax_sub_exp(primals_1_ptr, _to_copy_1_ptr):
     RBLOCK: tl.constexpr = 4096
     x = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     lane = tl.arange(0, RBLOCK)[None, :]
-    max0 = tl.full([XBLOCK, RBLOCK], float('-inf'), tl.float32)
+    sum0 = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
+    max1 = tl.full([XBLOCK, 1], float('-inf'), tl.float32)
     for start in range(0, 100000, RBLOCK):
         r = start + lane
         r_inside = r < 100000
         t0 = tl.load(primals_1_ptr + (r + 100000*x), mask=r_inside).to(tl.float32)
-        max0 = device.maximum(max0, tl.where(r_inside, t0, float('-inf')))
-    max0 = tl.reduce(max0, 1, device.maximum, keep_dims=True)
-    sum1 = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
+        part1 = tl.where(r_inside, t0, float('-inf'))
+        new1 = device.maximum(max1, tl.reduce(part1, 1, device.maximum, keep_dims=True))
+        base1 = tl.where(new1 == float('-inf'), 0.0, new1)
+        sum0 = sum0 * device.fast_exp(max1 - base1) + device.fast_exp(part1 - base1)
+        max1 = new1
+    sum0 = tl.sum(sum0, 1, keep_dims=True)
+    sum0 += max1 - max1
     for start in range(0, 100000, RBLOCK):
         r = start + lane
         r_inside = r < 100000
         t1 = tl.load(primals_1_ptr + (r + 100000*x), mask=r_inside).to(tl.float32)
-        t2 = t1 - max0
+        t2 = t1 - max1
         t3 = libdevice.exp(t2)
-        sum1 = sum1 + tl.where(r_inside, t3, 0.0)
-    sum1 = tl.sum(sum1, 1, keep_dims=True)
-    for start in range(0, 100000, RBLOCK):
-        r = start + lane
-        r_inside = r < 100000
-        t4 = tl.load(primals_1_ptr + (r + 100000*x), mask=r_inside).to(tl.float32)
-        t5 = t4 - max0
-        t6 = libdevice.exp(t5)
-        t7 = t6 / sum1
-        t8 = device.rounded(t7, tl.bfloat16)
-        tl.store(_to_copy_1_ptr + (r + 100000*x), t8, mask=r_inside)
+        t4 = t3 / sum0
+        t5 = device.rounded(t4, tl.bfloat16)
+        tl.store(_to_copy_1_ptr + (r + 100000*x), t5, mask=r_inside)
