@@ -51,8 +51,6 @@ class GraphInput:
     real: torch.Tensor
     fake: torch.Tensor
     source: Source
-    node: fx.Node
-    storage: int
 
 
 class Recorder:
@@ -87,9 +85,8 @@ class Recorder:
         """The stand-in of a tensor that existed before the call."""
         fake = self.sizes.tensor(real, source)
         name = re.sub(r"\W+", "_", str(source)).strip("_")
-        self.nodes[id(fake)] = node = self.place(name, fake, source)
-        self.inputs.append(GraphInput(real, fake, source, node,
-                                      storage(fake)))
+        self.nodes[id(fake)] = self.place(name, fake, source)
+        self.inputs.append(GraphInput(real, fake, source))
         return fake
 
     def function(self, target, args, kwargs):

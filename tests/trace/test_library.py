@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import enum
 import functools
+import inspect
 import logging
 
 import pytest
@@ -188,6 +189,14 @@ def module_made_inside(x):
     holder = nn.Module()
     holder.layer = LINEAR
     return holder.layer(x) + len(list(holder.named_parameters()))
+
+
+@case
+def the_signature_of_a_function(x):
+    def scaled(x, scale=2):
+        return x * scale
+    given = inspect.signature(scaled).parameters
+    return scaled(x, scale=len(given)) if "scale" in given else x
 
 
 @pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)

@@ -59,12 +59,10 @@ SYMBOLIC_FORMS = {
 class ShapeSource(TorchSource):
     """A source, as ShapeEnv wants to have one."""
 
-    def __init__(self, source: Source):
-        self.text = str(source)
+    name = ""
 
-    @property
-    def name(self) -> str:
-        return self.text
+    def __init__(self, source: Source):
+        self.name = str(source)
 
 
 class Learnt(list):
@@ -165,8 +163,8 @@ class SymbolicSizes(ConstantSizes):
     def number(self, value: int | float, source: Source):
         """The symbol of a number that varies; None if it stays constant."""
         if source not in self.numbers:
-            made = NUMBERS[type(value)](self, value, source)
-            self.numbers[source] = made
+            made = self.numbers[source] = NUMBERS[type(value)](
+                self, value, source)
             if made is not None:
                 self.bind(made, source)
                 if type(source) is not Computed:
