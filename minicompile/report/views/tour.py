@@ -26,7 +26,7 @@ from rich.text import Text
 from torch import nn
 
 from ...core import TOOLS
-from ...core.disk import entries
+from ...core.disk.entries import LIBRARIES, clear, described
 from ...core.errors import brief
 from ...driver import compile
 from ..gather import COMMANDS, explain
@@ -76,8 +76,8 @@ def command(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.cache:
         if given.cache == "clear":
-            entries.clear()
-        return print(entries.described())
+            clear()
+        return print(described())
     if given.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error(f"--device {given.device}: torch sees no CUDA GPU")
     if given.calibrate:
@@ -169,7 +169,7 @@ def stepper(model: Callable, batch: tuple, device: str
 def found_and_made(name: str) -> tuple[int, int]:
     """What a compiler has found in its cache on disk, and made, so far."""
     if name == "minicompile":
-        return entries.LIBRARIES["found"], entries.LIBRARIES["made"]
+        return LIBRARIES["found"], LIBRARIES["made"]
     theirs = sys.modules.get("torch._dynamo.utils")
     counts = theirs.counters["inductor"] if theirs else Counter()
     return counts["fxgraph_cache_hit"], counts["fxgraph_cache_miss"]
