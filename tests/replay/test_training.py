@@ -232,6 +232,39 @@ def test_an_exception_between_forward_and_backward(weights):
     assert len(region.ahead.recordings) == 1
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+def test_memory_that_runs_out_in_a_backward(weights, recorded):
+    """It is the caller's error, or a recording that is not made; the
+    steps after it are right."""
+    w, w2 = weights
+    faults = []
+
+    def exhausted(inputs):
+        if faults:
+            raise faults.pop()
+        return backward(inputs)
+
+    region = GraphedFunction(forward, exhausted, FakeDevice(), visible=1,
+                             static={1})
+    f = apply(region)
+    for turn in range(6):
+        x, x2 = pair_of_leaves(w)
+        if turn == (1 if recorded else 0):
+            faults.append(torch.OutOfMemoryError("no memory"))
+        out, ref = f(x, w), reference(x2, w2)
+        if faults and not recorded:
+            with pytest.raises(torch.OutOfMemoryError):
+                out.sum().backward()
+            continue
+        out.sum().backward()
+        ref.sum().backward()
+        check(x, x2, w, w2)
+    del out
+    assert all(each.free() for each in region.ahead.recordings)
+    assert region.stats["cannot be recorded: no memory"] == (
+        5 if recorded else 0)
+
+
 def test_saved_values_that_a_hook_replaces(weights):
     w, w2 = weights
     region = make_region()

@@ -82,8 +82,8 @@ def equal(one: object, two: object) -> bool:
     """Whether two values are the same, NaN equal to NaN."""
     if not isinstance(one, Tensor):
         return one == two
-    same = (one == two) | (one != one) & (two != two)
-    return one.shape == two.shape and bool(same.all())
+    return one.shape == two.shape and bool(
+        ((one == two) | (one != one) & (two != two)).all())
 
 
 def random_state() -> list[Tensor]:
