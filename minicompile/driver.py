@@ -12,6 +12,7 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 
 from torch import nn
 
@@ -68,6 +69,14 @@ class OptimizedModule(nn.Module):
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self._orig_mod)})
+
+    @property
+    def dynamo_ctx(self) -> Callable[[Callable], Callable]:
+        """What compiles another function as this module is compiled.
+
+        Lightning compiles the steps of a module by it.
+        """
+        return functools.partial(compile, **asdict(self.cache.settings))
 
     def _shown_class(self) -> type:
         """For isinstance(), torch.compile's class if that is loaded:

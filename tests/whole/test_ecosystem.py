@@ -120,6 +120,38 @@ def test_libraries_unwrap_a_compiled_model(tmp_path):
                for name, weight in model.state_dict().items())
 
 
+class Stepped(Scaled):
+    """As a LightningModule is; lightning is not installed here."""
+
+    def training_step(self, batch, index):
+        return self(batch).sum() * (index + 1)
+
+
+@pytest.mark.parametrize("backend", ["fused", "a function"])
+def test_lightning_compiles_the_steps_of_a_module(backend):
+    """The steps of from_compiled() and to_uncompiled() in
+    lightning/pytorch/utilities/compile.py."""
+    given = dict(fullgraph=True, dynamic=False,
+                 options={"recompile_limit": 3})
+    if backend != "fused":
+        given |= dict(backend=lambda graph, inputs: graph, options=None)
+    compiled = minicompile.compile(Stepped(), **given)
+    assert isinstance(compiled, torch._dynamo.OptimizedModule)
+    module, names = compiled._orig_mod, ("forward", "training_step")
+    before = {name: getattr(module, name) for name in names}
+    for name in names:
+        setattr(module, name, compiled.dynamo_ctx(before[name]))
+    x = torch.randn(4)
+    for index in range(2):
+        torch.testing.assert_close(module.training_step(x, index),
+                                   x.sum() * 2 * (index + 1))
+    assert module.training_step.stats().graphs == 2
+    assert module.training_step.cache.settings == compiled.cache.settings
+    for name in names:
+        setattr(module, name, before[name])
+    assert module(x).equal(x * 2)
+
+
 def test_a_wrapper_is_of_both_classes():
     compiled = minicompile.compile(Scaled())
     for each in (compiled, copy.deepcopy(compiled), copy.copy(compiled),
