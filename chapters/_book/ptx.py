@@ -22,8 +22,7 @@ from torch import fx
 from minicompile import fusion, split
 from minicompile.core.loops import Kernel
 from minicompile.emit.launch import TritonPrinter
-from minicompile.emit.schedules.gpu import tile
-from minicompile.emit.triton import argument
+from minicompile.emit.triton import TILINGS, argument
 
 TYPES = {torch.float64: "*fp64", torch.float32: "*fp32",
          torch.bfloat16: "*bf16", torch.float16: "*fp16",
@@ -57,7 +56,8 @@ class Compiled:
         lines = re.findall(r"^\s+/\*[0-9a-f]{4,5}\*/.*", self._dumped(
             "-sass"), re.M)
         end = max(k for k, line in enumerate(lines) if " EXIT" in line)
-        points = prod(axis.block for axis in tile(self.kernel).axes)
+        points = prod(axis.block for axis in TILINGS[-1](
+            self.kernel).axes)
         return end / (points / (32 * self.warps))
 
     def _dumped(self, option: str) -> str:

@@ -226,6 +226,11 @@ class Buffer:
         return f"{str(self.dtype)[6:]}[{shape}]"
 
 
+#: The types of devices whose kernels walk along rows in chunks. There a
+#: loop may run over (chunk, element), and reduce the chunk's rows: the one
+#: at a place is row `chunk * size + place`, if there is one.
+WALKING: set[str] = set()
+
 #: How an object of each class prints as Python.
 TEXTS: dict[type, Callable[[object], str]] = {}
 
@@ -282,9 +287,10 @@ class Kernel(Printed):
     """Loops that run as one: rows in parallel, elements within a row.
 
     Every loop runs over `ranges` (a row), over `ranges + reduced` (an
-    element), or reduces `reduced` for each row. A loop may read what an
-    earlier one stored at the same point or row. Buffers in `internal`
-    are read by no one else, so that no memory need hold them.
+    element), or reduces `reduced` for each row; or columns, see WALKING.
+    A loop may read what an earlier one stored at the same point or row.
+    Buffers in `internal` are read by no one else, so that no memory need
+    hold them.
     """
 
     name: str

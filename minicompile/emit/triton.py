@@ -27,9 +27,9 @@ LONGEST = 4096
 #: Positions up to this one are counted in 32 bits.
 NARROW = 2 ** 31 - 2 ** 20 - 1
 #: How a block is reduced to a column, where there is a short way.
-ACROSS = {"sum": "tl.sum({0}, 1, keep_dims=True)",
-          "any": "tl.max({0}, 1, keep_dims=True)",
-          "all": "tl.min({0}, 1, keep_dims=True)"}
+ACROSS = {"sum": "tl.sum({}, {}, keep_dims=True)",
+          "any": "tl.max({}, {}, keep_dims=True)",
+          "all": "tl.min({}, {}, keep_dims=True)"}
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def print_kernel(kernel: Kernel) -> str:
     if tiling.large:
         about.append(f"wide={given} " + " or ".join(
             f"{large} > {NARROW}" for large in tiling.large))
-    body = WRITERS[-1](kernel, stages(kernel), depth=1, tiling=tiling)
+    body = WRITERS[-1](kernel, tiling)
     body.blocks()
     body.work()
     return "\n".join([
@@ -349,18 +349,29 @@ class TritonWriter(Writer):
 
     def finish(self, fold: Fold) -> None:
         """Write the reduction of a block to a column."""
-        kind, name = fold.reduction, self.accumulator(fold)
-        across = ACROSS.get(kind, "tl.reduce({0}, 1, device."
-                            f"{REDUCTIONS[kind][1]}, keep_dims=True)")
-        column = across.format(name if self.tiling.looped
-                               else self.part(fold))
+        name = self.accumulator(fold)
+        column = across(fold, name if self.tiling.looped
+                        else self.part(fold))
         self.add(f"{name} = " + TRITON.convert(
             column, self.accumulated(fold), fold.dtype))
         self.texts[fold] = name
         self.along[fold] = self.reach(fold.operands[0]) - {"r"}
-        if kind in ("sum", "prod"):
+        if fold.reduction in ("sum", "prod"):
             self.summed.add(fold)
 
 
-#: What writes a kernel: the last of these.
-WRITERS: list[type[TritonWriter]] = [TritonWriter]
+def across(fold: Fold, block: str, axis: int = 1) -> str:
+    """The reduction of a block along one of its axes."""
+    name = REDUCTIONS[fold.reduction][1]
+    return ACROSS.get(fold.reduction, "tl.reduce({}, {}, "
+                      f"device.{name}, keep_dims=True)").format(block, axis)
+
+
+def writer(kernel: Kernel, tiling: Tiling,
+           kind: type[TritonWriter] = TritonWriter) -> TritonWriter:
+    """A writer of the kernel with these tiles."""
+    return kind(kernel, stages(kernel), depth=1, tiling=tiling)
+
+
+#: What makes a kernel's writer: the last of these.
+WRITERS: list[Callable[[Kernel, Tiling], TritonWriter]] = [writer]

@@ -139,8 +139,9 @@ def nested(loops: list[Loop], domain: IterationDomain) -> Kernel:
         made[flat], change[flat] = rows + row, substitute(place, change)
     return Kernel("", rows, row, tuple(
         loop if change.keys().isdisjoint(loop.ranges + loop.reduced) else
-        loop.over(change, *(tuple(v for flat in old for v in made[flat])
-                            for old in (loop.ranges, loop.reduced)))
+        loop.over(change, *(
+            tuple(v for flat in old for v in made.get(flat, (flat,)))
+            for old in (loop.ranges, loop.reduced)))
         for loop in loops))
 
 
@@ -219,6 +220,10 @@ class Group:
         self.users = (self.users | other.users) - {self, other}
         self.own |= other.own
         self.before = (self.before | other.before) & ~self.own
+        self.spread()
+
+    def spread(self) -> None:
+        """Tell all that wait for this group what it waits for."""
         waiting = [self]
         while waiting:
             group = waiting.pop()

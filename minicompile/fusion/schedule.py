@@ -25,8 +25,9 @@ from ..core.schedule import (Extern, Schedule, Step, View, readers_of,
 from .group import Group, Groups, nested
 from .lower import Lowering
 
-#: Passes over the groups, before they are ordered.
-MERGING: list[Callable[[Groups], None]] = []
+#: Passes over the groups and the buffers that are never freed, before the
+#: groups are ordered.
+MERGING: list[Callable[[Groups, Collection[str]], None]] = []
 
 #: Passes over the order, made of the groups, of the buffers that are never
 #: freed and of the inputs that are: see Groups.ordered.
@@ -69,9 +70,9 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     """
     lowered = Lowering(module)
     groups = Groups(lowered.steps)
-    for merge in MERGING:
-        merge(groups)
     returned = reads_of((lowered.outputs, *lowered.writes.values()))
+    for merge in MERGING:
+        merge(groups, returned)
     given = [b if isinstance(b, Buffer) else None for b in lowered.inputs]
     freed = [b for node, b in zip(placeholders(module.graph), given)
              if b and node.name in dying]

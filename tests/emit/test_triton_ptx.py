@@ -16,10 +16,13 @@ from minicompile.core.loops import REDUCTIONS, Const, Kernel, Op
 from minicompile.emit.cuda.equal_kernels import together
 from minicompile.emit.cuda.launcher import LAUNCHER
 from minicompile.emit.triton_math import INTERPRETED
+from minicompile.fusion.passes import walk as joining
 from tests.emit import triton_kernels
 from tests.emit.sums import LARGE, Sums
 from tests.emit.test_triton_ops import ARITY, CASES, result_type
-from tests.fusion.graphs import aten
+from tests.emit.walks import NORMS, backward, walked
+from tests.fusion.graphs import aten, as_cuda
+from tests.fusion.symbolic import symbolic
 
 pytestmark = pytest.mark.skipif(
     INTERPRETED, reason="Triton's interpreter does not compile")
@@ -87,6 +90,44 @@ def test_columns_are_loaded_side_by_side():
     for kernel in kernels_of(lambda x: x.sum(0), x):
         assert ".v4.b32" in kernel.widths("ld")
         assert kernel.usage["STACK"] == 0
+
+
+def walking(schedule):
+    """The kernel that walks along rows, compiled for an H200; if sizes are
+    symbols, for small ones and for large ones."""
+    kernel, = walked(schedule)
+    return [compiled(kernel, wide)
+            for wide in ((False, True) if kernel.symbols else (False,))]
+
+
+@pytest.mark.slow(sample=4)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name, rows, length", [
+    (name, rows, length) for name in NORMS
+    for rows, length in ((65536, 2048), (4096, 1024), (1799, 385),
+                         (1000, 768), (65536, 64), (1024, 4096), (1024, 8192))
+    if name != "block" or length <= 2048])
+def test_a_walk_keeps_its_columns_in_registers(name, rows, length, dtype):
+    """Nothing is spilled, and the next rows are loaded meanwhile."""
+    kernel, = walking(fusion.fuse(as_cuda(
+        backward(name, (rows, length), dtype))))
+    assert kernel.usage["STACK"] == kernel.usage["LOCAL"] == 0
+    assert kernel.usage["REG"] * 32 * kernel.warps <= 65536
+    if length % 64 == 0 and length * dtype.itemsize < 8192 * 4:
+        assert "cp.async" in kernel.ptx
+        assert ".v4.b32" in kernel.widths("st")
+
+
+def test_a_walk_along_any_number_of_rows_compiles(monkeypatch):
+    monkeypatch.setattr(joining, "WORTH", 1)
+
+    def both(x):
+        row = x[:, :129]
+        return row.softmax(-1), row.amax(0), row.sum(0)
+    graph = symbolic(both, torch.randn(300, 200))
+    small, large = walking(fusion.fuse(as_cuda(graph)))
+    assert small.usage["STACK"] == large.usage["STACK"] == 0
+    assert ".s64" in large.ptx
 
 
 def test_the_rounding_of_each_operation_is_eagers():

@@ -68,7 +68,7 @@ def test_layer_norm_forward_and_backward(golden):
 
 
 @pytest.mark.parametrize("device, expected", [
-    ("cpu", [(1, 0), (2, 0)]), ("cuda", [(1, 0), (3, 0)])])
+    ("cpu", [(1, 0), (2, 0)]), ("cuda", [(1, 0), (2, 0)])])
 def test_layer_norm_counts(device, expected):
     shapes = [(16384, 4096), (4096,), (4096,)]
     assert counts(layer_norm, *shapes, device=device) == expected

@@ -32,8 +32,7 @@ WORKING = 2
 
 
 def tile(kernel: Kernel) -> Tiling:
-    """A line, a tile of two variables, rows or columns; with positions of
-    the width they need."""
+    """A line, a tile of two variables, rows or columns."""
     first = fastest(kernel)
     second = turned_axis(kernel, first, lambda v: min(
         _count(v.size), _count(first.size)) >= 16) if first else None
@@ -43,6 +42,11 @@ def tile(kernel: Kernel) -> Tiling:
     else:
         tiling = plane(kernel, first, second) if second else (
             line(kernel, first))
+    return counting(kernel, tiling)
+
+
+def counting(kernel: Kernel, tiling: Tiling) -> Tiling:
+    """The tiling, its positions as wide as they have to be."""
     large = wide(kernel, tiling)
     if any(least_of(number) > NARROW for number in large):
         return tiling

@@ -11,8 +11,9 @@ finds the maximum adds up as well. Milakov and Gimelshein published it in
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from ..triton import WRITERS, TritonWriter, maximum_below
+from ..triton import WRITERS, TritonWriter, maximum_below, writer
 from ..writer import Fold, Stage, Store, reached
 
 
@@ -79,4 +80,4 @@ class OnlineWriter(TritonWriter):
             self.add(f"{name} += {most} - {most}")
 
 
-WRITERS.append(OnlineWriter)
+WRITERS.append(partial(writer, kind=OnlineWriter))

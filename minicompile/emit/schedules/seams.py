@@ -14,16 +14,14 @@ from functools import reduce
 
 import torch
 
-from ...core.index import (Variable, coefficient, in_range, index,
-                           not_negative)
-from ...core.loops import (REDUCTIONS, Const, Expression, Kernel, Load,
-                           Loop, Op, Position, rewrite, walk)
+from ...core.index import Variable, coefficient, in_range, index
+from ...core.loops import (REDUCTIONS, Kernel, Loop, Op, Position, rewrite,
+                           walk)
+from ...core.semantics.conditions import COMPARED, decided
 from ..cpp import WRITERS
 
 #: Into how many pieces a kernel is split, at most.
 MOST = 64
-#: Comparisons of a position, and whether they hold from the number on.
-COMPARED = {"lt": False, "ge": True}
 
 
 def split_at_seams(kernel: Kernel) -> tuple[Kernel, ...]:
@@ -94,30 +92,6 @@ def unrolled(kernel: Kernel, pieces: tuple[Kernel, ...]) -> Kernel:
                        value=Op("cast", (total,), dtype))
     return replace(kernel, reduced=(), loops=tuple(map(
         whole, kernel.loops, *(piece.loops for piece in pieces))))
-
-
-def decided(node: Expression) -> Expression:
-    """The node, or the constant or operand that it always equals."""
-    match node:
-        case Op(name, (Position(place), Position(at))) if name in COMPARED:
-            if not_negative(place - at):
-                return Const(COMPARED[name], torch.bool)
-            if not_negative(at - 1 - place):
-                return Const(not COMPARED[name], torch.bool)
-        case Op("logical_and", operands):
-            left = [o for o in operands if o != Const(True, torch.bool)]
-            if Const(False, torch.bool) in left:
-                return Const(False, torch.bool)
-            if len(left) < 2:
-                return left[0] if left else Const(True, torch.bool)
-        case Op("where", (Const(test), *sides), dtype):
-            side = sides[not test]
-            return side if side.dtype == dtype else Op(
-                "cast", (side,), dtype)
-        case Load(mask=Const(test)):
-            return replace(node, mask=None) if test else Const(
-                node.other, node.dtype)
-    return node
 
 
 before = WRITERS[-1]

@@ -59,7 +59,7 @@ def resembles(first: Body, second: Body) -> bool:
     return mine == theirs and not first.reads.keys() & second.reads
 
 
-def horizontal(groups: Groups) -> None:
+def horizontal(groups: Groups, returned: Collection[str]) -> None:
     """Merge each group with those that read the same elements, and with
     those that read other results of the same step."""
     for group in list(groups.all):

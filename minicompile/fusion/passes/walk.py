@@ -1,0 +1,232 @@
+"""Row kernels that reduce their columns, too.
+
+The backward of a norm reads a gradient and an input row by row, and again
+down each column for the gradients of its weights: as two kernels, it reads
+everything twice. Here the second joins the first. The rows are cut into
+chunks, a program walks along the rows of one, and stores what it has added
+up in each column. A second reduction adds up the chunks; if the sum was
+split before, they take the place of its parts. Inductor's is
+MixOrderReduction of torch/_inductor/scheduler.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from ...core.index import Variable, atoms_of, index
+from ...core.loops import (WALKING, Buffer, Const, Expression, Load, Loop,
+                           flatten, neutral, rewrite)
+from ...core.semantics.conditions import decided
+from ..group import MOST_BUFFERS, Body, Group, Groups, IterationDomain, fits
+from ..rules.predication import inside_or
+from ..schedule import MERGING
+from ..values import Point, Value, elements, touched
+from .memory import NEAREST
+
+#: Chunks of the rows, at most; the rows and the elements of one step.
+CHUNKS, ROWS, STEP = 256, 8, 4096
+#: Registers for what is held of each element of a row: its reads and sums.
+REGISTERS = 40_960
+#: Below so many elements two kernels are as fast.
+WORTH = 1 << 18
+
+
+def walk(groups: Groups, returned: Collection[str]) -> None:
+    """Join groups that reduce rows with those that reduce columns: with
+    all that fit, or with some."""
+    for rows in list(groups.all):
+        if groups.find(rows) is not rows or not can_walk(rows.body):
+            continue
+        near = {groups.find(reader): None for name, _ in rows.body.reads
+                for reader in groups.readers[name][-NEAREST:]}
+        found = [other for other in (*near, *rows.users - near.keys())
+                 if other is not rows and fitting(rows.body, other.body)]
+        for several in (found, *([columns] for columns in found)):
+            if join(groups, rows, several, returned) and several is found:
+                break
+
+
+def can_walk(body: Body | None) -> bool:
+    """Whether there is a kernel that can walk along such rows."""
+    return body is not None and any(
+        loop.reduction for loop in body.loops) and (
+        body.loops[0].buffer.device.type in WALKING
+        and (body.domain.row.constant or 0) > 1)
+
+
+def fitting(rows: Body, columns: Body | None) -> bool:
+    """Whether `columns` reduces nothing but columns of those rows, or of
+    equal parts of them."""
+    if columns is None or len({body.loops[0].buffer.device
+                               for body in (rows, columns)}) > 1:
+        return False
+    domain, own = rows.domain, columns.domain
+    parts = (own.rows // domain.row).constant or 0
+    return parts > 0 and own == IterationDomain(
+        domain.row * parts, (domain.rows + parts - 1) // parts) and all(
+        columns.stores.keys().isdisjoint(load.buffer for load in loop.loads)
+        if loop.reduction else parts == 1
+        and IterationDomain.of(loop) == IterationDomain(own.rows)
+        for loop in columns.loops)
+
+
+def join(groups: Groups, rows: Group, several: list[Group],
+         returned: Collection[str]) -> bool:
+    """Give all reductions of fitting columns to the rows' group, if that
+    is legal and saves trips to memory; whether it did."""
+    domain = rows.body.domain
+    parted = [columns for columns in several
+              if columns.body.domain.rows != domain.row]
+    last = {groups.find(reader) for columns in parted
+            for loop in columns.body.loops
+            for reader in groups.readers.get(loop.buffer.name, ())}
+    found = {place: by_element(loop, rows.body, columns.body)
+             for columns in several
+             for place, loop in columns.steps.items() if loop.reduction}
+    body = Body(domain, tuple(found.values()))
+    if not several or not reduces(last, parted, returned) or any(
+            rows.is_apart(columns) or any(
+                other.before & columns.own for other in (rows, *several))
+            for columns in several) or not (
+            fits(rows.body, body) and fits(body, rows.body)
+            and is_worth(rows.body, body)):
+        return False
+    chunks = {loop.buffer.name: chunked(
+        loop, domain, free(groups, loop.buffer.name, returned))
+        for loop in body.loops}
+    for columns in several:
+        split = columns in parted
+        first = columns if split else first_step(groups, columns)
+        first.steps = {
+            place - .5: chunks[loop.buffer.name]
+            for place, loop in columns.steps.items() if loop.reduction}
+        for loop in filter(lambda loop: loop.reduction, columns.body.loops):
+            name = chunks[loop.buffer.name].buffer.name
+            groups.makers[name] = first
+            groups.readers[name] = groups.readers[
+                loop.buffer.name] if split else [columns]
+        rows.absorb(first, rows.body)
+        groups.merged[first] = rows
+    rows.body = Body(domain, (*rows.body.loops, *(
+        replace(loop, buffer=chunks[loop.buffer.name].buffer)
+        for loop in body.loops)))
+    ends = sorted({*last, *several}.difference(parted), key=hash)
+    for group in ends:
+        group.steps = {place: over_chunks(loop, chunks)
+                       for place, loop in group.steps.items()}
+        loops = tuple(loop for _, loop in sorted(group.steps.items()))
+        group.body = Body(IterationDomain.of(next(
+            loop for loop in loops if loop.reduction)), loops)
+        groups.join(ends[0], group)
+    return True
+
+
+def reduces(last: set[Group], parted: list[Group],
+            returned: Collection[str]) -> bool:
+    """Whether these groups do nothing but reduce all parts of columns, and
+    no one else asks for a part."""
+    loops = [loop for columns in parted for loop in columns.body.loops]
+    kinds = {loop.buffer.name: loop.reduction for loop in loops
+             if loop.buffer.name not in returned
+             and loop.buffer.dtype == loop.value.dtype
+             and [index(v) for v in loop.ranges] == [loop.index]}
+
+    def is_right(loop: Loop, domain: IterationDomain) -> bool:
+        row, part = map(index, domain.variables)
+        match loop.value:
+            case Load(name, where, mask=None) if loop.reduction:
+                return kinds.get(name) == loop.reduction and (
+                    where == part * domain.rows + row)
+        return not loop.reduction and (
+            IterationDomain.of(loop) == IterationDomain(domain.rows))
+    return len(kinds) == len(loops) and all(
+        group.body and all(is_right(loop, group.body.domain)
+                           for loop in group.body.loops) for group in last)
+
+
+def first_step(groups: Groups, last: Group) -> Group:
+    """A new group that waits for what `last` has waited for, and `last`
+    for it."""
+    made = Group(last.body.loops[0], len(groups.all), set(last.deps))
+    groups.all.append(made)
+    last.deps.add(made)
+    made.users.add(last)
+    last.before |= made.before | made.own
+    last.spread()
+    return made
+
+
+def by_element(loop: Loop, rows: Body, columns: Body) -> Loop:
+    """A reduction of columns with the element of a row for what it adds to
+    the column, instead of a place in a part for each column."""
+    row, element = map(index, rows.domain.variables)
+    length = columns.domain.row
+    made = loop.over(dict(zip(columns.domain.variables, (
+        row // length * rows.domain.row + element, row % length))),
+        rows.domain.variables, ())
+    return replace(made, value=rewrite(made.value, decided))
+
+
+def is_worth(rows: Body, columns: Body) -> bool:
+    """Whether both ask for the same elements, and enough of them; and
+    whether registers hold a row and the columns' reductions."""
+    row, element = rows.domain.variables
+    count, width = elements((row.size, element.size)), int(element.size)
+    reads = {*rows.reads, *columns.reads}
+    held = sum(element in atoms_of(where) for _, where in reads) + sum(
+        max(4, loop.value.dtype.itemsize) // 4
+        for loop in rows.loops + columns.loops
+        if loop.reduction and not loop.reduced)
+    return count >= WORTH and any(
+        4 * touched(where) >= count for _, where in columns.reads.keys()
+        & {*rows.reads, *rows.stores.items()}) and (
+        (1 << (width - 1).bit_length()) * held <= REGISTERS) and len(
+        {*rows.stores, *columns.stores, *(name for name, _ in reads)}
+        ) <= MOST_BUFFERS
+
+
+def free(groups: Groups, name: str, returned: Collection[str]) -> str:
+    """A name for what chunks make of a buffer or of its parts."""
+    name = name.removesuffix("_part") + "_chunks"
+    while any(name in names for names in (
+            groups.makers, groups.readers, returned)):
+        name += "_"
+    return name
+
+
+def chunked(loop: Loop, domain: IterationDomain, name: str) -> Loop:
+    """The reduction by element as one of the rows of each chunk."""
+    row, element = domain.variables
+    step = max(ROWS, STEP // (1 << (int(domain.row) - 1).bit_length()))
+    length = (row.size + step * CHUNKS - 1) // (step * CHUNKS) * step
+    chunk = Variable("c0", (row.size + length - 1) // length if (
+        length.constant) else index(CHUNKS))
+    place, dtype = Variable("w0", length), loop.value.dtype
+    made = Buffer(name, (chunk.size, domain.row), (
+        domain.row, index(1)), dtype, loop.buffer.device)
+
+    def body(point: Point) -> Expression:
+        return loop.over(dict(zip((row, element), point)), (), ()).value
+    rest = Const(neutral(loop.reduction, dtype), dtype)
+    value = inside_or(
+        Value((row.size, element.size), dtype, made.device, body),
+        (index(chunk) * length + place, index(element)), rest)
+    return replace(loop, buffer=made, index=flatten(
+        (index(chunk), index(element)), made.stride),
+        ranges=(chunk, element), reduced=(place,), value=value)
+
+
+def over_chunks(loop: Loop, chunks: dict[str, Loop]) -> Loop:
+    """A reduction of columns or of their parts as one of their chunks."""
+    if not loop.reduction:
+        return loop
+    made = chunks[loop.buffer.name if loop.buffer.name in chunks
+                  else loop.value.buffer].buffer
+    row, chunk = IterationDomain(made.shape[1], made.shape[0]).variables
+    return replace(loop, reduced=(chunk,), value=Load(
+        made.name, flatten((index(chunk), index(row)), made.stride),
+        made.dtype))
+
+
+MERGING.append(walk)
