@@ -18,7 +18,7 @@ import torch
 from ..core.sizes import SCALARS, SYMBOLIC
 from .constant_types import CONSTANTS
 from .reasons import WAYS, unsupported
-from .rules import HARMLESS, SAFE_OWNERS, apply, method_rule, registered
+from .rules import HARMLESS, SAFE_OWNERS, apply, registered
 from .symbolic_shapes import settled
 
 #: Modules whose functions become one node, Python or not.
@@ -35,6 +35,10 @@ HOMES = SAFE_OWNERS - {"operator"} | {
 TELLING = {"__new__", "__reduce_ex__", "__reduce__", "__getstate__",
            "__dir__", "__sizeof__", "__subclasses__", "__getattribute__",
            "filterfalse", "takewhile", "dropwhile", "fromkeys"}
+
+#: Methods that read a dict; a real one that holds the same may run them.
+READING = {"keys", "values", "items", "copy", "__iter__", "__len__",
+           "__reversed__"}
 
 
 def call_native(tracer, function, args, kwargs):
@@ -60,12 +64,14 @@ def call_native(tracer, function, args, kwargs):
 
 def call_unbound(tracer, unbound, args, kwargs):
     """The result of a method written in C; `args[0]` is its object."""
-    owner = args[0] if args else None
-    if (rule := method_rule(tracer, owner, unbound)) is not None:
+    owner, outside = args[0] if args else None, tracer.outside
+    if (rule := registered(unbound)) is not None:
         return apply(tracer, rule, args, kwargs)
     if isinstance(owner, torch.Tensor):
         return tensor_method(tracer, unbound.__name__, args, kwargs)
-    if is_allowed(unbound):
+    if is_allowed(unbound) and (
+            not outside.is_dict(owner) or unbound.__name__ in READING
+            and isinstance(outside.resolve(owner), unbound.__objclass__)):
         return natively(tracer, unbound, args, kwargs)
     raise unsupported("builtin", unbound.__qualname__)
 

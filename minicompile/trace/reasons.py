@@ -77,8 +77,7 @@ def refusing(kind: str, what: str) -> Callable:
 
 #: Where the road ends. Rows of the reference go on from there: how C code
 #: looks at objects, gets its arguments, and runs if it may call back; how
-#: an instance, a bare object and an iterator to step are made; how objects
-#: are asked. Without such a row, there is a graph break.
+#: objects are asked. Without such a row, there is a graph break.
 WAYS: dict[str, Callable] = {name: refusing(kind, what) for (
     name, kind, what) in (
     ("run", "builtin", "that may call Python"),

@@ -130,8 +130,7 @@ ITEMS = (operator.getitem, operator.setitem, operator.delitem)
 ASKING = {
     **dict.fromkeys((*UNARY, *ITEMS, reversed, len, int, float,
                      operator.index), 0),
-    **dict.fromkeys((complex, str, repr, ascii, format), 2),
-    operator.contains: 1}
+    **dict.fromkeys((complex, str, repr, ascii, format), 2)}
 
 
 def ask(tracer, function, *values, **more):
@@ -164,21 +163,3 @@ def _iter(tracer, value, *sentinel):
     if sentinel:
         raise unsupported("builtin", "iter with a sentinel")
     return tracer.iterate(value)
-
-
-# Methods of dicts from outside
-
-#: Methods that read a dict; a real one that holds the same may run them.
-READING = {"keys", "values", "items", "copy", "__iter__", "__len__",
-           "__reversed__"}
-
-
-def method_rule(tracer, owner, unbound):
-    """The rule for a C method of `owner`, or None."""
-    outside, found = tracer.outside, registered(unbound)
-    if found is None and outside.is_dict(owner) and not (
-            unbound.__name__ in READING and isinstance(
-                outside.resolve(owner), unbound.__objclass__)):
-        raise unsupported("builtin", f"{unbound.__qualname__}, called for "
-                          "a dict from outside,")
-    return found
