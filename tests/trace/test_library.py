@@ -273,3 +273,21 @@ def test_refuses_a_tensor_subclass():
         trace(entry, (lambda x: x * 2, (torch.ones(2).as_subclass(Odd),),
                       {}))
     assert error.value.kind == "input"
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: torch.zeros(3, dtype=int) + x.to(float),
+    lambda x: x.to(complex) + x.new_zeros(3, dtype=bool),
+    lambda x: x.sum(dtype=float) + torch.arange(3, dtype=int),
+    lambda x: x.type(torch.DoubleTensor) + x.type("torch.HalfTensor"),
+    lambda x: torch.tensor([1.5], dtype=int) + x.to(x.device, int)])
+def test_a_class_of_numbers_is_a_dtype(function):
+    x = torch.tensor([1.5, -2.0, 0.0])
+    found = minicompile.compile(function, fullgraph=True)(x)
+    torch.testing.assert_close(found, function(x), rtol=0, atol=0)
+
+
+def test_another_class_is_no_argument_of_a_graph():
+    with pytest.raises(Unsupported) as error:
+        trace(entry, (lambda x: x.to(str), (torch.ones(3),), {}))
+    assert error.value.kind in ("argument", "exception")

@@ -211,6 +211,20 @@ def member(recorder, value: enum.Enum) -> int | str:
     return value.value
 
 
+def dtype_named(recorder, value: type) -> torch.dtype | str:
+    """The dtype that one of Python's classes of numbers stands for; or
+    the name of a class such as torch.FloatTensor, which has a device."""
+    if type(value) is type(torch.FloatTensor):
+        return f"{value.__module__}.{value.__name__}"
+    if value not in DTYPES:
+        raise unsupported("argument", value.__name__)
+    return DTYPES[value]
+
+
+DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64,
+          complex: torch.complex128}
+
+CONVERSIONS[type] = dtype_named
 CONVERSIONS[tuple(SCALARS)] = numpy_number
 CONVERSIONS[enum.Enum] = member
 
