@@ -179,12 +179,23 @@ def scored(joint, *, cut: Callable, fused: Fused) -> Iterator[Scored]:
         yield Scored(saved, most(saved), seconds[saved])
 
 
-def descent(plan, most: Callable[[frozenset[str]], int]) -> Iterator:
-    """Plans that save one value less; then so from the lowest of them."""
-    while plan.sizes:
-        tried = [plan.without({name}) for name in plan.sizes]
-        yield from tried
-        plan = min(tried, key=lambda each: (most(each.saved), each.seconds))
+def descent(fastest, most: Callable[[frozenset[str]], int]) -> Iterator:
+    """Plans that save one value less; then so from the best of them: the
+    lowest, or the one that loses the least time for each byte."""
+    def lowest(each) -> tuple:
+        return most(each.saved), each.seconds
+
+    def loss(each) -> float:
+        gained = most(before.saved) - most(each.saved)
+        return (each.seconds - before.seconds) / max(gained, 1)
+
+    for best in lowest, loss:
+        plan = fastest
+        while plan.sizes:
+            before = plan
+            tried = [plan.without({name}) for name in plan.sizes]
+            yield from tried
+            plan = min(tried, key=best)
 
 
 def front(plans: Iterable[Scored]) -> list[Scored]:
