@@ -44,4 +44,4 @@ def test_most_are_followed():
         except Exception:  # as in Python, which test_as_python sees
             pass
     assert len(CASES) >= 400
-    assert sum(refused.values()) <= 45, refused
+    assert sum(refused.values()) <= 43, refused

@@ -282,3 +282,32 @@ def test_a_dict_whose_values_are_compared_in_python():
         lambda x: with_settings(x, a=settings), fullgraph=True)
     x = torch.ones(2)
     assert torch.equal(compiled(x), with_settings(x, a=settings))
+
+
+class Coin:
+    """Equal by what it is worth, as its own Python says."""
+
+    def __init__(self, worth):
+        self.worth = worth
+
+    def __eq__(self, other):
+        return isinstance(other, Coin) and self.worth == other.worth
+
+    def __hash__(self):
+        return hash(("coin", self.worth))
+
+
+def test_members_and_hashes_ask_their_classes():
+    def function(x, coins):
+        mine = Coin(2)
+        return (x * (mine in coins), hash(mine) == hash(coins[1]),
+                Coin(5) in deque(coins),
+                hash((1, "a")) == hash((1, "a")))
+
+    x, coins = torch.ones(2), [Coin(1), Coin(2)]
+    compiled = minicompile.compile(function)
+    for worth in (2, 2, 7):
+        coins[1].worth = worth
+        for ours, theirs in zip(compiled(x, coins), function(x, coins)):
+            assert torch.equal(torch.as_tensor(ours), torch.as_tensor(theirs))
+    assert not compiled.stats().graph_breaks

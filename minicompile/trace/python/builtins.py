@@ -27,12 +27,13 @@ import torch
 from ...core.guard import Call
 from .. import attributes
 from ..attributes import type_of
-from ..constant_types import ABSENT, CONSTANTS, IDENTITIES
+from ..constant_types import ABSENT, CONSTANTS, IDENTITIES, is_constant
 from ..frame import load_cell
 from ..native import look
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import leaves
 from ..rules import ask, rule
+from ..symbolic_shapes import settled
 from .callbacks import Callback, polyfill
 from .objects import same
 
@@ -131,6 +132,17 @@ rule(format)(
     lambda tracer, value, spec="": ask(tracer, format, value, spec))
 rule(object.__format__)(
     lambda tracer, value, spec="": tracer.call(str, (value,)))
+
+
+@rule(hash)
+def _hash(tracer, value):
+    value = settled(value)
+    answer = tracer.asked("__hash__", value)
+    if answer is not ABSENT:
+        return answer
+    if not is_constant(value) or tracer.is_made(value):
+        raise unsupported("builtin", f"hash of a {type(value).__name__}")
+    return tracer.natively(hash, (value,))
 
 
 # Questions about objects

@@ -11,13 +11,13 @@ torch/_dynamo/variables/dicts.py and lists.py.
 from __future__ import annotations
 
 import operator
-from collections import OrderedDict, _count_elements, defaultdict
+from collections import OrderedDict, _count_elements, defaultdict, deque
 from collections.abc import Sequence
 
 import torch
 
 from .. import attributes
-from ..constant_types import ABSENT
+from ..constant_types import ABSENT, CONSTANTS
 from ..reasons import Raised, refusing, unsupported
 from ..rules import rule
 from ..side_effects import UNREAD
@@ -172,6 +172,17 @@ def contains(tracer, container, key) -> bool:
             first not in ("__contains__", None)) else tracer.natively(
                 operator.contains, (container, tracer.key(key)))
     return tracer.truth(found)
+
+
+@rule(list.__contains__, tuple.__contains__, deque.__contains__)
+def in_sequence(tracer, values, key) -> bool:
+    """Whether an element is `key`, or equal to it."""
+    kind = next(kind for kind in (list, tuple, deque)
+                if isinstance(values, kind))
+    values = [*kind.__iter__(values)]
+    if {type(key), *map(type, values)} <= CONSTANTS:
+        return key in values
+    return tracer.call(Sequence.__contains__, (values, key))
 
 
 @rule(list.__setitem__)
