@@ -72,7 +72,7 @@ class OptimizedModule(nn.Module):
 
     @property
     def dynamo_ctx(self) -> Callable[[Callable], Callable]:
-        """What compiles another function as this module is compiled.
+        """A function that compiles another as this module is compiled.
 
         Lightning compiles the steps of a module by it.
         """

@@ -96,7 +96,7 @@ class Picked(Variable):
     value: Expression
 
     def moved(self, values: Mapping[Atom, Index]) -> Index:
-        """What is picked where the kernel's variables are replaced."""
+        """The number picked where the kernel's variables are replaced."""
         return index(replace(self, value=rewrite(self.value, at=values)))
 
 

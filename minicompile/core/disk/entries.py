@@ -2,9 +2,9 @@
 
 In: the entries of core/cache.py. Out: the same, of which the least
 recently used go when there are more bytes than MINICOMPILE_CACHE_SIZE. A
-saved file has a line of plain data for each library. What is loaded
-passes the checks of a cache: a damaged line, or a name that is not a
-hash, is left out. PyTorch's are torch.compiler.save_cache_artifacts and
+saved file has a line of plain data for each library. Loading makes the
+checks of a cache: a damaged line, or a name that is not a hash, is left
+out. PyTorch's are torch.compiler.save_cache_artifacts and
 load_cache_artifacts.
 """
 

@@ -1,9 +1,9 @@
 """Each replay compared with its program: `options={"replay_check": True}`.
 
 In: a recording. Out: a recording whose memory is poisoned before every
-replay, and whose results must be those of the program, bit by bit. So a
-tensor that somebody still reads, or that the replay does not write, shows
-as NaN. It is slow, and for finding faults in replay. Without this file the
+replay, and whose results must be those of the program, bit by bit. So
+memory that is still read, or that the replay does not write, shows as
+NaN. It is slow, and for finding faults in replay. Without this file the
 option has no effect. PyTorch's is check_memory_pool in
 torch/_inductor/cudagraph_trees.py, which looks at the allocator.
 """

@@ -1,8 +1,8 @@
 """The tour: a model compiled, trained and compared, stage by stage.
 
-In: a model's name. Out: what happened, printed with rich for a terminal
-of 80 to 100 columns: each stage in a few lines, then a few steps of
-training by eager, minicompile and torch.compile, with losses and times.
+In: a model's name. Out: each stage in a few lines for a terminal of 80
+to 100 columns, printed with rich. Then come a few steps of training by
+eager, minicompile and torch.compile, with losses and times.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def stepper(model: Callable, batch: tuple, device: str
 
 
 def found_and_made(name: str) -> tuple[int, int]:
-    """What a compiler has found in its cache on disk, and made, so far."""
+    """How many programs a compiler has found on disk, and made, so far."""
     if name == "minicompile":
         return LIBRARIES["found"], LIBRARIES["made"]
     theirs = sys.modules.get("torch._dynamo.utils")

@@ -59,8 +59,8 @@ def apart(joint: Joint, function: type) -> type:
 
 
 def groups(joint: Joint) -> dict[int, int]:
-    """The first of the results that each one has a step in common with,
-    by their numbers."""
+    """For each result, by its number, the first one that has a step in
+    common with it."""
     first: dict[fx.Node, int] = {}
     found: dict[int, int] = {}
     for k in joint.tangents:

@@ -196,7 +196,8 @@ OPERATIONS |= {**dict.fromkeys((*TRUTH, "TO_BOOL"), ask_truth),
 
 def returning(rebuild: Rebuild, outer: list[Frame], function, values: list
               ) -> tuple[FunctionType, list[str]]:
-    """What goes on in frames that wait; each of them calls the next."""
+    """The function that goes on in the frames that wait: each calls the
+    next."""
     for frame in reversed(outer):
         place, held = placed(rebuild, frame, behind(frame), frame.stack)
         function = made_once(calling, place, frame.function,
