@@ -411,7 +411,7 @@ def test_old_objects_are_collected_after_compiling():
 FORKED = """
 import os, torch, minicompile
 from minicompile.guards.fast import c_functions
-c_functions.begun()
+c_functions.begin()
 if not (child := os.fork()):
     found = minicompile.compile(lambda x: x + 1)(torch.zeros(2)).tolist()
     os._exit(found != [1, 1] or c_functions.compiled() is None)

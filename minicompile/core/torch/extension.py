@@ -7,7 +7,10 @@ about three seconds. PyTorch's is torch/utils/cpp_extension.py.
 
 from __future__ import annotations
 
+import os
 import sysconfig
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -67,3 +70,15 @@ def extension(name: str, source: str) -> ModuleType:
         if module.address(x) != x._cdata:
             raise ImportError("tensors begin otherwise in this torch")
     return module
+
+
+@cache
+def begun(name: str, source: str) -> Future[ModuleType]:
+    """The module, compiled in a thread while other work goes on."""
+    pool = ThreadPoolExecutor(1)
+    module = pool.submit(extension, name, source)
+    pool.shutdown(wait=False)
+    return module
+
+
+os.register_at_fork(after_in_child=begun.cache_clear)  # no thread there

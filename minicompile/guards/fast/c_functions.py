@@ -14,19 +14,17 @@ stamps, too: use_recursive_dict_tags_for_guards in torch/_dynamo/config.py.
 
 from __future__ import annotations
 
-import os
 import struct
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, lru_cache, partial
 from types import ModuleType
 
 import torch
 
 from ...core import log
-from ...core.torch.extension import TENSORS, extension
+from ...core.torch.extension import TENSORS, begun
 from ...core.guard import (Attribute, Constant, Guard, Source, TensorFacts,
                            chain, printable)
 from ...core.state import (NEVER_ACTIVE, SWITCHES, any_autocast, autocast,
@@ -207,20 +205,15 @@ MODULE(questions)
 ANY = -1 << 63
 
 
-@cache
-def begun() -> Future[ModuleType]:
-    """The module, compiled while the first call is traced."""
-    pool = ThreadPoolExecutor(1)
-    module = pool.submit(extension, "questions", FUNCTIONS)
-    pool.shutdown(wait=False)
-    return module
+#: Begins to compile the module, while the first call is traced.
+begin = partial(begun, "questions", FUNCTIONS)
 
 
 @cache
 def compiled() -> ModuleType | None:
     """The module; None, said once, if it cannot be made here."""
     try:
-        return begun().result()
+        return begin().result()
     except ImportError as error:
         log.show("guards", f"guards are asked in Python: {error}")
         return None
@@ -405,7 +398,6 @@ def counted() -> bool:
     return sys.version_info < (3, 13) and compiled() is not None
 
 
-AHEAD.append(begun)
-os.register_at_fork(after_in_child=begun.cache_clear)  # no thread there
+AHEAD.append(begin)
 MERGED.append(merge_stamped)
 KINDS["unchanged"] = on_unchanged
