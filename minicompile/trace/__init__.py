@@ -31,7 +31,7 @@ from .calls import rely_on_code
 from .frame import RETURN, Frame
 from .graph_breaks import Continuation, breaking, ending, waiting
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
-from .recorder import storage
+from .recorder import GraphInput
 from .side_effects import named
 from .symbolic_shapes import ConstantSizes, History
 from .tracer import Tracer
@@ -168,13 +168,13 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
         check(rebuild)
     for each in recorder.inputs:  # as before a write gave it a history
         if each.fake.requires_grad and not each.real.requires_grad:
-            recorder.node(each.fake).meta["val"] = each.fake.detach()
+            each.node.meta["val"] = each.fake.detach()
     graph = fx.GraphModule(recorder.modules, recorder.graph)
     return Trace(graph, tuple(n.meta["val"] for n, _ in recorder.placed),
                  tuple(source for _, source in recorder.placed),
                  tuple(outside.guards.values()), finish, outside.constants,
                  recorder.sizes, breaks, not recorder.written.isdisjoint(
-                     storage(each.fake) for each in recorder.inputs))
+                     each.storage for each in recorder.inputs))
 
 
 #: Where operators come from that only compute.
@@ -192,15 +192,16 @@ def repeatable(made: Trace) -> bool:
 def _keep_apart(tracer: Tracer) -> None:
     """Guard that no tensor or object that is written to has an alias."""
     recorder, outside = tracer.recorder, tracer.outside
-    groups: dict[int, list[Source]] = {}
+    groups: dict[int, list[GraphInput]] = {}
     for each in recorder.inputs:
-        groups.setdefault(storage(each.fake), []).append(each.source)
+        groups.setdefault(each.storage, []).append(each)
     alone = []
     for memory, group in groups.items():
         if len(group) == 1:
-            alone += group
+            alone.append(group[0].source)
         elif memory in recorder.written:
-            raise unsupported("aliasing", f"{group[0]} and {group[1]}")
+            raise unsupported("aliasing",
+                              f"{group[0].source} and {group[1].source}")
     needed = bool(recorder.written.intersection(groups))
     for source, other in outside.confusions():
         if source in alone:
@@ -208,7 +209,8 @@ def _keep_apart(tracer: Tracer) -> None:
         else:
             outside.relate("{0} is not {1}", source, other)
     if needed and len(recorder.inputs) > 1:
-        sharing = [group for group in groups.values() if len(group) > 1]
+        sharing = [[each.source for each in group]
+                   for group in groups.values() if len(group) > 1]
         for others in [*zip_longest(*sharing)] or [()]:
             places = *alone, *filter(None, others)
             outside.relate("disjoint_memory({})".format(", ".join(

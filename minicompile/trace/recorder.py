@@ -51,6 +51,8 @@ class GraphInput:
     real: torch.Tensor
     fake: torch.Tensor
     source: Source
+    node: fx.Node
+    storage: int
 
 
 class Recorder:
@@ -85,8 +87,9 @@ class Recorder:
         """The stand-in of a tensor that existed before the call."""
         fake = self.sizes.tensor(real, source)
         name = re.sub(r"\W+", "_", str(source)).strip("_")
-        self.nodes[id(fake)] = self.place(name, fake, source)
-        self.inputs.append(GraphInput(real, fake, source))
+        self.nodes[id(fake)] = node = self.place(name, fake, source)
+        self.inputs.append(GraphInput(real, fake, source, node,
+                                      storage(fake)))
         return fake
 
     def function(self, target, args, kwargs):
