@@ -75,19 +75,3 @@ def warn_once(text: str) -> None:
 
 #: Let every warning be shown again (for reset()).
 forget_warnings = warn_once.cache_clear
-
-
-def is_foreign(record: logging.LogRecord) -> bool:
-    """Whether a record comes from no work of ours.
-
-    PyTorch logs each operator that fails on fake tensors. If we ran it,
-    the failure is a reason to stop, and eager raises the user's error.
-    """
-    frame = sys._getframe(1)
-    while frame is not None and not frame.f_globals.get(
-            "__name__", "").startswith("minicompile."):
-        frame = frame.f_back
-    return frame is None
-
-
-logging.getLogger("torch._subclasses.fake_tensor").addFilter(is_foreign)

@@ -210,6 +210,22 @@ def all_installed(logger: logging.Logger) -> bool:
     return all(is_installed(each.__module__) for each in parts)
 
 
+def is_foreign(record: logging.LogRecord) -> bool:
+    """Whether a record comes from no work of ours.
+
+    PyTorch logs each operator that fails on fake tensors. If we ran it,
+    the failure is a reason to stop, and eager raises the user's error.
+    """
+    frame = sys._getframe(1)
+    while frame is not None and not frame.f_globals.get(
+            "__name__", "").startswith("minicompile."):
+        frame = frame.f_back
+    return frame is None
+
+
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(is_foreign)
+
+
 def is_known(value) -> bool:
     """Whether a value is the same later, and so is its text."""
     if type(value) is tuple:
