@@ -19,7 +19,6 @@ from math import isfinite
 from pathlib import Path
 
 import torch
-from torch.utils.flop_counter import register_flop_formula
 
 from .. import TOOLS
 from ..cache import place, within
@@ -150,6 +149,8 @@ def register_cost(op: object, flops: Callable[..., int] | None = None
     long as its bytes. It must have no effect but its result.
     """
     if flops is not None:
+        from torch.utils.flop_counter import (  # takes long
+            register_flop_formula)
         register_flop_formula(op)(flops)
     else:
         KINDS.update(dict.fromkeys(operators(op), "copying"))
