@@ -13,24 +13,16 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import minicompile
+from tests.whole import test_distributed
 from tests.whole.test_distributed import Residual
 
 CPU = torch.device("cpu")
 
 
 def losses(model, steps):
-    """The loss of each of some training steps; each process has its own
-    batches."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    torch.manual_seed(1 + dist.get_rank())
-    found = []
-    for _ in range(steps):
-        loss = model(torch.randn(4, 8)).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        found.append(loss.item())
-    return torch.tensor(found)
+    """The losses of some training steps; each process has its batches."""
+    return torch.tensor(test_distributed.losses(
+        model, steps, seed=1 + dist.get_rank()))
 
 
 def blocks(model, mesh, before):
