@@ -27,8 +27,7 @@ from ..recorder import RecordingMode, functional, unwrapped
 from ..runtime import VIEWED, at_run_time
 
 #: Steps whose arguments PyTorch hands out after it has freed them.
-UNREADABLE = {getattr(torch._C._functionalization, f"{name}_ViewMeta")
-              for name in ("_unsafe_view", "resize_")}
+UNREADABLE = {"_unsafe_view_ViewMeta", "resize__ViewMeta"}
 
 
 def write(mode: InPlaceWrites, name: str, function: Callable, args: tuple,
@@ -135,7 +134,7 @@ def view_of(output: torch.Tensor, of: int, base: torch.Tensor) -> Result:
                     for each in (output, base))
     steps = taken[len(given):]
     if not steps or taken[:len(given)] != given or any(
-            kind in UNREADABLE for kind, _ in steps):
+            kind.__name__ in UNREADABLE for kind, _ in steps):
         raise BackendError("two results share memory, and neither is a "
                            "view of the other")
     if output.grad_fn is not None and not leads_to(output, base):
@@ -147,7 +146,8 @@ def view_of(output: torch.Tensor, of: int, base: torch.Tensor) -> Result:
 def said(step) -> tuple:
     """A step of a view: its class and its arguments, or which one it is."""
     kind = type(step)
-    return kind, step if kind in UNREADABLE else step.as_tuple()
+    return kind, (step if kind.__name__ in UNREADABLE
+                  else step.as_tuple())
 
 
 def leads_to(output: torch.Tensor, base: torch.Tensor) -> bool:
