@@ -59,7 +59,7 @@ class OptimizedModule(nn.Module):
         return held if name == "_orig_mod" else getattr(held, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in ("_orig_mod", "__class__", *self.__dict__, "__dict__"):
+        if name in ("_orig_mod", "__class__", "__dict__", *self.__dict__):
             super().__setattr__(name, value)
         else:
             setattr(self._orig_mod, name, value)

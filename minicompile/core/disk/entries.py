@@ -15,7 +15,6 @@ import os
 import time
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -44,7 +43,7 @@ def limit() -> int:
 limit()  # a wrong text is an error now
 
 
-def entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def entries(folder: Path) -> list[tuple[Path, os.stat_result]]:
     """The entries of a cache, the least recently used first."""
     found = []
     with suppress(OSError):
@@ -73,10 +72,10 @@ cache.ASKED.append(told)
 
 def trim(folder: Path) -> None:
     """Delete what was not used for the longest time beyond the limit."""
-    found = entries(folder)
+    found, most = entries(folder), limit()
     size, now = sum(stat.st_size for _, stat in found), time.time()
     for path, stat in found:
-        if size <= limit() or abs(now - stat.st_mtime) < IN_USE:
+        if size <= most or abs(now - stat.st_mtime) < IN_USE:
             break
         path.unlink(missing_ok=True)
         size -= stat.st_size

@@ -156,7 +156,6 @@ def missing(self, key, /):
     return value
 
 
-
 # Sequences and sets
 
 
