@@ -115,7 +115,7 @@ def made_by(step):
 
 
 def as_cuda(graph):
-    """The same graph, its fake values on a GPU; fuse() asks no others."""
+    """The same graph, its fake values and its operators on a GPU."""
     mode = FakeTensorMode()
 
     def moved(tensor):
@@ -126,6 +126,9 @@ def as_cuda(graph):
     for node in graph.graph.nodes:
         node.meta["val"] = tree_map_only(
             torch.Tensor, moved, node.meta.get("val"))
+        node.kwargs = tree_map_only(
+            torch.device, lambda _: torch.device("cuda"), node.kwargs)
+    graph.recompile()
     return graph
 
 
