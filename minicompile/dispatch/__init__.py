@@ -258,6 +258,7 @@ class Cache:
             if asked.backend not in OURS:
                 raise
             lowered = as_traced(traced.graph, refusal)
+        log.begin("guards")
         self.add(link(traced, (*traced.guards, *traced.sizes.guards()),
                       lowered, self.goes_on))
         self.made += 1

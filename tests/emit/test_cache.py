@@ -254,6 +254,17 @@ def test_the_least_recently_used_entries_go(folder, monkeypatch):
     assert {*folder.glob("*.so")} == {first, third, new}
 
 
+def test_the_folder_is_read_again_after_a_share_of_the_limit(
+        folder, monkeypatch):
+    monkeypatch.setenv("MINICOMPILE_CACHE_SIZE", "6400B")
+    sizes, listed = [], entries.entries
+    monkeypatch.setattr(entries, "entries", lambda path: sizes.append(
+        len(listed(path))) or listed(path))
+    for number in range(6):
+        cache.store(f"{number}" * 40, ".py")
+    assert sizes == [1, 4]
+
+
 def test_what_may_be_in_use_and_what_is_no_entry_stays(
         folder, monkeypatch):
     monkeypatch.setenv("MINICOMPILE_CACHE_SIZE", "1B")

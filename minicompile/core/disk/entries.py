@@ -17,6 +17,7 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from contextlib import suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from .. import TOOLS, cache
@@ -26,6 +27,12 @@ from ..options import bytes_in
 
 #: So many seconds after its last use, another process may need an entry.
 IN_USE = 60
+
+#: The folder is trimmed again when this share of the limit was added.
+SHARE = 1 / 64
+
+#: Bytes that this process has added to a folder since it trimmed it.
+ADDED: dict[Path, float] = {}
 
 #: The libraries that this process asked for: found, and made.
 LIBRARIES: Counter[str] = Counter()
@@ -60,7 +67,10 @@ def told(path: Path, there: bool) -> None:
         LIBRARIES["found" if there else "made"] += 1
     with suppress(OSError):
         if not there:
-            trim(path.parent)
+            folder = path.parent
+            ADDED[folder] = ADDED.get(folder, inf) + path.stat().st_size
+            if ADDED[folder] > SHARE * limit():
+                trim(folder)
         elif path.suffix == ".so":
             os.utime(path)
             with (path.parent / "hits").open("ab") as hits:
@@ -72,6 +82,7 @@ cache.ASKED.append(told)
 
 def trim(folder: Path) -> None:
     """Delete what was not used for the longest time beyond the limit."""
+    ADDED[folder] = 0
     found, most = entries(folder), limit()
     size, now = sum(stat.st_size for _, stat in found), time.time()
     for path, stat in found:

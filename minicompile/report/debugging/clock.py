@@ -34,7 +34,8 @@ class Clock(threading.local):
         if self.stage:
             self.seconds[self.stage] += now - self.since
         elif stage:
-            self.seconds = Counter()
+            if stage in self.seconds:  # of the compile before
+                self.seconds = Counter()
             self.shown = Shown() if sys.stderr.isatty() else None
         self.stage, self.since = stage, now
         if self.shown:
