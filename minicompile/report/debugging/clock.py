@@ -34,7 +34,7 @@ class Clock(threading.local):
         if self.stage:
             self.seconds[self.stage] += now - self.since
         elif stage:
-            if stage in self.seconds:  # of the compile before
+            if stage != "guards":  # they come after the rest
                 self.seconds = Counter()
             self.shown = Shown() if sys.stderr.isatty() else None
         self.stage, self.since = stage, now

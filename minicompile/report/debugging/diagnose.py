@@ -3,15 +3,16 @@
 In: a function and a call of it. Out: a Diagnosis. The ladder has a rung
 for each stage: the traced graph and its halves run by FX, the loops run
 by the evaluator, the kernels. A rung differs if it is much further from
-float64 than eager is. Then the stage is searched for the node that
-differs. PyTorch's is torch/_dynamo/repro/after_aot.py.
+float64 than eager is. A bisection then climbs with the first nodes of the
+graph only, and finds the node that brings the difference. PyTorch's is
+torch/_dynamo/repro/after_aot.py.
 """
 
 from __future__ import annotations
 
 import copy
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -20,21 +21,18 @@ from operator import attrgetter
 import torch
 from torch import Tensor, fx
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import (tree_flatten, tree_map, tree_map_only,
-                                 tree_unflatten)
+from torch.utils._pytree import tree_map, tree_map_only
 
-from ... import fusion, split
+from ... import split
 from ...core import TOOLS
 from ...core.errors import Where, where_of
-from ...core.graph import (is_random, operators, placeholders,
-                           tensors_of, value)
+from ...core.graph import operators, tensors_of, value
 from ...core.options import Options, make_options
 from ...core.schedule import Schedule
 from ...core.semantics.evaluate import evaluate_schedule
+from ...dispatch import operations
 from ...driver import compile
-from ...emit import emit
-from ...pipeline import CompiledGraph, lower_ours
-from ...split.joint import ancestors, extract, root
+from ...pipeline import lower_ours
 
 #: How many times as far from float64 as eager a rung may be.
 FACTOR = 16
@@ -48,7 +46,8 @@ class Diagnosis:
     """Each rung with its relative error and the error it may have.
 
     `stage` is the first that differs, "" if none does; `node` names the
-    first graph node that differs in it, and `where` is the user's line.
+    first node of the traced graph that it makes wrong, and `where` is the
+    user's line.
     """
 
     rungs: list[tuple[str, float, float]]
@@ -71,8 +70,7 @@ def diagnose(function: Callable, mode: str | None = None,
     """`diagnose(f)(*args)` says which stage of the compiler is wrong.
 
     Each rung runs with copies of the arguments and of a module. Random
-    numbers are eager's. All values between are kept, so the inputs should
-    be small. PyTorch's own operators are trusted.
+    numbers are eager's. PyTorch's own operators are trusted.
     """
     function = getattr(function, "_orig_mod", getattr(
         function, "_torchdynamo_orig_callable", function))
@@ -80,11 +78,11 @@ def diagnose(function: Callable, mode: str | None = None,
 
     def diagnosed(*args, **kwargs) -> Diagnosis:
         rungs = []
-        for stage, found, right, bound, suspects in ladder(
-                function, *tree_flatten((args, kwargs)), options):
-            rungs.append((stage, error(found, right), bound))
-            if rungs[-1][1] > bound:
-                node = next(iter(suspects()), None)
+        for stage, found, bound, suspect in ladder(
+                function, (args, kwargs), options):
+            rungs.append((stage, found, bound))
+            if found > bound:
+                node = suspect()
                 return Diagnosis(rungs, stage, *(
                     (node.name, where_of(node)) if node else ()))
         return Diagnosis(rungs)
@@ -94,53 +92,86 @@ def diagnose(function: Callable, mode: str | None = None,
 TOOLS["diagnose"] = diagnose
 
 
-def ladder(function: Callable, leaves: list, form: object,
-           options: Options) -> Iterator[tuple]:
-    """Each rung: the stage, what it gives, what is right, the error that
-    it may have, and what finds the nodes to blame."""
+def ladder(function: Callable, given: tuple, options: Options
+           ) -> Iterator[tuple]:
+    """Each rung: the stage, its error, the error that it may have, and
+    what finds the node to blame."""
     seen, eager = [], Eager()
 
     def capture(graph: fx.GraphModule, _: object) -> Callable:
-        def run(*given):
-            seen.append((graph, copied(given)))
-            return graph(*given)
+        def run(*inputs):
+            seen.append((graph, copied(inputs)))
+            return graph(*inputs)
         return run
 
     def whole(make: Callable) -> list:
         own = copy.deepcopy(function)
         call, weights = make(own), getattr(own, "parameters", tuple)()
-
-        def unflattened(given: list):
-            args, kwargs = tree_unflatten(given, form)
-            return call(*args, **kwargs)
-        return played(unflattened, leaves, weights)
+        return played(lambda inputs: call(*inputs[0], **inputs[1]),
+                      given, weights)
 
     with eager:
         wanted = whole(lambda own: own)
-    yield ("trace", whole(partial(compile, backend=capture, dynamic=False)),
-           wanted, allowed(0, wanted), lambda: (
-               node for graph, inputs in seen
-               for node in strangers(Tape(graph, inputs), eager.values)))
+    found = whole(partial(compile, backend=capture, dynamic=False))
+    yield "trace", error(found, wanted), allowed(0, wanted), lambda: next((
+        node for graph, inputs in seen
+        for node, made in Tape(graph, inputs).values.items()
+        if node.op.startswith("call_") and not all(
+            is_among(each, eager.values) for each in tensors_of(made))),
+        None)
     for graph, inputs in seen:
-        plain = played(as_fx(graph), inputs)
-        exact = played(as_fx(graph, True), copied(inputs, True))
-        bound = allowed(error(plain, exact), plain)
-        made = lower_ours(graph, cloned(inputs), "fused", options)
-        for stage, run in forms(made):
-            yield stage, played(run, inputs), exact, bound, partial(
-                search, stage, made, inputs, options)
+        for stage, found, bound in climb(graph, inputs, options):
+            yield stage, found, bound, partial(
+                first, stage, graph, inputs, options)
 
 
-def forms(made: CompiledGraph) -> Iterator[tuple[str, Callable]]:
-    """Each stage after the trace, and what runs its form of the graph."""
+def climb(graph: fx.GraphModule, inputs: Iterable, options: Options
+          ) -> Iterator[tuple[str, float, float]]:
+    """Each stage after the trace, its error and the error it may have."""
+    plain = played(as_fx(graph), inputs)
+    exact = played(as_fx(graph, True), copied(inputs, True))
+    bound = allowed(error(plain, exact), plain)
+    made = lower_ours(graph, [*cloned(inputs)], "fused", options)
     halves = made.pair.halves() if made.pair else {}
-    for stage, run, each in (
+    for stage, run, forms in (
             ("split", as_fx, halves), ("fusion", evaluated, made.schedules),
             ("emit", attrgetter("run"), made.programs)):
-        if each:
-            yield stage, split.make_runtime(made.joint, made.pair, **{
-                name: run(form) for name, form in each.items()})
-    yield ("replay" if made.graphed else "runtime"), made.call
+        if forms:
+            yield stage, error(played(split.make_runtime(
+                made.joint, made.pair, **{name: run(form) for name, form
+                                          in forms.items()}),
+                inputs), exact), bound
+    yield ("replay" if made.graphed else "runtime", error(
+        played(made.call, inputs), exact), bound)
+
+
+def first(stage: str, graph: fx.GraphModule, inputs: Iterable,
+          options: Options) -> fx.Node | None:
+    """The node that is the last of the shortest part of the graph with
+    which a stage differs; none if it is what surrounds the halves."""
+    def differs(node: fx.Node) -> bool:
+        return any(found > bound for name, found, bound in climb(
+            part(graph, node), inputs, options) if name == stage)
+
+    nodes = [node for node in operations(graph)
+             if isinstance(value(node), Tensor)]
+    if stage not in ("split", "fusion", "emit") or not differs(nodes[-1]):
+        return None
+    return nodes[bisect_left(nodes, True, key=differs)]
+
+
+def part(graph: fx.GraphModule, last: fx.Node) -> fx.GraphModule:
+    """The graph up to a node; it returns that and what the rest reads."""
+    made, copies = fx.Graph(), {}
+    for node in graph.graph.nodes:
+        copies[node] = made.node_copy(node, copies.__getitem__)
+        if node is last:
+            break
+    made.output(tuple(
+        each for node, each in copies.items() if node is last
+        or node.op != "placeholder" and isinstance(value(node), Tensor)
+        and not node.users.keys() <= copies.keys()))
+    return fx.GraphModule(graph, made)
 
 
 def as_fx(graph: fx.GraphModule, exact: bool = False) -> Callable:
@@ -213,45 +244,35 @@ def copied(given: object, exact: bool = False) -> object:
             each.requires_grad), given)
 
 
-def cloned(leaves: Iterable) -> list:
+def cloned(leaves: object) -> object:
     """Tensors that may be written to, whose gradients are the leaves'."""
-    return [each.clone() if isinstance(each, Tensor) and each.requires_grad
-            else each for each in leaves]
+    return tree_map_only(Tensor, lambda each: (
+        each.clone() if each.requires_grad else each), leaves)
 
 
 def played(call: Callable, inputs: Iterable,
            weights: Iterable[Tensor] = ()) -> list:
     """A call on copies of the inputs: its results, the gradients, and the
-    inputs as they are then."""
+    inputs as they are then. Each time the same numbers are drawn."""
     leaves = copied([*inputs])
     given = cloned(leaves)
-    with seeded():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
         results = tensors_of(call([*given]))
     return copied([*results, *gradients(
         results, [*tensors_of(leaves), *weights]), *tensors_of(given)])
 
 
-@contextmanager
-def seeded() -> Iterator[None]:
-    """Each time, the same numbers are drawn."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-
-
 def gradients(results: list[Tensor], leaves: list[Tensor]) -> list:
-    """The gradients from fixed tangents; None where there is none."""
+    """The gradients from tangents that are random, but always the same;
+    None where there is none."""
     ends = [each for each in results if each.requires_grad]
-    leaves = [each for each in leaves if each.requires_grad]
-    return [*torch.autograd.grad(ends, leaves, tangents(ends),
-                                 allow_unused=True)] if ends else []
-
-
-def tangents(ends: Iterable[Tensor]) -> list[Tensor]:
-    """Random numbers in the form of these tensors, always the same."""
     seeds = torch.Generator().manual_seed(0)
-    return [torch.randn(end.shape, generator=seeds).to(
+    tangents = [torch.randn(end.shape, generator=seeds).to(
         end.device, end.dtype) for end in ends]
+    return [*torch.autograd.grad(
+        ends, [each for each in leaves if each.requires_grad], tangents,
+        allow_unused=True)] if ends else []
 
 
 def error(found: list, wanted: list) -> float:
@@ -280,76 +301,8 @@ def allowed(eager: float, results: list) -> float:
         if each is not None and each.dtype.is_floating_point)])
 
 
-def strangers(tape: Tape, known: list[Tensor]) -> Iterator[fx.Node]:
-    """The calls whose value is like none of the known ones."""
-    return (node for node, made in tape.values.items()
-            if node.op.startswith("call_") and not all(
-                is_among(each, known) for each in tensors_of(made)))
-
-
 def is_among(found: Tensor, known: list[Tensor]) -> bool:
     """Whether some tensor is like this one."""
     return any(each.shape == found.shape and each.dtype == found.dtype
                and error([found], [each]) <= allowed(0, [each])
                for each in known)
-
-
-def search(stage: str, made: CompiledGraph, inputs: list, options: Options
-           ) -> Iterator[fx.Node]:
-    """The nodes that differ in a stage: if all are results, or, where
-    that hides the fault, each as the only one."""
-    joint, tapes = made.joint, []
-    given = [*copied(inputs), *tangents(map(value, joint.tangent_nodes))]
-    for wide in (False, True):
-        with torch.no_grad(), seeded():
-            tapes.append({node.name: each for node, each in Tape(
-                joint.graph, copied(given, wide), wide).values.items()})
-    own, exact = tapes
-
-    def differs(node: fx.Node, found: object) -> bool:
-        ours, plain, right = map(tensors_of, (
-            found, own.get(node.name), exact.get(node.name)))
-        return [each.shape for each in ours] == [
-            each.shape for each in plain] and error(
-                ours, right) > allowed(error(plain, right), plain)
-
-    def values(half: fx.GraphModule, ends: list[fx.Node]) -> Iterable:
-        starts = placeholders(half.graph)
-        if stage != "split":  # so that each node alone has the same draws
-            starts += filter(is_random, kept[half])
-        held = copied([own[node.name] for node in starts])
-        if stage == "split":
-            with seeded():
-                return Tape(half, held).values.items()
-        schedule = fusion.fuse(extract(
-            joint, ancestors(ends, starts), starts, ends))
-        run = evaluated(schedule) if stage == "fusion" else (
-            emit(schedule, options).ready().run)
-        return zip(ends, run(held))
-
-    kept = {half: [node for node in half.graph.nodes if node.name in own
-                   and node.op == "call_function" and root(node) is node
-                   and isinstance(value(node), Tensor)]
-            for half in made.pair.halves().values()}
-    alone = [(half, [node]) for half, nodes in kept.items()
-             for node in nodes]
-    for half, ends in [*kept.items(), *(alone if stage != "split" else ())]:
-        yield from (node for node, found in values(half, ends)
-                    if differs(node, found))
-    if stage == "split":
-        yield from unrecorded(joint.source, inputs,
-                              tensors_of([*own.values()]))
-
-
-def unrecorded(graph: fx.GraphModule, inputs: list, known: list[Tensor]
-               ) -> Iterator[fx.Node]:
-    """The traced calls whose value, or whose operand's gradient, is not
-    among the known ones."""
-    tape = Tape(graph, cloned(copied(inputs)))
-    yield from strangers(tape, known)
-    live = {node: each for node, each in tape.env.items()
-            if isinstance(each, Tensor) and each.requires_grad}
-    flows = gradients(tensors_of(tape.result), [*live.values()])
-    for node, flow in reversed([*zip(live, flows)]):
-        if flow is not None and not is_among(flow, known):
-            yield from node.users
