@@ -76,8 +76,7 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
             runs = {name: getattr(graphed, name) for name in runs}
             made = replace(made, graphed=graphed)
         return replace(made, call=split.make_runtime(
-            joint, pair, **runs, notes=made.notes,
-            twice=options.double_backward))
+            joint, pair, **runs, notes=made.notes))
     except BackendError as refusal:
         return as_traced(graph, refusal)
     finally:

@@ -71,7 +71,6 @@ class Options:
     memory: object = None  # bound on the peak: "12GiB", a share, "min"
     cudagraphs: bool = False  # record CUDA programs, replay them
     cpu_backend: str = "cpp"  # or "triton" (its interpreter)
-    double_backward: bool = False  # keep inputs, for second derivatives
     fallback_random: bool = False  # random numbers are eager's
     recompile_limit: int = 8  # entries of one function
     accumulated_recompile_limit: int = 256  # those that died included

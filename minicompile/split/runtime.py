@@ -20,7 +20,7 @@ from torch import fx
 from torch.autograd.graph import increment_version
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ..core.errors import BackendError, where_of
+from ..core.errors import where_of
 from ..core.graph import Boxed, is_number, value
 from ..core.sizes import SYMBOLIC, written
 from .joint import Joint, Pair, Result
@@ -29,39 +29,30 @@ INPUT = -1  # the label of what changes with an input that is differentiated
 
 DOUBLE_BACKWARD = (
     "minicompile compiled only the first derivative of what begins at {}; "
-    "for the second, use compile(..., options="
-    '{{"double_backward": True}}), which differentiates the uncompiled '
-    "function")
+    'for the second, use compile(..., backend="eager"), which runs the '
+    "traced graph under autograd")
 
-#: What makes of a Function one that does more as eager does.
-FUNCTIONS: list[Callable[[Joint, type], type]] = []
+#: Which forward outputs have a backward in common; the last one counts.
+GROUPS: list[Callable[[Joint], list[list[int]]]] = [
+    lambda joint: [[*range(joint.returned)]]]
 #: What makes a result that is a view of another value: at most one.
 VIEWED: list[Callable[[Joint, Result], Callable]] = []
-#: What lets a Function's gradients be differentiated: at most one.
-TWICE: list[Callable[[Joint, type], type]] = []
 
 
 def make_runtime(joint: Joint, pair: Pair, forward: Boxed,
-                 backward: Boxed | None = None, twice: bool = False,
+                 backward: Boxed | None = None,
                  notes: Counter | None = None) -> Boxed:
     """The callable that gives the user's results from the inputs.
 
     `forward` and `backward` run the two halves of `pair`. A call in which
     a written input shares memory with another runs the original graph,
     which `notes` counts.
-    `twice`: gradients can be differentiated. A BackendError if not.
     """
     if joint.autocast:  # the graph's casts are in it already
         forward = no_autocast(forward)
     if backward is not None:
-        function = autograd_function(
-            joint, pair, forward, no_autocast(backward))
-        if twice and not TWICE:
-            raise BackendError("double_backward: minicompile has no second "
-                               "derivatives")
-        for change in TWICE if twice else FUNCTIONS:
-            function = change(joint, function)
-        run = trainable(joint, function)
+        run = trainable(joint, autograd_function(
+            joint, pair, forward, no_autocast(backward)))
     else:
         run = torch.no_grad()(forward) if joint.cut_off else forward
     return run if joint.plain else finished(
@@ -78,13 +69,16 @@ def no_autocast(run: Boxed) -> Boxed:
 
 def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
                       run_backward: Boxed) -> type:
-    """A Function whose backward is the compiled backward."""
-    count, parts = joint.returned, made_of(joint)
+    """A Function whose backward is the compiled backward.
+
+    It gives a `group` of the forward outputs. What the first group's call
+    has `made` is all of them, for the calls of other groups as well.
+    """
+    parts = made_of(joint)
     fakes = map(value, joint.tangent_nodes)
     expected = at_run_time(joint, tuple(
         (k, tuple(fake.size()), fake.stride(), fake.dtype, fake.device)
         for k, fake in zip(joint.tangents, fakes)))
-    blind = [k for k in range(count) if k not in joint.tangents]
     numbers, saved = [[k for k in pair.saved.values() if (
         k < len(joint.primals) and is_number(joint.primals[k])) is number]
         for number in (True, False)]
@@ -94,40 +88,47 @@ def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
         """One compiled graph, as autograd sees it."""
 
         @staticmethod
-        def forward(ctx, *inputs):
-            outputs = run_forward(list(inputs))
+        def forward(ctx, group, made, *inputs):
+            if not made:
+                made += run_forward(list(inputs))
             anchor = torch.empty(0)  # autograd's way to the inputs
-            values = [*inputs, *outputs]
+            values = [*inputs, *made]
             ctx.save_for_backward(*[values[k] for k in saved], anchor)
+            alone = len(group) == joint.returned
             results = tuple([  # a user may not write to a Function's view
-                part.detach() if part._is_view() else part
-                for part in outputs[:count]])
-            if blind:
-                ctx.mark_non_differentiable(*[results[k] for k in blind])
+                made[k] if alone and not made[k]._is_view()
+                else made[k].detach() for k in group])
+            if blind := [result for k, result in zip(group, results)
+                         if k not in joint.tangents]:
+                ctx.mark_non_differentiable(*blind)
             ctx.set_materialize_grads(False)
+            ctx.group = group
             ctx.numbers = [inputs[k] for k in numbers]
             ctx.layouts = expected(inputs)
             return *results, anchor
 
         @staticmethod
         def backward(ctx, *given):
+            given = dict(zip(ctx.group, given))
             values = list(ctx.saved_tensors) if saves else []
             anchor = values[saves] if saves else None
             ctx.maybe_clear_saved_tensors()  # all but retained ones
             with torch.no_grad():
-                values[saves:] = [fit(given[k], *rest)
+                values[saves:] = [fit(given.get(k), *rest)
                                   for k, *rest in ctx.layouts]
                 values[:0] = ctx.numbers
                 found = run_backward(values)
             found = dict(zip(joint.gradients, as_eager(
                 joint, found, parts, given, anchor)))
-            return tuple(map(found.get, range(len(joint.primals))))
+            return None, None, *map(found.get, range(len(joint.primals)))
 
     return Compiled
 
 
 def trainable(joint: Joint, function: type) -> Boxed:
-    """`function` as a call that records a step of autograd's."""
+    """`function` as a call that records a step of autograd's, or one for
+    each group of results."""
+    groups = GROUPS[-1](joint)
     unreached = [k for k, gradient in zip(joint.gradients, joint.grads)
                  if gradient is None and any(joint.grads)]
     # Function.apply looks for transforms and defaults, which we have not.
@@ -138,7 +139,11 @@ def trainable(joint: Joint, function: type) -> Boxed:
             return joint.source(*inputs)
         for position in unreached:  # else autograd would visit what it
             inputs[position] = inputs[position].detach()  # comes from
-        return apply(*inputs)[:-1]
+        made: list[torch.Tensor] = []
+        results: dict[int, torch.Tensor] = {}
+        for group in groups:
+            results |= zip(group, apply(group, made, *inputs))
+        return tuple(map(results.get, range(joint.returned)))
 
     return run if torch.is_grad_enabled() else torch.enable_grad()(run)
 
@@ -164,7 +169,7 @@ def as_eager(joint: Joint, found, parts: list[frozenset[int]],
     They vary with tangents and inputs; the history of `anchor` leads to
     the inputs.
     """
-    given = {k for k, tangent in enumerate(tangents) if tangent is not None}
+    given = {k for k, tangent in tangents.items() if tangent is not None}
     if not given.issuperset(joint.tangents):
         found = [gradient if made <= {INPUT} or made & given else None
                  for gradient, made in zip(found, parts)]
