@@ -33,7 +33,7 @@ from ..pipeline import (OURS, CompiledGraph, Settings, as_traced,
                         compile_graph)
 from ..trace import (Continuation, GraphBreak, History, Trace, repeatable,
                      trace)
-from ..trace.calls import taking
+from ..trace.tracer import taking
 
 
 @dataclass(frozen=True)

@@ -26,15 +26,13 @@ from ..core.errors import Unsupported
 from ..core.graph import render
 from ..core.guard import Guard, Local, Source
 from ..core.state import kept, turns
-from . import opcodes  # noqa: F401
-from .calls import rely_on_code
 from .frame import RETURN, Frame
 from .graph_breaks import Continuation, breaking, ending, waiting
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
 from .recorder import GraphInput
 from .side_effects import named
 from .symbolic_shapes import ConstantSizes, History
-from .tracer import Tracer
+from .tracer import Tracer, rely_on_code
 
 __all__ = ["Continuation", "GraphBreak", "History", "Trace",
            "is_compiling", "repeatable", "trace", "traced_by"]

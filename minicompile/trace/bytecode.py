@@ -90,11 +90,6 @@ class Bytecode:
         return bisect_left(self.instructions, offset,
                            key=lambda step: step.offset)
 
-    def __str__(self) -> str:
-        return "\n".join(
-            f"{at:4} {step.line:5} {step.name:24} {step.argument!r}"
-            for at, step in enumerate(self.instructions))
-
 
 _decoded: dict[int, tuple[CodeType, Bytecode]] = {}
 

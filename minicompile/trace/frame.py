@@ -3,17 +3,23 @@
 In: a function and its local values. Out: its result. Values are
 real Python objects, except that tensors are fake; so the same frames run
 on concrete values when nothing is outside. A frame can stop and go on,
-as a generator does. Byterun's shape; PyTorch's is
+as a generator does. A row for each opcode, named as `dis` shows it, gets
+the values it takes off the stack and gives the one it pushes; the tracer
+decides what an operation means. Byterun's shape; PyTorch's is
 torch/_dynamo/symbolic_convert.py (InstructionTranslator).
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 import types
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..core.errors import Unsupported, Where
 from ..core.guard import Attribute, Item
+from . import attributes
 from .bytecode import NULL_ABOVE, Instruction, decode
 from .constant_types import ABSENT, NULL, contents, trusted
 from .reasons import WAYS, Raised, internal, unsupported
@@ -184,3 +190,179 @@ def store_cell(tracer, cell: types.CellType, value) -> None:
                              "cell_contents", value)
     else:
         cell.cell_contents = value
+
+
+# Opcodes
+
+#: Rows of one expression; `f` is the frame.
+OPCODES |= {
+    "POP_TOP": (1, None, lambda f, _, x: None),
+    "PUSH_NULL": (0, None, lambda f, _: f.stack.append(NULL)),
+    "COPY": (0, None, lambda f, depth: f.stack.append(f.stack[-depth])),
+    "SWAP": (int, None, lambda f, _, low, *above: f.stack.extend(
+        (*above[-1:], *above[:-1], low))),
+    "LOAD_CONST": (0, None, lambda f, value: f.stack.append(value)),
+    "LOAD_FAST_AND_CLEAR": (0, None, lambda f, name: f.stack.append(
+        f.names.pop(name, NULL))),
+    "LOAD_GLOBAL": (0, None, lambda f, found: f.push(load_global(
+        f.tracer, f.globals, found[0]), found[1])),
+    "COPY_FREE_VARS": (0, None, lambda f, _: f.names.update(zip(
+        f.code.co_freevars, closure(f.tracer, f.function)))),
+    "LOAD_DEREF": (0, 1, lambda f, name: load_cell(
+        f.tracer, f.names[name], name)),
+    "STORE_DEREF": (1, 0, lambda f, name, value: store_cell(
+        f.tracer, f.names[name], value)),
+    "LOAD_ATTR": (1, None, lambda f, found, owner: f.push(
+        attributes.load_attr(f.tracer, owner, found[0]), found[1])),
+    "BINARY_SUBSCR": (2, 1, lambda f, _, owner, key: f.tracer.ask(
+        operator.getitem, owner, key)),
+    "BINARY_OP": (2, 1, lambda f, op, a, b: f.tracer.binary(op, a, b)),
+    "COMPARE_OP": (2, 1, lambda f, op, a, b: f.tracer.binary(op, a, b)),
+    "TO_BOOL": (1, 1, lambda f, _, x: f.tracer.truth(x)),
+    "GET_ITER": (1, 1, lambda f, _, x: f.tracer.iterate(x)),
+    "BUILD_TUPLE": (int, 1, lambda f, _, *values: values),
+    "BUILD_LIST": (int, 1, lambda f, _, *values: [*values]),
+    "BUILD_MAP": (lambda count: 2 * count, 1, lambda f, _, *values: (
+        f.tracer.native(dict, ([*zip(map(f.tracer.key, values[::2]),
+                                     values[1::2])],)))),
+    "LIST_TO_TUPLE": (1, 1, lambda f, _, values: tuple(values)),
+    "LIST_EXTEND": (1, 0, lambda f, depth, x: f.tracer.native(
+        f.stack[-depth].extend, (f.tracer.iterate(x),))),
+    "LIST_APPEND": (1, 0, lambda f, depth, x: f.stack[-depth].append(x)),
+    "JUMP": (0, None, lambda f, target: f.jump(target)),
+    "POP_JUMP_IF_NONE": (1, None, lambda f, target, x: f.jump(
+        target, x is None)),
+    "POP_JUMP_IF_NOT_NONE": (1, None, lambda f, target, x: f.jump(
+        target, x is not None)),
+    "KW_NAMES": (0, None, lambda f, names: setattr(f, "keywords", names)),
+    "RETURN_VALUE": (1, None, lambda f, _, value: (RETURN, value)),
+}
+
+# Names
+
+
+@opcode(0, None)
+def LOAD_FAST(frame, name):
+    if name not in frame.names:
+        raise Raised(UnboundLocalError(
+            f"cannot access local variable {name!r} where it is not "
+            "associated with a value"))
+    frame.stack.append(frame.names[name])
+
+
+@opcode(1, None)
+def STORE_FAST(frame, name, value):
+    if value is NULL:
+        frame.names.pop(name, None)
+    else:
+        frame.names[name] = value
+
+
+@opcode(0, None)
+def MAKE_CELL(frame, name):
+    cell = frame.tracer.own(types.CellType())
+    if name in frame.names:
+        cell.cell_contents = frame.names[name]
+    frame.names[name] = cell
+
+
+@opcode(1, 0)
+def DICT_MERGE(frame, depth, mapping):
+    tracer, target = frame.tracer, frame.stack[-depth]
+    for key, value in tracer.mapping(mapping).items():
+        if tracer.stored(target, key) is not ABSENT:
+            raise Raised(TypeError(
+                f"got multiple values for keyword argument {key!r}"))
+        tracer.ask(operator.setitem, target, key, value)
+
+
+@opcode(1, int)
+def UNPACK_SEQUENCE(frame, count, given):
+    values = frame.tracer.unpacked(given, count + 1)
+    if len(values) > count:
+        raise Raised(ValueError(
+            f"too many values to unpack (expected {count})"))
+    if len(values) < count:
+        raise Raised(ValueError(f"not enough values to unpack (expected "
+                                f"{count}, got {len(values)})"))
+    frame.stack += reversed(values)
+
+
+# Jumps and loops
+
+#: Jumps on the truth of the top: whether true jumps, and if it stays.
+TRUTH = {"POP_JUMP_IF_TRUE": (True, False),
+         "POP_JUMP_IF_FALSE": (False, False),
+         "JUMP_IF_TRUE_OR_POP": (True, True),
+         "JUMP_IF_FALSE_OR_POP": (False, True)}
+
+
+def jump_on_truth(when: bool, stays: bool, frame, target, value) -> None:
+    """Jump if the value's truth is `when`; keep the value if it `stays`."""
+    if frame.tracer.truth(value) is when:
+        frame.jump(target)
+        frame.stack += [value] * stays
+
+
+OPCODES |= {name: (1, None, functools.partial(jump_on_truth, *row))
+            for name, row in TRUTH.items()}
+
+
+def advance(frame, step: Callable) -> StopIteration | None:
+    """Push what the iterator on top gives next, or return its end."""
+    frame.tracer.inside(frame.stack[-1])
+    try:
+        frame.stack.append(frame.tracer.native(step, (frame.stack[-1],)))
+    except Raised as raised:
+        if not isinstance(raised.exception, StopIteration):
+            raise
+        return raised.exception
+
+
+@opcode(0, None)
+def FOR_ITER(frame, target):
+    if advance(frame, next) is not None:
+        frame.stack.pop()
+        frame.jump(target)
+
+
+# Functions and calls
+
+@opcode(1, None)
+def MAKE_FUNCTION(frame, flags, code):
+    flags = flags or 0
+    cells = frame.stack.pop() if flags & 8 else tuple(
+        types.CellType() for _ in code.co_freevars)
+    frame.stack.append(frame.tracer.own(types.FunctionType(
+        code, frame.globals, closure=cells or None)))
+    for flag in (4, 2, 1):
+        if flags & flag:
+            frame.step(replace(frame.current(), argument=flag,
+                               name="SET_FUNCTION_ATTRIBUTE"))
+
+
+@opcode(lambda count: count + 2)
+def CALL(frame, count, *values):
+    keywords, frame.keywords = frame.keywords, ()
+    return CALL_KW(frame, count, *values, keywords)
+
+
+@opcode(lambda count: count + 3)
+def CALL_KW(frame, _, lower, upper, *values):
+    *values, keywords = values
+    if lower is NULL:
+        function = upper
+    elif upper is NULL:
+        function = lower
+    else:
+        function, values = lower, [upper, *values]
+    plain = len(values) - len(keywords)
+    return frame.tracer.enter(
+        function, values[:plain], dict(zip(keywords, values[plain:])))
+
+
+@opcode(lambda flags: 3 + (flags & 1))
+def CALL_FUNCTION_EX(frame, flags, lower, upper, args, kwargs=None):
+    named = frame.tracer.mapping(kwargs) if flags & 1 else {}
+    return frame.tracer.enter(upper if lower is NULL else lower,
+                              frame.tracer.unpacked(args), named)

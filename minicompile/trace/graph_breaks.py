@@ -2,25 +2,29 @@
 
 In: the frames of a trace that stopped before an instruction. Out: the
 text of `finish`, which performs that instruction on real values and
-calls the continuation with the frames' values. Suspended frames
-become one function, so the rest of a call is one graph. PyTorch's is
-torch/_dynamo/symbolic_convert.py:break_graph_if_unsupported.
+calls the continuation with the frames' values. Suspended frames become
+one function, so the rest of a call is one graph. It is original bytecode
+behind a prefix that rebuilds the frame: jumps are relative since 3.11.
+PyTorch's are torch/_dynamo/symbolic_convert.py:break_graph_if_unsupported
+and torch/_dynamo/resume_execution.py.
 """
 
 from __future__ import annotations
 
+import dis
 import functools
+import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
-from types import FunctionType
+from types import CodeType, FunctionType
 
-from .bytecode import live
+from .bytecode import decode, live
+from .constant_types import Null
 from .frame import NO_ROW, OPCODES, Frame
 from .reasons import WAYS, unsupported
 from .reconstruct import Rebuild
-from .resume import Named, going_on, made_once, placed, single
 
 
 def waiting(tracer) -> list[Frame]:
@@ -104,7 +108,11 @@ class Break:
         frame, step = self.frame, self.step
         taken, count = counts(step)
         place, values = placed(self.rebuild, frame, step.start, frame.stack)
-        made = made_once(single, place, frame.function, count)
+        act = place.code.co_code[step.start:step.end] + op(
+            "BUILD_TUPLE", count) * (count != 1) + op("RETURN_VALUE")
+        made = made_once(going_on, replace(place, offset=step.end, stack=(
+            *((held, b"" if held else how) for held, how in place.stack),
+            )), frame.function, act)
         name = self.outside.constant(made, f"line_{step.line}").code()
         below = frame.stack[:len(frame.stack) - taken]
         given = [Named(f"{self.value}[{i}]") for i in range(count)]
@@ -133,7 +141,185 @@ class Break:
 def counts(step) -> list[int]:
     """How many values an instruction takes and pushes; or Unsupported."""
     takes, pushes, _ = OPCODES.get(step.name, NO_ROW)
-    if pushes is None:
+    if pushes is None or step.offset < 0:  # it calls a continuation
         raise unsupported("opcode", step.name)
     return [number(step.argument) if callable(number) else number
             for number in (takes, pushes)]
+
+# A function that begins in the middle
+
+
+@dataclass(frozen=True)
+class FrameState:
+    """Where a frame stands: the names of its slots, stack and offset.
+
+    `stack` has the kind of every stack entry: how many arguments it takes,
+    and the code that follows them. `unbound` has the names that hold
+    nothing.
+    """
+
+    code: CodeType
+    offset: int
+    stack: tuple[tuple[int, bytes], ...]
+    unbound: tuple[str, ...] = ()
+
+    def arguments(self) -> int:
+        """How many arguments rebuild the frame."""
+        return len(slots(self.code)) + sum(count for count, _ in self.stack)
+
+
+def slots(code: CodeType) -> tuple[str, ...]:
+    """A frame's slots: variables, cells, free variables."""
+    cells = [n for n in code.co_cellvars if n not in code.co_varnames]
+    return (*code.co_varnames, *cells, *code.co_freevars)
+
+
+def going_on(state: FrameState, body: bytes = b"", handler=None,
+             extra: int = 0, constants: tuple = ()) -> CodeType:
+    """Code that rebuilds the frame, runs `body` and goes on.
+
+    A handler is the target, depth and `lasti` of a row: it handles `body`,
+    which may use further arguments and constants. Cells and free variables
+    are arguments that hold the cells; only `__class__` stays free, for
+    super().
+    """
+    code, names, head = state.code, slots(state.code), _prefix(state)
+    start, end = len(head), len(head + body)
+    head += body + op("JUMP_FORWARD", state.offset // 2)
+    shift, program = len(head), decode(code)
+    rows = [*program.handlers]
+    if handler:
+        rows.insert(0, (start - shift, end - shift, *handler))
+    line = program.instructions[program.at(state.offset) - 1].line
+    names += tuple(f".stack{i}" for i in range(
+        state.arguments() + extra - len(names)))
+    made = code.replace(
+        co_code=head + code.co_code, co_firstlineno=line,
+        co_linetable=_lines(shift // 2, line - code.co_firstlineno)
+        + code.co_linetable,
+        co_exceptiontable=b"".join(_row(
+            *(at + shift for at in row[:3]), *row[3:]) for row in rows),
+        co_varnames=tuple(".class" if n == "__class__" else n
+                          for n in names),
+        co_nlocals=len(names), co_argcount=len(names),
+        co_posonlyargcount=0, co_kwonlyargcount=0, co_cellvars=(),
+        co_freevars=("__class__",) if "__class__" in names else (),
+        co_consts=code.co_consts + constants,
+        co_flags=code.co_flags & ~(
+            inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
+        co_stacksize=max(code.co_stacksize, len(state.stack)) + extra + 3)
+    decode(made, code, shift)
+    return made
+
+
+def _prefix(state: FrameState) -> bytes:
+    """Instructions that rebuild the frame from its arguments."""
+    names = slots(state.code)
+    head = op("COPY_FREE_VARS", 1) if "__class__" in names else b""
+    if state.code.co_flags & inspect.CO_GENERATOR:
+        head += op("RETURN_GENERATOR") + op("POP_TOP")
+    head += op("RESUME", 0)
+    for name in state.unbound:
+        head += op("DELETE_FAST", names.index(name))
+    argument = len(names)
+    for count, code in state.stack:
+        head += op("LOAD_FAST", argument) * count + code
+        argument += count
+    return head
+
+
+def op(name: str, argument: int = 0) -> bytes:
+    """One instruction, with as many EXTENDED_ARG as it needs."""
+    low, high = argument & 255, argument >> 8
+    return (op("EXTENDED_ARG", high) if high else b"") + bytes(
+        (dis.opmap[name], low))
+
+
+def _lines(units: int, delta: int) -> bytes:
+    """A line table for so many units of two bytes, all on the first line.
+
+    The table behind it begins `delta` lines further back.
+    """
+    return b"\xe8\0" * (units - 1) + b"\xe8" + _number(
+        -delta << 1 if delta < 0 else delta << 1 | 1)
+
+
+def _row(start: int, end: int, entry: int, depth: int,
+         lasti: bool) -> bytes:
+    """One row of an exception table."""
+    row = b"".join(_number(value, -1) for value in (
+        start // 2, (end - start) // 2, entry // 2, depth << 1 | lasti))
+    return bytes((row[0] | 128,)) + row[1:]
+
+
+def _number(value: int, order: int = 1) -> bytes:
+    """A byte for each six bits, the lowest first, or the highest."""
+    digits = [value >> at & 63 for at in range(
+        0, value.bit_length() or 1, 6)][::order]
+    return bytes((*(64 | digit for digit in digits[:-1]), digits[-1]))
+
+
+# Frames as places
+
+class Named(str):
+    """How `finish` writes a value that is on the stack."""
+
+
+#: The class of a stack entry that is no value -> its kind, and the value
+#: that its argument has.
+ENTRIES: dict[type, Callable] = {Null: lambda _: ((0, op("PUSH_NULL")),)}
+
+
+#: Functions that look at the frame that calls them.
+LOOKING = {"locals", "vars", "dir", "eval", "exec"}
+
+_functions: dict[tuple, FunctionType] = {}
+
+
+def placed(rebuild, frame, offset: int, stack
+           ) -> tuple[FrameState, list[str]]:
+    """Where `frame` stands, in its original code, and its values' text.
+
+    Only names that are read from `offset` on, or by a handler, count.
+    """
+    for step in frame.program.instructions:
+        if step.name == "LOAD_GLOBAL" and step.argument[0] in LOOKING:
+            raise unsupported("code", f"a caller of {step.argument[0]}")
+    code, handler = frame.program.code, frame.handler()
+    names, alive = slots(code), frozenset().union(*(
+        live(frame.code)[frame.program.at(each)]
+        for each in (offset, *(handler or ())[:1])))
+    if "__class__" in names:
+        alive |= {"__class__", code.co_varnames[0]}
+    values = [rebuild.local(frame.names[name])
+              if name in alive and name in frame.names else "None"
+              for name in names]
+    kinds = []
+    for entry in stack:
+        read = ENTRIES.get(type(entry))
+        kind, *held = read(entry) if read else ((1, b""), entry)
+        kinds.append(kind)
+        values += [value if type(value) is Named else rebuild.local(value)
+                   for value in held]
+    unbound = tuple(name for name in names
+                    if name in alive and name not in frame.names)
+    return FrameState(code, offset, tuple(kinds), unbound), values
+
+
+def made_once(how: Callable, state: FrameState, like: FunctionType,
+              *more) -> FunctionType:
+    """The function that goes on or acts at a place; `how` gives its code.
+
+    It lives in the world of the function that it comes from.
+    """
+    cell = dict(zip(like.__code__.co_freevars,
+                    like.__closure__ or ())).get("__class__")
+    key = (how, state, id(like.__globals__), id(cell), *more)
+    if key not in _functions:
+        code = how(state, *more)
+        made = _functions[key] = FunctionType(
+            code, like.__globals__, like.__name__, None,
+            (cell,) if code.co_freevars else None)
+        made.__qualname__, made.__module__ = (
+            like.__qualname__, like.__module__)
+    return _functions[key]

@@ -15,7 +15,7 @@ import torch
 
 import minicompile
 from minicompile.core.errors import Unsupported
-from minicompile.trace import native, trace
+from minicompile.trace import rules, trace
 
 from tests.same import close
 
@@ -166,7 +166,7 @@ def test_our_own_failure_is_not_the_programs(monkeypatch):
         except KeyError:
             return x * 0
 
-    monkeypatch.setattr(native, "call_native", broken)
+    monkeypatch.setattr(rules, "call_native", broken)
     with pytest.raises(Unsupported) as error:
         trace(f, (X,))
     assert error.value.kind == "internal"

@@ -29,10 +29,9 @@ from .. import attributes
 from ..attributes import type_of
 from ..constant_types import ABSENT, CONSTANTS, IDENTITIES, is_constant
 from ..frame import load_cell
-from ..native import look
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import leaves
-from ..rules import ask, rule
+from ..rules import ask, look, rule
 from ..symbolic_shapes import settled
 from .callbacks import Callback, polyfill
 from .objects import same

@@ -21,12 +21,11 @@ from itertools import chain, repeat
 import torch
 
 from ...core.errors import Unsupported
-from ..calls import begin
 from ..constant_types import IDENTITIES, StandIn, trusted
-from ..native import look
 from ..reasons import WAYS, Raised, internal, unsupported
-from ..rules import rule
+from ..rules import look, rule
 from ..symbolic_shapes import settled
+from ..tracer import begin
 
 # The values that C functions see
 

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 
 from .. import attributes
 from ..frame import OPCODES, Frame, opcode
-from ..graph_breaks import Break
+from ..graph_breaks import ENTRIES, Break, Named, op
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import DERIVED, Rebuild
-from ..resume import ENTRIES, Named, op
 from ..rules import rule
 from .objects import remaking
 

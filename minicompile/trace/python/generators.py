@@ -14,11 +14,10 @@ from operator import methodcaller
 from types import GeneratorType
 
 from ..bytecode import SEND_KEEPS
-from ..frame import OPCODES, RETURN, YIELD, Frame, opcode
-from ..opcodes import advance
+from ..frame import OPCODES, RETURN, YIELD, Frame, advance, opcode
+from ..graph_breaks import going_on, made_once, placed
 from ..reasons import Raised, unsupported
 from ..reconstruct import MAKERS, Rebuild
-from ..resume import going_on, made_once, placed
 from .callbacks import unwatched
 from .exceptions import unwind
 

@@ -27,9 +27,8 @@ from ...core.sizes import SYMBOLIC, UFUNCS
 from ...core.guard import Call
 from .. import attributes
 from ..constant_types import ABSENT, CONSTANTS, is_constant, trusted
-from ..native import look
 from ..reasons import Raised, unsupported
-from ..rules import rule
+from ..rules import look, rule
 from ..symbolic_shapes import settled
 from ..torch.subgraphs import unchanged
 from .callbacks import is_featureless

@@ -27,13 +27,12 @@ from ...core.guard import Item
 from .. import attributes
 from ..bytecode import NULL_ABOVE
 from ..constant_types import ABSENT, NULL, trusted
-from ..frame import (OPCODES, Frame, load_cell, load_global, opcode,
-                     store_cell)
-from ..graph_breaks import OPERATIONS, Break
-from ..opcodes import LOAD_FAST, TRUTH
+from ..frame import (LOAD_FAST, OPCODES, TRUTH, Frame, load_cell,
+                     load_global, opcode, store_cell)
+from ..graph_breaks import (OPERATIONS, Break, FrameState, Named, going_on,
+                            made_once, op, placed)
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import Rebuild
-from ..resume import (FrameState, Named, going_on, made_once, op, placed)
 from ..rules import rule
 from .objects import same
 
@@ -225,7 +224,7 @@ def calling(state: FrameState, handler, inner: FunctionType) -> CodeType:
     The arguments behind the frame's own are those of `inner`.
     """
     count, constants = inner.__code__.co_argcount, state.code.co_consts
-    callee = op("PUSH_NULL"), op("LOAD_CONST", len(constants) + 1)
+    callee = op("PUSH_NULL"), op("LOAD_CONST", len(constants))
     body = b"".join([*callee[::-1 if NULL_ABOVE else 1], *(
         op("LOAD_FAST", state.arguments() + at) for at in range(count))])
     return going_on(state, body + op("BUILD_TUPLE", count) + op(

@@ -30,11 +30,11 @@ from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from ...core.graph import tensors_of
 from ...core.torch.branches import cond
-from ..calls import begin
 from ..frame import closure, load_cell
 from ..reasons import unsupported
 from ..rules import rule
 from ..symbolic_shapes import Fakes
+from ..tracer import begin
 from .subgraphs import fresh_results, followed, refilled, resolved
 
 #: How PyTorch names the modules that the rules here are about.
