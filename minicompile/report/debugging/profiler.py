@@ -7,61 +7,48 @@ PyTorch's is cpp.enable_kernel_profile in torch/_inductor/config.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from inspect import unwrap
+from types import FunctionType
 
 from torch.autograd import profiler
 
 from ...emit.program import RUNS, Text, device_of
 
 
-class Watched:
-    """A kernel of a program, whose launches `launch(name, call)` makes."""
+def launched_by(launch: Callable[[str, Callable], object], run: Callable,
+                kernels: Iterable[str]) -> Callable:
+    """A program whose kernels are launched by `launch(name, call)`."""
+    program = unwrap(run)
+    names = dict(program.__globals__)
 
-    def __init__(self, name: str, kernel: Callable, launch: Callable):
-        self.watched, self.name, self.launch = kernel, name, launch
+    def watched(name: str, kernel: Callable) -> Callable:
+        def call(*given):
+            return launch(name, partial(
+                getattr(kernel, "run", kernel), *given))
+        call.run = call  # as Triton's kernels are launched
+        return call
 
-    def __call__(self, *given):
-        return self.launch(self.name, partial(self.watched, *given))
-
-    def run(self, *given):
-        return self.launch(self.name, partial(self.watched.run, *given))
+    names |= {name: watched(name, names[name]) for name in kernels}
+    return FunctionType(program.__code__, names)
 
 
-@contextmanager
-def launched_by(run: Callable, kernels: Collection[str],
-                launch: Callable[[str, Callable], object]
-                ) -> Iterator[None]:
-    """Let `launch(name, call)` make the launches of a program's kernels.
-    """
-    names = unwrap(run).__globals__
-    plain = {name: getattr(names[name], "watched", names[name])
-             for name in kernels}
-    names.update({name: Watched(name, kernel, launch)
-                  for name, kernel in plain.items()})
-    try:
-        yield
-    finally:
-        names.update(plain)
+def row(name: str, launch: Callable) -> None:
+    """A launch that is a row of a profile."""
+    with profiler.record_function(name):
+        launch()
 
 
 def profiled(run: Callable, text: Text) -> Callable:
     """The program; under a profiler its CPU kernels are rows."""
     kernels = [name for name, kernel in text.different.items()
                if device_of(kernel).type == "cpu"]
-
-    def record(name: str, launch: Callable) -> None:
-        with profiler.record_function(name):
-            launch()
+    seen = launched_by(row, run, kernels)
 
     @wraps(run)
     def call(inputs: list) -> tuple:
-        if not profiler._is_profiler_enabled:
-            return run(inputs)
-        with launched_by(run, kernels, record):
-            return run(inputs)
+        return (seen if profiler._is_profiler_enabled else run)(inputs)
     return call if kernels else run
 
 

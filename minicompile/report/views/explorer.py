@@ -13,9 +13,9 @@ import json
 import linecache
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from html import escape
+from math import inf
 from pathlib import Path
 
 import torch
@@ -28,6 +28,7 @@ from ...core.loops import Buffer, Kernel
 from ...core.schedule import made_by, reads_of
 from ...dispatch import Entry, operations
 from ...emit.program import Text, device_of
+from ...split import make_runtime
 from ..debugging.profiler import launched_by
 from ..gather import PAGES, Report, printed
 from .stages import memory
@@ -37,8 +38,8 @@ TEMPLATE = Path(__file__).with_name("explorer.html")
 #: Lines shown before and after one that made a node.
 AROUND = 2
 
-#: Launches of a kernel of which the shortest counts.
-LAUNCHES = 3
+#: A kernel's time is the shortest in so many calls.
+RUNS = 3
 
 
 def page(report: Report) -> str:
@@ -82,27 +83,26 @@ def columns(report: Report, entry: Entry) -> dict[str, list[dict]]:
                 f"{where_of(node)}", ()), ", ".join(joint_note(
                     node, saved, late)))
             for node in operations(lowered.joint.graph)]
-    loops, kernels = [], []
-    times = seconds_of(report, entry)
+    loops, kernels, times = [], [], seconds_of(report, entry)
     for half, schedule in lowered.schedules.items():
-        buffers = schedule.buffers
-        for number, step in enumerate(schedule.steps):
-            made_of = ["j:" + buffer.name.removesuffix("_0")
-                       for buffer in made_by(step)]
-            text, seconds = str(step), None
-            if isinstance(step, Kernel):
+        launches = Text(schedule, report.options).launches
+        for number, (launched, steps) in enumerate(launches):
+            made = [each for step in steps for each in made_by(step)]
+            read = {name for step in steps for name in reads_of(step)}
+            made_of = [f"j:{each.name.removesuffix('_0')}" for each in made]
+            text, name = str(launched), getattr(launched, "name", "")
+            if isinstance(launched, Kernel):
                 rows = [item(f"l:{half}:{number}:{k}", str(loop), [
                     f"j:{name}" for name in loop.origin.split()])
-                    for k, loop in enumerate(step.loops)]
+                    for k, loop in enumerate(
+                        loop for step in steps for loop in step.loops)]
                 loops += rows
                 made_of = [row["id"] for row in rows]
-                text = printed(step, report.options).source
-                seconds = times.get(f"{half} {step.name}")
-            held = [*made_by(step), *filter(None, map(
-                buffers.get, reads_of(step)))]
+                text = printed(launched, report.options).source
+            held = [*made, *filter(None, map(schedule.buffers.get, read))]
             kernels.append(item(
                 f"k:{half}:{number}", text, made_of,
-                f"{half}, {traffic(held, seconds)}"))
+                f"{half}, {traffic(held, times.get((half, name)))}"))
     return found | {"Loops": loops, "Kernels": kernels}
 
 
@@ -143,62 +143,56 @@ def bandwidth(device: torch.device) -> float:
     """Bytes that a copy of 64 MiB reads and writes in one second."""
     given = torch.empty(1 << 24, device=device)
     into = torch.empty_like(given)
-    return 2 * nbytes(given) / shortest(lambda: into.copy_(given), device)
+    return 2 * nbytes(given) / min(taken(
+        lambda: into.copy_(given), device) for _ in range(RUNS))
 
 
-def shortest(call: Callable[[], object], device: torch.device) -> float:
-    """Seconds of the shortest of a few calls."""
-    def seconds() -> float:
-        if device.type != "cuda":
-            start = time.perf_counter()
-            call()
-            return time.perf_counter() - start
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in "se")
-        start.record()
+def taken(call: Callable[[], object], device: torch.device) -> float:
+    """Seconds of a call."""
+    if device.type != "cuda":
+        start = time.perf_counter()
         call()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) / 1e3
-    return min(seconds() for _ in range(LAUNCHES))
+        return time.perf_counter() - start
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in "se")
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3
 
 
-def seconds_of(report: Report, entry: Entry) -> dict[str, float]:
-    """The time of each kernel, by half and name, in one more forward and
-    backward. Nothing that a user can see is changed; if it might be,
-    nothing is measured."""
-    lowered, found = entry.lowered, {}
-    inputs = report.inputs.get(id(entry))
+def seconds_of(report: Report, entry: Entry
+               ) -> dict[tuple[str, str], float]:
+    """The shortest time of each kernel, by half and name, in some more
+    forwards and backwards. Nothing that a user can see is changed; if it
+    might be, nothing is measured."""
+    lowered, inputs = entry.lowered, report.inputs.get(id(entry))
     if inputs is None or not lowered.programs or lowered.graphed or any(
             is_foreign(call.target) for schedule
             in lowered.schedules.values() for call in schedule.externs) or (
                 any(each.numel() and not each.untyped_storage().nbytes()
                     for each in tensors_of(inputs))):
         return {}
-    written = {*lowered.joint.mutated}
-    with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng())
-        for half, program in lowered.programs.items():
-            launches = [(printed, steps) for printed, steps in Text(
-                lowered.schedules[half], report.options).launches
-                if isinstance(printed, Kernel)]
-            left = iter([steps for printed, steps in launches
-                         if printed.rows != 0])
+    found: dict[tuple[str, str], float] = {}
+    texts = {half: Text(schedule, report.options)
+             for half, schedule in lowered.schedules.items()}
 
-            def timed(name: str, launch: Callable, left=left, half=half):
-                steps = next(left, ())
-                if not steps:  # another thread runs the program, too
-                    return launch()
-                seconds = shortest(launch, device_of(steps[0]))
-                found.update({f"{half} {step.name}": seconds
-                              for step in steps})
-            stack.enter_context(launched_by(
-                program.run, {printed.name for printed, _ in launches},
-                timed))
-        ends = [each for each in tensors_of(lowered.call([
-            each.clone() if k in written else each
-            for k, each in enumerate(inputs)])) if each.requires_grad]
-        if ends:
-            torch.autograd.grad(ends, [
-                each for each in tensors_of(inputs) if each.requires_grad],
-                [*map(torch.ones_like, ends)], allow_unused=True)
+    def timed(half: str, name: str, launch: Callable) -> None:
+        device = device_of(texts[half].different[name])
+        found[half, name] = min(found.get((half, name), inf),
+                                taken(launch, device))
+
+    call = make_runtime(lowered.joint, lowered.pair, **{
+        half: launched_by(partial(timed, half), lowered.programs[half].run,
+                          text.different) for half, text in texts.items()})
+    with torch.random.fork_rng():
+        for _ in range(RUNS):
+            ends = [each for each in tensors_of(call([
+                each.clone() if k in lowered.joint.mutated else each
+                for k, each in enumerate(inputs)])) if each.requires_grad]
+            if ends:
+                torch.autograd.grad(ends, [
+                    each for each in tensors_of(inputs)
+                    if each.requires_grad],
+                    [*map(torch.ones_like, ends)], allow_unused=True)
     return found
