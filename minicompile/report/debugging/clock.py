@@ -25,7 +25,7 @@ class Clock(threading.local):
     """The stage of this thread's compile, and the seconds of each."""
 
     def __init__(self):
-        self.stage, self.since, self.shown = "", 0.0, None
+        self.stage, self.since, self.line = "", 0.0, None
         self.seconds: Counter[str] = Counter()
 
     def begin(self, stage: str) -> None:
@@ -36,28 +36,19 @@ class Clock(threading.local):
         elif stage:
             if stage != "guards":  # they come after the rest
                 self.seconds = Counter()
-            self.shown = Shown() if sys.stderr.isatty() else None
+            if sys.stderr.isatty():
+                self.line = Console(stderr=True).status("")
+                self.timer = threading.Timer(PATIENCE, self.line.start)
+                self.timer.daemon = True
+                self.timer.start()
         self.stage, self.since = stage, now
-        if self.shown:
-            self.shown.update(stage)
-
-
-class Shown:
-    """A line on the terminal, once it is late."""
-
-    def __init__(self):
-        self.line = Console(stderr=True).status("minicompile")
-        self.timer = threading.Timer(PATIENCE, self.line.start)
-        self.timer.daemon = True
-        self.timer.start()
-
-    def update(self, stage: str) -> None:
-        """Name the stage; without one, the line goes."""
-        self.line.update(f"minicompile: {stage}")
-        if not stage:
+        if self.line:
+            self.line.update(f"minicompile: {stage}")
+        if self.line and not stage:
             self.timer.cancel()
             self.timer.join()  # so that it does not start any more
             self.line.stop()
+            self.line = None
 
 
 CLOCK = Clock()
