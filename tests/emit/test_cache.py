@@ -301,8 +301,7 @@ def test_the_command_shows_and_clears(folder, capsys):
     for _ in range(3):
         cache.made(KEY, make, Path)
     assert f"{folder}: 1 entries, 0.0 of 1024 MiB" in says()
-    assert "libraries found 2 times" in says()
-    assert "0 entries" in says("clear") and "found 0 times" in says()
+    assert "0 entries" in says("clear")
     assert [*folder.iterdir()] == []
     with pytest.raises(SystemExit):
         says("burn")
@@ -415,7 +414,7 @@ def test_thousands_of_damaged_files_load_what_is_whole(
             entries.clear()
             saved.write_bytes(damaged(chance, whole))
             minicompile.load_cache(saved)
-            for path in {*folder.iterdir()} - {folder / "hits"}:
+            for path in folder.iterdir():
                 assert path in names
                 assert path.read_bytes() == signed(path.stem)
     assert {*tmp_path.iterdir()} == {saved, folder.parent}

@@ -62,7 +62,7 @@ def entries(folder: Path) -> list[tuple[Path, os.stat_result]]:
 
 
 def told(path: Path, there: bool) -> None:
-    """Note that an entry was used, and how often; or make room for it."""
+    """Note that an entry was used, or make room for it."""
     if path.suffix == ".so":
         LIBRARIES["found" if there else "made"] += 1
     with suppress(OSError):
@@ -73,8 +73,6 @@ def told(path: Path, there: bool) -> None:
                 trim(folder)
         elif path.suffix == ".so":
             os.utime(path)
-            with (path.parent / "hits").open("ab") as hits:
-                hits.write(b".")
 
 
 cache.ASKED.append(told)
@@ -93,19 +91,17 @@ def trim(folder: Path) -> None:
 
 
 def described() -> str:
-    """Where the cache is, its entries and bytes, and how often it hit."""
-    found, hits = entries(cache.place()), cache.place() / "hits"
+    """Where the cache is, its entries and bytes."""
+    found = entries(cache.place())
     size = sum(stat.st_size for _, stat in found)
-    times = hits.stat().st_size if hits.is_file() else 0
     return (f"{cache.place()}: {len(found)} entries, {size / 2**20:.1f} of "
-            f"{limit() / 2**20:.0f} MiB, libraries found {times} times")
+            f"{limit() / 2**20:.0f} MiB")
 
 
 def clear() -> None:
     """Delete every entry."""
     for path, _ in entries(cache.place()):
         path.unlink(missing_ok=True)
-    (cache.place() / "hits").unlink(missing_ok=True)
 
 
 def save_cache(path: str | Path) -> int:
