@@ -11,19 +11,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-class MLP(nn.Module):
-    """Three linear layers; (batch, features), (batch,) -> loss."""
+class Classifier(nn.Module):
+    """Layers, and a loss of their results; inputs, classes -> loss."""
 
-    def __init__(self, features: int = 64, hidden: int = 256,
-                 classes: int = 10):
+    def __init__(self, *layers: nn.Module):
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(features, hidden), nn.ReLU(),
-            nn.Linear(hidden, hidden), nn.ReLU(),
-            nn.Linear(hidden, classes))
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(self.layers(x), target)
+
+
+def mlp() -> Classifier:
+    """Three linear layers, for (batch, 64)."""
+    return Classifier(
+        nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(),
+        nn.Linear(256, 10))
 
 
 class Attention(nn.Module):
@@ -99,21 +102,12 @@ class Residual(nn.Module):
         return F.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
 
 
-class ResNet(nn.Module):
-    """A small ResNet; (batch, 3, h, w) images and classes -> loss."""
-
-    def __init__(self, channels: int = 16, classes: int = 10):
-        super().__init__()
-        self.stem = nn.Conv2d(3, channels, 3, padding=1)
-        self.stages = nn.Sequential(
-            Residual(channels, channels),
-            Residual(channels, 2 * channels, 2),
-            Residual(2 * channels, 4 * channels, 2))
-        self.head = nn.Linear(4 * channels, classes)
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        x = self.stages(F.relu(self.stem(x)))
-        return F.cross_entropy(self.head(x.mean((2, 3))), target)
+def resnet() -> Classifier:
+    """A small ResNet, for (batch, 3, h, w) images."""
+    return Classifier(
+        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), Residual(16, 16),
+        Residual(16, 32, 2), Residual(32, 64, 2), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(64, 10))
 
 
 def lines() -> tuple[Tensor, Tensor]:
@@ -124,9 +118,9 @@ def lines() -> tuple[Tensor, Tensor]:
 
 #: The models by name, each with what draws a batch.
 MODELS = {
-    "mlp": (MLP, lambda: (torch.randn(32, 64), torch.randint(10, (32,)))),
+    "mlp": (mlp, lambda: (torch.randn(32, 64), torch.randint(10, (32,)))),
     "gpt": (GPT, lines),
-    "resnet": (ResNet, lambda: (torch.randn(8, 3, 32, 32),
+    "resnet": (resnet, lambda: (torch.randn(8, 3, 32, 32),
                                 torch.randint(10, (8,)))),
 }
 
@@ -135,7 +129,7 @@ def build(name: str, device: str = "cpu",
           seed: int = 0) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
     """The model and one batch, the same for the same seed."""
     torch.manual_seed(seed)
-    kind, draw = MODELS[name]
+    make, draw = MODELS[name]
     with torch.device(device):
         batch = draw()
-    return kind().to(device), batch
+    return make().to(device), batch
