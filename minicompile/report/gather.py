@@ -63,7 +63,6 @@ class Report:
     """
 
     name: str
-    function: Callable = field(repr=False)
     options: Options = field(repr=False)
     entries: tuple[Entry, ...] = field(repr=False)  # the oldest first
     graph_breaks: tuple[GraphBreak, ...]
@@ -82,13 +81,6 @@ class Report:
         """The guards of all entries."""
         return tuple(guard for entry in self.entries
                      for guard in entry.check.guards)
-
-    @property
-    def guard_costs(self) -> tuple[float | None, ...]:
-        """Microseconds of each guard; None if it belongs to other calls."""
-        return tuple(cost for entry in self.entries for cost in
-                     self.costs.get(id(entry),
-                                    [None] * len(entry.check.guards)))
 
     @property
     def schedules(self) -> list[Schedule]:
@@ -183,7 +175,7 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
                    if operations(entry.trace.graph)
                    or each is cache and not entry.trace.breaks]
         stats = cache.stats()
-        return Report(cache.name, function, cache.settings.chosen,
+        return Report(cache.name, cache.settings.chosen,
                       tuple(entries), tuple(cache.breaks),
                       tuple(stats.reasons), tuple(stats.dynamic),
                       costs, inputs)

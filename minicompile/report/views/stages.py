@@ -9,10 +9,8 @@ torch/_inductor/debug.py (DebugContext).
 
 from __future__ import annotations
 
-import dis
-import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf
@@ -31,6 +29,7 @@ from ...dispatch import Entry, operations
 from ...fusion.group import MOST_BUFFERS, IterationDomain, unite
 from ...fusion.values import elements, touched
 from ...pipeline import COMPILED, CompiledGraph
+from ...split import Pair
 from ..debugging.clock import CLOCK
 from ..gather import VIEWS, Report, printed
 
@@ -75,13 +74,10 @@ class StageView:
 def views(report: Report, entry: Entry) -> Iterator[StageView]:
     """The work of each stage on one call, in the pipeline's order."""
     check, graph = entry.check, entry.trace.graph
-    code = bytecode(report.function)
-    start = f"{code.count(chr(10)) + 1} bytecodes and all they call -> "
     yield StageView(
-        "trace", f"{start * bool(code)}{len(operations(graph))} operators "
-        f"on {len(placeholders(graph.graph))} tensors", {
-            "graph": render(graph), "bytecode": code,
-            "results": entry.trace.finish})
+        "trace", f"{len(operations(graph))} operators on "
+        f"{len(placeholders(graph.graph))} tensors", {
+            "graph": render(graph), "results": entry.trace.finish})
     costs = zip(report.costs.get(id(entry), ()), map(str, check.guards))
     yield StageView(
         "guards", f"{len(check.guards)} guards -> one check of "
@@ -95,17 +91,6 @@ def views(report: Report, entry: Entry) -> Iterator[StageView]:
 VIEWS.append(views)
 
 
-def bytecode(function: Callable) -> str:
-    """The function's bytecode, without blank lines; "" if it has none."""
-    function = inspect.unwrap(getattr(
-        getattr(function, "_orig_mod", function), "forward", function))
-    try:
-        lines = dis.Bytecode(function).dis().splitlines()
-    except TypeError:  # not a Python function
-        return ""
-    return "\n".join(filter(str.strip, lines))
-
-
 def compiled_views(lowered: CompiledGraph, options: Options
                    ) -> Iterator[StageView]:
     """The stages after the trace, as far down as they went."""
@@ -115,38 +100,58 @@ def compiled_views(lowered: CompiledGraph, options: Options
         return
     yield split_view(lowered)
     if lowered.programs:
-        yield fusion_view(lowered)
-        yield emit_view(lowered, options)
+        kernel = telling(lowered.schedules)
+        yield fusion_view(lowered, kernel)
+        programs, text = lowered.programs, kernel and printed(
+            kernel, options).source
+        lines = sum(p.source.count("\n") for p in programs.values())
+        yield StageView(
+            "emit", f"{len(programs)} programs of {lines} lines",
+            {"kernel": text or ""} | programs)
         yield StageView("replay", replayed(lowered))
     else:
         yield StageView("fusion", lowered.fallback or (
             "the halves run as ATen operators"))
-    yield budget_view(lowered, options)
+    yield budget_view(lowered.pair, options)
 
 
 def split_view(lowered: CompiledGraph) -> StageView:
     """The joint graph, its halves, and what is kept between them."""
     joint, pair = lowered.joint, lowered.pair
-    ahead = len(operations(pair.forward))
+    texts, saving = {"joint": joint, "halves": pair}, "no gradient wanted"
+    if pair.backward:
+        saving = f"saving {pair.saved_bytes / 2**20:.2f} MiB"
+        kept = sorted(((nbytes(value(node)), node.name)
+                       for node in placeholders(pair.backward.graph)
+                       if node.name in pair.saved.keys() & pair.donated),
+                      reverse=True)
+        texts = {"saved": "\n".join([
+            f"# {len(kept)} values saved for the backward:",
+            *(f"# {size / 2**10:9.1f} KiB  {name}"
+              for size, name in kept)])} | texts
+    halves = ", ".join(f"{len(operations(half))} {name}"
+                       for name, half in pair.halves().items())
+    return StageView("split", f"{len(operations(joint.graph))} ATen "
+                     f"operators -> {halves}, {saving}", texts)
+
+
+def budget_view(pair: Pair, options: Options) -> StageView:
+    """The operators that run again, in place of saved values."""
     if pair.backward is None:
-        return StageView("split", f"no gradient wanted: {ahead} ATen "
-                         "operators", {"joint": joint})
-    kept = sorted(((nbytes(value(node)), node.name)
-                   for node in placeholders(pair.backward.graph)
-                   if node.name in pair.saved.keys() & pair.donated),
-                  reverse=True)
+        return StageView("budget", "nothing to save")
+    first = {node.name for node in operations(pair.forward)}
+    again = [node.name for node in operations(pair.backward)
+             if node.name in first]
+    asked = (f"memory={options.memory!r}" if options.memory else
+             "activation_memory_budget="
+             f"{options.activation_memory_budget:g}")
     return StageView(
-        "split", f"{len(operations(joint.graph))} ATen operators -> "
-        f"{ahead} forward, {len(operations(pair.backward))} backward, "
-        f"saving {pair.saved_bytes / 2**20:.2f} MiB", {
-            "saved": "\n".join([
-                f"# {len(kept)} values saved for the backward:",
-                *(f"# {size / 2**10:9.1f} KiB  {name}"
-                  for size, name in kept)]),
-            "joint": joint, "halves": pair})
+        "budget", f"{asked}: {len(again)} operators run again in the "
+        "backward", {"again": "# computed again: " + ", ".join(again)})
 
 
-def fusion_view(lowered: CompiledGraph) -> StageView:
+def fusion_view(lowered: CompiledGraph, kernel: Kernel | None
+                ) -> StageView:
     """Operators run one by one, against kernels."""
     schedules = lowered.schedules
     alone = sum(hint(tensor.numel())
@@ -160,7 +165,7 @@ def fusion_view(lowered: CompiledGraph) -> StageView:
         "fusion", f"{kernels} kernels + {externs} operators, moving "
         f"{alone / 1e6:.2f}M -> "
         f"{sum(map(moved, schedules.values())) / 1e6:.2f}M elements",
-        {"kernel": telling(schedules) or ""} | schedules | {
+        {"kernel": kernel or ""} | schedules | {
             f"{half}_apart": "\n".join(
                 f"# {line}" for line in apart(schedule))
             for half, schedule in schedules.items()})
@@ -231,17 +236,6 @@ def telling(schedules: dict[str, Schedule]) -> Kernel | None:
         bool(kernel.reduced and kernel.ranges), len(kernel.loops)))
 
 
-def emit_view(lowered: CompiledGraph, options: Options) -> StageView:
-    """One kernel as it is printed, and the programs."""
-    programs, kernel = lowered.programs, telling(lowered.schedules)
-    text = printed(kernel, options).source if kernel else ""
-    printer = "C++" if text.startswith('extern "C"') else "Triton"
-    lines = sum(p.source.count("\n") for p in programs.values())
-    return StageView(
-        "emit", f"{printer} kernels in {len(programs)} programs of {lines} "
-        "lines", {"kernel": text} | programs)
-
-
 def replayed(lowered: CompiledGraph) -> str:
     """Whether launches are recorded, and what became of the calls."""
     graphed = lowered.graphed
@@ -252,22 +246,6 @@ def replayed(lowered: CompiledGraph) -> str:
     became = ", ".join(f"{why}: {count}"
                        for why, count in graphed.stats.items())
     return f"{steps} steps to record as CUDA graphs; calls: {became}"
-
-
-def budget_view(lowered: CompiledGraph, options: Options) -> StageView:
-    """The operators that run again, in place of saved values."""
-    pair = lowered.pair
-    if pair.backward is None:
-        return StageView("budget", "nothing to save")
-    first = {node.name for node in operations(pair.forward)}
-    again = [node.name for node in operations(pair.backward)
-             if node.name in first]
-    asked = (f"memory={options.memory!r}" if options.memory else
-             "activation_memory_budget="
-             f"{options.activation_memory_budget:g}")
-    return StageView(
-        "budget", f"{asked}: {len(again)} operators run again in the "
-        "backward", {"again": "# computed again: " + ", ".join(again)})
 
 
 def write(graph: fx.GraphModule, made: CompiledGraph,

@@ -23,7 +23,6 @@ from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
-from torch import nn
 
 from ...core import TOOLS
 from ...core.disk.entries import LIBRARIES, clear, described
@@ -111,9 +110,8 @@ def tour(name: str, device: str = "cpu", stage: str | None = None,
             except Exception as error:
                 if each != "torch.compile":
                     raise
-                failed = f"\ntorch.compile fails here: {brief(error)}"
+                failed = f"torch.compile fails here: {brief(error)}\n"
         caches[each] = warmth(*map(sub, found_and_made(each), before))
-    most = difference(model, runs["eager"])
     report = explain(runs["minicompile"])(*batch)
     made = report.stages[-1] if report.stages else ()
     if stage is not None or not made:
@@ -125,8 +123,7 @@ def tour(name: str, device: str = "cpu", stage: str | None = None,
     for number, view in enumerate(made, 1):
         console.print(panel(f"{number} {view.name:<6}", view.summary,
                             view.excerpt))
-    console.print("[bold]Gradients[/] differ from eager's by at most "
-                  f"{most:.1e} of their size.\n{failed}\n")
+    console.print(failed)
     with console.status("training"):
         console.print(race(seen, caches))
 
@@ -138,14 +135,6 @@ def panel(head: str, summary: str, text: str) -> Group:
                   theme="ansi_dark", word_wrap=True)
     head = Text.assemble((f"{head} ", "bold cyan"), summary)
     return Group(head, *([Padding(code, (0, 2))] if text else []), "")
-
-
-def difference(model: nn.Module, eager: nn.Module) -> float:
-    """The largest relative difference of the gradients that both have."""
-    pairs = [(ours.grad, theirs.grad) for ours, theirs in zip(
-        model.parameters(), eager.parameters()) if theirs.grad is not None]
-    return max(((ours - theirs).norm() / theirs.norm()).item()
-               for ours, theirs in pairs)
 
 
 def stepper(model: Callable, batch: tuple, device: str
