@@ -112,11 +112,21 @@ class Index:
             raise TypeError(f"{self} is not a constant")
         return self.constant
 
+    @lru_cache(maxsize=100_000)  # noqa: B019
     def __add__(self, other: Index | int) -> Index:
-        return _added(self, index(other))
+        terms = dict(self.terms)
+        for atoms, coefficient in index(other).terms:
+            terms[atoms] = terms.get(atoms, 0) + coefficient
+        return _rejoin(Index(terms))
 
+    @lru_cache(maxsize=100_000)  # noqa: B019
     def __mul__(self, other: Index | int) -> Index:
-        return _multiplied(self, index(other))
+        terms: dict[tuple[Atom, ...], int] = {}
+        for mine, m in self.terms:
+            for theirs, n in index(other).terms:
+                atoms = tuple(sorted(mine + theirs, key=str))
+                terms[atoms] = terms.get(atoms, 0) + m * n
+        return Index(terms)
 
     def __neg__(self) -> Index:
         return self * -1
@@ -150,26 +160,6 @@ def index(value: Index | Atom | int) -> Index:
     if isinstance(value, Index):
         return value
     return Index({(): value} if isinstance(value, int) else {(value,): 1})
-
-
-@lru_cache(maxsize=100_000)
-def _added(a: Index, b: Index) -> Index:
-    """`a + b`, with each quotient and its remainder joined."""
-    terms = dict(a.terms)
-    for atoms, coefficient in b.terms:
-        terms[atoms] = terms.get(atoms, 0) + coefficient
-    return _rejoin(Index(terms))
-
-
-@lru_cache(maxsize=100_000)
-def _multiplied(a: Index, b: Index) -> Index:
-    """`a * b`, multiplied out."""
-    terms: dict[tuple[Atom, ...], int] = {}
-    for mine, m in a.terms:
-        for theirs, n in b.terms:
-            atoms = tuple(sorted(mine + theirs, key=str))
-            terms[atoms] = terms.get(atoms, 0) + m * n
-    return Index(terms)
 
 
 def product(sizes: Iterable[Index | int]) -> Index:
