@@ -7,10 +7,8 @@ PyTorch's is torch/_inductor/scheduler.py.
 
 from __future__ import annotations
 
-import gc
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import count
 
@@ -22,6 +20,7 @@ from ..core.index import Symbol, index
 from ..core.loops import Buffer, Kernel
 from ..core.schedule import (Extern, Schedule, Step, View, readers_of,
                              reads_of)
+from ..core.state import young_only
 from .group import Group, Groups, nested
 from .lower import Lowering
 
@@ -48,19 +47,7 @@ SIZES: list[Callable[[list[Step], Lowering], dict[
             step, Kernel) for s in step.symbols)]
 
 
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Python does not search the new objects for garbage meanwhile."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@collector_paused()
+@young_only()
 def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     """The graph as fused kernels and operator calls.
 
