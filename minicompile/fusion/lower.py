@@ -30,10 +30,6 @@ from .values import (Value, axes, indices_of, loaded, moved_to, number_of,
 #: The call that ends a graph for each input that it writes to.
 WRITE = torch.ops.aten.copy_.default
 
-#: The class of an operand that is no tensor and no plain number -> its
-#: form for a rule; None: no rule can use it.
-OPERANDS: dict[type, Callable] = {torch.SymFloat: lambda number: None}
-
 #: The form of an operand on another device than the result, given the
 #: lowering, the node, its value and the result: the last of these.
 ABROAD: list[Callable[..., Value | None]] = [lambda *given: None]
@@ -144,7 +140,8 @@ class Lowering:
             value = self.values[leaf] if isinstance(leaf, fx.Node) else leaf
             if isinstance(value, Value) and value.device != first.device:
                 return ABROAD[-1](self, leaf, value, first)
-            return OPERANDS.get(type(value), number_of)(value)
+            return None if isinstance(value, torch.SymFloat) else (
+                number_of(value))  # no loop computes with such a float
 
         if None in map(operand, node.all_input_nodes):
             return None

@@ -34,8 +34,8 @@ from .values import (Point, Value, broadcast, cast, elements, indices_of,
 if TYPE_CHECKING:
     from .lower import Lowering
 
-#: An Index is a whole number made of sizes, an Op a float made of them.
-Operand = Value | bool | int | float | Index | Op
+#: An Index is a whole number made of sizes.
+Operand = Value | bool | int | float | Index
 Axes = Sequence[int] | int | None
 
 #: The dtypes of loops; any other (complex, float8) makes an Extern.
@@ -83,13 +83,12 @@ def lowering_rule(node: fx.Node) -> Callable | None:
         for t in (*made, *read)) else None
 
 
-def number(value: bool | int | float | Index | Op) -> Expression:
-    """A Python number, an Index or an Op as an operand, before any cast."""
+def number(value: bool | int | float | Index) -> Expression:
+    """A Python number or an Index as an operand, before any cast."""
     if isinstance(value, Index):
         return Position(value, torch.int64)
     kinds = {bool: torch.bool, int: torch.int64, float: torch.float64}
-    return value if isinstance(value, Op) else Const(
-        value, kinds[type(value)])
+    return Const(value, kinds[type(value)])
 
 
 def accurate(dtype: torch.dtype) -> torch.dtype:
@@ -98,7 +97,7 @@ def accurate(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if small else dtype
 
 
-def literal(value: bool | int | float | Index | Op,
+def literal(value: bool | int | float | Index,
             dtype: torch.dtype) -> Expression:
     """A Python number in a computation of this dtype: exact, where a
     tensor would be rounded, as in eager."""
@@ -150,7 +149,7 @@ def promoted(*operands: Operand) -> torch.dtype:
     """The dtype in which a comparison compares."""
     return torch.result_type(*(
         torch.empty((1,) * bool(o.shape), dtype=o.dtype, device="meta")
-        if isinstance(o, Value) else {Index: 1, Op: 1.0}.get(type(o), o)
+        if isinstance(o, Value) else 1 if isinstance(o, Index) else o
         for o in operands))
 
 

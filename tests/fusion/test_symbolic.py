@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import torch
 
 from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.emit import emit
@@ -32,3 +33,16 @@ def test_random_programs_at_several_sizes(seed):
 @pytest.mark.parametrize("seed", range(1000, 1200 if SWEEP else 1010))
 def test_random_programs_in_cpp_at_several_sizes(seed):
     check(Program(seed, steps=8 + seed % 12), lambda s: emit(s).run)
+
+
+def test_an_operator_takes_a_float_made_of_sizes():
+    def scaled(x):
+        return (x * x.shape[0] ** -0.5).sin() + x / x.shape[0]
+
+    graph = symbolic(scaled, torch.randn(5, 7))
+    schedule = fuse(graph)
+    assert [str(call.target) for call in schedule.externs] == [
+        "aten.mul.Tensor"]
+    for rows in (5, 8):
+        assert assert_same_at(graph, emit(schedule).run, scaled,
+                              [torch.randn(rows, 7)])

@@ -66,7 +66,7 @@ def to_power(context: LoweringContext, a: Operand, b: Operand
           ) -> Value | None:
     """a ** b; small constant powers are multiplications."""
     floating = context.dtype.is_floating_point
-    if isinstance(b, (Value, Index, Op)) or b not in POWERS:
+    if isinstance(b, (Value, Index)) or b not in POWERS:
         return elementwise("pow")(context, a, b) if floating else None
     if b in (0.5, -0.5, -1) and not floating:
         return None

@@ -3,10 +3,10 @@
 In: SymInts and SymFloats of a ShapeEnv. Out: an Index with a Symbol for
 each size that only the run will know. Sums, products, floor divisions and
 remainders become index arithmetic; anything else is a Symbol of its own,
-which Python computes before the kernels run. `x * x.shape[0] ** -0.5`
-multiplies by a float: a kernel computes it from the sizes, in double
-precision, as Python does. A program finds the sizes in its inputs. Without
-this file shapes are static. Inductor's is torch/_inductor/sizevars.py.
+which Python computes before the kernels run; a float, as in
+`x * x.shape[0] ** -0.5`, is an operator's argument. A program finds the
+sizes in its inputs. Without this file shapes are static. Inductor's is
+torch/_inductor/sizevars.py.
 
 A GPU's kernel takes a float32 tensor of no dimensions on the host as a
 number. Without this file an operator does.
@@ -28,10 +28,9 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from ...core.errors import BackendError
 from ...core.index import Index, Symbol, index, least_of, product
-from ...core.loops import (Buffer, Const, Expression, Load, Op, Position,
-                           symbols_of, walk)
+from ...core.loops import Buffer, Load, symbols_of, walk
 from ...core.schedule import Extern, Step, View, made_by
-from ..lower import ABROAD, OPERANDS, Lowering
+from ..lower import ABROAD, Lowering
 from ..schedule import SIZES
 from ..values import SYMBOL_RULES, Value
 
@@ -39,13 +38,6 @@ from ..values import SYMBOL_RULES, Value
 #: learnt later is not looked at: what was shown before stays true.
 SYMBOLS: WeakKeyDictionary[ShapeEnv, dict[sympy.Expr, Symbol]] = (
     WeakKeyDictionary())
-
-#: How kernels compute what a float made of sizes is made of.
-FLOAT_OPERATIONS = {"Add": "add", "Mul": "mul", "IntTrueDiv": "div",
-                    "FloatTrueDiv": "div", "FloatPow": "pow",
-                    "OpaqueUnaryFn_sqrt": "sqrt",
-                    "OpaqueUnaryFn_exp": "exp",
-                    "OpaqueUnaryFn_log2": "log2"}
 
 
 def whole_number(number: torch.SymInt) -> Index | int:
@@ -98,29 +90,6 @@ def symbol_of(expr: sympy.Expr, env: ShapeEnv) -> Symbol:
 def as_symbol(number: torch.SymFloat | torch.SymBool) -> Index:
     """A number that an operator is given: Python computes it."""
     return index(symbol_of(number.node.expr, number.node.shape_env))
-
-
-def float_of(number: torch.SymFloat) -> Expression | None:
-    """A float made of sizes as something a kernel can compute, if all its
-    parts are known."""
-    env = number.node.shape_env
-
-    def made(expr: sympy.Expr) -> Expression | None:
-        name = type(expr).__name__
-        if expr.is_number:
-            return Const(float(expr), torch.float64)
-        if name == "ToFloat" or expr.is_integer:
-            whole = expr.args[0] if name == "ToFloat" else expr
-            position = Position(index_of(whole, env), torch.int64)
-            return Op("cast", (position,), torch.float64)
-        parts = [made(part) for part in expr.args]
-        if name not in FLOAT_OPERATIONS or None in parts:
-            return None
-        while len(parts) > 2:
-            parts[:2] = [Op(FLOAT_OPERATIONS[name], tuple(parts[:2]),
-                            torch.float64)]
-        return Op(FLOAT_OPERATIONS[name], tuple(parts), torch.float64)
-    return made(number.node.expr)
 
 
 def host_number(lowering: Lowering, node: fx.Node, value: Value,
@@ -182,4 +151,3 @@ ABROAD.append(host_number)
 SIZES.append(found_sizes)
 SYMBOL_RULES |= {torch.SymInt: whole_number, torch.SymFloat: as_symbol,
                  torch.SymBool: as_symbol}
-OPERANDS[torch.SymFloat] = float_of
