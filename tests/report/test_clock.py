@@ -9,7 +9,7 @@ import torch
 
 import minicompile
 from minicompile.core import log
-from minicompile.report.debugging import clock
+from minicompile.report.debugging import timing
 
 
 class Terminal(io.StringIO):
@@ -31,7 +31,7 @@ def test_only_a_long_compile_shows_its_stage(
         monkeypatch, seconds, is_shown):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(clock, "PATIENCE", 0.4)
+    monkeypatch.setattr(timing, "PATIENCE", 0.4)
     compiled = minicompile.compile(lambda x: x + 1,
                                    backend=slowly(seconds))
     assert compiled(torch.zeros(2)).tolist() == [1, 1]
@@ -39,11 +39,11 @@ def test_only_a_long_compile_shows_its_stage(
     assert ("minicompile: fusion" in said) == is_shown
     time.sleep(0.5)  # no line comes after the compile
     assert terminal.getvalue() == said
-    assert clock.CLOCK.stage == ""
+    assert timing.CLOCK.stage == ""
 
 
 def test_without_a_terminal_nothing_is_shown(monkeypatch, capsys):
-    monkeypatch.setattr(clock, "PATIENCE", 0)
+    monkeypatch.setattr(timing, "PATIENCE", 0)
     compiled = minicompile.compile(lambda x: x + 1, backend=slowly(0.05))
     compiled(torch.zeros(2))
     assert capsys.readouterr().err == ""
@@ -54,16 +54,16 @@ def test_seconds_are_of_the_stages_of_one_compile():
         raise ZeroDivisionError
     with pytest.raises(ZeroDivisionError):
         minicompile.compile(lambda x: x + 2, backend=fails)(torch.zeros(2))
-    assert clock.CLOCK.stage == "" and "trace" in clock.CLOCK.seconds
+    assert timing.CLOCK.stage == "" and "trace" in timing.CLOCK.seconds
     start = time.perf_counter()
     minicompile.compile(lambda x: x.exp() + 1)(
         torch.ones(2, requires_grad=True))
     whole = time.perf_counter() - start
-    seconds = clock.CLOCK.seconds
+    seconds = timing.CLOCK.seconds
     assert [*seconds] == ["trace", "split", "fusion", "emit", "guards"]
     assert all(each > 0 for each in seconds.values())
     assert sum(seconds.values()) <= whole
     torch.compile(lambda x: x.exp() + 1, backend=minicompile.backend)(
         torch.ones(2))
-    assert [*clock.CLOCK.seconds] == ["split", "fusion", "emit"]
-    assert clock.CLOCK.stage == ""
+    assert [*timing.CLOCK.seconds] == ["split", "fusion", "emit"]
+    assert timing.CLOCK.stage == ""

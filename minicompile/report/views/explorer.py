@@ -29,7 +29,7 @@ from ...core.schedule import made_by, reads_of
 from ...dispatch import Entry, operations
 from ...emit.program import Text, device_of
 from ...split import make_runtime
-from ..debugging.profiler import launched_by
+from ..debugging.timing import launched_by
 from ..gather import PAGES, Report, printed
 from .stages import memory
 

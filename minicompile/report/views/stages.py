@@ -30,7 +30,7 @@ from ...fusion.group import MOST_BUFFERS, IterationDomain, unite
 from ...fusion.values import elements, touched
 from ...pipeline import COMPILED, CompiledGraph
 from ...split import Pair
-from ..debugging.clock import CLOCK
+from ..debugging.timing import CLOCK
 from ..gather import VIEWS, Report, printed
 
 #: So many buffers a kernel may have to be shown as an example.
@@ -142,9 +142,8 @@ def budget_view(pair: Pair, options: Options) -> StageView:
     first = {node.name for node in operations(pair.forward)}
     again = [node.name for node in operations(pair.backward)
              if node.name in first]
-    asked = (f"memory={options.memory!r}" if options.memory else
-             "activation_memory_budget="
-             f"{options.activation_memory_budget:g}")
+    asked = f"memory={options.memory!r}" if options.memory else (
+        f"activation_memory_budget={options.activation_memory_budget:g}")
     return StageView(
         "budget", f"{asked}: {len(again)} operators run again in the "
         "backward", {"again": "# computed again: " + ", ".join(again)})
@@ -227,13 +226,12 @@ def apart(schedule: Schedule) -> Iterator[str]:
 
 
 def telling(schedules: dict[str, Schedule]) -> Kernel | None:
-    """The kernel that tells most: few buffers, rows, many loops."""
-    found = [kernel for schedule in schedules.values()
-             for kernel in schedule.kernels]
-    return max(found, default=None, key=lambda kernel: (
-        len(kernel.read) + len(kernel.written) <= FEW,
-        kernel in schedules["forward"].kernels,
-        bool(kernel.reduced and kernel.ranges), len(kernel.loops)))
+    """The kernel that tells most: few buffers, a reduction, many loops."""
+    return max((kernel for schedule in schedules.values()
+                for kernel in schedule.kernels), default=None,
+               key=lambda kernel: (
+                   len(kernel.read) + len(kernel.written) <= FEW,
+                   bool(kernel.reduced), len(kernel.loops)))
 
 
 def replayed(lowered: CompiledGraph) -> str:
@@ -253,12 +251,11 @@ def write(graph: fx.GraphModule, made: CompiledGraph,
     """Log why kernels are apart, and write each text of a graph as a
     file, if they are asked for."""
     if log.asked() & {"perf_hints", "all"}:
-        hints = [line for schedule in made.schedules.values()
-                 for line in apart(schedule)]
+        for schedule in made.schedules.values():
+            for line in apart(schedule):
+                log.show("perf_hints", line)
         if made.graphed and made.graphed.blocked:
-            hints.append(f"no replay: {made.graphed.blocked}")
-        for line in hints:
-            log.show("perf_hints", line)
+            log.show("perf_hints", f"no replay: {made.graphed.blocked}")
     if not options.trace_enabled:
         return
     folder = Path("minicompile_debug", f"{os.getpid()}_{next(NUMBERS)}")
