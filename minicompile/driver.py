@@ -28,22 +28,23 @@ class OptimizedModule(nn.Module):
     Copies and pickles hold no compiled code: they are compiled again.
     """
 
-    def __init__(self, module: nn.Module, make: Callable[[], Callable]):
+    def __init__(self, module: nn.Module, settings: Settings):
         super().__init__()
         del self.__dict__["training"]
         self._modules["_orig_mod"] = module
-        self._compile(make)
+        self._compile(settings)
 
-    def _compile(self, make: Callable[[], Callable]) -> None:
+    def _compile(self, settings: Settings) -> None:
         """Make `forward`, under the signature of the user's."""
-        compiled, modules = make(), self._modules
+        modules = self._modules
+        compiled = wrap(_call, settings, type(self._orig_mod).__qualname__)
 
         @functools.wraps(self._orig_mod.forward, updated=())
         def forward(*args, **kwargs):
             return compiled(modules["_orig_mod"], *args, **kwargs)
 
-        self.__dict__.update(_make=make, _compiled=compiled,
-                             forward=forward)
+        self.__dict__.update(_compile_settings=settings,
+                             _compiled=compiled, forward=forward)
 
     def stats(self) -> Stats:
         """Counts of what has happened to this module's calls."""
@@ -76,7 +77,7 @@ class OptimizedModule(nn.Module):
 
         Lightning compiles the steps of a module by it.
         """
-        return functools.partial(compile, **asdict(self.cache.settings))
+        return functools.partial(compile, **asdict(self._compile_settings))
 
     def _shown_class(self) -> type:
         """For isinstance(), torch.compile's class if that is loaded:
@@ -105,7 +106,7 @@ class OptimizedModule(nn.Module):
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
-        self._compile(self._make)
+        self._compile(self._compile_settings)
 
 
 def _call(target, *args, **kwargs):
@@ -129,10 +130,19 @@ def compile(model: Callable | None = None, *, fullgraph: bool = False,
     backend: "fused" is the whole pipeline, "split" stops before fusion,
         "eager" before the split; or a name of `list_backends()`, or a
         function of a graph and its example inputs.
-    mode: "default", or "reduce-overhead" to replay CUDA graphs;
-        `list_mode_options()` has all.
-    options: a dict of names in `list_options()`, in place of a mode, such
-        as `{"activation_memory_budget": 0.5}`.
+    mode: "default"; "reduce-overhead" and "max-autotune" replay CUDA
+        graphs, and "max-autotune-no-cudagraphs" is as the default.
+    options: a dict, in place of a mode, of
+        activation_memory_budget=0.5, to save this share of the bytes;
+        memory="12GiB", to bound the peak;
+        cudagraphs=True, to replay CUDA graphs;
+        cpu_backend="triton", for Triton's interpreter on a CPU;
+        fallback_random=True, for eager's random numbers;
+        recompile_limit=8 and accumulated_recompile_limit=256, the graphs
+        of a function, and those that died included;
+        suppress_errors=True, to run as eager where a backend fails;
+        replay_check=True, to compare each replay with its program;
+        trace_enabled=True, to write what each stage made to a folder.
     disable: return `model` as it is.
 
     The result has `stats()`. A wrong option, mode or backend raises
@@ -151,18 +161,14 @@ def compile(model: Callable | None = None, *, fullgraph: bool = False,
         raise TypeError(f"compile() takes a callable, not {model!r}")
     if disable:
         return model
-    name = getattr(model, "__qualname__", type(model).__qualname__)
-    match model:
-        case nn.Module():
-            return OptimizedModule(model, functools.partial(
-                wrap, _call, settings, name))
-        case types.FunctionType():
-            return wrap(model, settings)
-        case types.MethodType():
-            function, owner = model.__func__, model.__self__
-        case _:
-            function, owner = _call, model
-    compiled = wrap(function, settings, name)
+    if isinstance(model, nn.Module):
+        return OptimizedModule(model, settings)
+    if isinstance(model, types.FunctionType):
+        return wrap(model, settings)
+    function, owner = (model.__func__, model.__self__) if isinstance(
+        model, types.MethodType) else (_call, model)
+    compiled = wrap(function, settings, getattr(
+        model, "__qualname__", type(model).__qualname__))
     bound = functools.partial(compiled, owner)
     bound.cache, bound.stats = compiled.cache, compiled.stats
     return bound

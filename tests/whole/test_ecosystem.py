@@ -3,7 +3,11 @@
 import copy
 import inspect
 import pickle
+import subprocess
+import sys
+import tarfile
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 import torch
@@ -38,6 +42,30 @@ def test_type_checkers_find_annotations():
         for given in shape.parameters.values():
             assert (given.name == "self"
                     or given.annotation is not given.empty), function
+
+
+def test_help_describes_every_argument_mode_and_option():
+    text = inspect.getdoc(minicompile.compile)
+    for name in inspect.signature(minicompile.compile).parameters:
+        assert f"\n{name}: " in text or name == "model"
+    for name in minicompile.list_mode_options():
+        assert f'"{name}"' in text
+    for name in minicompile.list_options():
+        assert f"{name}=" in text
+
+
+def test_the_source_archive_has_the_tests_and_the_book(tmp_path):
+    subprocess.run(
+        [sys.executable, "-c", "from setuptools import setup; setup()",
+         "-q", "egg_info", "--egg-base", tmp_path, "sdist", "--dist-dir",
+         tmp_path], cwd=Path(__file__).parents[2], check=True)
+    [archive] = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        names = {name.partition("/")[2] for name in files.getnames()}
+    assert {"minicompile/driver.py", "minicompile/report/views/explorer.html",
+            "tests/same.py", "tests/emit/golden", "chapters/index.md",
+            "chapters/book.css", "chapters/results/trace.json", "mkdocs.yml",
+            "Makefile", ".ci/run"} <= names
 
 
 def test_the_signature_of_forward_shows_through():
