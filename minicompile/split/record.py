@@ -147,17 +147,12 @@ class Player(fx.Interpreter):
         return made
 
     def get_attr(self, target, args, kwargs):
-        """A tensor that the graph holds, as our constant; or a graph."""
-        tensor = super().get_attr(target, args, kwargs)
-        if isinstance(tensor, fx.GraphModule):
-            return tensor
-        if not isinstance(tensor, torch.Tensor):
-            raise BackendError(f"the graph holds {target}, not a tensor")
-        if tensor.requires_grad:
-            raise BackendError(f"the graph holds {target}, which requires "
-                               "grad; it should be an input")
-        node = self.recorder.constant(tensor)
-        return torch._to_functional_tensor(node.meta["val"])
+        """A graph that the graph holds; what else it needs is an input."""
+        held = super().get_attr(target, args, kwargs)
+        if not isinstance(held, fx.GraphModule):
+            raise BackendError(f"the graph holds {target}, which should be "
+                               "an input")
+        return held
 
 
 def require_backward(op: object, args: tuple) -> None:

@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 import torch
+from torch import fx, nn
 
 import minicompile
 from minicompile import split
@@ -283,3 +284,20 @@ def trained(model, loss) -> list:
         parameter.grad = None
     loss.backward()
     return [loss.detach(), *(p.grad for p in parameters), *model.buffers()]
+
+
+def test_a_tensor_that_a_graph_holds_is_refused():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.tensor(3.0))
+
+        def forward(self, x):
+            return x * self.scale,
+
+    graph, x = fx.symbolic_trace(Scaled()), torch.ones(2)
+    with pytest.raises(BackendError, match="scale, which should be an input"):
+        split.record(graph, (x,))
+    with pytest.warns(UserWarning, match="should be an input"):
+        found, = minicompile.backend(graph, (x,))(x)
+    assert found.eq(3).all()

@@ -37,12 +37,11 @@ class Checked(Recording):
 
     def run(self, inputs: list) -> tuple:
         """The program's results, or a BackendError if a replay differs."""
-        before = random_state()
         given = [copied(each) if isinstance(each, Tensor) else each
                  for each in inputs]
-        wanted = self.program(list(given))
-        self.poison(wanted)
-        set_random_state(before)
+        with torch.random.fork_rng(devices()):
+            wanted = self.program(list(given))
+            self.poison(wanted)
         kept = list(inputs)
         found = super().run(inputs)
         for what, ours, theirs in (("output", found, wanted),
@@ -86,18 +85,10 @@ def equal(one: object, two: object) -> bool:
         ((one == two) | (one != one) & (two != two)).all())
 
 
-def random_state() -> list[Tensor]:
-    """The states of PyTorch's generators, the CPU's first."""
-    there = torch.cuda.is_available() and torch.cuda.is_initialized()
-    return [torch.get_rng_state(), *(
-        torch.cuda.get_rng_state_all() if there else ())]
-
-
-def set_random_state(states: list[Tensor]) -> None:
-    """Put the generators back to where they were."""
-    torch.set_rng_state(states[0])
-    if states[1:]:
-        torch.cuda.set_rng_state_all(states[1:])
+def devices() -> range:
+    """The GPUs whose random numbers the replay is to draw once more."""
+    return range(torch.cuda.device_count()
+                 if torch.cuda.is_initialized() else 0)
 
 
 CHECKED.append(Checked)

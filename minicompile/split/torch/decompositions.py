@@ -1,7 +1,7 @@
 """The operators that are taken apart, by PyTorch's formulas or our own.
 
 Out: rows of the tables of decompositions. Formulas of our own cover the
-gradient of a loss, checked losses, a GradScaler's step and operators that
+gradient of a loss, one-hot numbers, a GradScaler's step and operators that
 draw random numbers. Matrix products are padded to shapes that a GPU's
 library is quick at. Without this file these operators run as ATen has
 them, with eager's random numbers, and masks are saved. PyTorch's formulas
@@ -101,27 +101,12 @@ def unscale(gradients, found_inf, inverse):
     return [each * inverse for each in gradients], found_inf
 
 
-def is_share(x: torch.Tensor) -> torch.Tensor:
-    """The elements that lie between 0 and 1, as a mask."""
-    return (x >= 0) & (x <= 1)
-
-
 def require(mask: torch.Tensor) -> None:
     """Check that all of the mask holds, as PyTorch's kernel would.
 
     When it does not, Python runs the call, and the error is eager's.
     """
     aten._assert_async.msg(mask.all(), "a number is out of its range")
-
-
-def checked(formula: Callable, holds: Callable) -> Callable:
-    """The formula, with PyTorch's check of the elements that it reads."""
-    def rule(*args, **kwargs):
-        result = formula(*args, **kwargs)
-        if result is not NotImplemented:
-            require(holds(*args))
-        return result
-    return rule
 
 
 def one_hot(_, classes: torch.Tensor, num_classes: int = -1):
@@ -268,16 +253,7 @@ FORMULAS: dict[torch._ops.OpOverload, Callable] = {
     aten.uniform.default: lambda unit, x, *ends: between(unit, *ends),
     **dict.fromkeys((aten.randn.default, aten.randn_like.default),
                     lambda unit, *_, **__: normal(unit)),
-    **dict.fromkeys((aten.normal.Tensor_float, aten.normal.float_float),
-                    normal),
-    **dict.fromkeys((aten.normal.float_Tensor, aten.normal.Tensor_Tensor),
-                    checked(normal, lambda unit, _, deviation, *__:
-                            deviation >= 0)),
     aten.normal_functional.default: lambda unit, x, *of: normal(unit, *of),
-    aten.bernoulli.default: checked(
-        lambda unit, p: unit() < p, lambda unit, p: is_share(p)),
-    aten.bernoulli.Tensor: checked(
-        lambda unit, x, p: unit() < p, lambda unit, x, p: is_share(p)),
     aten.bernoulli.p: lambda unit, x, p: (
         unit() < p if 0 <= p <= 1 else NotImplemented),
     aten.exponential.default: exponential,
@@ -303,9 +279,6 @@ DECOMPOSITIONS |= {
     aten.nll_loss_backward.default: nll_loss_backward,
     aten.nll_loss2d_backward.default: nll_loss_backward,
     aten._amp_foreach_non_finite_check_and_unscale.default: unscale,
-    aten.binary_cross_entropy.default: checked(
-        decomposition_table[aten.binary_cross_entropy.default],
-        lambda x, target, *_: is_share(x) & is_share(target)),
     aten.mm.default: lambda a, b: addmm(None, a, b),
     aten.addmm.default: addmm,
 }
