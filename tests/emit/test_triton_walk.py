@@ -85,6 +85,16 @@ def test_every_reduction_of_columns():
     assert len(printing.down(kernel)) == 6
 
 
+@runs
+def test_two_sums_of_the_same_columns():
+    def function(x):
+        y = x.softmax(-1) * x
+        return y, y.sum(0), y.flatten().view(y.shape).sum(0)
+    x = torch.randn(300, 40)
+    kernel, = walked(check(aten(function, x), [x]))
+    assert len(printing.down(kernel)) == 2
+
+
 def gradients(function, weights, *given):
     given = [arg.detach().requires_grad_() for arg in given]
     return torch.autograd.grad(

@@ -45,7 +45,10 @@ class Walk(Tiling):
 
 @dataclass(frozen=True, eq=False)
 class Down(Fold):
-    """A reduction over the rows of a chunk, for each element of a row."""
+    """A reduction over the rows of a chunk, for each element of a row,
+    which goes into a `buffer`."""
+
+    buffer: str
 
 
 def down(kernel: Kernel) -> list[Loop]:
@@ -156,7 +159,7 @@ class WalkingWriter(TritonWriter):
     def fold_of(self, store: Store) -> Down:
         """The reduction of what is stored for each element."""
         return Down(self.sums[store.buffer].reduction, (store.value,),
-                    store.value.dtype)
+                    store.value.dtype, store.buffer)
 
     def store(self, store: Store) -> str:
         """The line of a store, or of a step of a reduction of rows."""
