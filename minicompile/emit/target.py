@@ -173,8 +173,9 @@ class Target:
     sign that divides whole numbers. A reduction of a type that is
     `reduced_as` another is accumulated in it. `rounding` operations round
     a number to the 16-bit type of their other operand first. `named` is a
-    line that names a value, `declared` one that starts an accumulator,
-    `assigned` one that changes it; a block is `opened` and `closed`.
+    line that names a value, `declared` one that starts an accumulator of a
+    `shape`, `assigned` one that changes it; a block is `opened` and
+    `closed`.
     """
 
     language: str
@@ -196,7 +197,7 @@ class Target:
         default_factory=dict)
     rounding: frozenset[str] = frozenset()
     named: str = "{0} = {1}"
-    declared: str = "{0} = tl.full([XBLOCK, RBLOCK], {1}, {type})"
+    declared: str = "{0} = tl.full({shape}, {1}, {type})"
     assigned: str = "{0} = {1}"
     opened: str = ""
     closed: tuple[str, ...] = ()

@@ -1,7 +1,8 @@
 """Triton kernels: blocks of points, computed by one program each.
 
 In: a Kernel. Out: a function for `@triton.jit`, one line a value. A value
-of the row is a column of the block, an element's value the whole block.
+of the row is a column of the block, an element's value the whole block;
+if there is one row only, these are a number and a vector.
 If a row fits, values stay in registers from pass to pass; if it does not,
 each pass computes again what it needs. In Inductor:
 torch/_inductor/codegen/triton.py:TritonKernel.
@@ -27,9 +28,7 @@ LONGEST = 4096
 #: Positions up to this one are counted in 32 bits.
 NARROW = 2 ** 31 - 2 ** 20 - 1
 #: How a block is reduced to a column, where there is a short way.
-ACROSS = {"sum": "tl.sum({}, {}, keep_dims=True)",
-          "any": "tl.max({}, {}, keep_dims=True)",
-          "all": "tl.min({}, {}, keep_dims=True)"}
+ACROSS = {"sum": "tl.sum", "any": "tl.max", "all": "tl.min"}
 
 
 @dataclass(frozen=True)
@@ -95,6 +94,16 @@ class Tiling:
     def outer(self) -> tuple[Axis, ...]:
         """The axes that are dealt out to programs."""
         return tuple(axis for axis in self.axes if axis.name != "r")
+
+    @property
+    def flat(self) -> bool:
+        """Whether a block is one row: its values are single numbers."""
+        return self.axes[-1].name == "r" and self.axes[0].block == 1
+
+    @property
+    def lanes(self) -> tuple[Axis, ...]:
+        """The axes that are a block's dimensions."""
+        return self.axes[self.flat:]
 
     def place(self, where: Index) -> Index:
         """An index of the kernel in terms of the axes' numbers."""
@@ -204,6 +213,7 @@ class TritonWriter(Writer):
 
     def __post_init__(self):
         self.fading = fading(self.stages)
+        self.shape = f"[{', '.join(a.length for a in self.tiling.lanes)}]"
 
     def blocks(self) -> None:
         """Write where this program's block of points lies."""
@@ -214,17 +224,19 @@ class TritonWriter(Writer):
                        for symbol in self.kernel.symbols))
         first += f".to({kind})" * bool(kind)
         axes, outer = self.tiling.axes, self.tiling.outer
-        for axis in axes:
+        for axis in self.tiling.lanes:
             self.add(f"{axis.length}: tl.constexpr = {axis.block}")
         for place, axis in enumerate(axes):
             lane = f"tl.arange(0, {axis.length})"
-            if len(axes) == 2:
+            if len(self.tiling.lanes) == 2:
                 lane += "[None, :]" if place else "[:, None]"
             if axis in outer:
                 number = first if len(outer) == 1 else (
                     f"{first} {'%' if place else '//'} "
                     f"{enclosed(str(axes[1].blocks))}")
-                self.point(axis, f"{number} * {axis.length} + {lane}")
+                if axis in self.tiling.lanes:
+                    number += f" * {axis.length} + {lane}"
+                self.point(axis, number)
                 continue
             lane += f".to({kind})" * bool(kind)
             if self.tiling.looped:
@@ -300,7 +312,8 @@ class TritonWriter(Writer):
     def pointer(self, buffer: str, where: Index,
                 along: frozenset[str]) -> str:
         """An address for each point along these axes."""
-        missing = along.difference(self.tiling.along(where), *(
+        lanes = frozenset(axis.name for axis in self.tiling.lanes)
+        missing = (along & lanes).difference(self.tiling.along(where), *(
             self.reach(pick.value) for pick in picked(where)))
         text = " + ".join([TRITON.index(self.index(where)), *(
             f"0*{name}" for name in sorted(missing))])
@@ -342,16 +355,16 @@ class TritonWriter(Writer):
         dtype = self.accumulated(fold)
         text = TRITON.convert(self.read(value), value.dtype, dtype)
         if axis.name not in self.reach(value):
-            text = f"tl.broadcast_to({text}, [XBLOCK, RBLOCK])"
+            text = f"tl.broadcast_to({text}, {self.shape})"
         if axis.even:
             return text
         return f"tl.where(r_inside, {text}, {TRITON.neutral(fold, dtype)})"
 
     def finish(self, fold: Fold) -> None:
-        """Write the reduction of a block to a column."""
+        """Write the reduction of a block to a column, or to a number."""
         name = self.accumulator(fold)
-        column = across(fold, name if self.tiling.looped
-                        else self.part(fold))
+        column = self.across(fold, name if self.tiling.looped
+                             else self.part(fold), 1)
         self.add(f"{name} = " + TRITON.convert(
             column, self.accumulated(fold), fold.dtype))
         self.texts[fold] = name
@@ -359,12 +372,13 @@ class TritonWriter(Writer):
         if fold.reduction in ("sum", "prod"):
             self.summed.add(fold)
 
-
-def across(fold: Fold, block: str, axis: int = 1) -> str:
-    """The reduction of a block along one of its axes."""
-    name = REDUCTIONS[fold.reduction][1]
-    return ACROSS.get(fold.reduction, "tl.reduce({}, {}, "
-                      f"device.{name}, keep_dims=True)").format(block, axis)
+    def across(self, fold: Fold, block: str, axis: int) -> str:
+        """The reduction of a block along one of its axes."""
+        flat, name = self.tiling.flat, ACROSS.get(fold.reduction)
+        step = [] if name else [f"device.{REDUCTIONS[fold.reduction][1]}"]
+        given = [block, str(axis - flat), *step,
+                 *["keep_dims=True"] * (not flat)]
+        return f"{name or 'tl.reduce'}({', '.join(given)})"
 
 
 def writer(kernel: Kernel, tiling: Tiling,

@@ -182,7 +182,8 @@ def _stage(number: int, live: dict[Work, Place]) -> Stage:
 
 @dataclass
 class Writer:
-    """One kernel being written; `texts` says how each value is read.
+    """One kernel being written; `texts` says how each value is read, and
+    `shape` how many are computed at a time.
 
     A language adds the `value` of a load, what is a `store`, the `loops`
     over the elements of a row, and how a reduction is to `finish`.
@@ -195,6 +196,7 @@ class Writer:
     depth: int = 0
     count: int = 0
     numbers: dict[Expression, int] = field(default_factory=dict)
+    shape: str = ""
     target: ClassVar[Target]
 
     def add(self, *lines: str) -> None:
@@ -247,7 +249,7 @@ class Writer:
             dtype = self.accumulated(fold)
             self.add(self.target.declared.format(
                 self.accumulator(fold), self.target.neutral(fold, dtype),
-                type=self.target.types[dtype]))
+                type=self.target.types[dtype], shape=self.shape))
 
     def element(self, stage: Stage) -> None:
         """Write one element's part of a pass."""

@@ -47,7 +47,8 @@ class OnlineWriter(TritonWriter):
         for fold in folds:
             super().declare(self.online.get(fold, [fold]))
             if fold in self.online:
-                self.add(f"{self.accumulator(fold)} = tl.full([XBLOCK, 1], "
+                shape = "()" if self.tiling.flat else "[XBLOCK, 1]"
+                self.add(f"{self.accumulator(fold)} = tl.full({shape}, "
                          "float('-inf'), tl.float32)")
 
     def fold(self, fold: Fold) -> None:
@@ -58,8 +59,8 @@ class OnlineWriter(TritonWriter):
         part, new, base = (self.numbered(name, fold)
                            for name in ("part", "new", "base"))
         self.add(f"{part} = {self.part(fold)}",
-                 f"{new} = device.maximum({most}, tl.reduce({part}, 1, "
-                 "device.maximum, keep_dims=True))",
+                 f"{new} = device.maximum({most}, "
+                 f"{self.across(fold, part, 1)})",
                  f"{base} = tl.where({new} == float('-inf'), 0.0, {new})")
         for name in map(self.accumulator, self.online[fold]):
             self.add(f"{name} = {name} * device.fast_exp({most} - {base})"

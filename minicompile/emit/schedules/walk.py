@@ -19,8 +19,7 @@ from ...core.loops import (WALKING, Expression, Kernel, Load, Loop,
                            flatten, rewrite, row_major)
 from ...core.semantics.conditions import decided
 from ..target import TRITON
-from ..triton import (TILINGS, WRITERS, Axis, Tiling, TritonWriter, across,
-                      pow2)
+from ..triton import TILINGS, WRITERS, Axis, Tiling, TritonWriter, pow2
 from ..writer import Fold, Store, reached, stages
 from .gpu import counting
 
@@ -36,6 +35,7 @@ class Walk(Tiling):
     """Blocks of rows that a program takes one after the other."""
 
     chunks: Index = index(1)
+    flat = False
 
     @property
     def grid(self) -> Index:
@@ -132,7 +132,8 @@ class WalkingWriter(TritonWriter):
         for name, fold in folds.items():
             where, given = self.sums[name].index, self.accumulator(fold)
             self.add(f"{given} = " + TRITON.convert(
-                across(fold, given, 0), self.accumulated(fold), fold.dtype),
+                self.across(fold, given, 0), self.accumulated(fold),
+                fold.dtype),
                 f"tl.store({self.pointer(name, where, frozenset())}, "
                 f"{given}{self.mask(frozenset('r'))})")
 

@@ -9,19 +9,18 @@ def kernel_0_sum_div_mul(x_1_ptr, mul_0_ptr, s0, s1, wide: tl.constexpr):
     WIDE: tl.constexpr = tl.int64 if wide else tl.int32
     s0 = tl.full((), s0, WIDE)
     s1 = tl.full((), s1, WIDE)
-    XBLOCK: tl.constexpr = 1
     RBLOCK: tl.constexpr = 128
-    x = tl.program_id(0).to(WIDE) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
-    lane = tl.arange(0, RBLOCK)[None, :].to(WIDE)
+    x = tl.program_id(0).to(WIDE)
+    lane = tl.arange(0, RBLOCK).to(WIDE)
     t0 = tl.full((), (s1), tl.int64)
     t1 = t0.to(tl.float32)
-    sum0 = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
+    sum0 = tl.full([RBLOCK], 0.0, tl.float32)
     for start in range(0, s1, RBLOCK):
         r = start + lane
         r_inside = r < s1
         t2 = tl.load(x_1_ptr + (r + s1*x), mask=r_inside)
         sum0 = sum0 + tl.where(r_inside, t2, 0.0)
-    sum0 = tl.sum(sum0, 1, keep_dims=True)
+    sum0 = tl.sum(sum0, 0)
     for start in range(0, s1, RBLOCK):
         r = start + lane
         r_inside = r < s1
