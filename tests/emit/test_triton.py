@@ -24,7 +24,8 @@ from minicompile.emit.launch import TritonPrinter, launched
 from minicompile.emit.triton_math import INTERPRETED
 
 HERE = Path(__file__).parent
-SUITES = [HERE / "test_triton_ops.py", HERE / "test_triton_programs.py"]
+SUITES = [HERE / f"test_{name}.py" for name in (
+    "triton_ops", "triton_programs", "triton_walk", "online")]
 
 
 @pytest.mark.skipif(INTERPRETED, reason="this is the interpreter's process")

@@ -49,7 +49,8 @@ def walked(schedule):
     return [kernel for kernel in schedule.kernels if down(kernel)]
 
 
-#: Of two tensors, a row and the dimensions above the last.
+#: Of two tensors, a row and the dimensions above the last. What rounding
+#: alone makes different compares as equal.
 MOVES = [
     lambda a, b, w, above: a * b + w,
     lambda a, b, w, above: a - a.mean(-1, keepdim=True),
@@ -57,7 +58,7 @@ MOVES = [
     lambda a, b, w, above: (a * b).sum(above),
     lambda a, b, w, above: a.sum(above),
     lambda a, b, w, above: a.amax(above),
-    lambda a, b, w, above: (a > b).flatten(0, -2).any(0),
+    lambda a, b, w, above: (a > b + .01).flatten(0, -2).any(0),
     lambda a, b, w, above: (a + b).sum(0),
     lambda a, b, w, above: (a * b).sum(-1),
     lambda a, b, w, above: a[:len(a) // 2 * 2].reshape(
