@@ -65,7 +65,7 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
         text = Text(schedule, options)
         source = text.program()
         for finish in FINISHES:
-            source = finish(text, source)
+            source = finish(source)
         path = store(source, ".py")
         names = {"__name__": f"minicompile_{path.stem}",
                  "__file__": str(path)}
@@ -113,7 +113,7 @@ Launches = list[tuple[Step, tuple[Step, ...]]]
 PLANS: list[Callable[[Text], Launches]] = [
     lambda text: [(step, (step,)) for step in text.schedule.steps]]
 #: Rewrites of a program's text before it is stored.
-FINISHES: list[Callable[[Text, str], str]] = []
+FINISHES: list[Callable[[str], str]] = []
 #: Each wraps the `call` of a loaded program.
 RUNS: list[Callable[[Callable, Text], Callable]] = []
 #: Names that a buffer must not have.

@@ -1,11 +1,8 @@
-"""Programs: what is in the file, what `call` does, alone and loaded."""
+"""Programs: what is in the file, what `call` does."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import weakref
 
 import pytest
@@ -65,14 +62,6 @@ def doubled(source: Buffer, out: Buffer, name="kernel",
         out, index(i), (i,), value, where=where, origin="add_7"),))
 
 
-def run_alone(program: emit.Program) -> str:
-    """What the file prints, run by a Python of its own."""
-    ran = subprocess.run(
-        [sys.executable, str(program.path)], check=True, text=True,
-        capture_output=True, env={**os.environ, "PYTHONPATH": os.getcwd()})
-    return ran.stdout
-
-
 def test_the_running_function(golden):
     x, w = inputs(grad=False)
     program = program_of(block, x, w)
@@ -106,12 +95,6 @@ def test_inputs_die_at_their_last_use():
     assert len(program.run(given)) == 1 and given == []
     assert gone() is None
     assert "del " in program.source
-
-
-def test_a_program_runs_alone():
-    program = program_of(lambda x: torch.softmax(x, 1),
-                         torch.randn(8, 16))
-    assert "ms a call" in run_alone(program)
 
 
 def test_equal_kernels_are_printed_once():
@@ -185,7 +168,6 @@ def test_constants_come_with_the_load():
     made = emit.emit(schedule([], [doubled(x, y)], [view(y)],
                               constants={"c": value}))
     torch.testing.assert_close(made.run([])[0], value * 2)
-    assert "ms a call" in run_alone(made)
 
 
 def test_names_of_buffers_that_the_program_uses_itself():
