@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from ..core.index import (Index, Variable, atoms_of, enclosed, index,
                           most_of, product, substitute)
 from ..core.loops import (REDUCTIONS, Expression, Kernel, Load, Op,
@@ -171,28 +169,6 @@ def print_kernel(kernel: Kernel) -> str:
         *body.lines])
 
 
-def fading(work: tuple[Stage, ...]) -> set[Expression]:
-    """The exponentials that only sums read, of a distance to the largest
-    element of the row. The error of a quick one grows with the distance,
-    while it fades beside the largest one, which is exactly 1."""
-    readers: dict[Expression, set[str]] = {}
-    for node in (node for stage in work for node in stage.row + stage.body):
-        for part in node.parts:
-            readers.setdefault(part, set()).add(
-                node.reduction if isinstance(node, Fold) else "")
-    return {node for node, kinds in readers.items()
-            if kinds == {"sum"} and maximum_below(node)}
-
-
-def maximum_below(node: Expression) -> Fold | None:
-    """The row's largest element, if the node is the exponential of how far
-    another one is from it."""
-    match node:
-        case Op("exp", (Op("sub", (x, Fold("max", (of,)) as most)),),
-                torch.float32):
-            return most if x is of else None
-
-
 def argument(kernel: Kernel, name: str) -> str:
     """The kernel's name for a tensor's address, or for a number."""
     return f"{name}_{'number' if name in kernel.numbers else 'ptr'}"
@@ -203,7 +179,7 @@ class TritonWriter(Writer):
     """A kernel's lines as they are written.
 
     `summed` are values made of a sum: eager adds up in another order, so
-    their last bits are not eager's. Neither are those of what is `fading`.
+    their last bits are not eager's.
     """
 
     tiling: Tiling = field(kw_only=True)
@@ -212,7 +188,6 @@ class TritonWriter(Writer):
     target = TRITON
 
     def __post_init__(self):
-        self.fading = fading(self.stages)
         self.shape = f"[{', '.join(a.length for a in self.tiling.lanes)}]"
 
     def blocks(self) -> None:
@@ -265,8 +240,6 @@ class TritonWriter(Writer):
             case Load():
                 along |= self.tiling.along(node.index)
                 text = self.load(node, along)
-            case Op(_, (below,)) if node in self.fading:
-                text = f"device.fast_exp({self.read(below)})"
             case Op():
                 summed = not self.summed.isdisjoint(node.parts)
                 text = TRITON.operation(

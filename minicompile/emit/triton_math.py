@@ -103,9 +103,3 @@ def sqrt(a):
         return tl.sqrt(a)
     else:
         return tl.sqrt_rn(a)
-
-
-@triton.jit
-def fast_exp(a):
-    """e ** a, some units in the last place off; the least floats are 0."""
-    return libdevice.fast_expf(a)

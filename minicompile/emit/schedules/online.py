@@ -1,11 +1,13 @@
 """Online softmax: a row too long to hold is read once for both its sums.
 
 The exponentials of a softmax are those of each element's distance to the
-row's maximum, so their sum waits for a pass that finds it. But a sum of
-distances to the maximum *so far* is put right by one product whenever that
-rises: e ** (x - new) is e ** (x - old) * e ** (old - new). So the pass that
-finds the maximum adds up as well. Milakov and Gimelshein published it in
-2018. Inductor's is `prepare_softmax` in torch/_inductor/inductor_prims.py.
+row's maximum. Where they are only added up, as in the loss of a language
+model, a quick function serves. In a row that is walked along, their sum
+waits for a pass that finds the maximum. But a sum of distances to the
+maximum *so far* is put right by one product whenever that rises:
+e ** (x - new) is e ** (x - old) * e ** (old - new). So the pass that finds
+the maximum adds up as well. Milakov and Gimelshein published it in 2018.
+Inductor's is `prepare_softmax` in torch/_inductor/inductor_prims.py.
 """
 
 from __future__ import annotations
@@ -13,8 +15,34 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from ..triton import WRITERS, TritonWriter, maximum_below, writer
+import torch
+
+from ...core.loops import Expression, Op
+from ..target import FUNCTIONS
+from ..triton import WRITERS, TritonWriter, writer
 from ..writer import Fold, Stage, Store, reached
+
+
+def fading(work: tuple[Stage, ...]) -> set[Expression]:
+    """The exponentials that only sums read, of a distance to the largest
+    element of the row. The error of a quick one grows with the distance,
+    while it fades beside the largest one, which is exactly 1."""
+    readers: dict[Expression, set[str]] = {}
+    for node in (node for stage in work for node in stage.row + stage.body):
+        for part in node.parts:
+            readers.setdefault(part, set()).add(
+                node.reduction if isinstance(node, Fold) else "")
+    return {node for node, kinds in readers.items()
+            if kinds == {"sum"} and maximum_below(node)}
+
+
+def maximum_below(node: Expression) -> Fold | None:
+    """The row's largest element, if the node is the exponential of how far
+    another one is from it."""
+    match node:
+        case Op("exp", (Op("sub", (x, Fold("max", (of,)) as most)),),
+                torch.float32):
+            return most if x is of else None
 
 
 class OnlineWriter(TritonWriter):
@@ -26,6 +54,7 @@ class OnlineWriter(TritonWriter):
 
     def __post_init__(self):
         super().__post_init__()
+        self.fading = fading(self.stages)
         self.online: dict[Fold, list[Fold]] = {}
         folds = (fold for stage in self.stages for fold in stage.folds)
         for fold in folds if self.tiling.looped else ():
@@ -41,6 +70,14 @@ class OnlineWriter(TritonWriter):
             node, (Fold, Store)) and node not in early)
         return replace(stage, body=tuple(
             node for node in stage.body if node in needed))
+
+    def value(self, node: Expression) -> str:
+        """The text of a value; of one that is fading, a quick one."""
+        if node not in self.fading:
+            return super().value(node)
+        below, = node.parts
+        self.along[node] = self.reach(below)
+        return f"fast_exp({self.read(below)})"
 
     def declare(self, folds: tuple[Fold, ...]) -> None:
         """Start a maximum, and the sums that belong to it."""
@@ -63,8 +100,8 @@ class OnlineWriter(TritonWriter):
                  f"{self.across(fold, part, 1)})",
                  f"{base} = tl.where({new} == float('-inf'), 0.0, {new})")
         for name in map(self.accumulator, self.online[fold]):
-            self.add(f"{name} = {name} * device.fast_exp({most} - {base})"
-                     f" + device.fast_exp({part} - {base})")
+            self.add(f"{name} = {name} * fast_exp({most} - {base})"
+                     f" + fast_exp({part} - {base})")
         self.add(f"{most} = {new}")
 
     def finish(self, fold: Fold) -> None:
@@ -80,5 +117,12 @@ class OnlineWriter(TritonWriter):
             name = self.accumulator(each)
             self.add(f"{name} += {most} - {most}")
 
+
+FUNCTIONS["triton"].append(r'''
+@triton.jit
+def fast_exp(a):
+    """e ** a, some units in the last place off; the least floats are 0."""
+    return libdevice.fast_expf(a)
+''')
 
 WRITERS.append(partial(writer, kind=OnlineWriter))
