@@ -29,9 +29,8 @@ from ..core.state import kept, turns
 from .frame import RETURN, Frame
 from .graph_breaks import Continuation, breaking, ending, waiting
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
-from .recorder import GraphInput
+from .recorder import ConstantSizes, GraphInput, History
 from .side_effects import named
-from .symbolic_shapes import ConstantSizes, History
 from .tracer import Tracer, rely_on_code
 
 __all__ = ["Continuation", "GraphBreak", "History", "Trace",

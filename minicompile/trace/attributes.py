@@ -19,7 +19,7 @@ from ..core.sizes import SYMBOLIC
 from ..core.guard import Attribute, Item, Source
 from .constant_types import ABSENT, StandIn, trusted
 from .reasons import WAYS, Raised, unsupported
-from .symbolic_shapes import settled
+from .recorder import settled
 
 #: Attributes of tensors that a fake tensor would answer differently.
 DEVICE_FLAGS = {"is_cuda", "is_cpu", "is_meta"}

@@ -24,7 +24,7 @@ import torch
 from ..core.sizes import SCALARS, SYMBOLIC
 from .constant_types import ABSENT, CONSTANTS
 from .reasons import WAYS, Raised, unsupported
-from .symbolic_shapes import settled
+from .recorder import settled
 
 #: Modules whose C functions only compute.
 SAFE_OWNERS = {"math", "cmath", "_operator", "itertools", "_collections",

@@ -25,8 +25,7 @@ from .constant_types import (ABSENT, CONSTANTS, IDENTITIES, contents,
                              facts, is_bound, made_tuple, passing, taken,
                              trusted)
 from .reasons import unsupported
-from .recorder import Recorder
-from .symbolic_shapes import NUMBERS
+from .recorder import NUMBERS, Recorder
 
 #: The placeholder of a value that was not read yet.
 UNREAD = object()

@@ -30,10 +30,9 @@ from . import attributes, rules
 from .constant_types import ABSENT, StandIn, is_constant, trusted
 from .frame import Frame
 from .reasons import WAYS, Raised, Stopped, unsupported
-from .recorder import DATA_DEPENDENT, Recorder
+from .recorder import DATA_DEPENDENT, History, Recorder, settled
 from .rules import apply, registered, rule
 from .side_effects import OUTSIDES
-from .symbolic_shapes import History, settled
 
 #: Libraries whose insides are never followed.
 OPAQUE = {"warnings", "importlib", "threading",

@@ -30,9 +30,8 @@ from ..attributes import type_of
 from ..constant_types import ABSENT, CONSTANTS, IDENTITIES, is_constant
 from ..frame import load_cell
 from ..reasons import WAYS, Raised, unsupported
-from ..recorder import leaves
+from ..recorder import leaves, settled
 from ..rules import ask, look, rule
-from ..symbolic_shapes import settled
 from .callbacks import Callback, polyfill
 from .objects import same
 

@@ -23,8 +23,8 @@ import torch
 from ...core.errors import Unsupported
 from ..constant_types import IDENTITIES, StandIn, trusted
 from ..reasons import WAYS, Raised, internal, unsupported
+from ..recorder import settled
 from ..rules import look, rule
-from ..symbolic_shapes import settled
 from ..tracer import begin
 
 # The values that C functions see

@@ -24,10 +24,10 @@ from .. import attributes
 from ..constant_types import ABSENT, CONSTANTS, is_constant
 from ..frame import OPCODES
 from ..reasons import unsupported
+from ..recorder import NUMBERS, settled
 from ..reconstruct import Rebuild
 from ..rules import rule
 from ..side_effects import FIRST, OUTSIDES, READ, UNREAD, Namespace, Outside
-from ..symbolic_shapes import NUMBERS, settled
 
 
 #: So many constants in a sequence are compared in one go.

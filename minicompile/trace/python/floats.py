@@ -24,7 +24,7 @@ from ...core.guard import Computed, Relation, Source
 from ...core.sizes import SYMBOLIC, hint
 from ...core.torch.symbols import formula
 from ..reasons import unsupported
-from ..symbolic_shapes import NUMBERS, settled
+from ..recorder import NUMBERS, settled
 from ..torch.dimensions import SYMBOLIC_FORMS, SymbolicSizes
 
 #: How Python writes arithmetic: a sign between operands, or a name.

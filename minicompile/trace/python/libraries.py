@@ -28,8 +28,8 @@ from ...core.guard import Call
 from .. import attributes
 from ..constant_types import ABSENT, CONSTANTS, is_constant, trusted
 from ..reasons import Raised, unsupported
+from ..recorder import settled
 from ..rules import look, rule
-from ..symbolic_shapes import settled
 from ..torch.subgraphs import unchanged
 from .callbacks import is_featureless
 

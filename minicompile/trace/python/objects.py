@@ -27,10 +27,10 @@ from .. import attributes
 from ..constant_types import (ABSENT, BOUND, CONSTANTS, StandIn,
                               contents, made_tuple)
 from ..reasons import WAYS, Raised, unsupported
+from ..recorder import settled
 from ..reconstruct import DERIVED, MAKERS, Rebuild
 from ..rules import ARITHMETIC, COMPARISONS, INPLACE, rule
 from ..side_effects import FIRST, Outside
-from ..symbolic_shapes import settled
 from .callbacks import Callback, Iteration
 
 # Objects that the program makes

@@ -40,10 +40,9 @@ from ...core.sizes import AS_IN_CPP, SYMBOLIC, hint
 from ...core.torch.symbols import computed, formula
 from ..attributes import type_of
 from ..reasons import Raised, unsupported
-from ..recorder import CONVERSIONS, Recorder
+from ..recorder import (CONVERSIONS, NUMBERS, SETTLE, SIZES,
+                        ConstantSizes, History, Recorder, settled)
 from ..side_effects import Outside, named
-from ..symbolic_shapes import (NUMBERS, SETTLE, SIZES, ConstantSizes,
-                               History, settled)
 
 #: The possible symbols in words: a size, a stride, a number.
 SIZE, STRIDE = "dimension {0} of `{1}`", "stride {0} of `{1}`"

@@ -32,8 +32,8 @@ from ...core.graph import tensors_of
 from ...core.torch.branches import cond
 from ..frame import closure, load_cell
 from ..reasons import unsupported
+from ..recorder import Fakes
 from ..rules import rule
-from ..symbolic_shapes import Fakes
 from ..tracer import begin
 from .subgraphs import fresh_results, followed, refilled, resolved
 

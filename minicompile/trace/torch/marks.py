@@ -17,8 +17,8 @@ import torch
 
 from ...core import TOOLS
 from ..reasons import REASONS, WAYS, refusing, unsupported
+from ..recorder import settled
 from ..rules import rule
-from ..symbolic_shapes import settled
 
 
 def graph_break(reason: str = "") -> None:
