@@ -24,15 +24,13 @@ import torch
 from torch import fx
 
 from ..core import load, log
-from ..core.errors import (BackendError, MinicompileError, Unsupported,
-                           brief)
+from ..core.errors import BackendError, Unsupported, brief
 from ..core.guard import Guard
 from ..core.state import eager_is_watched, kept, turns, young_only
 from ..guards import AHEAD, Check, build_check
 from ..pipeline import (OURS, CompiledGraph, Settings, as_traced,
                         compile_graph)
-from ..trace import (Continuation, GraphBreak, History, Trace, repeatable,
-                     trace)
+from ..trace import CONTINUATIONS, GraphBreak, History, Trace, trace
 from ..trace.tracer import taking
 
 
@@ -63,10 +61,6 @@ AT_MISS: list[Callable[[Cache, tuple], Found]] = []
 
 #: As long as this holds something, no call runs compiled.
 FORCED_EAGER: list[str] = []
-
-
-class GraphFailed(Exception):
-    """A graph raised, and Python can make the call again."""
 
 
 class RunEager(Exception):
@@ -132,9 +126,9 @@ class Cache:
         else:
             self.history.counters = self.root.history.counters
 
-    def goes_on(self, continuation: Continuation) -> Callable:
+    def goes_on(self, function: types.FunctionType) -> Callable:
         """The compiled form of a continuation, one for each place."""
-        known, function = self.root.continuations, continuation.function
+        known = self.root.continuations
         if function not in known:
             known[function] = wrap(function, self.settings, self.name,
                                    self.root)
@@ -304,28 +298,28 @@ def link(traced: Trace, guards: Iterable[Guard], lowered: CompiledGraph,
     """The entry: check and fetch inputs, run the graph, rebuild results."""
     names = {"math": math, "torch": torch, **traced.constants}
     names |= {name: goes_on(value) for name, value in names.items()
-              if isinstance(value, Continuation)}
+              if type(value) is types.FunctionType
+              and value in CONTINUATIONS}
     exec(traced.finish, names)
     graph = lowered.call
     if not lowered.programs and any(
             turns(node.target) for node in traced.graph.graph.nodes):
         graph = kept()(graph)
-    finish, again = names["finish"], repeatable(traced)
-
-    def run(L: tuple, F: Callable, inputs: list):
-        try:
-            outputs = graph(inputs)
-        except Exception as error:
-            if not again or isinstance(error, MinicompileError):
-                raise
-            raise GraphFailed(f"{type(error).__name__}: {error}") from None
-        return finish(L, F, outputs)
-
     check = build_check(
         guards, traced.constants,
         traced.sources if operations(traced.graph) else ())
     traced = replace(traced, guards=(), sizes=None)
-    return Entry(check, run, traced, lowered)
+    return Entry(check, RUNS[-1](traced, graph, names["finish"]), traced,
+                 lowered)
+
+
+def straight(traced: Trace, graph: Callable, finish: Callable) -> Callable:
+    """`run`: the graph, then what rebuilds the result."""
+    return lambda L, F, inputs: finish(L, F, graph(inputs))
+
+
+#: What makes the `run` of an entry; the last is in use.
+RUNS: list[Callable[[Trace, Callable, Callable], Callable]] = [straight]
 
 
 def operations(graph: fx.GraphModule) -> list[fx.Node]:
@@ -369,14 +363,7 @@ def wrap(function: types.FunctionType, settings: Settings,
             if found is None:
                 return function(*args, **kwargs)
             run, inputs = found
-        try:
-            return run(locals, function, inputs)
-        except GraphFailed as failure:
-            why = str(failure)
-        result = function(*args, **kwargs)
-        log.warn_once(f"a graph of {function.__qualname__} failed, Python "
-                      f"ran the call: {why}")
-        return result
+        return run(locals, function, inputs)
 
     compiled.cache, compiled.stats = cache, cache.stats
     cache.user = weakref.ref(compiled)

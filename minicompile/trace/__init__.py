@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -25,16 +24,16 @@ from ..core import load
 from ..core.errors import Unsupported
 from ..core.graph import render
 from ..core.guard import Guard, Local, Source
-from ..core.state import kept, turns
+from ..core.state import kept
 from .frame import RETURN, Frame
-from .graph_breaks import Continuation, breaking, ending, waiting
+from .graph_breaks import CONTINUATIONS, breaking, ending, waiting
 from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
 from .recorder import ConstantSizes, GraphInput, History
 from .side_effects import named
 from .tracer import Tracer, rely_on_code
 
-__all__ = ["Continuation", "GraphBreak", "History", "Trace",
-           "is_compiling", "repeatable", "trace", "traced_by"]
+__all__ = ["CONTINUATIONS", "GraphBreak", "History", "Trace",
+           "is_compiling", "trace", "traced_by"]
 
 _WAITING = (inspect.CO_GENERATOR | inspect.CO_COROUTINE
             | inspect.CO_ASYNC_GENERATOR)
@@ -92,18 +91,6 @@ def trace(function: types.FunctionType, locals: tuple, *,
                       f"there: {last.reason}", refusal.where, refusal.hint)
 
 
-def roomy(function: Callable) -> Callable:
-    """The function, with room on Python's stack for its callees.
-
-    CPython keeps frames in chunks of 16 KB, and maps a chunk each time a
-    call crosses the end of the last: a quarter of the time of a trace. A
-    frame this large gets a chunk with as much room again behind it.
-    """
-    function.__code__ = function.__code__.replace(co_stacksize=1 << 15)
-    return function
-
-
-@roomy
 def traced_by(tracer: Tracer, locals: tuple,
              why: Unsupported | None = None) -> Trace:
     """The trace, up to where the tracer is to stop; `why` it is."""
@@ -117,7 +104,7 @@ def traced_by(tracer: Tracer, locals: tuple,
                 return _traced(tracer, *ending(
                     tracer, _run(tracer, locals)))
             except Stopped as stopped:
-                frames = stopped.frames
+                frames = stopped.args[0]
                 if len(waiting(tracer)) < len(frames):
                     raise unsupported(
                         "code", "something in between") from None
@@ -128,6 +115,12 @@ def traced_by(tracer: Tracer, locals: tuple,
             refusal.stops = [] if refusal.kind == "recursion" else [
                 frame.moment for frame in reversed(waiting(tracer))]
             raise refusal from getattr(error, "exception", None)
+
+
+# CPython keeps frames in chunks of 16 KB, and maps one each time that a
+# call crosses the end of the last: a quarter of the time of a trace. A frame
+# this large gets a chunk with as much room again for its callees.
+traced_by.__code__ = traced_by.__code__.replace(co_stacksize=1 << 15)
 
 
 def _refusal(error: Exception) -> Unsupported:
@@ -172,18 +165,6 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
                  tuple(outside.guards.values()), finish, outside.constants,
                  recorder.sizes, breaks, not recorder.written.isdisjoint(
                      each.storage for each in recorder.inputs))
-
-
-#: Where operators come from that only compute.
-_OPERATORS = ("torch", "_operator", "builtins", "math")
-
-
-def repeatable(made: Trace) -> bool:
-    """Whether Python may make a call again whose graph raised."""
-    return not made.writes and all(
-        (getattr(node.target, "__module__", None) or "torch").partition(
-            ".")[0] in _OPERATORS or turns(node.target)
-        for node in made.graph.graph.nodes)
 
 
 def _keep_apart(tracer: Tracer) -> None:

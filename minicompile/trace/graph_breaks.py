@@ -12,7 +12,6 @@ and torch/_dynamo/resume_execution.py.
 from __future__ import annotations
 
 import dis
-import functools
 import inspect
 import sys
 from collections.abc import Callable
@@ -38,15 +37,8 @@ def waiting(tracer) -> list[Frame]:
         "__name__")).partition(".")[0] not in LIBRARY, tracer.left)]
 
 
-@dataclass(frozen=True)
-class Continuation:
-    """The rest of a call: a function of the frames' values at the break."""
-
-    function: FunctionType
-
-
-continuation = functools.cache(Continuation)
-
+#: Functions of frames' values that are the rest of a call, compiled, too.
+CONTINUATIONS: set[FunctionType] = set()
 
 #: Opcode -> an operation and its ways, where CPython's own does not do.
 OPERATIONS: dict[str, Callable[[Break], tuple]] = {}
@@ -133,8 +125,9 @@ class Break:
         if outer:
             function, values = WAYS["return"](
                 self.rebuild, outer, function, values)
+        CONTINUATIONS.add(function)
         name = self.outside.constant(
-            continuation(function), f"resume_{function.__name__}")
+            function, f"resume_{function.__name__}")
         return f"{name.code()}({', '.join(values)})"
 
 

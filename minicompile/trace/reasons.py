@@ -98,11 +98,7 @@ class Raised(Exception):
 
 
 class Stopped(BaseException):
-    """The trace reached the instruction that it was told to stop at."""
-
-    def __init__(self, frames: tuple):
-        self.frames = frames
-        super().__init__(frames)
+    """The trace reached the instruction to stop at, in these frames."""
 
 
 @dataclass(frozen=True)

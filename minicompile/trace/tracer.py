@@ -55,8 +55,7 @@ DEEPEST = 120
 #: nn.Module's own hooks; with none set, a call is its forward.
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks",
          "_backward_pre_hooks")
-GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks",
-                "_global_backward_hooks", "_global_backward_pre_hooks")
+GLOBAL_HOOKS = [f"_global{name}" for name in HOOKS]
 
 
 class Tracer:

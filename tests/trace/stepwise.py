@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from minicompile.core.errors import Unsupported
 from minicompile.trace import History, traced_by
-from minicompile.trace.graph_breaks import Continuation
 from minicompile.trace.reasons import unsupported
 from minicompile.trace.tracer import Tracer
 
@@ -26,8 +25,7 @@ class Refusing(Tracer):
 
 def performed(made, function, locals):
     """What a trace's recipe gives, its graph run as it is."""
-    names = {name: value.function if isinstance(value, Continuation)
-             else value for name, value in made.constants.items()}
+    names = {**made.constants}
     exec(made.finish, names)
     scope = {**names, "L": locals, "F": function}
     inputs = [eval(source.code(), scope) for source in made.sources]

@@ -149,7 +149,7 @@ def test_a_graph_that_fails_leaves_what_eager_leaves(backend):
     for run, log in zip((looks_up, compiled), logs, strict=True):
         run(torch.ones(2), good, log, 1, k=2)
         with pytest.raises(IndexError) as error:
-            run(torch.ones(2), bad, log, 1, k=2)
+            run(torch.ones(2), bad, log, 1, scale=3, k=2)
         errors.append(str(error.value))
         assert torch.is_grad_enabled()
     assert logs[0] == logs[1] == ["before", "after", "before"]

@@ -3,7 +3,8 @@
 In: a call that no entry of its cache fits. Out: an entry of another
 cache, an error, eager, or nothing: the call is compiled. A program that
 has warmed up must not stop to compile, one that compiles for every call is
-slower than eager, and blocks that are alike are compiled once. PyTorch's
+slower than eager, and blocks that are alike are compiled once. If a graph
+raises that has written nothing, Python makes the call again. PyTorch's
 are set_stance in torch/compiler/__init__.py, and
 torch/_dynamo/cache_size.py.
 """
@@ -11,6 +12,7 @@ torch/_dynamo/cache_size.py.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -18,12 +20,15 @@ from dataclasses import replace
 
 from torch import nn
 
-from ...core import TOOLS
-from ...core.errors import RecompileLimit, Unsupported, one_of
+from ...core import TOOLS, log
+from ...core.errors import (MinicompileError, RecompileLimit, Unsupported,
+                            one_of)
 from ...core.options import Options
+from ...core.state import turns
 from ...pipeline import OURS
-from .. import (AT_MISS, CACHES, FORCED_EAGER, Cache, Found, RunEager,
-                link)
+from ...trace import Trace
+from .. import (AT_MISS, CACHES, FORCED_EAGER, RUNS, Cache, Found, RunEager,
+                link, straight)
 
 
 def shared(cache: Cache, locals: tuple) -> Found:
@@ -162,3 +167,51 @@ def limited(cache: Cache, locals: tuple) -> None:
 
 
 AT_MISS += [shared, standing, limited]
+
+# Graphs that fail
+
+#: Where operators come from that only compute.
+_OPERATORS = ("torch", "_operator", "builtins", "math")
+
+
+def repeatable(made: Trace) -> bool:
+    """Whether Python may make a call again whose graph raised."""
+    return not made.writes and all(
+        (getattr(node.target, "__module__", None) or "torch").partition(
+            ".")[0] in _OPERATORS or turns(node.target)
+        for node in made.graph.graph.nodes)
+
+
+def again(traced: Trace, graph: Callable, finish: Callable) -> Callable:
+    """`run`, but Python makes the call again whose graph raises."""
+    if not repeatable(traced):
+        return straight(traced, graph, finish)
+
+    def run(L: tuple, F: Callable, inputs: list):
+        try:
+            outputs = graph(inputs)
+        except MinicompileError:
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+        else:
+            return finish(L, F, outputs)
+        result = called(F, L)
+        log.warn_once(f"a graph of {F.__qualname__} failed, Python ran the "
+                      f"call: {why}")
+        return result
+    return run
+
+
+def called(function: Callable, locals: tuple):
+    """The result of the call that begins with these local values."""
+    code, rest = function.__code__, [*locals]
+    plain = [rest.pop(0) for _ in range(code.co_argcount)]
+    named = {name: rest.pop(0) for name in code.co_varnames[
+        code.co_argcount:code.co_argcount + code.co_kwonlyargcount]}
+    if code.co_flags & inspect.CO_VARARGS:
+        plain += rest.pop(0)
+    return function(*plain, **named, **(rest.pop(0) if rest else {}))
+
+
+RUNS.append(again)
