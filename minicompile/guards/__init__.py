@@ -236,8 +236,8 @@ def condition(names: Names, guard: Guard) -> str:
 
 # One function
 
-#: How a check explains itself: its `failures`, and what guards cost.
-EXPLAINED: dict[str, Callable[[Check, tuple, object], Iterable]] = {}
+#: What says which guards of a check fail in a call, and why.
+EXPLAINED: list[Callable[[Check, tuple, object], Iterable]] = []
 
 #: Each begins, before a call is traced, what a check will need.
 AHEAD: list[Callable[[], object]] = []
@@ -268,9 +268,9 @@ class Check:
         """False once an object has died that some guard expects."""
         return bool(self.names.values)
 
-    def explain(self, L: tuple, F: object, how: str = "failures") -> list:
+    def explain(self, L: tuple, F: object) -> list:
         """Every guard that does not hold, with its old and new value."""
-        return [*EXPLAINED.get(how, lambda *_: ())(self, L, F)]
+        return [why for each in EXPLAINED for why in each(self, L, F)]
 
     def __str__(self) -> str:
         return self.source

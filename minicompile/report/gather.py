@@ -58,8 +58,8 @@ class PrintedKernel:
 class Report:
     """The compiled forms of one function; `str()` is for a terminal.
 
-    By the id of an entry that ran in this call, `costs` has the
-    microseconds of each guard by itself, and `inputs` its graph's inputs.
+    `inputs` has the graph's inputs, by the id of an entry that ran in this
+    call.
     """
 
     name: str
@@ -68,7 +68,6 @@ class Report:
     graph_breaks: tuple[GraphBreak, ...]
     recompiles: tuple[str, ...]
     dynamic: tuple[str, ...]
-    costs: dict[int, tuple[float, ...]] = field(repr=False)
     inputs: dict[int, list] = field(repr=False)
 
     @property
@@ -154,10 +153,9 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
     def explained(*args, **kwargs) -> Report:
         compiled = function if hasattr(function, "cache") else (
             compile(function, **options))
-        cache, costs, inputs = compiled.cache, {}, {}
+        cache, inputs = compiled.cache, {}
 
         def watch(entry: Entry, L: tuple, F: object) -> None:
-            costs[id(entry)] = entry.check.explain(L, F, "costs")
             inputs[id(entry)] = [
                 each.detach().requires_grad_(each.requires_grad)
                 if isinstance(each, Tensor) else each
@@ -177,8 +175,7 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
         stats = cache.stats()
         return Report(cache.name, cache.settings.chosen,
                       tuple(entries), tuple(cache.breaks),
-                      tuple(stats.reasons), tuple(stats.dynamic),
-                      costs, inputs)
+                      tuple(stats.reasons), tuple(stats.dynamic), inputs)
     return explained
 
 

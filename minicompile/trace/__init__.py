@@ -118,8 +118,8 @@ def traced_by(tracer: Tracer, locals: tuple,
 
 
 # CPython keeps frames in chunks of 16 KB, and maps one each time that a
-# call crosses the end of the last: a quarter of the time of a trace. A frame
-# this large gets a chunk with as much room again for its callees.
+# call crosses the end of the last: a quarter of the time of a trace. A
+# frame this large gets a chunk with as much room again for its callees.
 traced_by.__code__ = traced_by.__code__.replace(co_stacksize=1 << 15)
 
 

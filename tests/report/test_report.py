@@ -134,16 +134,12 @@ def test_the_page_needs_nothing_else(tmp_path):
     assert "aten.mm.default" in page
 
 
-def test_guards_are_listed_with_their_cost():
+def test_guards_are_listed():
     report = explain(bend)(*inputs())
-    (stages,), (known,) = report.stages, report.costs.values()
-    assert len(known) == len(report.guards)
-    assert all(0 < cost < 1000 for cost in known)
-    full = stages[1].full.splitlines()
-    table = [line for line in full if " us  " in line]
-    assert len(table) == len(report.guards)
-    costs = [float(line.split()[1]) for line in table]
-    assert costs == sorted(costs, reverse=True)
+    (stages,) = report.stages
+    table = stages[1].full.splitlines()
+    assert report.guards
+    assert all(f"# {guard}" in table for guard in report.guards)
     assert any("x: tensor" in line for line in table)
 
 
@@ -162,11 +158,11 @@ def test_a_report_says_why_kernels_stay_apart(monkeypatch, caplog):
         assert why in full and why in caplog.text
 
 
-def test_costs_are_of_the_entries_that_hold_in_the_call(capsys):
+def test_inputs_are_of_the_entries_that_hold_in_the_call(capsys):
     compiled = minicompile.compile(talk, dynamic=False)
     compiled(torch.zeros(2))
     report = explain(compiled)(torch.zeros(3))
-    assert {id(each) in report.costs for each in report.entries} == {
+    assert {id(each) in report.inputs for each in report.entries} == {
         False, True}
     assert capsys.readouterr().out == "hello\n" * 2
     compiled(torch.zeros(2))

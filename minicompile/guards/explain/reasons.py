@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import reprlib
-import timeit
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import contains
@@ -48,7 +47,9 @@ class Failure:
 def failures(check: Check, L: tuple, F: object) -> Iterator[Failure]:
     """The failures, in order; nothing about what a failed place holds."""
     told: set[Source | None] = set()
-    names, read = reader(check, L, F)
+    names = Names({**check.names.values})
+    read = functools.cache(lambda source: eval(
+        source.code(), names.values, {"L": L, "F": F}))
     for guard in check.guards:
         if type(guard.expected) is Held and guard.expected() is None:
             yield Failure(guard, f"`{guard.source}`", "there", "deleted")
@@ -66,38 +67,16 @@ def failures(check: Check, L: tuple, F: object) -> Iterator[Failure]:
             told.add(each)
             continue
         values = [*map(read, guard.places)]
-        if attempt(asked(names, guard, values)) is not True:
+        given = {f"x{at}": value for at, value in enumerate(values)}
+        asked = f"bool({condition(names, guard)})".format(*given)
+        if attempt(eval, asked, names.values, given) is not True:
             told.add(guard.source)
             for what, old, new in changes(guard, *values):
                 yield Failure(guard, what, old, new if new != old
                               else f"another: {new}")
 
 
-def reader(check: Check, L: tuple, F: object) -> tuple[Names, Callable]:
-    """Names to explain with, and what reads a source, once, in a call."""
-    names = Names({**check.names.values})
-    return names, functools.cache(lambda source: eval(
-        source.code(), names.values, {"L": L, "F": F}))
-
-
-def asked(names: Names, guard: Guard, values: list
-          ) -> Callable[[], bool]:
-    """The condition of a guard, as it stands in the check, on values."""
-    given = {f"x{at}": value for at, value in enumerate(values)}
-    text = f"({condition(names, guard)})".format(*given)
-    code = compile(text, "<guard>", "eval")
-    return lambda: bool(eval(code, names.values, given))
-
-
-def costs(check: Check, L: tuple, F: object) -> Iterator[float]:
-    """Microseconds of each guard, with its places read already."""
-    names, read = reader(check, L, F)
-    for guard in check.guards:
-        ask = asked(names, guard, [*map(read, guard.places)])
-        yield min(timeit.repeat(ask, repeat=5, number=20)) / 20 * 1e6
-
-
-EXPLAINED.update(failures=failures, costs=costs)
+EXPLAINED.append(failures)
 
 #: How a person calls the switches of GlobalState.
 SAYINGS = {"grad_enabled": "gradient mode", "inference": "inference mode",

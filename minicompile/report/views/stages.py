@@ -78,13 +78,11 @@ def views(report: Report, entry: Entry) -> Iterator[StageView]:
         "trace", f"{len(operations(graph))} operators on "
         f"{len(placeholders(graph.graph))} tensors", {
             "graph": render(graph), "results": entry.trace.finish})
-    costs = zip(report.costs.get(id(entry), ()), map(str, check.guards))
     yield StageView(
         "guards", f"{len(check.guards)} guards -> one check of "
         f"{len(check.source.splitlines())} lines", {
-            "check": check.source, "costs": "\n".join(
-                f"# {cost:6.2f} us  {guard}"
-                for cost, guard in sorted(costs, reverse=True))})
+            "check": check.source, "guards": "\n".join(
+                f"# {guard}" for guard in check.guards)})
     yield from compiled_views(entry.lowered, report.options)
 
 
