@@ -305,7 +305,8 @@ class Uses:
         """Whether to store a value rather than compute it again.
 
         Storing moves all that it reads, and itself once and once more per
-        reader; not storing moves all that it reads once per reader.
+        reader but the first, which runs in the kernel that stores it; not
+        storing moves all that it reads once per reader.
         """
         nodes = walk(value.element)
         work = [part.name for part in nodes if isinstance(part, Op)]
@@ -319,4 +320,4 @@ class Uses:
         read = sum(min(own, touched(load.index) * load.dtype.itemsize)
                    for load in loads)
         return not STORED.isdisjoint(work) or (
-            read + own * (1 + readers) < read * readers)
+            read + own * readers < read * readers)

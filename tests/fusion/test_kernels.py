@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from minicompile.core.loops import Op, walk
 from minicompile.fusion import fuse
+from minicompile.fusion.values import touched
 from minicompile.report.views.stages import moved
 from tests.fusion.graphs import as_cuda, assert_right, aten, fake_inputs, halves
 
@@ -207,6 +208,20 @@ def test_cheap_work_is_repeated_rather_than_stored():
     x = torch.randn(32, 16)
     schedule = assert_right(aten(function, x), (x,))
     assert moved(schedule) == 2 * 32 * 16 + 32 + 16
+
+
+def test_a_sum_of_layers_is_stored_before_it_reads_too_many():
+    """The next layer needs what a layer's product reads in halves."""
+    def layers(x, *weights):
+        for weight in weights:
+            x = F.layer_norm(x + x.bfloat16() @ weight, (64,))
+        return x
+    graph = aten(layers, torch.randn(8, 64),
+                 *[torch.randn(64, 64, dtype=torch.bfloat16)] * 8)
+    wide = [len({load.buffer for loop in kernel.loops for load in loop.loads
+                 if touched(load.index) == 8 * 64})
+            for kernel in fuse(graph).kernels]
+    assert len(wide) == 9 and max(wide) == 4
 
 
 def test_a_matmul_stands_between_kernels():
