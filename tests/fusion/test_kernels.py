@@ -224,6 +224,14 @@ def test_a_sum_of_layers_is_stored_before_it_reads_too_many():
     assert len(wide) == 9 and max(wide) == 4
 
 
+def test_a_safe_softmax_is_one_kernel():
+    """A row of nothing but -inf gives zeros, and no NaN is hidden."""
+    x = torch.randn(5, 8)
+    x[1], x[2, :3], x[3] = -torch.inf, -torch.inf, torch.nan
+    graph = aten(lambda x: torch.ops.aten._safe_softmax(x, -1), x)
+    kernel, = assert_right(graph, (x,)).kernels
+
+
 def test_a_matmul_stands_between_kernels():
     def function(x, w, v):
         return F.gelu(x @ w) @ v + 1
