@@ -307,6 +307,21 @@ def test_updates_that_depend_on_each_other_are_not_one_launch():
     launched(chained, xs, torch.rand(1, device=DEVICE))
 
 
+def test_small_kernels_that_are_needed_one_after_another_are_one_launch():
+    """As those of batch norms at inference, one before each layer."""
+    def scaled(x, weight, variances):
+        y = x
+        for variance in variances:
+            y = y @ weight * variance.rsqrt()
+        x.copy_(y)
+
+    launches, source = launched(
+        scaled, torch.rand(64, 7, device=DEVICE),
+        torch.rand(7, 7, device=DEVICE),
+        [torch.rand(7, device=DEVICE) + 1 for _ in range(3)])
+    assert launches == 4 and source.count("members=3)") == 1
+
+
 def test_what_allocates_much_does_not_wait():
     def doubled(xs):
         return [x.sin() * 2 for x in xs]

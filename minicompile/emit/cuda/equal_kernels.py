@@ -4,8 +4,8 @@ Two kernels are equal if they are the same graph of operations over buffers
 of any names. The layers of a model have equal kernels, and an
 optimizer has one for each parameter, too short to fill a GPU. Up to 16 of
 these become one launch: the second number of a program chooses the member
-whose tensors it works on. A kernel that waits for others keeps its inputs
-alive, so only kernels wait that write to inputs, or next to nothing.
+whose tensors it works on. A kernel that runs early or late keeps memory
+alive, so only kernels move that write to inputs, or next to nothing.
 Inductor's is torch/_inductor/codegen/triton_combo_kernel.py.
 """
 
@@ -62,31 +62,53 @@ class Batch(Kernel):
     members: tuple[Kernel, ...] = ()
 
 
+@dataclass
+class Launch:
+    """Steps that run together, what these read and what they write; only
+    those of the same kind, which is not None, may join."""
+
+    kind: object
+    steps: tuple[Step, ...]
+    reads: set[str]
+    writes: set[str]
+
+    def needs(self, other: Launch) -> bool:
+        """Whether the two have to stay in the order that they have."""
+        return not (self.writes.isdisjoint(other.reads | other.writes)
+                    and self.reads.isdisjoint(other.writes))
+
+
 def batched(text: Text) -> Launches:
     """The launches of a program, equal kernels together.
 
-    From the last step to the first: a kernel joins a later one of its form
-    if no step on the way needs what it writes, or writes what it needs.
-    `found` has the form, the steps and the reads and writes of launches.
+    From the last to the first, each waits for a later one of its kind;
+    then, from the first to the last, each joins an earlier one.
     """
-    found: list[tuple[object, list[Step], set[str], set[str]]] = []
-    for step in reversed(text.schedule.steps):
-        reads, writes = {*reads_of(step)}, writes_of(step)
-        kind = form(step) if may_wait(step, text) else None
-        last = None
-        for other in reversed(found if kind else ()):
-            if writes & (other[2] | other[3]) or reads & other[3]:
+    launches = [Launch(form(step) if may_move(step, text) else None, (step,),
+                       {*reads_of(step)}, writes_of(step))
+                for step in text.schedule.steps]
+    return [(together(launch.steps), launch.steps)
+            for launch in joined(joined(launches))]
+
+
+def joined(launches: list[Launch]) -> list[Launch]:
+    """The launches from the last to the first. Each joins the nearest of
+    its kind, if it has to stay on its side of none on the way."""
+    found: list[Launch] = []
+    for launch in reversed(launches):
+        for other in reversed(found if launch.kind else ()):
+            if launch.needs(other):
+                found.append(launch)
                 break
-            if other[0] == kind and len(other[1]) < room(step):
-                last = other
+            steps = launch.steps + other.steps
+            if other.kind == launch.kind and len(steps) <= room(steps[0]):
+                other.steps = steps
+                other.reads |= launch.reads
+                other.writes |= launch.writes
                 break
-        if last is None:
-            found.append(last := (kind, [], set(), set()))
-        last[1].insert(0, step)
-        last[2].update(reads)
-        last[3].update(writes)
-    return [(together(steps), tuple(steps))
-            for _, steps, *_ in reversed(found)]
+        else:
+            found.append(launch)
+    return found
 
 
 def room(kernel: Kernel) -> int:
@@ -94,8 +116,8 @@ def room(kernel: Kernel) -> int:
     return min(MOST, MOST_TENSORS // len((*kernel.read, *kernel.written)))
 
 
-def may_wait(step: Step, text: Text) -> bool:
-    """Whether it costs no memory to run a step later than it could."""
+def may_move(step: Step, text: Text) -> bool:
+    """Whether it costs no memory to run a step earlier or later."""
     return (isinstance(step, Kernel) and not step.symbols
             and isinstance(text.printers[device_of(step)], TritonPrinter)
             and not any(most_of(buffer.elements) > LITTLE
