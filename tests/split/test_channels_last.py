@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 import minicompile
 from minicompile.core.index import Symbol, index, most_of
-from minicompile.split.torch.passes import gains
+from minicompile.split.torch.passes import gains, images
 from tests.split.dynamic import assert_same as assert_same_at
 from tests.split.judge import assert_same
 
@@ -68,6 +69,22 @@ def test_which_images_gain_by_it():
                 ("cuda", torch.float32, False), ("meta", torch.half, False)):
             image = torch.empty(2, 3, 8, 8, device=device, dtype=dtype)
             assert gains(image) is expected
+
+
+def test_on_a_gpu_weights_are_laid_out_once():
+    for size, expected in ((3, 2), (1, 1)):
+        with FakeTensorMode():
+            args = [torch.empty(2, 8, 8, 8, device="cuda",
+                                dtype=torch.bfloat16),
+                    torch.empty(4, 8, size, size, device="cuda",
+                                dtype=torch.bfloat16)]
+        graph = fx.Graph()
+        given = [graph.placeholder(name) for name in "xw"]
+        for node, fake in zip(given, args):
+            node.meta["val"] = fake
+        node = graph.call_function(aten.convolution.default, (
+            *given, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1))
+        assert images(node) == given[:expected]
 
 
 @pytest.mark.gpu

@@ -84,8 +84,8 @@ def batched(text: Text) -> Launches:
     From the last to the first, each waits for a later one of its kind;
     then, from the first to the last, each joins an earlier one.
     """
-    launches = [Launch(form(step) if may_move(step, text) else None, (step,),
-                       {*reads_of(step)}, writes_of(step))
+    launches = [Launch(form(step) if may_move(step, text) else None,
+                       (step,), {*reads_of(step)}, writes_of(step))
                 for step in text.schedule.steps]
     return [(together(launch.steps), launch.steps)
             for launch in joined(joined(launches))]

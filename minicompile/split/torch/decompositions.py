@@ -42,10 +42,10 @@ REASONS: dict[str, str] = {
         _native_batch_norm_legit _native_batch_norm_legit_functional
         _native_batch_norm_legit_no_training _batch_norm_with_update
         _batch_norm_with_update_functional _batch_norm_no_update
-        _safe_softmax _softmax _softmax_backward_data aminmax batch_norm_backward
-        cudnn_batch_norm dist linalg_vector_norm logsumexp nansum
-        native_batch_norm native_group_norm native_layer_norm norm
-        std std_mean trace""",
+        _safe_softmax _softmax _softmax_backward_data aminmax
+        batch_norm_backward cudnn_batch_norm dist linalg_vector_norm
+        logsumexp nansum native_batch_norm native_group_norm
+        native_layer_norm norm std std_mean trace""",
     "losses: a choice of elements, arithmetic and a sum": """
         binary_cross_entropy_backward binary_cross_entropy_with_logits
         huber_loss mse_loss nll_loss2d_forward nll_loss_forward

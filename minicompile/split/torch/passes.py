@@ -21,7 +21,7 @@ from ..joint import root
 from ..record import PASSES, without_dead
 from ..recorder import aten
 
-#: How many of the first arguments are images.
+#: How many of the first arguments are images; weights come next.
 IMAGES = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
 
 #: In the names of operators that mean something else in another layout,
@@ -186,9 +186,13 @@ def strides(fake: object) -> list:
 
 
 def images(node: fx.Node) -> list[fx.Node]:
-    """The images that a convolution reads faster in the layout."""
-    found = node.args[:IMAGES.get(node.target, 0)]
-    return [image for image in found if value(image).dim() == 4
+    """The images that a convolution reads faster in the layout. On a GPU
+    also its weight, which PyTorch would convert before each call."""
+    count = IMAGES.get(node.target, 0)
+    weight = value(node.args[count]) if count else None
+    count += (weight is not None and weight.is_cuda and not
+              weight.is_contiguous(memory_format=torch.channels_last))
+    return [image for image in node.args[:count] if value(image).dim() == 4
             and gains(value(image))]
 
 
