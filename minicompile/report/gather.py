@@ -49,10 +49,6 @@ class PrintedKernel:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
 
-    def __str__(self) -> str:
-        return (f"{self.name}({', '.join(self.reads)}) -> "
-                f"{', '.join(self.writes)}")
-
 
 @dataclass(frozen=True)
 class Report:
@@ -103,9 +99,8 @@ class Report:
     @property
     def saved_bytes(self) -> int:
         """Bytes kept for the backward, inputs not counted."""
-        pairs = [entry.lowered.pair for entry in self.entries]
-        return sum(pair.saved_bytes for pair in pairs
-                   if pair and pair.backward)
+        return sum(pair.saved_bytes for entry in self.entries
+                   if (pair := entry.lowered.pair) and pair.backward)
 
     @cached_property
     def stages(self) -> list[list]:

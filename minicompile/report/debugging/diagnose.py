@@ -37,9 +37,6 @@ from ...pipeline import lower_ours
 #: How many times as far from float64 as eager a rung may be.
 FACTOR = 16
 
-#: Operators that draw random numbers have it.
-SEEDED = torch.Tag.nondeterministic_seeded
-
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -214,8 +211,9 @@ class Tape(fx.Interpreter):
         but a draw is made in its own precision, to be the same."""
         target, given = node.target, self.fetch_args_kwargs_from_env(node)
         name = getattr(target, "__name__", target)
-        if self.exact and any(SEEDED in op.tags for op in (
-                operators(target) or operators(name))):
+        if self.exact and any(
+                torch.Tag.nondeterministic_seeded in op.tags
+                for op in (operators(target) or operators(name))):
             given = fx.map_arg((node.args, node.kwargs), lambda each: cast(
                 self.env[each], getattr(value(each), "dtype", None)))
         elif self.exact:

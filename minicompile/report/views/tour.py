@@ -113,19 +113,14 @@ def tour(name: str, device: str = "cpu", stage: str | None = None,
                 failed = f"torch.compile fails here: {brief(error)}\n"
         caches[each] = warmth(*map(sub, found_and_made(each), before))
     report = explain(runs["minicompile"])(*batch)
-    made = report.stages[-1] if report.stages else ()
-    if stage is not None or not made:
-        for view in [each for each in made if each.name == stage]:
-            console.print(panel(view.name, view.summary, view.full))
-        console.print("" if made else report)
-        return
-    console.print()
-    for number, view in enumerate(made, 1):
-        console.print(panel(f"{number} {view.name:<6}", view.summary,
-                            view.excerpt))
-    console.print(failed)
-    with console.status("training"):
-        console.print(race(seen, caches))
+    for number, view in enumerate(report.stages[-1], 1):
+        if stage in (None, view.name):
+            console.print(panel(f"{number} {view.name:<6}", view.summary,
+                                view.full if stage else view.excerpt))
+    if stage is None:
+        console.print(failed)
+        with console.status("training"):
+            console.print(race(seen, caches))
 
 
 def panel(head: str, summary: str, text: str) -> Group:
