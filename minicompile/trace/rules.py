@@ -46,7 +46,7 @@ HARMLESS: set = {getattr(builtins, name) for name in """all any bin
 #: Modules whose functions become one node, Python or not.
 OPERATORS = {"torch.nn.functional", "torch.functional", "torch._C._nn",
              "torch._C._linalg", "torch._C._fft", "torch._C._special",
-             "torch._C._sparse", "torch._C._nested"}
+             "torch._C._sparse", "torch._C._nested", "torch.masked._ops"}
 
 #: Modules whose classes have methods that change no more than their object.
 HOMES = SAFE_OWNERS - {"operator"} | {

@@ -15,6 +15,7 @@ from torch import nn
 import minicompile
 from minicompile.core.errors import Unsupported
 from minicompile.trace import trace
+from tests.same import close
 
 from .conftest import entry
 
@@ -84,34 +85,6 @@ def lstm(x):
 
 
 @case
-def class_made_inside(x):
-    class Base:
-        factor = 3
-
-        def __init__(self, n):
-            self.n = n
-
-        def times(self, y):
-            return y * self.n * self.factor
-
-    class Child(Base):
-        def times(self, y):
-            return super().times(y) + x
-
-    return Child(2).times(x)
-
-
-@case
-def dataclass_made_inside(x):
-    @dataclasses.dataclass
-    class Settings:
-        n: int
-        k: int = 2
-
-    return x * Settings(4).k * Settings(5).n, repr(Settings(1) == Settings(1))
-
-
-@case
 def namedtuples(x):
     inside = collections.namedtuple("Inside", "a b")
     return Pair(x * 2, right=inside(x, 2).b)
@@ -172,7 +145,7 @@ def results_with_names(x):
 
 
 @case
-def autograd_function_made_inside(x):
+def masked_sum(x):
     return torch.masked.sum(x, 0, mask=x > 0)
 
 
@@ -202,6 +175,43 @@ def the_signature_of_a_function(x):
 @pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
 def test_follows(function, follow):
     follow(function, torch.randn(3, 4))
+
+
+def class_made_inside(x):
+    class Base:
+        factor = 3
+
+        def __init__(self, n):
+            self.n = n
+
+        def times(self, y):
+            return y * self.n * self.factor
+
+    class Child(Base):
+        def times(self, y):
+            return super().times(y) + x
+
+    return Child(2).times(x)
+
+
+def dataclass_made_inside(x):
+    @dataclasses.dataclass
+    class Settings:
+        n: int
+        k: int = 2
+
+    return x * Settings(4).k * Settings(5).n, repr(Settings(1) == Settings(1))
+
+
+@pytest.mark.parametrize("function", [
+    class_made_inside, dataclass_made_inside], ids=lambda f: f.__name__)
+def test_a_class_statement_is_a_break(function):
+    compiled = minicompile.compile(function, backend="eager")
+    x = torch.ones(3, 4)
+    for _ in range(2):
+        close(compiled(x), function(x))
+    assert not compiled.stats().fallbacks
+    assert "__build_class__" in str(compiled.cache.breaks[0])
 
 
 def test_questions_about_the_compiler():

@@ -3,16 +3,13 @@
 In: a frame, the instruction's argument, the values it takes off the
 stack. Out: what it pushes, as CPython would; for an instruction that
 cannot go on in a trace, the function that Python calls between two graphs.
-A class is made in the trace; what a metaclass or an `__init_subclass__`
-would run is a graph break.
+Python makes a class, too: the `class` statement is a graph break.
 PyTorch has torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase.
 """
 
 from __future__ import annotations
 
-import abc
 import builtins
-import dataclasses
 import importlib.util
 import operator
 import sys
@@ -20,20 +17,18 @@ import types
 from collections.abc import Mapping, Sequence
 from types import CodeType, FunctionType
 
-import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core.guard import Item
 from .. import attributes
 from ..bytecode import NULL_ABOVE
 from ..constant_types import ABSENT, NULL, trusted
-from ..frame import (LOAD_FAST, OPCODES, TRUTH, Frame, load_cell,
-                     load_global, opcode, store_cell)
+from ..frame import (LOAD_FAST, OPCODES, TRUTH, Frame, load_global, opcode,
+                     store_cell)
 from ..graph_breaks import (OPERATIONS, Break, FrameState, Named, going_on,
                             made_once, op, placed)
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import Rebuild
-from ..rules import rule
 from .objects import same
 
 #: Rows of one expression; `f` is the frame.
@@ -84,6 +79,7 @@ OPCODES |= {
         attributes.load_attr(f.tracer, f.tracer.call(maker, of), found[0]),
         found[1])),
     "CALL_INTRINSIC_2": (2, 1, None),
+    "LOAD_BUILD_CLASS": (0, 1, lambda f, _: builtins.__build_class__),
     "CONVERT_VALUE": (1, 1, lambda f, how, x: f.tracer.call(how, (x,))),
 }
 
@@ -229,62 +225,6 @@ def calling(state: FrameState, handler, inner: FunctionType) -> CodeType:
         op("LOAD_FAST", state.arguments() + at) for at in range(count))])
     return going_on(state, body + op("BUILD_TUPLE", count) + op(
         "CALL_FUNCTION_EX"), handler, count, (inner,))
-
-# Classes
-
-#: Metaclasses that only keep books.
-PLAIN_METACLASSES = (type, abc.ABCMeta, type(torch.autograd.Function))
-
-
-@rule(builtins.__build_class__)
-def _build_class(tracer, body, name, *bases, **more):
-    frame, names = Frame(tracer, body, {}), {}
-    frame.space = names
-    frame.run()
-    hooks = [k for k in bases if tracer.python_method(
-        k, "__init_subclass__") or type(k) not in PLAIN_METACLASSES]
-    if more or hooks or any(tracer.python_method(value, "__set_name__")
-                            for value in names.values()):
-        raise unsupported("builtin", f"the class {name}, being made,")
-    return tracer.own(tracer.native(types.new_class, (
-        name, bases, {}, lambda space: space.update(names))))
-
-
-@rule(dataclasses._process_class)
-def _dataclass(tracer, kind, *args):
-    if not tracer.is_made(kind):
-        raise unsupported("effect", f"dataclass of {kind.__qualname__}")
-    return tracer.native(dataclasses._process_class, (kind, *args))
-
-
-OPCODES |= {
-    "LOAD_BUILD_CLASS": (0, 1, lambda frame, _: builtins.__build_class__),
-    "LOAD_LOCALS": (0, None, lambda frame, _: frame.stack.append(
-        frame.space)),
-    "STORE_NAME": (1, None, lambda frame, name, value: (
-        frame.space.update({name: value}))),
-    "SETUP_ANNOTATIONS": (0, None, lambda frame, _: frame.space.update(
-        {"__annotations__": {}})),
-}
-
-
-@opcode(0, None)
-def DELETE_NAME(frame, name):
-    if name not in frame.space:
-        raise Raised(NameError(f"name {name!r} is not defined"))
-    del frame.space[name]
-
-
-#: How a class body finds names that it has not set itself.
-BEYOND = {"LOAD_NAME": (0, lambda f, name: load_global(
-              f.tracer, f.globals, name)),
-          "LOAD_CLASSDEREF": (0, lambda f, name: load_cell(
-              f.tracer, f.names[name], name))}
-BEYOND |= {"LOAD_FROM_DICT_OR_GLOBALS": (1, BEYOND["LOAD_NAME"][1]),
-           "LOAD_FROM_DICT_OR_DEREF": (1, BEYOND["LOAD_CLASSDEREF"][1])}
-OPCODES |= {each: (takes, None, lambda f, name, *_, _beyond=beyond: (
-    f.stack.append(f.space[name] if name in f.space else _beyond(f, name))))
-    for each, (takes, beyond) in BEYOND.items()}
 
 # Patterns
 
