@@ -627,31 +627,6 @@ def a_manager_made_of_a_generator(x):
 
 
 @case(1, None)
-def generators_that_are_thrown_into(x):
-    def parts():
-        try:
-            yield x
-            print("middle")
-            yield x * 2
-        except KeyError:
-            print("cleaned up")
-            raise
-
-    one, two = parts(), parts()
-    y = next(one)
-    print("got one")
-    y = y + next(one)
-    try:
-        one.throw(KeyError("k"))
-    except KeyError:
-        print("came back")
-    next(two)
-    print("half")
-    two.close()
-    return y
-
-
-@case(1, None)
 def generators_that_are_sent_to(x):
     def running():
         total = x
@@ -788,6 +763,35 @@ def test_as_eager(function, graphs, breaks):
     if function is not one_that_looks_at_its_frame:
         assert stats.graph_breaks
         assert set(stats.fallbacks) <= {"aliasing"}
+
+
+def generators_that_are_thrown_into(x):
+    def parts():
+        try:
+            yield x
+            print("middle")
+            yield x * 2
+        except KeyError:
+            print("cleaned up")
+            raise
+
+    one, two = parts(), parts()
+    y = next(one)
+    print("got one")
+    y = y + next(one)
+    try:
+        one.throw(KeyError("k"))
+    except KeyError:
+        print("came back")
+    next(two)
+    print("half")
+    two.close()
+    return y
+
+
+def test_a_generator_that_waits_in_a_try_is_eagers():
+    stats = same(generators_that_are_thrown_into, torch.ones(3))
+    assert stats.fallbacks and not stats.graphs
 
 
 def closing(x):

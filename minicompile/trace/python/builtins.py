@@ -21,6 +21,7 @@ import operator
 import re
 import types
 import weakref
+from collections.abc import Sequence
 
 import torch
 
@@ -107,6 +108,18 @@ for _kind in (filter, itertools.filterfalse, itertools.takewhile,
                 tracer.native(_kind, (
                     Callback(tracer, functools.partial(is_true, function)),
                     tracer.iterate(values))))
+
+
+@polyfill(Sequence.__iter__)
+def iter_by_index(self):
+    at = 0
+    while True:
+        try:
+            value = self[at]
+        except IndexError:
+            return
+        yield value
+        at += 1
 
 
 # Text and numbers

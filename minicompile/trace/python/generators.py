@@ -21,10 +21,8 @@ from ..reconstruct import MAKERS, Rebuild
 from .callbacks import unwatched
 from .exceptions import unwind
 
-#: Instructions that only find out who handles an exception.
-SEARCHING = {"PUSH_EXC_INFO", "LOAD_GLOBAL", "LOAD_ATTR", "BUILD_TUPLE",
-             "CHECK_EXC_MATCH", "POP_JUMP_IF_FALSE", "POP_EXCEPT", "COPY",
-             "RERAISE", "STOPITERATION_ERROR", "CLEANUP_THROW"}
+#: Handlers that CPython adds to a generator: they only pass it on.
+ADDED = {"STOPITERATION_ERROR", "CLEANUP_THROW"}
 
 
 def generating(frame: Frame):
@@ -64,26 +62,13 @@ def inner(tracer, frame: Frame) -> Frame | None:
 
 
 def acts(frame: Frame, at: int) -> bool:
-    """Whether the code of a frame does something if closed at a position.
-
-    Looks for a handler as Python would, then puts the frame back.
-    """
-    error, steps = GeneratorExit(), frame.program.instructions
-    before, frame.next = ([*frame.stack], frame.next), at
-    try:
-        while True:
-            unwind(frame, Raised(error))
-            try:
-                while (step := steps[frame.next]).name in SEARCHING:
-                    frame.next += 1
-                    frame.step(step)
-                return True
-            except Raised as raised:
-                error = raised.exception
-    except Raised:
-        return False
-    finally:
-        frame.stack, frame.next = before
+    """Whether code of a frame's own runs if it is closed at a position."""
+    steps, program = frame.program.instructions, frame.program
+    while row := program.handler(steps[at - 1].offset):
+        at = program.at(row[2]) + 1
+        if steps[at - 1].name not in ADDED:
+            return True
+    return False
 
 
 def would_act(tracer, frame: Frame) -> bool:
