@@ -1,13 +1,12 @@
-"""Caches, messages and installed libraries: einops, tqdm's disabled bars.
+"""Caches, loggers and installed libraries: einops, tqdm's disabled bars.
 
-In: a function with a cache, `warnings.warn`, a logger, or a function of a
-library that is installed beside Python. Out: what it means in a trace. A
-cached function of the program's is called for good, as eager would; the
-guards ask its cache for the result again. One of a library is taken to
-depend on its arguments alone, so the trace follows it. That is how einops
-parses its patterns. A message becomes a call for `finish` to make at each
-run; where user code would be asked, it stays a graph break. PyTorch's are
-in torch/_dynamo/variables/functions.py and misc.py.
+In: a function with a cache, a logger, or a function of a library that is
+installed beside Python. Out: what it means in a trace. A cached function
+of the program's is called for good, as eager would; the guards ask its
+cache for the result again. One of a library is taken to depend on its
+arguments alone, so the trace follows it. That is how einops parses its
+patterns. A logger that does not listen costs a guard; a message is a graph
+break. PyTorch's are in torch/_dynamo/variables/functions.py and misc.py.
 """
 
 from __future__ import annotations
@@ -17,16 +16,14 @@ import logging
 import operator
 import sys
 import sysconfig
-import warnings
 from types import FunctionType
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from ...core.sizes import SYMBOLIC, UFUNCS
+from ...core.sizes import UFUNCS
 from ...core.guard import Call
-from .. import attributes
-from ..constant_types import ABSENT, CONSTANTS, is_constant, trusted
+from ..constant_types import ABSENT, is_constant, trusted
 from ..reasons import Raised, unsupported
 from ..recorder import settled
 from ..rules import look, rule
@@ -69,24 +66,23 @@ def uncached(tracer, function, args: tuple, kwargs: dict):
     """A library's cached function, followed at each trace: its result.
 
     It must change nothing: eager runs it once, and a trace at each call.
-    One that logs is called again after the graph, as eager does. Its
-    cache then knows whether the message was sent before.
+    A logger's own, such as transformers' `warning_once`, is called after
+    the graph; its cache knows whether the message was sent before.
     """
     inner = getattr(function, "__wrapped__", None)
-    given, said = (args, (*kwargs.values(),)), tracer.outside.said
-    logs = isinstance(next(iter(args), None), logging.Logger)
     if not (isinstance(function, functools._lru_cache_wrapper)
-            and type(inner) is FunctionType and is_hashable(given)
-            and (logs or is_installed(inner.__module__))):
+            and type(inner) is FunctionType
+            and is_hashable((args, (*kwargs.values(),)))):
         return ABSENT
-    what, count = f"{inner.__qualname__}, cached,", len(said)
+    what = f"{inner.__qualname__}, cached,"
+    if isinstance(next(iter(args), None), logging.Logger):
+        if kwargs or vars(logging.Logger).get(inner.__name__) != function:
+            raise unsupported("effect", what)
+        return tracer.outside.said.append((function, args))
+    if not is_installed(inner.__module__):
+        return ABSENT
     with unchanged(tracer, "effect", what):
-        result = tracer.call(inner, args, kwargs)
-        if logs:
-            del said[count:]
-    if logs and (kwargs or result is not None):
-        raise unsupported("effect", what)
-    return said.append((function, args)) if logs else result
+        return tracer.call(inner, args, kwargs)
 
 
 def is_hashable(value) -> bool:
@@ -111,66 +107,7 @@ def _tagged(function, tracer, *args, **kwargs):
                         kwargs)
 
 
-# Warnings and log records
-
-
-def answer_of(tracer, owner, question):
-    """The constant answer to a question about an object, guarded."""
-    answer, outside = question(owner), tracer.outside
-    outside.guard(Call(outside.found_at(question), outside.found_at(owner)),
-                  "equal", answer)
-    return answer
-
-
-@rule(warnings.warn)
-def _warn(tracer, message, category=None, stacklevel=1, source=None,
-          **more):
-    if isinstance(message, Warning) and len(message.args) == 1:
-        category, message = type(message), message.args[0]
-    category = category or UserWarning
-    frame = sender(tracer, stacklevel, "warnings.warn")
-    where, space = frame.where(), frame.globals
-    module = space.get("__name__", "<string>")
-    if source or more or type(message) is not str or not (
-            _is_plain(tracer, category)
-            and answer_of(tracer, warnings, never_raised(category))):
-        raise unsupported("effect", "warnings.warn")
-
-    def warn():
-        warnings.warn_explicit(
-            message, category, where.file, where.line, module,
-            space.setdefault("__warningregistry__", {}))
-
-    tracer.outside.said.append((warn, ()))
-
-
-def _is_plain(tracer, category) -> bool:
-    """Whether making a warning of this class runs no user code."""
-    if not isinstance(category, type) or not issubclass(category, Warning):
-        return False
-    found = [attributes.lookup(tracer, category, name)[0] for name in (
-        "__init__", "__new__", "__str__")]
-    return not any(hasattr(each, "__code__") for each in found)
-
-
-@functools.cache
-def never_raised(category: type):
-    """The question whether Python shows or drops such warnings.
-
-    It would else raise some, or have a user's function show them.
-    """
-    def passes(warnings) -> bool:
-        for action, text, kind, place, line in warnings.filters:
-            if issubclass(category, kind):
-                if action == "error":
-                    return False
-                if (text, place, line) == (None, None, 0):
-                    break
-        return warnings.defaultaction != "error" and (
-            is_installed(warnings.showwarning.__module__))
-
-    return passes
-
+# Log records
 
 #: The question whether a logger listens at a level: one object for each.
 _listens = functools.cache(functools.partial(
@@ -179,34 +116,11 @@ _listens = functools.cache(functools.partial(
 
 @rule(logging.Logger.isEnabledFor)
 def _is_enabled(tracer, logger, level):
-    return answer_of(tracer, logger, _listens(level))
-
-
-@rule(logging.Logger._log)
-def _log(tracer, logger, level, message, args, exc_info=None, extra=None,
-         stack_info=False, stacklevel=1):
-    frame = sender(tracer, stacklevel, "logging", logging._srcfile)
-    where = frame.where()
-    if exc_info or extra or stack_info or not is_known((message, args)) or (
-            not answer_of(tracer, logger, all_installed)):
-        raise unsupported("effect", "logging")
-
-    def log(logger, message, args):
-        logger.handle(logger.makeRecord(
-            logger.name, level, where.file, where.line, message, args,
-            None, where.function))
-
-    tracer.outside.said.append((log, (logger, message, args)))
-
-
-def all_installed(logger: logging.Logger) -> bool:
-    """Whether only installed code handles the records."""
-    parts = [logger, logging.getLogRecordFactory(), *logger.filters]
-    while logger is not None:
-        for each in logger.handlers:
-            parts += [each, each.formatter or each, *each.filters]
-        logger = logger.parent if logger.propagate else None
-    return all(is_installed(each.__module__) for each in parts)
+    """Whether a logger listens, guarded; what it hears is a break."""
+    answer, outside = logger.isEnabledFor(level), tracer.outside
+    outside.guard(Call(outside.found_at(_listens(level)),
+                       outside.found_at(logger)), "equal", answer)
+    return answer
 
 
 def is_foreign(record: logging.LogRecord) -> bool:
@@ -223,25 +137,6 @@ def is_foreign(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("torch._subclasses.fake_tensor").addFilter(is_foreign)
-
-
-def is_known(value) -> bool:
-    """Whether a value is the same later, and so is its text."""
-    if type(value) is tuple:
-        return all(map(is_known, value))
-    return type(value) in CONSTANTS or isinstance(value, (type, *SYMBOLIC))
-
-
-def sender(tracer, level: int, what: str, inner: str = ""):
-    """The frame that a message says it comes from."""
-    frames = [frame for frame in reversed(tracer.frames)
-              if frame.code.co_filename != inner]
-    level = max(level, 1)
-    if level > len(frames) or any(
-            frame.globals.get("__name__") == "minicompile"
-            for frame in frames[:level]):
-        raise unsupported("effect", f"{what} about a caller")
-    return frames[level - 1]
 
 
 # einops and tqdm
