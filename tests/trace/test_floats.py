@@ -159,8 +159,8 @@ def test_as_python_computes(text):
 
 
 @pytest.mark.parametrize("text", [
-    "s * 0.1 - s", "s - s", "s ** 2 // 0.3", "abs(-s)", "max(s, 0.25)",
-    "math.exp(s)", "round(s, 2)", "float(s) * n"])
+    "s * 0.1 - s", "s - s", "-s / 3", "1 - s ** 2 * 0.3", "abs(-s)",
+    "max(s, 0.25)", "round(s, 2)", "float(s) * n"])
 def test_one_graph_for_all(text):
     expression = eval(f"lambda s, n: {text}", globals())
     compiled = minicompile.compile(
@@ -170,6 +170,18 @@ def test_one_graph_for_all(text):
     for s in (0.5, 0.7, 1.9, 2.3, 3.1, 0.3):
         assert bits(compiled(x, s)) == bits(x * expression(s, 2))
     assert compiled.stats().graphs <= 2
+
+
+@pytest.mark.parametrize("text", [
+    "s ** 2 // 0.3", "math.exp(s)", "s % 1"])
+def test_other_functions_are_given_a_constant(text):
+    function = eval(f"lambda x, s: x * ({text})", globals())
+    compiled = minicompile.compile(function, backend="eager")
+    x = torch.ones(2)
+    for s in (0.5, 0.7, 1.9):
+        assert bits(compiled(x, s)) == bits(function(x, s))
+    stats = compiled.stats()
+    assert stats.graphs == 3 and not stats.graph_breaks
 
 
 def test_text_does_not_explode():

@@ -1,10 +1,11 @@
 """Floats that vary: symbols, computed as Python computes them.
 
-In: a float from outside that was another one before. Out: a symbol. sympy
-takes floats for real numbers, so no expression is built of such symbols.
-A float that Python computes of them is a symbol of its own; its place is
-the text of that computation. PyTorch's is `wrap_symfloat` in
-torch/_dynamo/variables/builder.py.
+In: a float from outside that was another one before, such as a learning
+rate. Out: a symbol. sympy takes floats for real numbers, so no expression
+is built of such symbols. A number that Python computes of them, by one of
+the rows here, is a symbol of its own; its place is the text of that
+computation. Any other function but a comparison gets a constant. PyTorch's
+is `wrap_symfloat` in torch/_dynamo/variables/builder.py.
 """
 
 from __future__ import annotations
@@ -12,12 +13,10 @@ from __future__ import annotations
 import functools
 import math
 import operator
-import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from ...core.guard import Computed, Relation, Source
@@ -25,22 +24,19 @@ from ...core.sizes import SYMBOLIC, hint
 from ...core.torch.symbols import formula
 from ..reasons import unsupported
 from ..recorder import NUMBERS, settled
-from ..torch.dimensions import SYMBOLIC_FORMS, SymbolicSizes
+from ..rules import INPLACE
+from ..torch.dimensions import SymbolicSizes
 
-#: How Python writes arithmetic: a sign between operands, or a name.
-WRITTEN = {getattr(operator, kind + name): f" {sign} "
-           for kind in ("", "i") for name, sign in (
-               ("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/"),
-               ("floordiv", "//"), ("mod", "%"), ("pow", "**"))} | {
-    operator.neg: "-", operator.pos: "+", operator.abs: "abs"} | {
-    each: f"math.{name}" for name, each in vars(math).items()
-    if callable(each)} | {
-    each: each.__name__ for each in (abs, round, pow, sum, *SYMBOLIC_FORMS)
-    if each.__module__ == "builtins"} | {int: "math.trunc"}
-WRITTEN |= {form: WRITTEN[each] for each, form in SYMBOLIC_FORMS.items()}
+#: How Python writes arithmetic: the sign before the last operand; a call.
+SIGNS = {operator.neg: "-", operator.add: "+", operator.sub: "-",
+         operator.mul: "*", operator.truediv: "/", operator.pow: "**"}
+CALLED = {abs, int, max, min, round}
 
 #: Of numbers beyond it, and of longer texts, symbols are not made.
 LARGEST, LONGEST = sys.float_info.max, 2000
+
+#: Larger integers are not all floats.
+EXACT = 2**53
 
 
 def floating(sizes: SymbolicSizes, value: float, source: Source):
@@ -68,73 +64,53 @@ NUMBERS[float] = floating
 
 def run_floats(sizes: SymbolicSizes, call: Callable, function, args,
                kwargs):
-    """The result of a C function that is given floats that vary."""
-    made = compute_floats(sizes, function, args, kwargs)
-    if made is not None:
-        return made
+    """The result of a C function that may be given floats that vary."""
+    if any(map(varies, args)) and not kwargs:
+        made = arithmetic(sizes, function, args)
+        if made is not None:
+            return made
+    if getattr(function, "__module__", None) == "math" or any(
+            type(each) is int and abs(each) > EXACT for each in args):
+        args = tree_map(settled, tuple(args))
     value = SymbolicSizes.compute(sizes, call, function, args, kwargs)
     if varies(value) and not formula(value).is_Symbol:
-        raise unsupported("builtin", "arithmetic inside a C function")
+        value = call(function, settled(tuple(args)), kwargs)
+        if varies(value):
+            raise unsupported("builtin", "arithmetic inside a C function")
     return value
 
 
-def compute_floats(sizes: SymbolicSizes, function, args: tuple,
-                   kwargs: dict):
-    """The floats that Python computes: the text says it, not sympy.
+def arithmetic(sizes: SymbolicSizes, function, args: tuple):
+    """The symbol of a number that Python computes of floats.
 
-    A float made of floats is a symbol of its own, with the value that the
-    text has now; None if a function is no arithmetic. A value that is
-    not finite is not computed of symbols.
+    None if no row is about the function, if the number is not finite, or
+    if one is given that sympy's text might not give back.
     """
-    given = args
-    if function is sum or getattr(function, "__module__", None) == "math":
-        args = [tuple(a) if type(a) is list else a for a in args]
-        given = tree_leaves(args)
-    if not any(map(varies, given)):
+    sign = SIGNS.get(INPLACE.get(function, function))
+    if not (sign or function in CALLED) or not all(
+            isinstance(each, SYMBOLIC) or type(each) in (int, float)
+            and abs(each) <= EXACT for each in args):
         return None
-    form, kinds = WRITTEN.get(function), {*map(type, given)}
-    if not any(type(a) is int and abs(a) > 2**53 for a in given):
-        if form is None or kwargs or not kinds <= {
-                int, float, bool, torch.SymInt, torch.SymFloat}:
-            return None
-        text = spelled(form, [spelt(sizes, each) for each in args])
-        value = outcome(spelled(form, map(repr, tree_map(hint, args))))
-        if type(value) in (int, float) and (
-                abs(value) <= LARGEST) and len(text) < LONGEST:
-            source = Computed(text)
-            if source not in sizes.numbers:
-                sizes.ranges.append(Relation(
-                    f"type({{0}}) is type({type(value)()})", (source,)))
-            return sizes.number(value, source)
-    return function(*settled(tuple(args)), **kwargs)
+    parts = [f"({sizes.text(each)})" if isinstance(each, SYMBOLIC)
+             else f"({each!r})" for each in args]
+    text = f"({' '.join([*parts[:-1], sign, parts[-1]])})" if sign else (
+        f"{function.__name__}({', '.join(parts)})")
+    try:
+        value = function(*map(hint, args))
+    except ArithmeticError:
+        return None
+    if type(value) not in (int, float) or not abs(value) <= LARGEST or (
+            len(text) > LONGEST):
+        return None
+    source = Computed(text)
+    if source not in sizes.numbers:
+        sizes.ranges.append(Relation(
+            f"type({{0}}) is {type(value).__name__}", (source,)))
+    return sizes.number(value, source)
 
 
 def varies(value) -> bool:
-    """Whether this is a float made of floats that vary."""
-    return type(value) is torch.SymFloat and any(
+    """Whether this is a number made of floats that vary."""
+    return isinstance(value, SYMBOLIC) and any(
         symbol_is_type(symbol, SymT.FLOAT)
-        for symbol in value.node.expr.free_symbols)
-
-
-def spelt(sizes: SymbolicSizes, value) -> str:
-    """A number, or a tuple of numbers, as Python text."""
-    if type(value) is tuple:
-        return f"({', '.join([spelt(sizes, each) for each in value])},)"
-    return sizes.text(value) if isinstance(value, SYMBOLIC) else re.sub(
-        "(?=nan|inf)", "math.", repr(value))
-
-
-def spelled(form: str, parts: Iterable[str]) -> str:
-    """Arithmetic on these parts, as Python text."""
-    if form.strip() == form and len(form) > 1:
-        return f"{form}({', '.join(parts)})"
-    first, *rest = (f"({part})" for part in parts)
-    return f"({first}{form}{rest[0]})" if rest else f"({form}{first})"
-
-
-def outcome(text: str):
-    """The result of the arithmetic; None if it raises."""
-    try:
-        return eval(text, {"math": math})
-    except (ArithmeticError, TypeError, ValueError):
-        return None
+        for symbol in formula(value).free_symbols)
