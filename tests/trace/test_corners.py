@@ -191,14 +191,6 @@ class Small(int):
 SMALL = Small(3)
 
 
-def beside_tensors(x):
-    return (x * Number(x)).value, (Number(x) * x).value, x + Number(1)
-
-
-def compared_with_tensors(x):
-    return x < Number(1), x == Later(1), Later(1) == x
-
-
 def subclass_first(x):
     return (Number(1) + Later(2), (Later(2) + Number(1))[0],
             Number(1) == Later(2))
@@ -454,6 +446,14 @@ def closed(x):
     return seen
 
 
+def beside_tensors(x):
+    return (x * Number(x)).value, (Number(x) * x).value, x + Number(1)
+
+
+def compared_with_tensors(x):
+    return x < Number(1), x == Later(1), Later(1) == x
+
+
 def by_position(x):
     def too_many():
         match Pair():
@@ -463,7 +463,8 @@ def by_position(x):
     return told(too_many, TypeError)
 
 
-LEFT = (thrown_in, managed, closed, by_position)
+LEFT = (thrown_in, managed, closed, beside_tensors, compared_with_tensors,
+        by_position)
 
 
 @pytest.mark.filterwarnings("ignore:minicompile runs")

@@ -109,8 +109,6 @@ def ask_objects(tracer, op, left, right):
         rows.insert(0, (f"__{op.__name__}__", left, right))
     for name, a, b in rows:
         if isinstance(a, torch.Tensor):
-            if a is left and stranger(tracer, DUNDERS[plain][1], b):
-                continue
             return tracer.recorder.function(
                 op if a is left else plain, (left, right), {})
         answer = tracer.asked(name, a, b)
@@ -152,13 +150,6 @@ def same(tracer, left, right) -> bool:
     if None not in ours:
         tracer.outside.relate("{0} is not {1}", *ours)
     return False
-
-
-def stranger(tracer, name: str, value) -> bool:
-    """Whether a tensor leaves an operator to this value's own method."""
-    return not isinstance(value, (torch.Tensor, int, float, complex)) and (
-        tracer.python_method(value, name) is not None
-        and not hasattr(type(value), "__torch_function__"))
 
 
 WAYS |= {"stored": stored, "operator": ask_objects}
