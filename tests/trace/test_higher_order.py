@@ -67,8 +67,6 @@ TRANSFORMS = {
         lambda t: (t.sin() @ W).sum(0), chunk_size=2)(x),
     "jacfwd": lambda x, y: jacfwd(lambda t: t.sin().sum(0))(x),
     "hessian": lambda x, y: hessian(lambda t: (t ** 3).sum())(x[0]),
-    "jvp": lambda x, y: jvp(torch.tanh, (x,), (y,)),
-    "hvp": lambda x, y: jvp(grad(lambda t: (t ** 3).sum()), (x,), (y,)),
     "of a module": lambda x, y: vmap(MODEL)(x),
     "in place": lambda x, y: vmap(lambda t: t.clone().add_(1).mul_(t))(x),
     "detached": lambda x, y: grad(lambda t: (t.detach() * t).sum())(x),
@@ -281,6 +279,16 @@ def test_what_stays_an_operator_of_eagers(fn, what):
     (reason,) = minicompile.explain(fn)(x).graph_breaks
     assert what in reason.reason
     assert_same(fn, x, fallback=True)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: jvp(torch.tanh, (x,), (x * 2,)),
+    lambda x: jvp(grad(lambda t: (t ** 3).sum()), (x,), (x + 1,))])
+def test_forward_mode_alone_is_a_break(fn):
+    compiled = minicompile.compile(fn, backend="eager")
+    close(compiled(BATCH[0]), fn(BATCH[0]))
+    (reason,) = compiled.cache.breaks
+    assert "torch._functorch" in reason.reason
 
 
 # flex_attention

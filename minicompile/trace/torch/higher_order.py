@@ -159,8 +159,6 @@ TRANSFORMS = {name: getattr(torch.func, name) for name in (
 
 def applied(name: str, options: dict, function, args, kwargs):
     """The transform of a function, called."""
-    if name == "jvp":
-        return torch.func.jvp(function, *args, **options)
     return TRANSFORMS[name](function, **options)(*args, **kwargs)
 
 
@@ -236,15 +234,3 @@ for _name, _make in TRANSFORMS.items():
     _made = _make(abs)
     rule((_made.__globals__["__name__"], _made.__code__.co_qualname))(
         partial(call_made, _name))
-
-
-@rule(torch.func.hessian)
-def _hessian(tracer, func, argnums=0):
-    return tracer.call(torch.func.jacfwd, (tracer.call(
-        torch.func.jacrev, (func, argnums)), argnums))
-
-
-@rule(torch.func.jvp)
-def _jvp(tracer, func, primals, tangents, **options):
-    return transformed(tracer, "jvp", options, func, (primals, tangents),
-                       {})
