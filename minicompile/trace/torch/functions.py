@@ -197,36 +197,26 @@ BY_CLASS = {torch.tensor, torch.as_tensor, torch.asarray, "new_tensor",
             "__setitem__", operator.setitem}
 
 
-def numpy_number(recorder, value) -> int | float:
-    """A number of NumPy's as Python's own."""
-    if recorder.target in BY_CLASS:
-        raise unsupported("argument", type(value).__name__)
-    return SCALARS[type(value)](value)
-
-
-def member(recorder, value: enum.Enum) -> int | str:
-    """The number or string that a member of an enumeration is."""
-    if not isinstance(value, (int, str)):
-        raise unsupported("argument", type(value).__name__)
-    return value.value
-
-
-def dtype_named(recorder, value: type) -> torch.dtype | str:
-    """The dtype that one of Python's classes of numbers stands for; or
-    the name of a class such as torch.FloatTensor, which has a device."""
-    if type(value) is type(torch.FloatTensor):
-        return f"{value.__module__}.{value.__name__}"
-    if value not in DTYPES:
-        raise unsupported("argument", value.__name__)
-    return DTYPES[value]
-
-
 DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64,
           complex: torch.complex128}
 
-CONVERSIONS[type] = dtype_named
-CONVERSIONS[tuple(SCALARS)] = numpy_number
-CONVERSIONS[enum.Enum] = member
+
+def plain(recorder, value) -> int | float | str | torch.dtype:
+    """What PyTorch takes of a number of NumPy's, or of an enumeration; of
+    a class of Python's numbers; or of torch.FloatTensor, say."""
+    kind = type(value)
+    if kind in SCALARS and recorder.target not in BY_CLASS:
+        return SCALARS[kind](value)
+    if isinstance(value, enum.Enum) and isinstance(value, (int, str)):
+        return value.value
+    if kind is type(torch.FloatTensor):
+        return f"{value.__module__}.{value.__name__}"
+    if kind is type and value in DTYPES:
+        return DTYPES[value]
+    raise unsupported("argument", kind.__name__)
+
+
+CONVERSIONS[type, enum.Enum, *SCALARS] = plain
 
 
 @rule(torch.autograd.profiler.record_function)
