@@ -36,7 +36,7 @@ HARMLESS: set = {getattr(builtins, name) for name in """all any bin
     bytearray bytes chr classmethod divmod enumerate filter hex list map
     max min oct ord pow property range slice sorted staticmethod sum tuple
     zip""".split()} | {
-    os.fspath, deque, defaultdict, types.MappingProxyType,
+    os.fspath, int.from_bytes, deque, defaultdict, types.MappingProxyType,
     torch.Size, torch.device, torch.finfo,
     torch.iinfo, torch.is_grad_enabled, torch.get_default_dtype,
     torch._C._get_privateuse1_backend_name,

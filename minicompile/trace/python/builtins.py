@@ -60,32 +60,22 @@ def sort_in_place(self, /, *, key=None, reverse=False):
         self[:] = values
 
 
-def _best(function, better):
-    """Give `min` or `max` a rule: traced, but for plain numbers."""
-    @polyfill()
-    def best(*values, key=None, **default):
-        values = [*(values[0] if len(values) == 1 else values)]
-        if not values:
-            return function((), **default)
-        found = values[0]
-        most = found if key is None else key(found)
-        for each in values[1:]:
-            rank = each if key is None else key(each)
-            if better(rank, most):
-                found, most = each, rank
-        return found
-
-    @rule(function)
-    def choose(tracer, *values, **more):
-        kinds = {*map(type_of, values)}
-        if len(values) > 1 and not more and kinds <= CONSTANTS or (
-                kinds == {tuple} and not any(values)):
-            return tracer.natively(function, values, more)
-        return tracer.call(best, values, more)
+def best(function, tracer, *values, key=None, **default):
+    """C code finds the place of the best key; numbers may be symbols."""
+    kinds = {*map(type_of, values)}
+    if len(values) > 1 and not (key or default) and kinds <= CONSTANTS:
+        return tracer.natively(function, values)
+    values = tracer.unpacked(values[0]) if len(values) == 1 else values
+    keys = values if key is None else [
+        tracer.call(key, (each,)) for each in values]
+    if not keys:
+        return tracer.native(function, ((),), default)
+    return values[tracer.native(function, (range(len(keys)),), {
+        "key": look(tracer, keys).__getitem__})]
 
 
-_best(min, operator.lt)
-_best(max, operator.gt)
+rule(min)(functools.partial(best, min))
+rule(max)(functools.partial(best, max))
 
 
 for _kind in (any, all):

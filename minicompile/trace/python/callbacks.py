@@ -90,8 +90,8 @@ SEEN = {name: row for names, row in (
     ("extend extendleft __iadd__ join", (0, "stepped")),
     ("format format_map __mod__ __format__ __repr__ __str__ divmod",
      (2, 2)),
-    ("list tuple zip map enumerate deque fsum prod Size bytes bytearray "
-     "defaultdict", ("stepped", "stepped"))) for name in names.split()}
+    ("list tuple zip map enumerate deque fsum prod Size defaultdict bytes "
+     "bytearray from_bytes", ("stepped", "stepped"))) for name in names.split()}
 
 #: The same for all functions of a module.
 SEEN_IN = {"itertools": ("stepped", "stepped"), "_struct": (2, 2),
