@@ -72,6 +72,15 @@ class Asked(metaclass=Meta):
     pass
 
 
+class Greater:
+    def __gt__(self, other):
+        LOG.append("gt")
+        return self.value > other.value
+
+    def __init__(self, value):
+        self.value = value
+
+
 class Listed:
     def __getitem__(self, index):
         LOG.append(index)
@@ -83,6 +92,8 @@ class Listed:
 #: What C code would run unseen, while tracing and once more afterwards.
 UNSEEN = {
     "sorted": lambda x: sorted([3, 1, 2], key=Noted)[0] + x,
+    "greatest": lambda x: (max(Greater(1), Greater(2)).value, sorted(
+        [Greater(2), Greater(1)])[0].value),
     "map": lambda x: [n.value for n in map(Noted, [1, 2])],
     "starmap": lambda x: [*itertools.starmap(Noted, [(1,)])][0].value,
     "contains": lambda x: operator.contains(Noted(3), 3),

@@ -32,7 +32,7 @@ from ..constant_types import ABSENT, CONSTANTS, IDENTITIES, is_constant
 from ..frame import load_cell
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import leaves, settled
-from ..rules import ask, look, rule
+from ..rules import ask, look, means, rule
 from .callbacks import Callback, polyfill
 from .objects import same
 
@@ -60,7 +60,7 @@ def sort_in_place(self, /, *, key=None, reverse=False):
         self[:] = values
 
 
-def best(function, tracer, *values, key=None, **default):
+def best(tracer, function, *values, key=None, **default):
     """C code finds the place of the best key; numbers may be symbols."""
     kinds = {*map(type_of, values)}
     if len(values) > 1 and not (key or default) and kinds <= CONSTANTS:
@@ -74,8 +74,7 @@ def best(function, tracer, *values, key=None, **default):
         "key": look(tracer, keys).__getitem__})]
 
 
-rule(min)(functools.partial(best, min))
-rule(max)(functools.partial(best, max))
+means(best, min, max)
 
 
 for _kind in (any, all):

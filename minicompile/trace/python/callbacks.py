@@ -57,7 +57,7 @@ def _look_into(tracer, value, depth: int) -> None:
     """Guard a container's elements; refuse comparisons in Python."""
     if isinstance(value, StandIn) or hasattr(type(value), "__next__"):
         raise unsupported("builtin", "reading an iterator")
-    for name in ("__eq__", "__lt__", "__hash__"):
+    for name in ("__eq__", "__lt__", "__gt__", "__hash__"):
         if tracer.python_method(value, name) is not None:
             raise unsupported("builtin", "comparing objects of "
                               f"{type(value).__name__} in C")
@@ -90,8 +90,9 @@ SEEN = {name: row for names, row in (
     ("extend extendleft __iadd__ join", (0, "stepped")),
     ("format format_map __mod__ __format__ __repr__ __str__ divmod",
      (2, 2)),
-    ("list tuple zip map enumerate deque fsum prod Size defaultdict bytes "
-     "bytearray from_bytes", ("stepped", "stepped"))) for name in names.split()}
+    ("list tuple zip map enumerate deque fsum prod Size bytes bytearray "
+     "from_bytes defaultdict",
+     ("stepped", "stepped"))) for name in names.split()}
 
 #: The same for all functions of a module.
 SEEN_IN = {"itertools": ("stepped", "stepped"), "_struct": (2, 2),
