@@ -1,16 +1,11 @@
 """Functions that need a rule: modes, settings, lists of tensors.
 
-In: a function that turns a mode, such as grad mode, autocast or the
-kernels that attention may choose, or reads one. Out: the mode switched,
-and a node that switches it; or its value, and a guard that reads it again
-before each call. The modes that change an operator's result are guarded in
-every graph; the others only where a program reads them.
-
-An operator on lists, which torch.optim calls, becomes one operator for
-each tensor, so that they fuse; numbers that depend on the step count stay
-tensors. A number of NumPy's becomes Python's. PyTorch's are
-torch/_dynamo/variables/torch.py, ctx_manager.py and optimizer.py, and
-Inductor's lowering of foreach.
+In: a function that turns a mode, such as grad mode or autocast, or reads
+one. Out: the mode switched, and a node that switches it; or its value, and
+a guard that reads it again. Modes that change an operator's result are
+guarded in every graph. An operator on lists, which torch.optim calls,
+becomes one for each tensor, so that they fuse. PyTorch's are torch.py,
+ctx_manager.py and optimizer.py in torch/_dynamo/variables/.
 """
 
 from __future__ import annotations

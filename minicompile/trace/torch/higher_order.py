@@ -1,18 +1,10 @@
 """Operators that take functions: choices, loops, attention, transforms.
 
-In: the call of a higher-order operator. Out: its result, as results of
-one node that holds the functions' graphs; a tensor that a function reads
-around itself becomes an operand. For `cond` both branches are followed.
-The number of a `while_loop`'s turns is unknown, so the values that it
-carries must look the same after each one, and it has no gradient. A
-checkpoint, a nested compile region and an associative scan are followed
-where they stand.
-
-A transform of torch.func is asked first what tensors it would give to its
-function: a vmap's have one dimension less. The function is traced on such
-tensors. The node then applies PyTorch's transform to that graph, on fake
-tensors now, on real ones later, or while chapter 3 records what autograd
-and vmap make of it. So transforms of transforms are graphs in graphs.
+In: the call of a higher-order operator. Out: results of one node that
+holds the functions' graphs; tensors that they read around themselves are
+operands. Checkpoints, nested compile regions and associative scans are
+followed where they stand. A transform of torch.func is asked which tensors
+it would give its function; the node applies it to that function's graph.
 PyTorch's is torch/_dynamo/variables/higher_order_ops.py.
 """
 
@@ -110,6 +102,7 @@ def _cond(tracer, pred, true_fn, false_fn, operands=()):
 
 @rule((HOME + "while_loop", "while_loop"))
 def _while_loop(tracer, cond_fn, body_fn, carried_inputs):
+    """The values carried look the same after each of its many turns."""
     carried = resolved(tracer, carried_inputs)
     leaves, spec = tree_flatten(carried)
     if not all(map(torch.is_tensor, leaves)):

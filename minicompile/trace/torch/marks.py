@@ -10,8 +10,8 @@ PyTorch's are torch/_dynamo/decorators.py.
 from __future__ import annotations
 
 import functools
+from collections import namedtuple
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 
@@ -61,12 +61,8 @@ def disallow_in_graph(function: Callable) -> Callable:
     return function
 
 
-class Range(NamedTuple):
-    """The bounds of a marked dimension; None is no limit."""
-
-    dim: int
-    min: int | None
-    max: int | None
+#: The bounds of a marked dimension; None is no limit.
+Range = namedtuple("Range", "dim min max")
 
 
 def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None,

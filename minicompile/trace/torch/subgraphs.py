@@ -1,11 +1,9 @@
 """Graphs inside a graph, and the two of a user's autograd.Function.
 
-In: a tracer, functions, and their arguments. Out: a graph of each
-function; a tensor from outside that it reads is captured, as an extra
-input. A call of `apply` becomes one node that holds
-two graphs. The user's backward is followed at the call, in the same trace,
-so its guards are the call's; autograd runs the graph of it, never a
-derivative of the forward. PyTorch's are SubgraphTracer in
+In: a tracer, functions, and their arguments. Out: a graph of each; a
+tensor from outside that it reads is captured, as an extra input. A call of
+`apply` becomes one node with two graphs: the user's backward is followed
+at the call, and autograd runs its graph. PyTorch's are SubgraphTracer in
 torch/_dynamo/output_graph.py and AutogradFunctionApplyVariable in
 torch/_dynamo/variables/higher_order_ops.py.
 """
