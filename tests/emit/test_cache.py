@@ -381,7 +381,7 @@ def damaged(chance, content):
 
 
 @pytest.mark.slow(sample=1)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(6))
 def test_thousands_of_damaged_entries_are_made_again(folder, seed):
     """Nothing but what was made is ever used, and nothing raises."""
     chance, make = random.Random(seed), maker()
@@ -400,7 +400,7 @@ def test_thousands_of_damaged_entries_are_made_again(folder, seed):
 
 
 @pytest.mark.slow(sample=1)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(6))
 def test_thousands_of_damaged_files_load_what_is_whole(
         folder, tmp_path, seed):
     chance, saved = random.Random(seed), tmp_path / "saved"
