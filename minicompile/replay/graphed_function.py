@@ -19,7 +19,7 @@ import torch
 from ..core import log
 from ..core.graph import Boxed, holds_graphs
 from ..core.schedule import Schedule, views_in
-from .recording import Cuda, Recording
+from .recording import Cuda, Recording, sizes_of
 
 #: How many recordings of one forward may be busy at the same time, how
 #: many of one program are kept, and for how many tuples of sizes the
@@ -89,12 +89,6 @@ class Half:
     failed: str = ""  # why the last attempt did
 
 
-def sizes_of(values: Iterable) -> tuple:
-    """Those of the values that are no tensors, such as sizes."""
-    return tuple([value for value in values
-                  if not isinstance(value, torch.Tensor)])
-
-
 def addresses(values: Iterable) -> list[int]:
     """The address of each tensor's first element; 0 for other values."""
     return [value.data_ptr() if isinstance(value, torch.Tensor) else 0
@@ -160,9 +154,9 @@ class GraphedFunction:
             lender = self._lender({*addresses(inputs)})
         if isinstance(lender, str):
             return lender
-        busy, strangers = 0, set()
+        busy, strangers, sizes = 0, set(), sizes_of(inputs)
         for recording in reversed(half.recordings):
-            if recording.lender is lender:
+            if recording.lender is lender and recording.sizes == sizes:
                 strange = recording.strangers(inputs)
                 if not strange and recording.free():
                     half.recordings.remove(recording)
@@ -170,13 +164,12 @@ class GraphedFunction:
                     return recording
                 busy += not strange
                 strangers |= {*strange}
-        if sizes_of(inputs) not in half.last:
+        if sizes not in half.last:
             return "first call of its sizes"
         if busy >= AT_ONCE:
             return "every recording is held by a pending backward"
         if not busy:
-            half.moving |= {k for k in strangers - half.static
-                            if isinstance(inputs[k], torch.Tensor)}
+            half.moving |= strangers - half.static
         return self._record(half, inputs, lender)
 
     def _lender(self, here: set[int]) -> Recording | str | None:

@@ -101,6 +101,12 @@ def _undisturbed(index: int) -> Iterator[None]:
             gc.enable()
 
 
+def sizes_of(values: Iterable) -> tuple:
+    """Those of the values that are no tensors, such as sizes."""
+    return tuple([value for value in values
+                  if not isinstance(value, Tensor)])
+
+
 class Recording:
     """A recorded call of a program, ready to be replayed.
 
@@ -115,8 +121,7 @@ class Recording:
                  lender: Recording | None = None):
         tensors = [k for k, given in enumerate(inputs)
                    if isinstance(given, Tensor)]
-        self.numbers = {k: given for k, given in enumerate(inputs)
-                        if k not in tensors}
+        self.sizes = sizes_of(inputs)
         self.bound = {k: inputs[k].data_ptr() for k in tensors
                       if k in bound}
         self.copied: dict[int, Tensor] = {}  # position -> buffer
@@ -145,14 +150,9 @@ class Recording:
         self.bytes = device.bytes() - held
 
     def strangers(self, inputs: list) -> list[int]:
-        """The positions of inputs that differ from the recorded ones.
-
-        If a number differs, the addresses are not compared.
-        """
-        return [k for k, number in self.numbers.items()
-                if inputs[k] != number] or [
-            k for k, address in self.bound.items()
-            if inputs[k].data_ptr() != address]
+        """The positions of inputs that lie elsewhere than the recorded."""
+        return [k for k, address in self.bound.items()
+                if inputs[k].data_ptr() != address]
 
     def free(self) -> bool:
         """Whether all memory that was lent has come back."""

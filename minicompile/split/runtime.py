@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from ..core.errors import where_of
 from ..core.graph import Boxed, is_number, value
 from ..core.sizes import SYMBOLIC, written
-from .joint import Joint, Pair, Result
+from .joint import Joint, Pair, Result, ancestors
 
 INPUT = -1  # the label of what changes with an input that is differentiated
 
@@ -32,9 +32,6 @@ DOUBLE_BACKWARD = (
     'for the second, use compile(..., backend="eager"), which runs the '
     "traced graph under autograd")
 
-#: Which forward outputs have a backward in common; the last one counts.
-GROUPS: list[Callable[[Joint], list[list[int]]]] = [
-    lambda joint: [[*range(joint.returned)]]]
 #: What makes a result that is a view of another value: at most one.
 VIEWED: list[Callable[[Joint, Result], Callable]] = []
 
@@ -74,11 +71,12 @@ def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
     It gives a `group` of the forward outputs. What the first group's call
     has `made` is all of them, for the calls of other groups as well.
     """
-    parts = made_of(joint)
+    count, parts = joint.returned, made_of(joint)
     fakes = map(value, joint.tangent_nodes)
     expected = at_run_time(joint, tuple(
         (k, tuple(fake.size()), fake.stride(), fake.dtype, fake.device)
         for k, fake in zip(joint.tangents, fakes)))
+    blind = {*range(count)}.difference(joint.tangents)
     numbers, saved = [[k for k in pair.saved.values() if (
         k < len(joint.primals) and is_number(joint.primals[k])) is number]
         for number in (True, False)]
@@ -94,13 +92,13 @@ def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
             anchor = torch.empty(0)  # autograd's way to the inputs
             values = [*inputs, *made]
             ctx.save_for_backward(*[values[k] for k in saved], anchor)
-            alone = len(group) == joint.returned
+            shared = len(group) < count
             results = tuple([  # a user may not write to a Function's view
-                made[k] if alone and not made[k]._is_view()
-                else made[k].detach() for k in group])
-            if blind := [result for k, result in zip(group, results)
-                         if k not in joint.tangents]:
-                ctx.mark_non_differentiable(*blind)
+                part.detach() if shared or part._is_view() else part
+                for part in [made[k] for k in group]])
+            if blind:
+                ctx.mark_non_differentiable(*[
+                    each for k, each in zip(group, results) if k in blind])
             ctx.set_materialize_grads(False)
             ctx.group = group
             ctx.numbers = [inputs[k] for k in numbers]
@@ -127,8 +125,9 @@ def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
 
 def trainable(joint: Joint, function: type) -> Boxed:
     """`function` as a call that records a step of autograd's, or one for
-    each group of results."""
-    groups = GROUPS[-1](joint)
+    each of the results that have nothing in common."""
+    groups = apart(joint)
+    order = [*map(sum(groups, []).index, range(joint.returned))]
     unreached = [k for k, gradient in zip(joint.gradients, joint.grads)
                  if gradient is None and any(joint.grads)]
     # Function.apply looks for transforms and defaults, which we have not.
@@ -140,12 +139,31 @@ def trainable(joint: Joint, function: type) -> Boxed:
         for position in unreached:  # else autograd would visit what it
             inputs[position] = inputs[position].detach()  # comes from
         made: list[torch.Tensor] = []
-        results: dict[int, torch.Tensor] = {}
-        for group in groups:
-            results |= zip(group, apply(group, made, *inputs))
-        return tuple(map(results.get, range(joint.returned)))
+        parts = [part for group in groups
+                 for part in apply(group, made, *inputs)[:-1]]
+        return tuple([parts[k] for k in order])
 
     return run if torch.is_grad_enabled() else torch.enable_grad()(run)
+
+
+def apart(joint: Joint) -> list[list[int]]:
+    """The forward outputs in groups that have no step in common; those
+    without a gradient are in the first.
+
+    In eager such results are graphs of their own: the backward of one
+    leaves what the others saved.
+    """
+    groups: list[tuple[set[fx.Node], list[int]]] = []
+    for k in joint.tangents:
+        steps = {node for node in ancestors([joint.outputs[k]], set())
+                 if node.op == "call_function"}
+        met = [each for each in groups if not steps.isdisjoint(each[0])]
+        groups = [each for each in groups if each not in met]
+        groups.append((steps.union(*(one for one, _ in met)),
+                       sum((other for _, other in met), [k])))
+    first, *others = [members for _, members in groups]
+    first += [k for k in range(joint.returned) if k not in joint.tangents]
+    return [first, *others]
 
 
 def made_of(joint: Joint) -> list[frozenset[int]]:
