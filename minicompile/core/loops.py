@@ -226,10 +226,11 @@ class Buffer:
         return f"{str(self.dtype)[6:]}[{shape}]"
 
 
-#: The types of devices whose kernels walk along rows in chunks. There a
-#: loop may run over (chunk, element), and reduce the chunk's rows: the one
-#: at a place is row `chunk * size + place`, if there is one.
-WALKING: set[str] = set()
+#: The types of devices whose kernels walk along rows in chunks, and how
+#: many registers hold what is read and summed up of a row. There a loop
+#: may run over (chunk, element), and reduce the chunk's rows: the one at a
+#: place is row `chunk * size + place`, if there is one.
+WALKING: dict[str, int] = {}
 
 #: How an object of each class prints as Python.
 TEXTS: dict[type, Callable[[object], str]] = {}

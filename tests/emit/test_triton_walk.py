@@ -28,9 +28,9 @@ runs = pytest.mark.skipif(
 def everywhere(monkeypatch):
     """Small tensors on the CPU are walked along, too."""
     monkeypatch.setattr(joining, "WORTH", 1)
-    WALKING.add("cpu")
+    WALKING["cpu"] = WALKING["cuda"]
     yield
-    WALKING.discard("cpu")
+    del WALKING["cpu"]
 
 
 def check(graph, args):

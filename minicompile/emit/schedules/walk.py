@@ -23,9 +23,8 @@ from ..triton import TILINGS, WRITERS, Axis, Tiling, TritonWriter, pow2
 from ..writer import Fold, Store, reached, stages
 from .gpu import counting
 
-#: The elements of a block of rows, at most; the warps for them; and the
-#: registers for what is held of each element.
-BLOCK, WARPS, REGISTERS = 4096, 8, 40_960
+#: The elements of a block of rows, at most, and the warps for them.
+BLOCK, WARPS = 4096, 8
 #: How many blocks are under way, if so many bytes hold them.
 STAGES, BYTES = 3, 160 << 10
 
@@ -66,7 +65,7 @@ def walking(kernel: Kernel) -> Tiling:
     held = len(sums) + len({
         load.buffer for loop in kernel.loops for load in loop.loads
         if not atoms_of(load.index).isdisjoint(kernel.reduced)})
-    block = min(BLOCK, pow2(REGISTERS // held // 2 + 1))
+    block = min(BLOCK, pow2(WALKING["cuda"] // held // 2 + 1))
     together = gcd(max(1, block // whole), *(
         number for _, number in loop.reduced[0].size.terms))
     return counting(kernel, Walk(
@@ -189,4 +188,4 @@ def written(kernel: Kernel, tiling: Tiling) -> TritonWriter:
 before, plainly = TILINGS[-1], WRITERS[-1]
 TILINGS.append(walking)
 WRITERS.append(written)
-WALKING.add("cuda")
+WALKING["cuda"] = 40_960

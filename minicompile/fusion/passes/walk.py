@@ -26,8 +26,6 @@ from .memory import NEAREST
 
 #: Chunks of the rows, at most; the rows and the elements of one step.
 CHUNKS, ROWS, STEP = 256, 8, 4096
-#: Registers for what is held of each element of a row: its reads and sums.
-REGISTERS = 40_960
 #: Below so many elements two kernels are as fast.
 WORTH = 1 << 18
 
@@ -181,7 +179,8 @@ def is_worth(rows: Body, columns: Body) -> bool:
     return count >= WORTH and any(
         4 * touched(where) >= count for _, where in columns.reads.keys()
         & {*rows.reads, *rows.stores.items()}) and (
-        (1 << (width - 1).bit_length()) * held <= REGISTERS) and len(
+        (1 << (width - 1).bit_length()) * held <= WALKING[
+            rows.loops[0].buffer.device.type]) and len(
         {*rows.stores, *columns.stores, *(name for name, _ in reads)}
         ) <= MOST_BUFFERS
 
