@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -34,10 +34,15 @@ WORTH = 4
 
 #: Recordings that are compared with their program: at most one kind.
 CHECKED: list[type[Recording]] = []
+#: What makes the recordings of a forward with this schedule, and so many
+#: results for the user; the last row decides.
+KINDS: list[Callable[[Boxed, Schedule, int | None], type[Recording]]] = [
+    lambda run, schedule, visible: Recording]
 
 
 def graphed(runs: Mapping[str, Boxed], schedules: Mapping[str, Schedule],
-            check: bool = False, **settings: object) -> GraphedFunction:
+            check: bool = False, visible: int | None = None,
+            **settings: object) -> GraphedFunction:
     """The programs of one graph, graphed; named as its halves are."""
     reasons = [*filter(None, map(refusal, schedules.values()))]
     if sum(len(schedule.steps) for schedule in schedules.values()) < WORTH:
@@ -46,8 +51,9 @@ def graphed(runs: Mapping[str, Boxed], schedules: Mapping[str, Schedule],
                   for buffer in schedule.buffers.values()), None)
     return GraphedFunction(
         runs["forward"], runs.get("backward"), Cuda(index or 0),
-        blocked=next(iter(reasons), None),
-        kind=CHECKED[-1] if check and CHECKED else Recording, **settings)
+        blocked=next(iter(reasons), None), visible=visible,
+        kind=CHECKED[-1] if check and CHECKED else KINDS[-1](
+            runs["forward"], schedules["forward"], visible), **settings)
 
 
 def refusal(schedule: Schedule) -> str | None:

@@ -16,7 +16,7 @@ class FakeDevice:
     """Records a call; a replay overwrites what later ones put out."""
 
     def __init__(self):
-        self.reason = None
+        self.reason = self.address = None
         self.recorded = self.replayed = self.held = 0
         self.limit = float("inf")
 
