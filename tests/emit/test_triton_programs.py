@@ -327,7 +327,7 @@ def test_what_allocates_much_does_not_wait():
         return [x.sin() * 2 for x in xs]
 
     launches, _ = launched(doubled, [
-        torch.rand(3000, device=DEVICE) for _ in range(4)])
+        torch.rand(20_000, device=DEVICE) for _ in range(4)])
     assert launches == 4
 
 

@@ -16,7 +16,8 @@ from minicompile.fusion.passes import walk as joining
 from tests.emit.triton_kernels import DEVICE, RUNS
 from tests.emit.walks import (NORMS, Both, backward, inputs, layer_norm,
                               rms_norm, walked)
-from tests.fusion.graphs import aten, as_cuda, assert_right
+from tests.fusion.graphs import (aten, as_cuda, assert_right, fake_inputs,
+                                 halves)
 from tests.judge import judged, near
 
 OPTIONS = Options(cpu_backend="triton")
@@ -172,6 +173,21 @@ def test_rows_are_walked_along_if_registers_hold_them(name, shape, count):
     made = kernels(name, shape)
     assert len(made) <= count
     assert bool([k for k in made if printing.down(k)]) == (count == 2)
+
+
+@pytest.mark.parametrize("columns, launches", [(1024, 5), (8192, 7)])
+def test_the_last_sums_of_several_norms_are_one_launch(columns, launches):
+    """Unless their chunks would keep much memory alive."""
+    def layers(x, square, *weights):
+        for weight in weights:
+            x = rms_norm(x, weight) @ square
+        return x
+    graph = halves(layers, *fake_inputs(
+        (16384, columns), (columns, columns), *[[columns]] * 3, grad=True)
+        )["backward"]
+    source = emit.emit(fusion.fuse(as_cuda(graph))).source
+    assert source.count(".run(") == launches
+    assert ("members=3)" in source) == (launches == 5)
 
 
 def test_each_program_of_a_gpu_has_a_chunk():

@@ -5,12 +5,14 @@ of any names. The layers of a model have equal kernels, and an
 optimizer has one for each parameter, too short to fill a GPU. Up to 16 of
 these become one launch: the second number of a program chooses the member
 whose tensors it works on. A kernel that runs early or late keeps memory
-alive, so only kernels move that write to inputs, or next to nothing.
+alive: what it writes, or what it alone still reads. So a kernel moves only
+if both are small, like the last sums of a norm's backward.
 Inductor's is torch/_inductor/codegen/triton_combo_kernel.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ...core.index import Symbol, index, most_of
@@ -23,8 +25,9 @@ from ..triton import argument, print_kernel
 
 #: How many kernels are one launch, at most, and how many tensors it takes.
 MOST, MOST_TENSORS = 16, 160
-#: Elements of new memory that a kernel may fill earlier or later.
-LITTLE = 1024
+#: Elements of new memory that a kernel may fill earlier or later, and of
+#: a buffer that nobody needs after it.
+WRITTEN, READ = 1 << 14, 1 << 20
 
 
 def merged(launches: Launches) -> Launches:
@@ -84,9 +87,10 @@ def batched(text: Text) -> Launches:
     From the last to the first, each waits for a later one of its kind;
     then, from the first to the last, each joins an earlier one.
     """
-    launches = [Launch(form(step) if may_move(step, text) else None,
+    launches = [Launch(form(step) if may_move(step, freed, text) else None,
                        (step,), {*reads_of(step)}, writes_of(step))
-                for step in text.schedule.steps]
+                for step, freed in zip(text.schedule.steps,
+                                       text.schedule.last_use)]
     return [(together(launch.steps), launch.steps)
             for launch in joined(joined(launches))]
 
@@ -116,13 +120,17 @@ def room(kernel: Kernel) -> int:
     return min(MOST, MOST_TENSORS // len((*kernel.read, *kernel.written)))
 
 
-def may_move(step: Step, text: Text) -> bool:
-    """Whether it costs no memory to run a step earlier or later."""
+def may_move(step: Step, freed: Iterable[str], text: Text) -> bool:
+    """Whether it costs little memory to run a step earlier or later, after
+    which these buffers are freed."""
+    held = {buffer.name for buffer in text.schedule.inputs if buffer
+            }.difference(text.schedule.donated)
     return (isinstance(step, Kernel) and not step.symbols
             and isinstance(text.printers[device_of(step)], TritonPrinter)
-            and not any(most_of(buffer.elements) > LITTLE
-                        for buffer in step.written.values()
-                        if not buffer.into))
+            and all(most_of(buffer.elements) <= WRITTEN
+                    for buffer in step.written.values() if not buffer.into)
+            and all(most_of(text.buffers[name].elements) <= READ
+                    for name in freed if name not in held))
 
 
 def writes_of(step: Step) -> set[str]:
