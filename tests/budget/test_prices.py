@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 
 import pytest
@@ -59,15 +58,15 @@ def test_the_command_measures_and_keeps(capsys, tmp_path):
     assert "cpu: " in capsys.readouterr().out
     found = cost.MACHINES["cpu"]
     assert 1e8 < found.bandwidth < 1e13 and 1e-8 < found.launch < 1e-3
-    assert calibration.kept() == {"cpu": found}
+    row, = calibration.kept().values()
+    assert calibration.made(*row) == found and len(row) == 5
 
 
 @pytest.mark.parametrize("text", [
     "", "{", "[]", "3", '{"cpu": 3}', '{"cpu": {}}', '{"cpu": {"launch": 1}}',
-    json.dumps({"cpu": {"bandwidth": -1, "launch": 1, "arithmetic": {
-        "float64": 1, "float32": 1, "float16": 1, "bfloat16": 1}}}),
-    json.dumps({"cpu": {"bandwidth": 1, "launch": 1, "arithmetic": {
-        "sin": 1}}})])
+    '{"cpu": [-1, 1, 1, 1, 1]}', '{"cpu": [1, 1, 1, 1, Infinity]}',
+    '{"cpu": [1, 1, 1]}', '{"cpu": [1, 1, 1, "sin", 1]}', '{"cpu": "abacus"}',
+    '{"a": [1, 1, 1, 1, 1], "b": [NaN, 1, 1, 1, 1]}'])
 def test_a_damaged_file_is_not_taken(text, tmp_path):
     (tmp_path / "machines.json").write_text(text)
     assert calibration.kept() == {}

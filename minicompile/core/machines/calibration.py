@@ -14,8 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from math import isfinite
+from math import inf
 from pathlib import Path
 
 import torch
@@ -45,35 +44,44 @@ SHEETS = {
     "NVIDIA GeForce RTX 3090": (0.94, 71, 35.6, 0.6),
 }
 
-#: The dtypes of the matrix products that are timed.
-TIMED = torch.bfloat16, torch.float16, torch.float32, torch.float64
+#: The dtypes of the matrix products that are timed, one for both halves.
+TIMED = torch.bfloat16, torch.float32, torch.float64
 
 
-def of_sheet(bandwidth: float, halves: float, single: float,
-             double: float) -> Machine:
-    """A machine by its data sheet, in tera-units."""
-    moved, low, high = (1e12 * share for share in REACHED)
-    return Machine(bandwidth * moved, {
-        torch.bfloat16: halves * low, torch.float16: halves * low,
-        torch.float32: single * high, torch.float64: double * high}, 2e-6)
+def made(bandwidth: float, halves: float, single: float, double: float,
+         launch: float = 2e-6) -> Machine:
+    """A machine by its work in tera-units, and the seconds of a launch.
 
-
-def calibrate(device: torch.device | str) -> Machine:
-    """The machine as it is measured now: a copy, products, an addition.
+    ValueError or TypeError if it is none.
     """
-    device = torch.device(device)
+    row = [float(each) for each in (bandwidth, halves, single, double)]
+    if not all(0 < each < inf for each in (*row, launch)):
+        raise ValueError
+    moved, *speeds = (1e12 * each for each in row)
+    return Machine(moved, dict(zip((torch.float16, *TIMED), (
+        speeds[0], *speeds))), float(launch))
+
+
+def of_sheet(bandwidth: float, *speeds: float) -> Machine:
+    """A machine by its data sheet."""
+    moved, low, high = REACHED
+    return made(bandwidth * moved, *(speed * share for speed, share in zip(
+        speeds, (low, high, high), strict=True)))
+
+
+def calibrate(device: torch.device) -> list[float]:
+    """What `made` needs, as measured now: a copy, products, an addition."""
     on_gpu = device.type == "cuda"
     side = 8192 if on_gpu else 512
     one = torch.zeros(1, device=device)
     large = torch.zeros(1 << (28 if on_gpu else 24), device=device)
     launch = shortest(lambda: one.add_(1), device, 100)
-    moving = shortest(lambda: large.add_(1), device, 3)
-    arithmetic = {}
+    row = [2 * large.nbytes / shortest(lambda: large.add_(1), device, 3)]
     for dtype in TIMED:
         square = torch.ones(side, side, dtype=dtype, device=device)
-        arithmetic[dtype] = 2 * side ** 3 / shortest(
-            lambda square=square: square @ square, device, 3)
-    return Machine(2 * large.nbytes / moving, arithmetic, launch)
+        row.append(2 * side ** 3 / shortest(
+            lambda square=square: square @ square, device, 3))
+    return [*(each / 1e12 for each in row), launch]
 
 
 def shortest(run: Callable[[], object], device: torch.device,
@@ -92,51 +100,35 @@ def shortest(run: Callable[[], object], device: torch.device,
     return min(taken[1:])  # the first row warms up
 
 
-def kept() -> dict[str, Machine]:
+def kept() -> dict[str, list[float]]:
     """The rows measured on this computer; none if the file is damaged."""
     if not (place() / "machines.json").exists():
         return {}
     try:
-        found = json.loads(within(lambda folder: (
-            folder / "machines.json").read_text()))
-        return {str(name): made(**row) for name, row in found.items()}
+        rows = {name: [*row] for name, row in json.loads(within(
+            lambda folder: (folder / "machines.json").read_text())).items()}
+        return rows if all(made(*row) for row in rows.values()) else {}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 
-def made(bandwidth: float, arithmetic: dict[str, float],
-         launch: float) -> Machine:
-    """A machine by what the file says of it."""
-    speeds = {getattr(torch, name): float(speed)
-              for name, speed in arithmetic.items()}
-    row = Machine(float(bandwidth), speeds, float(launch))
-    if set(speeds) != {*TIMED} or not all(
-            0 < each and isfinite(each)
-            for each in (row.bandwidth, row.launch, *speeds.values())):
-        raise ValueError
-    return row
-
-
 def keep(device: str) -> str:
     """Measure a device, keep the figures, and say what they are."""
-    name, machine = name_of(torch.device(device)), calibrate(device)
-    MACHINES[name] = machine
-    rows = {**kept(), name: machine}
-    text = json.dumps({name: {**asdict(row), "arithmetic": {
-        str(dtype).removeprefix("torch."): speed
-        for dtype, speed in row.arithmetic.items()}}
-        for name, row in rows.items()}, indent=1)
+    name, row = name_of(torch.device(device)), calibrate(
+        torch.device(device))
+    MACHINES[name] = made(*row)
+    text = json.dumps({**kept(), name: row}, indent=1)
 
     def write(folder: Path) -> Path:
         part = folder / f"machines.json.{os.getpid()}"
         part.write_text(text)
         return part.replace(folder / "machines.json")
 
-    speeds = ", ".join(f"{str(dtype).removeprefix('torch.')} {speed:.2g}"
-                       for dtype, speed in machine.arithmetic.items())
-    return (f"{name}: {machine.bandwidth:.2g} bytes/s, "
-            f"{machine.launch:.2g} s a launch, products {speeds} "
-            f"operations/s\nkept in {within(write)}")
+    moved, *speeds, launch = row
+    told = ", ".join(f"{str(dtype).removeprefix('torch.')} {speed:.2g}"
+                     for dtype, speed in zip(TIMED, speeds))
+    return (f"{name}: {moved:.2g} TB/s, {launch:.2g} s a launch, "
+            f"products {told} TFLOP/s\nkept in {within(write)}")
 
 
 def register_cost(op: object, flops: Callable[..., int] | None = None
@@ -157,5 +149,5 @@ def register_cost(op: object, flops: Callable[..., int] | None = None
 
 
 MACHINES |= {name: of_sheet(*sheet) for name, sheet in SHEETS.items()}
-MACHINES |= kept()
+MACHINES |= {name: made(*row) for name, row in kept().items()}
 TOOLS["calibrate"], TOOLS["register_cost"] = keep, register_cost
