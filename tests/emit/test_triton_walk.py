@@ -13,6 +13,7 @@ from minicompile.core.options import Options
 from minicompile.emit.schedules import walk as printing
 from minicompile.emit.triton import print_kernel
 from minicompile.fusion.passes import walk as joining
+from minicompile.fusion.passes.split_reduction import SHARES, Share
 from tests.emit.triton_kernels import DEVICE, RUNS
 from tests.emit.walks import (NORMS, Both, backward, inputs, layer_norm,
                               rms_norm, walked)
@@ -27,8 +28,9 @@ runs = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def everywhere(monkeypatch):
-    """Small tensors on the CPU are walked along, too."""
+    """Small tensors on the CPU are split and walked along, too."""
     monkeypatch.setattr(joining, "WORTH", 1)
+    monkeypatch.setitem(SHARES, "cpu", Share(8, 16, 8192, 1, 4096))
     WALKING["cpu"] = WALKING["cuda"]
     yield
     del WALKING["cpu"]
@@ -149,6 +151,15 @@ def test_parts_that_are_returned_stay():
     x = torch.randn(256, 32).double()
     graph = aten(function, x)
     assert not walked(assert_right(graph, (x,)))
+
+
+def test_sums_of_every_other_row_stay():
+    """Parts of twice as many columns could be more parts of these."""
+    def function(x):
+        return x.softmax(-1), x.sum(0), x.view(-1, 2, 96).sum(0)
+    x = torch.randn(64, 96).double()
+    kernel, = walked(assert_right(aten(function, x), (x,)))
+    assert len(printing.down(kernel)) == 1
 
 
 def test_a_sum_that_the_rows_need_stays():

@@ -24,7 +24,7 @@ from ..values import Point, Value, axes, elements, moved_to, reshaped
 class Share:
     """The numbers that keep a device busy.
 
-    Fewer than `few` rows are split, into `many` parts in all, of at least
+    At most `few` rows are split, into `many` parts in all, of at least
     `least` elements; below `worth` elements one step is faster. `beside`
     columns, neighbours in memory, are reduced in one place.
     """
@@ -36,7 +36,7 @@ class Share:
     beside: int
 
 
-SHARES = {"cpu": Share(8, 64, 4096, 1 << 17, 16),
+SHARES = {"cpu": Share(7, 64, 4096, 1 << 17, 16),
           "cuda": Share(128, 1024, 1024, 1 << 15, 64)}
 
 
@@ -50,7 +50,7 @@ def parts_wanted(value: Value, reduced: tuple[int, ...]) -> int:
     rows, least = total // length, share.least
     if has_columns(value, reduced):
         rows, least = (ceil(n / share.beside) for n in (rows, least))
-    if rows >= share.few or length < 2 * least:
+    if rows > share.few or length < 2 * least:
         return 1
     wanted = min(ceil(share.many / rows), length // least)
     sizes = [value.shape[axis].constant for axis in reduced]

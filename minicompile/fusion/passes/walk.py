@@ -2,11 +2,11 @@
 
 The backward of a norm reads a gradient and an input row by row, and again
 down each column for the gradients of its weights: as two kernels, it reads
-everything twice. Here the second joins the first. The rows are cut into
-chunks, a program walks along the rows of one, and stores what it has added
-up in each column. A second reduction adds up the chunks; if the sum was
-split before, they take the place of its parts. Inductor's is
-MixOrderReduction of torch/_inductor/scheduler.py.
+everything twice. Here the second joins the first. Long columns have been
+split: parts of them are reduced, then the parts. Chunks of the rows take
+the place of those parts: a program walks along the rows of one, and stores
+what it has added up in each column. Inductor's is MixOrderReduction of
+torch/_inductor/scheduler.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from ...core.index import Variable, atoms_of, index
+from ...core.index import Variable, atoms_of, index, product
 from ...core.loops import (WALKING, Buffer, Const, Expression, Load, Loop,
                            flatten, neutral, rewrite)
 from ...core.semantics.conditions import decided
@@ -54,19 +54,18 @@ def can_walk(body: Body | None) -> bool:
 
 
 def fitting(rows: Body, columns: Body | None) -> bool:
-    """Whether `columns` reduces nothing but columns of those rows, or of
-    equal parts of them."""
+    """Whether `columns` reduces nothing but equal parts of the columns of
+    those rows."""
     if columns is None or len({body.loops[0].buffer.device
                                for body in (rows, columns)}) > 1:
         return False
     domain, own = rows.domain, columns.domain
     parts = (own.rows // domain.row).constant or 0
-    return parts > 0 and own == IterationDomain(
+    return parts > 1 and own == IterationDomain(
         domain.row * parts, (domain.rows + parts - 1) // parts) and all(
-        columns.stores.keys().isdisjoint(load.buffer for load in loop.loads)
-        if loop.reduction else parts == 1
-        and IterationDomain.of(loop) == IterationDomain(own.rows)
-        for loop in columns.loops)
+        loop.reduction and product(loop.buffer.shape[1:]) == domain.row
+        and columns.stores.keys().isdisjoint(
+            load.buffer for load in loop.loads) for loop in columns.loops)
 
 
 def join(groups: Groups, rows: Group, several: list[Group],
@@ -74,16 +73,13 @@ def join(groups: Groups, rows: Group, several: list[Group],
     """Give all reductions of fitting columns to the rows' group, if that
     is legal and saves trips to memory; whether it did."""
     domain = rows.body.domain
-    parted = [columns for columns in several
-              if columns.body.domain.rows != domain.row]
-    last = {groups.find(reader) for columns in parted
-            for loop in columns.body.loops
-            for reader in groups.readers.get(loop.buffer.name, ())}
-    found = {place: by_element(loop, rows.body, columns.body)
-             for columns in several
-             for place, loop in columns.steps.items() if loop.reduction}
-    body = Body(domain, tuple(found.values()))
-    if not several or not reduces(last, parted, returned) or any(
+    last = {groups.find(reader) for columns in several
+            for name in columns.body.stores
+            for reader in groups.readers.get(name, ())}
+    body = Body(domain, tuple(by_element(loop, rows.body, columns.body)
+                              for columns in several
+                              for loop in columns.body.loops))
+    if not several or not reduces(last, several, returned) or any(
             rows.is_apart(columns) or any(
                 other.before & columns.own for other in (rows, *several))
             for columns in several) or not (
@@ -94,22 +90,18 @@ def join(groups: Groups, rows: Group, several: list[Group],
         loop, domain, free(groups, loop.buffer.name, returned))
         for loop in body.loops}
     for columns in several:
-        split = columns in parted
-        first = columns if split else first_step(groups, columns)
-        first.steps = {
-            place - .5: chunks[loop.buffer.name]
-            for place, loop in columns.steps.items() if loop.reduction}
-        for loop in filter(lambda loop: loop.reduction, columns.body.loops):
-            name = chunks[loop.buffer.name].buffer.name
-            groups.makers[name] = first
-            groups.readers[name] = groups.readers[
-                loop.buffer.name] if split else [columns]
-        rows.absorb(first, rows.body)
-        groups.merged[first] = rows
+        columns.steps = {place: chunks[loop.buffer.name]
+                         for place, loop in columns.steps.items()}
+        for name in columns.body.stores:
+            made = chunks[name].buffer.name
+            groups.makers[made] = columns
+            groups.readers[made] = groups.readers[name]
+        rows.absorb(columns, rows.body)
+        groups.merged[columns] = rows
     rows.body = Body(domain, (*rows.body.loops, *(
         replace(loop, buffer=chunks[loop.buffer.name].buffer)
         for loop in body.loops)))
-    ends = sorted({*last, *several}.difference(parted), key=hash)
+    ends = sorted(last, key=hash)
     for group in ends:
         group.steps = {place: over_chunks(loop, chunks)
                        for place, loop in group.steps.items()}
@@ -120,11 +112,11 @@ def join(groups: Groups, rows: Group, several: list[Group],
     return True
 
 
-def reduces(last: set[Group], parted: list[Group],
+def reduces(last: set[Group], several: list[Group],
             returned: Collection[str]) -> bool:
     """Whether these groups do nothing but reduce all parts of columns, and
     no one else asks for a part."""
-    loops = [loop for columns in parted for loop in columns.body.loops]
+    loops = [loop for columns in several for loop in columns.body.loops]
     kinds = {loop.buffer.name: loop.reduction for loop in loops
              if loop.buffer.name not in returned
              and loop.buffer.dtype == loop.value.dtype
@@ -143,21 +135,9 @@ def reduces(last: set[Group], parted: list[Group],
                            for loop in group.body.loops) for group in last)
 
 
-def first_step(groups: Groups, last: Group) -> Group:
-    """A new group that waits for what `last` has waited for, and `last`
-    for it."""
-    made = Group(last.body.loops[0], len(groups.all), set(last.deps))
-    groups.all.append(made)
-    last.deps.add(made)
-    made.users.add(last)
-    last.before |= made.before | made.own
-    last.spread()
-    return made
-
-
 def by_element(loop: Loop, rows: Body, columns: Body) -> Loop:
-    """A reduction of columns with the element of a row for what it adds to
-    the column, instead of a place in a part for each column."""
+    """A reduction of parts of columns with the element of a row for what it
+    adds to the column, instead of a place in a part."""
     row, element = map(index, rows.domain.variables)
     length = columns.domain.row
     made = loop.over(dict(zip(columns.domain.variables, (
@@ -186,7 +166,7 @@ def is_worth(rows: Body, columns: Body) -> bool:
 
 
 def free(groups: Groups, name: str, returned: Collection[str]) -> str:
-    """A name for what chunks make of a buffer or of its parts."""
+    """A name for what chunks make of a buffer of parts."""
     name = name.removesuffix("_part") + "_chunks"
     while any(name in names for names in (
             groups.makers, groups.readers, returned)):
@@ -217,11 +197,10 @@ def chunked(loop: Loop, domain: IterationDomain, name: str) -> Loop:
 
 
 def over_chunks(loop: Loop, chunks: dict[str, Loop]) -> Loop:
-    """A reduction of columns or of their parts as one of their chunks."""
+    """A reduction of the parts of columns as one of their chunks."""
     if not loop.reduction:
         return loop
-    made = chunks[loop.buffer.name if loop.buffer.name in chunks
-                  else loop.value.buffer].buffer
+    made = chunks[loop.value.buffer].buffer
     row, chunk = IterationDomain(made.shape[1], made.shape[0]).variables
     return replace(loop, reduced=(chunk,), value=Load(
         made.name, flatten((index(chunk), index(row)), made.stride),
