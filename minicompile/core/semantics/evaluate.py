@@ -3,21 +3,24 @@
 Every later step, from fusion to a printed kernel, is compared with this.
 A buffer is a flat tensor; a loop becomes index tensors, gathers, one
 PyTorch call for each operation, and a scatter: slow, short and right. The
-texts are loops over numbers, and run as well. Without this file the loop
-language prints as the data that it is.
+texts are loops over numbers, and run as well. Some conditions always hold,
+or never: a loop that is cut into pieces loses the masks of the whole.
+Without this file the loop language prints as the data that it is.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from math import inf, nan
 
 import torch
 from torch.utils._pytree import tree_map
 
-from ..index import Atom, Index, enclosed, evaluate_index
+from ..index import (Atom, Index, enclosed, evaluate_index,
+                     not_negative)
 from ..loops import (OPS, REDUCTIONS, TEXTS, Const, Expression, Kernel,
                      Load, Loop, Op, Position, picked, renamed, walk)
 from ..schedule import Extern, Schedule, View, made_by
@@ -258,6 +261,34 @@ def text_of(node: Expression, names: dict[Expression, str]) -> str:
         case Op(name, operands, _):
             inner = ", ".join(names[part] for part in operands)
             return f"{name}({inner})"
+
+
+#: Comparisons of a position, and whether they hold from the number on.
+COMPARED = {"lt": False, "ge": True}
+
+
+def decided(node: Expression) -> Expression:
+    """The node, or the constant or operand that it always equals."""
+    match node:
+        case Op(name, (Position(place), Position(at))) if name in COMPARED:
+            if not_negative(place - at):
+                return Const(COMPARED[name], torch.bool)
+            if not_negative(at - 1 - place):
+                return Const(not COMPARED[name], torch.bool)
+        case Op("logical_and", operands):
+            left = [o for o in operands if o != Const(True, torch.bool)]
+            if Const(False, torch.bool) in left:
+                return Const(False, torch.bool)
+            if len(left) < 2:
+                return left[0] if left else Const(True, torch.bool)
+        case Op("where", (Const(test), *sides), dtype):
+            side = sides[not test]
+            return side if side.dtype == dtype else Op(
+                "cast", (side,), dtype)
+        case Load(mask=Const(test)):
+            return replace(node, mask=None) if test else Const(
+                node.other, node.dtype)
+    return node
 
 
 TEXTS |= {Loop: lambda loop: "\n".join(lines_of(loop)), Kernel: kernel_text,

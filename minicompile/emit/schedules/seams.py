@@ -17,7 +17,7 @@ import torch
 from ...core.index import Variable, coefficient, in_range, index
 from ...core.loops import (REDUCTIONS, Kernel, Loop, Op, Position, rewrite,
                            walk)
-from ...core.semantics.conditions import COMPARED, decided
+from ...core.semantics.evaluate import COMPARED, decided
 from ..cpp import WRITERS
 
 #: Into how many pieces a kernel is split, at most.

@@ -17,7 +17,7 @@ from math import gcd
 from ...core.index import Index, Variable, atoms_of, index
 from ...core.loops import (WALKING, Expression, Kernel, Load, Loop,
                            flatten, rewrite, row_major)
-from ...core.semantics.conditions import decided
+from ...core.semantics.evaluate import decided
 from ..target import TRITON
 from ..triton import TILINGS, WRITERS, Axis, Tiling, TritonWriter, pow2
 from ..writer import Fold, Store, reached, stages

@@ -17,7 +17,7 @@ from dataclasses import replace
 from ...core.index import Variable, atoms_of, index, product
 from ...core.loops import (WALKING, Buffer, Const, Expression, Load, Loop,
                            flatten, neutral, rewrite)
-from ...core.semantics.conditions import decided
+from ...core.semantics.evaluate import decided
 from ..group import MOST_BUFFERS, Body, Group, Groups, IterationDomain, fits
 from ..rules.predication import inside_or
 from ..schedule import MERGING
