@@ -247,10 +247,6 @@ class Lowering:
         if not isinstance(node, fx.Node):
             return number_of(node)
         value = self.values[node]
-        if isinstance(value, tuple):
-            fakes = tensors_of(fake_of(node))
-            return [self.view(node, part, indices_of(fake.stride()))
-                    for part, fake in zip(value, fakes, strict=True)]
         return self.view(node, value, strides_of(node)) if isinstance(
             value, Value) else number_of(value)
 
