@@ -13,6 +13,7 @@ from functools import cache
 import torch
 from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.graph import dtype_abbrs
 from torch.fx.node import _get_qualified_name
 
 from .errors import where_of
@@ -20,12 +21,6 @@ from .sizes import SYMBOLIC, hint
 
 #: A call on a list of inputs, which it may empty.
 Boxed = Callable[[list], tuple]
-
-DTYPE_NAMES = {
-    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
-    torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
-    torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8",
-    torch.bool: "b1", torch.complex64: "c64", torch.complex128: "c128"}
 
 #: Dtypes no fake tensor can have: it would be one of plain numbers.
 QUANTIZED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2,
@@ -79,7 +74,7 @@ def describe(tensor: object) -> str:
         return "(" + ", ".join(map(describe, tensor)) + ")"
     if not isinstance(tensor, torch.Tensor):
         return repr(tensor)
-    name = DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype))
+    name = dtype_abbrs.get(tensor.dtype, str(tensor.dtype))
     return f"{name}{list(tensor.shape)}"
 
 
