@@ -16,7 +16,7 @@ from minicompile.core.loops import REDUCTIONS, Const, Kernel, Op
 from minicompile.emit.cuda.equal_kernels import together
 from minicompile.emit.cuda.launcher import LAUNCHER
 from minicompile.emit.triton_math import INTERPRETED
-from minicompile.fusion.passes import walk as joining
+from minicompile.fusion.passes import split_reduction as joining
 from tests.emit import triton_kernels
 from tests.emit.sums import LARGE, Sums
 from tests.emit.test_triton_ops import ARITY, CASES, result_type

@@ -12,8 +12,7 @@ from minicompile.core.loops import WALKING
 from minicompile.core.options import Options
 from minicompile.emit.schedules import walk as printing
 from minicompile.emit.triton import print_kernel
-from minicompile.fusion.passes import walk as joining
-from minicompile.fusion.passes.split_reduction import SHARES, Share
+from minicompile.fusion.passes import split_reduction as joining
 from tests.emit.triton_kernels import DEVICE, RUNS
 from tests.emit.walks import (NORMS, Both, backward, inputs, layer_norm,
                               rms_norm, walked)
@@ -30,7 +29,8 @@ runs = pytest.mark.skipif(
 def everywhere(monkeypatch):
     """Small tensors on the CPU are split and walked along, too."""
     monkeypatch.setattr(joining, "WORTH", 1)
-    monkeypatch.setitem(SHARES, "cpu", Share(8, 16, 8192, 1, 4096))
+    monkeypatch.setitem(joining.SHARES, "cpu", joining.Share(
+        few=8, many=16, least=8192, worth=1, beside=4096))
     WALKING["cpu"] = WALKING["cuda"]
     yield
     del WALKING["cpu"]

@@ -1,23 +1,41 @@
-"""Split reductions: one of few, long rows becomes two reductions.
+"""Split reductions: of few, long rows, or of columns in a row kernel.
 
 A device reduces many rows at a time, but one row in one place. So the sum
 of a million numbers is 64 sums of parts, and the sum of those. A million
 and one does not divide by 64: the last part is padded with the number
 that changes nothing. PyTorch's is `num_splits` of torch/_inductor/ir.py.
+
+The backward of a norm reads a gradient and an input row by row, and again
+down each column for the gradients of its weights: as two kernels, it reads
+everything twice. Here the kernel of the parts of the columns joins that of
+the rows. Chunks of the rows take the place of the parts: a program walks
+along the rows of one, and stores what it has added up in each column.
+Inductor's is MixOrderReduction of torch/_inductor/scheduler.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from math import ceil
 
-from ...core.index import coefficient, index, product
-from ...core.loops import (Const, Expression, Load, neutral, variables_of,
-                           walk)
+from ...core.index import Variable, atoms_of, coefficient, index, product
+from ...core.loops import (WALKING, Buffer, Const, Expression, Load, Loop,
+                           flatten, neutral, rewrite, variables_of)
+from ...core.loops import walk as nodes_of
+from ...core.semantics.evaluate import decided
+from ..group import MOST_BUFFERS, Body, Group, Groups, IterationDomain, fits
 from ..lower import SPLITS
-from ..rules.predication import inside_or
-from ..values import Point, Value, axes, elements, moved_to, reshaped
+from ..rules.indexing import inside_or
+from ..schedule import MERGING
+from ..values import (Point, Value, axes, elements, moved_to, reshaped,
+                      touched)
+from .memory import NEAREST
+
+#: Chunks of the rows, at most; the rows and the elements of one step.
+CHUNKS, ROWS, STEP = 256, 8, 4096
+#: Below so many elements two kernels are as fast.
+WORTH = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -82,7 +100,7 @@ def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
     inner = {names[axis] for axis in reduced}
     loads = {part.index: elements(
         v.size for v in names if v in variables_of(part.index))
-        for part in walk(value.element)
+        for part in nodes_of(value.element)
         if isinstance(part, Load) and inner & variables_of(part.index)}
     for where, count in loads.items():
         near = {v for v in names if coefficient(where, v) == 1}
@@ -116,4 +134,182 @@ def split(simply: Callable[..., Value], kind: str, value: Value,
     return simply(some, (0,), sizes)
 
 
+def walk(groups: Groups, returned: Collection[str]) -> None:
+    """Join groups that reduce rows with those that reduce columns: with
+    all that fit, or with some."""
+    for rows in list(groups.all):
+        if groups.find(rows) is not rows or not can_walk(rows.body):
+            continue
+        near = {groups.find(reader): None for name, _ in rows.body.reads
+                for reader in groups.readers[name][-NEAREST:]}
+        found = [other for other in (*near, *rows.users - near.keys())
+                 if other is not rows and fitting(rows.body, other.body)]
+        for several in (found, *([columns] for columns in found)):
+            if join(groups, rows, several, returned) and several is found:
+                break
+
+
+def can_walk(body: Body | None) -> bool:
+    """Whether there is a kernel that can walk along such rows."""
+    return body is not None and any(
+        loop.reduction for loop in body.loops) and (
+        body.loops[0].buffer.device.type in WALKING
+        and (body.domain.row.constant or 0) > 1)
+
+
+def fitting(rows: Body, columns: Body | None) -> bool:
+    """Whether `columns` reduces nothing but equal parts of the columns of
+    those rows."""
+    if columns is None or len({body.loops[0].buffer.device
+                               for body in (rows, columns)}) > 1:
+        return False
+    domain, own = rows.domain, columns.domain
+    parts = (own.rows // domain.row).constant or 0
+    return parts > 1 and own == IterationDomain(
+        domain.row * parts, (domain.rows + parts - 1) // parts) and all(
+        loop.reduction and product(loop.buffer.shape[1:]) == domain.row
+        and columns.stores.keys().isdisjoint(
+            load.buffer for load in loop.loads) for loop in columns.loops)
+
+
+def join(groups: Groups, rows: Group, several: list[Group],
+         returned: Collection[str]) -> bool:
+    """Give all reductions of fitting columns to the rows' group, if that
+    is legal and saves trips to memory; whether it did."""
+    domain = rows.body.domain
+    last = {groups.find(reader) for columns in several
+            for name in columns.body.stores
+            for reader in groups.readers.get(name, ())}
+    body = Body(domain, tuple(by_element(loop, rows.body, columns.body)
+                              for columns in several
+                              for loop in columns.body.loops))
+    if not several or not reduces(last, several, returned) or any(
+            rows.is_apart(columns) or any(
+                other.before & columns.own for other in (rows, *several))
+            for columns in several) or not (
+            fits(rows.body, body) and fits(body, rows.body)
+            and is_worth(rows.body, body)):
+        return False
+    chunks = {loop.buffer.name: chunked(
+        loop, domain, free(groups, loop.buffer.name, returned))
+        for loop in body.loops}
+    for columns in several:
+        columns.steps = {place: chunks[loop.buffer.name]
+                         for place, loop in columns.steps.items()}
+        for name in columns.body.stores:
+            made = chunks[name].buffer.name
+            groups.makers[made] = columns
+            groups.readers[made] = groups.readers[name]
+        rows.absorb(columns, rows.body)
+        groups.merged[columns] = rows
+    rows.body = Body(domain, (*rows.body.loops, *(
+        replace(loop, buffer=chunks[loop.buffer.name].buffer)
+        for loop in body.loops)))
+    ends = sorted(last, key=hash)
+    for group in ends:
+        group.steps = {place: over_chunks(loop, chunks)
+                       for place, loop in group.steps.items()}
+        loops = tuple(loop for _, loop in sorted(group.steps.items()))
+        group.body = Body(IterationDomain.of(next(
+            loop for loop in loops if loop.reduction)), loops)
+        groups.join(ends[0], group)
+    return True
+
+
+def reduces(last: set[Group], several: list[Group],
+            returned: Collection[str]) -> bool:
+    """Whether these groups do nothing but reduce all parts of columns, and
+    no one else asks for a part."""
+    loops = [loop for columns in several for loop in columns.body.loops]
+    kinds = {loop.buffer.name: loop.reduction for loop in loops
+             if loop.buffer.name not in returned
+             and loop.buffer.dtype == loop.value.dtype
+             and [index(v) for v in loop.ranges] == [loop.index]}
+
+    def is_right(loop: Loop, domain: IterationDomain) -> bool:
+        row, part = map(index, domain.variables)
+        match loop.value:
+            case Load(name, where, mask=None) if loop.reduction:
+                return kinds.get(name) == loop.reduction and (
+                    where == part * domain.rows + row)
+        return not loop.reduction and (
+            IterationDomain.of(loop) == IterationDomain(domain.rows))
+    return len(kinds) == len(loops) and all(
+        group.body and all(is_right(loop, group.body.domain)
+                           for loop in group.body.loops) for group in last)
+
+
+def by_element(loop: Loop, rows: Body, columns: Body) -> Loop:
+    """A reduction of parts of columns with the element of a row for what it
+    adds to the column, instead of a place in a part."""
+    row, element = map(index, rows.domain.variables)
+    length = columns.domain.row
+    made = loop.over(dict(zip(columns.domain.variables, (
+        row // length * rows.domain.row + element, row % length))),
+        rows.domain.variables, ())
+    return replace(made, value=rewrite(made.value, decided))
+
+
+def is_worth(rows: Body, columns: Body) -> bool:
+    """Whether both ask for the same elements, and enough of them; and
+    whether registers hold a row and the columns' reductions."""
+    row, element = rows.domain.variables
+    count, width = elements((row.size, element.size)), int(element.size)
+    reads = {*rows.reads, *columns.reads}
+    held = sum(element in atoms_of(where) for _, where in reads) + sum(
+        max(4, loop.value.dtype.itemsize) // 4
+        for loop in rows.loops + columns.loops
+        if loop.reduction and not loop.reduced)
+    return count >= WORTH and any(
+        4 * touched(where) >= count for _, where in columns.reads.keys()
+        & {*rows.reads, *rows.stores.items()}) and (
+        (1 << (width - 1).bit_length()) * held <= WALKING[
+            rows.loops[0].buffer.device.type]) and len(
+        {*rows.stores, *columns.stores, *(name for name, _ in reads)}
+        ) <= MOST_BUFFERS
+
+
+def free(groups: Groups, name: str, returned: Collection[str]) -> str:
+    """A name for what chunks make of a buffer of parts."""
+    name = name.removesuffix("_part") + "_chunks"
+    while any(name in names for names in (
+            groups.makers, groups.readers, returned)):
+        name += "_"
+    return name
+
+
+def chunked(loop: Loop, domain: IterationDomain, name: str) -> Loop:
+    """The reduction by element as one of the rows of each chunk."""
+    row, element = domain.variables
+    step = max(ROWS, STEP // (1 << (int(domain.row) - 1).bit_length()))
+    length = (row.size + step * CHUNKS - 1) // (step * CHUNKS) * step
+    chunk = Variable("c0", (row.size + length - 1) // length if (
+        length.constant) else index(CHUNKS))
+    place, dtype = Variable("w0", length), loop.value.dtype
+    made = Buffer(name, (chunk.size, domain.row), (
+        domain.row, index(1)), dtype, loop.buffer.device)
+
+    def body(point: Point) -> Expression:
+        return loop.over(dict(zip((row, element), point)), (), ()).value
+    rest = Const(neutral(loop.reduction, dtype), dtype)
+    value = inside_or(
+        Value((row.size, element.size), dtype, made.device, body),
+        (index(chunk) * length + place, index(element)), rest)
+    return replace(loop, buffer=made, index=flatten(
+        (index(chunk), index(element)), made.stride),
+        ranges=(chunk, element), reduced=(place,), value=value)
+
+
+def over_chunks(loop: Loop, chunks: dict[str, Loop]) -> Loop:
+    """A reduction of the parts of columns as one of their chunks."""
+    if not loop.reduction:
+        return loop
+    made = chunks[loop.value.buffer].buffer
+    row, chunk = IterationDomain(made.shape[1], made.shape[0]).variables
+    return replace(loop, reduced=(chunk,), value=Load(
+        made.name, flatten((index(chunk), index(row)), made.stride),
+        made.dtype))
+
+
 SPLITS.append(split)
+MERGING.append(walk)
