@@ -43,6 +43,7 @@ FEW = 4
 #: What a GPU moves while the check of places is launched, in elements.
 CHECK = {"cuda": 1 << 15}
 
+
 def with_axis(point: Point, axis: int, where: Index) -> Point:
     """The point, or the shape, with another Index at one place."""
     return (*point[:axis], where, *point[axis:][1:])
@@ -214,24 +215,8 @@ def gather(context: LoweringContext, a: Value, axis: int, places: Value,
     return lambda point: with_axis(point, axis, place(point))
 
 
-def index_select(context: LoweringContext, a: Value, axis: int,
-                 places: Value) -> Callable[[Point], Point]:
-    """Along one dimension, the slices that `places` names."""
-    axis %= len(a.shape)
-    place = named(context, places, a.shape[axis])
-    return lambda point: with_axis(point, axis, place(
-        point[axis:axis + len(places.shape)]))
-
-
-def embedding(context: LoweringContext, a: Value, places: Value, *_
-              ) -> Callable[[Point], Point]:
-    """The row that each place names."""
-    place = named(context, places, a.shape[0])
-    return lambda point: (place(point[:-1]), point[-1])
-
-
 def indexed(context: LoweringContext, a: Value,
-            places: Sequence[Value | None]
+            places: Sequence[Value | None], wraps: bool = True
             ) -> Callable[[Point], Point] | None:
     """`a[places]`: tensors name places together, in dimensions that take
     the place of theirs; at the front, if theirs are not neighbours."""
@@ -244,7 +229,7 @@ def indexed(context: LoweringContext, a: Value,
     start = min(given) if max(given) - min(given) < len(given) else 0
     shape = context.shape[start:start + rank]
     found = {axis: named(context, broadcast(each, shape), a.shape[axis],
-                         f"_{axis}", wraps=True)
+                         f"_{axis}", wraps)
              for axis, each in given.items()}
 
     def where(point: Point) -> Point:
@@ -254,11 +239,22 @@ def indexed(context: LoweringContext, a: Value,
             else next(rest) for axis in range(len(a.shape)))
     return where
 
+
+def selected(context: LoweringContext, a: Value, axis: int, places: Value
+             ) -> Callable[[Point], Point] | None:
+    """The slices along one dimension that `places` names."""
+    one = broadcast(places, places.shape or (index(1),))
+    axis %= len(a.shape)
+    return indexed(context, a, [*[None] * axis, one], False)
+
+
 RULES |= {
     "cat": cat, "constant_pad_nd": pad, "flip": flip, "repeat": repeat,
     "slice_scatter": slice_scatter,
     **dict.fromkeys(("unsafe_split", "unsafe_split_with_sizes"),
                     lambda *given: view(*given)),  # with its own memory
     **{name: reading(along) for name, along in (
-        ("gather", gather), ("index_select", index_select),
-        ("embedding", embedding), ("index.Tensor", indexed))}}
+        ("gather", gather), ("index_select", selected),
+        ("embedding", lambda context, a, places, *_: indexed(
+            context, a, [places], False)),  # a row for each
+        ("index.Tensor", indexed))}}

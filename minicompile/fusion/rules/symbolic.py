@@ -28,7 +28,7 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from ...core.errors import BackendError
 from ...core.index import Index, Symbol, index, least_of, product
-from ...core.loops import Buffer, Load, symbols_of, walk
+from ...core.loops import Buffer, symbols_of
 from ...core.schedule import Extern, Step, View, made_by
 from ..lower import ABROAD, Lowering
 from ..schedule import SIZES
@@ -100,8 +100,6 @@ def host_number(lowering: Lowering, node: fx.Node, value: Value,
     if value.shape or devices != ("cpu", "cuda") or (
             dtypes != {torch.float32}):
         return None
-    if not any(isinstance(part, Load) for part in walk(value.element)):
-        return replace(value, device=result.device)  # computed there
     alone = {b.name for step in lowering.steps for b in made_by(step)
              if not b.shape}
     if node.op == "call_function" and (
