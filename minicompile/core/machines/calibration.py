@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
@@ -71,33 +70,20 @@ def of_sheet(bandwidth: float, *speeds: float) -> Machine:
 
 def calibrate(device: torch.device) -> list[float]:
     """What `made` needs, as measured now: a copy, products, an addition."""
+    from torch.utils.benchmark import Timer  # takes long
+
+    def seconds(statement: str, x: torch.Tensor) -> float:
+        return min(Timer(statement, globals={"x": x}, num_threads=(
+            torch.get_num_threads())).blocked_autorange().times)
     on_gpu = device.type == "cuda"
     side = 8192 if on_gpu else 512
-    one = torch.zeros(1, device=device)
     large = torch.zeros(1 << (28 if on_gpu else 24), device=device)
-    launch = shortest(lambda: one.add_(1), device, 100)
-    row = [2 * large.nbytes / shortest(lambda: large.add_(1), device, 3)]
+    work = [2 * large.nbytes / seconds("x.add_(1)", large)]
     for dtype in TIMED:
         square = torch.ones(side, side, dtype=dtype, device=device)
-        row.append(2 * side ** 3 / shortest(
-            lambda square=square: square @ square, device, 3))
-    return [*(each / 1e12 for each in row), launch]
-
-
-def shortest(run: Callable[[], object], device: torch.device,
-             times: int) -> float:
-    """Seconds of a call among `times` in a row, the best of five rows."""
-    wait = torch.cuda.synchronize if device.type == "cuda" else (
-        lambda device: None)
-    taken = []
-    for _ in range(6):
-        wait(device)
-        start = time.perf_counter()
-        for _ in range(times):
-            run()
-        wait(device)
-        taken.append((time.perf_counter() - start) / times)
-    return min(taken[1:])  # the first row warms up
+        work.append(2 * side ** 3 / seconds("x @ x", square))
+    launch = seconds("x.add_(1)", torch.zeros(1, device=device))
+    return [*(each / 1e12 for each in work), launch]
 
 
 def kept() -> dict[str, list[float]]:
