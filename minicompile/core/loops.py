@@ -221,10 +221,6 @@ class Buffer:
         last = (size - 1 for size in self.shape)
         return flatten(last, self.stride) + 1
 
-    def __str__(self) -> str:
-        shape = ", ".join(map(str, self.shape))
-        return f"{str(self.dtype)[6:]}[{shape}]"
-
 
 #: The types of devices whose kernels walk along rows in chunks, and how
 #: many registers hold what is read and summed up of a row. There a loop
