@@ -24,8 +24,8 @@ from ..core.sizes import SYMBOLIC
 
 Point = tuple[Index, ...]
 
-#: The Index of a number that only the run knows, by its type.
-SYMBOL_RULES: dict[type, Callable[[object], Index | int]] = {}
+#: What makes an Index of a number that only the run knows: the last.
+SYMBOLS_READ: list[Callable[[object], Index | int]] = []
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,9 +152,9 @@ def number_of(given: object) -> object:
     """A number that depends on sizes as an Index; anything else as is."""
     if not isinstance(given, SYMBOLIC):
         return given
-    if type(given) not in SYMBOL_RULES:
+    if not SYMBOLS_READ:
         raise BackendError(f"no rule knows the symbolic number {given}")
-    return SYMBOL_RULES[type(given)](given)
+    return SYMBOLS_READ[-1](given)
 
 
 def size_of(number: int | torch.SymInt | Index) -> Index:

@@ -390,7 +390,7 @@ def fusion():
 
     Without the rules of symbolic sizes, shapes are static.
     """
-    from minicompile.fusion.values import SYMBOL_RULES
+    from minicompile.fusion.values import SYMBOLS_READ
     n = torch.tensor([3, 0, 5, 2, 1, 4, 3, 0, 5, 2, 1, 4])
     for program in (arithmetic, together, picked, summed, sized):
         for dynamic in (None, True):
@@ -398,7 +398,7 @@ def fusion():
                 x = torch.rand(5, 12)
                 assert_same(program, x.bfloat16() if half else x, n,
                             dynamic=dynamic,
-                            fallback=bool(dynamic and not SYMBOL_RULES))
+                            fallback=bool(dynamic and not SYMBOLS_READ))
     x = torch.rand(5, 12)
     drop = minicompile.compile(lambda x: nn.functional.dropout(x, 0.5))
     assert set((drop(x) / x).unique().tolist()) <= {0.0, 2.0}

@@ -32,7 +32,7 @@ from ...core.loops import Buffer, symbols_of
 from ...core.schedule import Extern, Step, View, made_by
 from ..lower import ABROAD, Lowering
 from ..schedule import SIZES
-from ..values import SYMBOL_RULES, Value
+from ..values import SYMBOLS_READ, Value
 
 #: The symbols that stand for a ShapeEnv's expressions. A range that is
 #: learnt later is not looked at: what was shown before stays true.
@@ -40,9 +40,12 @@ SYMBOLS: WeakKeyDictionary[ShapeEnv, dict[sympy.Expr, Symbol]] = (
     WeakKeyDictionary())
 
 
-def whole_number(number: torch.SymInt) -> Index | int:
-    """A whole number made of sizes."""
-    found = index_of(number.node.expr, number.node.shape_env)
+def from_sizes(number: torch.SymInt | torch.SymFloat | torch.SymBool
+               ) -> Index | int:
+    """A number made of sizes. Python computes those that are not whole."""
+    expr, env = number.node.expr, number.node.shape_env
+    found = index_of(expr, env) if isinstance(number, torch.SymInt) else (
+        index(symbol_of(expr, env)))
     return found if found.constant is None else int(found)
 
 
@@ -85,11 +88,6 @@ def symbol_of(expr: sympy.Expr, env: ShapeEnv) -> Symbol:
         known[expr] = Symbol(name, int(hint) if hint.is_number else 64,
                              least, most, formula, of)
     return known[expr]
-
-
-def as_symbol(number: torch.SymFloat | torch.SymBool) -> Index:
-    """A number that an operator is given: Python computes it."""
-    return index(symbol_of(number.node.expr, number.node.shape_env))
 
 
 def host_number(lowering: Lowering, node: fx.Node, value: Value,
@@ -147,5 +145,4 @@ def found_sizes(steps: list[Step], lowered: Lowering
 
 ABROAD.append(host_number)
 SIZES.append(found_sizes)
-SYMBOL_RULES |= {torch.SymInt: whole_number, torch.SymFloat: as_symbol,
-                 torch.SymBool: as_symbol}
+SYMBOLS_READ.append(from_sizes)
