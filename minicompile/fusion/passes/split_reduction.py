@@ -190,21 +190,14 @@ def join(groups: Groups, rows: Group, several: list[Group],
             fits(rows.body, body) and fits(body, rows.body)
             and is_worth(rows.body, body)):
         return False
-    chunks = {loop.buffer.name: chunked(
-        loop, domain, free(groups, loop.buffer.name, returned))
-        for loop in body.loops}
+    chunks = {loop.buffer.name: chunked(loop, domain)
+              for loop in body.loops}
     for columns in several:
         columns.steps = {place: chunks[loop.buffer.name]
                          for place, loop in columns.steps.items()}
-        for name in columns.body.stores:
-            made = chunks[name].buffer.name
-            groups.makers[made] = columns
-            groups.readers[made] = groups.readers[name]
         rows.absorb(columns, rows.body)
         groups.merged[columns] = rows
-    rows.body = Body(domain, (*rows.body.loops, *(
-        replace(loop, buffer=chunks[loop.buffer.name].buffer)
-        for loop in body.loops)))
+    rows.body = Body(domain, rows.body.loops + body.loops)
     ends = sorted(last, key=hash)
     for group in ends:
         group.steps = {place: over_chunks(loop, chunks)
@@ -269,24 +262,16 @@ def is_worth(rows: Body, columns: Body) -> bool:
         ) <= MOST_BUFFERS
 
 
-def free(groups: Groups, name: str, returned: Collection[str]) -> str:
-    """A name for what chunks make of a buffer of parts."""
-    name = name.removesuffix("_part") + "_chunks"
-    while any(name in names for names in (
-            groups.makers, groups.readers, returned)):
-        name += "_"
-    return name
-
-
-def chunked(loop: Loop, domain: IterationDomain, name: str) -> Loop:
-    """The reduction by element as one of the rows of each chunk."""
+def chunked(loop: Loop, domain: IterationDomain) -> Loop:
+    """The reduction by element as one of the rows of each chunk; its
+    results lie where those of the parts would."""
     row, element = domain.variables
     step = max(ROWS, STEP // (1 << (int(domain.row) - 1).bit_length()))
     length = (row.size + step * CHUNKS - 1) // (step * CHUNKS) * step
     chunk = Variable("c0", (row.size + length - 1) // length if (
         length.constant) else index(CHUNKS))
     place, dtype = Variable("w0", length), loop.value.dtype
-    made = Buffer(name, (chunk.size, domain.row), (
+    made = Buffer(loop.buffer.name, (chunk.size, domain.row), (
         domain.row, index(1)), dtype, loop.buffer.device)
 
     def body(point: Point) -> Expression:

@@ -5,7 +5,7 @@
 # _to_copy_4 sum_4
 @launched(grid=lambda: 256, warps=8)
 @triton.jit
-def kernel_0__to_copy_mul_sum_sub(tangents_1_ptr, primals_2_ptr, primals_1_ptr, _to_copy_2_ptr, _to_copy_3_ptr, _to_copy_8_ptr, sum_3_chunks_ptr, sum_4_chunks_ptr):
+def kernel_0__to_copy_mul_sum_sub(tangents_1_ptr, primals_2_ptr, primals_1_ptr, _to_copy_2_ptr, _to_copy_3_ptr, _to_copy_8_ptr, sum_3_part_ptr, sum_4_part_ptr):
     XBLOCK: tl.constexpr = 4
     RBLOCK: tl.constexpr = 1024
     c0 = tl.program_id(0)
@@ -38,6 +38,6 @@ def kernel_0__to_copy_mul_sum_sub(tangents_1_ptr, primals_2_ptr, primals_1_ptr, 
         t16 = device.rounded(t15, tl.bfloat16)
         tl.store(_to_copy_8_ptr + (r + 1024*x), t16)
     sum0 = tl.sum(sum0, 0, keep_dims=True)
-    tl.store(sum_3_chunks_ptr + (1024*c0 + r), sum0)
+    tl.store(sum_3_part_ptr + (1024*c0 + r), sum0)
     sum1 = tl.sum(sum1, 0, keep_dims=True)
-    tl.store(sum_4_chunks_ptr + (1024*c0 + r), sum1)
+    tl.store(sum_4_part_ptr + (1024*c0 + r), sum1)
