@@ -18,7 +18,10 @@ from dataclasses import dataclass, make_dataclass
 from keyword import iskeyword
 from weakref import WeakValueDictionary
 
+import torch
+
 from .errors import Where
+from .sizes import SCALARS
 
 
 class Interned(type):
@@ -86,6 +89,14 @@ def printable(value: object) -> bool:
     if type(value) is float:
         return math.isfinite(value)
     return value is None or type(value) in (bool, int, str, bytes)
+
+
+#: Immutable values that may stand in a graph as they are.
+IMMUTABLE = {type(None), bool, int, float, complex, str, bytes, type(...),
+             torch.dtype, torch.device, torch.layout, torch.memory_format}
+
+#: Immutable values, guarded by equality and then used as they are.
+CONSTANTS = IMMUTABLE | {slice, range, type(NotImplemented), *SCALARS}
 
 
 def source_class(name: str, parts: str, text: str, said: str = ""

@@ -33,7 +33,8 @@ import torch
 
 from ..core import load
 from ..core.errors import Unsupported
-from ..core.guard import Guard, Source, TensorFacts, chain, printable
+from ..core.guard import (CONSTANTS, Guard, Source, TensorFacts, chain,
+                          printable)
 from ..core.sizes import SCALARS
 from ..core.state import NEVER_ACTIVE, SWITCHES, global_state
 
@@ -106,11 +107,6 @@ class Names:
             tell()
 
 
-#: Equality of these tells all there is to tell.
-EXACT = (int, bool, str, bytes, type(None), type(...), type(NotImplemented),
-         torch.dtype, torch.device, torch.layout, torch.memory_format,
-         range)
-
 #: These are compared as objects: there is one of each.
 UNIQUE = (type, enum.Enum, types.FunctionType, types.BuiltinFunctionType,
           types.ModuleType, types.CodeType)
@@ -121,9 +117,10 @@ SINGLETONS = (bool, type(None), type(...), torch.dtype, torch.layout,
 
 bits = struct.Struct("d").pack
 
-#: The value that is compared for a constant, by its class.
+#: The value that is compared for a constant, by its class: most often
+#: itself, where equality tells all there is to tell.
 PARTS: dict[type, Callable] = {
-    **dict.fromkeys(EXACT, lambda value: value),
+    **dict.fromkeys(CONSTANTS, lambda value: value),
     **dict.fromkeys(SCALARS, lambda value: value.tobytes()),
     float: bits, complex: lambda z: (bits(z.real), bits(z.imag)),
     slice: lambda s: fingerprint((s.start, s.stop, s.step))}

@@ -20,12 +20,7 @@ import typing
 
 import torch
 
-from ..core.guard import TensorFacts
-from ..core.sizes import SCALARS
-from .recorder import IMMUTABLE
-
-#: Immutable values, guarded by equality and then used as they are.
-CONSTANTS = IMMUTABLE | {slice, range, type(NotImplemented), *SCALARS}
+from ..core.guard import CONSTANTS, TensorFacts
 
 #: Objects that are what they are: guarded by identity.
 IDENTITIES = (type, types.ModuleType, types.FunctionType,

@@ -31,13 +31,8 @@ from torch.utils._pytree import tree_map_only
 from ..core.errors import Unsupported
 from ..core.graph import QUANTIZED, written_by
 from ..core.sizes import SYMBOLIC, hint
-from ..core.guard import Guard, Source
+from ..core.guard import IMMUTABLE, Guard, Source
 from .reasons import WAYS, unsupported
-
-#: Immutable values that may stand in a graph as they are.
-IMMUTABLE = {type(None), bool, int, float, complex, str, bytes, type(...),
-         torch.dtype, torch.device, torch.layout, torch.memory_format}
-
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 
