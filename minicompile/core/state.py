@@ -30,11 +30,6 @@ def autocast() -> tuple[tuple[str, torch.dtype], ...]:
                  in sorted(kinds) if torch.is_autocast_enabled(kind))
 
 
-def dual_level() -> bool:
-    """Whether forward-mode AD is computing tangents."""
-    return forward_ad._current_level >= 0
-
-
 #: The switches that change what an operator does, and what reads each.
 SWITCHES: dict[str, Callable[[], object]] = {
     "grad_enabled": torch.is_grad_enabled,
@@ -49,7 +44,7 @@ NEVER_ACTIVE: dict[str, Callable[[], object]] = {
     "a torch function mode": torch._C._is_torch_function_mode_enabled,
     "a torch dispatch mode": modes,
     "torch.jit.trace": torch._C._is_tracing,
-    "forward-mode AD": dual_level}
+    "forward-mode AD": lambda: forward_ad._current_level >= 0}
 
 GlobalState = namedtuple("GlobalState", SWITCHES)
 
