@@ -15,6 +15,7 @@ from minicompile import fusion
 from minicompile.core.loops import REDUCTIONS, Const, Kernel, Op
 from minicompile.emit.cuda.equal_kernels import together
 from minicompile.emit.cuda.launcher import LAUNCHER
+from minicompile.emit.triton import TILINGS
 from minicompile.emit.triton_math import INTERPRETED
 from minicompile.fusion.passes import split_reduction as joining
 from tests.emit import triton_kernels
@@ -170,12 +171,13 @@ def test_an_exponential_that_is_more_than_added_up_is_eagers():
                 "fma.rm.ftz.f32")  # the start of libdevice's
 
 
-@pytest.mark.slow(sample=1)
+@pytest.mark.slow(sample=2)
+@pytest.mark.parametrize("of", ["elements", "rows"])
 @pytest.mark.parametrize("dtype", [
     torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.int32,
     torch.bool, torch.uint8], ids=str)
-def test_every_operation_compiles(dtype, monkeypatch):
-    """One kernel that does all that a type can."""
+def test_every_operation_compiles(dtype, of, monkeypatch):
+    """One kernel that does all that a type can, to blocks or to numbers."""
     monkeypatch.setattr(triton_kernels, "DEVICE", torch.device("cuda", 0))
     made, at = triton_kernels.buffer, triton_kernels.at
     ranges = triton_kernels.variables("i", (4096,))
@@ -190,7 +192,14 @@ def test_every_operation_compiles(dtype, monkeypatch):
             Op(name, operands, kind), made(f"{name}_out", (4096,), kind),
             ranges)
         loops += kernel.loops
-    compiled(Kernel("kernel_0", ranges, (), tuple(loops)))
+    reduced = triton_kernels.variables("r", (2048,)) * (of == "rows")
+    if reduced:
+        row = at(made("row", (4096, 2048)), ranges + reduced)
+        loops += triton_kernels.reducing(
+            "sum", row, made("row_sum", (4096,)), ranges, reduced).loops
+    kernel = Kernel("kernel_0", ranges, reduced, tuple(loops))
+    assert TILINGS[-1](kernel).flat == bool(reduced)
+    compiled(kernel)
 
 
 @pytest.mark.slow(sample=2)
