@@ -10,7 +10,8 @@ from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.core.schedule import Extern
 from minicompile.fusion import fuse
 from minicompile.fusion.lowerings import RULES
-from tests.fusion.graphs import assert_right, aten
+from minicompile.fusion.rules import indexing
+from tests.fusion.graphs import as_cuda, assert_right, aten
 
 X, Y, V = torch.Size((4, 6)), torch.Size((4, 6)), torch.Size((6,))
 
@@ -388,3 +389,31 @@ def test_views_of_nothing_are_stored(shape):
     assert_right(aten(lambda x: (x.exp()[..., ::2], x[..., 1:].mT), x), (x,))
     assert_right(aten(lambda x: torch.stack([x, x.sin()], -1).flatten(-2)[
         ..., ::2], x), (x,))
+
+
+POOLS = {
+    "stem": lambda x: F.max_pool2d(x.relu(), 3, 2, 1),
+    "apart": lambda x: F.max_pool2d(x, (2, 3), 1, dilation=(3, 2)) + 1,
+    "rest counts": lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
+    "one image": lambda x: F.max_pool2d(x[0], 2).sin(),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", POOLS)
+def test_small_windows_are_read_by_a_loop(name, dtype, monkeypatch):
+    """On a GPU; here the rule is tried on a CPU."""
+    monkeypatch.setitem(indexing.POOLED, "cpu", 9)
+    x = torch.randn(2, 3, 9, 8, dtype=dtype)
+    x[0, 1, 2, 3], x[1, 0, 4:, :] = torch.nan, -torch.inf
+    graph = aten(POOLS[name], x)
+    assert not assert_right(graph, (x,)).externs
+    assert not fuse(as_cuda(graph)).externs
+
+
+def test_a_window_that_is_asked_for_its_place_is_an_operator(monkeypatch):
+    monkeypatch.setitem(indexing.POOLED, "cpu", 9)
+    x = torch.randn(2, 3, 9, 8)
+    for function in (lambda x: F.max_pool2d(x, 2, return_indices=True),
+                     lambda x: F.max_pool2d(x, 4).sin()):
+        assert len(assert_right(aten(function, x), (x,)).externs) == 1

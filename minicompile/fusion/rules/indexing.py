@@ -22,6 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
+from itertools import product as product_of
+from math import inf
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -40,6 +43,8 @@ from ..values import (Point, Value, broadcast, cast, elements, moved_to,
 
 #: So many elements are read or passed over for each place, at least.
 FEW = 4
+#: How many elements a window has at most for a loop to read it.
+POOLED = {"cuda": 9}
 #: What a GPU moves while the check of places is launched, in elements.
 CHECK = {"cuda": 1 << 15}
 
@@ -248,7 +253,37 @@ def selected(context: LoweringContext, a: Value, axis: int, places: Value
     return indexed(context, a, [*[None] * axis, one], False)
 
 
+def pooled(context: LoweringContext, a: Value, size: Sequence[int],
+           step: Sequence[int] = (), margin: Sequence[int] = (0, 0),
+           apart: Sequence[int] = (1, 1), *_) -> tuple[Value, None] | None:
+    """The greatest element of each window, if the window is small, and
+    its place is not asked for."""
+    places = [user for user in context.node.users if user.args[1] == 1]
+    window = [*product_of(*map(range, spread(size)))]
+    if (context.device.type not in POOLED or len(window) > POOLED[
+            context.device.type] or not context.dtype.is_floating_point
+            or not context.lowering.uses.readers.keys().isdisjoint(places)):
+        return None
+    least = Const(-inf, context.dtype)
+
+    def body(point: Point) -> Expression:
+        corner = [i * n - m for i, n, m in zip(
+            point[-2:], spread(step or size), spread(margin))]
+        parts = [inside_or(a, (*point[:-2], *(
+            i + k * n for i, k, n in zip(corner, offsets, spread(apart)))),
+            least) for offsets in window]
+        return reduce(lambda found, part: Op(
+            "maximum", (found, part), context.dtype), parts)
+    return context.value(body), None
+
+
+def spread(numbers: Sequence[int]) -> Sequence[int]:
+    """A number for each of two dimensions; one may stand for both."""
+    return [*numbers] * (2 // len(numbers))
+
+
 RULES |= {
+    "max_pool2d_with_indices": pooled,
     "cat": cat, "constant_pad_nd": pad, "flip": flip, "repeat": repeat,
     "slice_scatter": slice_scatter,
     **dict.fromkeys(("unsafe_split", "unsafe_split_with_sizes"),
