@@ -66,6 +66,8 @@ TRANSFORMS = {
     "jacrev": lambda x, y: jacrev(
         lambda t: (t.sin() @ W).sum(0), chunk_size=2)(x),
     "jacfwd": lambda x, y: jacfwd(lambda t: t.sin().sum(0))(x),
+    "in a comprehension": lambda x, y: [
+        vmap(lambda t, n=n: t * n)(x) for n in {"a": 2, "b": 3}.values()],
     "hessian": lambda x, y: hessian(lambda t: (t ** 3).sum())(x[0]),
     "of a module": lambda x, y: vmap(MODEL)(x),
     "in place": lambda x, y: vmap(lambda t: t.clone().add_(1).mul_(t))(x),

@@ -14,6 +14,7 @@ import gc
 import inspect
 import itertools
 import operator
+import sys
 import types
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -209,8 +210,14 @@ def held_by(tracer, value) -> list:
         case types.GeneratorType() if id(value) in tracer.generators:
             frame = tracer.generators[id(value)][1]
             return [frame.next, frame.names]
-        case Iterator() | StandIn():
+        case StandIn(function=function):
+            return [function]
+        case itertools.cycle() | itertools._tee():
             return [object()]  # nothing tells its position
+        case Iterator():  # of C's: its position, as one object
+            at = repr(value) if type(value) is itertools.count else str(
+                operator.length_hint(value))
+            return [*gc.get_referents(value), sys.intern(at)]
     if not (isinstance(value, CONTAINERS) or tracer.is_made(value)):
         return []
     getattr(value, "__dict__", None)  # which Python makes when asked for it
