@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core.sizes import UFUNCS
 from ...core.guard import Call
-from ..constant_types import ABSENT, is_constant, trusted
+from ..constant_types import is_constant, trusted
 from ..reasons import Raised, unsupported
 from ..recorder import settled
 from ..rules import look, rule
@@ -36,53 +36,42 @@ from .callbacks import is_featureless
 @rule(*(vars(kind)["__call__"] for kind in (
     functools._lru_cache_wrapper, *UFUNCS)))
 def cached(tracer, function, /, *args, **kwargs):
-    """The value that the cache holds for these arguments."""
+    """The value that the cache holds for these arguments.
+
+    A library's function is followed at each trace, and must change
+    nothing: eager runs it once. A logger's own, such as transformers'
+    `warning_once`, is called after the graph; its cache knows whether the
+    message was sent before.
+    """
     outside, source = tracer.outside, tracer.outside.source(function)
     if source is not None:
         outside.guard(source, "is", function)
-    if getattr(function, "__module__", None) != "typing":
-        result = uncached(tracer, function, args, kwargs)
-        if result is not ABSENT:
-            return result
+    inner = getattr(function, "__wrapped__", None)
+    name = getattr(function, "__name__", "cached")
+    if isinstance(next(iter(args), None), logging.Logger):
+        if kwargs or vars(logging.Logger).get(name) != function:
+            raise unsupported("effect", f"{name}, cached,")
+        return outside.said.append((function, args))
+    if type(inner) is FunctionType and inner.__module__ != "typing" and (
+            is_installed(inner.__module__)
+            and is_hashable((args, (*kwargs.values(),)))):
+        with unchanged(tracer, "effect", f"{name}, cached,"):
+            return tracer.call(inner, args, kwargs)
     args = settled(args)
     for value in (*args, *kwargs.values()):
         if outside.is_outside(value) and is_featureless(type(value)):
             look(tracer, value)
         elif not is_constant(value) or tracer.is_made(value):
-            raise unsupported("builtin", f"{function.__name__}, cached,")
+            raise unsupported("builtin", f"{name}, cached,")
     with unset_fake_temporarily():
         result = tracer.native(function, args, kwargs)
     if is_constant(result):
         return result
     if isinstance(result, torch.Tensor):
-        raise unsupported("builtin", f"{function.__name__}, cached,")
+        raise unsupported("builtin", f"{name}, cached,")
     again = functools.partial(function, *args, **kwargs)
     return outside.admit(result, Call(
-        outside.found_at(operator.call),
-        outside.constant(again, getattr(function, "__name__", "cached"))))
-
-
-def uncached(tracer, function, args: tuple, kwargs: dict):
-    """A library's cached function, followed at each trace: its result.
-
-    It must change nothing: eager runs it once, and a trace at each call.
-    A logger's own, such as transformers' `warning_once`, is called after
-    the graph; its cache knows whether the message was sent before.
-    """
-    inner = getattr(function, "__wrapped__", None)
-    if not (isinstance(function, functools._lru_cache_wrapper)
-            and type(inner) is FunctionType
-            and is_hashable((args, (*kwargs.values(),)))):
-        return ABSENT
-    what = f"{inner.__qualname__}, cached,"
-    if isinstance(next(iter(args), None), logging.Logger):
-        if kwargs or vars(logging.Logger).get(inner.__name__) != function:
-            raise unsupported("effect", what)
-        return tracer.outside.said.append((function, args))
-    if not is_installed(inner.__module__):
-        return ABSENT
-    with unchanged(tracer, "effect", what):
-        return tracer.call(inner, args, kwargs)
+        outside.found_at(operator.call), outside.constant(again, name)))
 
 
 def is_hashable(value) -> bool:
