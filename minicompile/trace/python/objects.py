@@ -29,7 +29,7 @@ from ..constant_types import (ABSENT, BOUND, CONSTANTS, StandIn,
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import settled
 from ..reconstruct import DERIVED, MAKERS, Rebuild
-from ..rules import ARITHMETIC, COMPARISONS, INPLACE, rule
+from ..rules import COMPARISONS, INPLACE, rule
 from ..side_effects import FIRST, Outside
 from .callbacks import Callback, Iteration
 
@@ -90,14 +90,9 @@ def stored(tracer, owner, name: str, read):
 
 # Operators on objects
 
-#: Operators, and the methods Python tries for them: left's, right's.
-DUNDERS = {
-    **{getattr(operator, name): (f"__{name.strip('_')}__",
-                                 f"__r{name.strip('_')}__")
-       for name in ARITHMETIC},
-    operator.lt: ("__lt__", "__gt__"), operator.le: ("__le__", "__ge__"),
-    operator.gt: ("__gt__", "__lt__"), operator.ge: ("__ge__", "__le__"),
-    operator.eq: ("__eq__", "__eq__"), operator.ne: ("__ne__", "__ne__")}
+#: The comparison that the right operand is asked for.
+MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq",
+            "ne": "ne"}
 
 
 def ask_objects(tracer, op, left, right):
@@ -129,7 +124,8 @@ def ask_objects(tracer, op, left, right):
 
 def order(tracer, op, left, right) -> list[tuple]:
     """The methods Python tries for an operator, and their arguments."""
-    name, other = DUNDERS[op]
+    plain = op.__name__.strip("_")
+    name, other = f"__{plain}__", f"__{MIRRORED.get(plain, 'r' + plain)}__"
     rows, both = [(name, left, right)], (type(left), type(right))
     if op in COMPARISONS or both[0] is not both[1]:
         rows.append((other, right, left))
