@@ -214,6 +214,32 @@ def test_a_class_statement_is_a_break(function):
     assert "__build_class__" in str(compiled.cache.breaks[0])
 
 
+def test_a_logger_of_its_own_class_is_asked_as_often_as_eager():
+    asked = []
+
+    class Counting(logging.Logger):
+        def isEnabledFor(self, level):
+            asked.append(level)
+            return super().isEnabledFor(level)
+
+    logger = Counting("counting", logging.INFO)
+    logger.disabled = True
+
+    def function(x):
+        logger.info("never seen")
+        logger.warning("nor this")
+        return x + 1
+
+    compiled = minicompile.compile(function, backend="eager",
+                                   fullgraph=True)
+    for calls in (1, 2):
+        compiled(torch.ones(3))
+        assert asked == [logging.INFO, logging.WARNING] * calls
+    logger.disabled = False
+    with pytest.raises(Unsupported):
+        compiled(torch.ones(3))
+
+
 def test_questions_about_the_compiler():
     def f(x):
         scripting = torch.jit.is_scripting() or torch.jit.is_tracing()

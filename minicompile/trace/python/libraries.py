@@ -98,15 +98,19 @@ def _tagged(function, tracer, *args, **kwargs):
 
 # Log records
 
-#: The question whether a logger listens at a level: one object for each.
-_listens = functools.cache(functools.partial(
-    operator.methodcaller, "isEnabledFor"))
+@functools.cache
+def _listens(level: int) -> functools.partial:
+    """The question whether a logger listens: one object for each level.
+
+    It is Logger's own; a class's may be the method that is traced.
+    """
+    return functools.partial(logging.Logger.isEnabledFor, level=level)
 
 
 @rule(logging.Logger.isEnabledFor)
 def _is_enabled(tracer, logger, level):
     """Whether a logger listens, guarded; what it hears is a break."""
-    answer, outside = logger.isEnabledFor(level), tracer.outside
+    answer, outside = _listens(level)(logger), tracer.outside
     outside.guard(Call(outside.found_at(_listens(level)),
                        outside.found_at(logger)), "equal", answer)
     return answer
