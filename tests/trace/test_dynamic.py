@@ -323,6 +323,18 @@ def test_strides_that_vary():
     assert compiles(double, calls) == 2
 
 
+def test_a_stride_made_of_a_later_one_that_varies():
+    made = minicompile.compile(lambda x: x.sin() * 2, backend="split",
+                               fullgraph=True)
+    x = torch.randn(2, 4, 4, 4)  # 64 is 4 * 16 in both layouts
+    for given in (x, x.to(memory_format=torch.channels_last),
+                  torch.randn(3, 4, 5, 6), x.transpose(2, 3)):
+        found = made(given)
+        close(found, given.sin() * 2)
+        assert found.stride() == (given.sin() * 2).stride()
+    assert not made.stats().fallbacks
+
+
 def test_views_and_offsets():
     whole = torch.randn(40, 3)
 

@@ -105,13 +105,17 @@ class SymbolicSizes(ConstantSizes):
         fake = self.fake(based(real), symbolic_context=context,
                          source=ShapeSource(source))
         self.fakes[source] = fake, fake.shape
-        for read, values, what in (("shape", fake.shape, SIZE),
-                                   ("stride()", fake.stride(), STRIDE)):
-            for dim, value in enumerate(values):
-                if isinstance(value, torch.SymInt):
-                    place = Size(source, read, dim, str(value))
-                    if self.bind(value, place) or what is SIZE:
-                        self.tell(what, dim, source, hint(value))
+        found = [(value, Size(source, read, dim, str(value)), what)
+                 for read, values, what in (
+                     ("shape", fake.shape, SIZE),
+                     ("stride()", fake.stride(), STRIDE))
+                 for dim, value in enumerate(values)
+                 if isinstance(value, torch.SymInt)]
+        # a stride may be made of another that comes after it
+        found.sort(key=lambda each: not each[0].node.expr.is_Symbol)
+        for value, place, what in found:
+            if self.bind(value, place) or what is SIZE:
+                self.tell(what, place.dim, source, hint(value))
         return fake
 
     def varying(self, what: str, source: Source, values: tuple
