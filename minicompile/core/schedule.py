@@ -127,7 +127,7 @@ class Schedule(Printed):
         lines = []
         for symbol, place in self.sizes.items():
             if place is None:
-                lines.append(f"{symbol} = {symbol.formula}")
+                lines.append(f"{symbol} = ({symbol.formula})")
             elif place[1]:
                 lines.append(f"{symbol} = {names[place[0]]}.{place[1]}")
             else:
