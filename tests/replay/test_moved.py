@@ -75,7 +75,8 @@ CASES = {
     "small": (logits, 16, 1, None),
     "saved": (logits, 1024, 0, None),
     "two": (lambda x, w: (x.sum(), *[y := x @ w, y + 1][1:]), 1024, 2, (1,)),
-    "a view": (lambda x, w: logits(x, w)[1:], 1024, 1, None),
+    "a part": (lambda x, w: logits(x, w)[1:], 1024, 1, None),
+    "a shape": (lambda x, w: logits(x, w).view(4, -1, 1024), 1024, 1, (0,)),
     "an operator": (lambda x, w: x.sin() @ w, 1024, 1, None),
     "reads an input": (lambda x, w: (x @ w) + x, 1024, 1, None),
 }

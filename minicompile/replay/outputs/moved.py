@@ -12,7 +12,7 @@ torch/_inductor/cudagraph_trees.py.
 from __future__ import annotations
 
 import dis
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import unwrap
 from types import FunctionType, SimpleNamespace
@@ -20,8 +20,8 @@ from types import FunctionType, SimpleNamespace
 import torch
 
 from ...core.graph import Boxed
-from ...core.index import guess, index
-from ...core.loops import Kernel
+from ...core.index import guess
+from ...core.loops import Buffer, Kernel
 from ...core.schedule import Schedule, View
 from ..graphed_function import KINDS
 from ..recording import Cuda, Recording
@@ -47,24 +47,29 @@ def last_launch(run: Boxed, schedule: Schedule, visible: int | None
     step = schedule.steps[-1]
     if not isinstance(step, Kernel):
         return None
-    made = step.written.values()
-    whole = {View(b.name, b.shape, b.stride, index(0), b.dtype): b.name
-             for b in made}
+    made = list(step.written.values())
     names = [view.buffer if isinstance(view, View) else None
              for view in schedule.outputs]
-    found = [whole.get(view) if isinstance(view, View) else None
-             for view in schedule.outputs[:visible]]
     inputs = {given.name for given in schedule.inputs
-              if hasattr(given, "name")}
+              if isinstance(given, Buffer)}
     calls = [each.argval for each in dis.get_instructions(unwrap(run))]
-    if (any(b.into or names.count(b.name) != 1 or b.name not in found
-            for b in made) or inputs & {*step.read}
-            or calls.count(step.name) != 1
+    if (any(b.into or names.count(b.name) != 1 for b in made)
+            or inputs & {*step.read} or calls.count(step.name) != 1
             or sum(guess(b.elements) * b.dtype.itemsize
                    for b in made) < LARGE):
         return None
-    return LastLaunch(run, step.name, len(step.read),
-                      tuple(found.index(b.name) for b in made))
+    places = tuple(names.index(b.name) for b in made)
+    fits = all(is_whole(schedule.outputs[place], b)
+               for place, b in zip(places, made))
+    return LastLaunch(run, step.name, len(step.read), places) if (
+        fits and {*places} <= {*range(len(names))[:visible]}) else None
+
+
+def is_whole(view: View, buffer: Buffer) -> bool:
+    """Whether a result is all of a buffer's memory, in any shape."""
+    same = replace(buffer, shape=view.shape, stride=view.stride)
+    return (view.dtype == buffer.dtype and view.offset == 0
+            and same.elements == buffer.elements)
 
 
 class Moved(Recording):
@@ -82,14 +87,14 @@ class Moved(Recording):
         def keep(stream: int, *given: object) -> None:
             reads, writes = self.last.reads, len(self.last.places)
             self.reads = given[:reads]
-            self.layouts = [
-                (each.shape, each.stride(), each.dtype, each.device)
-                for each in given[reads:reads + writes]]
             self.symbols = given[reads + writes:]
 
         program = unwrap(self.last.run)
         results = FunctionType(program.__code__, program.__globals__ | {
             self.last.kernel: SimpleNamespace(run=keep)})(inputs)
+        self.layouts = [
+            (made.shape, made.stride(), made.dtype, made.device)
+            for made in map(results.__getitem__, self.last.places)]
         return tuple(None if place in self.last.places else result
                      for place, result in enumerate(results))
 
