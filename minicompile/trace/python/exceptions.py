@@ -12,6 +12,7 @@ are in torch/_dynamo/symbolic_convert.py of PyTorch.
 from __future__ import annotations
 
 import contextlib
+import sys
 import types
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,7 @@ from ..graph_breaks import (ENTRIES, Break, Named, going_on, made_once, op,
                             placed)
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import DERIVED, MAKERS, Rebuild
+from ..rules import rule
 from .callbacks import unwatched
 from .objects import remaking
 
@@ -153,6 +155,23 @@ def _error(tracer, given, what: str) -> BaseException:
     if not isinstance(error, BaseException):
         raise Raised(TypeError(f"{what} must derive from BaseException"))
     return error
+
+
+# Questions
+
+
+@rule(sys.exception)
+def _exception(tracer):
+    error = handled(tracer.frames)
+    if error is None and tracer.frames[-1].globals is not vars(contextlib):
+        raise unsupported("builtin", "sys.exception")
+    return error
+
+
+@rule(sys.exc_info)
+def _exc_info(tracer):
+    error = _exception(tracer)
+    return error and type(error), error, error and error.__traceback__
 
 
 # A break in a `try`
