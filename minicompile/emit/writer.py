@@ -272,7 +272,7 @@ class Writer:
             fold, self.accumulated(fold), name, self.part(fold))))
 
     def part(self, fold: Fold) -> str:
-        """What a step adds to a reduction."""
+        """The value that a step adds to a reduction."""
         return self.read(fold.operands[0])
 
     def name(self, value: Expression, text: str) -> None:

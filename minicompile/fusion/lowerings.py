@@ -304,9 +304,10 @@ class Uses:
     def is_expensive(self, node: fx.Node, value: Value) -> bool:
         """Whether to store a value rather than compute it again.
 
-        Storing moves all that it reads, and itself once and once more per
-        reader but the first, which runs in the kernel that stores it; not
-        storing moves all that it reads once per reader.
+        Storing moves all that it reads once. The value itself moves once,
+        and once more for each reader but the first, which runs in the
+        kernel that stores it. Not storing moves all that it reads once
+        per reader.
         """
         nodes = walk(value.element)
         work = [part.name for part in nodes if isinstance(part, Op)]

@@ -152,7 +152,7 @@ def test(name: str, a: Expression, b: Expression) -> Expression:
 
 def named(context: LoweringContext, places: Value, size: Index,
           name: str = "", wraps: bool = False) -> Callable[[Point], Index]:
-    """What `places` says at a point, as an Index below `size`.
+    """The place named at a point by `places`, an Index below `size`.
 
     If it `wraps`, -1 is the last place. Raises, as eager does, if a place
     is outside.
@@ -190,7 +190,8 @@ def reading(along: Callable[..., Callable[[Point], Point] | None]
     """The rule of an operator that reads its first operand at the places
     that `along` finds for the others.
 
-    What is computed is stored here, where the rest of its row is computed.
+    If the operand is computed, the result is stored here, where the rest
+    of the operand's row is computed.
     The operator does what a loop does no better: it moves what lies in
     memory to memory, moves little, or picks most elements one by one.
     """
@@ -278,7 +279,7 @@ def pooled(context: LoweringContext, a: Value, size: Sequence[int],
 
 
 def spread(numbers: Sequence[int]) -> Sequence[int]:
-    """A number for each of two dimensions; one may stand for both."""
+    """A number for each of two dimensions; a single number is for both."""
     return [*numbers] * (2 // len(numbers))
 
 
