@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from ..core.errors import where_of
 from ..core.graph import Boxed, is_number, value
 from ..core.sizes import SYMBOLIC, written
-from .joint import Joint, Pair, Result, ancestors
+from .joint import Joint, Pair, Result
 
 INPUT = -1  # the label of what changes with an input that is differentiated
 
@@ -32,6 +32,8 @@ DOUBLE_BACKWARD = (
     'for the second, use compile(..., backend="eager"), which runs the '
     "traced graph under autograd")
 
+#: What makes of a Function one that does more as eager does.
+FUNCTIONS: list[Callable[[Joint, type], type]] = []
 #: What makes a result that is a view of another value: at most one.
 VIEWED: list[Callable[[Joint, Result], Callable]] = []
 
@@ -48,8 +50,11 @@ def make_runtime(joint: Joint, pair: Pair, forward: Boxed,
     if joint.autocast:  # the graph's casts are in it already
         forward = no_autocast(forward)
     if backward is not None:
-        run = trainable(joint, autograd_function(
-            joint, pair, forward, no_autocast(backward)))
+        function = autograd_function(
+            joint, pair, forward, no_autocast(backward))
+        for change in FUNCTIONS:
+            function = change(joint, function)
+        run = trainable(joint, function)
     else:
         run = torch.no_grad()(forward) if joint.cut_off else forward
     return run if joint.plain else finished(
@@ -66,17 +71,13 @@ def no_autocast(run: Boxed) -> Boxed:
 
 def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
                       run_backward: Boxed) -> type:
-    """A Function whose backward is the compiled backward.
-
-    It gives a `group` of the forward outputs. What the first group's call
-    has `made` is all of them, for the calls of other groups as well.
-    """
+    """A Function whose backward is the compiled backward."""
     count, parts = joint.returned, made_of(joint)
     fakes = map(value, joint.tangent_nodes)
     expected = at_run_time(joint, tuple(
         (k, tuple(fake.size()), fake.stride(), fake.dtype, fake.device)
         for k, fake in zip(joint.tangents, fakes)))
-    blind = {*range(count)}.difference(joint.tangents)
+    blind = [k for k in range(count) if k not in joint.tangents]
     numbers, saved = [[k for k in pair.saved.values() if (
         k < len(joint.primals) and is_number(joint.primals[k])) is number]
         for number in (True, False)]
@@ -86,48 +87,40 @@ def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
         """One compiled graph, as autograd sees it."""
 
         @staticmethod
-        def forward(ctx, group, made, *inputs):
-            if not made:
-                made += run_forward(list(inputs))
+        def forward(ctx, *inputs):
+            outputs = run_forward(list(inputs))
             anchor = torch.empty(0)  # autograd's way to the inputs
-            values = [*inputs, *made]
+            values = [*inputs, *outputs]
             ctx.save_for_backward(*[values[k] for k in saved], anchor)
-            shared = len(group) < count
             results = tuple([  # a user may not write to a Function's view
-                part.detach() if shared or part._is_view() else part
-                for part in [made[k] for k in group]])
+                part.detach() if part._is_view() else part
+                for part in outputs[:count]])
             if blind:
-                ctx.mark_non_differentiable(*[
-                    each for k, each in zip(group, results) if k in blind])
+                ctx.mark_non_differentiable(*[results[k] for k in blind])
             ctx.set_materialize_grads(False)
-            ctx.group = group
             ctx.numbers = [inputs[k] for k in numbers]
             ctx.layouts = expected(inputs)
             return *results, anchor
 
         @staticmethod
         def backward(ctx, *given):
-            given = dict(zip(ctx.group, given))
             values = list(ctx.saved_tensors) if saves else []
             anchor = values[saves] if saves else None
             ctx.maybe_clear_saved_tensors()  # all but retained ones
             with torch.no_grad():
-                values[saves:] = [fit(given.get(k), *rest)
+                values[saves:] = [fit(given[k], *rest)
                                   for k, *rest in ctx.layouts]
                 values[:0] = ctx.numbers
                 found = run_backward(values)
             found = dict(zip(joint.gradients, as_eager(
                 joint, found, parts, given, anchor)))
-            return None, None, *map(found.get, range(len(joint.primals)))
+            return tuple(map(found.get, range(len(joint.primals))))
 
     return Compiled
 
 
 def trainable(joint: Joint, function: type) -> Boxed:
-    """`function` as a call that records a step of autograd's, or one for
-    each of the results that have nothing in common."""
-    groups = apart(joint)
-    order = [*map(sum(groups, []).index, range(joint.returned))]
+    """`function` as a call that records a step of autograd's."""
     unreached = [k for k, gradient in zip(joint.gradients, joint.grads)
                  if gradient is None and any(joint.grads)]
     # Function.apply looks for transforms and defaults, which we have not.
@@ -138,32 +131,9 @@ def trainable(joint: Joint, function: type) -> Boxed:
             return joint.source(*inputs)
         for position in unreached:  # else autograd would visit what it
             inputs[position] = inputs[position].detach()  # comes from
-        made: list[torch.Tensor] = []
-        parts = [part for group in groups
-                 for part in apply(group, made, *inputs)[:-1]]
-        return tuple([parts[k] for k in order])
+        return apply(*inputs)[:-1]
 
     return run if torch.is_grad_enabled() else torch.enable_grad()(run)
-
-
-def apart(joint: Joint) -> list[list[int]]:
-    """The forward outputs in groups that have no step in common; those
-    without a gradient are in the first.
-
-    In eager such results are graphs of their own: the backward of one
-    leaves what the others saved.
-    """
-    groups: list[tuple[set[fx.Node], list[int]]] = []
-    for k in joint.tangents:
-        steps = {node for node in ancestors([joint.outputs[k]], set())
-                 if node.op == "call_function"}
-        met = [each for each in groups if not steps.isdisjoint(each[0])]
-        groups = [each for each in groups if each not in met]
-        groups.append((steps.union(*(one for one, _ in met)),
-                       sum((other for _, other in met), [k])))
-    first, *others = [members for _, members in groups]
-    first += [k for k in range(joint.returned) if k not in joint.tangents]
-    return [first, *others]
 
 
 def made_of(joint: Joint) -> list[frozenset[int]]:
@@ -187,7 +157,7 @@ def as_eager(joint: Joint, found, parts: list[frozenset[int]],
     They vary with tangents and inputs; the history of `anchor` leads to
     the inputs.
     """
-    given = {k for k, tangent in tangents.items() if tangent is not None}
+    given = {k for k, tangent in enumerate(tangents) if tangent is not None}
     if not given.issuperset(joint.tangents):
         found = [gradient if made <= {INPUT} or made & given else None
                  for gradient, made in zip(found, parts)]
