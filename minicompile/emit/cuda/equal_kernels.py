@@ -66,7 +66,7 @@ class Batch(Kernel):
 
 
 @dataclass
-class Launch:
+class Members:
     """Steps that run together, what these read and what they write; only
     those of the same kind, which is not None, may join."""
 
@@ -75,7 +75,7 @@ class Launch:
     reads: set[str]
     writes: set[str]
 
-    def needs(self, other: Launch) -> bool:
+    def needs(self, other: Members) -> bool:
         """Whether the two have to stay in the order that they have."""
         return not (self.writes.isdisjoint(other.reads | other.writes)
                     and self.reads.isdisjoint(other.writes))
@@ -87,18 +87,20 @@ def batched(text: Text) -> Launches:
     From the last to the first, each waits for a later one of its kind;
     then, from the first to the last, each joins an earlier one.
     """
-    launches = [Launch(form(step) if may_move(step, freed, text) else None,
-                       (step,), {*reads_of(step)}, writes_of(step))
-                for step, freed in zip(text.schedule.steps,
-                                       text.schedule.last_use)]
+    held = {given.name for given in text.schedule.inputs if given
+            }.difference(text.schedule.donated)
+    launches = [
+        Members(form(step) if may_move(step, {*freed} - held, text)
+                else None, (step,), {*reads_of(step)}, writes_of(step))
+        for step, freed in zip(text.schedule.steps, text.schedule.last_use)]
     return [(together(launch.steps), launch.steps)
             for launch in joined(joined(launches))]
 
 
-def joined(launches: list[Launch]) -> list[Launch]:
+def joined(launches: list[Members]) -> list[Members]:
     """The launches from the last to the first. Each joins the nearest of
     its kind, if it has to stay on its side of none on the way."""
-    found: list[Launch] = []
+    found: list[Members] = []
     for launch in reversed(launches):
         for other in reversed(found if launch.kind else ()):
             if launch.needs(other):
@@ -121,16 +123,14 @@ def room(kernel: Kernel) -> int:
 
 
 def may_move(step: Step, freed: Iterable[str], text: Text) -> bool:
-    """Whether it costs little memory to run a step earlier or later, after
-    which these buffers are freed."""
-    held = {buffer.name for buffer in text.schedule.inputs if buffer
-            }.difference(text.schedule.donated)
+    """Whether it costs little memory to run a step earlier or later, if
+    these buffers are freed after it."""
     return (isinstance(step, Kernel) and not step.symbols
             and isinstance(text.printers[device_of(step)], TritonPrinter)
             and all(most_of(buffer.elements) <= WRITTEN
                     for buffer in step.written.values() if not buffer.into)
             and all(most_of(text.buffers[name].elements) <= READ
-                    for name in freed if name not in held))
+                    for name in freed))
 
 
 def writes_of(step: Step) -> set[str]:
