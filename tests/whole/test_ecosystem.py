@@ -44,6 +44,48 @@ def test_type_checkers_find_annotations():
                     or given.annotation is not given.empty), function
 
 
+USED = """
+import torch
+from torch import nn
+
+import minicompile
+
+
+def scaled(x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+    return x * scale
+
+
+@minicompile.compile(dynamic=True, options={"cudagraphs": False})
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+minicompile.compile(scaled, mode="reduce-overhead")(torch.ones(2), scale=3)
+minicompile.compile(nn.Linear(2, 2), fullgraph=True)(torch.ones(2))
+minicompile.explain(shifted)(torch.ones(2)).save("page.html")
+print(minicompile.list_options(), minicompile.__version__)
+minicompile.reset()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line, wrong", [
+    ("", ""), ("minicompile.compile(scaled, mode=3)", 'Argument "mode"'),
+    ("minicompile.compile(scaled, dynamik=True)", "dynamik"),
+    ("minicompile.explain(shifted)(1).show()", '"show"')])
+def test_a_type_checker_knows_what_is_public(line, wrong, tmp_path):
+    pytest.importorskip("mypy")
+    script = tmp_path / "used.py"
+    script.write_text(USED + line)
+    ran = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict",
+         "--follow-imports=silent", "--cache-dir", tmp_path.parent, script],
+        capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    found = [each for each in ran.stdout.splitlines() if "error:" in each]
+    assert ran.returncode == len(found) == bool(wrong), ran.stdout
+    assert not wrong or wrong in found[0]
+
+
 def test_help_describes_every_argument_mode_and_option():
     text = inspect.getdoc(minicompile.compile)
     for name in inspect.signature(minicompile.compile).parameters:
