@@ -69,7 +69,7 @@ def of_sheet(bandwidth: float, *speeds: float) -> Machine:
 
 
 def calibrate(device: torch.device) -> list[float]:
-    """What `made` needs, as measured now: a copy, products, an addition."""
+    """The numbers for `made`, of a copy, products and an addition."""
     from torch.utils.benchmark import Timer  # takes long
 
     def seconds(statement: str, x: torch.Tensor) -> float:

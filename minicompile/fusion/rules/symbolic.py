@@ -2,8 +2,8 @@
 
 In: SymInts and SymFloats of a ShapeEnv. Out: an Index with a Symbol for
 each size that only the run will know. Sums, products, floor divisions and
-remainders become index arithmetic; anything else is a Symbol of its own,
-which Python computes before the kernels run; a float, as in
+remainders become index arithmetic. Anything else is a Symbol of its own,
+which Python computes before the kernels run. A float, as in
 `x * x.shape[0] ** -0.5`, is an operator's argument. A program finds the
 sizes in its inputs. Without this file shapes are static. Inductor's is
 torch/_inductor/sizevars.py.
