@@ -327,3 +327,38 @@ def test_one_hot_of_known_classes_compiles(function, classes, dynamic):
     torch.testing.assert_close(found, wanted, rtol=0, atol=0)
     stats = compiled.stats()
     assert stats.kernels and not stats.fallbacks
+
+
+N = torch.arange(6)
+
+
+@pytest.mark.parametrize("holds, mask", [
+    (True, lambda: torch.arange(6)[:, None] + 0 >= 0),
+    (True, lambda: torch.arange(2, 14, 2)[:, None].expand(6, 6)[1:] >= 2),
+    (True, lambda: torch.ones(6, 6, dtype=bool) & (
+        torch.arange(6)[N] >= 0).logical_and(torch.ones(6, dtype=bool))),
+    (False, lambda: torch.arange(6) >= 1),
+    (False, lambda: torch.arange(5, -1, -1) >= 5),
+    (False, lambda: torch.arange(-6, 0)[:, None] + 5 >= 0),
+    (False, lambda: torch.arange(6) - 1 >= 0),
+    (False, lambda: (torch.arange(6) >= 0) & (torch.arange(6) < 4)),
+    (False, lambda: ((torch.arange(6) + 1) & 2).bool()),
+    (False, lambda: torch.arange(120, 126, dtype=torch.int8) + 4 >= 120)])
+def test_a_mask_that_holds_everywhere_is_left_out(holds, mask):
+    """What is left of one that does not hold is the same as in eager."""
+    def function(q, k, v):
+        found = mask()
+        found = found if found.dim() == 2 else found.expand(6, 6)
+        return F.scaled_dot_product_attention(
+            q[:found.shape[0]], k, v, attn_mask=found)
+    inputs = [grad(6, 8) for _ in range(3)]
+    compiled = compile(function, fullgraph=True)
+    for one, two in zip((compiled(*inputs), *torch.autograd.grad(
+            compiled(*inputs).square().sum(), inputs)),
+            (function(*inputs), *torch.autograd.grad(
+                function(*inputs).square().sum(), inputs))):
+        torch.testing.assert_close(one, two)
+    joint = compiled.cache.entries[0].lowered.joint.graph.graph
+    assert holds is not any(
+        str(node.target).startswith(("aten.arange", "aten.ge"))
+        for node in joint.nodes)
