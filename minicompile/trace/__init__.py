@@ -149,8 +149,13 @@ def _run(tracer: Tracer, locals: tuple):
 
 
 def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
-    """The graph and all that belongs to it, with what comes after it."""
+    """The graph and all that belongs to it, with what comes after it.
+
+    The graph leaves torch's switches as it found them.
+    """
     recorder, outside = tracer.recorder, tracer.outside
+    for _, back in reversed(tracer.turned):
+        recorder.effect(*back)
     recorder.graph.output(tuple(map(recorder.node, rebuild.outputs)))
     _keep_apart(tracer)
     recorder.sizes.history.counters.update(map(named, outside.places()))

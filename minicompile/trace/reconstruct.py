@@ -22,6 +22,8 @@ from .reasons import unsupported
 class Rebuild:
     """The statements of `finish`: reads and makes first, then writes."""
 
+    unfinished: str | None = None  # the name of what is being made
+
     def __init__(self, tracer):
         self.tracer, self.outside = tracer, tracer.outside
         self.outputs: list[torch.Tensor] = []
@@ -86,7 +88,7 @@ class Rebuild:
                 or is_bound(value)):
             return self.known(value)
         if id(value) not in self.names:
-            self.names[id(value)] = None
+            self.names[id(value)] = self.unfinished
             self.names[id(value)] = self._made(value, kind)
         name = self.names[id(value)]
         if name is None:

@@ -260,19 +260,12 @@ class Outside:
     def writes(self, rebuild) -> list[str]:
         """Statements that do what the trace has put off.
 
-        They also leave torch's switches as the trace left them; the graph
-        leaves them as it found them.
+        They also leave torch's switches as the trace left them.
         """
-        turned = rebuild.tracer.turned
-        for _, back in reversed(turned):
-            self.recorder.effect(*back)
-        calls = self.said + [(now[0], now[1:]) for now, _ in turned]
+        calls = self.said + [(now[0], now[1:])
+                             for now, _ in rebuild.tracer.turned]
         return [f"{rebuild.known(function)}({rebuild.values(args)})"
                 for function, args in calls]
-
-    def done(self) -> list:
-        """All that was put off so far, as objects to compare by id."""
-        return [*self.said]
 
     #: The places written to; objects written to, and what may be the same.
     places = confusions = lambda self: ()

@@ -172,6 +172,11 @@ def in_a_subclass(said, box, x):
     return x * 1
 
 
+def in_a_ring(said, box, x):
+    box.ring[0].append(2)
+    return x * 1
+
+
 def in_a_default(said, box, x):
     box.function.__defaults__ = (2,)
     return x * 1
@@ -180,7 +185,7 @@ def in_a_default(said, box, x):
 @pytest.mark.parametrize("effect", [
     in_a_list, in_a_dict_of_an_object, of_a_generator, of_an_iterator,
     in_a_key, of_a_count, of_a_cycle, in_a_slot, in_a_subclass,
-    in_a_default])
+    in_a_ring, in_a_default])
 def test_a_branch_changes_nothing_that_the_function_made(effect):
     class Box:
         pass
@@ -195,6 +200,8 @@ def test_a_branch_changes_nothing_that_the_function_made(effect):
         said, box = [], Box()
         box.count, box.cycle = itertools.count(), itertools.cycle((1, 2))
         box.slot, box.kind, box.function = Slot(), Names(), lambda by=1: by
+        box.ring = []
+        box.ring.append(box.ring)
         box.slot.a = [next(box.cycle) for _ in range(3)][0]
         box.kept, box.steps = {}, (step for step in (1, 2))
         box.turns, box.names = enumerate([3, 4]), {"old": 1}

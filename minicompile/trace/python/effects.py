@@ -15,7 +15,6 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 import torch
 
@@ -124,11 +123,6 @@ class Effects(Outside):
     def changed(self) -> list[Copy]:
         """The copies that hold something else now."""
         return [copy for copy in self.copies if copy.changed()]
-
-    def done(self) -> list:
-        """All that was written so far, as objects to compare by id."""
-        return [*super().done(), *(copy.now for copy in self.changed()),
-                *chain(*chain(*map(self.changes, self.overlays.values())))]
 
     def places(self) -> Iterator[Source]:
         """Yield the places that were written to."""

@@ -52,18 +52,14 @@ def handled(frames: list[Frame]) -> BaseException | None:
 
 
 def raises(tracer, error: BaseException) -> None:
-    """Set an exception's `__context__` when it is first raised."""
+    """Let Python set an exception's `__context__` when it is first raised.
+    """
     tracer.origins.setdefault(id(error), (error, tracer.where()))
-    before = link = handled(tracer.frames)
-    if id(error) in tracer.raised or before is None:
-        return
-    tracer.raised[id(error)] = error
-    while link is not None and link.__context__ is not error:
-        link = link.__context__
-    if link is not None:  # nothing happened during itself
-        link.__context__ = None
-    if before is not error:
-        error.__context__ = before
+    before = handled(tracer.frames)
+    if before is not None and id(error) not in tracer.raised:
+        tracer.raised[id(error)] = error
+        lines = error.__traceback__
+        handling(before, thrown, error).__traceback__ = lines
 
 
 def caught(frame: Frame, error) -> tuple[int, list]:
@@ -269,15 +265,14 @@ def generating(frame: Frame):
             error = thrown
         if error is not None and not frame.tracer.frames:
             return  # the trace has ended, and nobody needs it
-        if error is not None and inner(frame.tracer, frame):
+        if error is not None and waits(frame):
             raise unsupported("builtin", "throwing into a `yield from`")
 
 
-def inner(tracer, frame: Frame) -> Frame | None:
-    """The frame of the generator that one waits for in a `yield from`."""
-    after = frame.program.instructions[frame.next].name
-    known = after == "JUMP" and tracer.generators.get(id(frame.stack[-1]))
-    return known[1] if known else None
+def waits(frame: Frame) -> bool:
+    """Whether a frame waits for another generator in a `yield from`."""
+    return frame.program.instructions[frame.next].name == "JUMP" and (
+        id(frame.stack[-1]) in frame.tracer.generators)
 
 
 def acts(frame: Frame, at: int) -> bool:
@@ -288,13 +283,6 @@ def acts(frame: Frame, at: int) -> bool:
         if steps[at - 1].name not in ADDED:
             return True
     return False
-
-
-def would_act(tracer, frame: Frame) -> bool:
-    """Whether a waiting frame, or one that it waits for, acts if closed."""
-    below = inner(tracer, frame)
-    return acts(frame, frame.next) or bool(
-        below and would_act(tracer, below))
 
 
 def may_act(frame: Frame) -> bool:
@@ -322,7 +310,7 @@ def left(made: types.GeneratorType, frame: Frame, where, by_with: bool,
     """
     tracer = rebuild.tracer
     if made.gi_frame and (
-            would_act(tracer, frame) if id(made) not in rebuild.names
+            acts(frame, frame.next) if id(made) not in rebuild.names
             else tracer.left and not by_with and may_act(frame)):
         raise unsupported("effect", "a generator left half-run").at(where)
 

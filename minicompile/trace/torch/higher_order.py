@@ -17,12 +17,14 @@ import torch
 from torch._higher_order_ops.associative_scan import (
     associative_scan_op, generic_associative_scan)
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import (tree_flatten, tree_leaves, tree_map,
+                                 tree_unflatten)
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from ...core.graph import tensors_of
 from ...core.torch.branches import cond
 from ..frame import closure, load_cell
+from ..python.callbacks import unwatched
 from ..reasons import unsupported
 from ..recorder import Fakes
 from ..rules import rule
@@ -107,7 +109,7 @@ def _while_loop(tracer, cond_fn, body_fn, carried_inputs):
     leaves, spec = tree_flatten(carried)
     if not all(map(torch.is_tensor, leaves)):
         raise unsupported("branch", "while_loop carries a number")
-    again = tree_map(lambda each: alike(each)(), carried)
+    again = tree_map(alike, carried)
     ((test, goes_on), (body, made)), captured = followed(
         tracer, "while_loop", (cond_fn, body_fn), again)
     results = fresh_results("while_loop", made, again, (again, captured))
@@ -155,60 +157,50 @@ def applied(name: str, options: dict, function, args, kwargs):
     return TRANSFORMS[name](function, **options)(*args, **kwargs)
 
 
-def transform(name: str, options: dict, graph, captured, args, kwargs,
-              specs=None) -> tuple:
+def transform(name: str, options: dict, graph, captured, args, kwargs
+              ) -> tuple:
     """The leaves of the result of `torch.func`'s transform of a graph.
 
     The graph takes the tensors among the arguments, and captured ones.
-    How the leaves are nested joins `specs`.
     """
-    leaves, spec = tree_flatten(applied(
+    return tuple(tree_leaves(applied(
         name, options, lambda *args, **kwargs: graph(
-            *tensors_of((args, kwargs)), *captured), args, kwargs))
-    if specs is not None:
-        specs.append(spec)
-    return tuple(leaves)
-
-
-class Asked(BaseException):
-    """The arguments that a transform was about to give its function."""
-
-    def __init__(self, *given):
-        self.given = tree_map(alike, given)
-        self.grad = torch.is_grad_enabled()
+            *tensors_of((args, kwargs)), *captured), args, kwargs)))
 
 
 def alike(leaf):
-    """A function that makes such a tensor, outside of any transform."""
-    return partial(
-        torch.empty_strided, tuple(leaf.shape), leaf.stride(),
-        dtype=leaf.dtype, device=leaf.device,
+    """A new tensor that looks like another, or the value itself."""
+    return torch.empty_strided(
+        leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device,
         requires_grad=leaf.requires_grad) if torch.is_tensor(leaf) else leaf
 
 
-def probe(*args, **kwargs):
-    """Stop the transform that calls this, and report the arguments."""
-    raise Asked(args, kwargs)
-
-
 def transformed(tracer, name: str, options: dict, function, args, kwargs):
-    """The result of a transform's call, as one node."""
+    """The result of a transform's call, as one node.
+
+    The function is followed, outside of the transform, when the transform
+    calls it for the first time.
+    """
     args, kwargs = resolved(tracer, (args, kwargs))
     tracer.recorder.argument((args, kwargs), [])  # or it is refused
-    try:
-        return tracer.native(applied, (name, options, probe, args, kwargs))
-    except Asked as asked:
-        inside, more = tree_map(
-            lambda each: each() if type(each) is partial else each,
-            asked.given)
-        grad = asked.grad
-    [(inner, made)], captured = followed(
-        tracer, name, [function], inside, more, grad)
-    call, specs = (name, options, inner.finish(made), captured, args,
-                   kwargs), []
-    found = tracer.recorder.run("call_function", transform, partial(
-        transform, specs=specs), call, {})
-    return tree_unflatten(found, specs[-1])
+    parts = []
+
+    @unwatched
+    def called(*given, **named):
+        if not parts:
+            with torch._C._DisableFuncTorch():
+                [(inner, made)], captured = followed(
+                    tracer, name, [function], *tree_map(
+                        alike, (given, named)))
+                parts.extend((inner.finish(made), captured))
+        graph, captured = parts
+        return graph(*tensors_of((given, named)), *captured)
+
+    leaves, spec = tree_flatten(tracer.native(
+        applied, (name, options, called, args, kwargs)))
+    return tree_unflatten(tracer.recorder.run(
+        "call_function", transform, lambda *_: tuple(leaves),
+        (name, options, *parts, args, kwargs), {}), spec)
 
 
 def call_made(name: str, function, tracer, *args, **kwargs):

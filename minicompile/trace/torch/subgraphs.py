@@ -10,14 +10,9 @@ torch/_dynamo/variables/higher_order_ops.py.
 
 from __future__ import annotations
 
-import gc
 import inspect
 import itertools
 import operator
-import sys
-import types
-from collections import Counter, deque
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -26,11 +21,13 @@ from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
+from ...core.errors import Unsupported
 from ...core.graph import tensors_of
 from ...core.sizes import SYMBOLIC
 from .. import attributes
-from ..constant_types import StandIn, is_constant
+from ..constant_types import is_constant
 from ..reasons import REASONS, unsupported
+from ..reconstruct import Rebuild
 from ..recorder import CONVERSIONS, Recorder, storage
 from ..rules import rule
 
@@ -96,31 +93,27 @@ CONVERSIONS[fx.GraphModule] = graph
 
 
 @contextmanager
-def inner_recorder(tracer, tensors, grad_enabled: bool):
+def inner_recorder(tracer, tensors):
     """Operators traced inside go to a graph of their own."""
     outer = tracer.recorder
     tracer.recorder = inner = Inner(outer, tensors)
     try:
-        with torch.set_grad_enabled(grad_enabled):
-            yield inner
+        yield inner
     finally:
         tracer.recorder = outer
 
 
-def followed(tracer, name: str, functions, args, kwargs=None,
-             grad_enabled: bool | None = None
+def followed(tracer, name: str, functions, args, kwargs=None
              ) -> tuple[list[tuple[Inner, object]], list]:
     """The graph and the result of each function; the tensors captured.
 
     No function may have effects. Each graph is given the tensors among
     the arguments, then all captured ones. `name` is the operator's.
     """
-    if grad_enabled is None:
-        grad_enabled = torch.is_grad_enabled()
     inputs, made = tensors_of((args, kwargs)), []
     count, before = len(inputs), set(tracer.recorder.written)
     for function in functions:
-        with inner_recorder(tracer, inputs, grad_enabled) as inner, (
+        with inner_recorder(tracer, inputs) as inner, (
                 unchanged(tracer, "branch",
                           f"{name} changes something outside")):
             made.append((inner, tracer.call(function, args, kwargs)))
@@ -185,50 +178,37 @@ def unchanged(tracer, kind: str, what: str, own=()):
 
     Otherwise it is refused: `what` changes something.
     """
-    before, kept = state(tracer, own)
+    before = Snapshot(tracer)
+    state = before.text(own)
     yield
-    if before != state(tracer, own)[0]:
+    if state != Snapshot(tracer).text(own):
         raise unsupported(kind, what)
-    del kept  # until now, so that no id was used twice
+    del before  # until now, so that no id was used twice
 
 
-def state(tracer, own) -> tuple[dict, list]:
-    """All that the program may change: switches; objects' parts, by id."""
-    kept = [*tracer.outside.done(), own,
-            *(frame.names for frame in tracer.frames)]
-    seen = {"turned": Counter(tracer.turned), "done": [*map(id, kept)]}
-    for each in kept:
-        if id(each) not in seen and (parts := held_by(tracer, each)):
-            seen[id(each)] = [*map(id, parts)]
-            kept += parts
-    return seen, kept
+class Snapshot(Rebuild):
+    """The text that makes all that the program may change, as it is now."""
 
+    unfinished = "itself"
 
-def held_by(tracer, value) -> list:
-    """The objects that a value is made of, where a trace may change it."""
-    match value:
-        case types.GeneratorType() if id(value) in tracer.generators:
-            frame = tracer.generators[id(value)][1]
-            return [frame.next, frame.names]
-        case StandIn(function=function):
-            return [function]
-        case itertools.cycle() | itertools._tee():
-            return [object()]  # nothing tells its position
-        case Iterator():  # of C's: its position, as one object
-            at = repr(value) if type(value) is itertools.count else str(
-                operator.length_hint(value))
-            return [*gc.get_referents(value), sys.intern(at)]
-    if not (isinstance(value, CONTAINERS) or tracer.is_made(value)):
-        return []
-    getattr(value, "__dict__", None)  # which Python makes when asked for it
-    names = getattr(value, "__globals__", None)
-    parts = [each for each in gc.get_referents(value) if each is not names]
-    return [*dict.keys(value), *parts] if isinstance(value, dict) else parts
+    def text(self, own) -> tuple:
+        """The text; other statements, in any order; and the tensors."""
+        rest = self.outside.writes(self)
+        rest += [self.value(value) for names in (
+            own, *(frame.names for frame in self.tracer.frames))
+            for value in dict(names).values()]
+        return self.function([]), sorted(rest), [*map(id, self.outputs)]
 
+    def known(self, value) -> str:
+        """An object, as which one it is."""
+        self.outside.kept.append(value)
+        return f"the_{id(value)}"
 
-#: The classes of containers whose parts a trace may change.
-CONTAINERS = (dict, list, tuple, set, deque, types.CellType,
-              types.MethodType)
+    def _made(self, value, kind: type) -> str:
+        try:
+            return super()._made(value, kind)
+        except Unsupported:  # nothing tells what it holds
+            return self.known(value)
 
 
 # autograd.Function
@@ -265,7 +245,7 @@ def _apply(tracer, kind: type, *args, **named):
         torch.is_tensor(a) and a.requires_grad for a in args)
     wanted = torch.is_grad_enabled() and any(ctx.needs_input_grad)
     layouts = [(t.size(), t.stride()) for t in given]
-    with inner_recorder(tracer, given, False) as ahead:
+    with torch.no_grad(), inner_recorder(tracer, given) as ahead:
         made = tracer.call(forward, args if apart else (ctx, *args))
         if apart:
             tracer.call(setup, (ctx, args, made))
@@ -308,7 +288,7 @@ def _backward(tracer, backward, ctx: Context, args, made, saved: list):
     if not ctx.materialize_grads and len(flows) > 1:
         raise unsupported("gradient", "a backward that may be given None")
     ctx.saved_tensors = ctx.to_save
-    with inner_recorder(tracer, [*saved, *flows], False) as inner, (
+    with inner_recorder(tracer, [*saved, *flows]) as inner, (
             torch._C._DisableAutocast()), (
             unchanged(tracer, "effect", "a backward", vars(ctx))):
         found = several(tracer.call(backward, (ctx, *tangents)))
