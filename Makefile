@@ -8,7 +8,7 @@
 #   make check     what CI runs: lint, tests, the book's own checks
 #   make sweep     all of PyTorch's operators and modules, eager beside ours
 #   make matrix    the tests on another Python: make matrix PYTHON=python3.13
-# ARGS goes to the command: make tour ARGS="--model mlp --stage fusion"
+# ARGS goes to the command: make tour ARGS="--model resnet --device cuda"
 #                           make test-all ARGS="tests/guards -x"
 #                           make sweep ARGS="--only sort --samples 4"
 

@@ -2,9 +2,9 @@
 
 In: a compiled entry. Out: one StageView a stage: a line about what went
 in and what came out, and the texts that the stage itself prints. A report
-shows the line, the tour an excerpt, `--stage NAME` and a saved page the
-whole. The debug folder has a file for each text; PyTorch's is
-torch/_inductor/debug.py (DebugContext).
+shows the line, the tour an excerpt, a saved page the whole. The debug
+folder has a file for each text; PyTorch's is torch/_inductor/debug.py
+(DebugContext).
 """
 
 from __future__ import annotations

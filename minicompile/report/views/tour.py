@@ -31,16 +31,12 @@ from ...driver import compile
 from ..gather import COMMANDS, explain
 from .models import MODELS, build
 
-#: The stages that --stage can name, in order.
-STAGES = ("trace", "guards", "split", "budget", "fusion", "emit", "replay")
-
 #: The steps that are trained, and those whose losses are shown.
 STEPS, SHOWN = 8, (1, 2, 4, 8)
 
 EXAMPLES = """examples:
   minicompile                              the GPT, each stage, then timed
   minicompile --model mlp --no-compare     the shortest tour
-  minicompile --model resnet --stage emit  every kernel of the ResNet
   minicompile --device cuda                Triton kernels on the GPU
   minicompile --cache clear                delete what is kept on disk
 
@@ -62,8 +58,6 @@ def command(arguments: list[str] | None = None) -> None:
     parser.add_argument("--model", choices=MODELS, default="gpt",
                         help="which of the book's models (default: gpt)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--stage", choices=STAGES,
-                        help="show one stage in full, and nothing else")
     parser.add_argument("--no-compare", action="store_true",
                         help="leave torch.compile out")
     parser.add_argument("--cache", nargs="?", const="show",
@@ -82,15 +76,15 @@ def command(arguments: list[str] | None = None) -> None:
     if given.calibrate:
         print(TOOLS["calibrate"](given.device))
         return
-    tour(given.model, given.device, given.stage, not given.no_compare)
+    tour(given.model, given.device, not given.no_compare)
 
 
 COMMANDS.append(command)
 
 
-def tour(name: str, device: str = "cpu", stage: str | None = None,
-         compare: bool = True, console: Console | None = None) -> None:
-    """Show what becomes of a model; or one stage of it, in full."""
+def tour(name: str, device: str = "cpu", compare: bool = True,
+         console: Console | None = None) -> None:
+    """Show what becomes of a model."""
     console = console or Console(highlight=False)
     console.width = min(console.width, 100)
     model, batch = build(name, device)
@@ -98,7 +92,7 @@ def tour(name: str, device: str = "cpu", stage: str | None = None,
     console.rule(f"[bold]minicompile[/]  {name}, {size:.2g}M parameters, "
                  f"{device}, torch {torch.__version__}")
     runs = {"eager": copy.deepcopy(model), "minicompile": compile(model)}
-    if compare and stage is None:
+    if compare:
         runs["torch.compile"] = torch.compile(copy.deepcopy(model))
     seen, caches, failed = {}, {}, ""
     for each, run in runs.items():
@@ -114,13 +108,11 @@ def tour(name: str, device: str = "cpu", stage: str | None = None,
         caches[each] = warmth(*map(sub, found_and_made(each), before))
     report = explain(runs["minicompile"])(*batch)
     for number, view in enumerate(report.stages[-1], 1):
-        if stage in (None, view.name):
-            console.print(panel(f"{number} {view.name:<6}", view.summary,
-                                view.full if stage else view.excerpt))
-    if stage is None:
-        console.print(failed)
-        with console.status("training"):
-            console.print(race(seen, caches))
+        console.print(panel(f"{number} {view.name:<6}", view.summary,
+                            view.excerpt))
+    console.print(failed)
+    with console.status("training"):
+        console.print(race(seen, caches))
 
 
 def panel(head: str, summary: str, text: str) -> Group:
