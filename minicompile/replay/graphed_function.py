@@ -153,14 +153,15 @@ class GraphedFunction:
 
     def _find(self, half: Half, inputs: list) -> Recording | str:
         """A free recording for these inputs, or why there is none."""
-        if not half.last:
+        sizes = sizes_of(inputs)
+        if sizes not in half.last:
             return "first call"
         lender = None
         if half is self.back:
             lender = self._lender({*addresses(inputs)})
         if isinstance(lender, str):
             return lender
-        busy, strangers, sizes = 0, set(), sizes_of(inputs)
+        busy, strangers = 0, set()
         for recording in reversed(half.recordings):
             if recording.lender is lender and recording.sizes == sizes:
                 strange = recording.strangers(inputs)
@@ -170,13 +171,11 @@ class GraphedFunction:
                     return recording
                 busy += not strange
                 strangers |= {*strange}
-        if sizes not in half.last:
-            return "first call of its sizes"
         if busy >= AT_ONCE:
             return "every recording is held by a pending backward"
         if not busy:
             half.moving |= strangers - half.static
-        return self._record(half, inputs, lender)
+        return self._record(half, inputs, lender, half.last[sizes])
 
     def _lender(self, here: set[int]) -> Recording | str | None:
         """The forward that lent a backward the tensors at these addresses;
@@ -189,20 +188,19 @@ class GraphedFunction:
             return "a saved value was replaced"
         return lender
 
-    def _record(self, half: Half, inputs: list,
-                lender: Recording | None) -> Recording | str:
-        """A new recording, or why there is none; what `lender` lends
-        stays where it is."""
+    def _record(self, half: Half, inputs: list, lender: Recording | None,
+                last: list[int]) -> Recording | str:
+        """A new recording, or why there is none; what `lender` lends, and
+        what lies as in the `last` call, stays where it is."""
         most = KEPT + half.calls // CALLS
         if half.made >= most:
             return half.failed or "recorded too often for so few calls"
         self._make_room(half)
         half.made, half.failed = half.made + 1, ""
         lent = lender.lends if lender else ()
-        pairs = zip(addresses(inputs), half.last[sizes_of(inputs)])
-        bound = {k for k, (now, before) in enumerate(pairs)
+        bound = {k for k, now in enumerate(addresses(inputs))
                  if k in half.static or now in lent
-                 or k not in half.moving and now == before}
+                 or k not in half.moving and now == last[k]}
         try:
             half.recordings.append(self.kind(
                 self.device, half.run, inputs, bound, half.visible,

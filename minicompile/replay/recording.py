@@ -14,7 +14,6 @@ import gc
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -131,22 +130,24 @@ class Recording:
         with torch.inference_mode(False), torch.no_grad():
             for k in tensors:
                 if k not in bound:
-                    self.copied[k] = torch.empty_like(
-                        laid_out(inputs[k].detach()))
-                    read[k] = self.copied[k].as_strided(
-                        inputs[k].shape, inputs[k].stride(), 0)
+                    read[k] = like(inputs[k])
+                    self.copied[k] = laid_out(read[k])
             self.replay, outputs = device.record(run, list(read), self.pool)
         self.written = {*written} & {*self.copied}
-        visible = len(outputs) if visible is None else visible
         owners = {storage_of(read[k]): k for k in tensors}
-        self.clones, self.made = deliveries(outputs, visible, read, owners)
-        lent = [(storage_of(output), output.data_ptr())
-                for output in outputs[visible:]
-                if isinstance(output, Tensor)
-                and storage_of(output) not in owners]
+        found = {k: owners.get(storage_of(output)) for k, output
+                 in enumerate(outputs) if isinstance(output, Tensor)}
+        self.passed = {k: place(outputs[k], owner, read[owner]) for k, owner
+                       in found.items() if owner is not None}
+        self.clones = {k: outputs[k] for k in found.keys() - self.passed
+                       if visible is None or k < visible}
+        self.kept = [None if k in self.passed or k in self.clones else each
+                     for k, each in enumerate(outputs)]
         del outputs  # so that only the recording holds them, at rest
-        self.lent = {storage: holders(storage) for storage, _ in lent}
-        self.lends = {address for _, address in lent} - {0}
+        lent = [self.kept[k] for k in found if self.kept[k] is not None]
+        self.lends = {each.data_ptr() for each in lent} - {0}
+        self.lent = {storage: holders(storage)
+                     for storage in map(storage_of, lent)}
         self.bytes = device.bytes() - held
 
     def strangers(self, inputs: list) -> list[int]:
@@ -166,15 +167,18 @@ class Recording:
         self.replay()
         for k in self.written:
             laid_out(inputs[k]).copy_(self.copied[k])
-        if len(self.clones) == 1:
-            fresh = [self.clones[0].clone()]
-        else:
-            fresh = [torch.empty_like(clone) for clone in self.clones]
-            copy_all(fresh, self.clones)
-        bases = [*fresh, *inputs]
-        results = tuple([make(bases) for make in self.made])
+        results = [each.data if isinstance(each, Tensor) else each
+                   for each in self.kept]
+        fresh = {k: like(clone) for k, clone in self.clones.items()}
+        copy_all([*map(laid_out, fresh.values())],
+                 [*map(laid_out, self.clones.values())])
+        for k, made in fresh.items():
+            results[k] = made
+        for k, (owner, size, stride, shift) in self.passed.items():
+            results[k] = inputs[owner].as_strided(
+                size, stride, inputs[owner].storage_offset() + shift)
         inputs.clear()
-        return results
+        return tuple(results)
 
 
 def copy_all(buffers: list[Tensor], given: Collection[Tensor]) -> None:
@@ -185,6 +189,18 @@ def copy_all(buffers: list[Tensor], given: Collection[Tensor]) -> None:
         torch._foreach_copy_(buffers, given)
 
 
+def like(tensor: Tensor) -> Tensor:
+    """New memory for a tensor of this shape and these strides."""
+    return torch.empty_strided(tensor.shape, tensor.stride(),
+                               dtype=tensor.dtype, device=tensor.device)
+
+
+def place(output: Tensor, owner: int, given: Tensor) -> tuple:
+    """How an output lies in the memory of input number `owner`."""
+    shift = output.storage_offset() - given.storage_offset()
+    return owner, output.shape, output.stride(), shift
+
+
 def laid_out(tensor: Tensor) -> Tensor:
     """The tensor; if it has holes or overlaps itself, its memory."""
     if dense(tensor):
@@ -192,43 +208,3 @@ def laid_out(tensor: Tensor) -> Tensor:
     span = 1 + sum((size - 1) * step for size, step in
                    zip(tensor.shape, tensor.stride()))
     return tensor.detach().as_strided((span,), (1,))
-
-
-def deliveries(outputs: tuple, visible: int, read: list,
-               owners: dict[int, int]
-               ) -> tuple[tuple[Tensor, ...], tuple[Callable, ...]]:
-    """The tensors to clone for the user, and what makes each output from
-    the fresh clones and the call's inputs, in one list.
-
-    Two outputs on one storage are cloned with all of its memory. An
-    output in an input's memory is made from the input of the call.
-    """
-    clones: dict[int, Tensor] = {}
-    for output in outputs[:visible]:
-        if isinstance(output, Tensor) and storage_of(output) not in owners:
-            storage = storage_of(output)
-            alone = storage not in clones and dense(output)
-            span = output.untyped_storage().nbytes() // output.itemsize
-            clones[storage] = output if alone else (
-                output.detach().as_strided((span,), (1,), 0))
-    places = {storage: (at, clone)
-              for at, (storage, clone) in enumerate(clones.items())}
-    places |= {storage: (len(clones) + k, read[k])
-               for storage, k in owners.items()}
-
-    def maker(k: int, output: object) -> Callable[[list], object]:
-        if not isinstance(output, Tensor):
-            return lambda bases: output
-        storage = storage_of(output)
-        if k >= visible and storage not in owners:
-            return lambda bases: output.data
-        at, base = places[storage]
-        if clones.get(storage) is output:
-            return itemgetter(at)
-        size, stride = output.shape, output.stride()
-        shift = output.storage_offset() - base.storage_offset()
-        return lambda bases: bases[at].as_strided(
-            size, stride, bases[at].storage_offset() + shift)
-
-    return tuple(clones.values()), tuple(
-        [maker(k, output) for k, output in enumerate(outputs)])
