@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from minicompile import compile
-from minicompile.core.torch.branches import cond
 from tests.same import assert_same
 
 
@@ -49,12 +48,3 @@ def test_an_operand_that_is_written_to_raises_as_in_eager():
         x = torch.rand(3, requires_grad=True)
         with pytest.raises(RuntimeError, match="modified by an inplace"):
             run(x).sum().backward()
-
-
-def test_a_cond_of_eagers_has_a_second_derivative():
-    x, w = (torch.rand(2, requires_grad=True) for _ in range(2))
-    made, = cond(x[0] * 0 == 0, lambda x, w: (x ** 3,),
-                 lambda x, w: (w * 2,), (x, w))
-    first = torch.autograd.grad(made.sum(), (x, w), create_graph=True)
-    assert first[1].eq(0).all()
-    assert torch.autograd.grad(first[0].sum(), x)[0].allclose(6 * x)

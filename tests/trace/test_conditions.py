@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 import minicompile
-from minicompile.core.torch.branches import cond
 from minicompile.trace import trace
 from tests.same import close
 
@@ -108,7 +107,8 @@ def test_the_graph_holds_both():
     text = str(trace(rising, pair(1)))
     assert text.count("def graph_") == 2
     graph = trace(closing, pair(1)).graph
-    node, = graph.graph.find_nodes(op="call_function", target=cond)
+    node, = graph.graph.find_nodes(
+        op="call_function", target=torch.ops.higher_order.cond)
     assert len(node.args[3]) == 3  # the operand, and what is read around
 
 
@@ -227,19 +227,23 @@ def test_a_branch_may_read_what_nobody_read_before():
     assert compiled(-torch.ones(2)).tolist() == [-2, -2]
 
 
-def test_random_numbers_in_a_branch_are_left_to_eager():
-    """A backward that drew again would see another mask."""
+def test_random_numbers_in_a_branch_are_drawn_again_as_in_eager():
+    """The backward of PyTorch's torch.cond runs the branch once more."""
     def dropping(x):
         return torch.cond(x.sum() > 0, lambda v: nn.functional.dropout(v),
                           lambda v: v * 2, (x,))
 
     compiled = minicompile.compile(dropping, fullgraph=True)
-    x = pair(1)[0]
-    with pytest.warns(UserWarning, match="random numbers"):
-        y = compiled(x)
-    grad, = torch.autograd.grad(y.sum(), x)
-    torch.testing.assert_close(grad == 0, y == 0)
-    assert compiled.stats().fallbacks
+    x = torch.rand(40, 40, requires_grad=True)
+    for run in (dropping, compiled):
+        torch._dynamo.reset()
+        y = run(x)
+        grad, = torch.autograd.grad(y.sum(), x)
+        for each in (y / x, grad):
+            assert each.unique().tolist() == [0, 2]
+            assert 0.4 < each.mean() / 2 < 0.6
+        assert (grad * x).ne(y).any()
+    assert not compiled.stats().fallbacks
 
 
 def test_dynamos_cond_is_taken():

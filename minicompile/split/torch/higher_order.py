@@ -12,7 +12,9 @@ and torch/_functorch/partitioners.py:must_recompute.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
 
@@ -23,14 +25,49 @@ from torch.utils._python_dispatch import (
     _pop_mode_temporarily as without_recorder)
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from ...core.torch.branches import Branches, cond
 from ...core.errors import BackendError
-from ...core.graph import bare, has_effect, is_random, tensors_of, value
+from ...core.graph import bare, has_effect, tensors_of, value
 from ...core.sizes import SYMBOLIC
 from ..joint import Joint, ancestors, halves
 from ..recompute_costs import HIDDEN
 from ..record import CALLS, record
 from ..recorder import RecordingMode, functional, unwrapped
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Branches:
+    """An operator on functional graphs, what runs them, and its call."""
+
+    call: Callable
+    graphs: tuple[fx.GraphModule, ...]
+    runs: tuple[Callable[[list], tuple], ...]
+    __name__: str
+    __module__ = "minicompile"
+
+    def __call__(self, *given):
+        return self.call(*self.runs, *given)
+
+    def __repr__(self) -> str:
+        return self.__name__
+
+    def compiled(self, compile: Callable) -> Branches:
+        """The same operator on what `compile` makes of the graphs."""
+        return replace(self, runs=tuple(map(compile, self.graphs)))
+
+
+def performed(recorder: RecordingMode, name: str, call: Callable, graphs,
+              given: list, made) -> tuple:
+    """Functional results of a call, recorded; they look like `made`.
+
+    A graph is run operator by operator, until it is compiled.
+    """
+    made, graphs = tuple(made), tuple(graphs)
+    target = Branches(call, graphs, tuple(
+        lambda given, run=bare(graph): run(*given) for graph in graphs),
+        name)
+    recorder.bind(recorder.node("call_function", target, tuple(
+        recorder.argument(given))), made)
+    return tuple(map(torch._to_functional_tensor, made))
 
 
 def conditional(recorder: RecordingMode, pred, true, false,
@@ -47,8 +84,9 @@ def conditional(recorder: RecordingMode, pred, true, false,
              for fake, each in zip(given[1:], operands[1:])]
     joint, *_ = joints = [side_of(graph, fakes, True)
                           for graph in (true, false)]
-    ahead, back = (Branches(graphs, runs_of(graphs)) for graphs in zip(
-        *(halves(each, each.primals, each.outputs) for each in joints)))
+    ahead, back = zip(*(halves(each, each.primals, each.outputs)
+                        for each in joints))
+    results = [*map(value, joint.outputs)]
 
     class Choice(torch.autograd.Function):
         """The call of the forwards; its backward calls the backwards."""
@@ -56,8 +94,8 @@ def conditional(recorder: RecordingMode, pred, true, false,
         @staticmethod
         def forward(ctx, *operands):
             ctx.save_for_backward(*tensors_of(operands))
-            return performed(recorder, ahead, given,
-                             map(value, joint.outputs))
+            return performed(recorder, "cond", chosen, ahead, given,
+                             results)
 
         @staticmethod
         def backward(ctx, *tangents):
@@ -67,25 +105,28 @@ def conditional(recorder: RecordingMode, pred, true, false,
                     unwrapped(tangents[k]), value(node).stride())
                     for k, node in zip(joint.tangents, joint.tangent_nodes)]
             found = dict(zip(joint.gradients, performed(
-                recorder, back, given + fitted,
+                recorder, "cond", chosen, back, given + fitted,
                 [value(joint.primals[k]) for k in joint.gradients])))
             return None, *map(found.get, range(len(given) - 1))
 
     if torch.is_grad_enabled() and joint.gradients:
         return Choice.apply(*operands)
-    return performed(recorder, ahead, given, map(value, joint.outputs))
+    return performed(recorder, "cond", chosen, ahead, given, results)
+
+
+def chosen(true: Callable, false: Callable, pred, *given) -> tuple:
+    """The call of a cond: one of two functions runs."""
+    return tuple((true if pred else false)(list(given)))
 
 
 def loop(recorder: RecordingMode, test, body, carried, captured) -> tuple:
     """The results of a while_loop, its call recorded."""
     given = without_gradient((*carried, *captured, *sizes(recorder)))
     joints = [side_of(graph, given) for graph in (test, body)]
-    graphs = tuple(halves(each, each.primals, each.outputs)[0]
-                   for each in joints)
-    target = Branches(graphs, runs_of(graphs), "while_loop",
-                      partial(looped, len(carried)))
-    return performed(recorder, target, given,
-                     map(value, joints[1].outputs))
+    return performed(
+        recorder, "while_loop", partial(looped, len(carried)),
+        [halves(each, each.primals, each.outputs)[0] for each in joints],
+        given, map(value, joints[1].outputs))
 
 
 def looped(carried: int, goes_on, body, *given) -> tuple:
@@ -112,8 +153,7 @@ def attention(recorder: RecordingMode, *args) -> tuple:
 
     with paused(), recorder.fake_mode:
         made = call(*given)
-    return performed(recorder, Branches((), (), "flex_attention", call),
-                     given, made)
+    return performed(recorder, "flex_attention", call, (), given, made)
 
 
 def sizes(recorder: RecordingMode) -> list:
@@ -136,25 +176,7 @@ def side_of(graph: fx.GraphModule, given: list,
         joint = record(graph, given, whole=whole)
     if not joint.plain:
         raise BackendError("a branch of cond returns no new tensor")
-    if joint.training and any(map(is_random, joint.early)):
-        raise BackendError("a branch of cond draws random numbers, and its "
-                           "backward would draw them again")
     return joint
-
-
-def runs_of(graphs: tuple[fx.GraphModule, ...]) -> tuple:
-    """The functions that run each graph, operator by operator."""
-    return tuple(lambda given, run=bare(graph): run(*given)
-                 for graph in graphs)
-
-
-def performed(recorder: RecordingMode, target: Branches, given: list,
-              made) -> tuple:
-    """Functional results of a call, recorded; they look like `made`."""
-    made = tuple(made)
-    recorder.bind(recorder.node("call_function", target, tuple(
-        recorder.argument(given))), made)
-    return tuple(map(torch._to_functional_tensor, made))
 
 
 def without_gradient(given) -> list:
@@ -196,7 +218,7 @@ def checkpoint(recorder: RecordingMode, function, *args, **_) -> object:
 
 HIDDEN.append(inside)
 CALLS |= {
-    cond: conditional, torch.ops.higher_order.cond: conditional,
+    torch.ops.higher_order.cond: conditional,
     torch.ops.higher_order.while_loop: loop,
     torch.ops.higher_order.flex_attention: attention,
     torch.ops.higher_order.tag_activation_checkpoint: checkpoint}

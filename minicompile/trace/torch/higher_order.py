@@ -22,7 +22,6 @@ from torch.utils._pytree import (tree_flatten, tree_leaves, tree_map,
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from ...core.graph import tensors_of
-from ...core.torch.branches import cond
 from ..frame import closure, load_cell
 from ..python.callbacks import unwatched
 from ..reasons import unsupported
@@ -34,10 +33,11 @@ from .subgraphs import fresh_results, followed, refilled, resolved
 #: How PyTorch names the modules that the rules here are about.
 HOME = "torch._higher_order_ops."
 
+cond = torch.ops.higher_order.cond
 flex_attention = torch.ops.higher_order.flex_attention
 while_loop = torch.ops.higher_order.while_loop
 
-for _operator in (flex_attention, while_loop):
+for _operator in (cond, flex_attention, while_loop):
     _operator.py_impl(Fakes)(_operator.python_key_table[FakeTensorMode])
 
 
