@@ -190,7 +190,7 @@ def with_blocks(warps, *blocks):
 def walked(warps, length):
     def change(tiling):
         (x, r) = tiling.axes
-        return replace(tiling, warps=warps, looped=True, axes=(
+        return replace(tiling, warps=warps, looped="r", axes=(
             replace(x, block=1), replace(r, block=length)))
     return change
 

@@ -223,9 +223,7 @@ class Buffer:
 
 
 #: The types of devices whose kernels walk along rows in chunks, and how
-#: many registers hold what is read and summed up of a row. There a loop
-#: may run over (chunk, element), and reduce the chunk's rows: the one at a
-#: place is row `chunk * size + place`, if there is one.
+#: many registers hold what is read and summed up of a row.
 WALKING: dict[str, int] = {}
 
 #: How an object of each class prints as Python.
@@ -245,7 +243,8 @@ class Loop(Printed):
 
     Without `reduction`, `reduced` is empty and the value is stored as it
     is. Storing rounds to the buffer's dtype; a reduction accumulates in
-    the value's dtype.
+    the value's dtype. A loop that goes `down` runs over elements, reduces
+    so many rows at a time, those with one `index`, and fills the buffer.
     """
 
     buffer: Buffer
@@ -254,6 +253,7 @@ class Loop(Printed):
     value: Expression
     reduced: tuple[Variable, ...] = ()
     reduction: str | None = None
+    down: Index | None = None
     where: Where | None = None
     origin: str = ""  # the graph nodes that this loop computes
 
@@ -284,7 +284,7 @@ class Kernel(Printed):
     """Loops that run as one: rows in parallel, elements within a row.
 
     Every loop runs over `ranges` (a row), over `ranges + reduced` (an
-    element), or reduces `reduced` for each row; or columns, see WALKING.
+    element), reduces `reduced` for each row, or goes down the rows.
     A loop may read what an earlier one stored at the same point or row.
     Buffers in `internal` are read by no one else, so that no memory need
     hold them.

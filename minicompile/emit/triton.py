@@ -66,8 +66,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tiling:
-    """A kernel's axes; along "r" it reduces. With `looped` a block walks
-    along that one.
+    """A kernel's axes; along "r" it reduces. A block walks along the one
+    that is `looped`, if any.
 
     Positions are `counted` in this type, "" for 32 bits; in "WIDE" ones
     each launch decides, by whether one of `large` is.
@@ -75,7 +75,7 @@ class Tiling:
 
     axes: tuple[Axis, ...]
     warps: int
-    looped: bool = False
+    looped: str = ""
     counted: str = "tl.int64"
     large: tuple[Index, ...] = ()
 
@@ -91,7 +91,8 @@ class Tiling:
     @property
     def outer(self) -> tuple[Axis, ...]:
         """The axes that are dealt out to programs."""
-        return tuple(axis for axis in self.axes if axis.name != "r")
+        return tuple(axis for axis in self.axes
+                     if axis.name not in ("r", self.looped))
 
     @property
     def flat(self) -> bool:
@@ -128,7 +129,7 @@ def plain(kernel: Kernel) -> Tiling:
     block = pow2(min(most_of(kernel.row_length), LONGEST))
     return Tiling((Axis("x", kernel.ranges, 1),
                    Axis("r", kernel.reduced, block)), 4,
-                  most_of(kernel.row_length) > block)
+                  "r" * (most_of(kernel.row_length) > block))
 
 
 #: How kernels are tiled: the last of these.
@@ -189,15 +190,15 @@ class TritonWriter(Writer):
 
     def __post_init__(self):
         self.shape = f"[{', '.join(a.length for a in self.tiling.lanes)}]"
+        self.program = "tl.program_id(0)" + (
+            f".to({self.tiling.counted})" * bool(self.tiling.counted))
 
     def blocks(self) -> None:
         """Write where this program's block of points lies."""
-        first, kind = "tl.program_id(0)", self.tiling.counted
         if self.tiling.large:
             self.add("WIDE: tl.constexpr = tl.int64 if wide else tl.int32",
                      *(f"{symbol} = tl.full((), {symbol}, WIDE)"
                        for symbol in self.kernel.symbols))
-        first += f".to({kind})" * bool(kind)
         axes, outer = self.tiling.axes, self.tiling.outer
         for axis in self.tiling.lanes:
             self.add(f"{axis.length}: tl.constexpr = {axis.block}")
@@ -206,15 +207,15 @@ class TritonWriter(Writer):
             if len(self.tiling.lanes) == 2:
                 lane += "[None, :]" if place else "[:, None]"
             if axis in outer:
-                number = first if len(outer) == 1 else (
-                    f"{first} {'%' if place else '//'} "
+                number = self.program if len(outer) == 1 else (
+                    f"{self.program} {'%' if place else '//'} "
                     f"{enclosed(str(axes[1].blocks))}")
                 if axis in self.tiling.lanes:
                     number += f" * {axis.length} + {lane}"
                 self.point(axis, number)
                 continue
-            lane += f".to({kind})" * bool(kind)
-            if self.tiling.looped:
+            lane += self.program.removeprefix("tl.program_id(0)")
+            if axis.name == self.tiling.looped:
                 self.add(f"lane = {lane}")
             else:
                 self.point(axis, lane)
@@ -300,16 +301,11 @@ class TritonWriter(Writer):
         return (f"tl.store({pointer}, {self.read(store.value)}"
                 f"{self.mask(along)})")
 
-    def declare(self, folds: tuple[Fold, ...]) -> None:
-        """Start accumulators, if a block walks along a row."""
-        if self.tiling.looped:
-            super().declare(folds)
-
     def loops(self, folds: tuple[Fold, ...]):
         """The loop that walks along a row; none if the block holds it."""
         size = self.tiling.axes[-1].size
         return [self.block(f"for start in range(0, {size}, RBLOCK):")
-                ] * self.tiling.looped
+                ] * bool(self.tiling.looped)
 
     def element(self, stage: Stage) -> None:
         """Write a block's part of a pass."""
@@ -317,39 +313,51 @@ class TritonWriter(Writer):
             self.point(self.tiling.axes[-1], "start + lane")
         super().element(stage)
 
+    def axis(self, fold: Fold) -> Axis:
+        """The axis along which a reduction goes."""
+        return self.tiling.axes[0 if fold.down else -1]
+
+    def has_steps(self, fold: Fold) -> bool:
+        """Whether a block walks along the axis; else it holds all."""
+        return self.axis(fold).name == self.tiling.looped
+
     def fold(self, fold: Fold) -> None:
-        """Write the step of a reduction; a row that is held needs none."""
-        if self.tiling.looped:
+        """Write the step of a reduction; or all, if the block holds it."""
+        if self.has_steps(fold):
             super().fold(fold)
+        else:
+            self.finish(fold)
 
     def part(self, fold: Fold) -> str:
         """The block to reduce, neutral where elements do not exist."""
-        value, axis = fold.operands[0], self.tiling.axes[-1]
+        value, axis = fold.operands[0], self.axis(fold)
         dtype = self.accumulated(fold)
         text = TRITON.convert(self.read(value), value.dtype, dtype)
         if axis.name not in self.reach(value):
             text = f"tl.broadcast_to({text}, {self.shape})"
         if axis.even:
             return text
-        return f"tl.where(r_inside, {text}, {TRITON.neutral(fold, dtype)})"
+        return (f"tl.where({axis.name}_inside, {text}, "
+                f"{TRITON.neutral(fold, dtype)})")
 
     def finish(self, fold: Fold) -> None:
         """Write the reduction of a block to a column, or to a number."""
         name = self.accumulator(fold)
-        column = self.across(fold, name if self.tiling.looped
-                             else self.part(fold), 1)
+        column = self.across(fold, name if self.has_steps(fold)
+                             else self.part(fold))
         self.add(f"{name} = " + TRITON.convert(
             column, self.accumulated(fold), fold.dtype))
         self.texts[fold] = name
-        self.along[fold] = self.reach(fold.operands[0]) - {"r"}
+        self.along[fold] = self.reach(fold.operands[0]) - {
+            self.axis(fold).name}
         if fold.reduction in ("sum", "prod"):
             self.summed.add(fold)
 
-    def across(self, fold: Fold, block: str, axis: int) -> str:
-        """The reduction of a block along one of its axes."""
+    def across(self, fold: Fold, block: str) -> str:
+        """The reduction of a block along its axis."""
         flat, name = self.tiling.flat, ACROSS.get(fold.reduction)
         step = [] if name else [f"device.{REDUCTIONS[fold.reduction][1]}"]
-        given = [block, str(axis - flat), *step,
+        given = [block, str(int(not fold.down and not flat)), *step,
                  *["keep_dims=True"] * (not flat)]
         return f"{name or 'tl.reduce'}({', '.join(given)})"
 

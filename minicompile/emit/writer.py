@@ -27,11 +27,12 @@ from .target import Target
 
 @dataclass(frozen=True, eq=False)
 class Fold(metaclass=InternedNode):
-    """A reduction of a value over the elements of a row."""
+    """A reduction of a value over the elements of a row, or `down` rows."""
 
     reduction: str
     operands: tuple[Expression]
     dtype: torch.dtype
+    down: bool = False
 
 
 class Place(NamedTuple):
@@ -73,7 +74,7 @@ class Numbering:
         """Place the value of a loop, and store it."""
         value = rewrite(loop.value, self.number)
         if loop.reduction is not None:
-            value = self.fold(loop.reduction, value)
+            value = self.fold(loop, value)
         self.stores[loop.buffer.name] = self.placed(Store(
             loop.buffer.name, loop.index,
             self.cast(value, loop.buffer.dtype)))
@@ -95,11 +96,12 @@ class Numbering:
             "where", (node.mask, value, self.placed(Const(
                 node.other, node.dtype))), node.dtype))
 
-    def fold(self, reduction: str, value: Expression) -> Expression:
+    def fold(self, loop: Loop, value: Expression) -> Expression:
         """A value reduced; of a single element, the element."""
         if not self.kernel.reduced:
             return value
-        return self.placed(Fold(reduction, (value,), value.dtype))
+        return self.placed(Fold(loop.reduction, (value,), value.dtype,
+                                loop.down is not None))
 
     def cast(self, value: Expression, dtype: torch.dtype) -> Expression:
         """The value in another dtype."""
@@ -124,7 +126,7 @@ class Numbering:
 @dataclass(frozen=True)
 class Stage:
     """Work on the row, then a pass over the elements; values come first,
-    then stores, then folds.
+    then stores, then folds of the row.
 
     The pass does `body`, and reads `again` if an earlier one kept it.
     """
@@ -176,8 +178,8 @@ def _stage(number: int, live: dict[Work, Place]) -> Stage:
                      lambda node: live[node].element)
     body = [node for node in live if live[node].element and node in needed]
     return Stage(*(tuple(sorted(work, key=lambda node: (
-        isinstance(node, Fold), isinstance(node, Store))))
-        for work in (row, body + ends)))
+        isinstance(node, Fold) and not node.down,
+        isinstance(node, (Fold, Store))))) for work in (row, body + ends)))
 
 
 @dataclass
@@ -237,11 +239,16 @@ class Writer:
 
     def elements(self, stage: Stage) -> None:
         """A pass: accumulators, the loops over elements, and results."""
-        self.declare(stage.folds)
-        with self.nest(*self.loops(stage.folds)):
+        folds = tuple(filter(self.has_steps, stage.folds))
+        self.declare(folds)
+        with self.nest(*self.loops(folds)):
             self.element(stage)
-        for fold in stage.folds:
+        for fold in folds:
             self.finish(fold)
+
+    def has_steps(self, fold: Fold) -> bool:
+        """Whether the loops of a pass do a reduction step by step."""
+        return True
 
     def declare(self, folds: tuple[Fold, ...]) -> None:
         """Start the accumulators of reductions."""

@@ -22,7 +22,8 @@ from torch.utils._pytree import tree_map
 from ..index import (Atom, Index, enclosed, evaluate_index,
                      not_negative)
 from ..loops import (OPS, REDUCTIONS, TEXTS, Const, Expression, Kernel,
-                     Load, Loop, Op, Position, picked, renamed, walk)
+                     Load, Loop, Op, Position, neutral, picked, renamed,
+                     walk)
 from ..schedule import Extern, Schedule, View, made_by
 
 #: Memory by a buffer's name, and numbers or tensors of them by atom.
@@ -39,6 +40,10 @@ NAMESPACE = {name: lambda *given, function=function: function(
 TENSORS_ONLY = {"maximum", "minimum", "fmax", "fmin", "atan2", "hypot",
                 "logical_and", "logical_or", "logical_xor"}
 
+#: PyTorch's names of reductions, and of those of bools as numbers.
+BEST = {"max": "amax", "min": "amin"}
+BEST_NUMBER = BEST | {"any": "amax", "all": "amin"}
+
 
 def evaluate_loop(loop: Loop, storage: Storage) -> None:
     """Fill `storage[loop.buffer.name]` as the loop says."""
@@ -50,14 +55,23 @@ def evaluate_loop(loop: Loop, storage: Storage) -> None:
             [-1 if k == place else 1 for k in range(len(lengths))])
     shape = lengths[:len(loop.ranges)]
     value = evaluate(loop.value, points)
-    if loop.reduction is not None:
-        rows = value.expand(lengths).reshape(*shape, -1)
-        best = {"max": "amax", "min": "amin"}.get(
-            loop.reduction, loop.reduction)
-        kept = {"dtype": value.dtype} if best in ("sum", "prod") else {}
-        value = getattr(rows, best)(-1, **kept)
     buffer = storage[loop.buffer.name]
     target = torch.as_tensor(evaluate_index(loop.index, points))
+    if loop.down:
+        wide = torch.float64 if value.is_floating_point() else torch.int64
+        start = neutral(loop.reduction, value.dtype)
+        found, given = (each.expand(lengths).reshape(-1)
+                        for each in (target, value.to(wide)))
+        buffer.copy_(torch.full_like(
+            buffer, start, dtype=wide).scatter_reduce(
+            0, found, given, BEST_NUMBER.get(
+                loop.reduction, loop.reduction)))
+        return
+    if loop.reduction is not None:
+        rows = value.expand(lengths).reshape(*shape, -1)
+        best = BEST.get(loop.reduction, loop.reduction)
+        kept = {"dtype": value.dtype} if best in ("sum", "prod") else {}
+        value = getattr(rows, best)(-1, **kept)
     if loop.reduced and target.dim():
         target = target.reshape(target.shape[:len(shape)])
     target, value = target.expand(shape), value.expand(shape)
@@ -212,12 +226,14 @@ def lines_of(loop: Loop) -> list[str]:
     lines: list[str] = []
     indent, target = "", f"{loop.buffer.name}[{loop.index}]"
     start, rule = REDUCTIONS.get(loop.reduction, (None, ""))
+    if loop.down:
+        lines.append(f"{loop.buffer.name}.fill_({start})")
     for variable in (*loop.ranges, None, *loop.reduced):
         if variable is not None:
             lines.append(f"{indent}for {variable} in "
                          f"range({variable.size}):")
             indent += "    "
-        elif rule:
+        elif rule and not loop.down:
             lines.append(f"{indent}{target} = {start}")
     value = named(loop.value, {}, lines, indent)
     value = f"{rule}({target}, {value})" if rule else value

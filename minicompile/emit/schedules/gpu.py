@@ -80,7 +80,7 @@ def rows(kernel: Kernel) -> Tiling:
         walking = min(WALKING, max(128, pow2(guess(kernel.row_length))))
         return Tiling((Axis("x", kernel.ranges, 1),
                        Axis("r", kernel.reduced, walking)),
-                      max(1, walking // 512), looped=True)
+                      max(1, walking // 512), looped="r")
     whole = pow2(length)
     block = max(1, min(2048 // whole, pow2(count // ENOUGH)))
     elements = block * whole
@@ -121,7 +121,7 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     warps = max(1, min(8, block * down // 512))
     return Tiling((Axis("x", _last(kernel.ranges, first), block),
                    Axis("r", kernel.reduced, down)), warps,
-                  looped=most_of(length) > down)
+                  looped="r" * (most_of(length) > down))
 
 
 def wide(kernel: Kernel, tiling: Tiling) -> tuple[Index, ...]:

@@ -97,7 +97,7 @@ class OnlineWriter(TritonWriter):
                            for name in ("part", "new", "base"))
         self.add(f"{part} = {self.part(fold)}",
                  f"{new} = device.maximum({most}, "
-                 f"{self.across(fold, part, 1)})",
+                 f"{self.across(fold, part)})",
                  f"{base} = tl.where({new} == float('-inf'), 0.0, {new})")
         for name in map(self.accumulator, self.online[fold]):
             self.add(f"{name} = {name} * fast_exp({most} - {base})"

@@ -19,8 +19,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from math import ceil
 
-from ...core.index import Variable, atoms_of, coefficient, index, product
-from ...core.loops import (WALKING, Buffer, Const, Expression, Load, Loop,
+from ...core.index import atoms_of, coefficient, index, product
+from ...core.loops import (WALKING, Const, Expression, Load, Loop,
                            flatten, neutral, rewrite, variables_of)
 from ...core.loops import walk as nodes_of
 from ...core.semantics.evaluate import decided
@@ -180,9 +180,9 @@ def join(groups: Groups, rows: Group, several: list[Group],
     last = {groups.find(reader) for columns in several
             for name in columns.body.stores
             for reader in groups.readers.get(name, ())}
-    body = Body(domain, tuple(by_element(loop, rows.body, columns.body)
-                              for columns in several
-                              for loop in columns.body.loops))
+    body = Body(domain, tuple(
+        going_down(loop, domain, columns.body.domain)
+        for columns in several for loop in columns.body.loops))
     if not several or not reduces(last, several, returned) or any(
             rows.is_apart(columns) or any(
                 other.before & columns.own for other in (rows, *several))
@@ -190,8 +190,7 @@ def join(groups: Groups, rows: Group, several: list[Group],
             fits(rows.body, body) and fits(body, rows.body)
             and is_worth(rows.body, body)):
         return False
-    chunks = {loop.buffer.name: chunked(loop, domain)
-              for loop in body.loops}
+    chunks = {loop.buffer.name: loop for loop in body.loops}
     for columns in several:
         columns.steps = {place: chunks[loop.buffer.name]
                          for place, loop in columns.steps.items()}
@@ -232,15 +231,23 @@ def reduces(last: set[Group], several: list[Group],
                            for loop in group.body.loops) for group in last)
 
 
-def by_element(loop: Loop, rows: Body, columns: Body) -> Loop:
-    """A reduction of parts of columns with the element of a row for what it
-    adds to the column, instead of a place in a part."""
-    row, element = map(index, rows.domain.variables)
-    length = columns.domain.row
-    made = loop.over(dict(zip(columns.domain.variables, (
-        row // length * rows.domain.row + element, row % length))),
-        rows.domain.variables, ())
-    return replace(made, value=rewrite(made.value, decided))
+def going_down(loop: Loop, rows: IterationDomain,
+               columns: IterationDomain) -> Loop:
+    """A reduction of parts of columns as one down the rows of each chunk;
+    its results lie where those of the parts would."""
+    row, element = map(index, rows.variables)
+    made = loop.over(dict(zip(columns.variables, (
+        row // columns.row * rows.row + element, row % columns.row))),
+        rows.variables, ())
+    step = max(ROWS, STEP // (1 << (int(rows.row) - 1).bit_length()))
+    length = (rows.rows + step * CHUNKS - 1) // (step * CHUNKS) * step
+    chunks = (rows.rows + length - 1) // length if (
+        length.constant) else index(CHUNKS)
+    return replace(
+        made, down=length, index=row // length * rows.row + element,
+        value=rewrite(made.value, decided), buffer=replace(
+            loop.buffer, shape=(chunks, rows.row),
+            stride=(rows.row, index(1))))
 
 
 def is_worth(rows: Body, columns: Body) -> bool:
@@ -260,29 +267,6 @@ def is_worth(rows: Body, columns: Body) -> bool:
             rows.loops[0].buffer.device.type]) and len(
         {*rows.stores, *columns.stores, *(name for name, _ in reads)}
         ) <= MOST_BUFFERS
-
-
-def chunked(loop: Loop, domain: IterationDomain) -> Loop:
-    """The reduction by element as one of the rows of each chunk; its
-    results lie where those of the parts would."""
-    row, element = domain.variables
-    step = max(ROWS, STEP // (1 << (int(domain.row) - 1).bit_length()))
-    length = (row.size + step * CHUNKS - 1) // (step * CHUNKS) * step
-    chunk = Variable("c0", (row.size + length - 1) // length if (
-        length.constant) else index(CHUNKS))
-    place, dtype = Variable("w0", length), loop.value.dtype
-    made = Buffer(loop.buffer.name, (chunk.size, domain.row), (
-        domain.row, index(1)), dtype, loop.buffer.device)
-
-    def body(point: Point) -> Expression:
-        return loop.over(dict(zip((row, element), point)), (), ()).value
-    rest = Const(neutral(loop.reduction, dtype), dtype)
-    value = inside_or(
-        Value((row.size, element.size), dtype, made.device, body),
-        (index(chunk) * length + place, index(element)), rest)
-    return replace(loop, buffer=made, index=flatten(
-        (index(chunk), index(element)), made.stride),
-        ranges=(chunk, element), reduced=(place,), value=value)
 
 
 def over_chunks(loop: Loop, chunks: dict[str, Loop]) -> Loop:

@@ -8,14 +8,14 @@
 def kernel_0__to_copy_mul_sum_sub(tangents_1_ptr, primals_2_ptr, primals_1_ptr, _to_copy_2_ptr, _to_copy_3_ptr, _to_copy_8_ptr, sum_3_part_ptr, sum_4_part_ptr):
     XBLOCK: tl.constexpr = 4
     RBLOCK: tl.constexpr = 1024
-    c0 = tl.program_id(0)
     lane = tl.arange(0, XBLOCK)[:, None]
     r = tl.arange(0, RBLOCK)[None, :]
+    chunk = tl.program_id(0)
     t0 = tl.load(primals_2_ptr + r).to(tl.float32)
     sum0 = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
     sum1 = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
     for start in tl.range(0, 16, XBLOCK, num_stages=3):
-        x = 16*c0 + start + lane
+        x = 16*chunk + start + lane
         t1 = tl.load(_to_copy_2_ptr + x).to(tl.float32)
         t2 = tl.load(_to_copy_3_ptr + x).to(tl.float32)
         t3 = device.rounded(t2 * 0.0009765625, tl.bfloat16)
@@ -38,6 +38,6 @@ def kernel_0__to_copy_mul_sum_sub(tangents_1_ptr, primals_2_ptr, primals_1_ptr, 
         t16 = device.rounded(t15, tl.bfloat16)
         tl.store(_to_copy_8_ptr + (r + 1024*x), t16)
     sum0 = tl.sum(sum0, 0, keep_dims=True)
-    tl.store(sum_3_part_ptr + (1024*c0 + r), sum0)
     sum1 = tl.sum(sum1, 0, keep_dims=True)
-    tl.store(sum_4_part_ptr + (1024*c0 + r), sum1)
+    tl.store(sum_3_part_ptr + (1024*chunk + r), sum0)
+    tl.store(sum_4_part_ptr + (1024*chunk + r), sum1)
