@@ -182,7 +182,7 @@ def own(tracer, owner, name: str):
         return found if where is None else as_shown(
             tracer, found, where, name, ABSENT, owner)
     if issubclass(kind, types.ModuleType):
-        return outside.read(outside.space("globals", owner.__dict__), name)
+        return outside.read(outside.globals(owner.__dict__), name)
     if existed(tracer, owner) and kind.__dictoffset__:
         return outside.read(outside.space("attributes", owner), name)
     if issubclass(kind, torch.Tensor):

@@ -148,7 +148,7 @@ class Frame:
 def load_global(tracer, names: dict, name: str):
     """A global or builtin name."""
     outside = tracer.outside
-    value = outside.read(outside.space("globals", names), name)
+    value = outside.read(outside.globals(names), name)
     if value is not ABSENT:
         return value
     builtins = names.get("__builtins__", {})

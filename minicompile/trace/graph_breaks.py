@@ -51,10 +51,8 @@ def ending(tracer, result) -> tuple[Rebuild, str]:
     """`finish` at the end of a call: effects and result, and its text."""
     rebuild = Rebuild(tracer)
     returned = rebuild.value(result)
-    body = tracer.outside.writes(rebuild)
-    if body:
-        returned = rebuild.hold(returned)
-    return rebuild, rebuild.function([*body, f"return {returned}"])
+    return rebuild, rebuild.function([
+        *tracer.outside.statements(rebuild), f"return {returned}"])
 
 
 def breaking(tracer, frames) -> tuple[Rebuild, str]:
@@ -66,7 +64,7 @@ def breaking(tracer, frames) -> tuple[Rebuild, str]:
         call = f"return {at.rest(frames, *way)}"
         rest += [f"if {test}:", f"    {call}"] if test else [call]
     return at.rebuild, at.rebuild.function([
-        *tracer.outside.writes(at.rebuild), *rest])
+        *tracer.outside.statements(at.rebuild), *rest])
 
 
 class Break:
@@ -284,7 +282,7 @@ def placed(rebuild, frame, offset: int, stack
         for each in (offset, *(handler or ())[:1])))
     if "__class__" in names:
         alive |= {"__class__", code.co_varnames[0]}
-    values = [rebuild.local(frame.names[name])
+    values = [rebuild.value(frame.names[name])
               if name in alive and name in frame.names else "None"
               for name in names]
     kinds = []
@@ -292,7 +290,7 @@ def placed(rebuild, frame, offset: int, stack
         read = ENTRIES.get(type(entry))
         kind, *held = read(entry) if read else ((1, b""), entry)
         kinds.append(kind)
-        values += [value if type(value) is Named else rebuild.local(value)
+        values += [value if type(value) is Named else rebuild.value(value)
                    for value in held]
     unbound = tuple(name for name in names
                     if name in alive and name not in frame.names)

@@ -9,12 +9,13 @@ holds. PyTorch's is torch/_dynamo/codegen.py.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 
 import torch
 
 from ..core.sizes import SYMBOLIC
-from ..core.guard import Local, printable
+from ..core.guard import printable
 from .constant_types import CONSTANTS, IDENTITIES, is_bound
 from .reasons import unsupported
 
@@ -50,46 +51,30 @@ class Rebuild:
         self.lines.append(f"{name} = {text}")
         return name
 
-    def local(self, value) -> str:
-        """An expression for `value` that later writes do not change."""
-        source = self.outside.source(value)
-        if source is None or isinstance(source, Local):
-            return self.value(value)
-        if id(value) not in self.names:
-            self.names[id(value)] = self.hold(source.code())
-        return self.names[id(value)]
-
     def known(self, value) -> str:
         """The name of an object that existed before and never changes."""
         if self.tracer.is_made(value):
             raise unsupported("result", f"{value!r}, made in the function,")
         name = getattr(value, "__name__", None) or type(value).__name__
+        if type(value) in SLOTS and value.__objclass__ in BUILTINS:
+            return value.__qualname__
         return self.outside.constant(value, name).code()
+
+    def call(self, function, *args) -> str:
+        """The text of a call."""
+        self.outside.kept.append(args)
+        return f"{self.known(function)}({self.values(args)})"
 
     # Values
 
     def value(self, value) -> str:
-        """The expression of a value; holds the parts that it needs."""
+        """An expression of a value, which later writes do not change."""
         kind = type(value)
         if kind in CONSTANTS and kind is not slice:
             return repr(value) if printable(value) else self.known(value)
-        source = self.outside.source(value)
-        if source is not None:
-            return source.code()
-        if kind in SYMBOLIC:
-            return self.hold(self.tracer.recorder.sizes.text(value))
-        if isinstance(value, torch.Tensor):
-            if id(value) not in self.names:
-                self.names[id(value)] = f"outputs[{len(self.outputs)}]"
-                self.outputs.append(value)
-            return self.names[id(value)]
-        if isinstance(value, IDENTITIES) and not (
-                self.tracer.is_made(value) or kind is frozenset
-                or is_bound(value)):
-            return self.known(value)
         if id(value) not in self.names:
             self.names[id(value)] = self.unfinished
-            self.names[id(value)] = self._made(value, kind)
+            self.names[id(value)] = self._name(value, kind)
         name = self.names[id(value)]
         if name is None:
             raise unsupported("result", f"a {kind.__name__} in itself")
@@ -99,26 +84,43 @@ class Rebuild:
         """Expressions separated by commas."""
         return ", ".join(map(self.value, values))
 
-    def pairs(self, mapping: dict) -> str:
-        """`key: value` expressions separated by commas."""
-        return ", ".join(f"{self.value(k)}: {self.value(v)}"
-                         for k, v in dict.items(mapping))
+    def _name(self, value, kind: type) -> str:
+        """The name of a value; what it is made of is held, too."""
+        if (source := self.outside.source(value)) is not None:
+            text = source.code()
+            return text if source.base is None else self.hold(text)
+        if issubclass(kind, torch.Tensor):
+            self.outputs.append(value)
+            return f"outputs[{len(self.outputs) - 1}]"
+        if isinstance(value, IDENTITIES) and not (
+                self.tracer.is_made(value) or kind is frozenset
+                or is_bound(value)):
+            return self.known(value)
+        text = (self.tracer.recorder.sizes.text(value)
+                if kind in SYMBOLIC else self._made(value, kind))
+        return text if text.isidentifier() else self.hold(text)
 
     def _made(self, value, kind: type) -> str:
-        """The name of an object that the traced program made."""
+        """The text of an object that the traced program made."""
         makers = [MAKERS[kind]] if kind in MAKERS else [
             DERIVED[each] for each in kind.__mro__ if each in DERIVED]
         if not makers:
             raise unsupported("result", f"a {kind.__name__}")
-        text = makers[0](self, value)
-        return text if text.isidentifier() else self.hold(text)
+        made = makers[0](self, value)
+        return made if type(made) is str else self.call(*made)
 
 
-#: How an object of a class is written, given a Rebuild and the object.
+#: Methods in C, and the classes whose methods any module can name.
+SLOTS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+BUILTINS = {object, dict, list, set}
+
+#: How an object of a class is made, given a Rebuild and the object: the
+#: text; or a function and its arguments.
 MAKERS = {
     list: lambda r, v: f"[{r.values(v)}]",
     tuple: lambda r, v: f"({r.values(v)},)" if v else "()",
-    dict: lambda r, v: f"{{{r.pairs(v)}}}"}
+    dict: lambda r, v: "{{{}}}".format(", ".join(
+        f"{r.value(key)}: {r.value(each)}" for key, each in v.items()))}
 
 #: The same for every class derived from one of these, the nearest first.
 DERIVED: dict[type, Callable] = {}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import types
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -41,7 +41,7 @@ class Namespace:
     and whether they were absent then.
     """
 
-    kind: str  # "attributes", "items" or "globals"
+    kind: str  # "attributes" or "items"
     owner: object
     real: dict
     names: Source
@@ -73,7 +73,7 @@ class Outside:
         self.constants: dict[str, object] = {}
         self.named: dict[int, Constant] = {}
         self.modules: set[Source] = set()  # where nn.Modules are
-        self.said: list[tuple] = []  # calls to make: function, arguments
+        self.pending: list[Callable[[], Iterable[tuple]]] = []  # calls
 
     # Guards and sources
 
@@ -205,20 +205,22 @@ class Outside:
                     Attribute(self.found_at(owner), "__dict__"))
             case "items":
                 parts = owner, self.source(owner)
-            case "globals":
-                name = owner.get("__name__") or "module"
-                parts = owner, self.constant(
-                    owner, f"{name}_globals"), trusted(name)
         made = self.overlays[key] = Namespace(kind, owner, *parts)
         return made
 
+    def globals(self, names: dict) -> Namespace:
+        """The namespace of a module."""
+        if id(names) not in self.sources:
+            name = names.get("__name__") or "module"
+            self.remember(names, names,
+                          self.constant(names, f"{name}_globals"))
+            self.space("items", names).trusted = trusted(name)
+        return self.space("items", names)
+
     def place(self, space: Namespace, key) -> Source:
         """Where the value of a key is."""
-        match space.kind:
-            case "attributes":
-                return Attribute(self.found_at(space.owner), key)
-            case "globals":
-                return Item(space.names, key)
+        if space.kind == "attributes":
+            return Attribute(self.found_at(space.owner), key)
         if not printable(key):
             place = self.sources.get(id(self.values.get(id(key))))
             key = place or self.constant(key, getattr(
@@ -257,15 +259,17 @@ class Outside:
         """Let `key` be `value` from now on."""
         raise unsupported("effect", f"a write to {self.place(space, key)}")
 
-    def writes(self, rebuild) -> list[str]:
+    def statements(self, rebuild) -> list[str]:
         """Statements that do what the trace has put off.
 
         They also leave torch's switches as the trace left them.
         """
-        calls = self.said + [(now[0], now[1:])
-                             for now, _ in rebuild.tracer.turned]
-        return [f"{rebuild.known(function)}({rebuild.values(args)})"
-                for function, args in calls]
+        return [rebuild.call(*call) for call in (
+            *(now for now, _ in rebuild.tracer.turned), *self.writes())]
+
+    def writes(self) -> list[tuple]:
+        """The calls that do what was put off: a function, its arguments."""
+        return [call for ask in self.pending for call in ask()]
 
     #: The places written to; objects written to, and what may be the same.
     places = confusions = lambda self: ()

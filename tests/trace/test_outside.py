@@ -305,6 +305,20 @@ def test_bases_that_are_changed(read):
     assert compiled.stats().graphs <= 5
 
 
+def test_what_is_written_and_deleted_was_there_or_was_not():
+    def drop(x, thing, table):
+        thing.n = table["a"] = 5
+        del thing.n, table["a"]
+        return x + 1
+
+    compiled = minicompile.compile(drop, backend="eager")
+    for made in (Thing(), Thing(), types.SimpleNamespace()):
+        table = {"a": 1} if hasattr(made, "n") else {}
+        compiled(torch.ones(2), made, table)
+        assert not hasattr(made, "n") and table == {}
+    assert compiled.stats().graphs == 2
+
+
 def whole(x):
     import the_helper
     return x * the_helper.by

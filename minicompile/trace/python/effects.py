@@ -14,65 +14,21 @@ from __future__ import annotations
 import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-from ...core.guard import Attribute, Item, Source
+from ...core.guard import Attribute, Constant, Item, Source
 from .. import attributes
 from ..constant_types import ABSENT, CONSTANTS, is_constant
 from ..frame import OPCODES
 from ..reasons import unsupported
 from ..recorder import NUMBERS, settled
-from ..reconstruct import Rebuild
 from ..rules import rule
 from ..side_effects import FIRST, OUTSIDES, READ, UNREAD, Namespace, Outside
 
-
 #: So many constants in a sequence are compared in one go.
 LONG_LIST = 32
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A list or deque read from outside: before, and now."""
-
-    source: Source
-    before: tuple
-    now: object
-
-    def changed(self) -> bool:
-        """Whether the copy holds other objects than it began with."""
-        return len(self.now) != len(self.before) or any(
-            a is not b for a, b in zip(self.now, self.before))
-
-    def statements(self, rebuild: Rebuild, mine: str) -> list[str]:
-        """The elements, put in place of those in `mine`."""
-        return [f"{mine}.clear()",
-                f"{mine}.extend({held(rebuild, self.now)})"]
-
-
-def held(rebuild: Rebuild, items) -> str:
-    """A list of these, made before anything is written."""
-    return rebuild.hold(f"[{rebuild.values(items)}]")
-
-
-@dataclass(frozen=True)
-class SetCopy(Copy):
-    """A set; its copy may have another order than the set's own."""
-
-    order: tuple
-
-    def changed(self) -> bool:
-        """Whether something came or went."""
-        return {*self.before} != self.now
-
-    def statements(self, rebuild: Rebuild, mine: str) -> list[str]:
-        """New elements, added; lost ones, removed."""
-        parts = (("update", self.now.difference(self.before)),
-                 ("difference_update", {*self.before} - self.now))
-        return [f"{mine}.{change}({held(rebuild, items)})"
-                for change, items in parts if items]
 
 
 class Effects(Outside):
@@ -80,7 +36,7 @@ class Effects(Outside):
 
     def __init__(self, recorder, where):
         super().__init__(recorder, where)
-        self.copies: list[Copy] = []
+        self.orders: dict[int, tuple] = {}  # of sets with a copy in another
 
     def elements(self, real, source: Source) -> list:
         """The elements of a sequence; of a long one, all in one guard."""
@@ -96,6 +52,8 @@ class Effects(Outside):
     def write(self, space: Namespace, key, value) -> None:
         """Let `key` be `value` from now on (ABSENT deletes it)."""
         key = self.real(key)
+        if not space.written:
+            self.pending.append(partial(changes, space))
         if key not in space.now:  # it comes last, or last again
             space.written.pop(key, None)
         space.written.setdefault(key, key not in space.now)
@@ -103,86 +61,72 @@ class Effects(Outside):
             space.now[key] = value
         elif key in space.now:
             del space.now[key]
-            self.read(space, key)  # an absence is guarded
-
-    def changes(self, space: Namespace) -> list[tuple]:
-        """The items to write back, in order; ABSENT deletes a key.
-
-        A key that was deleted and came back is deleted first.
-        """
-        found, real = [], space.real
-        for key, anew in space.written.items():
-            value = space.now.get(key, ABSENT)
-            old = space.before.get(key, UNREAD) if key in real else ABSENT
-            if anew and key in real and value is not ABSENT:
-                found += (key, ABSENT), (key, value)
-            elif value is not old:
-                found.append((key, value))
-        return found
-
-    def changed(self) -> list[Copy]:
-        """The copies that hold something else now."""
-        return [copy for copy in self.copies if copy.changed()]
+            self.read(space, key)  # an absence is guarded, and a presence
+            if key in space.real and not isinstance(
+                    space.owner, types.CellType):
+                self.guard(space.names, "contains", key)
 
     def places(self) -> Iterator[Source]:
         """Yield the places that were written to."""
-        for space in self.overlays.values():
-            for key, _ in self.changes(space):
-                yield self.place(space, key)
-        for copy in self.changed():
-            for at, (old, new) in enumerate(zip(copy.before, copy.now)):
-                if old is not new:
-                    yield Item(copy.source, at)
+        for _, owner, *key in self.writes():
+            space = self.overlays.get((id(owner), "items"))
+            if key and type(key[0]) in (int, str):
+                yield self.place(space, *key[:1]) if space else Item(
+                    self.source(owner), key[0])
 
     def confusions(self) -> Iterator[tuple[Source, Source]]:
         """Yield an object written to, and one that may be the same."""
-        owners = [each.owner for each in self.overlays.values()
-                  if self.changes(each)]
-        owners += [copy.now for copy in self.changed()]
-        for owner in owners:
-            for value in self.kept if id(owner) in self.sources else ():
-                if type(value) is type(owner) and value is not owner and (
-                        id(value) in self.sources):
-                    yield self.sources[id(owner)], self.sources[id(value)]
+        known = {id(value): (value, place) for value in self.kept if type(
+            place := self.source(value)) not in (Constant, type(None))}
+        for at in dict.fromkeys(id(call[1]) for call in self.writes()):
+            owner, place = known.get(at, (None, None))
+            for value, other in known.values():
+                if type(value) is type(owner) and value is not owner:
+                    yield place, other
 
-    def writes(self, rebuild: Rebuild) -> list[str]:
-        """Statements that change objects from outside, in eager's order."""
-        lines = super().writes(rebuild)
-        for space in {id(o): o for o in self.overlays.values()}.values():
-            lines += [written(rebuild, space, key, value)
-                      for key, value in self.changes(space)]
-        for copy in self.changed():
-            lines += copy.statements(rebuild, rebuild.hold(
-                copy.source.code()))
-        return lines
+
+def changes(space: Namespace) -> Iterator[tuple]:
+    """Yield what writes the items or attributes back, in order.
+
+    A key that was deleted and came back is deleted first.
+    """
+    owner, real = space.owner, space.real
+    base = OrderedDict if isinstance(owner, OrderedDict) else dict
+    put, remove = (base.__setitem__, base.__delitem__) if (
+        space.kind == "items") else (object.__setattr__, object.__delattr__)
+    for key, anew in space.written.items():
+        value = space.now.get(key, ABSENT)
+        old = space.before.get(key, UNREAD) if key in real else ABSENT
+        if value is not old and value is ABSENT or (
+                anew and key in real and value is not ABSENT):
+            yield remove, owner, key
+            old = ABSENT
+        if value is not old:
+            yield put, owner, key, value
 
 
 OUTSIDES.append(Effects)
 
-
-def written(rebuild: Rebuild, space: Namespace, key, value) -> str:
-    """One attribute or item of an object from outside, written."""
-    owner, outside = space.owner, rebuild.outside
-    mine = rebuild.hold((outside.source(owner) or space.names).code())
-    kept = "" if value is ABSENT else rebuild.hold(rebuild.value(value))
-    if space.kind == "attributes":
-        return (f"object.__setattr__({mine}, {key!r}, {kept})" if kept
-                else f"object.__delattr__({mine}, {key!r})")
-    key = rebuild.value(outside.values.get(id(key), key))
-    base = rebuild.known(OrderedDict if isinstance(owner, OrderedDict)
-                         else dict)
-    return (f"{base}.__setitem__({mine}, {key}, {kept})" if kept
-            else f"{base}.pop({mine}, {key}, None)")
-
-
 # Containers from outside
+
+
+def replaced(before: tuple, now) -> Iterator[tuple]:
+    """Yield what puts the elements of a copy into the real sequence."""
+    kind = type(now)
+    if len(now) == len(before):
+        for at, (old, new) in enumerate(zip(before, now)):
+            if old is not new:
+                yield kind.__setitem__, now, at, new
+    else:
+        yield kind.clear, now
+        yield kind.extend, now, (*now,)
 
 
 def copied(outside: Outside, real, source: Source, value):
     """A sequence, copied to `value`: that is the trace's to change."""
     outside.remember(real, value, source)
     value.extend(outside.elements(real, source))
-    outside.copies.append(Copy(source, tuple(value), value))
+    outside.pending.append(partial(replaced, tuple(value), value))
     return value
 
 
@@ -192,24 +136,34 @@ def queue(outside: Outside, real: deque, source: Source) -> deque:
     return copied(outside, real, source, deque((), real.maxlen))
 
 
+def came_and_went(before: tuple, now: set) -> Iterator[tuple]:
+    """Yield what adds new elements to the real set, and removes others."""
+    for change, elements in (
+            (set.update, now.difference(before)),
+            (set.difference_update, {*before} - now)):
+        if elements:
+            yield change, now, (*elements,)
+
+
 def constants(outside: Outside, real: set | frozenset, source: Source):
     """A set of constants, copied; its order is guarded, too."""
     if not all(map(is_constant, real)):
         raise unsupported("attribute", f"a set of objects, {source},")
-    outside.guard(source, "keys", tuple(real))
-    value = outside.remember(real, type(real)([*real]), source)
-    outside.copies.append(SetCopy(source, tuple(real), value, tuple(value)))
+    before = tuple(real)
+    outside.guard(source, "keys", before)
+    value = outside.remember(real, type(real)(before), source)
+    outside.pending.append(partial(came_and_went, before, value))
+    if tuple(value) != before:
+        outside.orders[id(value)] = before
     return value
 
 
 def set_in_order(outside: Outside, value: set | frozenset):
-    """A set, or its elements if a copy has them in another order."""
-    for copy in outside.copies:
-        if copy.now is value and copy.order != copy.before:
-            if copy.changed():
-                raise unsupported("effect", "iterating over a set")
-            return [*copy.before]
-    return value
+    """A set, or its elements if the copy has them in another order."""
+    order = outside.orders.get(id(value))
+    if order and {*order} != value:
+        raise unsupported("effect", "iterating over a set")
+    return [*order] if order else value
 
 
 FIRST |= {list: lambda outside, real, source: copied(

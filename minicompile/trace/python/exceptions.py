@@ -27,7 +27,7 @@ from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import DERIVED, MAKERS, Rebuild
 from ..rules import rule
 from .callbacks import unwatched
-from .objects import remaking
+from .objects import remade
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def performed(at: Break, *call: str) -> list[str]:
     """
     known, frames, failed = at.rebuild.known, at.frames, at.rebuild.fresh()
     if (error := handled(frames)) is not None:
-        call = known(handling), at.rebuild.local(error), *call
+        call = known(handling), at.rebuild.value(error), *call
     while frames[-1].handler() is None:
         frames = frames[:-1]
     raised = at.rest(frames, *caught(
@@ -214,12 +214,11 @@ WAYS |= {"catch": catch, "perform": performed}
 
 def raised(rebuild: Rebuild, error: BaseException) -> str:
     """An exception that the program made or caught."""
-    kind = type(error)
-    make, args = rebuild.known(kind), error.args
-    if isinstance(kind.__init__, types.FunctionType):
-        make, args = f"{make}.__new__", (kind, *args)
+    make, args = type(error), error.args
+    if isinstance(make.__init__, types.FunctionType):
+        make, args = make.__new__, (make, *args)
     links = ("__cause__", "__context__", "__suppress_context__")
-    made = remaking(rebuild, make, rebuild.values(args), vars(error) | {
+    made = rebuild.call(remade, make, args, vars(error) | {
         link: found for link in links if (found := getattr(error, link))})
     return f"{rebuild.known(thrown)}({made})"
 

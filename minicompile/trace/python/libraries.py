@@ -51,7 +51,7 @@ def cached(tracer, function, /, *args, **kwargs):
     if isinstance(next(iter(args), None), logging.Logger):
         if kwargs or vars(logging.Logger).get(name) != function:
             raise unsupported("effect", f"{name}, cached,")
-        return outside.said.append((function, args))
+        return outside.pending.append(lambda: [(function, *args)])
     if type(inner) is FunctionType and inner.__module__ != "typing" and (
             is_installed(inner.__module__)
             and is_hashable((args, (*kwargs.values(),)))):

@@ -205,7 +205,7 @@ def builtin_base(kind: type) -> type:
     return next(base for base in BASES if issubclass(kind, base))
 
 
-def instance(rebuild: Rebuild, value) -> str:
+def instance(rebuild: Rebuild, value) -> tuple:
     """An object of a user's class, made without its `__init__`."""
     kind = type(value)
     if not rebuild.tracer.is_made(value):
@@ -215,33 +215,21 @@ def instance(rebuild: Rebuild, value) -> str:
              if type(found) is types.MemberDescriptorType]
     state = {name: getattr(value, name) for name in [
         *getattr(value, "__dict__", ()), *slots] if hasattr(value, name)}
-    base, items, pairs = builtin_base(kind), (), {}
-    if issubclass(base, dict):
-        pairs = value
-    elif base is not object:
-        items = base.__iter__(value)
-    return remaking(rebuild, f"{rebuild.known(base)}.__new__",
-                    rebuild.known(kind), state, items, pairs)
+    base = builtin_base(kind)
+    contents = dict(base.items(value)) if issubclass(base, dict) else (
+        [] if base is object else [*base.__iter__(value)])
+    return remade, base.__new__, (kind,), state, contents
 
 
-def remaking(rebuild: Rebuild, make: str, args: str, state, items=(),
-             pairs=None) -> str:
-    """The text of an object, made from the parts that pickle keeps."""
-    state = (f"{{{rebuild.pairs(state)}}}" if type(state) is dict
-             else rebuild.value(state))
-    pairs = "" if pairs is None else rebuild.pairs(pairs)
-    return (f"{rebuild.known(remade)}({make}, ({args}{',' * bool(args)}), "
-            f"{state}, [{rebuild.values(items)}], {{{pairs}}})")
-
-
-def remade(make: Callable, args: tuple, state, items: list, pairs: dict):
+def remade(make: Callable, args: tuple, state=None, contents=()):
     """The object that pickle would make, its class's own methods unseen."""
     made = make(*args)
     base = builtin_base(type(made))
-    for key, value in pairs.items():
-        base.__setitem__(made, key, value)
-    if items:
-        getattr(base, "extend", set.update)(made, items)
+    if type(contents) is dict:
+        for key, value in contents.items():
+            base.__setitem__(made, key, value)
+    elif contents:
+        getattr(base, "extend", set.update)(made, contents)
     if type(state) is dict:
         for name, value in state.items():
             object.__setattr__(made, name, value)
@@ -251,8 +239,7 @@ def remade(make: Callable, args: tuple, state, items: list, pairs: dict):
 
 
 DERIVED[tuple] = lambda rebuild, value: (
-    f"{rebuild.known(made_tuple)}({rebuild.known(type(value))}, "
-    f"[{rebuild.values(tuple.__iter__(value))}])")
+    made_tuple, type(value), [*tuple.__iter__(value)])
 
 # Functions
 
@@ -261,21 +248,21 @@ ATTRIBUTES = ("__kwdefaults__", "__qualname__", "__module__", "__doc__",
               "__annotations__", "__dict__")
 
 
-def made_function(rebuild: Rebuild, made: types.FunctionType) -> str:
+def made_function(rebuild: Rebuild, made: types.FunctionType) -> tuple:
     """A function: its code, globals and defaults, and its cells."""
+    rebuild.outside.globals(made.__globals__)
     plain = types.FunctionType(made.__code__, made.__globals__,
                                closure=made.__closure__)
-    parts = (rebuild.known(made.__code__), rebuild.known(made.__globals__),
-             repr(made.__name__), rebuild.value(made.__defaults__),
-             rebuild.value(made.__closure__))
-    return remaking(rebuild, rebuild.known(type(made)), ", ".join(parts), {
+    return remade, types.FunctionType, (
+        made.__code__, made.__globals__, made.__name__, made.__defaults__,
+        made.__closure__), {
         each: getattr(made, each) for each in ATTRIBUTES
-        if getattr(made, each) != getattr(plain, each)})
+        if getattr(made, each) != getattr(plain, each)}
 
 
 def cell(rebuild: Rebuild, made: types.CellType) -> str:
     """A cell, filled once all else is made: a function may be in it."""
-    name = rebuild.hold(f"{rebuild.known(types.CellType)}()")
+    name = rebuild.hold(rebuild.call(types.CellType))
 
     def write():
         content = contents(made).get("cell_contents", ABSENT)
@@ -286,17 +273,15 @@ def cell(rebuild: Rebuild, made: types.CellType) -> str:
     return name
 
 
-def bound(rebuild: Rebuild, method: types.MethodType) -> str:
-    """The text of a bound method; a stand-in's is read from its object."""
-    owner = rebuild.value(method.__self__)
-    if isinstance(method.__self__, StandIn):
-        return f"{owner}.{method.__name__}"
-    return (f"{rebuild.known(types.MethodType)}("
-            f"{rebuild.value(method.__func__)}, {owner})")
+def bound(rebuild: Rebuild, method: types.MethodType) -> str | tuple:
+    """A bound method; a stand-in's is read from its object."""
+    owner = method.__self__
+    return f"{rebuild.value(owner)}.{method.__name__}" if isinstance(
+        owner, StandIn) else (types.MethodType, method.__func__, owner)
 
 
 MAKERS |= {types.FunctionType: made_function, types.CellType: cell,
-           types.MethodType: bound,
+           types.MethodType: bound, types.CodeType: lambda r, v: r.known(v),
            Callback: lambda r, v: r.value(v.function)}
 
 # Objects written in C
@@ -305,7 +290,7 @@ MAKERS |= {types.FunctionType: made_function, types.CellType: cell,
 PICKLED = ("builtins", "collections", "functools", "itertools")
 
 
-def as_pickled(rebuild: Rebuild, value) -> str:
+def as_pickled(rebuild: Rebuild, value) -> tuple:
     """An object written in C where it stands, or a user's instance."""
     kind = type(value)
     reduce = getattr(kind, "__reduce__", None)
@@ -315,10 +300,7 @@ def as_pickled(rebuild: Rebuild, value) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         make, args, state, items, pairs, *_ = (*reduce(value), *[None] * 3)
-    parts = args, state, [*(items or ())], dict(pairs or ())
-    rebuild.outside.kept.append(parts)
-    return remaking(rebuild, rebuild.value(make), rebuild.values(args),
-                    *parts[1:])
+    return remade, make, args, state, dict(pairs or ()) or [*(items or ())]
 
 
 DERIVED[object] = as_pickled
@@ -330,7 +312,7 @@ DICT_VIEWS = {type(made): name for name in ("keys", "values", "items")
          for made in (getattr({}, name)(), iter(getattr({}, name)()))}
 
 
-def dict_view(rebuild: Rebuild, made) -> str:
+def dict_view(rebuild: Rebuild, made) -> tuple:
     """A view of the same dict, or an iterator as far along as this one."""
     outside = rebuild.outside
     found = next((each for each in gc.get_referents(made)
@@ -339,9 +321,9 @@ def dict_view(rebuild: Rebuild, made) -> str:
         space.real if space.kind == "attributes" else space.owner
         for space in outside.overlays.values()
         if space.now is found), found)
-    view = f"{rebuild.value(whole)}.{DICT_VIEWS[type(made)]}()"
+    view = getattr(dict, DICT_VIEWS[type(made)])
     if not hasattr(made, "__next__"):
-        return view
+        return view, whole
     try:
         left = len(made.__reduce__()[1][0])
     except RuntimeError:
@@ -349,12 +331,12 @@ def dict_view(rebuild: Rebuild, made) -> str:
     if left is None or outside.is_dict(whole) and outside.keys(
             space := outside.space("items", whole)) != list(space.real):
         raise unsupported("result", "an iterator of a changed dict")
-    return f"{rebuild.known(advanced)}({view}, {len(whole) - left})"
+    return advanced, view, whole, len(whole) - left
 
 
-def advanced(view, count: int):
-    """An iterator of a view, `count` steps along."""
-    iterator = iter(view)
+def advanced(view: Callable, mapping: dict, count: int):
+    """An iterator of a view of a dict, `count` steps along."""
+    iterator = iter(view(mapping))
     deque(islice(iterator, count), 0)
     return iterator
 

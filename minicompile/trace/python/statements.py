@@ -70,7 +70,7 @@ OPCODES |= {
     "DELETE_DEREF": (0, 0, lambda f, name: store_cell(
         f.tracer, f.names[name], ABSENT)),
     "STORE_GLOBAL": (1, 0, lambda f, name, value: f.tracer.outside.write(
-        f.tracer.outside.space("globals", f.globals), name, value)),
+        f.tracer.outside.globals(f.globals), name, value)),
     "IMPORT_FROM": (0, 1, lambda f, name: attributes.load_attr(
         f.tracer, f.stack[-1], name)),
     "FORMAT_SIMPLE": (1, 1, lambda f, _, x: f.tracer.call(format, (x,))),
@@ -155,7 +155,7 @@ def ask_truth(at: Break) -> tuple:
     """A value's truth: on in one branch or the other, or with the truth."""
     steps, stack = at.frame.program.instructions, at.frame.stack
     jump = steps[at.frame.next] if at.step.name == "TO_BOOL" else at.step
-    operation = [at.rebuild.known(bool), at.rebuild.local(stack[-1])]
+    operation = [at.rebuild.known(bool), at.rebuild.value(stack[-1])]
     if jump.name not in TRUTH:
         return operation, [at.on(stack[:-1])]
     when, stays = TRUTH[jump.name]
@@ -169,7 +169,7 @@ def ask_next(at: Break) -> tuple:
     """An iterator's next item: on in the loop, or behind it."""
     steps, stack = at.frame.program.instructions, at.frame.stack
     end = at.outside.constant(END, "end").code()
-    return [at.rebuild.known(next), at.rebuild.local(stack[-1]), end], [
+    return [at.rebuild.known(next), at.rebuild.value(stack[-1]), end], [
         (f"{at.value} is {end}", steps[at.step.argument].start,
          stack[:-1]), at.on(stack)]
 
@@ -178,7 +178,7 @@ def ask_attribute(at: Break) -> tuple:
     """An object's attribute, with the NULL that a call expects."""
     (name, called), stack = at.step.argument, at.frame.stack
     pair = [Named(at.value), NULL][::1 if NULL_ABOVE else -1]
-    return [at.rebuild.known(getattr), at.rebuild.local(stack[-1]),
+    return [at.rebuild.known(getattr), at.rebuild.value(stack[-1]),
             repr(name)], [("", at.step.end, [*stack[:-1], *pair])
                           if called else at.on(stack[:-1])]
 

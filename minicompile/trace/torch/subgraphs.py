@@ -193,7 +193,7 @@ class Snapshot(Rebuild):
 
     def text(self, own) -> tuple:
         """The text; other statements, in any order; and the tensors."""
-        rest = self.outside.writes(self)
+        rest = self.outside.statements(self)
         rest += [self.value(value) for names in (
             own, *(frame.names for frame in self.tracer.frames))
             for value in dict(names).values()]
