@@ -10,7 +10,6 @@ bytecode_analysis.py.
 from __future__ import annotations
 
 import dis
-import functools
 import operator
 import sys
 from bisect import bisect_left
@@ -121,32 +120,6 @@ def decode(code: CodeType, original: CodeType | None = None,
             for row in dis._parse_exception_table(code)))
     _decoded[id(code)] = code, made
     return made
-
-
-#: Opcodes that do not go on with the next instruction.
-_LEAVING = {"JUMP", "RETURN_VALUE", "RAISE_VARARGS", "RERAISE"}
-
-
-@functools.cache
-def live(code: CodeType) -> tuple[frozenset[str], ...]:
-    """For each position, the names whose values may still be read."""
-    whole = decode(code)
-    steps = [*enumerate(whole.instructions)]
-    alive, before = [frozenset()] * (len(steps) + 1), None
-    while before != alive:
-        before = list(alive)
-        for at, step in reversed(steps):
-            names = frozenset() if step.name in _LEAVING else alive[at + 1]
-            if "JUMP" in step.name or step.name in ("FOR_ITER", "SEND"):
-                names |= alive[step.argument]
-            if step.name == "STORE_FAST":
-                names -= {step.argument}
-            elif "_FAST" in step.name or "DEREF" in step.name:
-                names |= {step.argument}
-            if row := whole.handler(step.offset):
-                names |= alive[whole.at(row.target)]
-            alive[at] = names
-    return tuple(alive)
 
 
 def _plain(code: CodeType, before: dis.Instruction | None,

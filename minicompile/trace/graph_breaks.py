@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from types import CodeType, FunctionType
 
-from .bytecode import decode, live
+from .bytecode import decode
 from .constant_types import Null
 from .frame import NO_ROW, OPCODES, Frame
 from .reasons import WAYS, unsupported
@@ -85,11 +85,11 @@ class Break:
 
     def on(self, below: list) -> tuple[str, int, list]:
         """The way on; the value is on the stack if something reads it."""
-        frame, alive = self.frame, live(self.frame.code)
+        frame = self.frame
         then = frame.program.instructions[frame.next]
         if then.name == "POP_TOP" or (
-                then.name == "STORE_FAST"
-                and then.argument not in alive[frame.next + 1]):
+                then.name == "STORE_FAST" and then.argument
+                not in WAYS["live"](frame.code, frame.next + 1)):
             return "", then.end, below
         return "", self.step.end, [*below, Named(self.value)]
 
@@ -163,6 +163,11 @@ def slots(code: CodeType) -> tuple[str, ...]:
     """A frame's slots: variables, cells, free variables."""
     cells = [n for n in code.co_cellvars if n not in code.co_varnames]
     return (*code.co_varnames, *cells, *code.co_freevars)
+
+
+#: The names that may still be read from a position on: all of them, or
+#: fewer, as a row of the reference knows.
+WAYS["live"] = lambda code, at: frozenset(slots(code))
 
 
 def going_on(state: FrameState, body: bytes = b"", handler=None,
@@ -278,7 +283,7 @@ def placed(rebuild, frame, offset: int, stack
             raise unsupported("code", f"a caller of {step.argument[0]}")
     code, handler = frame.program.code, frame.handler()
     names, alive = slots(code), frozenset().union(*(
-        live(frame.code)[frame.program.at(each)]
+        WAYS["live"](frame.code, frame.program.at(each))
         for each in (offset, *(handler or ())[:1])))
     if "__class__" in names:
         alive |= {"__class__", code.co_varnames[0]}

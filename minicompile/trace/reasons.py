@@ -1,4 +1,4 @@
-"""Why a trace can stop: every kind, with its sentence and its way out.
+"""Why a trace can stop: a kind, with its sentence and its way out.
 
 In: a kind and the details of one case. Out: `Unsupported`, placed at the
 user's line where it is caught first. Also `Raised`, which carries an
@@ -13,53 +13,13 @@ from dataclasses import dataclass
 
 from ..core.errors import Unsupported
 
-_MOVE = "move it out of the compiled function"
-
 #: kind -> (sentence with the case's details, what to write instead)
-REASONS = {
-    "data-dependent": (
-        "{what} needs the values of a tensor, which a trace does not have",
-        "use torch.where or another tensor operation, or move the "
-        "decision out of the compiled function"),
-    "builtin": ("the C function {what} cannot be followed", _MOVE),
-    "library": ("{what} belongs to a library that is not traced", _MOVE),
-    "disabled": ("{what} is marked to be left alone",
-                 "remove disable() if the function can be compiled"),
-    "opcode": ("the bytecode instruction {what} is not supported", _MOVE),
-    "exception": (
-        "{what} is raised while tracing",
-        "the function runs as it is, so that the exception reaches you"),
-    "argument": (
-        "an operator cannot be recorded with the argument {what}",
-        "pass tensors, numbers, strings, dtypes, devices and containers "
-        "of them"),
-    "input": ("{what} cannot become a graph input",
-              "pass a plain torch.Tensor or nn.Parameter"),
-    "untracked": ("{what} came out of a call that was not recorded",
-                  "call the tensor operation directly"),
-    "aliasing": (
-        "inputs {what} share memory and one of them is written to",
-        "pass a clone of one of them"),
-    "effect": ("{what} changes something outside the function in a way "
-               "that cannot be replayed", _MOVE),
-    "result": ("{what} cannot be rebuilt after the graph has run",
-               "return tensors, constants, containers or plain objects"),
-    "attribute": ("{what} cannot be looked up by a trace",
-                  "use a plain attribute"),
-    "recursion": ("calls are nested deeper than {what}",
-                  "write the recursion as a loop"),
-    "gradient": ("{what} runs autograd inside the compiled function",
-                 "call it outside, on the result"),
-    "code": ("{what} is not a plain Python function",
-             "compile a function, a method or an nn.Module"),
-    "internal": ("minicompile itself failed: {what}",
-                 "please report it; the function runs as it is"),
-}
+REASONS: dict[str, tuple[str, str]] = {}
 
 
 def unsupported(kind: str, what: object) -> Unsupported:
     """The error for one case of `kind`; its place is added later."""
-    sentence, hint = REASONS[kind]
+    sentence, hint = REASONS.get(kind, (kind + ": {what}", ""))
     return Unsupported(kind, sentence.format(what=what), None, hint)
 
 

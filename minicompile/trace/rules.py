@@ -177,6 +177,7 @@ means(binary, *INPLACE, *INPLACE.values(), *COMPARISONS)
 means(ask, *ASKING)
 rule(operator.truth, bool)(lambda tracer, *value: tracer.truth(*value))
 rule(object.__init__)(lambda tracer, owner, *args, **kwargs: None)
+rule(torch._C._get_tracing_state)(lambda tracer: None)
 
 
 @rule(iter)

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 import torch
-from torch import nn
 
 from ..core.errors import Unsupported, Where
 from ..core.sizes import SYMBOLIC
@@ -31,7 +30,7 @@ from .constant_types import ABSENT, StandIn, is_constant, trusted
 from .frame import Frame
 from .reasons import WAYS, Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, History, Recorder, settled
-from .rules import apply, registered, rule
+from .rules import apply, registered
 from .side_effects import OUTSIDES
 
 #: Libraries whose insides are never followed.
@@ -51,11 +50,6 @@ FOLLOWED = {"torch.autograd.function", "torch.autograd.grad_mode",
 MARKS = {"_torchdynamo_orig_callable", "_torchdynamo_disable"}
 
 DEEPEST = 120
-
-#: nn.Module's own hooks; with none set, a call is its forward.
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks",
-         "_backward_pre_hooks")
-GLOBAL_HOOKS = [f"_global{name}" for name in HOOKS]
 
 
 class Tracer:
@@ -193,6 +187,8 @@ class Tracer:
             answer = self.asked(name, value)
             if answer is not ABSENT:
                 return bool(answer)
+        if isinstance(value, dict):
+            return dict.__len__(self.outside.resolve(value)) > 0
         return self.natively(bool, (value,), depth=0)
 
     def stored(self, mapping: dict, key):
@@ -343,24 +339,3 @@ class Default:
         if self.place == "__defaults__":
             tracer.outside.guard(source, "length", len(defaults))
         return tracer.outside.admit(value, Item(source, self.key), library)
-
-
-# Modules
-
-
-@rule(nn.Module.__call__)
-def _module(tracer, module: nn.Module, /, *args, **kwargs):
-    """A module's call: its forward, if no hook is set; guarded."""
-    outside, own, every = tracer.outside, vars(module), vars(
-        nn.modules.module)
-    for name in GLOBAL_HOOKS:
-        outside.guard(outside.constant(every[name], name), "length",
-                      len(every[name]))
-    for name in HOOKS if outside.is_outside(module) else ():
-        outside.guard(Attribute(outside.source(module), name), "length",
-                      len(own[name]))
-    if any(own[name] for name in HOOKS) or any(
-            every[name] for name in GLOBAL_HOOKS):
-        return begin(tracer, nn.Module.__call__, (module, *args), kwargs)
-    forward = attributes.load_attr(tracer, module, "forward")
-    return tracer.enter(forward, args, kwargs)

@@ -10,6 +10,7 @@ PyTorch has torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase.
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib.util
 import operator
 import sys
@@ -21,7 +22,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core.guard import Item
 from .. import attributes
-from ..bytecode import NULL_ABOVE
+from ..bytecode import NULL_ABOVE, decode
 from ..constant_types import ABSENT, NULL, trusted
 from ..frame import (LOAD_FAST, OPCODES, TRUTH, Frame, load_global, opcode,
                      store_cell)
@@ -185,6 +186,36 @@ def ask_attribute(at: Break) -> tuple:
 
 OPERATIONS |= {**dict.fromkeys((*TRUTH, "TO_BOOL"), ask_truth),
                "FOR_ITER": ask_next, "LOAD_ATTR": ask_attribute}
+
+# What the rest of a frame reads
+
+#: Opcodes that do not go on with the next instruction.
+_LEAVING = {"JUMP", "RETURN_VALUE", "RAISE_VARARGS", "RERAISE"}
+
+
+@functools.cache
+def lives(code: CodeType) -> tuple[frozenset[str], ...]:
+    """For each position, the names whose values may still be read."""
+    whole = decode(code)
+    steps = [*enumerate(whole.instructions)]
+    alive, before = [frozenset()] * (len(steps) + 1), None
+    while before != alive:
+        before = list(alive)
+        for at, step in reversed(steps):
+            names = frozenset() if step.name in _LEAVING else alive[at + 1]
+            if "JUMP" in step.name or step.name in ("FOR_ITER", "SEND"):
+                names |= alive[step.argument]
+            if step.name == "STORE_FAST":
+                names -= {step.argument}
+            elif "_FAST" in step.name or "DEREF" in step.name:
+                names |= {step.argument}
+            if row := whole.handler(step.offset):
+                names |= alive[whole.at(row.target)]
+            alive[at] = names
+    return tuple(alive)
+
+
+WAYS["live"] = lambda code, at: lives(code)[at]
 
 # Breaks in a callee
 

@@ -16,16 +16,44 @@ import functools
 import operator
 
 import torch
+from torch import nn
 from torch.nn import attention
 
 from ...core.graph import operators, tensors_of
 from ...core.sizes import SCALARS
-from ...core.guard import Call
+from ...core.guard import Attribute, Call
 from ...core.state import KEPT
+from .. import attributes
 from ..constant_types import is_constant
 from ..reasons import WAYS, refusing, unsupported
 from ..recorder import CONVERSIONS, storage
 from ..rules import means, rule
+from ..tracer import begin
+
+# Modules
+
+#: nn.Module's own hooks; with none set, a call is its forward.
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks",
+         "_backward_pre_hooks")
+GLOBAL_HOOKS = [f"_global{name}" for name in HOOKS]
+
+
+@rule(nn.Module.__call__)
+def _module(tracer, module: nn.Module, /, *args, **kwargs):
+    """A module's call: its forward, if no hook is set; guarded."""
+    outside, own, every = tracer.outside, vars(module), vars(
+        nn.modules.module)
+    for name in GLOBAL_HOOKS:
+        outside.guard(outside.constant(every[name], name), "length",
+                      len(every[name]))
+    for name in HOOKS if outside.is_outside(module) else ():
+        outside.guard(Attribute(outside.source(module), name), "length",
+                      len(own[name]))
+    if any(own[name] for name in HOOKS) or any(
+            every[name] for name in GLOBAL_HOOKS):
+        return begin(tracer, nn.Module.__call__, (module, *args), kwargs)
+    forward = attributes.load_attr(tracer, module, "forward")
+    return tracer.enter(forward, args, kwargs)
 
 # Modes
 
@@ -159,7 +187,7 @@ ANSWERS = {
             torch._C._is_torch_function_mode_enabled,
             torch._C._len_torch_dispatch_stack,
             torch._C._len_torch_function_stack),
-    None: (torch._C._log_api_usage_once, torch._C._get_tracing_state,
+    None: (torch._C._log_api_usage_once,
            torch.compiler.cudagraph_mark_step_begin)}
 
 for _answer, _questions in ANSWERS.items():

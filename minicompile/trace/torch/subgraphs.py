@@ -26,15 +26,10 @@ from ...core.graph import tensors_of
 from ...core.sizes import SYMBOLIC
 from .. import attributes
 from ..constant_types import is_constant
-from ..reasons import REASONS, unsupported
+from ..reasons import unsupported
 from ..reconstruct import Rebuild
 from ..recorder import CONVERSIONS, Recorder, storage
 from ..rules import rule
-
-REASONS["branch"] = (
-    "a function given to {what}, which no graph of its own can do",
-    "let it return new tensors, those of two branches alike, and write "
-    "to nothing")
 
 # A recorder whose inputs are found on the way
 
