@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 def signed(key):
     """A library as it lies on the disk: its content, and a hash."""
-    return b"binary" + cache._digest(key.encode() + b"binary")
+    return b"binary" + entries.digest(key.encode() + b"binary")
 
 
 BINARY = signed(KEY)
@@ -142,10 +142,26 @@ def test_a_directory_that_cannot_be_written_is_left_with_one_warning(
     key = cache.key_of(f"key {number}")
     paths = {cache.made(key, make, Path) for _ in range(2)}
     paths |= {cache.store(f"new {number}", ".py")}
-    assert {path.parent for path in paths} == {cache._private()}
+    assert {path.parent for path in paths} == {cache.private()}
     assert make.calls == 1
     warned, = recwarn
     assert os.strerror(number) in str(warned.message)
+
+
+def test_without_the_reference_a_file_lasts_as_long_as_its_process(
+        folder, monkeypatch):
+    monkeypatch.setattr(cache, "ENTRIES", cache.ENTRIES[:1])
+    make, key = maker(), cache.key_of("only the road")
+    paths = {cache.made(key, make, Path) for _ in range(2)}
+    paths |= {cache.store("only the road", ".py")}
+    assert {path.parent for path in paths} == {cache.private()}
+    assert make.calls == 1 and not folder.exists()
+
+    def load(path):
+        if make.calls == 1:
+            raise OSError("of another system")
+        return Path(path).read_bytes()
+    assert cache.made(key, make, load) == b"binary" and make.calls == 2
 
 
 def test_a_failed_make_leaves_nothing(folder):

@@ -1,29 +1,39 @@
-"""The cache on disk: bounded, listed, emptied, saved as one file.
+"""The cache on disk: checked, bounded, emptied, saved as one file.
 
-In: the entries of core/cache.py. Out: the same, of which the least
-recently used go when there are more bytes than MINICOMPILE_CACHE_SIZE. A
-saved file has a line of plain data for each library. Loading makes the
-checks of a cache: a damaged line, or a name that is not a hash, is left
-out. PyTorch's are torch.compiler.save_cache_artifacts and
-load_cache_artifacts.
+In: the entries of core/cache.py. Out: the same, kept from process to
+process in a directory that only the user can write. Nothing is executed
+because it lies there: the name of a text is its hash, and a library ends
+in the hash of its name and of what comes before. What differs is made
+again. The least recently used go when there are more bytes than
+MINICOMPILE_CACHE_SIZE. A saved file has a line of plain data for each
+library, and loading it makes the same checks. PyTorch's are
+torch.compiler.save_cache_artifacts and load_cache_artifacts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
+import stat
 import time
 from base64 import b64decode, b64encode
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from math import inf
 from pathlib import Path
 
-from .. import TOOLS, cache
+from .. import TOOLS
+from ..cache import ENTRIES, Make, appear, private
 from ..errors import OptionError
 from ..log import warn_once
 from ..options import bytes_in
+
+#: An entry's name: a hash, and what it is, or a random word until it is.
+NAME = re.compile(r"([0-9a-f]{32})\.(\w+)")
 
 #: So many seconds after its last use, another process may need an entry.
 IN_USE = 60
@@ -50,13 +60,87 @@ def limit() -> int:
 limit()  # a wrong text is an error now
 
 
+def place() -> Path:
+    """The cache directory, which need not be there."""
+    return Path(os.environ.get("MINICOMPILE_CACHE_DIR")
+                or os.path.expanduser("~/.cache/minicompile"))
+
+
+def within(work: Callable[[Path], object]) -> object:
+    """`work(directory)` in the cache directory; in one for this process
+    if the cache is not safe, or read-only, or full."""
+    path = place()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if only_ours(path):
+            return work(path)
+        reason = "others can write to it"
+    except OSError as error:
+        reason = error.strerror
+    warn_once(f"minicompile does not use the cache {path}: {reason}")
+    return work(private())
+
+
+def only_ours(path: Path) -> bool:
+    """Whether the path is no link, and we alone can write to it."""
+    found = path.lstat()
+    return (not stat.S_ISLNK(found.st_mode) and found.st_uid == os.getuid()
+            and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+
+
+def digest(content: bytes) -> bytes:
+    """The hash of a content, as text."""
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def read(path: Path) -> bytes | None:
+    """The content of an entry if it is ours and sound; else None."""
+    with suppress(OSError):
+        if stat.S_ISREG(path.lstat().st_mode) and only_ours(path):
+            content = path.read_bytes()
+            return content if is_sound(path.name, content) else None
+    return None
+
+
+def is_sound(name: str, content: bytes) -> bool:
+    """Whether this is what was stored under a name."""
+    if not (found := NAME.fullmatch(name)):
+        return False
+    key = found[1].encode()
+    if found[2] == "so":
+        return content[-64:] == digest(key + content[:-64])
+    return digest(content)[:32] == key
+
+
+def entry(name: str, make: Make, anew: bool = False) -> Path:
+    """The path of an entry, which `make(path)` makes if it is not there;
+    a library is signed."""
+    def signed(path: Path) -> None:
+        make(path)
+        content = path.read_bytes()
+        if name.endswith(".so") and not is_sound(name, content):
+            path.write_bytes(content + digest(name[:32].encode() + content))
+
+    def work(folder: Path) -> Path:
+        path = folder / name
+        there = not anew and read(path) is not None
+        if not there:
+            appear(path, signed)
+        told(path, there)
+        return path
+    return within(work)
+
+
+ENTRIES.append(entry)
+
+
 def entries(folder: Path) -> list[tuple[Path, os.stat_result]]:
     """The entries of a cache, the least recently used first."""
     found = []
     with suppress(OSError):
         for path in folder.iterdir():
             with suppress(OSError):  # another process deleted it
-                if cache.NAME.fullmatch(path.name):
+                if NAME.fullmatch(path.name):
                     found.append((path, path.lstat()))
     return sorted(found, key=lambda each: each[1].st_mtime)
 
@@ -75,32 +159,29 @@ def told(path: Path, there: bool) -> None:
             os.utime(path)
 
 
-cache.ASKED.append(told)
-
-
 def trim(folder: Path) -> None:
     """Delete what was not used for the longest time beyond the limit."""
     ADDED[folder] = 0
     found, most = entries(folder), limit()
-    size, now = sum(stat.st_size for _, stat in found), time.time()
-    for path, stat in found:
-        if size <= most or abs(now - stat.st_mtime) < IN_USE:
+    size, now = sum(each.st_size for _, each in found), time.time()
+    for path, each in found:
+        if size <= most or abs(now - each.st_mtime) < IN_USE:
             break
         path.unlink(missing_ok=True)
-        size -= stat.st_size
+        size -= each.st_size
 
 
 def described() -> str:
     """Where the cache is, its entries and bytes."""
-    found = entries(cache.place())
-    size = sum(stat.st_size for _, stat in found)
-    return (f"{cache.place()}: {len(found)} entries, {size / 2**20:.1f} of "
+    found = entries(place())
+    size = sum(each.st_size for _, each in found)
+    return (f"{place()}: {len(found)} entries, {size / 2**20:.1f} of "
             f"{limit() / 2**20:.0f} MiB")
 
 
 def clear() -> None:
     """Delete every entry."""
-    for path, _ in entries(cache.place()):
+    for path, _ in entries(place()):
         path.unlink(missing_ok=True)
 
 
@@ -112,8 +193,8 @@ def save_cache(path: str | Path) -> int:
     """
     count = 0
     with open(path, "w", encoding="ascii") as file:
-        for each, _ in entries(cache.place()):
-            if each.suffix == ".so" and (content := cache.read(each)):
+        for each, _ in entries(place()):
+            if each.suffix == ".so" and (content := read(each)):
                 text = b64encode(content).decode()
                 file.write(json.dumps([each.name, text]) + "\n")
                 count += 1
@@ -132,13 +213,13 @@ def load_cache(path: str | Path) -> int:
             try:
                 name, text = json.loads(line)
                 content = b64decode(text, validate=True)
-                if not name.endswith(".so") or not cache.is_sound(
+                if not name.endswith(".so") or not is_sound(
                         name, content):
                     raise ValueError
             except (AttributeError, TypeError, ValueError, RecursionError):
                 refused += 1
                 continue
-            cache.entry(name, partial(Path.write_bytes, data=content))
+            entry(name, partial(Path.write_bytes, data=content))
             count += 1
     if refused:
         warn_once(f"{path} has {refused} damaged lines, which are left out")

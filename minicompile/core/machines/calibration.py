@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from .. import TOOLS
-from ..cache import place, within
+from ..disk.entries import place, within
 from ..cost import KINDS, MACHINES, Machine, name_of
 from ..graph import operators
 
