@@ -17,9 +17,9 @@ from torch import nn
 import minicompile
 from chapters.measure.timing import compare, save
 from minicompile.core.guard import Guard, Item, Local, TensorFacts
-from minicompile.guards import KINDS, Names, build_check, global_state
+from minicompile.guards import KINDS, Names, build_check
 from minicompile.guards.fast import c_functions
-from minicompile.guards.fast.c_functions import IN_PYTHON
+from minicompile.guards.fast.c_functions import in_python
 from minicompile.trace import trace
 
 #: One question each, on a tensor `x` and lists of 100 objects.
@@ -29,9 +29,6 @@ QUESTIONS = {
     "x.is_contiguous()": 1, "x.device == cpu": 1, "x.is_cpu": 1,
     "x.requires_grad": 1, "is_grad_enabled()": 1,
     "d['a'] is value": 1, "id(x) == address": 1}
-
-#: What is asked in C++, or in Python.
-IN_BULK = {"a tensor": "tensor", "torch's switches": "state"}
 
 
 def facts(x: torch.Tensor) -> TensorFacts:
@@ -61,16 +58,12 @@ def questions() -> list[dict]:
 
 def in_bulk() -> list[dict]:
     """Nanoseconds of a condition in C++, and in Python."""
-    x, rows = nn.Linear(4, 4).weight, []
-    for text, kind in IN_BULK.items():
-        expected = global_state() if kind == "state" else facts(x)
-        guard, row = Guard(Local("x", 0), kind, expected), {"question": text}
-        for name, table in ("compiled", KINDS), ("python", IN_PYTHON):
-            names = Names({"x": x})
-            asked = table[kind](names, guard).format("x")
-            row[name] = _best(asked, names.values)
-        rows.append(row)
-    return rows
+    x = nn.Linear(4, 4).weight
+    guard, row = Guard(Local("x", 0), "tensor", facts(x)), {}
+    for name, write in ("compiled", KINDS["tensor"]), ("python", in_python):
+        names = Names({"x": x})
+        row[name] = _best(write(names, guard).format("x"), names.values)
+    return [{"question": "a tensor", **row}]
 
 
 def _best(text: str, names: dict) -> float:

@@ -17,13 +17,10 @@ from collections.abc import Callable
 import torch
 from torch.autograd import forward_ad
 
-any_autocast = torch._C._is_any_autocast_enabled
-modes = torch._C._len_torch_dispatch_stack
-
 
 def autocast() -> tuple[tuple[str, torch.dtype], ...]:
     """The device types under autocast, each with its dtype."""
-    if not any_autocast():
+    if not torch._C._is_any_autocast_enabled():
         return ()
     kinds = {"cpu", torch._C._get_accelerator().type}
     return tuple((kind, torch.get_autocast_dtype(kind)) for kind
@@ -42,7 +39,7 @@ SWITCHES: dict[str, Callable[[], object]] = {
 NEVER_ACTIVE: dict[str, Callable[[], object]] = {
     "a torch.func transform": torch._C._are_functorch_transforms_active,
     "a torch function mode": torch._C._is_torch_function_mode_enabled,
-    "a torch dispatch mode": modes,
+    "a torch dispatch mode": torch._C._len_torch_dispatch_stack,
     "torch.jit.trace": torch._C._is_tracing,
     "forward-mode AD": lambda: forward_ad._current_level >= 0}
 

@@ -27,7 +27,7 @@ from ..core import load, log
 from ..core.errors import BackendError, Unsupported, brief
 from ..core.guard import Guard
 from ..core.state import eager_is_watched, kept, turns, young_only
-from ..guards import AHEAD, Check, build_check
+from ..guards import Check, build_check
 from ..pipeline import (OURS, CompiledGraph, Settings, as_traced,
                         compile_graph)
 from ..trace import CONTINUATIONS, GraphBreak, History, Trace, trace
@@ -185,8 +185,6 @@ class Cache:
         if (found or self.is_full or self.refused[kinds] >= ATTEMPTS
                 or eager_is_watched()):
             return found
-        for begin in AHEAD:
-            begin()
         with self.lock, young_only():
             try:  # another thread may have compiled it
                 for way in (Cache.find, *AT_MISS, Cache.compile):

@@ -201,9 +201,9 @@ def on_state(names: Names, guard: Guard) -> str:
     asked = [(read, getattr(guard.expected, switch))
              for switch, read in SWITCHES.items()]
     asked += [(active, False) for active in NEVER_ACTIVE.values()]
-    return " and ".join(f"{names.name(read.__name__, read)}() == "
-                        f"{names.literal('setting', setting)}"
-                        for read, setting in asked)
+    return f" and\n{' ' * 12}".join(
+        f"{names.name(read.__name__, read)}() == "
+        f"{names.literal('setting', setting)}" for read, setting in asked)
 
 
 #: How each kind is asked about, in the order in which kinds are asked:
@@ -235,9 +235,6 @@ def condition(names: Names, guard: Guard) -> str:
 
 #: What says which guards of a check fail in a call, and why.
 EXPLAINED: list[Callable[[Check, tuple, object], Iterable]] = []
-
-#: Each begins, before a call is traced, what a check will need.
-AHEAD: list[Callable[[], object]] = []
 
 #: Functions that put one guard in place of many: new guards and inputs.
 MERGED: list[Callable[[Names, list[Guard], list[Source]],

@@ -1,15 +1,15 @@
-"""Checks of tensors, their memory, switches and dict stamps in C++.
+"""Checks of tensors, their memory and dict stamps in C++.
 
-In: rows of the table of kinds, and all guards. Out: rows that do the same
-checks in C++, which reads a tensor's metadata straight from memory. And
-one guard for each dict: as long as no class, __dict__ or dict below it has
-changed, only the tensors there are checked. CPython counts such changes,
-and comparing counts is quicker: a check tests all the parts below such a
-dict in a function of its own, which it calls after a
-change. The C++ is compiled once for a version of Python and of torch,
-which takes about three seconds. Without a compiler or Python.h the rows of
-the road stay. PyTorch's are in torch/csrc/dynamo/guards.cpp; it kept
-stamps, too: use_recursive_dict_tags_for_guards in torch/_dynamo/config.py.
+In: rows of the table of kinds, and all guards. Out: a row that checks a
+tensor in C++, which reads its metadata straight from memory. And one guard
+for each dict: as long as no class, __dict__ or dict below it has changed,
+only the tensors there are checked. CPython counts such changes, and
+comparing counts is quicker: a check tests all the parts below such a dict
+in a function of its own, which it calls after a change. The C++ is
+compiled once for a version of Python and of torch, which takes about three
+seconds. Without a compiler or Python.h the rows of the road stay.
+PyTorch's are in torch/csrc/dynamo/guards.cpp; it kept stamps, too:
+use_recursive_dict_tags_for_guards in torch/_dynamo/config.py.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ from ...core import log
 from ...core.torch.extension import TENSORS, begun
 from ...core.guard import (Attribute, Constant, Guard, Source, TensorFacts,
                            chain, printable)
-from ...core.state import (NEVER_ACTIVE, SWITCHES, any_autocast, autocast,
-                           modes)
-from .. import AHEAD, KINDS, MERGED, Names, body
+from .. import KINDS, MERGED, Names, body
 
 FUNCTIONS = r"""
 // A tensor's facts, but for sizes and strides, as two words.
@@ -66,16 +64,6 @@ bool holds(PyObject *x, PyObject *packed) try {
         && agree(tensor.strides(), numbers + is.dims);
 } catch (...) { return false; }  // such as one without strides
 
-// Whether the functions of a list give the objects of another.
-ASK(answers) {
-    for (Py_ssize_t i = 0; i < PyList_Size(given[0]); i++) {
-        PyObject *is = PyObject_CallNoArgs(PyList_GET_ITEM(given[0], i));
-        Py_XDECREF(is);
-        if (!is) return nullptr;
-        if (is != PyList_GET_ITEM(given[1], i)) Py_RETURN_FALSE;
-    }
-    Py_RETURN_TRUE;
-}
 ASK(agrees) {
     return PyBool_FromLong(holds(given[0], given[1]));
 }
@@ -187,8 +175,8 @@ ASK(settled) {
 }
 
 static PyMethodDef entries[] = {
-    ENTRY(address), ENTRY(answers), ENTRY(agrees), ENTRY(disjoint_memory),
-    ENTRY(metadata), ENTRY(stamped), ENTRY(settled), {}};
+    ENTRY(address), ENTRY(agrees), ENTRY(disjoint_memory), ENTRY(metadata),
+    ENTRY(stamped), ENTRY(settled), {}};
 MODULE(questions)
 """
 
@@ -196,15 +184,11 @@ MODULE(questions)
 ANY = -1 << 63
 
 
-#: Begins to compile the module, while the first call is traced.
-begin = partial(begun, "questions", FUNCTIONS)
-
-
 @cache
 def compiled() -> ModuleType | None:
     """The module; None, said once, if it cannot be made here."""
     try:
-        return begin().result()
+        return begun("questions", FUNCTIONS).result()
     except ImportError as error:
         log.show("guards", f"guards are asked in Python: {error}")
         return None
@@ -224,25 +208,12 @@ def packed(facts: TensorFacts) -> bytes:
 def on_tensor(names: Names, guard: Guard) -> str:
     """A tensor of this class and metadata."""
     if compiled() is None or guard.expected.type not in TENSORS:
-        return IN_PYTHON["tensor"](names, guard)
+        return in_python(names, guard)
     facts = names.name(str(guard.expected), packed(guard.expected))
     return f"{names.name('agrees', compiled().agrees)}({{0}}, {facts})"
 
 
-def on_switches(names: Names, guard: Guard) -> str:
-    """Torch's switches, outside autocast, in one call."""
-    if compiled() is None or guard.expected.autocast:
-        return IN_PYTHON["state"](names, guard)
-    asked = dict(zip(SWITCHES.values(), guard.expected))
-    asked |= dict.fromkeys(NEVER_ACTIVE.values(), False)
-    asked |= {modes: 0, any_autocast: asked.pop(autocast) != ()}
-    return (f"{names.name('answers', compiled().answers)}("
-            f"{names.name('switches', [*asked])}, "
-            f"{names.name('settings', [*asked.values()])})")
-
-
-IN_PYTHON = KINDS.copy()
-KINDS.update(tensor=on_tensor, state=on_switches)
+in_python, KINDS["tensor"] = KINDS["tensor"], on_tensor
 
 #: A dict is worth a stamp if so many guards are below it.
 WORTH_A_STAMP = 8
@@ -376,6 +347,8 @@ def counted() -> bool:
     return sys.version_info < (3, 13) and compiled() is not None
 
 
-AHEAD.append(begin)
+#: The module is compiled while the first call is traced.
+log.BEGINS.append(lambda stage: (
+    stage == "trace" and begun("questions", FUNCTIONS)))
 MERGED.append(merge_stamped)
 KINDS["unchanged"] = on_unchanged
