@@ -9,11 +9,13 @@ constant, which operators treat as a Python number.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy
 import torch
 from sympy import Expr
 from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
 
 from .errors import BackendError
 
@@ -30,11 +32,17 @@ SCALARS = {numpy.dtype(name).type: kind for kind, names in (
 #: The stand-ins of numbers and truths that are not constants.
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
-#: What makes the node of an expression of symbols; the last is in use.
-EXPRESSIONS: list[Callable] = []
+#: What adds the node of an expression of symbols; the last is in use.
+EXPRESSIONS: list[Callable[[Numbers, Expr], fx.Node]] = []
 
 #: Functions that may return their input, of which Python's form is a copy.
 AS_IN_CPP = {"dropout"}
+
+
+def python_forms(needed: object, name: str = "") -> AbstractContextManager:
+    """A context of Python's forms of operators, which symbols need."""
+    return enable_python_dispatcher() if needed and (
+        name not in AS_IN_CPP) else nullcontext()
 
 
 def hint(number):
@@ -42,17 +50,36 @@ def hint(number):
     return number.node.hint if isinstance(number, SYMBOLIC) else number
 
 
-def written(graph: fx.Graph, known: dict[Expr, fx.Node], number) -> object:
-    """The number as a node of `graph`; or its value, if it is constant.
+def formula(number) -> Expr:
+    """The expression of a symbolic number.
 
-    `known` are the nodes there are, by formula; each symbol needs one.
+    No equality replaces a float that varies: 0.0 and -0.0 are equal.
     """
-    expr = number.node.expr
-    if not expr.free_symbols:
-        return number.node.pytype(expr)
-    if expr not in known:
-        if not (EXPRESSIONS and expr.free_symbols <= known.keys()):
-            raise BackendError(f"a size ({expr}) is not decided by the"
-                               " sizes of the inputs")
-        known[expr] = EXPRESSIONS[-1](graph, expr, known)
-    return known[expr]
+    expr = number.node._expr
+    return expr if expr.is_Symbol and isinstance(
+        number, torch.SymFloat) else number.node.expr
+
+
+class Numbers(dict[Expr, fx.Node]):
+    """The nodes of a graph that are numbers, by formula; `where` gives the
+    user's line of those to come."""
+
+    def __init__(self, graph: fx.Graph, where: Callable = lambda: None):
+        self.graph, self.where = graph, where
+
+    def given(self, node: fx.Node) -> None:
+        """Know a graph input, if it is a symbol."""
+        if isinstance(node.meta["val"], SYMBOLIC):
+            self[formula(node.meta["val"])] = node
+
+    def written(self, number) -> object:
+        """The number as a node; or its value, if it is constant."""
+        expr = formula(number)
+        if not expr.free_symbols:
+            return number.node.pytype(expr)
+        if expr not in self:
+            if not (EXPRESSIONS and expr.free_symbols <= self.keys()):
+                raise BackendError(f"a size ({expr}) is not decided by the"
+                                   " sizes of the inputs")
+            self[expr] = EXPRESSIONS[-1](self, expr)
+        return self[expr]

@@ -222,9 +222,11 @@ class Cache:
         traced = trace(self.function, locals, history=self.history,
                        breaks=not self.settings.fullgraph)
         self.traces += 1
-        for what in self.history.told():
-            self.root.counted.dynamic.append(f"{self.name}: {what}")
-            log.show("dynamic", f"{self.name}: {what}")
+        told = self.root.counted.dynamic
+        for place, why in self.history.symbols.items():
+            if (what := f"{self.name}: {place} {why}") not in told:
+                told.append(what)
+                log.show("dynamic", what)
         log.show("graph_code", str(traced))
         return traced
 

@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..core.errors import BackendError
 from ..core.graph import dense, operators, tensors_of, value, written_by
-from ..core.sizes import AS_IN_CPP, SYMBOLIC
+from ..core.sizes import AS_IN_CPP
 from .joint import Result
 from .recorder import RecordingMode, unwrapped
 
@@ -146,8 +146,7 @@ class Input:
         self.wants_gradient = getattr(example, "requires_grad", False) and (
             not torch.is_inference_mode_enabled())
         self.history = None
-        if isinstance(example, SYMBOLIC):
-            recorder.sizes[example.node.expr] = self.node
+        recorder.sizes.given(self.node)
         if not isinstance(example, torch.Tensor):
             return
         fake = example if isinstance(example, FakeTensor) else (

@@ -21,6 +21,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..core.errors import BackendError, Where, brief, where_of
 from ..core.graph import has_effect, placeholders, tensors_of
+from ..core.sizes import python_forms
 from .aliases import InPlaceWrites, Input, describe_results
 from .joint import Joint, separate
 from .recorder import RecordingMode, recording, unwrapped
@@ -80,7 +81,7 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
     recorder.graph.output(tuple(recorder.argument([*values, *gradients])))
     joint = without_dead(recorder.graph)
     with (unchanged_state(), torch.no_grad(),
-          torch._C._DisableAutocast(), recorder.dispatcher()):
+          torch._C._DisableAutocast(), python_forms(recorder.sizes)):
         for improved in PASSES:
             joint = improved(joint, recorder.fake_mode, len(ends))
     separate(joint, len(ends))

@@ -14,15 +14,13 @@ from __future__ import annotations
 import operator
 from bisect import bisect_right
 from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache, partial
 from keyword import iskeyword
 from math import inf
 
 import torch
-from sympy import Expr
 from torch import fx
-from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -30,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..core.cost import aten
 from ..core.errors import BackendError, Where
 from ..core.graph import QUANTIZED, dense, placeholders, tensors_of
-from ..core.sizes import SYMBOLIC, written
+from ..core.sizes import SYMBOLIC, Numbers, python_forms
 
 
 def along_memory(x: torch.Tensor, p: float, generator=None):
@@ -97,7 +95,7 @@ class RecordingMode(TorchDispatchMode):
         self.constants: dict[str, torch.Tensor] = {}
         self.nodes: dict[int, fx.Node] = {}  # by id of the fake tensor
         self.kept: list = []  # so that no id is used twice
-        self.sizes: dict[Expr, fx.Node] = {}  # by formula
+        self.sizes = Numbers(self.graph, self.line)
         self.region: object = None  # the checkpoint that is running
         self.starts: list[int] = []  # autograd's count at each line
         self.wheres: list[Where | None] = []
@@ -145,10 +143,6 @@ class RecordingMode(TorchDispatchMode):
             node.meta["recompute"] = self.region
         return node
 
-    def dispatcher(self):
-        """Python's forms of operators, which symbolic sizes need."""
-        return enable_python_dispatcher() if self.sizes else nullcontext()
-
     def enter(self, where: Where | None, region: object = None) -> None:
         """From here on, ops belong to the user's line `where`.
 
@@ -189,7 +183,7 @@ class RecordingMode(TorchDispatchMode):
             node = self.nodes.get(id(value))
             return self.constant(value) if node is None else node
         if isinstance(value, SYMBOLIC):
-            return written(self.graph, self.sizes, value)
+            return self.sizes.written(value)
         if isinstance(value, torch.dtype) and value in QUANTIZED:
             raise BackendError(f"no fake tensor is a {value} one")
         return value
@@ -258,7 +252,7 @@ def functional(on: bool = True):
 @contextmanager
 def recording(recorder: RecordingMode):
     """Everything run inside is made functional and written down."""
-    with functional(), recorder.dispatcher(), recorder:
+    with functional(), python_forms(recorder.sizes), recorder:
         yield
 
 

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import where_of
 from ..core.graph import Boxed, is_number, value
-from ..core.sizes import SYMBOLIC, written
+from ..core.sizes import SYMBOLIC, Numbers
 from .joint import Joint, Pair, Result
 
 INPUT = -1  # the label of what changes with an input that is differentiated
@@ -184,11 +184,10 @@ def at_run_time(joint: Joint, values: object) -> Callable[[list], object]:
     """A function of a list that begins with a call's inputs -> `values`,
     sizes as plain ints."""
     graph = fx.Graph()
-    copies = [graph.node_copy(primal) for primal in joint.primals]
-    known = {value(node).node.expr: node for node in copies
-             if isinstance(value(node), SYMBOLIC)}
-    filled = tree_map_only(
-        SYMBOLIC, lambda number: written(graph, known, number), values)
+    numbers = Numbers(graph)
+    for primal in joint.primals:
+        numbers.given(graph.node_copy(primal))
+    filled = tree_map_only(SYMBOLIC, numbers.written, values)
     if not any(isinstance(leaf, fx.Node) for leaf in tree_leaves(filled)):
         return lambda inputs: filled
     graph.output(filled)

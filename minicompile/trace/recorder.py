@@ -11,14 +11,13 @@ torch/_dynamo/output_graph.py (SubgraphTracer) and torch/_dynamo/pgo.py.
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from sympy import Expr, Symbol
+from sympy import Symbol
 from torch import fx
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -30,7 +29,7 @@ from torch.utils._pytree import tree_map_only
 
 from ..core.errors import Unsupported
 from ..core.graph import QUANTIZED, written_by
-from ..core.sizes import SYMBOLIC, hint
+from ..core.sizes import SYMBOLIC, Numbers, hint, python_forms
 from ..core.guard import IMMUTABLE, Guard, Source
 from .reasons import WAYS, unsupported
 
@@ -71,7 +70,7 @@ class Recorder:
         self.region: int | None = None  # the checkpoint being traced
         self.written: set[int] = set()  # storages written to
         self.kept: list[object] = []  # ids stay valid while objects live
-        self.numbers: dict[Expr, fx.Node] = {}
+        self.numbers = Numbers(self.graph, where)
         self.sizes = SIZES[-1](self, history)
 
     def place(self, name: str, value, source: Source) -> fx.Node:
@@ -81,6 +80,7 @@ class Recorder:
             node = self.graph.placeholder(name)
         node.meta["val"], node.meta["where"] = value, self.where()
         self.placed.append((node, source))
+        self.numbers.given(node)
         return node
 
     def input(self, real: torch.Tensor, source: Source) -> torch.Tensor:
@@ -136,7 +136,7 @@ class Recorder:
         """`function` on fakes, its failure told as a reason to stop."""
         name = getattr(target, "__name__", target)
         try:
-            with self.sizes.dispatcher(name):
+            with python_forms(self.sizes.symbols, name):
                 return function(*args, **kwargs)
         except DATA_DEPENDENT as error:
             raise unsupported("data-dependent", name) from error
@@ -239,24 +239,17 @@ NUMBERS: dict[type, Callable] = {}
 class History:
     """The sizes that one function's traces saw; `dynamic` as in compile().
 
-    `why` says why a place may be a symbol, `symbols` which places became
-    one, and `news` holds those not reported yet. With `never`, no place
-    becomes one, marked or not.
+    `seen` holds, for each place, its value, or how it varied as a text;
+    `symbols` says which places became symbols, and why. With `never`, no
+    place becomes one, marked or not.
     """
 
     def __init__(self, dynamic: bool | None = False, floats: bool = True,
                  never: bool = False):
         self.dynamic, self.floats, self.never = dynamic, floats, never
-        self.seen: dict[tuple[str, Source], tuple] = {}
-        self.why: dict[str, str] = {}
-        self.symbols: set[str] = set()
-        self.news: list[str] = []
+        self.seen: dict[tuple, int | float | str] = {}
+        self.symbols: dict[str, str] = {}
         self.counters: set[Source | str] = set()  # a trace wrote to these
-
-    def told(self) -> list[str]:
-        """The places that became symbols since the last call, in words."""
-        told, self.news = self.news, []
-        return told
 
 
 class Fakes(FakeTensorMode):
@@ -308,18 +301,9 @@ class ConstantSizes:
             return torch.empty(0, dtype=fake.dtype,
                                device=fake.device).set_(fake)
 
-    def is_symbol(self, value: int | float, source: Source, outside
-                  ) -> bool:
-        """Whether a number from outside may vary."""
-        return False
-
     def run(self, call: Callable, function, args, kwargs):
         """The result of a C function."""
         return call(function, args, kwargs)
-
-    def dispatcher(self, name: str):
-        """The context in which an operator of this name runs."""
-        return contextlib.nullcontext()
 
     def guards(self) -> tuple[Guard, ...]:
         """No relations between sizes: each tensor has its own guard."""

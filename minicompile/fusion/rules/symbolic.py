@@ -24,12 +24,12 @@ from torch import fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_leaves
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
-from torch.utils._sympy.printers import PythonPrinter
 
 from ...core.errors import BackendError
 from ...core.index import Index, Symbol, index, least_of, product
 from ...core.loops import Buffer, symbols_of
-from ...core.schedule import Extern, Step, View, made_by
+from ...core.schedule import Extern, Step, made_by
+from ...core.torch.symbols import text_of
 from ..lower import ABROAD, Lowering
 from ..schedule import SIZES
 from ..values import SYMBOLS_READ, Value
@@ -40,8 +40,7 @@ SYMBOLS: WeakKeyDictionary[ShapeEnv, dict[sympy.Expr, Symbol]] = (
     WeakKeyDictionary())
 
 
-def from_sizes(number: torch.SymInt | torch.SymFloat | torch.SymBool
-               ) -> Index | int:
+def from_sizes(number: torch.SymInt | torch.SymFloat) -> Index | int:
     """A number made of sizes. Python computes those that are not whole."""
     expr, env = number.node.expr, number.node.shape_env
     found = index_of(expr, env) if isinstance(number, torch.SymInt) else (
@@ -77,8 +76,7 @@ def symbol_of(expr: sympy.Expr, env: ShapeEnv) -> Symbol:
         if not expr.is_Symbol:
             of = tuple(symbol_of(part, env) for part in sorted(
                 expr.free_symbols, key=str))
-            formula, name = PythonPrinter().doprint(expr), f"z{len(known)}"
-        formula = f"int({formula})" if expr.is_Boolean else formula
+            formula, name = text_of(expr), f"z{len(known)}"
         values = getattr(env, "backed_var_to_val", None) or env.var_to_val
         hint = expr.xreplace(values)
         ends = env.bound_sympy(expr)
@@ -110,15 +108,10 @@ def host_number(lowering: Lowering, node: fx.Node, value: Value,
 def symbols_used(steps: list[Step], lowered: Lowering) -> set[Symbol]:
     """The symbols that kernels, calls, buffers or results use."""
     calls = [(s.args, s.kwargs) for s in steps if isinstance(s, Extern)]
-    found = {*SIZES[0](steps, lowered)}
-    made = [*map(made_by, steps)]
-    for leaf in tree_leaves((calls, lowered.outputs, made)):
-        if isinstance(leaf, (Buffer, View)):
-            found |= symbols_of(*leaf.shape, *leaf.stride)
-        offset = getattr(leaf, "offset", leaf)
-        if isinstance(offset, Index):
-            found |= symbols_of(offset)
-    return found
+    used = tree_leaves((calls, lowered.outputs, [*map(made_by, steps)]))
+    parts = tree_leaves([getattr(leaf, "__dict__", leaf) for leaf in used])
+    return symbols_of(*(part for part in parts if isinstance(part, Index))
+                      ).union(SIZES[0](steps, lowered))
 
 
 def found_sizes(steps: list[Step], lowered: Lowering

@@ -20,8 +20,7 @@ from torch.utils._pytree import tree_map
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from ...core.guard import Computed, Relation, Source
-from ...core.sizes import SYMBOLIC, hint
-from ...core.torch.symbols import formula
+from ...core.sizes import SYMBOLIC, formula, hint
 from ..reasons import unsupported
 from ..recorder import NUMBERS, settled
 from ..rules import INPLACE
@@ -42,21 +41,16 @@ EXACT = 2**53
 def floating(sizes: SymbolicSizes, value: float, source: Source):
     """The symbol of a float; None if it is infinite, NaN, or constant.
 
-    One that turns out to be a constant zero keeps its sign.
+    A zero keeps its sign, which may become a constant.
     """
     if not (sizes.history.floats and math.isfinite(value)):
         return None
-    made = sizes.env.create_symfloatnode(sizes.symbol(value, source),
-                                         hint=value)
-    sizes.ranges.append(Relation("math.isfinite({0})", (source,)))
-
-    def sign():
-        if made.node.expr.is_number:
-            yield Relation("math.copysign(1, {0}) == "
-                           f"{math.copysign(1, value)}", (source,))
-    sizes.late.append(sign)
+    sizes.ranges.append(Relation("math.isfinite({0})" + (
+        "" if value else " and ({0} or math.copysign(1, {0}) == "
+        f"{math.copysign(1, value)})"), (source,)))
     sizes.compute = functools.partial(run_floats, sizes)
-    return made
+    return sizes.env.create_symfloatnode(sizes.symbol(value, source),
+                                         hint=value)
 
 
 NUMBERS[float] = floating

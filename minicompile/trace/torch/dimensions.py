@@ -20,7 +20,6 @@ from weakref import WeakMethod
 import torch
 from sympy import Expr, Integer, Symbol
 from torch import fx, nn
-from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import Source as TorchSource
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import (
@@ -30,14 +29,13 @@ from torch.fx.experimental.symbolic_shapes import (
     StrictMinMaxConstraint,
 )
 from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from ...core.errors import ConstraintViolation
 from ...core.guard import (Computed, Function, Guard, Local, Relation,
                            Size, Source, chain)
-from ...core.sizes import AS_IN_CPP, SYMBOLIC, hint
-from ...core.torch.symbols import computed, formula
+from ...core.sizes import SYMBOLIC, formula, hint
+from ...core.torch.symbols import text_of
 from ..attributes import type_of
 from ..reasons import Raised, unsupported
 from ..recorder import (CONVERSIONS, NUMBERS, SETTLE, SIZES,
@@ -64,26 +62,11 @@ class ShapeSource(TorchSource):
         self.name = str(source)
 
 
-class Learnt(list):
-    """ShapeEnv's guards, each with the user's line it was made for.
-
-    `where` is held weakly: fake tensors would keep its tracer for ever.
-    """
-
-    def __init__(self, where):
-        self.where, self.lines = WeakMethod(where), []
-
-    def append(self, guard) -> None:
-        super().append(guard)
-        where = self.where()
-        self.lines.append(where and where())
-
-
 class SymbolicSizes(ConstantSizes):
     """The symbols of one trace: those sizes and numbers that may vary.
 
-    `late` holds functions that give relations; they are called when the
-    graph has been lowered.
+    `late` holds functions that raise if a mark does not hold; they are
+    called when the graph has been lowered.
     """
 
     def __init__(self, recorder: Recorder, history: History):
@@ -93,7 +76,9 @@ class SymbolicSizes(ConstantSizes):
         self.ranges: list[Relation] = []
         self.late: list[Callable] = []
         self.fakes: dict[Source, tuple[torch.Tensor, torch.Size]] = {}
-        self.env.guards = self.learnt = Learnt(recorder.where)
+        # held weakly: fake tensors would keep its tracer for ever
+        where = WeakMethod(recorder.where)
+        self.env._get_sloc = lambda *_, **__: where() and where()()
 
     # Stand-ins
 
@@ -118,31 +103,23 @@ class SymbolicSizes(ConstantSizes):
                 self.tell(what, place.dim, source, hint(value))
         return fake
 
-    def varying(self, what: str, source: Source, values: tuple
-                ) -> list[bool]:
-        """For each value, whether other traces saw another there."""
-        history = self.history
-        if history.dynamic is False:
-            return [False] * len(values)
-        before = history.seen.get((what, source), values)
-        if len(before) != len(values):
-            before = (None,) * len(values)
-        now = tuple(new if new is old or type(new) is type(old) and (
-            new == old) else None for old, new in zip(before, values))
-        history.seen[what, source] = now
-        history.why |= {
-            what.format(dim, source): f"was {before[dim]}, is {value}: "
-            "dynamic from now on" for dim, value in enumerate(values)
-            if now[dim] is None and before[dim] is not None}
-        return [value is None for value in now]
+    def varies(self, what: str, dim: int, source: Source, value) -> bool:
+        """Whether other traces saw another value there."""
+        if self.history.dynamic is False:
+            return False
+        seen, place = self.history.seen, (what, dim, source)
+        old = seen.setdefault(place, value)
+        if type(old) is not str and old is not value and (
+                type(old) is not type(value) or old != value):
+            seen[place] = f"was {old}, is {value}: dynamic from now on"
+        return type(seen[place]) is str
 
     def tell(self, what: str, dim: int, source: Source, value) -> None:
-        """Note that a place has become a symbol, once, and why."""
-        name, history = what.format(dim, source), self.history
-        if name not in history.symbols:
-            history.symbols.add(name)
-            history.news.append(name + " " + history.why.get(
-                name, f"is {value}: dynamic by dynamic=True"))
+        """Note that a place has become a symbol, and why."""
+        why = self.history.seen.get((what, dim, source))
+        self.history.symbols.setdefault(
+            what.format(dim, source), why if type(why) is str else
+            f"is {value}: dynamic by dynamic=True")
 
     def context(self, real: torch.Tensor, source: Source
                 ) -> StatelessSymbolicContext | None:
@@ -150,16 +127,19 @@ class SymbolicSizes(ConstantSizes):
         history = self.history
         if history.never or isinstance(real, nn.Parameter):
             return None
-        sizes = self.varying(SIZE, source, tuple(real.shape))
-        strides = self.varying(STRIDE, source, tuple(real.stride()))
+        other = self.varies("rank of `{1}`", 0, source, real.dim())
+        sizes, strides = (
+            [self.varies(what, dim, source, value) or other
+             for dim, value in enumerate(values)]
+            for what, values in ((SIZE, real.shape),
+                                 (STRIDE, real.stride())))
         rest = DimDynamic.DUCK if history.dynamic else DimDynamic.STATIC
         kinds = [DimDynamic.DYNAMIC if varies else rest for varies in sizes]
         limits = [None] * len(kinds)
         decide(self, real, source, kinds, limits)
         steps = [DimDynamic.DYNAMIC if varies and not any(sizes)
                  else DimDynamic.INFER_STRIDE for varies in strides]
-        if {*kinds} <= {DimDynamic.STATIC} and (
-                DimDynamic.DYNAMIC not in steps):
+        if {*kinds, *steps} <= {DimDynamic.STATIC, DimDynamic.INFER_STRIDE}:
             return None
         return StatelessSymbolicContext(kinds, steps, limits)
 
@@ -182,7 +162,7 @@ class SymbolicSizes(ConstantSizes):
     def bind(self, value: torch.SymInt | torch.SymFloat, source: Source
              ) -> bool:
         """Read `value` at `source`, and say whether its symbol is new."""
-        expr = value.node.expr
+        expr = formula(value)
         if expr.is_Symbol and expr not in self.symbols:
             self.symbols[expr] = source
             reach = self.env.var_to_range[expr]
@@ -190,16 +170,11 @@ class SymbolicSizes(ConstantSizes):
                 Relation(f"{{0}} {sign} {end}", (source,))
                 for sign, end in ((">=", reach.lower), ("<=", reach.upper))
                 if isinstance(end, Integer)]  # else it holds of every int
-            self.place(expr, value, source)
+            if type(value) is torch.SymInt:
+                self.recorder.place(str(expr), value, source)
             return True
         self.ranges.append(self.relation("{0} == {}", expr, source))
         return False
-
-    def place(self, symbol: Symbol, value, source: Source) -> None:
-        """Make a graph input of it; of a float only once it is used."""
-        placed = partial(self.recorder.place, str(symbol), value, source)
-        self.recorder.numbers[symbol] = placed if type(
-            value) is torch.SymFloat else placed()
 
     def is_symbol(self, value: int | float, source: Source,
                   outside: Outside) -> bool:
@@ -210,8 +185,8 @@ class SymbolicSizes(ConstantSizes):
         places = {*chain(source)}
         is_given = outside.modules.isdisjoint(places) and any(
             isinstance(each, (Local, Function)) for each in places)
-        return (self.history.dynamic or self.varying(
-            NUMBER, source, (value,))[0]) and (
+        return (self.history.dynamic or self.varies(
+            NUMBER, 0, source, value)) and (
             is_given or type(value) is float
             or named(source) in self.history.counters)
 
@@ -239,11 +214,6 @@ class SymbolicSizes(ConstantSizes):
             return value
         return settled(value) if type(value) in SYMBOLIC[1:] else value
 
-    def dispatcher(self, name: str):
-        """A context in which this operator works with symbols."""
-        return enable_python_dispatcher() if self.symbols and (
-            name not in AS_IN_CPP) else super().dispatcher(name)
-
     # Facts learnt in the trace
 
     def text(self, value) -> str:
@@ -263,23 +233,21 @@ class SymbolicSizes(ConstantSizes):
 
     def guards(self) -> tuple[Guard, ...]:
         """All that the graph relies on, as relations between sizes."""
-        late = [relation for ask in self.late for relation in ask()]
-        if not self.symbols:
-            return ()
-        found = [(relation, None) for relation in (*self.ranges, *late)]
-        found += [(self.relation("{}", guard.expr), where) for guard, where
-                  in zip(self.learnt, self.learnt.lines)]
+        for hold in self.late:
+            hold()
+        found = [(relation, None) for relation in self.ranges]
+        found += [(self.relation("{}", guard.expr), guard.sloc)
+                  for guard in self.env.guards]
         return tuple(Guard(None, "relation", relation, where)
                      for relation, where in found)
 
     def relation(self, form: str, expr: Expr, *sources: Source) -> Relation:
         """`form` with the expression in it, over sources."""
         symbols = sorted(expr.free_symbols, key=str)
-        names = {"nan": "math.nan"} | {  # torch 2.11 writes it bare
-            str(symbol): f"{{{index}}}" for index, symbol
-            in enumerate(symbols, len(sources))}
-        text = re.sub(r"[\w.]+", lambda word: names.get(word[0], word[0]),
-                      PythonPrinter().doprint(expr))
+        names = {str(symbol): f"{{{index}}}" for index, symbol
+                 in enumerate(symbols, len(sources))}
+        text = re.sub(r"\w+", lambda word: names.get(word[0], word[0]),
+                      text_of(expr))
         return Relation(form.replace("{}", text), (
             *sources, *map(self.symbols.__getitem__, symbols)))
 
@@ -313,27 +281,24 @@ SETTLE |= {torch.SymInt: int, torch.SymBool: bool,
 
 def number_node(recorder: Recorder, value) -> fx.Node | int | float:
     """The node that computes a symbolic number, or the number."""
-    expr = formula(value)
-    if not expr.free_symbols:
-        return settled(value)
-    known = recorder.numbers
-    symbols = {each: symbol_node(recorder, each)
-               for each in expr.free_symbols}
-    if expr not in known:
-        known[expr] = computed(recorder.graph, expr, symbols,
-                               recorder.where())
-    return known[expr]
+    for symbol in formula(value).free_symbols:
+        symbol_node(recorder, symbol)
+    return recorder.numbers.written(value)
 
 
 def symbol_node(recorder: Recorder, symbol: Symbol) -> fx.Node:
-    """The node of a symbol; a graph inside another captures it."""
-    known = recorder.numbers
-    if symbol not in known:
+    """The node of a symbol; a graph inside another captures it.
+
+    A float becomes a graph input here, once it is used.
+    """
+    known, sizes = recorder.numbers, recorder.sizes
+    if symbol not in known and recorder is sizes.recorder:
+        source = sizes.symbols[symbol]
+        recorder.place(str(symbol), sizes.numbers[source], source)
+    elif symbol not in known:
         value = symbol_node(recorder.outer, symbol).meta["val"]
         recorder.captured.append(value)
         recorder.placeholder(value)
-    elif callable(known[symbol]):
-        known[symbol] = known[symbol]()
     return known[symbol]
 
 
@@ -366,33 +331,33 @@ def decide(sizes: SymbolicSizes, real: torch.Tensor, source: Source,
     for how, maker in MARKS.items():
         marked = getattr(real, f"_dynamo_{how}_indices", ())
         for dim in {*range(real.dim())}.intersection(marked):
-            kinds[dim] = DimDynamic.STATIC
+            kinds[dim], size = DimDynamic.STATIC, real.shape[dim]
             if maker is not None:
                 kinds[dim] = DimDynamic.DYNAMIC
-                sizes.history.why[SIZE.format(dim, source)] = (
-                    f"is {real.shape[dim]}: dynamic by {maker}")
+                sizes.history.seen[SIZE, dim, source] = (
+                    f"is {size}: dynamic by {maker}")
             if how == "dynamic":
-                sizes.late.append(partial(hold, sizes, source, dim,
-                                          real.shape[dim], reach.get(dim)))
-    for dim, within in reach.items():
-        if dim < real.dim() and real.shape[dim] in within:
-            limits[dim] = StrictMinMaxConstraint(warn_only=False, vr=within)
+                within = reach.get(dim, ValueRanges(0, int_oo))
+                sizes.late.append(partial(hold, sizes, source, dim, size,
+                                          within))
+                if dim in reach and size in within:
+                    limits[dim] = StrictMinMaxConstraint(False, within)
 
 
 def hold(sizes: SymbolicSizes, source: Source, dim: int, size: int,
-         within: ValueRanges | None) -> tuple:
-    """Nothing; ConstraintViolation if a mark does not hold."""
+         within: ValueRanges) -> None:
+    """Raise ConstraintViolation if a mark does not hold."""
     what = f"dimension {dim} of `{source}` is marked"
-    if within is not None and size not in within:
+    if size not in within:
         raise ConstraintViolation(f"{what} as {within.lower} to "
                                   f"{within.upper}, and is {size}")
     value = sizes.fakes[source][1][dim]
-    symbolic = isinstance(value, torch.SymInt)
-    if symbolic and formula(value).free_symbols:
-        return ()
-    lines = [f"at {line}  {line.text}" for guard, line in zip(
-        sizes.learnt, sizes.learnt.lines) if symbolic and line and (
-            value.node._expr in guard.expr.free_symbols)]
+    symbol = value.node._expr if isinstance(value, torch.SymInt) else None
+    if symbol and formula(value).free_symbols:
+        return
+    lines = [f"at {guard.sloc}  {guard.sloc.text}"
+             for guard in sizes.env.guards
+             if guard.sloc and symbol in guard.expr.free_symbols]
     if value in (0, 1) and not lines:
         lines = ["0 and 1 are always constants"]
     line = f"\n  {lines[-1]}" if lines else ""

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 from ...core.errors import Unsupported
 from ...core.graph import tensors_of
-from ...core.sizes import SYMBOLIC
+from ...core.sizes import Numbers
 from .. import attributes
 from ..constant_types import is_constant
 from ..reasons import unsupported
@@ -39,7 +39,8 @@ class Inner(Recorder):
 
     def __init__(self, outer: Recorder, tensors=()):
         vars(self).update(vars(outer), outer=outer, graph=fx.Graph(),
-                          nodes={}, modules={}, numbers={}, captured=[])
+                          nodes={}, modules={}, captured=[])
+        self.numbers = Numbers(self.graph, self.where)
         self.last, self.count = self.graph._root, 0
         for tensor in tensors:
             self.placeholder(tensor)
@@ -50,8 +51,7 @@ class Inner(Recorder):
             self.last = self.graph.placeholder(f"given_{self.count}")
         self.count += 1
         self.last.meta["val"], self.last.meta["where"] = tensor, None
-        if isinstance(tensor, SYMBOLIC):
-            self.numbers[tensor.node.expr] = self.last
+        self.numbers.given(self.last)
         self.nodes.setdefault(id(tensor), self.last)
         self.kept.append(tensor)
 
