@@ -19,7 +19,7 @@ import torch
 
 from .errors import Where
 from .index import (Atom, Index, Symbol, Variable, atoms_of, enclosed,
-                    index, product, substitute)
+                    index, not_negative, product, substitute)
 
 
 class InternedNode(type):
@@ -369,3 +369,37 @@ def rewrite(value: Expression,
                 made = replace(made, mask=new[0])
         done[node] = change(made)
     return done[value]
+
+
+TRUE, FALSE = (Const(truth, torch.bool) for truth in (True, False))
+
+
+def compare(name: str, where: Index, end: Index) -> Expression:
+    """Whether `where` is "lt" or "ge" `end`: a constant if that is known.
+    What `where` has added to its variables goes to the other side."""
+    for rest, holds in ((where - end, "ge"), (end - 1 - where, "lt")):
+        if not_negative(rest):
+            return Const(name == holds, torch.bool)
+    start = substitute(where, {v: index(0) for v in atoms_of(where)
+                               if isinstance(v, Variable)})
+    return Op(name, (Position(where - start, torch.int64),
+                     Position(end - start, torch.int64)), torch.bool)
+
+
+def decided(node: Expression) -> Expression:
+    """The node, or the constant or operand that it always equals."""
+    match node:
+        case Op("lt" | "ge" as name, (Position(place), Position(end))):
+            return compare(name, place, end)
+        case Op("logical_and", operands) if TRUE in operands:
+            return next((o for o in operands if o != TRUE), TRUE)
+        case Op("logical_and", operands) if FALSE in operands:
+            return FALSE
+        case Op("where", (Const(test), *sides), dtype):
+            side = sides[not test]
+            return side if side.dtype == dtype else Op(
+                "cast", (side,), dtype)
+        case Load(mask=Const(test)):
+            return replace(node, mask=None) if test else Const(
+                node.other, node.dtype)
+    return node

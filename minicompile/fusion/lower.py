@@ -2,7 +2,7 @@
 
 In: a functional FX graph with fake values. Out: a list of Loops (one for
 each buffer that must exist) and Externs, in order. The idea: a value
-stays a function of a point until a step needs it in memory, or until
+stays an expression until a step needs it in memory, or until
 computing it again costs more than writing it down. A node that no rule
 knows runs as the ATen op itself. Inductor's is torch/_inductor/graph.py.
 """
@@ -24,7 +24,7 @@ from ..core.loops import OPS, Buffer, Load, Loop, row_major
 from ..core.schedule import Extern, View, made_by, reads_of
 from .group import loop_of
 from .lowerings import DTYPES, LoweringContext, Uses
-from .values import (Value, axes, indices_of, loaded, moved_to, number_of,
+from .values import (Value, axes, indices_of, loaded, number_of, points,
                      reshaped)
 
 #: The call that ends a graph for each input that it writes to.
@@ -162,7 +162,7 @@ class Lowering:
             return loaded(buffer)
         once = tuple(index(1) if step == 0 else size for size, step in
                      zip(value.shape, stride, strict=True))
-        made = self.fill(node, moved_to(value, once, lambda point: point),
+        made = self.fill(node, value.moved(once, points(axes(once))),
                          value.shape, stride=stride)
         self.lazy.pop(node, None)
         return made

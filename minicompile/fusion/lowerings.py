@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -28,8 +28,8 @@ from ..core.graph import value as fake_of
 from ..core.index import Index, product
 from ..core.loops import (EXPENSIVE, Const, Expression, Load, Op, Position,
                           walk)
-from .values import (Point, Value, broadcast, cast, elements, indices_of,
-                     size_of, strided_view, touched)
+from .values import (Point, Value, axes, broadcast, cast, elements,
+                     indices_of, points, size_of, strided_view, touched)
 
 if TYPE_CHECKING:
     from .lower import Lowering
@@ -54,9 +54,14 @@ class LoweringContext:
     dtype: torch.dtype
     device: torch.device
 
-    def value(self, body: Callable[[Point], Expression]) -> Value:
-        """A value of the result's shape, dtype and device."""
-        return Value(self.shape, self.dtype, self.device, body)
+    @property
+    def point(self) -> Point:
+        """The point that the result's element is at."""
+        return points(axes(self.shape))
+
+    def value(self, element: Expression) -> Value:
+        """A value of the result's shape and device."""
+        return Value(self.shape, self.device, element)
 
     def reduce(self, kind: str, a: Value, axes: Axes = None,
                keepdim: bool = False) -> Value:
@@ -108,12 +113,11 @@ def literal(value: bool | int | float | Index,
 
 
 def as_operand(operand: Operand, shape: tuple[Index, ...],
-               dtype: torch.dtype) -> Value:
-    """The operand with this shape, in this dtype."""
+               dtype: torch.dtype) -> Expression:
+    """The operand's element in this shape, in this dtype."""
     if isinstance(operand, Value):
-        return broadcast(operand, shape).to(dtype)
-    node = literal(operand, dtype)
-    return Value(shape, dtype, None, lambda _: node)
+        return cast(broadcast(operand, shape).element, dtype)
+    return literal(operand, dtype)
 
 
 def elementwise(build: str | Callable[..., Expression],
@@ -134,14 +138,10 @@ def elementwise(build: str | Callable[..., Expression],
         kinds = [kind(*operands) if callable(kind) else kind or inner
                  for kind in dtypes or (None,)]
         kinds += kinds[-1:] * len(operands)
-        given = [as_operand(operand, context.shape, kind)
-                 for operand, kind in zip(operands, kinds)]
-
-        def at(point: Point) -> Expression:
-            parts = tuple(each.at(point) for each in given)
-            return Op(build, parts, dtype) if named else cast(
-                build(inner, *parts), dtype)
-        return context.value(at)
+        parts = tuple(as_operand(operand, context.shape, kind)
+                      for operand, kind in zip(operands, kinds))
+        return context.value(Op(build, parts, dtype) if named else cast(
+            build(inner, *parts), dtype))
     return rule
 
 
@@ -155,9 +155,9 @@ def promoted(*operands: Operand) -> torch.dtype:
 
 def fill(context: LoweringContext, a: Operand, *_, **__) -> Value:
     """The same numbers in the result's dtype, shape and strides."""
-    given = broadcast(a, context.shape) if isinstance(a, Value) else None
-    return context.value(lambda point: cast(
-        given.at(point) if given else number(a), context.dtype))
+    given = broadcast(a, context.shape).element if isinstance(
+        a, Value) else number(a)
+    return context.value(cast(given, context.dtype))
 
 
 def view(context: LoweringContext, a: Value, *_, **__
@@ -219,7 +219,7 @@ def divided_by(a: Value, divisor: Index) -> Value:
     """`a` divided by a number of elements."""
     count = divisor.constant
     by = literal(divisor if count is None else count, a.dtype)
-    return a.map(lambda node: Op("div", (node, by), a.dtype))
+    return replace(a, element=Op("div", (a.element, by), a.dtype))
 
 
 RULES: dict[str, Callable] = {

@@ -1,25 +1,26 @@
-"""A tensor that need not exist: a function from a point to an expression.
+"""A tensor that need not exist: the expression of any of its elements.
 
 In: expressions and index arithmetic. Out: a Value, which says what a
-tensor's element at any point is. A view asks its source at another point,
-an operation asks its operands at the same one, so that chains of them
-become one expression without any pass that inlines. PyTorch's is the
+tensor's element at any point is. A view is its source's element at another
+point, an operation that of its operands at the same one, so that chains of
+them become one expression without any pass that inlines. PyTorch's is the
 `inner_fn` of torch/_inductor/ir.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
 
 from ..core.errors import BackendError
 from ..core.index import (Division, Index, Variable, guess, index,
-                          product, substitute)
-from ..core.loops import (Buffer, Const, Expression, Load, Op, flatten,
-                          row_major, unflatten, variables_of)
+                          product)
+from ..core.loops import (Buffer, Const, Expression, Load, Op, decided,
+                          flatten, rewrite, row_major, unflatten,
+                          variables_of)
 from ..core.sizes import SYMBOLIC
 
 Point = tuple[Index, ...]
@@ -28,38 +29,33 @@ Point = tuple[Index, ...]
 SYMBOLS_READ: list[Callable[[object], Index | int]] = []
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Value:
-    """A tensor given by its elements; each point is worked out once."""
+    """A tensor given by its `element` at the point that `axes` names."""
 
     shape: tuple[Index, ...]
-    dtype: torch.dtype
     device: torch.device
-    body: Callable[[Point], Expression]
-    known: dict[Point, Expression] = field(
-        default_factory=dict, repr=False)
+    element: Expression
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of its elements."""
+        return self.element.dtype
 
     def at(self, point: Point) -> Expression:
         """The element at `point`, which has one Index per dimension."""
-        found = self.known.get(point)
-        if found is None:
-            found = self.known[point] = self.body(point)
-        return found
+        change = {old: new for old, new in zip(
+            axes(self.shape), point, strict=True) if new != index(old)}
+        return rewrite(self.element, decided, change) if (
+            change) else self.element
 
-    def map(self, build: Callable[[Expression], Expression],
-            dtype: torch.dtype | None = None) -> Value:
-        """The value whose element is `build` of this one's."""
-        return Value(self.shape, dtype or self.dtype, self.device,
-                     lambda point: build(self.at(point)))
+    def moved(self, shape: tuple[Index, ...], point: Point) -> Value:
+        """A view: its element is this one's at `point`."""
+        return replace(self, shape=shape, element=self.at(point))
 
     def to(self, dtype: torch.dtype) -> Value:
         """The same value, converted."""
-        return self.map(lambda element: cast(element, dtype), dtype)
-
-    @property
-    def element(self) -> Expression:
-        """The element at the point that `axes` names."""
-        return self.at(points(axes(self.shape)))
+        return replace(self, element=cast(self.element, dtype))
 
 
 @lru_cache(maxsize=10_000)
@@ -77,26 +73,15 @@ def points(variables: tuple[Variable, ...]) -> Point:
 
 def loaded(buffer: Buffer) -> Value:
     """The tensor that lies in a buffer."""
-    return Value(buffer.shape, buffer.dtype, buffer.device,
-                 lambda point: Load(buffer.name, flatten(
-                     point, buffer.stride), buffer.dtype))
-
-
-def moved_to(value: Value, shape: tuple[Index, ...],
-             where: Callable[[Point], Point]) -> Value:
-    """A view: its element at a point is `value`'s at `where(point)`."""
-    return Value(shape, value.dtype, value.device,
-                 lambda point: value.at(where(point)))
+    return Value(buffer.shape, buffer.device, Load(buffer.name, flatten(
+        points(axes(buffer.shape)), buffer.stride), buffer.dtype))
 
 
 def broadcast(value: Value, shape: tuple[Index, ...]) -> Value:
-    """`value` repeated along new dimensions and along those of size 1."""
-    if value.shape == shape:
-        return value
+    """`value` repeated along new dimensions and along those of size 1,
+    whose variable no element depends on."""
     skip = len(shape) - len(value.shape)
-    return moved_to(value, shape, lambda point: tuple(
-        index(0) if size == 1 else i
-        for size, i in zip(value.shape, point[skip:], strict=True)))
+    return value.moved(shape, points(axes(shape))[skip:])
 
 
 def strided_view(value: Value, shape: tuple[Index, ...],
@@ -104,13 +89,8 @@ def strided_view(value: Value, shape: tuple[Index, ...],
                  offset: Index | int = 0) -> Value:
     """The view with this shape, stride and offset of the memory of
     `value`, as if that were contiguous."""
-    own = axes(shape)
-    where = unflatten(flatten(points(own), stride) + offset, value.shape)
-
-    def moved(point: Point) -> Point:
-        at = dict(zip(own, point, strict=True))
-        return tuple(substitute(i, at) for i in where)
-    return moved_to(value, shape, moved)
+    place = flatten(points(axes(shape)), stride) + offset
+    return value.moved(shape, unflatten(place, value.shape))
 
 
 def reshaped(value: Value, shape: tuple[Index, ...]) -> Value:

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from math import inf, nan
 
 import torch
 from torch.utils._pytree import tree_map
 
-from ..index import (Atom, Index, enclosed, evaluate_index,
-                     not_negative)
+from ..index import (Atom, Index, enclosed, evaluate_index)
 from ..loops import (OPS, REDUCTIONS, TEXTS, Const, Expression, Kernel,
                      Load, Loop, Op, Position, neutral, picked, renamed,
                      walk)
@@ -277,34 +275,6 @@ def text_of(node: Expression, names: dict[Expression, str]) -> str:
         case Op(name, operands, _):
             inner = ", ".join(names[part] for part in operands)
             return f"{name}({inner})"
-
-
-#: Comparisons of a position, and whether they hold from the number on.
-COMPARED = {"lt": False, "ge": True}
-
-
-def decided(node: Expression) -> Expression:
-    """The node, or the constant or operand that it always equals."""
-    match node:
-        case Op(name, (Position(place), Position(at))) if name in COMPARED:
-            if not_negative(place - at):
-                return Const(COMPARED[name], torch.bool)
-            if not_negative(at - 1 - place):
-                return Const(not COMPARED[name], torch.bool)
-        case Op("logical_and", operands):
-            left = [o for o in operands if o != Const(True, torch.bool)]
-            if Const(False, torch.bool) in left:
-                return Const(False, torch.bool)
-            if len(left) < 2:
-                return left[0] if left else Const(True, torch.bool)
-        case Op("where", (Const(test), *sides), dtype):
-            side = sides[not test]
-            return side if side.dtype == dtype else Op(
-                "cast", (side,), dtype)
-        case Load(mask=Const(test)):
-            return replace(node, mask=None) if test else Const(
-                node.other, node.dtype)
-    return node
 
 
 TEXTS |= {Loop: lambda loop: "\n".join(lines_of(loop)), Kernel: kernel_text,

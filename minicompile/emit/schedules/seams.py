@@ -15,9 +15,8 @@ from functools import reduce
 import torch
 
 from ...core.index import Variable, coefficient, in_range, index
-from ...core.loops import (REDUCTIONS, Kernel, Loop, Op, Position, rewrite,
-                           walk)
-from ...core.semantics.evaluate import COMPARED, decided
+from ...core.loops import (REDUCTIONS, Kernel, Loop, Op, Position, decided,
+                           rewrite, walk)
 from ..cpp import WRITERS
 
 #: Into how many pieces a kernel is split, at most.
@@ -47,8 +46,7 @@ def seams(kernel: Kernel) -> tuple[Variable | None, list[int]]:
              for test in walk(node.operands[0]))
     for test in tests:
         match test:
-            case Op(name, (Position(place), Position(at))) if (
-                    name in COMPARED):
+            case Op("lt" | "ge", (Position(place), Position(at))):
                 for variable, cuts in found.items():
                     step = coefficient(place, variable) or index(0)
                     cut = (at // step).constant or 0

@@ -20,16 +20,14 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from ...core.index import atoms_of, coefficient, index, product
-from ...core.loops import (WALKING, Const, Expression, Load, Loop,
+from ...core.loops import (WALKING, Const, Load, Loop, decided,
                            flatten, neutral, rewrite, variables_of)
 from ...core.loops import walk as nodes_of
-from ...core.semantics.evaluate import decided
 from ..group import MOST_BUFFERS, Body, Group, Groups, IterationDomain, fits
 from ..lower import SPLITS
 from ..rules.indexing import inside_or
 from ..schedule import MERGING
-from ..values import (Point, Value, axes, elements, moved_to, reshaped,
-                      touched)
+from ..values import Value, axes, elements, points, reshaped, touched
 from .memory import NEAREST
 
 #: Chunks of the rows, at most; the rows and the elements of one step.
@@ -117,20 +115,20 @@ def split(simply: Callable[..., Value], kind: str, value: Value,
         return None
     order = sorted(range(len(value.shape)), key=lambda k: (k in reduced, k))
     back = [order.index(k) for k in range(len(order))]
-    turned = moved_to(value, tuple(value.shape[k] for k in order),
-                      lambda point: tuple(point[k] for k in back))
+    shape = tuple(value.shape[k] for k in order)
+    turned = value.moved(shape, tuple(
+        points(axes(shape))[k] for k in back))
     sizes = turned.shape[:-len(reduced)]
     total = product(turned.shape[-len(reduced):])
     rows = reshaped(turned, (*sizes, total))
     length = (total + (parts - 1)) // parts
     rest = Const(neutral(kind, value.dtype), value.dtype)
 
-    def body(point: Point) -> Expression:
-        part, *others, flat = point
-        return inside_or(rows, (*others, part * length + flat), rest)
     shape = (index(parts), *sizes)
-    some = simply(Value((*shape, length), value.dtype, value.device, body),
-                  (len(shape),), shape, "part")
+    part, *others, flat = points(axes((*shape, length)))
+    some = simply(Value((*shape, length), value.device, inside_or(
+        rows, (*others, part * length + flat), rest)),
+        (len(shape),), shape, "part")
     return simply(some, (0,), sizes)
 
 

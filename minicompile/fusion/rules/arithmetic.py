@@ -17,6 +17,7 @@ so that one kernel serves all layers of a model. Inductor's is
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 
 import torch
@@ -28,7 +29,7 @@ from ...core.loops import (Const, Expression, Op, Position, flatten,
 from ..lowerings import (RULES, Axes, LoweringContext, Operand, accurate,
                          axes_of, divided_by, elementwise, exactly, fill,
                          reducing)
-from ..values import Point, Value, broadcast, reshaped
+from ..values import Value, axes, broadcast, points, reshaped
 
 
 def multiplied(dtype: torch.dtype, *factors: Expression) -> Expression:
@@ -102,29 +103,26 @@ def arange(context: LoweringContext, *bounds, **options) -> Value | None:
     if context.dtype.is_floating_point or not (
             isinstance(start, (int, Index)) and isinstance(step, int)):
         return None
-    return context.value(lambda point: Position(
-        point[0] * step + start, context.dtype))
+    return context.value(Position(
+        context.point[0] * step + start, context.dtype))
 
 
-def place_of(best: Value, context: LoweringContext, a: Value, axes: Axes,
+def place_of(best: Value, context: LoweringContext, a: Value, dims: Axes,
              keepdim: bool) -> Value:
     """The first position, row by row, of the best element of `a`; NaN is
     the best there is. `best` has the dimensions that it is one of."""
-    spread = broadcast(best, a.shape)
-    over = axes_of(a, axes)
+    here, top = a.element, broadcast(best, a.shape).element
+    over, point = axes_of(a, dims), points(axes(a.shape))
     sizes = tuple(a.shape[axis] for axis in over)
     dtype = torch.int64 if most_of(product(sizes)) >= 2 ** 31 else (
         torch.int32)
-
-    def place(point: Point) -> Expression:
-        here = a.at(point)
-        found = Op("logical_or", (
-            Op("eq", (here, spread.at(point)), torch.bool),
-            Op("ne", (here, here), torch.bool)), torch.bool)
-        where = flatten([point[axis] for axis in over], row_major(sizes))
-        return Op("where", (found, Position(where, dtype), Const(
-            torch.iinfo(dtype).max, dtype)), dtype)
-    return context.reduce("min", Value(a.shape, dtype, a.device, place),
+    found = Op("logical_or", (
+        Op("eq", (here, top), torch.bool),
+        Op("ne", (here, here), torch.bool)), torch.bool)
+    where = flatten([point[axis] for axis in over], row_major(sizes))
+    place = Op("where", (found, Position(where, dtype), Const(
+        torch.iinfo(dtype).max, dtype)), dtype)
+    return context.reduce("min", replace(a, element=place),
                           over, keepdim).to(torch.int64)
 
 
@@ -151,12 +149,9 @@ def var_mean(context: LoweringContext, a: Value, axes: Axes = None, *,
         return None
     inner = a.to(accurate(context.dtype))
     middle = divided_by(context.reduce("sum", inner, axes, True), total)
-    spread = broadcast(middle, inner.shape)
-
-    def square(point: Point) -> Expression:
-        off = Op("sub", (inner.at(point), spread.at(point)), inner.dtype)
-        return Op("mul", (off, off), inner.dtype)
-    squares = Value(inner.shape, inner.dtype, inner.device, square)
+    off = Op("sub", (inner.element, broadcast(
+        middle, inner.shape).element), inner.dtype)
+    squares = replace(inner, element=multiplied(inner.dtype, off, off))
     variance = divided_by(
         context.reduce("sum", squares, axes, keepdim), left)
     average = reshaped(middle, variance.shape)
@@ -172,16 +167,14 @@ def var(context: LoweringContext, a: Value, axes: Axes = None, **rest
 
 def drawn(context: LoweringContext, seed: Value, draw: int, _) -> Value:
     """uniform(seed, draw, size): the offset counts the draws."""
-    def body(point: Point) -> Expression:
-        key, offset = (seed.at((index(k),)) for k in (0, 1))
-        if draw:
-            number = Symbol(f"draw{draw}", draw, draw, draw, str(draw))
-            offset = Op("add", (offset, Position(index(number),
-                                                 torch.int64)), torch.int64)
-        place = Position(flatten(point, row_major(context.shape)),
-                         torch.int64)
-        return Op("uniform", (key, offset, place), torch.float32)
-    return context.value(body)
+    key, offset = (seed.at((index(k),)) for k in (0, 1))
+    if draw:
+        number = Symbol(f"draw{draw}", draw, draw, draw, str(draw))
+        offset = Op("add", (offset, Position(index(number), torch.int64)),
+                    torch.int64)
+    place = Position(flatten(context.point, row_major(context.shape)),
+                     torch.int64)
+    return context.value(Op("uniform", (key, offset, place), torch.float32))
 
 
 RULES |= {

@@ -30,15 +30,14 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ...core.errors import where_of
-from ...core.index import (Index, Variable, atoms_of, in_range, index,
-                           not_negative, product, substitute)
-from ...core.loops import (Const, Expression, Load, Op, Picked, Position,
-                           rewrite)
+from ...core.index import Index, in_range, index, product
+from ...core.loops import (TRUE, Const, Expression, Load, Op, Picked,
+                           Position, compare, decided, rewrite)
 from ...core.schedule import Extern
 from ..lower import strides_of
 from ..lowerings import (RULES, LoweringContext, fakes, number, sight,
                          view)
-from ..values import (Point, Value, broadcast, cast, elements, moved_to,
+from ..values import (Point, Value, broadcast, cast, elements,
                       size_of)
 
 #: So many elements are read or passed over for each place, at least.
@@ -54,36 +53,22 @@ def with_axis(point: Point, axis: int, where: Index) -> Point:
     return (*point[:axis], where, *point[axis:][1:])
 
 
-def both(a: Expression | None, b: Expression) -> Expression:
-    """Whether both conditions hold; None is a condition that does."""
-    return b if a is None else Op("logical_and", (a, b), torch.bool)
-
-
-def compare(name: str, where: Index, bound: Index) -> Expression:
-    """`where < bound` and the like, between positions; what `where` has
-    added to its variables goes to the other side."""
-    start = substitute(where, {v: index(0) for v in atoms_of(where)
-                               if isinstance(v, Variable)})
-    return Op(name, (Position(where - start, torch.int64),
-                     Position(bound - start, torch.int64)), torch.bool)
+def both(a: Expression, b: Expression) -> Expression:
+    """Whether both conditions hold."""
+    return decided(Op("logical_and", (a, b), torch.bool))
 
 
 def inside_or(a: Value, at: Point, other: Expression | None) -> Expression:
     """`a` at a point, or `other` where the point lies outside of it;
     without `other`, no such point occurs."""
-    inside = None
-    for i, size in zip(at, a.shape, strict=True):
-        if not_negative(-1 - i) or not_negative(i - size):
-            return other
-        if not not_negative(i):
-            inside = both(inside, compare("ge", i, index(0)))
-        if not not_negative(size - 1 - i):
-            inside = both(inside, compare("lt", i, size))
-    if inside is None:
-        return a.at(at)
+    inside = reduce(both, (
+        compare(name, i, end) for i, size in zip(at, a.shape, strict=True)
+        for name, end in (("ge", index(0)), ("lt", size))), TRUE)
+    if isinstance(inside, Const):
+        return a.at(at) if inside.value else other
     part = rewrite(a.at(at), lambda part: replace(
-        part, mask=both(part.mask, inside)) if isinstance(part, Load)
-        else part)
+        part, mask=both(part.mask or TRUE, inside))
+        if isinstance(part, Load) else part)
     return part if other is None else Op(
         "where", (inside, part, other), a.dtype)
 
@@ -91,19 +76,13 @@ def inside_or(a: Value, at: Point, other: Expression | None) -> Expression:
 def cat(context: LoweringContext, sources: Sequence[Value],
         axis: int = 0) -> Value:
     """Sources one after the other along a dimension."""
-    axis, end = axis % len(context.shape), index(0)
-    parts: list[tuple[Value, Index]] = []
-    for source in sources:
-        parts.insert(0, (source.to(context.dtype), end))
-        end += source.shape[axis]
-
-    def body(point: Point) -> Expression:
-        found = None
-        for source, start in parts:
-            found = inside_or(source, with_axis(
-                point, axis, point[axis] - start), found)
-        return found
-    return context.value(body)
+    axis, point, found = axis % len(context.shape), context.point, None
+    start = context.shape[axis]
+    for source in reversed(sources):
+        start -= source.shape[axis]
+        found = inside_or(source.to(context.dtype), with_axis(
+            point, axis, point[axis] - start), found)
+    return context.value(found)
 
 
 def pad(context: LoweringContext, a: Value, widths: Sequence[int],
@@ -111,8 +90,8 @@ def pad(context: LoweringContext, a: Value, widths: Sequence[int],
     """`a` with `fill` around it; negative widths cut it off."""
     inner = len(a.shape) - len(widths) // 2
     left = [0] * inner + [*widths[-2::-2]]
-    return context.value(lambda point: inside_or(
-        a, tuple(i - n for i, n in zip(point, left)),
+    return context.value(inside_or(
+        a, tuple(i - n for i, n in zip(context.point, left)),
         cast(number(fill), context.dtype)))
 
 
@@ -125,24 +104,24 @@ def slice_scatter(context: LoweringContext, a: Value, source: Value,
     inner = product(a.shape[axis + 1:])
     if size_of(part.stride(axis)) != inner:
         return None  # every other one
-    start = size_of(part.storage_offset()) // inner
-    return context.value(lambda point: inside_or(
-        source, with_axis(point, axis, point[axis] - start), a.at(point)))
+    start, point = size_of(part.storage_offset()) // inner, context.point
+    return context.value(inside_or(source, with_axis(
+        point, axis, point[axis] - start), a.element))
 
 
 def flip(context: LoweringContext, a: Value, axes: Sequence[int]) -> Value:
     """`a` backwards along some dimensions."""
     axes = {axis % len(a.shape) for axis in axes}
-    return moved_to(a, context.shape, lambda point: tuple(
+    return a.moved(context.shape, tuple(
         size - 1 - i if axis in axes else i
-        for axis, (i, size) in enumerate(zip(point, a.shape))))
+        for axis, (i, size) in enumerate(zip(context.point, a.shape))))
 
 
 def repeat(context: LoweringContext, a: Value, *_) -> Value:
     """`a` laid several times side by side."""
     skip = len(context.shape) - len(a.shape)
-    return moved_to(a, context.shape, lambda point: tuple(
-        i % size for i, size in zip(point[skip:], a.shape)))
+    return a.moved(context.shape, tuple(
+        i % size for i, size in zip(context.point[skip:], a.shape)))
 
 
 def test(name: str, a: Expression, b: Expression) -> Expression:
@@ -151,7 +130,7 @@ def test(name: str, a: Expression, b: Expression) -> Expression:
 
 
 def named(context: LoweringContext, places: Value, size: Index,
-          name: str = "", wraps: bool = False) -> Callable[[Point], Index]:
+          point: Point, name: str = "", wraps: bool = False) -> Index:
     """The place named at a point by `places`, an Index below `size`.
 
     If it `wraps`, -1 is the last place. Raises, as eager does, if a place
@@ -159,35 +138,32 @@ def named(context: LoweringContext, places: Value, size: Index,
     """
     found = places.element
     if isinstance(found, Position) and in_range(found.index, size):
-        return lambda point: places.at(point).index
+        return places.at(point).index
     places = places.to(torch.int64)
     least, most, first, last = (
         Position(index(end), torch.int64) if index(end).constant is None
         else Const(int(end), torch.int64)
         for end in (-size if wraps else 0, size, 0, size - 1))
     right = context.lowering.view(context.node, context.reduce(
-        "all", places.map(lambda place: both(
-            test("ge", place, least), test("lt", place, most)),
-            torch.bool)), ())
+        "all", replace(places, element=both(
+            test("ge", places.element, least),
+            test("lt", places.element, most)))), ())
     context.lowering.steps.append(Extern(
         torch.ops.aten._assert_async.msg, (
             right, f"index out of bounds for a dimension of size {size}"),
         {}, (None,), where_of(context.node)))
 
-    def place(point: Point) -> Index:
-        value = places.at(point)
-        if wraps:
-            value = Op("where", (test("lt", value, first), Op("add", (
-                value, most), torch.int64), value), torch.int64)
-        for limit, end in (("maximum", first), ("minimum", last)):
-            value = Op(limit, (value, end), torch.int64)
-        return index(Picked(f"{context.node.name}{name}", size, value))
-    return place
+    value = places.at(point)
+    if wraps:
+        value = Op("where", (test("lt", value, first), Op("add", (
+            value, most), torch.int64), value), torch.int64)
+    for limit, end in (("maximum", first), ("minimum", last)):
+        value = Op(limit, (value, end), torch.int64)
+    return index(Picked(f"{context.node.name}{name}", size, value))
 
 
-def reading(along: Callable[..., Callable[[Point], Point] | None]
-            ) -> Callable:
-    """The rule of an operator that reads its first operand at the places
+def reading(along: Callable[..., Point | None]) -> Callable:
+    """The rule of an operator that reads its first operand at the point
     that `along` finds for the others.
 
     If the operand is computed, the result is stored here, where the rest
@@ -207,23 +183,23 @@ def reading(along: Callable[..., Callable[[Point], Point] | None]
                                      and node not in lowering.uses.stored)):
             return None
         where = along(context, a, *rest)
-        value = where and context.value(lambda point: a.at(where(point)))
+        value = where and a.moved(context.shape, where)
         return lowering.store(node, value, strides_of(
             node)) if computed and where else value
     return rule
 
 
 def gather(context: LoweringContext, a: Value, axis: int, places: Value,
-           *_) -> Callable[[Point], Point]:
+           *_) -> Point:
     """Along one dimension, the element that `places` names."""
-    axis %= len(a.shape)
-    place = named(context, places, a.shape[axis])
-    return lambda point: with_axis(point, axis, place(point))
+    axis, point = axis % len(a.shape), context.point
+    return with_axis(point, axis, named(
+        context, places, a.shape[axis], point))
 
 
 def indexed(context: LoweringContext, a: Value,
             places: Sequence[Value | None], wraps: bool = True
-            ) -> Callable[[Point], Point] | None:
+            ) -> Point | None:
     """`a[places]`: tensors name places together, in dimensions that take
     the place of theirs; at the front, if theirs are not neighbours."""
     given = {axis: each for axis, each in enumerate(places)
@@ -233,21 +209,16 @@ def indexed(context: LoweringContext, a: Value,
         return None
     rank = max(len(each.shape) for each in given.values())
     start = min(given) if max(given) - min(given) < len(given) else 0
-    shape = context.shape[start:start + rank]
-    found = {axis: named(context, broadcast(each, shape), a.shape[axis],
-                         f"_{axis}", wraps)
-             for axis, each in given.items()}
-
-    def where(point: Point) -> Point:
-        rest = iter(point[:start] + point[start + rank:])
-        return tuple(
-            found[axis](point[start:start + rank]) if axis in found
-            else next(rest) for axis in range(len(a.shape)))
-    return where
+    end, point = start + rank, context.point
+    rest = iter(point[:start] + point[end:])
+    return tuple(
+        named(context, given[axis], a.shape[axis],
+              point[end - len(given[axis].shape):end], f"_{axis}", wraps)
+        if axis in given else next(rest) for axis in range(len(a.shape)))
 
 
 def selected(context: LoweringContext, a: Value, axis: int, places: Value
-             ) -> Callable[[Point], Point] | None:
+             ) -> Point | None:
     """The slices along one dimension that `places` names."""
     one = broadcast(places, places.shape or (index(1),))
     axis %= len(a.shape)
@@ -265,17 +236,14 @@ def pooled(context: LoweringContext, a: Value, size: Sequence[int],
             context.device.type] or not context.dtype.is_floating_point
             or not context.lowering.uses.readers.keys().isdisjoint(places)):
         return None
-    least = Const(-inf, context.dtype)
-
-    def body(point: Point) -> Expression:
-        corner = [i * n - m for i, n, m in zip(
-            point[-2:], spread(step or size), spread(margin))]
-        parts = [inside_or(a, (*point[:-2], *(
-            i + k * n for i, k, n in zip(corner, offsets, spread(apart)))),
-            least) for offsets in window]
-        return reduce(lambda found, part: Op(
-            "maximum", (found, part), context.dtype), parts)
-    return context.value(body), None
+    least, point = Const(-inf, context.dtype), context.point
+    corner = [i * n - m for i, n, m in zip(
+        point[-2:], spread(step or size), spread(margin))]
+    parts = [inside_or(a, (*point[:-2], *(
+        i + k * n for i, k, n in zip(corner, offsets, spread(apart)))),
+        least) for offsets in window]
+    return context.value(reduce(lambda found, part: Op(
+        "maximum", (found, part), context.dtype), parts)), None
 
 
 def spread(numbers: Sequence[int]) -> Sequence[int]:

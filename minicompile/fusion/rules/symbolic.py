@@ -101,8 +101,7 @@ def host_number(lowering: Lowering, node: fx.Node, value: Value,
     if node.op == "call_function" and (
             getattr(value.element, "buffer", None) not in alone):
         lowering.values[node] = value = lowering.store(node, value, ())
-    return Value((), value.dtype, result.device, lambda point: replace(
-        value.at(point), host=True))
+    return Value((), result.device, replace(value.element, host=True))
 
 
 def symbols_used(steps: list[Step], lowered: Lowering) -> set[Symbol]:
