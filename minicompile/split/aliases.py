@@ -1,13 +1,11 @@
 """Writes and shared memory: what a graph of values cannot say.
 
 In: torch-level calls while recording, the inputs, what the graph returned.
-Out: the same calls, and a `Result` for each result. The idea: a functional
-tensor takes writes as if it were memory, and two of them share a storage
-exactly if eager's do. So writes and aliases are read off after the graph
-has run, and put back at run time. Here a call may write to whole tensors,
-and a result may share memory with no other; rows of the reference know the
-rest. PyTorch finds out the same facts in
-torch/_functorch/_aot_autograd/collect_metadata_analysis.py.
+Out: the same calls, and a graph that makes the results. The idea: a
+functional tensor takes writes as if it were memory, and two of them share
+a storage exactly if eager's do. So writes and aliases are read off after
+the graph has run, and put back at run time. PyTorch finds out the same
+facts in torch/_functorch/_aot_autograd/collect_metadata_analysis.py.
 """
 
 from __future__ import annotations
@@ -18,16 +16,19 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 import torch
-from torch._C._functionalization import get_view_meta_sequence as view_steps
+from torch import fx
+from torch._C._functionalization import (
+    get_view_meta_sequence as view_steps, unfold_ViewMeta as Unfold)
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from ..core.errors import BackendError
-from ..core.graph import dense, operators, tensors_of, value, written_by
-from ..core.sizes import AS_IN_CPP
-from .joint import Result
-from .recorder import RecordingMode, unwrapped
+from ..core.graph import (dense, operators, reach, tensors_of, value,
+                          written_by)
+from ..core.sizes import AS_IN_CPP, SYMBOLIC, Numbers
+from .joint import lineage, with_inputs
+from .recorder import RecordingMode, aten, functional, unwrapped
 
 storage_of = torch._C._storage_id
 creation_of = torch._C._autograd._get_creation_meta
@@ -71,7 +72,6 @@ class InPlaceWrites(TorchFunctionMode):
     def __init__(self, recorder: RecordingMode):
         super().__init__()
         self.recorder = recorder
-        self.turned: set[int] = set()  # memory whose views changed shape
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -86,38 +86,52 @@ class InPlaceWrites(TorchFunctionMode):
         refused, reason = REFUSED.get(name, (None, ""))
         if refused and refused(args[0]):
             raise BackendError(f"{name} {reason}")
-        if name.startswith("_fused_") and name.endswith("_"):
-            raise BackendError(f"{name} writes to lists of tensors")
         written = [each for each in (
             args[:1] if kwargs.get("inplace") or name in ASSIGNMENTS
             else written_by(function, args, kwargs))
             if torch._is_functional_tensor(each)]
-        if not written:
-            return function(*args, **kwargs)
-        if name.strip("_").removeprefix("i") in CASTS and (
-                not torch.can_cast(torch.result_type(*args[:2]),
-                                   args[0].dtype)):
-            raise BackendError(f"{name} gives another dtype")
-        return WRITES[-1](self, name, function, args, kwargs, written)
+        layouts = [(each, each.size(), each.stride())
+                   for each in memory_of(name, written, args, kwargs)]
+        result = function(*args, **kwargs)
+        for layout in layouts:
+            keep(self.recorder, *layout)
+        return result
 
 
-def write_whole(mode: InPlaceWrites, name: str, function: Callable,
-                args: tuple, kwargs: dict, written: list) -> object:
-    """The result of a call that writes to whole tensors, each of which
-    shares memory with nothing else that is read."""
-    read = tensors_of((args, kwargs))
-    for each in written:
-        if changes_shape(name) or view_steps(each) or not dense(each) or (
-                any(storage_of(other) == storage_of(each)
-                    and other is not each for other in read)):
-            raise BackendError(f"{name} does not write to a whole tensor, "
-                               "or to what it reads as well")
-    layouts = [(each.size(), each.stride()) for each in written]
-    result = function(*args, **kwargs)
-    if layouts != [(each.size(), each.stride())
-                   for each in map(unwrapped, written)]:
-        raise BackendError(f"{name} cannot keep the strides")
-    return result
+def memory_of(name: str, written: list, args: tuple, kwargs: dict) -> list:
+    """The tensors that a call writes to, after what they are views of.
+
+    A BackendError if functionalisation would not write as eager does.
+    """
+    found: dict[torch.Tensor, None] = {}
+    ends: dict[int, int] = {}  # of the memory that is written so far
+    for each in sorted(written, key=torch.Tensor.storage_offset):
+        base = base_of(each)
+        start, memory = each.storage_offset(), storage_of(each)
+        steps = view_steps(each)
+        for refused, reason in (
+            (base.is_leaf and base.requires_grad
+             and torch.is_grad_enabled(), "an input that has a gradient"),
+            (name.startswith("_fused_"), "lists of tensors"),
+            (changes_shape(name), "a tensor's shape, not its elements"),
+            (name.strip("_").removeprefix("i") in CASTS
+             and not torch.can_cast(
+                 torch.result_type(*args[:2]), each.dtype),
+             "a tensor of another dtype"),
+            (reach(each) < 0 or reach(base) < 0,
+             "a tensor with several elements in one place"),
+            (start <= ends.get(memory, -1), "one place twice"),
+            (any(isinstance(step, Unfold) for step in steps),
+             "the result of unfold"),
+            (steps and "out" in kwargs, "a view, as out="),
+            (reads_a_part(name, each, args, kwargs),
+             "memory of which it reads a part"),
+        ):
+            if refused:
+                raise BackendError(f"{name} writes to {reason}")
+        ends[memory] = start + reach(each)
+        found |= {base: None, each: None}
+    return list(found)
 
 
 @cache
@@ -127,38 +141,67 @@ def changes_shape(name: str) -> bool:
         torch.Tag.inplace_view in op.tags for op in operators(name))
 
 
-#: How a call that writes in place is made; the last one counts.
-WRITES: list[Callable] = [write_whole]
-#: Which tensor those in one memory are views of, and how a result is one;
-#: at most one of each.
-BASES: list[Callable[[list[torch.Tensor]], torch.Tensor]] = []
-VIEWS: list[Callable[[torch.Tensor, int, torch.Tensor], Result]] = []
+def reads_a_part(name: str, written: torch.Tensor, args: tuple,
+                 kwargs: dict) -> bool:
+    """Whether a call reads what it writes to, but at other places.
+
+    Eager raises then, or the result depends on the order; it does not ask
+    where there are gaps.
+    """
+    if name == "__setitem__":
+        where, *args = args[1:]
+        if tensors_of([where]):
+            return False
+        written = written[where]
+    start, end, _ = whole = span(written)
+    spans = [span(read) for read in tensors_of((args, kwargs))
+             if storage_of(read) == storage_of(written) and dense(read)]
+    return dense(written) and any(
+        start < last and first < end and whole != (first, last, stride)
+        for first, last, stride in spans)
+
+
+def span(tensor: torch.Tensor) -> tuple:
+    """Where a tensor without gaps lies in memory, in bytes; its strides."""
+    start, width = tensor.storage_offset(), tensor.itemsize
+    return (start * width, (start + tensor.numel()) * width,
+            tensor.stride())
+
+
+def keep(recorder: RecordingMode, tensor: torch.Tensor, size,
+         stride) -> None:
+    """Give `tensor` the strides it had; an empty `out=` may grow."""
+    value = unwrapped(tensor)
+    if value.size() != size and size.numel():
+        raise BackendError("out= has another shape than the result")
+    if value.size() != size or value.stride() == stride:
+        return
+    with functional(False):
+        kept = recorder.restride(value, stride)
+    torch._functionalize_replace(tensor, kept)
+    torch._functionalize_commit_update(tensor)
+    if unwrapped(tensor).stride() != stride:
+        raise BackendError("a write cannot keep the strides of a view")
 
 
 class Input:
-    """One input: `leaf` is differentiated by, `given` goes to the graph."""
+    """One input: its node, and what is given to the graph for it."""
 
     def __init__(self, recorder: RecordingMode, example: object,
                  position: int):
         self.position = position
         self.node = recorder.node("placeholder", f"primals_{position + 1}")
-        self.node.meta["val"] = self.leaf = self.given = example
+        self.node.meta["val"] = self.given = example
         self.wants_gradient = getattr(example, "requires_grad", False) and (
             not torch.is_inference_mode_enabled())
-        self.history = None
         recorder.sizes.given(self.node)
         if not isinstance(example, torch.Tensor):
             return
         fake = example if isinstance(example, FakeTensor) else (
             recorder.fake_mode.from_tensor(example, static_shapes=True))
         recorder.bind(self.node, fake)
-        self.leaf = self.given = torch._to_functional_tensor(fake)
-        if self.wants_gradient:
-            self.leaf.requires_grad_()
-            if not example.is_leaf:
-                self.given = NonLeaf.apply(
-                    self.leaf, [torch._to_functional_tensor(fake)])
-                self.history = self.given.grad_fn
+        self.given = torch._to_functional_tensor(fake)
+        self.given.requires_grad_(self.wants_gradient)
 
     @property
     def written(self) -> bool:
@@ -167,13 +210,12 @@ class Input:
         if not isinstance(given, torch.Tensor):
             return False
         now, before = unwrapped(given), value(self.node)
-        tracked = self.write_is_tracked and given.requires_grad
         for refused, reason in (
             (torch._functionalize_has_metadata_mutation(given),
              "changes in place the shape or strides of"),
             (torch._functionalize_was_storage_changed(given),
              "puts other memory under"),
-            (given.requires_grad != self.wants_gradient and not tracked,
+            (given.requires_grad != self.wants_gradient,
              "changes requires_grad of"),
             (now.size() != before.size() or now.stride() != before.stride(),
              "writes to, and cannot keep the strides of,"),
@@ -182,64 +224,105 @@ class Input:
                 raise BackendError(f"the graph {reason} an input")
         return torch._functionalize_has_data_mutation(given)
 
-    @property
-    def write_is_tracked(self) -> bool:
-        """Whether autograd saw the write."""
-        return self.given.grad_fn is not self.history
 
+def describe_results(recorder: RecordingMode, outputs, inputs: list[Input]
+                     ) -> tuple[fx.GraphModule | None, list]:
+    """How the results are made at run time, and the tensors to compute.
 
-class NonLeaf(torch.autograd.Function):
-    """Stands between a leaf and the graph, so that writing is allowed.
-
-    Eager forbids writing to a leaf that requires grad. The user's input
-    is not a leaf here, but what stands in for it while recording is.
+    How is a graph of the inputs and of those tensors; None if these are
+    the results.
     """
-
-    @staticmethod
-    def forward(ctx, leaf, held):
-        return held[0]
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient, None
-
-
-def describe_results(outputs, inputs: list[Input]) -> tuple[list, list]:
-    """How each result is made at run time, and the tensors to compute."""
     homes = {storage_of(each.given): (each.position, each.given)
              for each in inputs if isinstance(each.given, torch.Tensor)}
     sharing: dict[int, list] = {}
     for output in tensors_of(outputs):
         torch._sync(output)
         sharing.setdefault(storage_of(output), []).append(output)
+
     fresh: list[torch.Tensor] = []
     for memory, group in sharing.items():
         if memory not in homes:
-            alone = {*map(id, group)} == {id(group[0])} and not (
-                group[0]._is_view() and creation_of(group[0]) == MULTIPLE)
-            base = group[0] if alone else row(BASES)(group)
+            base = group[0]
+            if any(each is not base for each in group) or (
+                    base._is_view() and creation_of(base) == MULTIPLE):
+                base = min(map(base_of, group), key=lambda each: len(
+                    views(recorder, each)))
             homes[memory] = len(inputs) + len(fresh), base
             fresh.append(base)
-    results: list[Result] = []
-    for position, output in enumerate(outputs):
-        first = next(k for k, each in enumerate(outputs) if each is output)
-        if not isinstance(output, torch.Tensor):
-            results.append(Result(None, constant=output))
-        elif first < position:
-            results.append(Result(len(inputs) + len(fresh) + first))
-        else:
-            of, base = homes[storage_of(output)]
-            results.append(Result(of) if output is base
-                           else row(VIEWS)(output, of, base))
     require_history([*fresh, *tensors_of(outputs)], inputs)
-    return results, fresh
+    if list(map(id, fresh)) == list(map(id, outputs)):
+        return None, fresh
+    numbers = with_inputs([each.node for each in inputs])
+    graph = numbers.graph
+    values = [*graph.nodes, *(graph.placeholder(f"fresh_{k + 1}")
+                              for k in range(len(fresh)))]
+    made: dict[int, object] = {}  # by id of the result
+    for output in outputs:
+        if isinstance(output, SYMBOLIC):
+            made[id(output)] = numbers.written(output)
+        elif not isinstance(output, torch.Tensor):
+            made[id(output)] = output
+        elif id(output) not in made:
+            of, base = homes[storage_of(output)]
+            made[id(output)] = values[of] if output is base else view_of(
+                recorder, output, base, values[of], numbers)
+    graph.output(tuple(made[id(output)] for output in outputs))
+    return fx.GraphModule({}, graph), fresh
 
 
-def row(table: list[Callable]) -> Callable:
-    """The last row of a table of the reference, if there is one."""
-    if not table:
-        raise BackendError("results share memory with others, or inputs")
-    return table[-1]
+def base_of(tensor: torch.Tensor) -> torch.Tensor:
+    """What autograd knows the tensor as a view of, or itself."""
+    return tensor if tensor._base is None else tensor._base
+
+
+def views(recorder: RecordingMode, tensor: torch.Tensor) -> list[fx.Node]:
+    """The node of a tensor, and what it is a view of."""
+    return lineage(recorder.nodes[id(unwrapped(tensor))])
+
+
+def view_of(recorder: RecordingMode, output: torch.Tensor,
+            base: torch.Tensor, at: fx.Node, numbers: Numbers) -> fx.Node:
+    """A node that makes `output` in the memory of `base`.
+
+    That is at `at`. The steps are those of the recording, so that autograd
+    sees the views that it sees in eager.
+    """
+    steps, first = views(recorder, output), views(recorder, base)[0]
+    if first not in steps:
+        raise BackendError("two results share memory, and neither is a "
+                           "view of the other")
+    if output.grad_fn is not None and not leads_to(output, base):
+        raise BackendError("a result is a view, and its gradient does not "
+                           "reach what it is a view of")
+    steps = steps[steps.index(first)::-1]
+    graph, mode = numbers.graph, recorder.grad_mode
+    wanted = output.grad_fn is not None if output.requires_grad else mode
+    if wanted is not mode:
+        graph.call_function(torch._C._set_grad_enabled, (wanted,))
+    if base_of(output) is not base_of(base):
+        at = graph.call_function(torch.detach, (at,))
+    elif len(steps) == 1:
+        at = graph.call_function(aten.alias.default, (at,))
+    made = {first: at}
+    for step in steps[1:]:
+        made[step] = graph.node_copy(step, lambda node: made[node] if (
+            node in made) else numbers.written(value(node)))
+    if wanted is not mode:
+        graph.call_function(torch._C._set_grad_enabled, (mode,))
+    return made[steps[-1]]
+
+
+def leads_to(output: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether the gradient of the view `output` flows to `base`.
+
+    It does not through a view that was made under no_grad.
+    """
+    step = output.grad_fn
+    while step is not None:
+        if step is base.grad_fn or getattr(step, "variable", 0) is base:
+            return True
+        step = step.next_functions[0][0] if step.next_functions else None
+    return False
 
 
 def require_history(made: list[torch.Tensor], inputs: list[Input]) -> None:

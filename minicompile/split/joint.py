@@ -24,22 +24,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from ..core.errors import BackendError
 from ..core.graph import (has_effect, is_number, nbytes, placeholders,
                           render, results, value)
-
-
-@dataclass(frozen=True)
-class Result:
-    """One result of the user's function, when the graph has run.
-
-    It is value number `of`, or a view of it by these `steps`, each a class
-    of PyTorch's and its arguments. The inputs are counted first, then the
-    fresh outputs of the graph, then the results before this one.
-    `constant` is the result that is no tensor.
-    """
-
-    of: int | None
-    steps: tuple[tuple[type, tuple], ...] = ()
-    differentiable: bool = False  # a gradient flows through the view
-    constant: object = None
+from ..core.sizes import Numbers
 
 
 @dataclass(frozen=True)
@@ -48,18 +33,16 @@ class Joint:
 
     Placeholders: one `primals_i` for each input, then one `tangents_j`
     for each differentiable output. Outputs: the first `forward_outputs`
-    belong to the forward (fresh results, then new values of the inputs
-    `seen` and `unseen`), the rest are gradients, one for each of
-    `gradients`. The runtime repeats a write that autograd saw; the forward
-    half does all others, as its last steps.
+    belong to the forward (fresh values, then new ones of the inputs that
+    are `mutated`), the rest are gradients, one for each of `gradients`.
+    The forward half writes the new values, as its last steps.
     """
 
     graph: fx.GraphModule
     source: fx.GraphModule  # the torch-level graph it was recorded from
     forward_outputs: int
-    results: tuple[Result, ...]
-    seen: tuple[int, ...]  # inputs that are written to, as autograd saw
-    unseen: tuple[int, ...]  # and those that it saw no write to
+    results: fx.GraphModule | None  # inputs, fresh values -> results
+    mutated: tuple[int, ...]  # inputs that are written to
     tangents: tuple[int, ...]  # forward outputs with a gradient
     gradients: tuple[int, ...]  # inputs that want one
     cut_off: bool = False  # inputs require grad, but no result does
@@ -68,26 +51,17 @@ class Joint:
     @property
     def plain(self) -> bool:
         """Whether what the graph returns is what the user gets."""
-        count = len(self.primals)
-        return not self.mutated and list(self.results) == [
-            Result(count + k) for k in range(self.forward_outputs)]
-
-    @property
-    def mutated(self) -> tuple[int, ...]:
-        """The inputs that are written to."""
-        return self.seen + self.unseen
+        return self.results is None and not self.mutated
 
     @property
     def writes(self) -> list[tuple[fx.Node, fx.Node]]:
-        """The inputs that the forward half writes to: each with its new
-        value."""
-        return [(self.primals[k], new) for k, new in zip(
-            self.unseen, self.outputs[self.returned:])]
+        """The inputs that are written to: each with its new value."""
+        return [*zip(self.written, self.outputs[self.returned:])]
 
     @property
     def returned(self) -> int:
         """How many of the forward outputs the forward half returns."""
-        return self.forward_outputs - len(self.unseen)
+        return self.forward_outputs - len(self.mutated)
 
     @property
     def training(self) -> bool:
@@ -143,14 +117,30 @@ class Joint:
 
 
 def root(node: fx.Node) -> fx.Node:
-    """The node whose memory `node` looks at: views followed back."""
+    """The node whose memory `node` looks at."""
+    return lineage(node)[-1]
+
+
+def lineage(node: fx.Node) -> list[fx.Node]:
+    """The node, and what it is a view of, back to the one with memory."""
+    found = [node]
     while isinstance(node, fx.Node) and node.op == "call_function":
         at = node.args[0] if node.target is getitem else node
         if not getattr(at.target, "is_view", False) or not isinstance(
                 at.args[0], fx.Node):
             break
+        found += [at] * (at is not node)
         node = at.args[0]
-    return node
+        found.append(node)
+    return found
+
+
+def with_inputs(primals: list[fx.Node]) -> Numbers:
+    """The numbers of a new graph, which takes these inputs."""
+    numbers = Numbers(fx.Graph())
+    for primal in primals:
+        numbers.given(numbers.graph.node_copy(primal))
+    return numbers
 
 
 @dataclass(frozen=True)

@@ -66,14 +66,12 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
         if not isinstance(outputs, (tuple, list)):
             outputs = outputs,
         written = [each for each in inputs if each.written]
-        seen = [each for each in written if each.write_is_tracked]
-        unseen = [each for each in written if each not in seen]
         with refusing("what the results are"):
-            results, fresh = describe_results(outputs, inputs)
-        ends = fresh + [each.given for each in seen + unseen]
+            results, fresh = describe_results(recorder, outputs, inputs)
+        ends = fresh + [each.given for each in written]
         values = [unwrapped(end) for end in ends]
     leaves = [each for each in inputs if each.wants_gradient]
-    tangents = [k for k, end in enumerate(ends[:len(fresh + seen)])
+    tangents = [k for k, end in enumerate(fresh)
                 if leaves and (end.grad_fn is not None or whole and (
                     end.is_floating_point() or end.is_complex()))]
     gradients = differentiate(recorder, [ends[k] for k in tangents], leaves,
@@ -87,8 +85,7 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
     separate(joint, len(ends))
     return Joint(
         _LazyGraphModule(recorder.constants, joint, "Joint"), graph,
-        len(ends), tuple(results),
-        *(tuple(each.position for each in part) for part in (seen, unseen)),
+        len(ends), results, tuple(each.position for each in written),
         tuple(tangents),
         tuple(each.position for each in leaves) if tangents else (),
         cut_off=bool(leaves) and not tangents,
@@ -112,7 +109,7 @@ def differentiate(recorder: RecordingMode, ends: list, leaves: list,
         unwrapped(end), position)) for position, end in enumerate(ends)]
     flows = [(end, tangent) for end, tangent in zip(ends, tangents)
              if end.grad_fn is not None]
-    inputs = [each.leaf for each in leaves]
+    inputs = [each.given for each in leaves]
     with (unchanged_state(), recording(recorder),
           torch._C._DisableAutocast(), refusing("the backward")):
         found = torch.autograd.grad(

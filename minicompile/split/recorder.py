@@ -88,7 +88,7 @@ class RecordingMode(TorchDispatchMode):
 
     def __init__(self, fake_mode: FakeTensorMode, seeded: bool = False):
         super().__init__()
-        self.fake_mode = fake_mode
+        self.fake_mode, self.grad_mode = fake_mode, torch.is_grad_enabled()
         self.seeded, self.drawn = seeded, 0
         self.seeds: dict[torch.device, torch.Tensor] = {}
         self.graph = fx.Graph()

@@ -2,18 +2,18 @@
 
 In: a `Joint`, its `Pair` and the two compiled halves. Out: `run(inputs:
 list) -> tuple`. The idea: a `torch.autograd.Function` whose backward runs
-the compiled backward. Around it stands what a graph cannot say: inputs are
-written, and views are made of the real memory. A gradient that no tangent
-reaches is None, and an error waits only where a second derivative is not
-zero. PyTorch's is torch/_functorch/_aot_autograd/runtime_wrappers.py; its
-missing gradients are zeros, and every second derivative raises.
+the compiled backward. Around it stands what a graph cannot say: autograd
+hears of writes, and views are made of the real memory. A gradient that no
+tangent reaches is None, and an error waits only where a second derivative
+is not zero. PyTorch's is
+torch/_functorch/_aot_autograd/runtime_wrappers.py; its missing gradients
+are zeros, and every second derivative raises.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from operator import itemgetter
 
 import torch
 from torch import fx
@@ -21,9 +21,9 @@ from torch.autograd.graph import increment_version
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import where_of
-from ..core.graph import Boxed, is_number, value
-from ..core.sizes import SYMBOLIC, Numbers
-from .joint import Joint, Pair, Result
+from ..core.graph import Boxed, bare, is_number, value
+from ..core.sizes import SYMBOLIC
+from .joint import Joint, Pair, with_inputs
 
 INPUT = -1  # the label of what changes with an input that is differentiated
 
@@ -34,9 +34,6 @@ DOUBLE_BACKWARD = (
 
 #: What makes of a Function one that does more as eager does.
 FUNCTIONS: list[Callable[[Joint, type], type]] = []
-#: What makes a result that is a view of another value: at most one.
-VIEWED: list[Callable[[Joint, Result], Callable]] = []
-
 
 def make_runtime(joint: Joint, pair: Pair, forward: Boxed,
                  backward: Boxed | None = None,
@@ -181,18 +178,15 @@ def as_eager(joint: Joint, found, parts: list[frozenset[int]],
 
 
 def at_run_time(joint: Joint, values: object) -> Callable[[list], object]:
-    """A function of a list that begins with a call's inputs -> `values`,
-    sizes as plain ints."""
-    graph = fx.Graph()
-    numbers = Numbers(graph)
-    for primal in joint.primals:
-        numbers.given(graph.node_copy(primal))
+    """A function of the inputs -> `values`, sizes as plain ints."""
+    numbers = with_inputs(joint.primals)
+    graph = numbers.graph
     filled = tree_map_only(SYMBOLIC, numbers.written, values)
     if not any(isinstance(leaf, fx.Node) for leaf in tree_leaves(filled)):
         return lambda inputs: filled
     graph.output(filled)
-    formulas = fx.GraphModule({}, graph).forward
-    return lambda given: formulas(*given[:len(joint.primals)])
+    formulas = bare(fx.GraphModule({}, graph))
+    return lambda inputs: formulas(*inputs)
 
 
 def fit(gradient: torch.Tensor | None, size, stride, dtype,
@@ -208,13 +202,12 @@ def fit(gradient: torch.Tensor | None, size, stride, dtype,
 
 
 def finished(joint: Joint, run: Boxed, notes: Counter) -> Boxed:
-    """`run`, then inputs written and results made, as eager does it.
+    """`run`, then results made, as eager does it.
 
-    Inputs that `run` itself writes to are told, for autograd.
+    Autograd is told of the inputs that `run` writes to.
     """
-    written, unseen = joint.mutated, joint.unseen
-    makers = [maker(joint, result) for result in joint.results]
-    fresh = joint.forward_outputs - len(written)
+    written = joint.mutated
+    make = joint.results and bare(joint.results)
 
     def call(inputs: list) -> tuple:
         if torch._C._are_functorch_transforms_active():
@@ -222,19 +215,13 @@ def finished(joint: Joint, run: Boxed, notes: Counter) -> Boxed:
         if written and overlap(inputs, written):
             notes["a written input shares memory with another"] += 1
             return joint.source(*inputs)
-        if unseen and not torch.is_inference_mode_enabled():
-            if any([inputs[k].is_inference() for k in unseen]):
+        if written and not torch.is_inference_mode_enabled():
+            if any([inputs[k].is_inference() for k in written]):
                 return joint.source(*inputs)  # it raises
-            increment_version([inputs[k] for k in unseen])
+            increment_version([inputs[k] for k in written])
         kept = list(inputs)
         outputs = run(inputs)
-        with torch.enable_grad():
-            for k, new in zip(joint.seen, outputs[fresh:]):
-                kept[k].copy_(new)
-        values = [*kept, *outputs[:fresh]]
-        for make in makers:
-            values.append(make(values))
-        return tuple(values[len(kept) + fresh:])
+        return make(*kept, *outputs) if make else outputs
     return call
 
 
@@ -245,11 +232,3 @@ def overlap(inputs: list, written: list[int]) -> bool:
     return len(set(owners)) < len(owners) and any(
         owners.count(torch._C._storage_id(inputs[k])) > 1 for k in written)
 
-
-def maker(joint: Joint, result: Result) -> Callable:
-    """A function of the values so far -> this result."""
-    if result.of is None:
-        return at_run_time(joint, result.constant)
-    if not result.steps:
-        return itemgetter(result.of)
-    return VIEWED[-1](joint, result)

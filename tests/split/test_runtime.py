@@ -225,13 +225,13 @@ def fx_lines(function):
 
 REFUSED = {
     "resize": (lambda x: x.clone().resize_(2), "other memory"),
-    "metadata": (lambda x: x.unsqueeze_(0), "shape or strides"),
+    "metadata": (lambda x: x.unsqueeze_(0), "tensor's shape"),
     "overlap": (lambda x: x.expand(3, 4).add_(1), "several elements"),
     "requires_grad": (lambda x: x.requires_grad_().sin(), "requires_grad"),
     "data": (lambda x: setattr(x, "data", x * 2) or x, "other memory"),
     "a leaf": (lambda x: x.detach().requires_grad_(), "a leaf"),
     "of a leaf": (lambda x: x.detach().requires_grad_().sin(), "a leaf"),
-    "list twice": (lambda x: torch._foreach_add_([x, x[:2]], 1), "twice"),
+    "list twice": (lambda x: torch._foreach_add_([x, x], 1), "twice"),
     "tuple twice": (lambda x: torch.sort(x, out=(x[1:], x.long())), "view"),
     "out= of another shape": (
         lambda x: torch.add(x, 1, out=x.clone()[None]), "view"),

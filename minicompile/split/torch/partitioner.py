@@ -58,7 +58,7 @@ def joint_of(module: fx.GraphModule, forward_outputs: int) -> Joint:
               if not node.name.startswith("tangents_")]
     written = [node.args[0] for node in module.graph.nodes
                if node.target is torch.ops.aten.copy_.default]
-    return Joint(module, module, forward_outputs, (), tuple(
-        inputs.index(node) for node in written if node in inputs), (),
+    return Joint(module, module, forward_outputs, None, tuple(
+        inputs.index(node) for node in written if node in inputs),
         tuple(range(len(placeholders(module.graph)) - len(inputs))),
         tuple(range(len(inputs))))
