@@ -256,6 +256,7 @@ class Loop(Printed):
     down: Index | None = None
     where: Where | None = None
     origin: str = ""  # the graph nodes that this loop computes
+    whole: object = field(default=None, compare=False)  # what it splits
 
     @cached_property
     def loads(self) -> tuple[Load, ...]:

@@ -169,8 +169,8 @@ class Lowering:
 
     def fill(self, node: fx.Node, value: Value, shape: tuple[Index, ...],
              reduced: tuple[int, ...] = (), kind: str = "",
-             suffix: str = "", stride: tuple[Index, ...] | None = None
-             ) -> Value:
+             suffix: str = "", stride: tuple[Index, ...] | None = None,
+             whole: Value | None = None) -> Value:
         """A loop that fills a new buffer of this shape, and the value that
         reads it; the strides are the graph's, if it has such a tensor."""
         if stride is None:
@@ -184,7 +184,7 @@ class Lowering:
                         value.dtype, value.device)
         self.steps.append(loop_of(
             buffer, value, reduced, kind or None, where=where_of(node),
-            origin=self.origin(node)))
+            origin=self.origin(node), whole=whole))
         return loaded(buffer)
 
     def origin(self, node: fx.Node) -> str:
@@ -208,8 +208,8 @@ class Lowering:
             return reshaped(value, shape)
 
         def simply(value: Value, reduced: tuple[int, ...],
-                   shape: tuple[Index, ...], suffix: str = "") -> Value:
-            return self.fill(node, value, shape, reduced, kind, suffix)
+                   shape: tuple[Index, ...], *notes) -> Value:
+            return self.fill(node, value, shape, reduced, kind, *notes)
         for split in SPLITS:
             found = split(simply, kind, value, reduced)
             if found is not None:

@@ -3,9 +3,8 @@
 Every later step, from fusion to a printed kernel, is compared with this.
 A buffer is a flat tensor; a loop becomes index tensors, gathers, one
 PyTorch call for each operation, and a scatter: slow, short and right. The
-texts are loops over numbers, and run as well. Some conditions always hold,
-or never: a loop that is cut into pieces loses the masks of the whole.
-Without this file the loop language prints as the data that it is.
+texts are loops over numbers, and run as well. Without this file the loop
+language prints as the data that it is.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from math import inf, nan
 import torch
 from torch.utils._pytree import tree_map
 
-from ..index import (Atom, Index, enclosed, evaluate_index)
+from ..index import Atom, Index, enclosed, evaluate_index
 from ..loops import (OPS, REDUCTIONS, TEXTS, Const, Expression, Kernel,
                      Load, Loop, Op, Position, neutral, picked, renamed,
                      walk)

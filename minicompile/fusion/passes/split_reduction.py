@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from ...core.index import atoms_of, coefficient, index, product
-from ...core.loops import (WALKING, Const, Load, Loop, decided,
-                           flatten, neutral, rewrite, variables_of)
+from ...core.loops import (WALKING, Const, Load, Loop, neutral, row_major,
+                           unflatten, variables_of)
 from ...core.loops import walk as nodes_of
 from ..group import MOST_BUFFERS, Body, Group, Groups, IterationDomain, fits
 from ..lower import SPLITS
@@ -114,25 +114,23 @@ def split(simply: Callable[..., Value], kind: str, value: Value,
     if parts == 1:
         return None
     order = sorted(range(len(value.shape)), key=lambda k: (k in reduced, k))
-    back = [order.index(k) for k in range(len(order))]
     shape = tuple(value.shape[k] for k in order)
     turned = value.moved(shape, tuple(
-        points(axes(shape))[k] for k in back))
+        points(axes(shape))[order.index(k)] for k in range(len(order))))
     sizes = turned.shape[:-len(reduced)]
     total = product(turned.shape[-len(reduced):])
     rows = reshaped(turned, (*sizes, total))
     length = (total + (parts - 1)) // parts
-    rest = Const(neutral(kind, value.dtype), value.dtype)
-
     shape = (index(parts), *sizes)
     part, *others, flat = points(axes((*shape, length)))
-    some = simply(Value((*shape, length), value.device, inside_or(
-        rows, (*others, part * length + flat), rest)),
-        (len(shape),), shape, "part")
+    some = simply(replace(rows, shape=(*shape, length), element=inside_or(
+        rows, (*others, part * length + flat),
+        Const(neutral(kind, value.dtype), value.dtype))),
+        (len(shape),), shape, "part", row_major(shape), rows)
     return simply(some, (0,), sizes)
 
 
-def walk(groups: Groups, returned: Collection[str]) -> None:
+def walk(groups: Groups, _: Collection[str]) -> None:
     """Join groups that reduce rows with those that reduce columns: with
     all that fit, or with some."""
     for rows in list(groups.all):
@@ -143,7 +141,7 @@ def walk(groups: Groups, returned: Collection[str]) -> None:
         found = [other for other in (*near, *rows.users - near.keys())
                  if other is not rows and fitting(rows.body, other.body)]
         for several in (found, *([columns] for columns in found)):
-            if join(groups, rows, several, returned) and several is found:
+            if join(groups, rows, several) and several is found:
                 break
 
 
@@ -156,39 +154,34 @@ def can_walk(body: Body | None) -> bool:
 
 
 def fitting(rows: Body, columns: Body | None) -> bool:
-    """Whether `columns` reduces nothing but equal parts of the columns of
-    those rows."""
-    if columns is None or len({body.loops[0].buffer.device
-                               for body in (rows, columns)}) > 1:
-        return False
-    domain, own = rows.domain, columns.domain
-    parts = (own.rows // domain.row).constant or 0
-    return parts > 1 and own == IterationDomain(
-        domain.row * parts, (domain.rows + parts - 1) // parts) and all(
-        loop.reduction and product(loop.buffer.shape[1:]) == domain.row
-        and columns.stores.keys().isdisjoint(
-            load.buffer for load in loop.loads) for loop in columns.loops)
+    """Whether `columns` reduces nothing but parts of the columns of those
+    rows."""
+    return columns is not None and all(
+        loop.whole and loop.buffer.device == rows.loops[0].buffer.device
+        and (product(loop.whole.shape[:-1]), loop.whole.shape[-1]) == (
+            rows.domain.row, rows.domain.rows) for loop in columns.loops)
 
 
-def join(groups: Groups, rows: Group, several: list[Group],
-         returned: Collection[str]) -> bool:
+def join(groups: Groups, rows: Group, several: list[Group]) -> bool:
     """Give all reductions of fitting columns to the rows' group, if that
     is legal and saves trips to memory; whether it did."""
     domain = rows.body.domain
-    last = {groups.find(reader) for columns in several
-            for name in columns.body.stores
-            for reader in groups.readers.get(name, ())}
     body = Body(domain, tuple(
-        going_down(loop, domain, columns.body.domain)
+        going_down(loop, domain)
         for columns in several for loop in columns.body.loops))
-    if not several or not reduces(last, several, returned) or any(
+    chunks = {loop.buffer.name: loop for loop in body.loops}
+    last = {groups.find(reader) for name in chunks
+            for reader in groups.readers.get(name, ())}
+    if not several or not all(
+            group.body and all(over_chunks(loop, chunks, domain)
+                               for loop in group.body.loops)
+            for group in last) or any(
             rows.is_apart(columns) or any(
                 other.before & columns.own for other in (rows, *several))
             for columns in several) or not (
             fits(rows.body, body) and fits(body, rows.body)
             and is_worth(rows.body, body)):
         return False
-    chunks = {loop.buffer.name: loop for loop in body.loops}
     for columns in several:
         columns.steps = {place: chunks[loop.buffer.name]
                          for place, loop in columns.steps.items()}
@@ -197,7 +190,7 @@ def join(groups: Groups, rows: Group, several: list[Group],
     rows.body = Body(domain, rows.body.loops + body.loops)
     ends = sorted(last, key=hash)
     for group in ends:
-        group.steps = {place: over_chunks(loop, chunks)
+        group.steps = {place: over_chunks(loop, chunks, domain)
                        for place, loop in group.steps.items()}
         loops = tuple(loop for _, loop in sorted(group.steps.items()))
         group.body = Body(IterationDomain.of(next(
@@ -206,46 +199,33 @@ def join(groups: Groups, rows: Group, several: list[Group],
     return True
 
 
-def reduces(last: set[Group], several: list[Group],
-            returned: Collection[str]) -> bool:
-    """Whether these groups do nothing but reduce all parts of columns, and
-    no one else asks for a part."""
-    loops = [loop for columns in several for loop in columns.body.loops]
-    kinds = {loop.buffer.name: loop.reduction for loop in loops
-             if loop.buffer.name not in returned
-             and loop.buffer.dtype == loop.value.dtype
-             and [index(v) for v in loop.ranges] == [loop.index]}
-
-    def is_right(loop: Loop, domain: IterationDomain) -> bool:
-        row, part = map(index, domain.variables)
-        match loop.value:
-            case Load(name, where, mask=None) if loop.reduction:
-                return kinds.get(name) == loop.reduction and (
-                    where == part * domain.rows + row)
-        return not loop.reduction and (
-            IterationDomain.of(loop) == IterationDomain(domain.rows))
-    return len(kinds) == len(loops) and all(
-        group.body and all(is_right(loop, group.body.domain)
-                           for loop in group.body.loops) for group in last)
-
-
-def going_down(loop: Loop, rows: IterationDomain,
-               columns: IterationDomain) -> Loop:
+def going_down(loop: Loop, rows: IterationDomain) -> Loop:
     """A reduction of parts of columns as one down the rows of each chunk;
     its results lie where those of the parts would."""
     row, element = map(index, rows.variables)
-    made = loop.over(dict(zip(columns.variables, (
-        row // columns.row * rows.row + element, row % columns.row))),
-        rows.variables, ())
     step = max(ROWS, STEP // (1 << (int(rows.row) - 1).bit_length()))
     length = (rows.rows + step * CHUNKS - 1) // (step * CHUNKS) * step
     chunks = (rows.rows + length - 1) // length if (
         length.constant) else index(CHUNKS)
     return replace(
-        made, down=length, index=row // length * rows.row + element,
-        value=rewrite(made.value, decided), buffer=replace(
-            loop.buffer, shape=(chunks, rows.row),
-            stride=(rows.row, index(1))))
+        loop, ranges=rows.variables, reduced=(), down=length,
+        index=row // length * rows.row + element, value=loop.whole.at(
+            (*unflatten(element, loop.whole.shape[:-1]), row)),
+        buffer=replace(loop.buffer, shape=(chunks, rows.row),
+                       stride=(rows.row, index(1))))
+
+
+def over_chunks(loop: Loop, chunks: dict[str, Loop],
+                rows: IterationDomain) -> Loop | None:
+    """A reduction of the parts of columns as one of their chunks, a loop
+    over columns as it is, and None for any other."""
+    if not loop.reduction:
+        return loop if loop.ranges[0].size == rows.row else None
+    made = chunks.get(getattr(loop.value, "buffer", ""))
+    if made is None:
+        return None
+    chunk, = axes(made.buffer.shape[:1], "r")
+    return loop.over({loop.reduced[0]: index(chunk)}, loop.ranges, (chunk,))
 
 
 def is_worth(rows: Body, columns: Body) -> bool:
@@ -265,17 +245,6 @@ def is_worth(rows: Body, columns: Body) -> bool:
             rows.loops[0].buffer.device.type]) and len(
         {*rows.stores, *columns.stores, *(name for name, _ in reads)}
         ) <= MOST_BUFFERS
-
-
-def over_chunks(loop: Loop, chunks: dict[str, Loop]) -> Loop:
-    """A reduction of the parts of columns as one of their chunks."""
-    if not loop.reduction:
-        return loop
-    made = chunks[loop.value.buffer].buffer
-    row, chunk = IterationDomain(made.shape[1], made.shape[0]).variables
-    return replace(loop, reduced=(chunk,), value=Load(
-        made.name, flatten((index(chunk), index(row)), made.stride),
-        made.dtype))
 
 
 SPLITS.append(split)
