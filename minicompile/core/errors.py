@@ -43,25 +43,29 @@ class MinicompileError(RuntimeError):
 
 
 class Unsupported(MinicompileError):
-    """Tracing met something it cannot follow, and fullgraph=True.
+    """Tracing met something it cannot follow: an error if fullgraph=True,
+    and else the record of a graph break.
 
     `kind` is a short fixed name, `reason` a sentence, `where` the user's
-    line, `hint` what to write instead.
+    line, which is also told as `file`, `line` and `source`; `hint` says
+    what to write instead.
     """
 
     def __init__(self, kind: str, reason: str, where: Where | None = None,
                  hint: str = ""):
+        super().__init__(kind, reason, where, hint)
         self.kind, self.reason = kind, reason
         self.where, self.hint = where, hint
-        super().__init__(self.text())
+        self.file, self.line, self.source = (
+            where.file, where.line, where.text) if where else ("", 0, "")
 
-    def text(self) -> str:
-        """The message: reason, place, source line, hint; one per line."""
+    def __str__(self) -> str:
+        """Reason, place, source line, hint; one per line."""
         lines = [self.reason]
         if self.where is not None:
             lines.append(f"  at {self.where}, in {self.where.function}")
-            if self.where.text:
-                lines.append(f"    {self.where.text}")
+        if self.source:
+            lines.append(f"    {self.source}")
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
@@ -70,6 +74,10 @@ class Unsupported(MinicompileError):
         """The same, placed at `where` if it had no place yet."""
         return self if self.where else Unsupported(
             self.kind, self.reason, where, self.hint)
+
+
+#: What ended a graph, in a list of breaks.
+GraphBreak = Unsupported
 
 
 class RecompileLimit(MinicompileError):

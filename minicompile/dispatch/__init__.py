@@ -30,7 +30,7 @@ from ..core.state import eager_is_watched, kept, turns, young_only
 from ..guards import Check, build_check
 from ..pipeline import (OURS, CompiledGraph, Settings, as_traced,
                         compile_graph)
-from ..trace import CONTINUATIONS, GraphBreak, History, Trace, trace
+from ..trace import CONTINUATIONS, History, Trace, trace
 from ..trace.tracer import taking
 
 
@@ -197,8 +197,8 @@ class Cache:
             except Unsupported as refusal:
                 if self.settings.fullgraph:
                     raise
-                self.root.breaks.append(GraphBreak.of(refusal))
-                self._run_eager(kinds, refusal.kind, refusal.text())
+                self.root.breaks.append(Unsupported(*refusal.args))
+                self._run_eager(kinds, refusal.kind, str(refusal))
             except BackendError as failure:
                 if not self.settings.chosen.suppress_errors:
                     raise

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from torch import Tensor, fx
 
+from ..core.errors import GraphBreak
 from ..core.guard import Guard
 from ..core.loops import Kernel
 from ..core.options import Options
@@ -25,7 +26,6 @@ from ..dispatch import NOTHING, Entry, operations
 from ..driver import compile
 from ..emit import cpp
 from ..emit.program import device_of
-from ..trace import GraphBreak
 
 #: Each makes views of one entry of a report: they have a name, a summary
 #: and a full text.

@@ -27,13 +27,13 @@ from ..core.guard import Guard, Local, Source
 from ..core.state import kept
 from .frame import RETURN, Frame
 from .graph_breaks import CONTINUATIONS, breaking, ending, waiting
-from .reasons import GraphBreak, Raised, Stopped, internal, unsupported
+from .reasons import Raised, Stopped, internal, unsupported
 from .recorder import ConstantSizes, GraphInput, History
 from .side_effects import named
 from .tracer import Tracer, rely_on_code
 
-__all__ = ["CONTINUATIONS", "GraphBreak", "History", "Trace",
-           "is_compiling", "trace", "traced_by"]
+__all__ = ["CONTINUATIONS", "History", "Trace", "is_compiling", "trace",
+           "traced_by"]
 
 _WAITING = (inspect.CO_GENERATOR | inspect.CO_COROUTINE
             | inspect.CO_ASYNC_GENERATOR)
@@ -53,7 +53,7 @@ class Trace:
     finish: str
     constants: dict[str, object]
     sizes: ConstantSizes | None = None  # and what is learnt of them
-    breaks: tuple[GraphBreak, ...] = ()
+    breaks: tuple[Unsupported, ...] = ()
     writes: bool = True  # whether the graph may write to its inputs
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ def traced_by(tracer: Tracer, locals: tuple,
                     raise unsupported(
                         "code", "something in between") from None
                 return _traced(tracer, *breaking(tracer, frames),
-                               (GraphBreak.of(why),))
+                               (Unsupported(*why.args),))
         except Exception as error:
             refusal = _refusal(error)
             refusal.stops = [] if refusal.kind == "recursion" else [

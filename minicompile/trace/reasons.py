@@ -9,7 +9,6 @@ sentences are in torch/_dynamo/exc.py and graph_break_registry.json.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ..core.errors import Unsupported
 
@@ -59,28 +58,3 @@ class Raised(Exception):
 
 class Stopped(BaseException):
     """The trace reached the instruction to stop at, in these frames."""
-
-
-@dataclass(frozen=True)
-class GraphBreak:
-    """Where and why a function could not be one graph."""
-
-    kind: str
-    reason: str
-    hint: str
-    file: str = ""
-    line: int = 0
-    source: str = ""
-
-    @staticmethod
-    def of(refusal: Unsupported) -> GraphBreak:
-        """The record of a refusal."""
-        where = refusal.where
-        return GraphBreak(
-            refusal.kind, refusal.reason, refusal.hint,
-            *((where.file, where.line, where.text) if where else ()))
-
-    def __str__(self) -> str:
-        place = f" at {self.file}:{self.line}  {self.source}"
-        hint = f"\n  {self.hint}" if self.hint else ""
-        return f"{self.reason}{place if self.file else ''}{hint}"

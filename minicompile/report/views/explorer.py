@@ -29,6 +29,7 @@ from ...core.schedule import made_by, reads_of
 from ...dispatch import Entry, operations
 from ...emit.program import Text, device_of
 from ...split import make_runtime
+from ..debugging.diagnose import gradients
 from ..debugging.timing import launched_by
 from ..gather import PAGES, Report, printed
 from .stages import memory
@@ -187,12 +188,7 @@ def seconds_of(report: Report, entry: Entry
                           text.different) for half, text in texts.items()})
     with torch.random.fork_rng():
         for _ in range(RUNS):
-            ends = [each for each in tensors_of(call([
+            gradients(tensors_of(call([
                 each.clone() if k in lowered.joint.mutated else each
-                for k, each in enumerate(inputs)])) if each.requires_grad]
-            if ends:
-                torch.autograd.grad(ends, [
-                    each for each in tensors_of(inputs)
-                    if each.requires_grad],
-                    [*map(torch.ones_like, ends)], allow_unused=True)
+                for k, each in enumerate(inputs)])), tensors_of(inputs))
     return found
