@@ -23,7 +23,7 @@ from ..core.compiler import library
 from ..core.index import Variable
 from ..core.loops import Expression, Kernel, Load, Position
 from .target import CPP, FUNCTIONS, HALVES
-from .writer import Fold, Store, Writer, failure, stages
+from .writer import Fold, Store, Writer, failure
 
 
 @dataclass
@@ -42,7 +42,7 @@ class CppWriter(Writer):
         """The loops over rows."""
         return self.nest(*map(self.loop, self.kernel.ranges))
 
-    def loops(self, folds: tuple[Fold, ...]):
+    def loops(self, folds: list[Fold]):
         """The loops over the elements of a row."""
         return map(self.loop, self.kernel.reduced)
 
@@ -80,7 +80,7 @@ class CppWriter(Writer):
 
 #: The writers of a kernel's parts, one after the other: the last decides.
 WRITERS: list[Callable[[Kernel], list[CppWriter]]] = [
-    lambda kernel: [CppWriter(kernel, stages(kernel), depth=1)]]
+    lambda kernel: [CppWriter(kernel)]]
 
 
 def text_of(kernel: Kernel) -> str:

@@ -18,8 +18,7 @@ from ..core.index import (Index, Variable, atoms_of, enclosed, index,
 from ..core.loops import (REDUCTIONS, Expression, Kernel, Load, Op,
                           Position, picked, renamed, rewrite, unflatten)
 from .target import HALVES, TRITON
-from .writer import (Fold, Stage, Store, Writer, computes, failure,
-                     stages)
+from .writer import Fold, Stage, Store, Writer, computes, failure
 
 #: The elements of a row that a program works on at a time.
 LONGEST = 4096
@@ -158,7 +157,7 @@ def print_kernel(kernel: Kernel) -> str:
     if tiling.large:
         about.append(f"wide={given} " + " or ".join(
             f"{large} > {NARROW}" for large in tiling.large))
-    body = WRITERS[-1](kernel, tiling)
+    body = WRITERS[-1](kernel, tiling=tiling)
     body.blocks()
     body.work()
     return "\n".join([
@@ -189,6 +188,7 @@ class TritonWriter(Writer):
     target = TRITON
 
     def __post_init__(self):
+        super().__post_init__()
         self.shape = f"[{', '.join(a.length for a in self.tiling.lanes)}]"
         self.program = "tl.program_id(0)" + (
             f".to({self.tiling.counted})" * bool(self.tiling.counted))
@@ -301,7 +301,7 @@ class TritonWriter(Writer):
         return (f"tl.store({pointer}, {self.read(store.value)}"
                 f"{self.mask(along)})")
 
-    def loops(self, folds: tuple[Fold, ...]):
+    def loops(self, folds: list[Fold]):
         """The loop that walks along a row; none if the block holds it."""
         size = self.tiling.axes[-1].size
         return [self.block(f"for start in range(0, {size}, RBLOCK):")
@@ -362,11 +362,5 @@ class TritonWriter(Writer):
         return f"{name or 'tl.reduce'}({', '.join(given)})"
 
 
-def writer(kernel: Kernel, tiling: Tiling,
-           kind: type[TritonWriter] = TritonWriter) -> TritonWriter:
-    """A writer of the kernel with these tiles."""
-    return kind(kernel, stages(kernel), depth=1, tiling=tiling)
-
-
-#: What makes a kernel's writer: the last of these.
-WRITERS: list[Callable[[Kernel, Tiling], TritonWriter]] = [writer]
+#: What makes the writer of a kernel with a `tiling`: the last of these.
+WRITERS: list[Callable[..., TritonWriter]] = [TritonWriter]

@@ -71,13 +71,16 @@ class Numbering:
     stores: dict[str, Store] = field(default_factory=dict)
 
     def add(self, loop: Loop) -> None:
-        """Place the value of a loop, and store it."""
-        value = rewrite(loop.value, self.number)
-        if loop.reduction is not None:
-            value = self.fold(loop, value)
-        self.stores[loop.buffer.name] = self.placed(Store(
-            loop.buffer.name, loop.index,
-            self.cast(value, loop.buffer.dtype)))
+        """Place the value of a loop, reduced and cast if it is to be, and
+        store it. A reduction of a single element is the element."""
+        value, into = rewrite(loop.value, self.number), loop.buffer
+        if loop.reduction is not None and self.kernel.reduced:
+            value = self.placed(Fold(loop.reduction, (value,), value.dtype,
+                                     loop.down is not None))
+        if value.dtype != into.dtype:
+            value = self.placed(Op("cast", (value,), into.dtype))
+        self.stores[into.name] = self.placed(
+            Store(into.name, loop.index, value))
 
     def number(self, node: Expression) -> Expression:
         """A node, placed; or the stored value that a load reads."""
@@ -95,18 +98,6 @@ class Numbering:
         return value if node.mask is None else self.placed(Op(
             "where", (node.mask, value, self.placed(Const(
                 node.other, node.dtype))), node.dtype))
-
-    def fold(self, loop: Loop, value: Expression) -> Expression:
-        """A value reduced; of a single element, the element."""
-        if not self.kernel.reduced:
-            return value
-        return self.placed(Fold(loop.reduction, (value,), value.dtype,
-                                loop.down is not None))
-
-    def cast(self, value: Expression, dtype: torch.dtype) -> Expression:
-        """The value in another dtype."""
-        return value if value.dtype == dtype else self.placed(
-            Op("cast", (value,), dtype))
 
     def placed(self, node: Work, stage: int = 0) -> Work:
         """The node; it can be computed where its operands have been."""
@@ -134,11 +125,6 @@ class Stage:
     row: tuple[Expression | Store, ...]
     body: tuple[Work, ...]
     again: tuple[Expression, ...] = ()
-
-    @property
-    def folds(self) -> tuple[Fold, ...]:
-        """The reductions that the pass does."""
-        return tuple(node for node in self.body if isinstance(node, Fold))
 
 
 def stages(kernel: Kernel) -> tuple[Stage, ...]:
@@ -192,14 +178,17 @@ class Writer:
     """
 
     kernel: Kernel
-    stages: tuple[Stage, ...]
+    stages: tuple[Stage, ...] = ()
     texts: dict[Expression, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
-    depth: int = 0
+    depth: int = 1
     count: int = 0
     numbers: dict[Expression, int] = field(default_factory=dict)
     shape: str = ""
     target: ClassVar[Target]
+
+    def __post_init__(self):
+        self.stages = self.stages or stages(self.kernel)
 
     def add(self, *lines: str) -> None:
         """Write lines in the block that is open."""
@@ -239,7 +228,8 @@ class Writer:
 
     def elements(self, stage: Stage) -> None:
         """A pass: accumulators, the loops over elements, and results."""
-        folds = tuple(filter(self.has_steps, stage.folds))
+        folds = [node for node in stage.body
+                 if isinstance(node, Fold) and self.has_steps(node)]
         self.declare(folds)
         with self.nest(*self.loops(folds)):
             self.element(stage)
@@ -250,7 +240,7 @@ class Writer:
         """Whether the loops of a pass do a reduction step by step."""
         return True
 
-    def declare(self, folds: tuple[Fold, ...]) -> None:
+    def declare(self, folds: list[Fold]) -> None:
         """Start the accumulators of reductions."""
         for fold in folds:
             dtype = self.accumulated(fold)

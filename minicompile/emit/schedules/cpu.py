@@ -181,7 +181,7 @@ class OrderedWriter(CppWriter):
                        for value, place in public.items()))
         self.texts |= public
 
-    def declare(self, folds: tuple[Fold, ...]) -> None:
+    def declare(self, folds: list[Fold]) -> None:
         """Start accumulators; rows side by side have an array of them."""
         if not self.lanes:
             for fold in folds:
@@ -197,7 +197,7 @@ class OrderedWriter(CppWriter):
             with self.abreast():
                 self.add(*starts)
 
-    def loops(self, folds: tuple[Fold, ...]):
+    def loops(self, folds: list[Fold]):
         """The loops over elements; the last is the vector loop, unless
         rows run side by side in it."""
         *outer, last = self.kernel.reduced
@@ -300,7 +300,7 @@ def ordered(kernel: Kernel) -> OrderedWriter:
     outer = tuple(v for v in ranges if v not in (inner, tile))
     return OrderedWriter(
         replace(kernel, reduced=tuple(sorted(
-            kernel.reduced, key=inner.__eq__))), work, depth=1,
+            kernel.reduced, key=inner.__eq__))), work,
         worth=WAKING // (1 + 8 * costly + len(kernel.loops)),
         outer=outer, lanes=(tile, *lanes) if tile else lanes,
         breadth=32 if tile else width(

@@ -13,13 +13,12 @@ Inductor's is `prepare_softmax` in torch/_inductor/inductor_prims.py.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import torch
 
 from ...core.loops import Expression, Op
 from ..target import FUNCTIONS
-from ..triton import WRITERS, TritonWriter, writer
+from ..triton import WRITERS, TritonWriter
 from ..writer import Fold, Stage, Store, reached
 
 
@@ -56,10 +55,11 @@ class OnlineWriter(TritonWriter):
         super().__post_init__()
         self.fading = fading(self.stages)
         self.online: dict[Fold, list[Fold]] = {}
-        folds = (fold for stage in self.stages for fold in stage.folds)
-        for fold in folds if self.tiling.looped else ():
+        sums = (node for stage in self.stages for node in stage.body
+                if isinstance(node, Fold) and node.reduction == "sum")
+        for fold in filter(self.has_steps, sums):
             most = maximum_below(fold.operands[0])
-            if fold.reduction == "sum" and most:
+            if most:
                 self.online.setdefault(most, []).append(fold)
         self.stages = tuple(map(self.left, self.stages))
 
@@ -79,7 +79,7 @@ class OnlineWriter(TritonWriter):
         self.along[node] = self.reach(below)
         return f"fast_exp({self.read(below)})"
 
-    def declare(self, folds: tuple[Fold, ...]) -> None:
+    def declare(self, folds: list[Fold]) -> None:
         """Start a maximum, and the sums that belong to it."""
         for fold in folds:
             super().declare(self.online.get(fold, [fold]))
@@ -125,4 +125,4 @@ def fast_exp(a):
     return libdevice.fast_expf(a)
 ''')
 
-WRITERS.append(partial(writer, kind=OnlineWriter))
+WRITERS.append(OnlineWriter)

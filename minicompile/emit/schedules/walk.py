@@ -15,8 +15,7 @@ from math import gcd
 
 from ...core.index import Index, Variable, atoms_of, index, substitute
 from ...core.loops import WALKING, Kernel, Load, Loop, unflatten
-from ..triton import (TILINGS, WRITERS, Axis, Tiling, TritonWriter, pow2,
-                      writer)
+from ..triton import TILINGS, WRITERS, Axis, Tiling, TritonWriter, pow2
 from ..writer import Fold, Stage, Store, Work, reached
 from .gpu import counting
 
@@ -103,7 +102,7 @@ class WalkingWriter(TritonWriter):
         super().blocks()
         self.add(f"{self.tiling.chunk} = {self.program}")
 
-    def loops(self, folds: tuple[Fold, ...]):
+    def loops(self, folds: list[Fold]):
         """The loop that walks along the rows of a chunk, some blocks of
         which are loaded at a time."""
         (x, r), length = self.tiling.axes, self.tiling.length
@@ -126,7 +125,6 @@ class WalkingWriter(TritonWriter):
 
 before, plainly = TILINGS[-1], WRITERS[-1]
 TILINGS.append(walking)
-WRITERS.append(lambda kernel, tiling: writer(
-    kernel, tiling, WalkingWriter) if isinstance(tiling, Walk)
-    else plainly(kernel, tiling))
+WRITERS.append(lambda kernel, tiling: (WalkingWriter if isinstance(
+    tiling, Walk) else plainly)(kernel, tiling=tiling))
 WALKING["cuda"] = 40_960
