@@ -24,7 +24,7 @@ from minicompile import split
 from minicompile.core import cost
 from minicompile.core.graph import nbytes, placeholders, tensors_of, value
 from minicompile.split.joint import root
-from minicompile.split.recompute_costs import Costs
+from minicompile.split.prices.min_cut import Prices
 
 
 MIB = 2 ** 20
@@ -138,7 +138,7 @@ def kept(joint: split.Joint, backward) -> dict:
     named = {node.name: node for node in joint.early}
     held = {root(named[node.name]) for node
             in placeholders(backward.graph) if node.name in named}
-    costs = Costs(joint)
+    costs = Prices(joint)
     again = [named[node.name] for node in backward.graph.nodes
              if node.op == "call_function" and node.name in named]
     return {

@@ -2,12 +2,12 @@
 
 In: the torch-level graph and its fake inputs. Out: a callable that
 autograd can differentiate. Read joint.py, recorder.py, aliases.py,
-record.py, recompute_costs.py and runtime.py, in that order.
+record.py, plan.py and runtime.py, in that order.
 """
 
 from ..core import load
 from .joint import Joint, Pair, partition
-from .recompute_costs import CHOOSE, RECOMPUTABLE, Plan, cut
+from .plan import CHOOSE, RECOMPUTABLE, Plan, cut
 from .record import record
 from .runtime import make_runtime
 

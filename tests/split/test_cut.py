@@ -21,7 +21,7 @@ from minicompile import split
 from minicompile.core import cost
 from minicompile.core.graph import nbytes, placeholders, results, value
 from minicompile.split.joint import root
-from minicompile.split.recompute_costs import (NEVER, Price, cheapest,
+from minicompile.split.prices.min_cut import (NEVER, Price, cheapest,
                                                saturate)
 from tests.split.judge import graph_of
 

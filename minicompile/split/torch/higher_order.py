@@ -29,7 +29,7 @@ from ...core.errors import BackendError
 from ...core.graph import bare, has_effect, tensors_of, value
 from ...core.sizes import SYMBOLIC
 from ..joint import Joint, ancestors, halves
-from ..recompute_costs import HIDDEN
+from ..plan import HIDDEN
 from ..record import CALLS, record
 from ..recorder import RecordingMode, functional, unwrapped
 

@@ -17,7 +17,7 @@ from ...core import TOOLS
 from ...core.graph import is_number, placeholders, results
 from ...core.options import Options
 from ..joint import Joint, halves, kept_nodes
-from ..recompute_costs import CHOOSE
+from ..plan import CHOOSE
 
 
 def partition_joint_module(

@@ -1,29 +1,29 @@
-"""The values to save for the backward: prices, then the cheapest cut.
+"""The cheapest values to save: prices, then a minimum cut.
 
-In: a `Joint`. Out: a `Plan`, the values to save and what that costs. The
-idea: everything is priced in seconds. Saving a value costs a write now
-and a read later; recomputing it costs its op, and next to nothing when a
-loop in the backward can do it on the way. The cheapest plan is a minimum
-cut, found by Dinic's maximum flow. PyTorch prices in bytes and forbids
-what it holds to be expensive, in torch/_functorch/partitioners.py.
+In: a `Joint`. Out: plans. The idea: everything is priced in seconds.
+Saving a value costs a write now and a read later; recomputing it costs its
+op, and next to nothing when a loop in the backward can do it on the way.
+The cheapest plan is a minimum cut, found by Dinic's maximum flow. Without
+this file all that the backward reads is saved, whatever the budget.
+PyTorch prices in bytes and forbids what it holds to be expensive, in
+torch/_functorch/partitioners.py.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from torch import fx
 
-from ..core import cost
-from ..core.graph import has_effect, is_number, nbytes, value
-from ..core.options import Options
-from .joint import Joint, ancestors, backward_nodes, root
+from ...core import cost
+from ...core.graph import has_effect, is_number, nbytes, value
+from ..joint import Joint, ancestors, backward_nodes, root
+from ..plan import (COSTS, HIDDEN, NEVER, RECOMPUTABLE, Costs, Plan, size)
 
-NEVER = float("inf")
 ON_THE_WAY = 0.02  # of a pass: arithmetic inside a loop that runs anyway
 TIE = 1e-3  # of a pass: of two equal plans, the one that saves less
 
@@ -35,53 +35,7 @@ class Price(NamedTuple):
     save: float
 
 
-#: Whether an operator may run again in the backward, where its author
-#: knows; by default all may but a user's of unknown cost.
-RECOMPUTABLE: dict[object, bool] = {}
-
-#: Each finds values of a joint graph that are never to be saved.
-HIDDEN: list[Callable[[Joint], set[fx.Node]]] = []
-#: Each names the values to save within a budget; the last one counts.
-CHOOSE: list[Callable[[Joint, Options], Set[str]]] = [
-    lambda joint, options: cut(joint).saved]
-#: What finds the values that the forward writes to memory, saved or not,
-#: and when both halves read each value: at most one.
-READINGS: list[Callable[[Joint], tuple[set, dict]]] = []
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The saved values, and their cost by the table in core/cost.py."""
-
-    saved: frozenset[str]  # names in the joint graph
-    seconds: float  # of saving and recomputing
-    sizes: dict[str, int]  # bytes of each saved value that is no input
-    dropping: Callable[[str], float]  # seconds more without this one
-    costs: Costs  # which has plans at other prices
-
-    @property
-    def bytes(self) -> int:
-        """Bytes kept for the backward."""
-        return sum(self.sizes.values())
-
-    def without(self, dropped: set[str]) -> Plan:
-        """The plan that saves all but the `dropped` values."""
-        return self.costs.plan({node for node in self.costs.prices
-                                if node.name in self.saved - dropped})
-
-
-def cut(joint: Joint, *, byte_price: float = 0.0,
-        expensive: float = NEVER) -> Plan:
-    """The plan that makes a training step fastest.
-
-    `byte_price`: seconds that one saved byte is worth to the caller.
-    `expensive`: what recomputing a matrix product, or an op that no table
-    knows, counts in its own time; by default it is never done.
-    """
-    return Costs(joint).cut(byte_price, expensive)
-
-
-class Costs:
+class Prices(Costs):
     """The price of each forward value of a joint graph; numbers are free.
 
     A user's operator is recomputed only where the user says so, by its
@@ -89,13 +43,11 @@ class Costs:
     """
 
     def __init__(self, joint: Joint):
-        self.joint = joint
+        super().__init__(joint)
         self.hidden = set().union(*(find(joint) for find in HIDDEN))
-        self.needed = {source for node in joint.late
-                       for source in node.all_input_nodes}
-        self.needed |= set(filter(None, joint.grads))
-        written, reads = READINGS[0](joint) if READINGS else (
-            set(), defaultdict(set))
+        written = in_memory(joint)
+        reads = readings([*joint.early, *joint.late], depths(joint.late),
+                         written)
         self.prices = {node: Price(
             recomputing(node, reads) if RECOMPUTABLE.get(
                 node.target, node in self.hidden
@@ -115,11 +67,10 @@ class Costs:
                                   self.needed))
 
     def plan(self, saved: set[fx.Node]) -> Plan:
-        """The plan that saves exactly these."""
+        """The plan that saves exactly these, with what it costs."""
+        plan = super().plan(saved)
         computed = set(backward_nodes(self.joint, saved))
-        named = {node.name: node for node in self.prices if node in saved}
-        sizes = {name: size(self.joint, node)
-                 for name, node in named.items()}
+        named = {node.name: node for node in saved}
 
         def seconds(node: fx.Node) -> float:
             price = self.prices.get(node, Price(0.0, 0.0))
@@ -134,16 +85,8 @@ class Costs:
             return sum(map(seconds, more)) + (
                 self.prices[node].recompute - self.prices[node].save)
 
-        return Plan(frozenset(named), sum(map(seconds, computed)),
-                    {name: bytes for name, bytes in sizes.items() if bytes},
-                    dropping, self)
-
-
-def size(joint: Joint, node: fx.Node) -> int:
-    """Bytes that saving the node keeps; 0 for an input, which is there."""
-    if node.op == "placeholder" and node not in joint.written:
-        return 0
-    return nbytes(value(node))
+        return replace(plan, seconds=sum(map(seconds, computed)),
+                       dropping=dropping)
 
 
 def on_the_way(times: set) -> set:
@@ -184,6 +127,60 @@ def saving(joint: Joint, node: fx.Node, written: bool, times: set) -> float:
         return NEVER
     read = not times or any(not kernel for _, kernel in times)
     return (TIE + (not written) + read) * cost.one_pass(node)
+
+
+def in_memory(joint: Joint) -> set[fx.Node]:
+    """The values that the forward writes to memory, saved or not.
+
+    A value stays in a loop's registers if every reader can be in that
+    loop. It cannot be when it is no loop, or waits for another kernel:
+    then it has more kernels before it than the value itself.
+    """
+    depth = depths(joint.early)
+    reads = readings(joint.early, depth)
+    returned = set(joint.outputs)
+    return {node for node in joint.early
+            if node in returned or cost.is_extern(node)
+            or any(kernel or at > depth[node]
+                   for at, kernel in reads[node])}
+
+
+def depths(half: list[fx.Node]) -> dict[fx.Node, int]:
+    """How many kernels that no loop expresses come before each node."""
+    depth: dict[fx.Node, int] = {}
+    for node in half:
+        depth[node] = cost.is_extern(node) + max(
+            (depth.get(source, 0) for source in node.all_input_nodes),
+            default=0)
+    return depth
+
+
+def readings(nodes: list[fx.Node], depth: dict[fx.Node, int],
+             written: Container[fx.Node] = ()) -> dict[fx.Node, set]:
+    """The depths at which a half reads each value, and whether the value
+    has to lie in memory there. `depth` has the nodes of that half.
+
+    A reader of a view reads its base. A reader of a loop of the other half
+    that is not `written` computes it, and so reads its arguments.
+    """
+    found: dict[fx.Node, set] = defaultdict(set)
+    for node in reversed(nodes):
+        if is_number(node):
+            continue
+        if cost.is_free(node):
+            times = found[node]
+        elif node in depth:
+            kernel = cost.is_extern(node)
+            times = {(depth[node] - kernel, kernel)}
+        elif cost.kind(node) == "pointwise" and node not in written:
+            times = on_the_way(found[node])
+        else:
+            continue
+        for source in node.all_input_nodes:
+            part = cost.is_free(node) and nbytes(value(node)) < nbytes(
+                value(source))
+            found[source] |= on_the_way(times) if part else times
+    return found
 
 
 def cheapest(prices: Mapping[object, Price],
@@ -256,3 +253,6 @@ def levels(room: list[dict[int, int]], source: int) -> list[int]:
                 level[end] = level[vertex] + 1
                 waiting.append(end)
     return level
+
+
+COSTS.append(Prices)
