@@ -21,9 +21,6 @@ from .constant_types import ABSENT, StandIn, trusted
 from .reasons import WAYS, Raised, unsupported
 from .recorder import settled
 
-#: Attributes of tensors that a fake tensor would answer differently.
-DEVICE_FLAGS = {"is_cuda", "is_cpu", "is_meta"}
-
 #: Attributes of tensors that tell what a trace does not know.
 TENSOR_SECRETS = {"_version", "_cdata", "_base", "_backward_hooks",
                   "output_nr", "name", "grad_fn", "is_leaf", "__dict__",
@@ -71,26 +68,27 @@ def load_attr(tracer, owner, name: str):
 
 
 def lookup(tracer, kind: type, name: str, after: type | None = None):
-    """(value, class) of a name in a class's MRO, or (ABSENT, None).
+    """(value, place) of a name in a class's MRO, or (ABSENT, None).
 
-    Guarded: no class before the one that has it does. `after` begins
-    behind that class, as super() does.
+    Guarded: no class before the one that has it does. The place is None
+    if it never changes. `after` begins behind that class, as super() does.
     """
     key, order = (id(kind), name, id(after)), kind.__mro__
     if key in tracer.found:
         return tracer.found[key]
     rely_on(tracer, kind)
-    found, start = (ABSENT, None), (
-        0 if after is None else order.index(after) + 1)
-    for each in order[start:]:
-        if name in each.__dict__:
-            found = each.__dict__[name], each
+    found, place = ABSENT, None
+    for each in order[0 if after is None else order.index(after) + 1:]:
+        found = each.__dict__.get(name, ABSENT)
+        names = kept_in(tracer, each, found)
+        if found is not ABSENT:
+            place = names and Item(names, name)
             break
-        if (names := kept_in(tracer, each)) is not None:
+        if names is not None:
             tracer.outside.lacks(names, name)
     if not tracer.is_made(kind):
-        tracer.found[key] = found
-    return found
+        tracer.found[key] = found, place
+    return found, place
 
 
 def rely_on(tracer, kind: type) -> None:
@@ -112,26 +110,16 @@ def kept_in(tracer, kind: type, found=None) -> Source | None:
                      "__dict__")
 
 
-def from_class(tracer, found, where: type, name: str):
-    """A class attribute as a value, guarded unless a library's own."""
-    names = kept_in(tracer, where, found)
-    return found if names is None else tracer.outside.admit(
-        found, Item(names, name))
-
-
 def method(tracer, kind: type, name: str):
     """A class's method for an operation such as `__call__`, guarded."""
-    found, where = lookup(tracer, kind, name)
-    return found if where is None else from_class(
-        tracer, found, where, name)
+    found, place = lookup(tracer, kind, name)
+    return found if place is None else tracer.outside.admit(found, place)
 
 
 def bound(tracer, owner, name: str):
     """The same, bound to an object as its class's `__get__` says."""
     kind = type(owner)
-    found, where = lookup(tracer, kind, name)
-    return found if where is None else as_shown(
-        tracer, found, where, name, owner, kind)
+    return as_shown(tracer, *lookup(tracer, kind, name), owner, kind)
 
 
 def no_attribute(kind: type, name: str) -> Raised:
@@ -145,7 +133,7 @@ def generic(tracer, owner, name: str):
     kind = type_of(owner)
     if name == "__class__":
         return kind
-    found, where = lookup(tracer, kind, name)
+    found, place = lookup(tracer, kind, name)
     if issubclass(kind, torch.Tensor):
         value = _of_tensor(tracer, owner, name, found)
         if value is not ABSENT:
@@ -153,13 +141,12 @@ def generic(tracer, owner, name: str):
     if not hasattr(type(found), "__set__"):
         value = own(tracer, owner, name)
         if value is not ABSENT:
-            if where is not None and (names := kept_in(tracer, where)):
-                tracer.outside.guard(Item(names, name), "type",
-                                     type(found))
+            if place is not None:
+                tracer.outside.guard(place, "type", type(found))
             return value
     if found is ABSENT:
         return _fallback(tracer, owner, kind, name)
-    return as_shown(tracer, found, where, name, owner, kind)
+    return as_shown(tracer, found, place, owner, kind)
 
 
 def existed(tracer, owner) -> bool:
@@ -178,9 +165,7 @@ def own(tracer, owner, name: str):
     """
     outside, kind = tracer.outside, type(owner)
     if issubclass(kind, type):
-        found, where = lookup(tracer, owner, name)
-        return found if where is None else as_shown(
-            tracer, found, where, name, ABSENT, owner)
+        return as_shown(tracer, *lookup(tracer, owner, name), ABSENT, owner)
     if issubclass(kind, types.ModuleType):
         return outside.read(outside.globals(owner.__dict__), name)
     if existed(tracer, owner) and kind.__dictoffset__:
@@ -209,9 +194,10 @@ def _fallback(tracer, owner, kind: type, name: str):
     return tracer.call(bound(tracer, owner, "__getattr__"), (name,))
 
 
-def as_shown(tracer, found, where: type, name: str, owner, kind: type):
+def as_shown(tracer, found, place: Source | None, owner, kind: type):
     """A class attribute as an instance shows it; ABSENT: as the class."""
-    found = from_class(tracer, found, where, name)
+    if place is not None:
+        found = tracer.outside.admit(found, place)
     if owner is not ABSENT:
         if type(found) is types.FunctionType:
             return types.MethodType(found, owner)
@@ -219,7 +205,7 @@ def as_shown(tracer, found, where: type, name: str, owner, kind: type):
             return tracer.call(found.fget, (owner,))
         if isinstance(found, SLOTS) and existed(tracer, owner):
             return WAYS["stored"](
-                tracer, owner, name, lambda: tracer.native(
+                tracer, owner, found.__name__, lambda: tracer.native(
                     found.__get__, (owner, type(owner))))
     getter = method(tracer, type(found), "__get__")
     if getter is ABSENT:
@@ -231,8 +217,6 @@ def as_shown(tracer, found, where: type, name: str, owner, kind: type):
 
 def _of_tensor(tracer, tensor: torch.Tensor, name: str, found):
     """A constant, a recorded value, a bound method; ABSENT if unknown."""
-    if name in DEVICE_FLAGS:
-        return tensor.device.type == name.removeprefix("is_")
     if name == "grad":  # only an input has one
         if tracer.outside.source(tensor) is None:
             return None

@@ -40,7 +40,6 @@ def refusing(kind: str, what: str) -> Callable:
 WAYS: dict[str, Callable] = {name: refusing(kind, what) for (
     name, kind, what) in (
     ("run", "builtin", "that may call Python"),
-    ("operator", "builtin", "of an operator on objects"),
     ("super", "attribute", "an attribute of super()"),
     ("stored", "attribute", "a value that C code keeps"),
     ("marked", "disabled", "a function"), ("out", "effect", "out="),

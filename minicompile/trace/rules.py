@@ -121,22 +121,28 @@ PLAIN = CONSTANTS.union(SYMBOLIC, (tuple, torch.Size))
 
 
 def binary(tracer, op, left, right):
-    """`left op right` of tensors and constants; or as the row says."""
-    kinds = type(left), type(right)
-    if str in kinds and op in (operator.mod, operator.imod):
-        return WAYS["operator"](tracer, op, left, right)
-    if PLAIN.issuperset(kinds):
-        if bool in kinds:  # True == a symbol
-            left, right = settled(left), settled(right)
-        deep = op in COMPARISONS and CONSTANTS.isdisjoint(kinds)
-        return tracer.natively(op, (left, right), depth=int(deep))
+    """`left op right`: recorded, answered by a method, or run natively."""
+    kinds = {type(left), type(right)}
+    if not kinds <= PLAIN or str in kinds and (
+            op in (operator.mod, operator.imod)):
+        answer = WAYS["operator"](tracer, op, left, right)
+        if answer is not ABSENT:
+            return answer
+    if any(issubclass(kind, int) for kind in kinds - {int}):
+        left, right = settled(left), settled(right)  # True == a symbol
+    deep = op in COMPARISONS and not kinds & CONSTANTS
+    return tracer.natively(op, (left, right), depth=int(deep))
+
+
+def recorded(tracer, op, left, right):
+    """`left op right` of tensors and constants."""
     for one, other in ((left, right), (right, left)):
         if isinstance(one, torch.Tensor) and (
                 type(other) in PLAIN or isinstance(other, torch.Tensor)):
             return tracer.recorder.function(
                 op if one is left else INPLACE.get(op, op), (left, right),
                 {})
-    return WAYS["operator"](tracer, op, left, right)
+    raise unsupported("builtin", "of an operator on objects")
 
 
 # Methods that a function or an operator asks its first argument
@@ -341,5 +347,5 @@ def careful(function, args, kwargs):
     return WAYS["run"](function, args, kwargs)
 
 
-WAYS |= {"look": alone, "prepare": prepared,
+WAYS |= {"look": alone, "prepare": prepared, "operator": recorded,
          "step": lambda tracer, iterator: iterator}

@@ -176,14 +176,20 @@ def _type(tracer, value, *more):
     return type_of(value)
 
 
-@rule(getattr)
-def _getattr(tracer, owner, name, *default):
+def unless(error: type, default: tuple, function, *args):
+    """The result of a function, or the default if it raises `error`."""
     try:
-        return attributes.load_attr(tracer, owner, name)
+        return function(*args)
     except Raised as raised:
-        if default and isinstance(raised.exception, AttributeError):
+        if default and isinstance(raised.exception, error):
             return default[0]
         raise
+
+
+@rule(getattr)
+def _getattr(tracer, owner, name, *default):
+    return unless(AttributeError, default, attributes.load_attr, tracer,
+                  owner, name)
 
 
 @rule(super)
@@ -204,26 +210,15 @@ def _super(tracer, *args):
 def of_super(tracer, owner: super, name: str):
     """`owner.name`, searched behind the class that `owner` is given."""
     target, kind = owner.__self__, owner.__self_class__
-    found, where = attributes.lookup(tracer, kind, name,
+    found, place = attributes.lookup(tracer, kind, name,
                                      owner.__thisclass__)
     if found is ABSENT:
         raise attributes.no_attribute(super, name)
-    return attributes.as_shown(
-        tracer, found, where, name, ABSENT if target is kind else target,
-        kind)
+    return attributes.as_shown(tracer, found, place, ABSENT if (
+        target is kind) else target, kind)
 
 
 WAYS["super"] = of_super
-
-
-@rule(next)
-def _next(tracer, iterator, *default):
-    try:
-        return ask(tracer, next, iterator)
-    except Raised as raised:
-        if default and isinstance(raised.exception, StopIteration):
-            return default[0]
-        raise
 
 
 #: Functions whose meaning takes a line.
@@ -237,6 +232,8 @@ SHORT = {
     operator.not_: lambda tracer, value: not tracer.truth(value),
     operator.is_: same,
     operator.is_not: lambda tracer, a, b: not same(tracer, a, b),
+    next: lambda tracer, iterator, *default: unless(
+        StopIteration, default, ask, tracer, next, iterator),
     object.__getattribute__: attributes.generic}
 
 for _function, _meaning in SHORT.items():

@@ -96,7 +96,7 @@ MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq",
 
 
 def ask_objects(tracer, op, left, right):
-    """`left op right`: a user's method, recorded, or run natively."""
+    """`left op right`: a user's method, or recorded; ABSENT if neither."""
     plain = INPLACE.get(op, op)
     all_decline = plain in (operator.eq, operator.ne)
     rows = order(tracer, plain, left, right)
@@ -113,13 +113,8 @@ def ask_objects(tracer, op, left, right):
             all_decline = False
         elif answer is not NotImplemented:
             return answer
-    if all_decline:
-        return same(tracer, left, right) is (plain is operator.eq)
-    kinds = {type(left), type(right)}
-    if any(issubclass(kind, int) for kind in kinds - {int}):
-        left, right = settled(left), settled(right)  # True == a symbol
-    deep = plain in COMPARISONS and not kinds & CONSTANTS
-    return tracer.natively(op, (left, right), depth=int(deep))
+    return same(tracer, left, right) is (plain is operator.eq) if (
+        all_decline) else ABSENT
 
 
 def order(tracer, op, left, right) -> list[tuple]:
