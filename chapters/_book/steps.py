@@ -14,9 +14,9 @@ from types import FunctionType
 import torch
 
 from minicompile.core.graph import describe, value
+from minicompile.core.guard import CONSTANTS
 from minicompile.trace import History, traced_by
-from minicompile.trace.constant_types import CONSTANTS
-from minicompile.trace.constant_types import Null
+from minicompile.trace.frame import Null
 from minicompile.trace.tracer import Tracer
 
 

@@ -33,8 +33,8 @@ import torch
 
 from ..core import load
 from ..core.errors import Unsupported
-from ..core.guard import (CONSTANTS, Guard, Source, TensorFacts, chain,
-                          printable)
+from ..core.guard import (CONSTANTS, IDENTITIES, Guard, Source,
+                          TensorFacts, chain, printable)
 from ..core.sizes import SCALARS
 from ..core.state import NEVER_ACTIVE, SWITCHES, global_state
 
@@ -107,10 +107,6 @@ class Names:
             tell()
 
 
-#: These are compared as objects: there is one of each.
-UNIQUE = (type, enum.Enum, types.FunctionType, types.BuiltinFunctionType,
-          types.ModuleType, types.CodeType)
-
 #: There is one object of each value of these, so that `is` tells.
 SINGLETONS = (bool, type(None), type(...), torch.dtype, torch.layout,
           torch.memory_format, enum.Enum)
@@ -133,7 +129,7 @@ def fingerprint(value: object) -> object:
         return kind, PARTS[kind](value)
     if issubclass(kind, tuple) or kind in (frozenset, set):
         return kind, tuple(map(fingerprint, value))
-    if issubclass(kind, UNIQUE):
+    if issubclass(kind, IDENTITIES):
         return kind, id(value)
     raise Unsupported("guard", f"a {kind.__name__} is not a constant that "
                       "a guard can compare by value")

@@ -16,8 +16,7 @@ import torch
 from torch import nn
 
 from ..core.sizes import SYMBOLIC
-from ..core.guard import Attribute, Item, Source
-from .constant_types import ABSENT, StandIn, trusted
+from ..core.guard import ABSENT, Attribute, Item, Source, trusted
 from .reasons import WAYS, Raised, unsupported
 from .recorder import settled
 
@@ -40,6 +39,10 @@ IMMUTABLE = 1 << 8
 
 #: The class that a program sees, for objects that are of another.
 KINDS = {torch.SymInt: int, torch.SymFloat: float}
+
+
+class StandIn:
+    """An object that the interpreter must not look into."""
 
 
 def type_of(value) -> type:

@@ -18,14 +18,25 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..core.errors import Unsupported, Where
-from ..core.guard import Attribute, Item
+from ..core.guard import ABSENT, Attribute, Item, trusted
 from . import attributes
 from .bytecode import NULL_ABOVE, Instruction, decode
-from .constant_types import ABSENT, NULL, contents, trusted
 from .reasons import WAYS, Raised, internal, unsupported
+from .side_effects import contents
 
 #: How a frame was left: (how, value).
 RETURN, YIELD = "return", "yield"
+
+
+class Null:
+    """CPython's stack entry below a callable that has no `self`."""
+
+    def __repr__(self) -> str:
+        return "NULL"
+
+
+NULL = Null()
+
 
 #: opcode -> (values taken off the stack, values pushed, function). The
 #: function of (frame, argument, *taken) gives the one value to push. It

@@ -20,8 +20,7 @@ from itertools import takewhile
 from types import CodeType, FunctionType
 
 from .bytecode import decode
-from .constant_types import Null
-from .frame import NO_ROW, OPCODES, Frame
+from .frame import NO_ROW, OPCODES, Frame, Null
 from .reasons import WAYS, unsupported
 from .reconstruct import Rebuild
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import torch
 
 from ..core.sizes import SYMBOLIC
-from ..core.guard import printable
-from .constant_types import CONSTANTS, IDENTITIES, is_bound
+from ..core.guard import CONSTANTS, IDENTITIES, printable
 from .reasons import unsupported
+from .side_effects import is_bound
 
 
 class Rebuild:

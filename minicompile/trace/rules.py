@@ -21,8 +21,8 @@ from collections import defaultdict, deque
 
 import torch
 
+from ..core.guard import ABSENT, CONSTANTS
 from ..core.sizes import SCALARS, SYMBOLIC
-from .constant_types import ABSENT, CONSTANTS
 from .reasons import WAYS, Raised, unsupported
 from .recorder import settled
 

@@ -10,6 +10,8 @@ PyTorch's are torch/_dynamo/variables/builder.py and side_effects.py.
 
 from __future__ import annotations
 
+import builtins
+import keyword
 import re
 import types
 from collections import OrderedDict
@@ -19,16 +21,62 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from ..core.guard import (Attribute, Constant, Guard, Item, Relation,
-                          Source, Stored, printable)
-from .constant_types import (ABSENT, CONSTANTS, IDENTITIES, contents,
-                             facts, is_bound, made_tuple, passing, taken,
-                             trusted)
+from ..core.guard import (ABSENT, CONSTANTS, IDENTITIES, Attribute,
+                          Constant, Guard, Item, Relation, Source, Stored,
+                          TensorFacts, printable, trusted)
 from .reasons import unsupported
 from .recorder import NUMBERS, Recorder
 
 #: The placeholder of a value that was not read yet.
 UNREAD = object()
+
+#: Methods written in C, bound to an object.
+BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
+
+#: The kinds of `__self__` of C functions that are no methods.
+OWNERS = (types.ModuleType, type, type(None),
+          type(torch._C._get_tracing_state.__self__))
+
+#: Names that mean something else in generated text.
+TAKEN = {*keyword.kwlist, "L", "F", "outputs", "finish", "graph", "run",
+         "math", "torch", "disjoint_memory"}
+
+
+def is_bound(value: object) -> bool:
+    """Whether this is a method written in C, bound to an object."""
+    return isinstance(value, BOUND) and not isinstance(
+        value.__self__, OWNERS)
+
+
+def passing(value: object) -> bool:
+    """Whether a value is of a kind that programs create at every use."""
+    return type(value) is frozenset or (
+        type(value) is types.FunctionType
+        and "<" in value.__code__.co_qualname)  # whatever it wraps
+
+
+def facts(real: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
+    """A graph's assumptions about a tensor that this fake one models."""
+    shape, stride = (tuple(None if isinstance(n, torch.SymInt) else n
+                           for n in numbers)
+                     for numbers in (fake.shape, fake.stride()))
+    return TensorFacts(type(real), real.dtype, real.device, shape, stride,
+                       real.requires_grad)
+
+
+def contents(cell: types.CellType) -> dict:
+    """A cell as a namespace of one name, or of none if it is empty."""
+    try:
+        return {"cell_contents": cell.cell_contents}
+    except ValueError:
+        return {}
+
+
+def made_tuple(kind: type, values) -> tuple:
+    """A tuple of a class of its own, made without its `__new__`."""
+    if kind is torch.Size or hasattr(kind, "n_sequence_fields"):
+        return kind(values)  # the latter: torch.return_types.max, say
+    return tuple.__new__(kind, values)
 
 
 @dataclass
@@ -95,7 +143,8 @@ class Outside:
             name = re.sub(r"\W+", "_", name).strip("_")
             if not name or re.match(r"v?\d", name):
                 name = f"the_{name}"
-            while name in self.constants or taken(name, value):
+            while name in self.constants or name in TAKEN or (
+                    getattr(builtins, name, value) is not value):
                 name += "_"
             self.constants[name] = value
             known = self.named[id(value)] = Constant(name, value)

@@ -23,10 +23,11 @@ import torch
 
 from ..core.errors import Unsupported, Where
 from ..core.sizes import SYMBOLIC
-from ..core.guard import Attribute, Function, Item
+from ..core.guard import (ABSENT, Attribute, Function, Item, is_constant,
+                          trusted)
 from ..core.state import global_state
 from . import attributes, rules
-from .constant_types import ABSENT, StandIn, is_constant, trusted
+from .attributes import StandIn
 from .frame import Frame
 from .reasons import WAYS, Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, History, Recorder, settled

@@ -25,10 +25,10 @@ from collections.abc import Sequence
 
 import torch
 
-from ...core.guard import Call
+from ...core.guard import (ABSENT, CONSTANTS, IDENTITIES, Call,
+                           is_constant)
 from .. import attributes
 from ..attributes import type_of
-from ..constant_types import ABSENT, CONSTANTS, IDENTITIES, is_constant
 from ..frame import load_cell
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import leaves, settled

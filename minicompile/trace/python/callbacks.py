@@ -21,7 +21,8 @@ from itertools import chain, repeat
 import torch
 
 from ...core.errors import Unsupported
-from ..constant_types import IDENTITIES, StandIn, trusted
+from ...core.guard import IDENTITIES, trusted
+from ..attributes import StandIn
 from ..reasons import WAYS, Raised, internal, unsupported
 from ..recorder import settled
 from ..rules import look, rule

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 import torch
 
+from ...core.guard import ABSENT, CONSTANTS
 from .. import attributes
-from ..constant_types import ABSENT, CONSTANTS
 from ..reasons import Raised, refusing, unsupported
 from ..rules import rule
 from ..side_effects import UNREAD

@@ -18,9 +18,9 @@ from functools import partial
 
 import torch
 
-from ...core.guard import Attribute, Constant, Item, Source
+from ...core.guard import (ABSENT, CONSTANTS, Attribute, Constant, Item,
+                           Source, is_constant)
 from .. import attributes
-from ..constant_types import ABSENT, CONSTANTS, is_constant
 from ..frame import OPCODES
 from ..reasons import unsupported
 from ..recorder import NUMBERS, settled

@@ -22,8 +22,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core.sizes import UFUNCS
-from ...core.guard import Call
-from ..constant_types import is_constant, trusted
+from ...core.guard import Call, is_constant, trusted
 from ..reasons import Raised, unsupported
 from ..recorder import settled
 from ..rules import look, rule

@@ -22,15 +22,14 @@ from itertools import islice
 import torch
 
 from ...core.sizes import SYMBOLIC
-from ...core.guard import Attribute, Source
+from ...core.guard import ABSENT, CONSTANTS, Attribute, Source
 from .. import attributes
-from ..constant_types import (ABSENT, BOUND, CONSTANTS, StandIn,
-                              contents, made_tuple)
+from ..attributes import StandIn
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import settled
 from ..reconstruct import DERIVED, MAKERS, Rebuild
 from ..rules import COMPARISONS, INPLACE, rule
-from ..side_effects import FIRST, Outside
+from ..side_effects import BOUND, FIRST, Outside, contents, made_tuple
 from .callbacks import Callback, Iteration
 
 # Objects that the program makes
@@ -276,7 +275,7 @@ def bound(rebuild: Rebuild, method: types.MethodType) -> str | tuple:
 
 
 MAKERS |= {types.FunctionType: made_function, types.CellType: cell,
-           types.MethodType: bound, types.CodeType: lambda r, v: r.known(v),
+           types.MethodType: bound,
            Callback: lambda r, v: r.value(v.function)}
 
 # Objects written in C

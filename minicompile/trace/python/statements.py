@@ -20,12 +20,11 @@ from types import CodeType, FunctionType
 
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from ...core.guard import Item
+from ...core.guard import ABSENT, Item, trusted
 from .. import attributes
 from ..bytecode import NULL_ABOVE, decode
-from ..constant_types import ABSENT, NULL, trusted
-from ..frame import (LOAD_FAST, OPCODES, TRUTH, Frame, load_global, opcode,
-                     store_cell)
+from ..frame import (LOAD_FAST, NULL, OPCODES, TRUTH, Frame, load_global,
+                     opcode, store_cell)
 from ..graph_breaks import (OPERATIONS, Break, FrameState, Named, going_on,
                             made_once, op, placed)
 from ..reasons import WAYS, Raised, unsupported

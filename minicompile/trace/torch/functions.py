@@ -21,10 +21,9 @@ from torch.nn import attention
 
 from ...core.graph import operators, tensors_of
 from ...core.sizes import SCALARS
-from ...core.guard import Attribute, Call
+from ...core.guard import Attribute, Call, is_constant
 from ...core.state import KEPT
 from .. import attributes
-from ..constant_types import is_constant
 from ..reasons import WAYS, refusing, unsupported
 from ..recorder import CONVERSIONS, storage
 from ..rules import means, rule

@@ -23,9 +23,9 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 from ...core.errors import Unsupported
 from ...core.graph import tensors_of
+from ...core.guard import is_constant
 from ...core.sizes import Numbers
 from .. import attributes
-from ..constant_types import is_constant
 from ..reasons import unsupported
 from ..reconstruct import Rebuild
 from ..recorder import CONVERSIONS, Recorder, storage
