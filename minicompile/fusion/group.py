@@ -290,13 +290,11 @@ class Groups:
                 ) -> list[Group]:
         """The groups, as near to the graph's order as they can run.
 
-        A pass is asked after each group which others should run early. It
-        is given the group, and for how many groups each one still waits.
+        A pass is asked after each group which others should run early, if
+        they need not wait for a group.
         """
-        waiting = {group: len(group.deps) for group in self.all
-                   if group not in self.merged}
-        ready = [(True, group.last, group)
-                 for group in waiting if not group.deps]
+        ready = [(True, group.last, group) for group in self.all
+                 if not group.deps and group not in self.merged]
         heapify(ready)
         found: dict[Group, None] = {}
         while ready:
@@ -304,11 +302,8 @@ class Groups:
             if group in found:
                 continue
             found[group] = None
-            for user in group.users:
-                waiting[user] -= 1
-                if not waiting[user]:
-                    heappush(ready, (True, user.last, user))
-            for urgent in passes:
-                for other in urgent(group, waiting):
-                    heappush(ready, (False, other.last, other))
+            early = {other for urgent in passes for other in urgent(group)}
+            for other in early | group.users:
+                if other.deps <= found.keys():
+                    heappush(ready, (other not in early, other.last, other))
         return list(found)

@@ -23,7 +23,7 @@ Inductor's are torch/_inductor/memory.py, and `fuse_nodes` and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from ...core.index import guess
@@ -74,48 +74,46 @@ def horizontal(groups: Groups, returned: Collection[str]) -> None:
                     groups.join(other, group, resembles)
 
 
-class Order:
-    """The groups that run early; `readers` are those still to run.
+def bytes_of(buffers: Iterable[Buffer]) -> dict[str, int]:
+    """How much memory each buffer needs."""
+    return {b.name: elements(b.shape) * b.dtype.itemsize for b in buffers}
+
+
+def reorder(groups: Groups, kept: Collection[str], dying: Iterable[Buffer]
+            ) -> Callable[[Group], list[Group]]:
+    """Which groups run early: a question to be asked after each group.
 
     `kept` are buffers that are never freed, `dying` inputs that are.
     """
+    alive = {group: list(group.steps.values()) for group in groups.all
+             if group not in groups.merged}
+    reads = {group: reads_of(steps).keys()
+             for group, steps in alive.items()}
+    readers = {name: set(map(groups.find, each))  # those still to run
+               for name, each in groups.readers.items()}
+    made = {group: bytes_of(b for step in steps for b in made_by(step))
+            for group, steps in alive.items()}
+    sizes = bytes_of(dying)
+    for own in made.values():
+        sizes |= own
 
-    def __init__(self, groups: Groups, kept: Collection[str],
-                 dying: Iterable[Buffer]):
-        self.kept = kept
-        alive = {group: list(group.steps.values()) for group in groups.all
-                 if group not in groups.merged}
-        self.reads = {group: reads_of(steps).keys()
-                      for group, steps in alive.items()}
-        self.readers = {name: set(map(groups.find, each))
-                        for name, each in groups.readers.items()}
-        self.made = {group: [b for step in steps for b in made_by(step)]
-                     for group, steps in alive.items()}
-        self.sizes = {
-            buffer.name: elements(buffer.shape) * buffer.dtype.itemsize
-            for made in (dying, *self.made.values()) for buffer in made}
+    def takes(group: Group) -> int:
+        """Bytes of memory the group needs, less what it sets free."""
+        return sum(size for name, size in made[group].items()
+                   if name in kept or readers.get(name, set()) - {group}
+                   ) - sum(sizes.get(name, 0)
+                           for name in reads[group] - made[group].keys()
+                           if name not in kept and readers[name] == {group})
 
-    def urgent(self, group: Group, waiting: dict[Group, int]
-               ) -> list[Group]:
+    def urgent(group: Group) -> list[Group]:
         """The groups that should run next, after this one."""
         near = set(group.users)
-        for name in self.reads[group]:
-            self.readers[name].discard(group)
-            if len(self.readers[name]) == 1:
-                near |= self.readers[name]
-        return [other for other in near
-                if not waiting[other] and self.takes(other) <= 0]
-
-    def takes(self, group: Group) -> int:
-        """Bytes of memory the group needs, less what it sets free."""
-        made = {buffer.name for buffer in self.made[group]}
-        lasting = [name for name in made if name in self.kept
-                   or self.readers.get(name, set()) - {group}]
-        freed = [name for name in self.reads[group] - made
-                 if name in self.sizes and name not in self.kept
-                 and self.readers[name] == {group}]
-        return sum(map(self.sizes.get, lasting)) - sum(
-            map(self.sizes.get, freed))
+        for name in reads[group]:
+            readers[name].discard(group)
+            if len(readers[name]) == 1:
+                near |= readers[name]
+        return [other for other in near if takes(other) <= 0]
+    return urgent
 
 
 def in_place(steps: list[Step], lowered: Lowering,
@@ -172,5 +170,5 @@ def in_turn(kernel: Kernel, made: Buffer, given: Buffer) -> bool:
 
 
 MERGING.append(horizontal)
-ORDERING.append(lambda *given: Order(*given).urgent)
+ORDERING.append(reorder)
 STORING.append(in_place)
