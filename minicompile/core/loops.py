@@ -61,15 +61,14 @@ class Load(metaclass=InternedNode):
     """The element of `buffer` at `index`, counted in elements.
 
     Where `mask` (a bool expression) is false nothing is read and the
-    value is the number `other`. With `host` it is a tensor of no
-    dimensions in the host's memory: a GPU's kernel is given the number.
+    value is 0. With `host` it is a tensor of no dimensions in the host's
+    memory: a GPU's kernel is given the number.
     """
 
     buffer: str
     index: Index
     dtype: torch.dtype
     mask: Expression | None = None
-    other: bool | int | float = 0
     host: bool = False
 
 
@@ -402,5 +401,5 @@ def decided(node: Expression) -> Expression:
                 "cast", (side,), dtype)
         case Load(mask=Const(test)):
             return replace(node, mask=None) if test else Const(
-                node.other, node.dtype)
+                0, node.dtype)
     return node

@@ -57,12 +57,12 @@ class CppWriter(Writer):
             case Position(where, dtype):
                 return CPP.convert(CPP.index(self.index(where)),
                                    torch.int64, dtype)
-            case Load(buffer, where, dtype, mask, other):
+            case Load(buffer, where, dtype, mask):
                 text = f"{buffer}_ptr[{CPP.index(self.index(where))}]"
                 text = f"load({text})" if dtype in HALVES else text
                 return text if mask is None else (
                     f"{self.read(mask)} ? {text} : "
-                    f"{CPP.literal(other, dtype)}")
+                    f"{CPP.literal(0, dtype)}")
         return super().value(node)
 
     def store(self, store: Store) -> str:

@@ -271,7 +271,7 @@ class TritonWriter(Writer):
         mask, other = self.mask(along), ""
         if node.mask is not None:
             mask = self.mask(along, self.read(node.mask))
-            other = f", other={TRITON.literal(node.other, node.dtype)}"
+            other = f", other={TRITON.literal(0, node.dtype)}"
         pointer = self.pointer(node.buffer, node.index, along)
         text = f"tl.load({pointer}{mask}{other})"
         return f"{text}.to(tl.float32)" if node.dtype in HALVES else text

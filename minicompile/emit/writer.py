@@ -96,8 +96,8 @@ class Numbering:
         value = store.value if not isinstance(store.value, Const) else (
             self.placed(Op("cast", (store.value,), node.dtype)))
         return value if node.mask is None else self.placed(Op(
-            "where", (node.mask, value, self.placed(Const(
-                node.other, node.dtype))), node.dtype))
+            "where", (node.mask, value, self.placed(Const(0, node.dtype))),
+            node.dtype))
 
     def placed(self, node: Work, stage: int = 0) -> Work:
         """The node; it can be computed where its operands have been."""

@@ -105,8 +105,8 @@ def test_nothing_is_read_where_a_mask_is_false():
     def padded(i):
         inside = Op("lt", (Position(i, torch.int64), Const(6, torch.int64)),
                     torch.bool)
-        return Load("x", i, F32, inside, 9.0)
-    assert one_loop(padded, size=8).tolist() == [-3, -2, -1, 0, 1, 2, 9, 9]
+        return Load("x", i, F32, inside)
+    assert one_loop(padded, size=8).tolist() == [-3, -2, -1, 0, 1, 2, 0, 0]
 
 
 def test_storing_rounds_to_the_buffer():

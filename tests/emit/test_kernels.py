@@ -293,7 +293,7 @@ def test_masked_loads_read_nothing_outside():
         Op("ge", (Position(index(i), I64), Const(30, I64)), torch.bool),
         Op("lt", (Position(index(i), I64), Const(70, I64)), torch.bool)),
         torch.bool)
-    value = Load("x", at(source, index(i) - 30), F32, inside, -1.5)
+    value = Load("x", at(source, index(i) - 30), F32, inside)
     check(pointwise(value, out, (i,)), {"x": torch.randn(40)})
 
 

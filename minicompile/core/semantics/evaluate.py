@@ -91,13 +91,13 @@ def _evaluate_node(node: Expression, points: Storage,
             return number
         case Position(where, dtype):
             return _place(where, points, done).to(dtype)
-        case Load(name, where, dtype, mask, other):
+        case Load(name, where, dtype, mask):
             at = _place(where, points, done)
             if mask is None:
                 return points[name][at]
             inside = _tensor(done[mask], torch.bool)
             read = points[name][torch.where(inside, at, 0)]
-            return torch.where(inside, read, other).to(dtype)
+            return torch.where(inside, read, 0).to(dtype)
         case Op(name, operands, dtype):
             given = [_tensor(done[part], part.dtype)
                      if name in TENSORS_ONLY or not place else done[part]
@@ -263,9 +263,9 @@ def text_of(node: Expression, names: dict[Expression, str]) -> str:
             return repr(value)
         case Position(where, _):
             return str(renamed(where, names.get))
-        case Load(buffer, where, _, mask, other):
+        case Load(buffer, where, _, mask):
             text = f"{buffer}[{renamed(where, names.get)}]"
-            return f"{text} if {names[mask]} else {other}" if mask else text
+            return f"{text} if {names[mask]} else 0" if mask else text
         case Op("cast", (operand,), dtype):
             return f"cast({names[operand]}, {dtype})"
         case Op(name, (a, b), _) if name in _INFIX:
