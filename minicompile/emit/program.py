@@ -12,7 +12,9 @@ import keyword
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from copy import copy
 from dataclasses import dataclass
+from inspect import unwrap
 from math import isfinite
 from pathlib import Path
 
@@ -42,6 +44,20 @@ class Program:
     run: Callable[[list], tuple]
     kernels: tuple[Kernel, ...]
     begun: tuple[tuple[Kernel, Future | None], ...] = ()
+    text: Text | None = None  # what it was written from
+
+    def part(self, schedule: Schedule, launches: Launches
+             ) -> Callable[[list], tuple]:
+        """A function that does only these launches of the program.
+
+        `schedule` says what they read and which results are wanted.
+        """
+        text, made = copy(self.text), {}
+        text.schedule, text.launches = schedule, launches
+        names = unwrap(self.run).__globals__
+        exec(text.call(), names, made)
+        names.update(text.given)
+        return made["call"]
 
     def __str__(self) -> str:
         return self.source
@@ -83,7 +99,7 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
     run = names["call"]
     for wrap in RUNS:
         run = wrap(run, text)
-    return Program(source, path, run, schedule.kernels, begun)
+    return Program(source, path, run, schedule.kernels, begun, text)
 
 
 def _blamed(schedule: Schedule, error: Exception) -> CompileError:

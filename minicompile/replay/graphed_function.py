@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import torch
 
 from ..core import log
 from ..core.graph import Boxed, holds_graphs
-from ..core.schedule import Schedule, views_in
+from ..core.loops import Buffer
+from ..core.schedule import (Schedule, Step, made_by, reads_of,
+                             views_in)
 from .recording import Cuda, Recording, sizes_of
 
 #: How many recordings of one forward may be busy at the same time, how
@@ -34,43 +37,59 @@ WORTH = 4
 
 #: Recordings that are compared with their program: at most one kind.
 CHECKED: list[type[Recording]] = []
-#: What makes the recordings of a forward with this schedule, and so many
-#: results for the user; the last row decides.
-KINDS: list[Callable[[Boxed, Schedule, int | None], type[Recording]]] = [
-    lambda run, schedule, visible: Recording]
+
+
+def whole(schedule: Schedule, *_: object) -> type[Recording] | str:
+    """Recordings of all of a program, or why there can be none."""
+    devices = {buffer.device for buffer in schedule.buffers.values()}
+    reasons = ["tensors are on several devices"] * (len(
+        [each for each in devices if each.type == "cuda"]) > 1)
+    reasons += filter(None, (refusal(step, schedule.buffers)
+                             for step in schedule.steps))
+    return reasons[0] if reasons else Recording
+
+
+#: What makes the recordings of a program, or why nothing does: given its
+#: schedule, how many of its results are the user's, None for all, and the
+#: program, if there is one of emit's. The last row decides.
+KINDS: list[Callable[..., type[Recording] | str]] = [whole]
 
 
 def graphed(runs: Mapping[str, Boxed], schedules: Mapping[str, Schedule],
             check: bool = False, visible: int | None = None,
+            programs: Mapping[str, object] = MappingProxyType({}),
             **settings: object) -> GraphedFunction:
     """The programs of one graph, graphed; named as its halves are."""
-    reasons = [*filter(None, map(refusal, schedules.values()))]
+    check = check and bool(CHECKED)
+    kinds = {name: KINDS[0 if check else -1](
+        schedule, visible if name == "forward" else None,
+        programs.get(name)) for name, schedule in schedules.items()}
+    reasons = [kind for kind in kinds.values() if isinstance(kind, str)]
     if sum(len(schedule.steps) for schedule in schedules.values()) < WORTH:
         reasons.append(f"fewer than {WORTH} launches")
     index = next((buffer.device.index for schedule in schedules.values()
-                  for buffer in schedule.buffers.values()), None)
+                  for buffer in schedule.buffers.values()
+                  if buffer.device.type == "cuda"), None)
     return GraphedFunction(
         runs["forward"], runs.get("backward"), Cuda(index or 0),
         blocked=next(iter(reasons), None), visible=visible,
-        kind=CHECKED[-1] if check and CHECKED else KINDS[-1](
-            runs["forward"], schedules["forward"], visible), **settings)
+        kinds=[CHECKED[-1] if check else kind for kind in kinds.values()],
+        **settings)
 
 
-def refusal(schedule: Schedule) -> str | None:
-    """Why this schedule cannot be recorded, or None."""
-    devices = {buffer.device for buffer in schedule.buffers.values()}
-    if any(holds_graphs(step.target) for step in schedule.externs):
+def refusal(step: Step, buffers: Mapping[str, Buffer]) -> str | None:
+    """Why a step cannot be recorded, or None."""
+    op = getattr(step, "target", None)
+    if holds_graphs(op):
         return "the graph chooses a branch"
-    if any(device.type != "cuda" for device in devices):
+    if any(buffers[name].device.type != "cuda" for name in (
+            *(made.name for made in made_by(step)), *reads_of(step))
+            if name in buffers):
         return "not all tensors are on a CUDA device"
-    if len(devices) > 1:
-        return "tensors are on several devices"
-    for step in schedule.externs:  # which of them needs a value to go on?
-        tags = getattr(step.target, "tags", ())
-        if torch.Tag.data_dependent_output in tags or (
-                "index" in str(step.target)
-                and torch.bool in [view.dtype for view in views_in(step)]):
-            return f"{step.target} waits for the device"
+    if torch.Tag.data_dependent_output in getattr(op, "tags", ()) or (
+            "index" in str(op)
+            and torch.bool in [view.dtype for view in views_in(step)]):
+        return f"{op} waits for the device"
     return None
 
 
@@ -84,6 +103,7 @@ class Half:
     """
 
     run: Boxed
+    kind: Callable[..., Recording] = Recording
     visible: int | None = None
     static: frozenset[int] = frozenset()
     written: frozenset[int] = frozenset()
@@ -107,19 +127,20 @@ class GraphedFunction:
     The first `visible` outputs of the forward are the user's, the others
     go to the backward. `static`: the inputs of the forward that stay
     where they are, such as parameters; it writes to those in `written`.
-    `blocked` says why nothing can be recorded, if something does. `kind`
-    makes the recordings. `stats` counts what became of calls.
+    `blocked` says why nothing can be recorded, if something does. `kinds`
+    make the recordings, of the forward first. `stats` counts what became
+    of calls.
     """
 
     def __init__(self, forward: Boxed, backward: Boxed | None,
                  device: Cuda, *, visible: int | None = None,
                  static: Iterable[int] = (), written: Iterable[int] = (),
                  blocked: str | None = None,
-                 kind: type[Recording] = Recording):
-        self.ahead = Half(forward, visible, frozenset(static),
+                 kinds: Sequence[Callable] = (Recording,)):
+        self.ahead = Half(forward, kinds[0], visible, frozenset(static),
                           frozenset(written))
-        self.back = Half(backward or forward)
-        self.device, self.blocked, self.kind = device, blocked, kind
+        self.back = Half(backward or forward, kinds[-1])
+        self.device, self.blocked = device, blocked
         self.lock = threading.Lock()
         self.stats: Counter[str] = Counter()
 
@@ -202,7 +223,7 @@ class GraphedFunction:
                  if k in half.static or now in lent
                  or k not in half.moving and now == last[k]}
         try:
-            half.recordings.append(self.kind(
+            half.recordings.append(half.kind(
                 self.device, half.run, inputs, bound, half.visible,
                 half.written, lender))
         except Exception as error:  # out of memory, or never to be recorded

@@ -132,7 +132,7 @@ class Recording:
                 if k not in bound:
                     read[k] = like(inputs[k])
                     self.copied[k] = laid_out(read[k])
-            self.replay, outputs = device.record(run, list(read), self.pool)
+            self.replay, outputs = self.record(device, run, list(read))
         self.written = {*written} & {*self.copied}
         owners = {storage_of(read[k]): k for k in tensors}
         found = {k: owners.get(storage_of(output)) for k, output
@@ -149,6 +149,11 @@ class Recording:
         self.lent = {storage: holders(storage)
                      for storage in map(storage_of, lent)}
         self.bytes = device.bytes() - held
+
+    def record(self, device: Cuda, run: Boxed, inputs: list
+               ) -> tuple[Callable[[], object], tuple]:
+        """(replay, outputs) of the program on these inputs."""
+        return device.record(run, inputs, self.pool)
 
     def strangers(self, inputs: list) -> list[int]:
         """The positions of inputs that lie elsewhere than the recorded."""

@@ -18,7 +18,7 @@ from tests.replay.test_graphed_function import values
 
 def checked(function, **settings):
     return GraphedFunction(lambda inputs: function(*inputs), None,
-                           FakeDevice(), kind=Checked, **settings)
+                           FakeDevice(), kinds=[Checked], **settings)
 
 
 def test_right_replays_pass():
@@ -71,7 +71,7 @@ def test_a_fault_is_found(fault, monkeypatch):
 def test_random_programs(seed):
     class Kind(GraphedFunction):
         def __init__(self, *given, blocked=None, **named):
-            super().__init__(*given, blocked=blocked, kind=Checked, **named)
+            super().__init__(*given, blocked=blocked, kinds=[Checked], **named)
 
     torch.set_default_dtype(torch.float64)
     try:

@@ -9,7 +9,8 @@ import minicompile
 from minicompile.core.index import index
 from minicompile.core.loops import Buffer
 from minicompile.core.schedule import Extern, Schedule, View
-from minicompile.replay.graphed_function import WORTH, graphed, refusal
+from minicompile.replay.graphed_function import WORTH, graphed, whole
+from minicompile.replay.recording import Recording
 
 aten = torch.ops.aten
 GPU, OTHER = torch.device("cuda", 0), torch.device("cuda", 1)
@@ -45,12 +46,13 @@ def schedule(steps=WORTH, target=aten.relu.default, device=GPU,
     (schedule(target=aten.bernoulli.default), None),
 ])
 def test_refusal(given, reason):
-    found = refusal(given)
-    assert found is None if reason is None else reason in found
+    found = whole(given)
+    assert found is Recording if reason is None else reason in found
 
 
 def test_an_input_that_no_step_reads_does_not_matter():
-    assert refusal(replace(schedule(), inputs=(None, buffer("x")))) is None
+    assert whole(replace(
+        schedule(), inputs=(None, buffer("x")))) is Recording
 
 
 def test_the_forward_and_the_backward_are_both_asked():

@@ -1,0 +1,235 @@
+"""Programs in parts: what is recorded, and what runs between and after.
+
+A recording holds no step that chooses between graphs, works on the CPU or
+waits for the device. Such a step runs between two recordings, and its
+results are brought to where the second one reads them. A step that makes
+a large result for the user is not recorded either, if it is near the end.
+It runs after the replay with what follows, into new memory: the result is
+moved out, where others are cloned. Without this file such a step keeps
+the program from being recorded, and results are cloned. torch.compile
+cuts a graph in torch/_inductor/scheduler.py, and hands out memory that
+the next call overwrites: torch/_inductor/cudagraph_trees.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+
+import torch
+
+from ...core.cost import machine
+from ...core.graph import Boxed
+from ...core.index import evaluate_index, guess, index
+from ...core.loops import Buffer
+from ...core.schedule import Schedule, Step, View, made_by, reads_of
+from ..graphed_function import KINDS, WORTH, refusal, whole
+from ..recording import Cuda, Recording
+
+#: Bytes that are worth moving, and the seconds Python needs for a launch.
+LARGE, LAUNCH = 2 ** 20, 8e-6
+
+#: As in emit: a launch or a call, and the steps whose work it does.
+Launches = Sequence[tuple[Step, tuple[Step, ...]]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Launches in order: a function of the buffers and sizes it `reads`
+    that gives others those it `makes`."""
+
+    run: Boxed
+    reads: tuple[str, ...]
+    makes: tuple[Buffer, ...]
+    is_recorded: bool
+
+
+class Parts:
+    """A program's `parts`, then the `tail`, which runs after the replay,
+    and the `rest`, which makes the results that the tail does not."""
+
+    def __init__(self, program: object, recorded: Sequence[bool],
+                 tail: int):
+        self.program, self.schedule = program, program.text.schedule
+        launches, results = program.text.launches, self.schedule.outputs
+        self.parts, end = [], 0
+        for is_recorded, group in groupby(recorded[:tail]):
+            start, end = end, end + len([*group])
+            steps = steps_of(launches[start:end])
+            wanted = reads_of([steps_of(launches[end:]), results])
+            makes = [made for step in steps for made in made_by(step)
+                     if made.name in wanted]
+            self.parts.append(self.part(
+                launches[start:end], [*map(seen, makes)], is_recorded))
+        last = {made.name for step in steps_of(launches[tail:])
+                for made in made_by(step)}
+        self.moved = {place: view for place, view in enumerate(results)
+                      if isinstance(view, View) and view.buffer in last}
+        self.tail = self.part(launches[tail:], [*self.moved.values()])
+        self.rest = self.part([], [
+            None if place in self.moved else view
+            for place, view in enumerate(results)])
+
+    def part(self, launches: Launches, outputs: list,
+             is_recorded: bool = False) -> Part:
+        """Some launches; they are given buffers, and then all sizes."""
+        steps, buffers = steps_of(launches), self.program.text.buffers
+        known = {made.name for step in steps for made in made_by(step)}
+        known |= self.schedule.constants.keys()
+        reads = [name for name in reads_of([steps, outputs])
+                 if name not in known]
+        sizes = {symbol: (len(reads) + k, "") for k, symbol
+                 in enumerate(self.schedule.sizes)}
+        given = [buffers[name] for name in reads] + [None] * len(sizes)
+        run = self.program.part(Schedule(
+            tuple(given), tuple(steps), tuple(outputs),
+            self.schedule.constants, sizes), launches)
+        return Part(run, (*reads, *map(str, sizes)), tuple(
+            buffers[view.buffer] for view in outputs
+            if isinstance(view, View)), is_recorded)
+
+    def known(self, inputs: list) -> dict[str, object]:
+        """The inputs and the sizes of a call, by name."""
+        given, sizes = self.schedule.inputs, self.schedule.sizes
+        found = self.program.part(Schedule(
+            given, (), tuple(map(index, sizes)), {}, sizes), ())
+        return {each.name: value for each, value in zip(given, inputs)
+                if each} | dict(zip(map(str, sizes), found(list(inputs))))
+
+
+def steps_of(launches: Launches) -> list[Step]:
+    """The steps whose work the launches do, in order."""
+    return [step for _, steps in launches for step in steps]
+
+
+def seen(buffer: Buffer) -> View:
+    """All of a buffer, as it is."""
+    return View(buffer.name, buffer.shape, buffer.stride, index(0),
+                buffer.dtype)
+
+
+@dataclass
+class Plain:
+    """What parts that are not recorded read, by name: what a replay
+    leaves is `known`, bound inputs lie at `places` of this call's."""
+
+    known: dict[str, object] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    inputs: list = field(default_factory=list)
+
+    def run(self, part: Part) -> tuple:
+        """What a part makes in this call."""
+        return part.run([self.known[name] if name in self.known
+                         else self.inputs[self.places[name]]
+                         for name in part.reads])
+
+    def refill(self, made: list[torch.Tensor], part: Part) -> None:
+        """Run a part, and bring what it makes to where it is read."""
+        for old, new in zip(made, self.run(part)):
+            old.copy_(new)
+
+
+class InParts(Recording):
+    """Recordings of parts of a program, and what runs between them."""
+
+    def __init__(self, parts: Parts, *given):
+        self.parts = parts
+        super().__init__(*given)
+
+    def record(self, device: Cuda, run: Boxed, inputs: list) -> tuple:
+        """(replay, outputs), None for those that the tail makes."""
+        parts, replays = self.parts, []
+        known, self.plain = parts.known(inputs), Plain()
+        sizes = {each: known[str(each)] for each in parts.schedule.sizes}
+        for part in parts.parts:
+            if part.is_recorded:
+                replay, made = device.record(
+                    part.run, [known[name] for name in part.reads],
+                    self.pool)
+            else:
+                made = [torch.empty_strided(*(
+                    [evaluate_index(each, sizes) for each in measures]
+                    for measures in (buffer.shape, buffer.stride)),
+                    dtype=buffer.dtype, device=buffer.device)
+                    for buffer in part.makes]
+                replay = partial(self.plain.refill, made, part)
+            replays.append(replay)
+            known |= {buffer.name: value
+                      for buffer, value in zip(part.makes, made)}
+        outputs = parts.rest.run(
+            [known[name] for name in parts.rest.reads])
+        places = {given.name: place for place, given
+                  in enumerate(parts.schedule.inputs) if given}
+        for part in (*parts.parts, parts.tail):
+            for name in () if part.is_recorded else part.reads:
+                if places.get(name) in self.bound:
+                    self.plain.places[name] = places[name]
+                else:
+                    self.plain.known[name] = known[name]
+        return lambda: [replay() for replay in replays], outputs
+
+    def run(self, inputs: list) -> tuple:
+        """The program's results for these inputs, by replays."""
+        self.plain.inputs = list(inputs)
+        results = list(super().run(inputs))
+        if self.parts.moved:
+            for place, made in zip(self.parts.moved,
+                                   self.plain.run(self.parts.tail)):
+                results[place] = made
+        self.plain.inputs = []
+        return tuple(results)
+
+
+def in_parts(schedule: Schedule, visible: int | None, program: object
+             ) -> Callable[..., Recording] | str:
+    """The recordings of a program, in parts if it has to be or if its
+    results are large; or why there can be none."""
+    found = whole(schedule)
+    if program is None or "several" in str(found):
+        return found
+    launches, buffers = program.text.launches, program.text.buffers
+    recorded = tuple(not any(refusal(step, buffers) for step in steps)
+                     for _, steps in launches)
+    tail = tail_of(launches, schedule.outputs, visible)
+    if sum(recorded[:tail]) < WORTH - 1:
+        return found
+    return partial(InParts, Parts(program, recorded, tail)) if (
+        tail < len(launches) or not all(recorded)) else found
+
+
+def tail_of(launches: Launches, outputs: tuple, visible: int | None) -> int:
+    """From which launch on a program runs after its replay.
+
+    Steps that write to inputs, or that make something for the backward,
+    are in no tail.
+    """
+    results, saved = (reads_of(part) for part in (
+        outputs[:visible], () if visible is None else outputs[visible:]))
+    best, most, size, gained = len(launches), 0.0, 0, LAUNCH
+    for place in reversed(range(len(launches))):
+        steps = launches[place][1]
+        made = [each for step in steps for each in made_by(step)]
+        if any(each.into or each.name in saved for each in made) or any(
+                getattr(step, "aliases", False) or writes(step)
+                for step in steps):
+            break
+        gained -= LAUNCH
+        for each in made:
+            if each.name in results:
+                copied = guess(each.elements) * each.dtype.itemsize
+                size += copied
+                gained += 2 * copied / machine(each.device).bandwidth
+        if size >= LARGE and gained > most:
+            best, most = place, gained
+    return best
+
+
+def writes(step: Step) -> bool:
+    """Whether a call writes to what it is given."""
+    schema = getattr(getattr(step, "target", None), "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+KINDS.append(in_parts)
