@@ -90,8 +90,9 @@ def lowering_rule(node: fx.Node) -> Callable | None:
 
 def number(value: bool | int | float | Index) -> Expression:
     """A Python number or an Index as an operand, before any cast."""
-    if isinstance(value, Index):
+    if isinstance(value, Index) and value.constant is None:
         return Position(value, torch.int64)
+    value = int(value) if isinstance(value, Index) else value
     kinds = {bool: torch.bool, int: torch.int64, float: torch.float64}
     return Const(value, kinds[type(value)])
 
@@ -108,7 +109,7 @@ def literal(value: bool | int | float | Index,
     tensor would be rounded, as in eager."""
     node = number(value)
     if isinstance(node, Const) and dtype != torch.bool:
-        return Const(value, dtype)
+        return Const(node.value, dtype)
     return cast(node, accurate(dtype))
 
 
@@ -217,9 +218,8 @@ def reducing(kind: str, within: Callable[..., Value] = lambda a, _: a,
 
 def divided_by(a: Value, divisor: Index) -> Value:
     """`a` divided by a number of elements."""
-    count = divisor.constant
-    by = literal(divisor if count is None else count, a.dtype)
-    return replace(a, element=Op("div", (a.element, by), a.dtype))
+    return replace(a, element=Op("div", (
+        a.element, literal(divisor, a.dtype)), a.dtype))
 
 
 RULES: dict[str, Callable] = {

@@ -140,10 +140,8 @@ def named(context: LoweringContext, places: Value, size: Index,
     if isinstance(found, Position) and in_range(found.index, size):
         return places.at(point).index
     places = places.to(torch.int64)
-    least, most, first, last = (
-        Position(index(end), torch.int64) if index(end).constant is None
-        else Const(int(end), torch.int64)
-        for end in (-size if wraps else 0, size, 0, size - 1))
+    least, most, first, last = map(number, (
+        -size if wraps else 0, size, 0, size - 1))
     right = context.lowering.view(context.node, context.reduce(
         "all", replace(places, element=both(
             test("ge", places.element, least),
