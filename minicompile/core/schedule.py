@@ -65,18 +65,16 @@ class Schedule(Printed):
     """A graph as steps in order, which emit turns into a program.
 
     `inputs` are the graph's arguments (None: no step reads it, or it is
-    no tensor). `outputs` are Views, constants or None. `sizes` says
-    how each symbol is found: by the number of an input and "size(0)" or
-    "stride(1)" of that input, or "" if the input is the symbol itself.
-    None: by its formula. `donated` are the inputs without another holder.
+    no tensor). `outputs` are Views, constants or None. `sizes` says which
+    input each symbol is; None: its formula tells. `donated` are the inputs
+    without another holder.
     """
 
     inputs: tuple[Buffer | None, ...]
     steps: tuple[Step, ...]
     outputs: tuple[object, ...]
     constants: dict[str, torch.Tensor]
-    sizes: dict[Symbol, tuple[int, str] | None] = field(
-        default_factory=dict)
+    sizes: dict[Symbol, int | None] = field(default_factory=dict)
     donated: frozenset[str] = frozenset()
 
     @property
@@ -121,17 +119,15 @@ class Schedule(Printed):
 
     def unpacked(self, name: Callable[[str], str]
                  ) -> tuple[list[str], list[str]]:
-        """The inputs' names, and the lines that find the other sizes;
+        """The inputs' names, and the lines that compute other sizes;
         `name` says what a buffer is called."""
         names = [name(b.name) if b else "_" for b in self.inputs]
         lines = []
         for symbol, place in self.sizes.items():
             if place is None:
                 lines.append(f"{symbol} = ({symbol.formula})")
-            elif place[1]:
-                lines.append(f"{symbol} = {names[place[0]]}.{place[1]}")
             else:
-                names[place[0]] = str(symbol)
+                names[place] = str(symbol)
         return names, lines
 
 

@@ -38,13 +38,12 @@ STORING: list[Callable[..., dict[str, View]]] = []
 
 COPY = torch.ops.aten._foreach_copy_.default
 
-#: What says in which input each symbol is found that a step or result
-#: uses, None if it is computed: the last of these. The first is for
-#: symbols that are each one number at all times.
-SIZES: list[Callable[[list[Step], Lowering], dict[
-    Symbol, tuple[int, str] | None]]] = [
-        lambda steps, _: dict.fromkeys(s for step in steps if isinstance(
-            step, Kernel) for s in step.symbols)]
+#: What says which input each symbol is that a step or result uses, None
+#: if it is computed: the last of these. The first is for symbols that are
+#: each one number at all times.
+SIZES: list[Callable[[list[Step], Lowering], dict[Symbol, int | None]]] = [
+    lambda steps, _: dict.fromkeys(s for step in steps if isinstance(
+        step, Kernel) for s in step.symbols)]
 
 
 @young_only()
@@ -74,12 +73,9 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
                 for name, value in left.items()]
         steps.append(Extern(COPY, (into, [*left.values()]), {}, (None,)))
     used = returned.keys() | readers_of(steps).keys()
-    sizes = SIZES[-1](steps, lowered)
-    asked = {place[0] for place in sizes.values() if place}
-    inputs = tuple(b if b and (b.name in used or k in asked) else None
-                   for k, b in enumerate(given))
+    inputs = tuple(b if b and b.name in used else None for b in given)
     return Schedule(inputs, tuple(steps), lowered.outputs,
-                    lowered.constants, sizes,
+                    lowered.constants, SIZES[-1](steps, lowered),
                     frozenset(b.name for b in freed if b in inputs))
 
 

@@ -197,8 +197,9 @@ def partition(joint: Joint, saved: set[str]) -> Pair:
 def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:
     """The values that the backward starts from, besides tangents.
 
-    Each input that it needs is kept. Of other values, those that are named
-    in `saved` and needed. A number is kept if it is read off a tensor.
+    Each input that it needs is kept, and each size that varies, because
+    shapes need these. Of other values, those that are named in `saved` and
+    needed. A number is kept if it is read off a tensor.
     """
     stop = {node for node in joint.early if node.op == "placeholder"
             or (isinstance(node.target, torch._ops.OpOverload)
@@ -208,6 +209,8 @@ def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:
         if node in needed and node not in stop and has_effect(node):
             raise BackendError(f"the backward needs {node.name}, which is "
                                "neither saved nor can be recomputed")
+    needed.update(node for node in joint.primals
+                  if isinstance(value(node), torch.SymInt))
     return [node for node in joint.early
             if node in needed and node in stop]
 

@@ -15,17 +15,38 @@ from tests.judge import judged, near
 
 
 def symbolic(function, *args):
-    """The functional ATen graph of a function, for all sizes."""
-    return make_fx(functionalize(function), tracing_mode="symbolic",
-                   decomposition_table=DECOMPOSITIONS)(*args)
+    """The functional ATen graph of a function, for all sizes, which are
+    its first inputs."""
+    module = make_fx(functionalize(function), tracing_mode="symbolic",
+                     decomposition_table=DECOMPOSITIONS)(*args)
+    env, tensors = shaped(module)
+    first = placeholders(module.graph)[0]
+    for symbol, size in env.bind_symbols(tensors, args).items():
+        with module.graph.inserting_before(first):
+            node = module.graph.placeholder(str(symbol))
+        node.meta["val"] = env.create_symintnode(symbol, hint=size)
+    return module
+
+
+def shaped(graph):
+    """The ShapeEnv of a graph, and the fake tensors that it is given."""
+    given = [value(node) for node in placeholders(graph.graph)]
+    tensors = [v for v in given if isinstance(v, torch.Tensor)]
+    return tensors[0].fake_mode.shape_env, tensors
 
 
 def admits(graph, args):
     """Whether the guards that tracing and fusion left hold."""
-    given = [value(node) for node in placeholders(graph.graph)]
-    env = next(v.fake_mode.shape_env for v in given
-               if isinstance(v, torch.Tensor))
-    return env.evaluate_guards_for_args(given, args, ignore_static=False)
+    env, tensors = shaped(graph)
+    return env.evaluate_guards_for_args(tensors, args, ignore_static=False)
+
+
+def sized(graph, args):
+    """What a graph is given in a call with these tensors."""
+    env, tensors = shaped(graph)
+    found = env.bind_symbols(tensors, args)
+    return [*(found[value(node).node._expr] for node in placeholders(
+        graph.graph) if isinstance(value(node), torch.SymInt)), *args]
 
 
 def assert_same_at(graph, run, function, args):
@@ -33,7 +54,7 @@ def assert_same_at(graph, run, function, args):
     it has run."""
     if not admits(graph, args):
         return False
-    found = run(list(args))
+    found = run(sized(graph, args))
     expected = results(function, args)
     judged(near, found, expected, results, function, args)
     for a, b in zip(found, expected, strict=True):

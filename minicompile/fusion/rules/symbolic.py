@@ -4,8 +4,8 @@ In: SymInts and SymFloats of a ShapeEnv. Out: an Index with a Symbol for
 each size that only the run will know. Sums, products, floor divisions and
 remainders become index arithmetic. Anything else is a Symbol of its own,
 which Python computes before the kernels run. A float, as in
-`x * x.shape[0] ** -0.5`, is an operator's argument. A program finds the
-sizes in its inputs. Without this file shapes are static. Inductor's is
+`x * x.shape[0] ** -0.5`, is an operator's argument. Each symbol is an
+input of its graph. Without this file shapes are static. Inductor's is
 torch/_inductor/sizevars.py.
 
 A GPU's kernel takes a float32 tensor of no dimensions on the host as a
@@ -27,7 +27,7 @@ from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
 from ...core.errors import BackendError
 from ...core.index import Index, Symbol, index, least_of, product
-from ...core.loops import Buffer, symbols_of
+from ...core.loops import symbols_of
 from ...core.schedule import Extern, Step, made_by
 from ...core.torch.symbols import text_of
 from ..lower import ABROAD, Lowering
@@ -114,24 +114,17 @@ def symbols_used(steps: list[Step], lowered: Lowering) -> set[Symbol]:
 
 
 def found_sizes(steps: list[Step], lowered: Lowering
-                ) -> dict[Symbol, tuple[int, str] | None]:
-    """Where each symbol is found, its formula's symbols before it."""
-    places: dict[Index, tuple[int, str]] = {}
-    for number, given in enumerate(lowered.inputs):
-        if isinstance(given, Index):
-            places[given] = number, ""
-        elif isinstance(given, Buffer):
-            for method, sizes in (("size", given.shape),
-                                  ("stride", given.stride)):
-                for axis, size in enumerate(sizes):
-                    places.setdefault(size, (number, f"{method}({axis})"))
+                ) -> dict[Symbol, int | None]:
+    """Which input each symbol is, its formula's symbols before it."""
+    places = {given: number for number, given in enumerate(lowered.inputs)
+              if isinstance(given, Index)}
     wanted = sorted(symbols_used(steps, lowered), key=str)
     found = {part: places.get(index(part)) for symbol in wanted
              for part in (*symbol.of, symbol)}
     for symbol, place in found.items():
         if place is None and not symbol.formula:
-            raise BackendError(f"the size {symbol} cannot be told from "
-                               "the graph's inputs")
+            raise BackendError(f"the size {symbol} is no input of the "
+                               "graph")
     return found
 
 
