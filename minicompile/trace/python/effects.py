@@ -76,9 +76,11 @@ class Effects(Outside):
 
     def confusions(self) -> Iterator[tuple[Source, Source]]:
         """Yield an object written to, and one that may be the same."""
+        owners = dict.fromkeys(id(call[1]) for call in self.writes())
         known = {id(value): (value, place) for value in self.kept if type(
-            place := self.source(value)) not in (Constant, type(None))}
-        for at in dict.fromkeys(id(call[1]) for call in self.writes()):
+            place := self.source(value)) not in (Constant, type(None))
+            } if owners else {}
+        for at in owners:
             owner, place = known.get(at, (None, None))
             for value, other in known.values():
                 if type(value) is type(owner) and value is not owner:
@@ -112,14 +114,14 @@ OUTSIDES.append(Effects)
 
 def replaced(before: tuple, now) -> Iterator[tuple]:
     """Yield what puts the elements of a copy into the real sequence."""
-    kind = type(now)
-    if len(now) == len(before):
-        for at, (old, new) in enumerate(zip(before, now)):
-            if old is not new:
-                yield kind.__setitem__, now, at, new
-    else:
+    kind, changed = type(now), [at for at, (old, new) in enumerate(
+        zip(before, now)) if old is not new]
+    if len(now) != len(before) or len(changed) > LONG_LIST:
         yield kind.clear, now
         yield kind.extend, now, (*now,)
+    else:
+        for at in changed:
+            yield kind.__setitem__, now, at, now[at]
 
 
 def copied(outside: Outside, real, source: Source, value):

@@ -35,12 +35,10 @@ from .callbacks import Callback, Iteration
 # Objects that the program makes
 
 
-rule(object.__new__)(lambda tracer, kind, *args, **kwargs: tracer.own(
-    tracer.native(object.__new__, (kind,))))
-
-for _base in (dict, list, tuple, set, BaseException):
+for _base in (object, dict, list, tuple, set, BaseException):
     rule(_base.__new__)(lambda tracer, *args, _base=_base, **kwargs: (
-        tracer.own(tracer.native(_base.__new__, args))))
+        tracer.own(tracer.native(_base.__new__, args[:1] if (
+            _base is object) else args))))
 
 
 @rule(type.__call__)
