@@ -138,6 +138,7 @@ def compile(model: Callable | None = None, *, fullgraph: bool = False,
         cudagraphs=True, to replay CUDA graphs;
         cpu_backend="triton", for Triton's interpreter on a CPU;
         fallback_random=True, for eager's random numbers;
+        numerics="fast", for kernels on a GPU that do not round as eager;
         recompile_limit=8 and accumulated_recompile_limit=256, the graphs
         of a function, and those that died included;
         suppress_errors=True, to run as eager where a backend fails;

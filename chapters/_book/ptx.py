@@ -86,7 +86,8 @@ def kernels_of(function, *args: torch.Tensor) -> tuple[Kernel, ...]:
     return fusion.fuse(joint.graph).kernels
 
 
-def compiled(kernel: Kernel, wide: bool = False) -> Compiled:
+def compiled(kernel: Kernel, wide: bool = False,
+             numerics: str = "eager") -> Compiled:
     """The kernel as TritonPrinter prints it, compiled for an H200.
 
     `wide`: sizes that are symbols are as large as they can be.
@@ -95,7 +96,7 @@ def compiled(kernel: Kernel, wide: bool = False) -> Compiled:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    printer = TritonPrinter(torch.device("cuda", 0))
+    printer = TritonPrinter(torch.device("cuda", 0), numerics)
     text = "\n".join([printer.prelude, printer.define((kernel,))])
     path = Path(tempfile.mkdtemp()) / f"{kernel.name}.py"
     path.write_text(text)
@@ -117,6 +118,7 @@ def compiled(kernel: Kernel, wide: bool = False) -> Compiled:
          if n not in kernel.numbers})
     made = triton.compile(
         source, target=GPUTarget("cuda", 90, 32), options={
-            "num_warps": launch.warps, "enable_fp_fusion": False})
+            "num_warps": launch.warps,
+            "enable_fp_fusion": launch.contracts})
     return Compiled(kernel, made.asm["ptx"], made.asm["cubin"],
                     launch.warps)

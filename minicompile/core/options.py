@@ -50,6 +50,7 @@ HINTS = {
     "debug": "trace.enabled writes what each stage made",
     "trace.graph_diagram": 'explain(f)(x).save("page.html") draws it',
     "memory": "no file of minicompile simulates the peak",
+    "numerics": "no file of minicompile has fast functions",
     "replay_check": "no file of minicompile compares replays",
 }
 
@@ -58,6 +59,7 @@ HINTS = {
 SHOULD_BE: dict[str, tuple[Callable[[object], bool], str]] = {
     "activation_memory_budget": (lambda share: 0 <= share <= 1,
                                  "a share of the default, 0 to 1"),
+    "numerics": (("eager", "fast").__contains__, "'eager' or 'fast'"),
     "cpu_backend": (("cpp", "triton").__contains__, "'cpp' or 'triton'"),
     **dict.fromkeys(("recompile_limit", "accumulated_recompile_limit"), (
         lambda limit: limit >= 1, "a number of entries, at least 1"))}
@@ -71,6 +73,7 @@ class Options:
     memory: object = None  # bound on the peak: "12GiB", a share, "min"
     cudagraphs: bool = False  # record CUDA programs, replay them
     cpu_backend: str = "cpp"  # or "triton" (its interpreter)
+    numerics: str = "eager"  # or "fast": kernels on a GPU round otherwise
     fallback_random: bool = False  # random numbers are eager's
     recompile_limit: int = 8  # entries of one function
     accumulated_recompile_limit: int = 256  # those that died included

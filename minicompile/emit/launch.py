@@ -39,8 +39,9 @@ class Launch:
 
     def __init__(self, kernel, grid: Callable[..., int], warps: int,
                  sizes: int = 0, wide: Callable | None = None,
-                 members: int = 1):
+                 members: int = 1, contracts: bool = False):
         self.kernel, self.grid, self.warps = kernel, grid, warps
+        self.contracts = contracts  # a product and a sum, rounded once
         self.sizes, self.wide, self.members = sizes, wide, members
         self.of: Kernel | None = None  # the kernel computed
 
@@ -59,7 +60,7 @@ class Launch:
                            else each for each in given), *more)
         with torch.cuda.device(device_in(given)):
             start(*given, *more, num_warps=self.warps,
-                  enable_fp_fusion=False)
+                  enable_fp_fusion=self.contracts)
 
     def warm(self, device: int | torch.device, given: tuple):
         """The kernel as Triton compiles it for such arguments."""
@@ -67,7 +68,7 @@ class Launch:
         with torch.cuda.device(device):
             return self.kernel.warmup(
                 *given, *more, grid=(1,), num_warps=self.warps,
-                enable_fp_fusion=False)
+                enable_fp_fusion=self.contracts)
 
     def prepare(self, of: Kernel, device: int,
                 *given: torch.dtype | int) -> Future | None:
@@ -90,6 +91,8 @@ def interpreted() -> bool:
 
 #: How kernels are printed: the last row decides.
 TEXTS: list[Callable[[Kernel], str]] = [print_kernel]
+#: What `numerics` makes of a kernel's text.
+NUMERICS: dict[str, Callable[[str], str]] = {"eager": str}
 #: How kernels are launched: the last one.
 LAUNCHES: list[type[Launch]] = [Launch]
 
@@ -103,8 +106,8 @@ def launched(**about: object) -> Callable:
 class TritonPrinter:
     """Prints kernels for one CUDA device, or for the interpreter."""
 
-    def __init__(self, device: torch.device):
-        self.interpreted = interpreted()
+    def __init__(self, device: torch.device, numerics: str = "eager"):
+        self.interpreted, self.numerics = interpreted(), numerics
         if device.type == "cpu" and not self.interpreted:
             raise OptionError(
                 "cpu_backend='triton' runs kernels in Triton's interpreter,"
@@ -121,7 +124,8 @@ class TritonPrinter:
 
     def define(self, kernels: tuple[Kernel, ...]) -> str:
         """The kernels, after the functions that they call."""
-        texts = [*map(TEXTS[-1], kernels)]
+        texts = [NUMERICS[self.numerics](TEXTS[-1](kernel))
+                 for kernel in kernels]
         called = {*re.findall(r"\b\w+(?=\()", "".join(texts))}
         return "\n\n\n".join([*(
             each for given in FUNCTIONS["triton"]

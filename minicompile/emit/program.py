@@ -118,7 +118,7 @@ def printer_for(device: torch.device, options: Options):
         return CppPrinter()
     try:
         from .launch import TritonPrinter
-        return TritonPrinter(device)
+        return TritonPrinter(device, options.numerics)
     except ImportError as error:
         raise CompileError(f"no Triton: {error}") from error
 

@@ -3,14 +3,18 @@
 Runs on a GPU, or with TRITON_INTERPRET=1 in Triton's interpreter.
 """
 
+from math import inf, nan
+
 import pytest
 import torch
 
+import minicompile
 from minicompile.core import loops
 from minicompile.core.index import index
 from minicompile.core.loops import Const, Kernel, Op, Position
 from minicompile.emit.target import FORMS
 from tests.emit.triton_kernels import (
+    DEVICE,
     RUNS,
     at,
     buffer,
@@ -212,3 +216,24 @@ def test_uniform_numbers_are_the_references(tmp_path):
         torch.float32)
     out = buffer("out", (64,), torch.float32)
     judge(pointwise(value, out, ranges), storage, tmp_path, rtol=0, atol=0)
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", [
+    torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_fast_functions_are_as_near_as_they_say(dtype):
+    def function(x):
+        return torch.erf(x), torch.nn.functional.gelu(x)
+    x = torch.cat([torch.linspace(-6, 6, 3001, dtype=torch.float64),
+                   torch.tensor([0, 1e-30, -1e-6, inf, -inf, nan])])
+    x = x.to(DEVICE, dtype)
+    erf, gelu = minicompile.compile(function, options={
+        "numerics": "fast", "cpu_backend": "triton"})(x)
+    right, smooth = function(x.double())
+    near = {torch.float32: 1.7e-7, torch.float64: 1e-15}.get(
+        dtype, torch.finfo(dtype).eps / 2 + 1.7e-7)
+    assert (erf.double() - right)[:-1].abs().max() <= near
+    size = x.abs().double().clamp(min=1)[:-3]
+    assert ((gelu.double() - smooth)[:-3].abs() / size).max() <= 2 * near
+    assert erf[-1].isnan() and gelu[-1].isnan()
+    assert gelu[-3] == inf

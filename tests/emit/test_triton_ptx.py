@@ -55,6 +55,14 @@ def test_a_batch_loads_16_bytes_at_a_time():
     assert batch.instructions < single.instructions + 16
 
 
+def test_fast_numerics_take_half_the_instructions_of_a_gelu():
+    kernel, = fusion.fuse(aten(F.gelu, torch.empty(
+        1 << 22, dtype=torch.bfloat16))).kernels
+    exact, fast = compiled(kernel), compiled(kernel, numerics="fast")
+    assert fast.instructions < 0.55 * exact.instructions
+    assert "fma" in fast.ptx
+
+
 WIDE = {
     "chain": (chain, (4096, 4096), 2),
     "softmax": (lambda x: F.softmax(x, -1), (1024, 16384), 1),
