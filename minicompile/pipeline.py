@@ -69,7 +69,7 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
         if made.programs and options.cudagraphs:
             graphed = replay.graphed(
                 runs, made.schedules, options.replay_check,
-                visible=joint.returned, programs=made.programs,
+                visible=joint.forward_outputs, programs=made.programs,
                 static=[k for k, given in enumerate(inputs)
                         if isinstance(given, torch.nn.Parameter)],
                 written=joint.mutated)

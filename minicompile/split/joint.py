@@ -26,6 +26,9 @@ from ..core.graph import (has_effect, is_number, nbytes, placeholders,
                           render, results, value)
 from ..core.sizes import Numbers
 
+#: What writes to an input; all else in a joint graph makes values.
+WRITE = torch.ops.aten.copy_.default
+
 
 @dataclass(frozen=True)
 class Joint:
@@ -33,9 +36,8 @@ class Joint:
 
     Placeholders: one `primals_i` for each input, then one `tangents_j`
     for each differentiable output. Outputs: the first `forward_outputs`
-    belong to the forward (fresh values, then new ones of the inputs that
-    are `mutated`), the rest are gradients, one for each of `gradients`.
-    The forward half writes the new values, as its last steps.
+    belong to the forward, the rest are gradients, one for each of
+    `gradients`. Its last steps write to the inputs that are `mutated`.
     """
 
     graph: fx.GraphModule
@@ -52,16 +54,6 @@ class Joint:
     def plain(self) -> bool:
         """Whether what the graph returns is what the user gets."""
         return self.results is None and not self.mutated
-
-    @property
-    def writes(self) -> list[tuple[fx.Node, fx.Node]]:
-        """The inputs that are written to: each with its new value."""
-        return [*zip(self.written, self.outputs[self.returned:])]
-
-    @property
-    def returned(self) -> int:
-        """How many of the forward outputs the forward half returns."""
-        return self.forward_outputs - len(self.mutated)
 
     @property
     def training(self) -> bool:
@@ -183,13 +175,13 @@ class Pair:
 
 def partition(joint: Joint, saved: set[str]) -> Pair:
     """The joint graph cut at the values named in `saved`."""
-    outputs = list(joint.outputs[:joint.returned])
+    outputs = list(joint.outputs)
     kept = kept_nodes(joint, saved)
     held = set(joint.primals).difference(joint.written).union(outputs)
     outputs += [node for node in kept if node not in held]
     number = {n: k for k, n in enumerate([*joint.primals, *outputs])}
     kept.sort(key=lambda node: (not is_number(node), number[node]))
-    forward, backward = halves(joint, kept, outputs, joint.writes)
+    forward, backward = halves(joint, kept, outputs)
     return Pair(forward, backward if joint.training else None,
                 {node.name: number[node] for node in kept})
 
@@ -222,16 +214,16 @@ def backward_nodes(joint: Joint, kept: set[fx.Node]) -> list[fx.Node]:
     return ancestors([*effects, *grads], kept | set(joint.tangent_nodes))
 
 
-def halves(joint: Joint, kept: list[fx.Node], outputs: list, writes=()
+def halves(joint: Joint, kept: list[fx.Node], outputs: list
            ) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The forward to `outputs` and `writes`, the backward from `kept`."""
+    """The forward to `outputs`, with all writes, the backward from `kept`.
+    """
     effects = [node for node in joint.early if has_effect(node)]
-    needed = set(ancestors(
-        [node for node in [*outputs, *effects, *(new for _, new in writes)]
-         if isinstance(node, fx.Node)], set()))
+    needed = set(ancestors([node for node in [*outputs, *effects]
+                            if isinstance(node, fx.Node)], set()))
     forward = extract(
         joint, [node for node in joint.early if node in needed],
-        joint.primals, outputs, writes)
+        joint.primals, outputs)
     return forward, extract(joint, backward_nodes(joint, set(kept)),
                             [*kept, *joint.tangent_nodes], joint.grads)
 
@@ -254,29 +246,26 @@ def ancestors(ends, stop: Container[fx.Node],
     return list(ordered)
 
 
-def extract(joint: Joint, nodes, inputs, outputs,
-            writes=()) -> fx.GraphModule:
+def extract(joint: Joint, nodes, inputs, outputs) -> fx.GraphModule:
     """A graph of `nodes` from `inputs` to `outputs`, names kept.
 
-    Its last steps write new values into inputs. Such an input may be an
-    output too, which is a copy of what it was.
+    An input that it writes to may be an output, too: a copy of what was
+    there, made before the writes.
     """
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for node in inputs:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta = node.meta
+    writes = [node for node in nodes if node.target is WRITE]
     for node in nodes:
-        if node not in copies:
+        if node not in copies and node.target is not WRITE:
             copies[node] = graph.node_copy(node, copies.__getitem__)
     returned = tuple(
         copied(copies[node]) if root(node) in joint.written
         else copies.get(node, node) for node in outputs)
-    for into, new in writes:
-        step = graph.create_node(
-            "call_function", torch.ops.aten.copy_.default,
-            (copies[into], copies[new]), name="copy_")
-        step.meta = {**new.meta, "val": value(into)}
+    for node in writes:
+        graph.node_copy(node, copies.__getitem__)
     graph.output(returned)
     return _LazyGraphModule(joint.graph, graph)
 
@@ -303,3 +292,16 @@ def separate(graph: fx.Graph, forward_outputs: int) -> None:
         elif isinstance(node, fx.Node):
             taken.add(root(node))
     returned.args = (tuple(outputs),)
+
+
+def write_back(graph: fx.Graph, mutated: tuple[int, ...], at: int) -> None:
+    """Write the outputs from number `at` on to these inputs, in order,
+    instead of returning them."""
+    outputs, end = results(graph), at + len(mutated)
+    with graph.inserting_before(graph.output_node()):
+        for k, new in zip(mutated, outputs[at:end]):
+            into = placeholders(graph)[k]
+            step = graph.create_node("call_function", WRITE, (into, new),
+                                     name="copy_")
+            step.meta = {**new.meta, "val": value(into)}
+    graph.output_node().args = ((*outputs[:at], *outputs[end:]),)

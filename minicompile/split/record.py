@@ -23,7 +23,7 @@ from ..core.errors import BackendError, Where, brief, where_of
 from ..core.graph import has_effect, placeholders, tensors_of
 from ..core.sizes import python_forms
 from .aliases import InPlaceWrites, Input, describe_results
-from .joint import Joint, separate
+from .joint import Joint, separate, write_back
 from .recorder import RecordingMode, recording, unwrapped
 
 
@@ -83,9 +83,11 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
         for improved in PASSES:
             joint = improved(joint, recorder.fake_mode, len(ends))
     separate(joint, len(ends))
+    mutated = tuple(each.position for each in written)
+    write_back(joint, mutated, len(fresh))
     return Joint(
         _LazyGraphModule(recorder.constants, joint, "Joint"), graph,
-        len(ends), results, tuple(each.position for each in written),
+        len(fresh), results, mutated,
         tuple(tangents),
         tuple(each.position for each in leaves) if tangents else (),
         cut_off=bool(leaves) and not tangents,

@@ -69,7 +69,7 @@ def no_autocast(run: Boxed) -> Boxed:
 def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
                       run_backward: Boxed) -> type:
     """A Function whose backward is the compiled backward."""
-    count, parts = joint.returned, made_of(joint)
+    count, parts = joint.forward_outputs, made_of(joint)
     fakes = map(value, joint.tangent_nodes)
     expected = at_run_time(joint, tuple(
         (k, tuple(fake.size()), fake.stride(), fake.dtype, fake.device)

@@ -50,6 +50,34 @@ def test_partition_fn_of_aot_autograd(name, dynamic):
     assert partition_fn.calls == 1
 
 
+def test_an_input_is_saved_before_it_is_written():
+    """AOTAutograd leaves the write in the graph, as Inductor asks it to."""
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    def function(x, w):
+        y = (x.exp() * w).sin() + x.sin() * w.cos() + x.cos() * w.exp()
+        x.add_(1)
+        return y
+
+    def compiler(graph, inputs):
+        return make_boxed_func(graph.forward)
+
+    torch._dynamo.reset()
+    run = torch.compile(function, backend=aot_autograd(
+        fw_compiler=compiler, bw_compiler=compiler,
+        partition_fn=minicompile.partition,
+        keep_inference_input_mutations=True))
+    start, leaf = torch.rand(3), torch.rand(3, requires_grad=True)
+    x = start.clone()
+    found, = torch.autograd.grad(run(x, leaf).sum(), leaf)
+    with torch.no_grad():
+        want = ((start.exp() * leaf).cos() * start.exp()
+                - start.sin() * leaf.sin() + start.cos() * leaf.exp())
+    torch.testing.assert_close(found, want)
+    torch.testing.assert_close(x, start + 1)
+
+
 def inductor(dynamic):
     """Inductor, with our partition for its own."""
     from torch._inductor.custom_graph_pass import CustomPartitionerFn

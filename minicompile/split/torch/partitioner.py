@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 
-import torch
 from torch import fx
 
 from ...core import TOOLS
 from ...core.graph import is_number, placeholders, results
 from ...core.options import Options
-from ..joint import Joint, halves, kept_nodes
+from ..joint import WRITE, Joint, halves, kept_nodes
 from ..plan import CHOOSE
 
 
@@ -57,7 +56,7 @@ def joint_of(module: fx.GraphModule, forward_outputs: int) -> Joint:
     inputs = [node for node in placeholders(module.graph)
               if not node.name.startswith("tangents_")]
     written = [node.args[0] for node in module.graph.nodes
-               if node.target is torch.ops.aten.copy_.default]
+               if node.target is WRITE]
     return Joint(module, module, forward_outputs, None, tuple(
         inputs.index(node) for node in written if node in inputs),
         tuple(range(len(placeholders(module.graph)) - len(inputs))),
