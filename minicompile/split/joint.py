@@ -218,14 +218,9 @@ def halves(joint: Joint, kept: list[fx.Node], outputs: list
            ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward to `outputs`, with all writes, the backward from `kept`.
     """
-    effects = [node for node in joint.early if has_effect(node)]
-    needed = set(ancestors([node for node in [*outputs, *effects]
-                            if isinstance(node, fx.Node)], set()))
-    forward = extract(
-        joint, [node for node in joint.early if node in needed],
-        joint.primals, outputs)
-    return forward, extract(joint, backward_nodes(joint, set(kept)),
-                            [*kept, *joint.tangent_nodes], joint.grads)
+    return (extract(joint, joint.early, joint.primals, outputs),
+            extract(joint, backward_nodes(joint, set(kept)),
+                    [*kept, *joint.tangent_nodes], joint.grads))
 
 
 def ancestors(ends, stop: Container[fx.Node],
@@ -247,7 +242,7 @@ def ancestors(ends, stop: Container[fx.Node],
 
 
 def extract(joint: Joint, nodes, inputs, outputs) -> fx.GraphModule:
-    """A graph of `nodes` from `inputs` to `outputs`, names kept.
+    """A graph of those `nodes` that matter, from `inputs` to `outputs`.
 
     An input that it writes to may be an output, too: a copy of what was
     there, made before the writes.
@@ -267,7 +262,15 @@ def extract(joint: Joint, nodes, inputs, outputs) -> fx.GraphModule:
     for node in writes:
         graph.node_copy(node, copies.__getitem__)
     graph.output(returned)
+    without_dead(graph)
     return _LazyGraphModule(joint.graph, graph)
+
+
+def without_dead(graph: fx.Graph) -> fx.Graph:
+    """The graph, without the nodes that have no reader and no effect."""
+    graph.eliminate_dead_code(lambda node: has_effect(node) or (
+        node.op in ("placeholder", "output")))
+    return graph
 
 
 def copied(node: fx.Node) -> fx.Node:

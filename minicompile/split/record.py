@@ -20,10 +20,10 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..core.errors import BackendError, Where, brief, where_of
-from ..core.graph import has_effect, placeholders, tensors_of
+from ..core.graph import placeholders, tensors_of
 from ..core.sizes import python_forms
 from .aliases import InPlaceWrites, Input, describe_results
-from .joint import Joint, separate, write_back
+from .joint import Joint, separate, without_dead, write_back
 from .recorder import RecordingMode, recording, unwrapped
 
 
@@ -92,13 +92,6 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
         tuple(each.position for each in leaves) if tangents else (),
         cut_off=bool(leaves) and not tangents,
         autocast=torch._C._is_any_autocast_enabled())
-
-
-def without_dead(graph: fx.Graph) -> fx.Graph:
-    """The graph, without the nodes that have no reader and no effect."""
-    graph.eliminate_dead_code(lambda node: has_effect(node) or (
-        node.op in ("placeholder", "output")))
-    return graph
 
 
 def differentiate(recorder: RecordingMode, ends: list, leaves: list,

@@ -118,7 +118,7 @@ def test_results_that_share_memory_still_share_it(wanted):
     _, joint, pair = compiled(function, (x, w))
     region = GraphedFunction(
         boxed(pair.forward), pair.backward and boxed(pair.backward),
-        FakeDevice(), visible=joint.returned)
+        FakeDevice(), visible=joint.forward_outputs)
     run = split.make_runtime(joint, pair, region.forward, region.backward)
     for x in values(5):
         found = run([x, w])

@@ -17,8 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ...core.graph import has_effect, results, tensors_of, value
-from ..joint import root
-from ..record import PASSES, without_dead
+from ..joint import root, without_dead
+from ..record import PASSES
 from ..recorder import aten
 
 #: How many of the first arguments are images; weights come next.
