@@ -27,8 +27,9 @@ from ..core.errors import BackendError
 from ..core.graph import (dense, operators, reach, tensors_of, value,
                           written_by)
 from ..core.sizes import AS_IN_CPP, SYMBOLIC, Numbers
-from .joint import lineage, with_inputs
-from .recorder import RecordingMode, aten, functional, unwrapped
+from .joint import WRITE, lineage, with_inputs
+from .recorder import (RecordingMode, aten, functional, recording,
+                       unwrapped)
 
 storage_of = torch._C._storage_id
 creation_of = torch._C._autograd._get_creation_meta
@@ -200,8 +201,12 @@ class Input:
         fake = example if isinstance(example, FakeTensor) else (
             recorder.fake_mode.from_tensor(example, static_shapes=True))
         recorder.bind(self.node, fake)
-        self.given = torch._to_functional_tensor(fake)
-        self.given.requires_grad_(self.wants_gradient)
+        self.leaf = self.given = torch._to_functional_tensor(fake)
+        self.leaf.requires_grad_(self.wants_gradient)
+        if self.wants_gradient and not example.is_leaf and dense(fake):
+            with recording(recorder):  # nobody may write to a leaf
+                self.given = self.leaf.clone()
+        self.history = self.given.grad_fn
 
     @property
     def written(self) -> bool:
@@ -215,8 +220,8 @@ class Input:
              "changes in place the shape or strides of"),
             (torch._functionalize_was_storage_changed(given),
              "puts other memory under"),
-            (given.requires_grad != self.wants_gradient,
-             "changes requires_grad of"),
+            (given.requires_grad != self.wants_gradient
+             and not self.tracked, "changes requires_grad of"),
             (now.size() != before.size() or now.stride() != before.stride(),
              "writes to, and cannot keep the strides of,"),
         ):
@@ -224,13 +229,19 @@ class Input:
                 raise BackendError(f"the graph {reason} an input")
         return torch._functionalize_has_data_mutation(given)
 
+    @property
+    def tracked(self) -> bool:
+        """Whether autograd saw a write to this input."""
+        return self.given.grad_fn is not self.history
 
-def describe_results(recorder: RecordingMode, outputs, inputs: list[Input]
+
+def describe_results(recorder: RecordingMode, outputs, inputs: list[Input],
+                     tracked: list[Input]
                      ) -> tuple[fx.GraphModule | None, list]:
     """How the results are made at run time, and the tensors to compute.
 
     How is a graph of the inputs and of those tensors; None if these are
-    the results.
+    the results. It repeats the writes that autograd `tracked`.
     """
     homes = {storage_of(each.given): (each.position, each.given)
              for each in inputs if isinstance(each.given, torch.Tensor)}
@@ -239,7 +250,7 @@ def describe_results(recorder: RecordingMode, outputs, inputs: list[Input]
         torch._sync(output)
         sharing.setdefault(storage_of(output), []).append(output)
 
-    fresh: list[torch.Tensor] = []
+    fresh = [each.given for each in tracked]
     for memory, group in sharing.items():
         if memory not in homes:
             base = group[0]
@@ -250,12 +261,16 @@ def describe_results(recorder: RecordingMode, outputs, inputs: list[Input]
             homes[memory] = len(inputs) + len(fresh), base
             fresh.append(base)
     require_history([*fresh, *tensors_of(outputs)], inputs)
-    if list(map(id, fresh)) == list(map(id, outputs)):
+    if not tracked and list(map(id, fresh)) == list(map(id, outputs)):
         return None, fresh
     numbers = with_inputs([each.node for each in inputs])
     graph = numbers.graph
     values = [*graph.nodes, *(graph.placeholder(f"fresh_{k + 1}")
                               for k in range(len(fresh)))]
+    graph.call_function(torch._C._set_grad_enabled, (True,))
+    for each, new in zip(tracked, values[len(inputs):]):
+        graph.call_function(WRITE, (values[each.position], new))
+    graph.call_function(torch._C._set_grad_enabled, (recorder.grad_mode,))
     made: dict[int, object] = {}  # by id of the result
     for output in outputs:
         if isinstance(output, SYMBOLIC):

@@ -44,7 +44,8 @@ class Joint:
     source: fx.GraphModule  # the torch-level graph it was recorded from
     forward_outputs: int
     results: fx.GraphModule | None  # inputs, fresh values -> results
-    mutated: tuple[int, ...]  # inputs that are written to
+    mutated: tuple[int, ...]  # inputs that the graph writes to
+    tracked: tuple[int, ...]  # inputs that `results` writes to
     tangents: tuple[int, ...]  # forward outputs with a gradient
     gradients: tuple[int, ...]  # inputs that want one
     cut_off: bool = False  # inputs require grad, but no result does
@@ -75,7 +76,7 @@ class Joint:
     @cached_property
     def written(self) -> list[fx.Node]:
         """The primals that hold other values by the backward."""
-        return [self.primals[k] for k in self.mutated]
+        return [self.primals[k] for k in self.mutated + self.tracked]
 
     @cached_property
     def outputs(self) -> tuple:

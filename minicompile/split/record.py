@@ -67,7 +67,10 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
             outputs = outputs,
         written = [each for each in inputs if each.written]
         with refusing("what the results are"):
-            results, fresh = describe_results(recorder, outputs, inputs)
+            tracked = [each for each in written if each.tracked]
+            results, fresh = describe_results(recorder, outputs, inputs,
+                                              tracked)
+        written = [each for each in written if each not in tracked]
         ends = fresh + [each.given for each in written]
         values = [unwrapped(end) for end in ends]
     leaves = [each for each in inputs if each.wants_gradient]
@@ -88,6 +91,7 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
     return Joint(
         _LazyGraphModule(recorder.constants, joint, "Joint"), graph,
         len(fresh), results, mutated,
+        tuple(each.position for each in tracked),
         tuple(tangents),
         tuple(each.position for each in leaves) if tangents else (),
         cut_off=bool(leaves) and not tangents,
@@ -104,7 +108,7 @@ def differentiate(recorder: RecordingMode, ends: list, leaves: list,
         unwrapped(end), position)) for position, end in enumerate(ends)]
     flows = [(end, tangent) for end, tangent in zip(ends, tangents)
              if end.grad_fn is not None]
-    inputs = [each.given for each in leaves]
+    inputs = [each.leaf for each in leaves]
     with (unchanged_state(), recording(recorder),
           torch._C._DisableAutocast(), refusing("the backward")):
         found = torch.autograd.grad(

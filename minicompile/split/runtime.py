@@ -206,13 +206,13 @@ def finished(joint: Joint, run: Boxed, notes: Counter) -> Boxed:
 
     Autograd is told of the inputs that `run` writes to.
     """
-    written = joint.mutated
+    written, together = joint.mutated, joint.mutated + joint.tracked
     make = joint.results and bare(joint.results)
 
     def call(inputs: list) -> tuple:
         if torch._C._are_functorch_transforms_active():
             return joint.source(*inputs)
-        if written and overlap(inputs, written):
+        if together and overlap(inputs, together):
             notes["a written input shares memory with another"] += 1
             return joint.source(*inputs)
         if written and not torch.is_inference_mode_enabled():

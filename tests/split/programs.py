@@ -105,7 +105,7 @@ def make(seed: int, length: int = 8) -> Program:
     lines, made = [], list(names)
     leafy = choose.random() < 0.5
     leaves = {name for name, value in zip(names, inputs)
-              if value.requires_grad}
+              if leafy and value.requires_grad}
     while len(lines) < length:
         line, result = statement(choose, made, leaves, len(lines))
         try:

@@ -58,6 +58,6 @@ def joint_of(module: fx.GraphModule, forward_outputs: int) -> Joint:
     written = [node.args[0] for node in module.graph.nodes
                if node.target is WRITE]
     return Joint(module, module, forward_outputs, None, tuple(
-        inputs.index(node) for node in written if node in inputs),
+        inputs.index(node) for node in written if node in inputs), (),
         tuple(range(len(placeholders(module.graph)) - len(inputs))),
         tuple(range(len(inputs))))
