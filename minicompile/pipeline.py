@@ -59,7 +59,7 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
         log.begin("split")
         joint = split.record(graph, inputs,
                              fuse and not options.fallback_random)
-        log.show("joint_graph", str(joint))
+        log.show("joint_graph", joint)
         pair = split.partition(joint, saved_within(joint, options))
         runs = {name: _boxed(half) for name, half in pair.halves().items()}
         made = CompiledGraph(_boxed(graph), joint, pair)
@@ -142,7 +142,7 @@ def program_of(graph: fx.GraphModule, options: Options,
     log.begin("fusion")
     schedule = fusion.fuse(graph, dying)
     schedule = replace(schedule, steps=tuple(map(compiled, schedule.steps)))
-    log.show("fusion", str(schedule))
+    log.show("fusion", schedule)
     log.begin("emit")
     program = emit.emit(schedule, options)
     log.show("output_code", program.source)

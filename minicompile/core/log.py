@@ -51,14 +51,14 @@ if "help" in asked():  # a wrong name is an error now
         sep="\n  ", file=sys.stderr)
 
 
-def show(artifact: str, text: str) -> None:
-    """Print `text` to standard error if MINICOMPILE_LOGS asks for it."""
+def show(artifact: str, what: object) -> None:
+    """Print `what` to standard error if MINICOMPILE_LOGS asks for it."""
     if asked().isdisjoint((artifact, "all")):
         return
     if not logger.handlers:
         logger.addHandler(logging.StreamHandler())
         logger.setLevel(logging.INFO)
-    logger.info("[%s] %s", artifact, text)
+    logger.info("[%s] %s", artifact, what)
 
 
 def begin(stage: str) -> None:

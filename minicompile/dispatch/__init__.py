@@ -227,7 +227,7 @@ class Cache:
             if (what := f"{self.name}: {place} {why}") not in told:
                 told.append(what)
                 log.show("dynamic", what)
-        log.show("graph_code", str(traced))
+        log.show("graph_code", traced)
         return traced
 
     def _lower(self, traced: Trace, locals: tuple) -> None:
@@ -261,7 +261,7 @@ class Cache:
         stats.graph_breaks += len(traced.breaks)
         self.root.breaks += traced.breaks
         for found in traced.breaks:
-            log.show("graph_breaks", str(found))
+            log.show("graph_breaks", found)
         if lowered.fallback:
             stats.fallbacks[lowered.fallback] += 1
         stats.kernels += sum(len(program.kernels) for program
@@ -269,7 +269,7 @@ class Cache:
 
     def add(self, entry: Entry) -> None:
         """Keep an entry, until an object that its guards require dies."""
-        log.show("guards", str(entry.check))
+        log.show("guards", entry.check)
         self._keep(entry)
         entry.check.names.mourners.append(self.forget)
 
