@@ -16,32 +16,17 @@ import functools
 import math
 import re
 import sys
-import threading
 import types
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, make_dataclass
 from keyword import iskeyword
-from weakref import WeakValueDictionary
 
 import torch
 
 from .errors import Where
+from .index import Interned
 from .sizes import SCALARS
-
-
-class Interned(type):
-    """A class of which equal parts make one object: compared by `is`."""
-
-    made: WeakValueDictionary = WeakValueDictionary()
-    lock = threading.Lock()
-
-    def __call__(cls, *parts):
-        key = cls, *map(cls.identity, parts)
-        if source := Interned.made.get(key):
-            return source
-        with Interned.lock:
-            return Interned.made.setdefault(key, super().__call__(*parts))
 
 
 class Source(metaclass=Interned):

@@ -10,10 +10,26 @@ uses sympy for this (torch/_inductor/sizevars.py).
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, inf, isfinite, prod
+from weakref import WeakValueDictionary
+
+
+class Interned(type):
+    """A class of which equal parts make one object: compared by `is`."""
+
+    made: WeakValueDictionary = WeakValueDictionary()
+    lock = threading.RLock()
+
+    def __call__(cls, *given, **named):
+        """A new object, or the one of these parts that there is."""
+        made = super().__call__(*given, **named)
+        key = cls, *map(cls.identity, vars(made).values())
+        with Interned.lock:
+            return Interned.made.setdefault(key, made)
 
 
 @dataclass(frozen=True)

@@ -13,35 +13,34 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from weakref import WeakValueDictionary
 
 import torch
 
 from .errors import Where
-from .index import (Atom, Index, Symbol, Variable, atoms_of, enclosed,
-                    index, not_negative, product, substitute)
+from .index import (Atom, Index, Interned, Symbol, Variable, atoms_of,
+                    enclosed, index, not_negative, product, substitute)
 
 
-class InternedNode(type):
-    """Makes each expression once: two that are equal are one object."""
+class Node(metaclass=Interned):
+    """An expression: two that are equal are one object."""
 
-    made: WeakValueDictionary = WeakValueDictionary()
+    @staticmethod
+    def identity(part: object) -> object:
+        """The key that tells a part from others: 0.0 is not -0.0."""
+        return repr(part) if isinstance(part, (int, float)) else part
 
-    def __call__(cls, *given, **named):
-        """A new expression, or the one that there is already."""
-        node = super().__call__(*given, **named)
-        key = cls, *(repr(part) if isinstance(part, (int, float)) else part
-                     for part in vars(node).values())  # 0.0 is not -0.0
-        mask = getattr(node, "mask", None)
-        picks = picked(node.index) if hasattr(node, "index") else ()
-        object.__setattr__(node, "parts", getattr(
-            node, "operands", (mask,) * bool(mask) + tuple(
-                pick.value for pick in picks)))
-        return InternedNode.made.setdefault(key, node)
+    @cached_property
+    def parts(self) -> tuple[Expression, ...]:
+        """The expressions that it is made of."""
+        if hasattr(self, "operands"):
+            return self.operands
+        mask = getattr(self, "mask", None)
+        picks = picked(self.index) if hasattr(self, "index") else ()
+        return (mask,) * bool(mask) + tuple(pick.value for pick in picks)
 
 
 @dataclass(frozen=True, eq=False)
-class Const(metaclass=InternedNode):
+class Const(Node):
     """A Python number; `dtype` is the type that it has in a kernel."""
 
     value: bool | int | float
@@ -49,7 +48,7 @@ class Const(metaclass=InternedNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Position(metaclass=InternedNode):
+class Position(Node):
     """A loop index used as a value, such as arange needs."""
 
     index: Index
@@ -57,7 +56,7 @@ class Position(metaclass=InternedNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Load(metaclass=InternedNode):
+class Load(Node):
     """The element of `buffer` at `index`, counted in elements.
 
     Where `mask` (a bool expression) is false nothing is read and the
@@ -73,7 +72,7 @@ class Load(metaclass=InternedNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Op(metaclass=InternedNode):
+class Op(Node):
     """A pointwise operation, rounded to `dtype`; `name` is in OPS."""
 
     name: str

@@ -20,13 +20,13 @@ import torch
 
 from ..core.errors import BackendError, CompileError
 from ..core.index import Index, atoms_of
-from ..core.loops import (Const, Expression, InternedNode, Kernel, Load,
-                          Loop, Op, renamed, rewrite)
+from ..core.loops import (Const, Expression, Kernel, Load, Loop, Node,
+                          Op, renamed, rewrite)
 from .target import Target
 
 
 @dataclass(frozen=True, eq=False)
-class Fold(metaclass=InternedNode):
+class Fold(Node):
     """A reduction of a value over the elements of a row, or `down` rows."""
 
     reduction: str
