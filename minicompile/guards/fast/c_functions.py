@@ -184,11 +184,15 @@ MODULE(questions)
 ANY = -1 << 63
 
 
+#: Begins to compile the module, while the first call is traced.
+begin = partial(begun, "questions", FUNCTIONS)
+
+
 @cache
 def compiled() -> ModuleType | None:
     """The module; None, said once, if it cannot be made here."""
     try:
-        return begun("questions", FUNCTIONS).result()
+        return begin().result()
     except ImportError as error:
         log.show("guards", f"guards are asked in Python: {error}")
         return None
@@ -347,8 +351,6 @@ def counted() -> bool:
     return sys.version_info < (3, 13) and compiled() is not None
 
 
-#: The module is compiled while the first call is traced.
-log.BEGINS.append(lambda stage: (
-    stage == "trace" and begun("questions", FUNCTIONS)))
+log.BEGINS.append(lambda stage: stage == "trace" and begin())
 MERGED.append(merge_stamped)
 KINDS["unchanged"] = on_unchanged
