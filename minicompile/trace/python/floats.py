@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import math
 import operator
-import sys
 from collections.abc import Callable
 
 from torch.utils._pytree import tree_map
@@ -31,8 +30,8 @@ SIGNS = {operator.neg: "-", operator.add: "+", operator.sub: "-",
          operator.mul: "*", operator.truediv: "/", operator.pow: "**"}
 CALLED = {abs, int, max, min, round}
 
-#: Of numbers beyond it, and of longer texts, symbols are not made.
-LARGEST, LONGEST = sys.float_info.max, 2000
+#: No number with a longer text is a symbol.
+LONGEST = 2000
 
 #: Larger integers are not all floats.
 EXACT = 2**53
@@ -91,10 +90,10 @@ def arithmetic(sizes: SymbolicSizes, function, args: tuple):
         f"{function.__name__}({', '.join(parts)})")
     try:
         value = function(*map(hint, args))
+        fits = type(value) in (int, float) and math.isfinite(value)
     except ArithmeticError:
         return None
-    if type(value) not in (int, float) or not abs(value) <= LARGEST or (
-            len(text) > LONGEST):
+    if not fits or len(text) > LONGEST:
         return None
     source = Computed(text)
     if source not in sizes.numbers:

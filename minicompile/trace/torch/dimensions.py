@@ -38,7 +38,7 @@ from ...core.sizes import SYMBOLIC, formula, hint
 from ...core.torch.symbols import text_of
 from ..attributes import type_of
 from ..reasons import Raised, unsupported
-from ..recorder import (CONVERSIONS, NUMBERS, SETTLE, SIZES,
+from ..recorder import (CONVERSIONS, NUMBERS, PARTS, SETTLE, SIZES,
                         ConstantSizes, History, Recorder, settled)
 from ..side_effects import Outside, named
 
@@ -266,12 +266,11 @@ def settled_float(value: torch.SymFloat) -> float:
 
 def settled_parts(value: slice | tuple):
     """A slice or a tuple; the same one, if no symbol is in it."""
-    is_slice = type(value) is slice
-    parts = (value.start, value.stop, value.step) if is_slice else value
+    parts = PARTS[type(value)](value)
     plain = [*map(settled, parts)]
     if all(a is b for a, b in zip(plain, parts)):
         return value
-    return slice(*plain) if is_slice else type(value)(plain)
+    return slice(*plain) if type(value) is slice else type(value)(plain)
 
 
 SETTLE |= {torch.SymInt: int, torch.SymBool: bool,
