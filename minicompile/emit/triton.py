@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 
 from ..core.index import (Index, Variable, atoms_of, enclosed, index,
                           most_of, product, substitute)
-from ..core.loops import (REDUCTIONS, Expression, Kernel, Load, Op,
-                          Position, picked, renamed, rewrite, unflatten)
+from ..core.loops import (REDUCTIONS, Expression, Kernel, Load, Position,
+                          picked, renamed, rewrite, unflatten)
 from .target import HALVES, TRITON
-from .writer import Fold, Stage, Store, Writer, computes, failure
+from .writer import Fold, Stage, Store, Work, Writer, computes, failure
 
 #: The elements of a row that a program works on at a time.
 LONGEST = 4096
@@ -183,7 +183,7 @@ class TritonWriter(Writer):
     """
 
     tiling: Tiling = field(kw_only=True)
-    along: dict[Expression, frozenset[str]] = field(default_factory=dict)
+    along: dict[Work, frozenset[str]] = field(default_factory=dict)
     summed: set[Expression] = field(default_factory=set)
     target = TRITON
 
@@ -228,26 +228,18 @@ class TritonWriter(Writer):
 
     def value(self, node: Expression) -> str:
         """The text of a value whose operands have names."""
-        along = frozenset().union(*map(self.reach, node.parts))
+        along = self.reach(node)  # in order: no recursion is deep
         match node:
             case Position(where, dtype):
-                along |= self.tiling.along(where)
                 text = f"({TRITON.index(self.index(where))})"
-                if along:
-                    text = f"{text}.to({TRITON.type_of(dtype)})"
-                else:
-                    text = TRITON.scalar.format(
-                        text, type=TRITON.type_of(dtype))
+                form = TRITON.cast if along else TRITON.scalar
+                return form.format(text, type=TRITON.type_of(dtype))
             case Load():
-                along |= self.tiling.along(node.index)
-                text = self.load(node, along)
-            case Op():
-                summed = not self.summed.isdisjoint(node.parts)
-                text = TRITON.operation(
-                    node, [*map(self.read, node.parts)], rough=summed)
-                self.summed |= {node} if summed else set()
-        self.along[node] = along
-        return text
+                return self.load(node, along)
+        summed = not self.summed.isdisjoint(node.parts)
+        self.summed |= {node} if summed else set()
+        return TRITON.operation(node, [*map(self.read, node.parts)],
+                                rough=summed)
 
     def index(self, where: Index) -> Index:
         """An index in terms of the axes' numbers and of values' names."""
@@ -255,9 +247,14 @@ class TritonWriter(Writer):
         return self.tiling.place(renamed(
             where, lambda value: f"{self.read(value)}.to({kind})"))
 
-    def reach(self, node: Expression) -> frozenset[str]:
-        """The axes that a value depends on; a constant on none."""
-        return self.along.get(node, frozenset())
+    def reach(self, node: Work) -> frozenset[str]:
+        """The axes that a value or a store depends on."""
+        if node not in self.along:
+            where = getattr(node, "index", index(0))
+            gone = {self.axis(node).name} if isinstance(node, Fold) else ()
+            self.along[node] = self.tiling.along(where).union(
+                *map(self.reach, node.parts)).difference(gone)
+        return self.along[node]
 
     def load(self, node: Load, along: frozenset[str]) -> str:
         """The text of a load, masked where points do not exist."""
@@ -295,8 +292,7 @@ class TritonWriter(Writer):
 
     def store(self, store: Store) -> str:
         """The line of a store, masked where points do not exist."""
-        along = self.tiling.along(store.index).union(
-            self.reach(store.value), (a.name for a in self.tiling.outer))
+        along = self.reach(store).union(a.name for a in self.tiling.outer)
         pointer = self.pointer(store.buffer, store.index, along)
         return (f"tl.store({pointer}, {self.read(store.value)}"
                 f"{self.mask(along)})")
@@ -348,8 +344,6 @@ class TritonWriter(Writer):
         self.add(f"{name} = " + TRITON.convert(
             column, self.accumulated(fold), fold.dtype))
         self.texts[fold] = name
-        self.along[fold] = self.reach(fold.operands[0]) - {
-            self.axis(fold).name}
         if fold.reduction in ("sum", "prod"):
             self.summed.add(fold)
 

@@ -75,9 +75,7 @@ class OnlineWriter(TritonWriter):
         """The text of a value; of one that is fading, a quick one."""
         if node not in self.fading:
             return super().value(node)
-        below, = node.parts
-        self.along[node] = self.reach(below)
-        return f"fast_exp({self.read(below)})"
+        return f"fast_exp({self.read(*node.parts)})"
 
     def declare(self, folds: list[Fold]) -> None:
         """Start a maximum, and the sums that belong to it."""
@@ -110,12 +108,9 @@ class OnlineWriter(TritonWriter):
             return super().finish(fold)
         most = self.accumulator(fold)
         self.texts[fold] = most
-        self.along[fold] = self.reach(fold.operands[0]) - {"r"}
         for each in self.online[fold]:
             super().finish(each)
-            self.along[each] = self.along[fold]
-            name = self.accumulator(each)
-            self.add(f"{name} += {most} - {most}")
+            self.add(f"{self.accumulator(each)} += {most} - {most}")
 
 
 FUNCTIONS["triton"].append(r'''

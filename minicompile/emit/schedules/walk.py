@@ -16,7 +16,7 @@ from math import gcd
 from ...core.index import Index, Variable, atoms_of, index, substitute
 from ...core.loops import WALKING, Kernel, Load, Loop, unflatten
 from ..triton import TILINGS, WRITERS, Axis, Tiling, TritonWriter, pow2
-from ..writer import Fold, Stage, Store, Work, reached
+from ..writer import Fold, Stage, Store
 from .gpu import counting
 
 #: The elements of a block of rows, at most, and the warps for them.
@@ -83,19 +83,13 @@ class WalkingWriter(TritonWriter):
                              for node in (*stage.row, *stage.body))
         last = [node for node in work if isinstance(node, Store)
                 and getattr(node.value, "down", False)]
-        first = [node for node in work if self.is_fixed(node)]
+        first = [node for node in work if "x" not in self.reach(node)
+                 and node not in last and not getattr(node, "down", False)]
         self.stages = (
             Stage(tuple(first), tuple(
                 node for node in work if node not in {*first, *last})),
             Stage(tuple(replace(store, index=substitute(store.index, at))
                         for store in last), ()))
-
-    def is_fixed(self, node: Work) -> bool:
-        """Whether it is a value that is the same for every row."""
-        return not any(
-            isinstance(part, (Fold, Store)) or "x" in self.tiling.along(
-                getattr(part, "index", index(0)))
-            for part in reached([node]))
 
     def blocks(self) -> None:
         """Write the lanes of a block of rows, and which chunk is ours."""
