@@ -86,6 +86,7 @@ class Rebuild:
 
     def _name(self, value, kind: type) -> str:
         """The name of a value; what it is made of is held, too."""
+        value = self.outside.values.get(id(value), value)  # a dict's key
         if (source := self.outside.source(value)) is not None:
             text = source.code()
             return text if source.base is None else self.hold(text)
