@@ -35,6 +35,7 @@ DOUBLE_BACKWARD = (
 #: What makes of a Function one that does more as eager does.
 FUNCTIONS: list[Callable[[Joint, type], type]] = []
 
+
 def make_runtime(joint: Joint, pair: Pair, forward: Boxed,
                  backward: Boxed | None = None,
                  notes: Counter | None = None) -> Boxed:
