@@ -40,16 +40,22 @@ EXACT = 2**53
 def floating(sizes: SymbolicSizes, value: float, source: Source):
     """The symbol of a float; None if it is infinite, NaN, or constant.
 
-    A zero keeps its sign, which may become a constant.
+    One that turns out to be a constant zero keeps its sign.
     """
     if not (sizes.history.floats and math.isfinite(value)):
         return None
-    sizes.ranges.append(Relation("math.isfinite({0})" + (
-        "" if value else " and ({0} or math.copysign(1, {0}) == "
-        f"{math.copysign(1, value)})"), (source,)))
-    sizes.compute = functools.partial(run_floats, sizes)
-    return sizes.env.create_symfloatnode(sizes.symbol(value, source),
+    made = sizes.env.create_symfloatnode(sizes.symbol(value, source),
                                          hint=value)
+    sizes.ranges.append(Relation("math.isfinite({0})", (source,)))
+
+    def sign() -> None:
+        if made.node.expr.is_number:
+            sizes.ranges.append(Relation(
+                "math.copysign(1, {0}) == "
+                f"{math.copysign(1, value)}", (source,)))
+    sizes.late.append(sign)
+    sizes.compute = functools.partial(run_floats, sizes)
+    return made
 
 
 NUMBERS[float] = floating

@@ -65,8 +65,9 @@ class ShapeSource(TorchSource):
 class SymbolicSizes(ConstantSizes):
     """The symbols of one trace: those sizes and numbers that may vary.
 
-    `late` holds functions that raise if a mark does not hold; they are
-    called when the graph has been lowered.
+    `late` holds functions that raise if a mark does not hold, or guard
+    what a symbol turned out to be; they are called when the graph has
+    been lowered.
     """
 
     def __init__(self, recorder: Recorder, history: History):
