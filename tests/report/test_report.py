@@ -9,6 +9,8 @@ from torch import nn
 
 import minicompile
 from minicompile.replay import graphed_function
+from minicompile.replay.graphed_function import refusal
+from minicompile.replay.recording import Recording
 from minicompile.report import explain
 from minicompile.report.views.stages import moved
 from tests.replay.fake import FakeDevice
@@ -67,8 +69,10 @@ def test_replay_is_reported_as_it_is(monkeypatch):
 
     x = torch.randn(4, 8)
     assert "off: not all tensors are on a CUDA device" in replay(bend_one, x)
+    monkeypatch.setattr(graphed_function, "KINDS", [
+        lambda schedule, *_: next(filter(None, (
+            refusal(step, {}) for step in schedule.steps)), Recording)])
     assert "off: the graph chooses" in replay(choice, x)
-    monkeypatch.setattr(graphed_function, "refusal", lambda schedule: None)
     monkeypatch.setattr(graphed_function, "Cuda", lambda index: FakeDevice())
     assert re.search("4 steps to record .* first call: 1$",
                      replay(four_products, x))
