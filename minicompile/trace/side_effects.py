@@ -259,11 +259,13 @@ class Outside:
 
     def globals(self, names: dict) -> Namespace:
         """The namespace of a module."""
-        if id(names) not in self.sources:
-            name = names.get("__name__") or "module"
-            self.remember(names, names,
-                          self.constant(names, f"{name}_globals"))
+        name = names.get("__name__") or "module"
+        place = self.constant(names, f"{name}_globals")
+        if (known := self.source(names)) is None:
+            self.remember(names, names, place)
             self.space("items", names).trusted = trusted(name)
+        elif known is not place:  # a program was given the dict, too
+            self.relate("{0} is {1}", place, known)
         return self.space("items", names)
 
     def place(self, space: Namespace, key) -> Source:

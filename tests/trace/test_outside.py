@@ -363,3 +363,16 @@ def test_a_module_that_is_swapped_is_imported_again(program, monkeypatch):
         close(compiled(x), program(x))
         close(compiled(x), program(x))
     assert compiled.stats().graphs == 4
+
+
+def test_the_globals_of_a_function_are_not_those_that_are_given():
+    def f(names, x):
+        return names["y"] + names["g"](x)
+
+    own, x = {}, torch.ones(3)
+    exec("y = 1.0\ndef g(x): return x * y", own)
+    compiled = minicompile.compile(f)
+    close(compiled(own, x), x + 1)
+    other, own["y"] = dict(own), 3.0
+    close(compiled(other, x), 3 * x + 1)
+    close(compiled(own, x), 3 * x + 3)
