@@ -346,6 +346,8 @@ N = torch.arange(6)
     (False, lambda: torch.arange(5, -1, -1) >= 5),
     (False, lambda: torch.arange(-6, 0)[:, None] + 5 >= 0),
     (False, lambda: torch.arange(6) - 1 >= 0),
+    (False, lambda: torch.add(
+        torch.arange(6)[:, None], torch.arange(6), alpha=-1) >= 0),
     (False, lambda: (torch.arange(6) >= 0) & (torch.arange(6) < 4)),
     (False, lambda: ((torch.arange(6) + 1) & 2).bool()),
     (False, lambda: torch.arange(120, 126, dtype=torch.int8) + 4 >= 120)])

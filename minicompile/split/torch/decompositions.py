@@ -156,7 +156,8 @@ def lowest(node: fx.Node | float) -> float:
     if op is aten.ge:
         least = args[1]
         return isinstance(least, int) and lowest(args[0]) >= least
-    if op is aten.add and node.meta["val"].dtype is torch.int64:
+    if op is aten.add and not node.kwargs and (
+            node.meta["val"].dtype is torch.int64):
         return lowest(args[0]) + lowest(args[1])
     if op in (aten.bitwise_and, aten.logical_and) and (
             node.meta["val"].dtype is torch.bool):
