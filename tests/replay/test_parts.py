@@ -89,6 +89,31 @@ def test_any_cut_gives_what_the_program_gives(function, seed):
     assert device.recorded == len(cuts) * region.stats["recorded"]
 
 
+def test_a_cut_program_has_sizes_that_vary():
+    """Each tuple of sizes has recordings of its own."""
+    def function(x, w):
+        a = (x @ w).sin()
+        b = (a @ w).relu() + x.shape[0]
+        return (b @ w).tanh() * a, b.view(-1), x.new_ones(len(x) * 2)
+
+    compiled = minicompile.compile(function, dynamic=True, fullgraph=True)
+    compiled(torch.randn(5, 8), torch.randn(8, 8))
+    program = compiled.cache.entries[0].lowered.programs["forward"]
+    count = len(program.text.launches)
+    region = GraphedFunction(program.run, None, FakeDevice(), kinds=[
+        partial(InParts, Parts(program, tuple(
+            k % 3 != 1 for k in range(count)), count - 1))])
+    for rows in (5, 6, 5, 6, 5, 6, 5):
+        sizes = {place: symbol.hint for symbol, place
+                 in program.text.schedule.sizes.items()}
+        inputs = [rows if sizes[k] == 5 else 8 for k in range(2)] + [
+            torch.randn(rows, 8), torch.randn(8, 8)]
+        found = region.forward(list(inputs))
+        for one, two in zip(found, program.run(inputs), strict=True):
+            torch.testing.assert_close(one, two)
+    assert region.stats["replayed"] == 5
+
+
 def test_what_the_tail_makes_is_not_cloned():
     program = made(last)
     count = len(program.text.launches)

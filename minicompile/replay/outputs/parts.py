@@ -80,8 +80,8 @@ class Parts:
         known |= self.schedule.constants.keys()
         reads = [name for name in reads_of([steps, outputs])
                  if name not in known]
-        sizes = {symbol: (len(reads) + k, "") for k, symbol
-                 in enumerate(self.schedule.sizes)}
+        sizes = {symbol: place for place, symbol in enumerate(
+            self.schedule.sizes, len(reads))}
         given = [buffers[name] for name in reads] + [None] * len(sizes)
         run = self.program.part(Schedule(
             tuple(given), tuple(steps), tuple(outputs),
