@@ -123,13 +123,13 @@ PLAIN = CONSTANTS.union(SYMBOLIC, (tuple, torch.Size))
 def binary(tracer, op, left, right):
     """`left op right`: recorded, answered by a method, or run natively."""
     kinds = {type(left), type(right)}
+    if any(issubclass(kind, int) for kind in kinds - {int}):
+        left, right = settled(left), settled(right)  # True == a symbol
     if not kinds <= PLAIN or str in kinds and (
             op in (operator.mod, operator.imod)):
         answer = WAYS["operator"](tracer, op, left, right)
         if answer is not ABSENT:
             return answer
-    if any(issubclass(kind, int) for kind in kinds - {int}):
-        left, right = settled(left), settled(right)  # True == a symbol
     deep = op in COMPARISONS and not kinds & CONSTANTS
     return tracer.natively(op, (left, right), depth=int(deep))
 

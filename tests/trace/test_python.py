@@ -273,6 +273,25 @@ def a_subclass_is_asked_first(x):
             Sum() < Own(), abs(Sum()))
 
 
+class Whole(int):
+    def __radd__(self, other):
+        return "right"
+
+    def __gt__(self, other):
+        return "greater"
+
+
+WHOLE = Whole(4)
+
+
+@program
+def a_number_is_asked_before_a_subclass_of_another(x):
+    grown = 1.5
+    grown += WHOLE
+    return (x + 1, 1.5 + WHOLE, 1 + WHOLE, True + WHOLE, grown, 2.5 < WHOLE,
+            2 < WHOLE)
+
+
 @program
 def walks_backwards(x):
     return [row * 2 for row in reversed(x)], list(zip(x, "ab"))

@@ -104,7 +104,9 @@ def ask_objects(tracer, op, left, right):
             return tracer.recorder.function(
                 op if a is left else plain, (left, right), {})
         answer = tracer.asked(name, a, b)
-        if answer is ABSENT and all_decline and type(a) in CONSTANTS:
+        known = type(a) in CONSTANTS and (
+            all_decline or isinstance(a, (int, float, complex)))
+        if answer is ABSENT and known and hasattr(type(a), name):
             answer = tracer.native(getattr(type(a), name), (a, b))
         if answer is ABSENT:
             all_decline = False
