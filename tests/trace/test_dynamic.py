@@ -594,6 +594,15 @@ def test_reasons():
         decided) and "x.shape[0] > 6 else" in decided
 
 
+def test_so_does_a_rank():
+    compiled = minicompile.compile(scaled, backend="eager")
+    for shape in ((4,), (4, 3)):
+        compiled(torch.randn(shape), 2)
+    assert compiled.stats().dynamic == [
+        f"scaled: dimension {dim} of `x` is {size}: dynamic because its"
+        " rank varies" for dim, size in enumerate((4, 3))]
+
+
 def test_an_int_says_so_too():
     compiled = minicompile.compile(scaled, backend="eager")
     for n in (3, 4):

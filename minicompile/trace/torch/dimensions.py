@@ -118,9 +118,11 @@ class SymbolicSizes(ConstantSizes):
     def tell(self, what: str, dim: int, source: Source, value) -> None:
         """Note that a place has become a symbol, and why."""
         why = self.history.seen.get((what, dim, source))
-        self.history.symbols.setdefault(
-            what.format(dim, source), why if type(why) is str else
-            f"is {value}: dynamic by dynamic=True")
+        if type(why) is not str:
+            why = f"is {value}: dynamic " + (
+                "by dynamic=True" if self.history.dynamic else
+                "because its rank varies")
+        self.history.symbols.setdefault(what.format(dim, source), why)
 
     def context(self, real: torch.Tensor, source: Source
                 ) -> StatelessSymbolicContext | None:
