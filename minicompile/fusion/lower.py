@@ -19,7 +19,8 @@ from torch import fx
 from ..core.errors import BackendError, where_of
 from ..core.graph import has_effect, is_number, results, tensors_of
 from ..core.graph import value as fake_of
-from ..core.index import Index, coefficient, index, substitute
+from ..core.index import (Index, coefficient, index, not_negative,
+                          substitute)
 from ..core.loops import OPS, Buffer, Load, Loop, row_major
 from ..core.schedule import Extern, View, made_by, reads_of
 from .group import loop_of
@@ -160,8 +161,9 @@ class Lowering:
                 torch.ops.prims.copy_strided.default,
                 (strided(value), stride), {}, (buffer,), where_of(node)))
             return loaded(buffer)
-        once = tuple(index(1) if step == 0 else size for size, step in
-                     zip(value.shape, stride, strict=True))
+        once = tuple(
+            index(1) if step == 0 and not_negative(size - 1) else size
+            for size, step in zip(value.shape, stride, strict=True))
         made = self.fill(node, value.moved(once, points(axes(once))),
                          value.shape, stride=stride)
         self.lazy.pop(node, None)

@@ -248,6 +248,12 @@ def test_nothing_and_single_elements(function):
         check(function, torch.randn(shape))
 
 
+def test_a_row_that_is_repeated_no_times_is_not_written():
+    """There is no memory for it."""
+    graph = aten(lambda x: x.sum(0).expand(0, 3), torch.randn(4, 3))
+    assert [kernel.rows for kernel in fuse(graph).kernels] == [3, 0]
+
+
 def test_tensors_without_dimensions():
     check(lambda x, y: (x + y, x.sum(), x.exp() * y), torch.randn(()),
           torch.randn(()))
