@@ -184,6 +184,7 @@ def own(tracer, owner, name: str):
 def _fallback(tracer, owner, kind: type, name: str):
     """The result of `__getattr__`: a module's part, or the user's own."""
     if isinstance(owner, types.ModuleType):
+        own(tracer, owner, "__getattr__")  # guarded, found or not
         return tracer.native(getattr, (owner, name))
     hook, _ = lookup(tracer, kind, "__getattr__")
     if hook is nn.Module.__getattr__:

@@ -376,3 +376,15 @@ def test_the_globals_of_a_function_are_not_those_that_are_given():
     other, own["y"] = dict(own), 3.0
     close(compiled(other, x), 3 * x + 1)
     close(compiled(own, x), 3 * x + 3)
+
+
+def test_a_module_may_begin_to_answer_for_what_it_lacks():
+    home = types.ModuleType("home")
+
+    def f(x):
+        return x + getattr(home, "shift", 0)
+
+    compiled, x = minicompile.compile(f), torch.ones(3)
+    close(compiled(x), x)
+    home.__getattr__ = lambda name: 2
+    close(compiled(x), x + 2)
