@@ -1,7 +1,7 @@
 """Writes to objects from outside, which wait until the graph has run.
 
 In: what a trace does to attributes, dicts, lists, deques and sets that
-existed before. Out: the statements of `finish` that do it for real, in
+existed before. Out: the calls by which `finish` does it for real, in
 eager's order. A dict or an object is compared, key by key, with what was
 read from it; a list, a deque or a set is copied when it is first read.
 `owner.name = value` follows a `__setattr__` or a descriptor written in

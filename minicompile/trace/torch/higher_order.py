@@ -3,8 +3,8 @@
 In: the call of a higher-order operator. Out: results of one node that
 holds the functions' graphs; tensors that they read around themselves are
 operands. Checkpoints, nested compile regions and associative scans are
-followed where they stand. A transform of torch.func is asked which tensors
-it would give its function; the node applies it to that function's graph.
+followed where they stand. A transform of torch.func gives a function its
+first tensors while it is traced; the node applies it to that one's graph.
 PyTorch's is torch/_dynamo/variables/higher_order_ops.py.
 """
 
