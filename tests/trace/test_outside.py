@@ -388,3 +388,20 @@ def test_a_module_may_begin_to_answer_for_what_it_lacks():
     close(compiled(x), x)
     home.__getattr__ = lambda name: 2
     close(compiled(x), x + 2)
+
+
+def test_an_empty_cell_cannot_be_emptied():
+    count = 1
+
+    def f(x):
+        nonlocal count
+        del count
+        count = x
+        return count + 1
+
+    compiled, x = minicompile.compile(f), torch.ones(3)
+    close(compiled(x), x + 1)
+    assert count is x
+    del count
+    with pytest.raises(NameError):
+        compiled(x)

@@ -23,8 +23,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from ...core.guard import ABSENT, Item, trusted
 from .. import attributes
 from ..bytecode import NULL_ABOVE, decode
-from ..frame import (LOAD_FAST, NULL, OPCODES, TRUTH, Frame, load_global,
-                     opcode, store_cell)
+from ..frame import (LOAD_FAST, NULL, OPCODES, TRUTH, Frame, load_cell,
+                     load_global, opcode, store_cell)
 from ..graph_breaks import (OPERATIONS, Break, FrameState, Named, going_on,
                             made_once, op, placed)
 from ..reasons import WAYS, Raised, unsupported
@@ -67,8 +67,9 @@ OPCODES |= {
         f.tracer.ask(operator.setitem, owner, slice(*ends), value))),
     "DELETE_SUBSCR": (2, 0, lambda f, _, owner, key: f.tracer.ask(
         operator.delitem, owner, key)),
-    "DELETE_DEREF": (0, 0, lambda f, name: store_cell(
-        f.tracer, f.names[name], ABSENT)),
+    "DELETE_DEREF": (0, 0, lambda f, name: (
+        load_cell(f.tracer, f.names[name], name),  # or it raises
+        store_cell(f.tracer, f.names[name], ABSENT))),
     "STORE_GLOBAL": (1, 0, lambda f, name, value: f.tracer.outside.write(
         f.tracer.outside.globals(f.globals), name, value)),
     "IMPORT_FROM": (0, 1, lambda f, name: attributes.load_attr(
