@@ -28,11 +28,6 @@ def operator_without_a_backward(x):
     return twice(x)
 
 
-def draw_in_a_branch(x):
-    return torch.cond(x.sum() > 0, torch.sin, lambda v: v * torch.rand(3, 3),
-                      (x,))
-
-
 def window_over_gaps(x):
     return x[:, ::2].as_strided((2, 2), (1, 1))
 
@@ -46,5 +41,4 @@ def sparse_gradient(x):
 
 
 EXAMPLES = (write_in_an_operator_of_ones_own, operator_without_a_backward,
-            draw_in_a_branch, window_over_gaps, differentiate_eigenvectors,
-            sparse_gradient)
+            window_over_gaps, differentiate_eigenvectors, sparse_gradient)
