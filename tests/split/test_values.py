@@ -369,3 +369,14 @@ def test_a_mask_that_holds_everywhere_is_left_out(holds, mask):
     assert holds is not any(
         str(node.target).startswith(("aten.arange", "aten.ge"))
         for node in joint.nodes)
+
+
+@pytest.mark.parametrize("fill", [torch.ones, torch.zeros])
+def test_a_mask_that_is_too_large_is_eagers_error(fill):
+    def function(q, k, v):
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=fill(4, 6, 6, dtype=bool))
+    inputs = [grad(1, 6, 8) for _ in range(3)]
+    for run in (function, compile(function)):
+        with pytest.raises(RuntimeError, match="broadcast shape"):
+            run(*inputs)

@@ -21,6 +21,7 @@ from torch._decomp import decomposition_table
 from torch.nn import functional as F
 
 from ...core import cost
+from ...core.errors import BackendError
 from ...core.graph import operators
 from ...core.random.philox import UNIFORM
 from ..record import CALLS
@@ -133,6 +134,10 @@ def attention(recorder: RecordingMode, query, key, value, attn_mask=None,
     Libraries make such a mask only while they are compiled, and many
     kernels of attention take none.
     """
+    weights = *query.shape[:-1], key.shape[-2]
+    if attn_mask is not None and (
+            torch.broadcast_shapes(attn_mask.shape, weights) != weights):
+        raise BackendError("a mask is larger than the weights it masks")
     if attn_mask is not None and attn_mask.dtype is torch.bool and (
             lowest(recorder.known(unwrapped(attn_mask))) >= 1):
         attn_mask = None
