@@ -495,7 +495,7 @@ def replay():
     from tests.replay.fake import FakeDevice
     kind = [*graphed_function.CHECKED, graphed_function.Recording][0]
     region = graphed_function.GraphedFunction(
-        lambda inputs: (inputs[0] * 2,), None, FakeDevice(), kind=kind)
+        lambda inputs: (inputs[0] * 2,), None, FakeDevice(), kinds=[kind])
     for _ in range(4):
         x = torch.rand(4)
         assert region.forward([x])[0].equal(x * 2)
