@@ -37,15 +37,16 @@ WORTH = 4
 
 #: Recordings that are compared with their program: at most one kind.
 CHECKED: list[type[Recording]] = []
+#: Why a program on more than one GPU is not recorded at all.
+SEVERAL = "tensors are on several devices"
 
 
 def whole(schedule: Schedule, *_: object) -> type[Recording] | str:
     """Recordings of all of a program, or why there can be none."""
-    devices = {buffer.device for buffer in schedule.buffers.values()}
-    reasons = ["tensors are on several devices"] * (len(
-        [each for each in devices if each.type == "cuda"]) > 1)
-    reasons += filter(None, (refusal(step, schedule.buffers)
-                             for step in schedule.steps))
+    gpus = {buffer.device for buffer in schedule.buffers.values()
+            if buffer.device.type == "cuda"}
+    reasons = [SEVERAL] * (len(gpus) > 1) + [*filter(None, (
+        refusal(step, schedule.buffers) for step in schedule.steps))]
     return reasons[0] if reasons else Recording
 
 
@@ -128,8 +129,7 @@ class GraphedFunction:
     go to the backward. `static`: the inputs of the forward that stay
     where they are, such as parameters; it writes to those in `written`.
     `blocked` says why nothing can be recorded, if something does. `kinds`
-    make the recordings, of the forward first. `stats` counts what became
-    of calls.
+    make the recordings, the forward's first. `stats` counts calls.
     """
 
     def __init__(self, forward: Boxed, backward: Boxed | None,

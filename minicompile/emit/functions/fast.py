@@ -1,10 +1,10 @@
 '''Kernels for a GPU that round otherwise: `options={"numerics": "fast"}`.
 
-A product and a sum may become one instruction, which rounds once, and erf
-becomes a power of 2 of a polynomial, off by at most 1.6e-7: 2.6 units in
-the last place where erf is above a half, more near 0. So results differ
-from eager's in their last digits. Without this file the option has no
-effect. Inductor contracts products always, and calls the library's erf.
+A product and a sum may become one instruction, which rounds once. And erf
+becomes a power of 2 of a polynomial, off by at most 1.6e-7. That is 2.6
+units in the last place where erf is above a half, and more near 0. So
+results differ from eager's in their last digits. Without this file the
+option has no effect. Inductor always contracts, and calls a library's erf.
 '''
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def bytes_of(buffers: Iterable[Buffer]) -> dict[str, int]:
 
 def reorder(groups: Groups, kept: Collection[str], dying: Iterable[Buffer]
             ) -> Callable[[Group], list[Group]]:
-    """Which groups run early: a question to be asked after each group.
+    """A function that tells, after each group, which ones run early.
 
     `kept` are buffers that are never freed, `dying` inputs that are.
     """

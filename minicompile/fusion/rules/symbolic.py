@@ -115,7 +115,7 @@ def symbols_used(steps: list[Step], lowered: Lowering) -> set[Symbol]:
 
 def found_sizes(steps: list[Step], lowered: Lowering
                 ) -> dict[Symbol, int | None]:
-    """Which input each symbol is, its formula's symbols before it."""
+    """The input of each symbol; those in its formula come before it."""
     places = {given: number for number, given in enumerate(lowered.inputs)
               if isinstance(given, Index)}
     wanted = sorted(symbols_used(steps, lowered), key=str)

@@ -2,8 +2,8 @@
 
 A recording holds no step that chooses between graphs, works on the CPU or
 waits for the device. Such a step runs between two recordings, and its
-results are brought to where the second one reads them. A step that makes
-a large result for the user is not recorded either, if it is near the end.
+results go to where the later recording reads them. A step that makes a
+large result for the user is not recorded either, if it is near the end.
 It runs after the replay with what follows, into new memory: the result is
 moved out, where others are cloned. Without this file such a step keeps
 the program from being recorded, and results are cloned. torch.compile
@@ -25,7 +25,7 @@ from ...core.graph import Boxed
 from ...core.index import evaluate_index, guess, index
 from ...core.loops import Buffer
 from ...core.schedule import Schedule, Step, View, made_by, reads_of
-from ..graphed_function import KINDS, WORTH, refusal, whole
+from ..graphed_function import KINDS, SEVERAL, WORTH, refusal, whole
 from ..recording import Cuda, Recording
 
 #: Bytes that are worth moving, and the seconds Python needs for a launch.
@@ -71,6 +71,9 @@ class Parts:
         self.rest = self.part([], [
             None if place in self.moved else view
             for place, view in enumerate(results)])
+        given, sizes = self.schedule.inputs, self.schedule.sizes
+        self.numbers = program.part(
+            Schedule(given, (), tuple(map(index, sizes)), {}, sizes), ())
 
     def part(self, launches: Launches, outputs: list,
              is_recorded: bool = False) -> Part:
@@ -92,11 +95,10 @@ class Parts:
 
     def known(self, inputs: list) -> dict[str, object]:
         """The inputs and the sizes of a call, by name."""
-        given, sizes = self.schedule.inputs, self.schedule.sizes
-        found = self.program.part(Schedule(
-            given, (), tuple(map(index, sizes)), {}, sizes), ())
-        return {each.name: value for each, value in zip(given, inputs)
-                if each} | dict(zip(map(str, sizes), found(list(inputs))))
+        found = zip(self.schedule.inputs, inputs)
+        numbers = self.numbers(list(inputs))
+        return {each.name: value for each, value in found if each} | dict(
+            zip(map(str, self.schedule.sizes), numbers))
 
 
 def steps_of(launches: Launches) -> list[Step]:
@@ -112,15 +114,15 @@ def seen(buffer: Buffer) -> View:
 
 @dataclass
 class Plain:
-    """What parts that are not recorded read, by name: what a replay
-    leaves is `known`, bound inputs lie at `places` of this call's."""
+    """Runs the parts that are not recorded. They read, by name, what a
+    replay leaves, which is `known`, and bound inputs of this call."""
 
     known: dict[str, object] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
     inputs: list = field(default_factory=list)
 
     def run(self, part: Part) -> tuple:
-        """What a part makes in this call."""
+        """The results of a part in this call."""
         return part.run([self.known[name] if name in self.known
                          else self.inputs[self.places[name]]
                          for name in part.reads])
@@ -158,8 +160,7 @@ class InParts(Recording):
             replays.append(replay)
             known |= {buffer.name: value
                       for buffer, value in zip(part.makes, made)}
-        outputs = parts.rest.run(
-            [known[name] for name in parts.rest.reads])
+        rest = [known[name] for name in parts.rest.reads]
         places = {given.name: place for place, given
                   in enumerate(parts.schedule.inputs) if given}
         for part in (*parts.parts, parts.tail):
@@ -168,7 +169,7 @@ class InParts(Recording):
                     self.plain.places[name] = places[name]
                 else:
                     self.plain.known[name] = known[name]
-        return lambda: [replay() for replay in replays], outputs
+        return lambda: [each() for each in replays], parts.rest.run(rest)
 
     def run(self, inputs: list) -> tuple:
         """The program's results for these inputs, by replays."""
@@ -187,7 +188,7 @@ def in_parts(schedule: Schedule, visible: int | None, program: object
     """The recordings of a program, in parts if it has to be or if its
     results are large; or why there can be none."""
     found = whole(schedule)
-    if program is None or "several" in str(found):
+    if program is None or found == SEVERAL:
         return found
     launches, buffers = program.text.launches, program.text.buffers
     recorded = tuple(not any(refusal(step, buffers) for step in steps)
