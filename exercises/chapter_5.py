@@ -23,7 +23,6 @@ def traffic(kernel):
 # 5.4 Replace this stage with yours.
 class PythonPrinter:
     prelude = begin = ""
-    prepare = None
 
     def define(self, kernels):
         raise NotImplementedError

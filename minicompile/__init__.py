@@ -1,24 +1,27 @@
 """minicompile: a compiler for PyTorch programs that can be read whole."""
 
+from typing import TYPE_CHECKING
+
 from . import errors
-from .core import TOOLS
-from .core.errors import (BackendError, ConstraintViolation,
+from .core import TOOLS, load
+from .core.errors import (BackendError, ConstraintViolation, GraphBreak,
                           MinicompileError, OptionError, RecompileLimit,
                           Unsupported)
 from .core.options import list_mode_options, list_options
-from .driver import compile, compile_module_, reset
-from .pipeline import backend, list_backends, register_backend
-from .report import GraphBreak, Report, explain
-from .report import PrintedKernel as Kernel
+from .dispatch.driver import compile, reset
 from .trace import is_compiling
+
+if TYPE_CHECKING:  # those of TOOLS that have results of their own
+    from .report.views.explain import Kernel as Kernel
+    from .report.views.explain import Report as Report
+    from .report.views.explain import explain as explain
 
 __version__ = "0.1.0"
 
-__all__ = ["BackendError", "ConstraintViolation", "GraphBreak", "Kernel",
-           "MinicompileError", "OptionError", "RecompileLimit", "Report",
-           "Unsupported", "backend", "compile", "compile_module_", "errors",
-           "explain", "is_compiling", "list_backends",
-           "list_mode_options", "list_options", "register_backend", "reset",
-           *TOOLS]
+__all__ = ["BackendError", "ConstraintViolation", "GraphBreak",
+           "MinicompileError", "OptionError", "RecompileLimit",
+           "Unsupported", "compile", "errors", "is_compiling",
+           "list_mode_options", "list_options", "reset", *TOOLS]
 
+load(f"{__name__}.report", [f"{__path__[0]}/report"])
 globals().update(TOOLS)

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from .report import COMMANDS
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run the commands that the reference has."""
-    for command in COMMANDS:
-        command(arguments)
-
+from . import tour as main
 
 if __name__ == "__main__":
     main()

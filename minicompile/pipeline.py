@@ -22,8 +22,9 @@ from .core import log
 from .core.errors import (BackendError, CompileError, MinicompileError,
                           brief, one_of, where_of)
 from .core.graph import Boxed, bare, holds_graphs
-from .core.options import Options, make_options
+from .core.options import HINTS, Options, make_options
 from .core.schedule import Schedule, Step
+from .core.sizes import SYMBOLIC
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
     """The graph brought down to a depth of OURS.
 
     "eager" runs it as it was traced, "split" its halves operator by
-    operator, "fused" their programs. A graph that the split refuses runs
-    as it was traced, with a warning.
+    operator, "fused" their programs. A graph on which a stage fails runs
+    as it was traced, with a warning; with symbols that is a BackendError.
     """
     if depth == "eager":
         return CompiledGraph(_boxed(graph))
@@ -60,7 +61,7 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
         joint = split.record(graph, inputs,
                              fuse and not options.fallback_random)
         log.show("joint_graph", joint)
-        pair = split.partition(joint, saved_within(joint, options))
+        pair = split.partition(joint, split.CHOOSE[-1](joint, options))
         runs = {name: _boxed(half) for name, half in pair.halves().items()}
         made = CompiledGraph(_boxed(graph), joint, pair)
         if fuse:
@@ -79,14 +80,21 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
             joint, pair, **runs, notes=made.notes))
     except BackendError as refusal:
         return as_traced(graph, refusal)
+    except MinicompileError:
+        raise
+    except Exception as fault:
+        log.show("perf_hints", traceback.format_exc())
+        if any(isinstance(each, SYMBOLIC) for each in inputs):
+            raise BackendError(brief(fault)) from fault
+        return as_traced(graph, fault)
     finally:
         log.begin("")
 
 
 def saved_within(joint: split.Joint, options: Options) -> frozenset[str]:
     """The names of the values to save within the budget."""
-    return budget.choose(
-        joint, options.activation_memory_budget, cut=split.cut,
+    return budget.WITHIN[-1](
+        joint, options.activation_memory_budget, cut=split.CUTS[-1],
         bound=options.memory, fused=partial(fused_halves, joint))
 
 
@@ -98,10 +106,13 @@ def fused_halves(joint: split.Joint, saved: frozenset[str]
             in pair.halves().items()}
 
 
-split.CHOOSE.append(saved_within)
+if split.CUTS and budget.WITHIN:
+    split.CHOOSE.append(saved_within)
+    for name in "memory", "activation_memory_budget":
+        HINTS.pop(name)  # it has an effect
 
 
-def as_traced(graph: fx.GraphModule, error: BackendError) -> CompiledGraph:
+def as_traced(graph: fx.GraphModule, error: Exception) -> CompiledGraph:
     """The traced graph itself, since a stage failed, with a warning."""
     where = next(filter(None, map(where_of, graph.graph.nodes)), None)
     place = f" of {where.function} at {where}" if where else ""
@@ -153,35 +164,18 @@ def program_of(graph: fx.GraphModule, options: Options,
 OURS = {"eager": "eager", "split": "split", "fused": "fused",
         "minicompile": "fused"}
 
-#: The backends that users have registered.
+#: The backends that users have registered: functions of a graph and its
+#: example inputs.
 BACKENDS: dict[str, Callable] = {}
+
+#: Gives such a function for any other name, with the mode and options; the
+#: last is asked.
+OTHERS: list[Callable[[str, str | None, dict | None], Callable]] = [
+    lambda name, *_: one_of("backend", name, (*OURS, *BACKENDS))]
 
 #: Each is told of every graph that was compiled.
 COMPILED: list[Callable[[fx.GraphModule, CompiledGraph, Options],
                         None]] = []
-
-
-def register_backend(name: str, function: Callable | None = None
-                     ) -> Callable:
-    """Let compile(backend=name) hand its graphs to `function`.
-
-    `function(graph_module, example_inputs)` returns a callable on the
-    same inputs, as a backend of torch.compile does. Without `function`
-    it is a decorator.
-    """
-    if function is None:
-        return partial(register_backend, name)
-    BACKENDS[name] = function
-    return function
-
-
-def list_backends(exclude_tags: Sequence[str] = ()) -> list[str]:
-    """The names compile(backend=...) takes: ours, then PyTorch's.
-
-    PyTorch tags its own with "debug" or "experimental".
-    """
-    theirs = torch.compiler.list_backends(exclude_tags=tuple(exclude_tags))
-    return [*dict.fromkeys([*OURS, *BACKENDS, *theirs])]
 
 
 @dataclass(frozen=True)
@@ -197,7 +191,7 @@ class Settings:
     def __post_init__(self):
         if not callable(self.backend) and (
                 self.backend not in (*OURS, *BACKENDS)):
-            one_of("backend", self.backend, list_backends())
+            OTHERS[-1](self.backend, self.mode, self.options)
         _ = self.chosen  # a wrong option is an error now
 
     @cached_property
@@ -211,24 +205,13 @@ class Settings:
 def compile_graph(graph: fx.GraphModule, inputs: Sequence,
                   backend: str | Callable, mode: str | None = None,
                   options: dict | None = None) -> CompiledGraph:
-    """The graph made runnable by a backend: ours, PyTorch's, or yours.
-
-    An exception that no stage of ours expects is a BackendError.
-    """
-    call = backend if callable(backend) else BACKENDS.get(backend)
-    if call is not None:
-        return CompiledGraph(_boxed(call(graph, list(inputs))))
+    """The graph made runnable by a backend: ours, PyTorch's, or yours."""
     if backend not in OURS:
-        return CompiledGraph(_boxed(torch.compile(
-            graph, backend=backend, mode=mode, options=options)))
+        call = backend if callable(backend) else BACKENDS.get(
+            backend) or OTHERS[-1](backend, mode, options)
+        return CompiledGraph(_boxed(call(graph, list(inputs))))
     chosen = make_options(mode, options)
-    try:
-        made = lower_ours(graph, inputs, OURS[backend], chosen)
-    except MinicompileError:
-        raise
-    except Exception as error:
-        log.show("perf_hints", traceback.format_exc())
-        raise BackendError(brief(error)) from error
+    made = lower_ours(graph, inputs, OURS[backend], chosen)
     for tell in COMPILED:
         tell(graph, made, chosen)
     return made
@@ -239,20 +222,3 @@ def _boxed(function: Callable) -> Boxed:
     if isinstance(function, fx.GraphModule):
         function = bare(function)
     return lambda given: tuple(function(*given))
-
-
-def backend(graph: fx.GraphModule, example_inputs: Sequence, *,
-            mode: str | None = None, options: dict | None = None
-            ) -> Callable[..., tuple]:
-    """Everything after the trace, as a backend of torch.compile.
-
-    `torch.compile(f, backend="minicompile")` comes here. Takes and
-    returns what any backend does: a graph with its example inputs, and a
-    callable on such inputs that returns a tuple.
-    """
-    try:
-        run = compile_graph(graph, example_inputs, "fused", mode,
-                            options).call
-    except BackendError as fault:
-        run = as_traced(graph, fault).call
-    return lambda *given: run(list(given))

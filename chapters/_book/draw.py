@@ -18,7 +18,8 @@ from torch import fx
 
 from chapters._book import pages
 from chapters._book.layout import Place, layered
-from minicompile.core.graph import describe, value
+from minicompile.core.graph import value
+from minicompile.guards.explain.reasons import describe
 
 COLOURS = [f"var(--book-{letter})" for letter in "abcdef"]
 INK, FAINT = "var(--md-default-fg-color)", "var(--md-default-fg-color--lighter)"

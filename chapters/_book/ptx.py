@@ -117,8 +117,6 @@ def compiled(kernel: Kernel, wide: bool = False,
         {(k,): [["tt.divisibility", 16]] for k, n in enumerate(order)
          if n not in kernel.numbers})
     made = triton.compile(
-        source, target=GPUTarget("cuda", 90, 32), options={
-            "num_warps": launch.warps,
-            "enable_fp_fusion": launch.contracts})
+        source, target=GPUTarget("cuda", 90, 32), options=launch.options)
     return Compiled(kernel, made.asm["ptx"], made.asm["cubin"],
-                    launch.warps)
+                    launch.options["num_warps"])

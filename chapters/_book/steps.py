@@ -13,7 +13,8 @@ from types import FunctionType
 
 import torch
 
-from minicompile.core.graph import describe, value
+from minicompile.core.graph import value
+from minicompile.guards.explain.reasons import describe
 from minicompile.core.guard import CONSTANTS
 from minicompile.trace import History, traced_by
 from minicompile.trace.frame import Null

@@ -15,14 +15,16 @@ from torch._functorch import config
 
 from chapters.measure.cuts import captured, kept
 from chapters.measure.timing import save
-from minicompile import budget, models, split
+from minicompile import models, split
+from minicompile.budget.memory import bound
+from minicompile.split.prices import min_cut
 
 SHARES = [1.0, 0.99, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]
 
 
 def ours(joint, share: float) -> dict:
     """MiB saved and GFLOP computed once more within the budget."""
-    saved = budget.choose(joint, share, cut=split.cut)
+    saved = bound.choose(joint, share, cut=min_cut.cut)
     return kept(joint, split.partition(joint, saved).backward)
 
 

@@ -21,7 +21,8 @@ from torch import nn
 
 from chapters.measure.timing import save
 from minicompile import split
-from minicompile.core import cost
+from minicompile.split.prices import min_cut
+from minicompile.core.machines import cost
 from minicompile.core.graph import nbytes, placeholders, tensors_of, value
 from minicompile.split.joint import root
 from minicompile.split.prices.min_cut import Prices
@@ -161,7 +162,7 @@ def main(*names: str) -> None:
         if names and name not in names:
             continue
         joint = split.record(*captured(call))
-        pair = split.partition(joint, split.cut(joint).saved)
+        pair = split.partition(joint, min_cut.cut(joint).saved)
         rows.append({"model": name, "ours": kept(joint, pair.backward),
                      "torch": kept(joint, torch_backward(joint))})
         print(rows[-1], flush=True)

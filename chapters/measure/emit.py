@@ -34,8 +34,8 @@ def compiled(folder: Path, name: str, text: str):
     words, _ = compiler.compiler("g++")
     source, library = folder / f"{name}.cpp", folder / f"{name}.so"
     source.write_text(text)
-    subprocess.run([*words, *cpp.FLAGS, "-o", library, source,
-                    *cpp._libraries()], check=True)
+    subprocess.run([*words, source, "-o", library,
+                    *cpp.FLAGS], check=True)
     return ctypes.CDLL(str(library))
 
 

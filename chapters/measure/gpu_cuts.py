@@ -18,6 +18,7 @@ from chapters.measure.cuts import torch_backward
 from chapters.measure.gpu_transformers import bert, gpt2, memory, step
 from chapters.measure.timing import compare, save
 from minicompile import budget
+from minicompile.budget.memory import bound
 from minicompile.core.graph import placeholders
 
 MODELS = {
@@ -26,7 +27,7 @@ MODELS = {
 
 
 def torch_choice(joint, share: float, **_) -> frozenset[str]:
-    """What PyTorch's cut saves, as budget.choose names it."""
+    """What PyTorch's cut saves, as `choose` names it."""
     if not joint.training:
         return frozenset()
     given = placeholders(torch_backward(joint).graph)
@@ -35,7 +36,7 @@ def torch_choice(joint, share: float, **_) -> frozenset[str]:
 
 
 #: Who cuts, and what chooses the values to save.
-CUTS = {"ours": budget.choose, "torch": torch_choice}
+CUTS = {"ours": bound.choose, "torch": torch_choice}
 
 
 def measure(name: str) -> dict:
@@ -47,7 +48,7 @@ def measure(name: str) -> dict:
     row, calls = {"model": name}, {}
     for who, choose in CUTS.items():
         compiled = minicompile.compile(model)
-        with mock.patch.object(budget, "choose", choose):
+        with mock.patch.object(budget, "WITHIN", [choose]):
             calls[who] = step(compiled, batch)
             calls[who]()
         row[who] = memory(compiled, batch)

@@ -27,7 +27,7 @@ import minicompile
 from chapters.measure.timing import compare, save
 from minicompile import emit, fusion, split
 from minicompile.core.options import Options
-from minicompile.emit import launch as launching
+from minicompile.emit.cuda import launcher as launching
 from minicompile.emit import triton as printer
 from minicompile.trace import trace
 

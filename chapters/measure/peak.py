@@ -18,6 +18,7 @@ import minicompile
 from chapters.measure.cuts import captured
 from chapters.measure.timing import save
 from minicompile import split
+from minicompile.split.prices import min_cut
 from minicompile.report.views import models
 from minicompile.budget.memory.bound import front, scored
 from minicompile.pipeline import fused_halves
@@ -44,7 +45,7 @@ def main() -> None:
                                    *batch))
     rows = []
     for plan in front(scored(
-            joint, cut=split.cut, fused=partial(fused_halves, joint))):
+            joint, cut=min_cut.cut, fused=partial(fused_halves, joint))):
         run = minicompile.compile(
             model, options={"memory": f"{plan.peak}B"})
         run(*batch).backward()

@@ -22,6 +22,7 @@ from torch._dynamo.backends.common import aot_autograd
 from chapters.measure.cuts import captured, kept
 from chapters.measure.timing import save
 from minicompile import split
+from minicompile.split.prices import min_cut
 from minicompile.report.views import models
 from minicompile.split.recorder import DECOMPOSITIONS
 
@@ -54,7 +55,7 @@ def ours(graph, inputs) -> tuple[float, split.Joint, split.Pair]:
     """Seconds to record, cut and part, and what came of it."""
     start = time.perf_counter()
     joint = split.record(graph, inputs)
-    pair = split.partition(joint, split.cut(joint).saved)
+    pair = split.partition(joint, min_cut.cut(joint).saved)
     return time.perf_counter() - start, joint, pair
 
 

@@ -56,6 +56,7 @@ def on_gpu(name: str) -> list[dict]:
     model = model.cuda().train()
     batch = torch.randint(model.config.vocab_size, shape, device="cuda")
     rows = []
+    torch._dynamo.reset()  # or it marks the sizes of the second model
     for who, run in ways(model).items():
         if who != "eager":
             rows.append({"model": name, "what": who,

@@ -26,8 +26,11 @@ def unmarked(function: Callable | None = None, *given, **named) -> Callable:
 
 #: What the reference offers to users, by its name in minicompile.
 TOOLS: dict[str, Callable] = {
-    **dict.fromkeys(("calibrate", "diagnose", "load_cache", "partition",
-                     "register_cost", "save_cache", "set_stance"), absent),
+    **dict.fromkeys(("Kernel", "Report", "backend", "calibrate",
+                     "compile_module_", "diagnose", "explain",
+                     "list_backends", "load_cache", "partition",
+                     "register_backend", "register_cost", "save_cache",
+                     "set_stance", "tour"), absent),
     **dict.fromkeys(("allow_in_graph", "disable", "disallow_in_graph",
                      "graph_break", "mark_dynamic", "mark_static"),
                     unmarked)}
@@ -38,7 +41,7 @@ def load(package: str, path: list[str]) -> None:
     for file in sorted(Path(*path).glob("*/*.py")):
         try:
             import_module(f"{package}.{file.parent.name}.{file.stem}")
-        except ModuleNotFoundError as missing:
+        except ImportError as missing:
             if not str(missing.name).startswith("minicompile."):
                 raise
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import linecache
-import re
 from dataclasses import dataclass
 from textwrap import shorten
 
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (.+)')
+from torch.fx.graph import _parse_stack_trace
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,8 @@ def where_of(node) -> Where | None:
     """The user's line of an FX node: ours, or read from Dynamo's trace."""
     if "where" in node.meta:
         return node.meta["where"]
-    found = _FRAME.findall(node.meta.get("stack_trace") or "")
-    if not found:
-        return None
-    file, line, function = found[-1]
-    return Where(file, int(line), function)
+    found = _parse_stack_trace(node.meta.get("stack_trace"))
+    return found and Where(found.file, int(found.lineno), found.name)
 
 
 class MinicompileError(RuntimeError):
@@ -61,14 +57,11 @@ class Unsupported(MinicompileError):
 
     def __str__(self) -> str:
         """Reason, place, source line, hint; one per line."""
-        lines = [self.reason]
-        if self.where is not None:
-            lines.append(f"  at {self.where}, in {self.where.function}")
-        if self.source:
-            lines.append(f"    {self.source}")
-        if self.hint:
-            lines.append(f"  hint: {self.hint}")
-        return "\n".join(lines)
+        return "\n".join(filter(None, (
+            self.reason,
+            self.where and f"  at {self.where}, in {self.where.function}",
+            self.source and f"    {self.source}",
+            self.hint and f"  hint: {self.hint}")))
 
     def at(self, where: Where) -> Unsupported:
         """The same, placed at `where` if it had no place yet."""

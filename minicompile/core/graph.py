@@ -13,10 +13,7 @@ from functools import cache
 import torch
 from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
-from torch.fx.graph import dtype_abbrs
-from torch.fx.node import _get_qualified_name
 
-from .errors import where_of
 from .sizes import SYMBOLIC, hint
 
 #: A call on a list of inputs, which it may empty.
@@ -66,16 +63,6 @@ def nbytes(tensor: object) -> int:
     if not isinstance(tensor, torch.Tensor):
         return 0
     return hint(tensor.numel()) * tensor.element_size()
-
-
-def describe(tensor: object) -> str:
-    """`f32[2, 3]` for a tensor, a tuple of these for a tuple, else repr."""
-    if isinstance(tensor, (tuple, list)):
-        return "(" + ", ".join(map(describe, tensor)) + ")"
-    if not isinstance(tensor, torch.Tensor):
-        return repr(tensor)
-    name = dtype_abbrs.get(tensor.dtype, str(tensor.dtype))
-    return f"{name}{list(tensor.shape)}"
 
 
 def tensors_of(value: object) -> list[torch.Tensor]:
@@ -168,41 +155,11 @@ def has_effect(call) -> bool:
             for node in graph.graph.nodes)
 
 
+#: What prints a graph as a Python function of this name; the last one.
+PRINTERS: list[Callable[[fx.GraphModule, str], str]] = [
+    lambda graph, name: graph.code.replace("forward", name, 1).strip()]
+
+
 def render(graph: fx.GraphModule, name: str = "forward") -> str:
-    """The graph as a Python function: types, and the user's lines.
-
-    The graphs it holds come first.
-    """
-    lines, last = [], None
-    inner = [render(getattr(graph, node.target), node.target) + "\n\n"
-             for node in graph.graph.find_nodes(op="get_attr")
-             if isinstance(getattr(graph, node.target), fx.GraphModule)]
-    for node in graph.graph.nodes:
-        if node.op in ("placeholder", "output"):
-            continue
-        where = where_of(node)
-        if where is not None and where != last and where.text:
-            lines.append(f"    # {where.text}")
-            last = where
-        lines.append(f"    {statement(node)}")
-    inputs = ", ".join(f"{node.name}: {describe(value(node))}"
-                       for node in placeholders(graph.graph))
-    returned = graph.graph.output_node().args[0]
-    return "".join(inner) + "\n".join([
-        f"def {name}({inputs}):", *lines, f"    return {returned}"])
-
-
-def statement(node: fx.Node) -> str:
-    """One node as `name: type = call`."""
-    if node.op == "get_attr":
-        return f"{node.name} = self.{node.target}"
-    arguments = [*map(repr, node.args), *(
-        f"{key}={each!r}" for key, each in node.kwargs.items())]
-    if node.op == "call_method":
-        called = f"{arguments.pop(0)}.{node.target}"
-    elif isinstance(node.target, torch._ops.OpOverload):
-        called = str(node.target)
-    else:  # as it is written: `torch.relu`
-        called = _get_qualified_name(node.target).removeprefix("_")
-    kind = describe(value(node)) if value(node) is not None else "None"
-    return f"{node.name}: {kind} = {called}({', '.join(arguments)})"
+    """The graph as a Python function."""
+    return PRINTERS[-1](graph, name)

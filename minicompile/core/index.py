@@ -118,10 +118,8 @@ class Index:
     @property
     def constant(self) -> int | None:
         """The value, if it does not depend on anything; else None."""
-        if not self.terms:
-            return 0
-        (atoms, coefficient), *more = self.terms
-        return None if atoms or more else coefficient
+        atoms, coefficient = self.terms[0] if self.terms else ((), 0)
+        return None if atoms else coefficient  # it would come last
 
     def __int__(self) -> int:
         if self.constant is None:
@@ -149,9 +147,6 @@ class Index:
 
     def __sub__(self, other: Index | int) -> Index:
         return self + index(other) * -1
-
-    def __rsub__(self, other: int) -> Index:
-        return index(other) - self
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -268,17 +263,14 @@ def _ends(atom: Atom) -> tuple[Index | None, Index | None]:
         case Variable(_, size) | Division("%", _, size):
             return index(0), size - 1
         case Symbol(_, _, least, most):
-            ends = least, most
-        case Division(_, dividend, by) if _varies(atom):
-            low, high = (_below(d, True) for d in (dividend, -dividend))
+            return tuple(index(int(end)) if isfinite(end) else None
+                         for end in (least, most))
+        case Division(_, dividend, by) if by.constant or _varies(atom):
+            low, high = (_below(d, _varies(atom))
+                         for d in (dividend, -dividend))
             return low and low // by, high and -high // by
-        case Division(_, dividend, by):
-            least, most = least_of(dividend), most_of(dividend)
-            small, large = max(1, least_of(by)), most_of(by)
-            ends = (least // (large if least >= 0 else small),
-                    most // (small if most >= 0 else large))
-    return tuple(index(int(end)) if isfinite(end) else None
-                 for end in ends)
+    found = not_negative(atom.dividend)
+    return (index(0), atom.dividend) if found else (None, None)
 
 
 def least_of(where: Index) -> float:
@@ -305,15 +297,12 @@ def in_range(where: Index, size: Index) -> bool:
 def _term(atoms: tuple[Atom, ...], coefficient: int,
           division: Callable[[Division], str]) -> str:
     """`3*i0*s1`; the coefficient 1 is left out."""
-    alone = len(atoms) == 1 and coefficient == 1
-    factors = [str(atom) if not isinstance(atom, Division) else
-               division(atom) if alone else enclosed(division(atom))
+    factors = [division(atom) if isinstance(atom, Division) else str(atom)
                for atom in atoms]
-    if coefficient == -1 and factors:
-        return "-" + "*".join(factors)
-    if coefficient != 1 or not factors:
-        factors.insert(0, str(coefficient))
-    return "*".join(factors)
+    if len(factors) == coefficient == 1:
+        return factors[0]
+    text = "*".join([str(coefficient), *map(enclosed, factors)])
+    return re.sub(r"^(-?)1\*", r"\1", text)
 
 
 def enclosed(text: str) -> str:

@@ -18,7 +18,7 @@ import torch
 
 from .errors import Where
 from .index import (Atom, Index, Interned, Symbol, Variable, atoms_of,
-                    enclosed, index, not_negative, product, substitute)
+                    enclosed, index, product, substitute)
 
 
 class Node(metaclass=Interned):
@@ -83,26 +83,12 @@ class Op(Node):
 Expression = Const | Position | Load | Op
 
 
-@dataclass(frozen=True)
-class Picked(Variable):
-    """A number from 0 to `size` - 1 that a kernel computes: `value`.
-
-    As part of an index it makes an indirect load.
-    """
-
-    name: str = field(compare=False)
-    value: Expression
-
-    def moved(self, values: Mapping[Atom, Index]) -> Index:
-        """The number picked where the kernel's variables are replaced."""
-        return index(replace(self, value=rewrite(self.value, at=values)))
-
-
 @lru_cache(maxsize=10_000)
-def picked(where: Index) -> tuple[Picked, ...]:
-    """The numbers in an index that its kernel computes."""
+def picked(where: Index) -> tuple[Variable, ...]:
+    """The numbers in an index that its kernel computes: those variables
+    that have a `value`, an expression."""
     return tuple(sorted((atom for atom in atoms_of(where)
-                         if isinstance(atom, Picked)), key=str))
+                         if hasattr(atom, "value")), key=str))
 
 
 @lru_cache(maxsize=10_000)
@@ -333,6 +319,11 @@ class Kernel(Printed):
         return tuple(sorted(found, key=lambda s: (len(s.name), s.name)))
 
 
+#: The node, or one that it always equals, when its parts have changed: the
+#: last of these.
+SIMPLIFY: list[Callable[[Expression], Expression]] = [lambda node: node]
+
+
 def walk(value: Expression) -> list[Expression]:
     """Every node of an expression, operands first, each node once."""
     done: dict[Expression, None] = {}
@@ -347,7 +338,7 @@ def walk(value: Expression) -> list[Expression]:
 
 
 def rewrite(value: Expression,
-            change: Callable[[Expression], Expression] = lambda node: node,
+            change: Callable[[Expression], Expression] = SIMPLIFY[0],
             at: Mapping[Atom, Index] = MappingProxyType({})) -> Expression:
     """The expression with `change` applied to every node, parts first;
     and `at` says what variables become."""
@@ -368,37 +359,3 @@ def rewrite(value: Expression,
                 made = replace(made, mask=new[0])
         done[node] = change(made)
     return done[value]
-
-
-TRUE, FALSE = (Const(truth, torch.bool) for truth in (True, False))
-
-
-def compare(name: str, where: Index, end: Index) -> Expression:
-    """Whether `where` is "lt" or "ge" `end`: a constant if that is known.
-    What `where` has added to its variables goes to the other side."""
-    for rest, holds in ((where - end, "ge"), (end - 1 - where, "lt")):
-        if not_negative(rest):
-            return Const(name == holds, torch.bool)
-    start = substitute(where, {v: index(0) for v in atoms_of(where)
-                               if isinstance(v, Variable)})
-    return Op(name, (Position(where - start, torch.int64),
-                     Position(end - start, torch.int64)), torch.bool)
-
-
-def decided(node: Expression) -> Expression:
-    """The node, or the constant or operand that it always equals."""
-    match node:
-        case Op("lt" | "ge" as name, (Position(place), Position(end))):
-            return compare(name, place, end)
-        case Op("logical_and", operands) if TRUE in operands:
-            return next((o for o in operands if o != TRUE), TRUE)
-        case Op("logical_and", operands) if FALSE in operands:
-            return FALSE
-        case Op("where", (Const(test), *sides), dtype):
-            side = sides[not test]
-            return side if side.dtype == dtype else Op(
-                "cast", (side,), dtype)
-        case Load(mask=Const(test)):
-            return replace(node, mask=None) if test else Const(
-                0, node.dtype)
-    return node

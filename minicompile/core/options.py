@@ -1,14 +1,13 @@
 """The options of compile(), checked once and then handed down unchanged.
 
 In: the mode and the options that the user gave. Out: one frozen `Options`.
-A torch.compile option that only affects speed is accepted with a hint. An
-unknown name, or a name that would change results, raises OptionError.
+A row of the reference knows torch.compile's names: an option that only
+affects speed is accepted with a hint, any other raises OptionError.
 PyTorch's are in torch/_inductor/config.py.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
@@ -23,32 +22,12 @@ MODES: dict[str, dict[str, object]] = {
     "max-autotune-no-cudagraphs": {"max_autotune": True},
 }
 
-#: torch.compile's name for an option that has another name here.
-ALIASES = {"triton.cudagraphs": "cudagraphs",
-           "trace.enabled": "trace_enabled"}
+#: What an option's name means here; the last one.
+MEANING: list[Callable[[str], str]] = [lambda name: name.replace("-", "_")]
 
-_MATMULS = "matrix products stay calls of PyTorch's library"
-_FUSED = "fusion decides this by itself"
-
-#: Options that are accepted and do nothing, and what happens instead; most
-#: are torch.compile's.
+#: Options that do nothing, and what happens instead.
 HINTS = {
-    "max_autotune": _MATMULS, "max_autotune_gemm": _MATMULS,
-    "max_autotune_gemm_backends": _MATMULS,
-    "max_autotune_pointwise": "kernels are not timed against each other",
-    "coordinate_descent_tuning": "kernels are not timed against each other",
-    "epilogue_fusion": _MATMULS, "prologue_fusion": _MATMULS,
-    "aggressive_fusion": _FUSED, "permute_fusion": _FUSED,
-    "shape_padding": "a pass decides which operands it pads",
-    "layout_optimization": "a pass decides the layout of convolutions",
-    "compile_threads": "kernels compile on all processors",
-    "triton.cudagraph_trees": "recordings share one pool of memory",
-    "size_asserts": "guards check the inputs",
-    "split_reductions": _FUSED, "combo_kernels": _FUSED,
-    "cpp_wrapper": "programs are Python", "freezing": "weights stay inputs",
-    "fx_graph_cache": "what g++ makes is always kept on disk",
-    "debug": "trace.enabled writes what each stage made",
-    "trace.graph_diagram": 'explain(f)(x).save("page.html") draws it',
+    "activation_memory_budget": "no file of minicompile has prices",
     "memory": "no file of minicompile simulates the peak",
     "numerics": "no file of minicompile has fast functions",
     "replay_check": "no file of minicompile compares replays",
@@ -109,27 +88,13 @@ def make_options(mode: str | None, given: dict | None) -> Options:
     one_of("mode", mode or "default", MODES)
     chosen = {}
     for name, value in (given or MODES[mode or "default"]).items():
-        name = name.replace("-", "_")
-        name = ALIASES.get(name, name)
-        if name not in HINTS:
-            one_of("option", name, list_options())
+        name = MEANING[-1](name)
+        if name in list_options() and name not in HINTS:
             chosen[name] = value
         elif value:
-            log.warn_once(f"option {name!r} has no effect: {HINTS[name]}")
+            why = HINTS.get(name, "no file of minicompile knows it")
+            log.warn_once(f"option {name!r} has no effect: {why}")
     return replace(Options(), **chosen)
-
-
-#: A number of bytes, with a unit.
-_SIZE = re.compile(r"(\d+\.?\d*) ?(?:([KMGT])(i)?)?B")
-
-
-def bytes_in(text: str) -> int | None:
-    """The bytes in a text such as "12GiB" or "800MB"; else None."""
-    if not (found := _SIZE.fullmatch(text)):
-        return None
-    number, prefix, binary = found.groups()
-    return int(float(number) * (1024 if binary else 1000) ** (
-        " KMGT".index(prefix or " ")))
 
 
 def list_options() -> list[str]:

@@ -4,8 +4,9 @@ In: a function, and how it is to be compiled. Out: a callable that behaves
 the same. A call looks for an entry whose guards hold. If there is none,
 the function is traced, the graph goes down the pipeline, and the entry is
 kept. The reference adds what else may happen at a miss: limits, stances,
-and entries shared between modules. PyTorch's cache lookup is C++; the rest
-is torch/_dynamo/eval_frame.py and convert_frame.py.
+further attempts, and entries shared between modules. PyTorch's cache
+lookup is C++; the rest is torch/_dynamo/eval_frame.py and
+convert_frame.py.
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ import torch
 from torch import fx
 
 from ..core import load, log
-from ..core.errors import BackendError, Unsupported, brief
+from ..core.errors import Unsupported
 from ..core.guard import Guard
 from ..core.state import eager_is_watched, kept, turns, young_only
 from ..guards import Check, build_check
-from ..pipeline import (OURS, CompiledGraph, Settings, as_traced,
-                        compile_graph)
+from ..pipeline import OURS, CompiledGraph, Settings, compile_graph
 from ..trace import CONTINUATIONS, History, Trace, trace
 from ..trace.tracer import taking
 
@@ -53,11 +53,6 @@ NOTHING = (lambda L, F: None), None
 #: How many calls with arguments of the same types may raise before they
 #: are left alone.
 ATTEMPTS = 8
-
-
-#: What is tried at a miss, in order, before the call is compiled. Each may
-#: find an entry, raise RunEager or an error, or leave it to the next.
-AT_MISS: list[Callable[[Cache, tuple], Found]] = []
 
 #: As long as this holds something, no call runs compiled.
 FORCED_EAGER: list[str] = []
@@ -114,7 +109,7 @@ class Cache:
     def clear(self) -> None:
         """Forget every entry and every fact learnt."""
         self.entries: tuple[Entry, ...] = ()
-        self.first, self.is_full = NOTHING, False
+        self.first = NOTHING
         self.made = self.traces = 0
         self.refused: Counter[tuple[type, ...]] = Counter()
         self.history = History(
@@ -169,12 +164,6 @@ class Cache:
                                  if other is not entry))
         self.first = entry.check.function, entry.run
 
-    def forget(self) -> None:
-        """Drop the entries that can never hold again."""
-        self.first = NOTHING
-        self.entries = tuple(entry for entry in self.entries
-                             if entry.check.alive)
-
     def miss(self, locals: tuple) -> Found:
         """The entry for a call, compiled if need be; None means eager."""
         fallbacks = self.root.counted.fallbacks
@@ -182,38 +171,52 @@ class Cache:
             fallbacks["code replaced"] += 1
             return self.rebind()  # the old code bound these locals
         found, kinds = self.find(locals), tuple(map(type, locals))
-        if (found or self.is_full or self.refused[kinds] >= ATTEMPTS
-                or eager_is_watched()):
+        if found or self.refused[kinds] >= ATTEMPTS or eager_is_watched():
             return found
         with self.lock, young_only():
             try:  # another thread may have compiled it
-                for way in (Cache.find, *AT_MISS, Cache.compile):
+                for way in (Cache.find, *AT_MISS):
                     if found := way(self, locals):
                         return found
-                self.why(locals)  # it has changed since: eager, once
                 fallbacks["changed while compiling"] += 1
-            except RunEager:
-                pass
             except Unsupported as refusal:
                 if self.settings.fullgraph:
                     raise
                 self.root.breaks.append(Unsupported(*refusal.args))
-                self._run_eager(kinds, refusal.kind, str(refusal))
-            except BackendError as failure:
-                if not self.settings.chosen.suppress_errors:
-                    raise
-                self._run_eager(kinds, "backend error", str(failure))
+                self.run_eager(kinds, refusal.kind, refusal)
+            except RunEager:
+                pass
             finally:
                 log.begin("")
-        return found
+        return None
+
+    def run_eager(self, kinds: tuple, kind: str, why: object) -> None:
+        """Let calls with arguments of these types run eager; warn.
+
+        A call that raised is tried a few times more: it may not again.
+        """
+        self.refused[kinds] += 1 if kind == "exception" else ATTEMPTS
+        self.root.counted.fallbacks[kind] += 1
+        log.warn_once(f"minicompile runs {self.name} as eager: {why}")
 
     def compile(self, locals: tuple) -> Found:
         """The entry that is made for a call, if it holds then."""
-        stats, reasons = self.root.counted, self.why(locals)
-        if self.made:
-            stats.recompiles += 1
-            stats.reasons += sum(reasons[:1], [])
-        self._lower(self.trace(locals), locals)
+        traced, asked = self.trace(locals), self.settings
+        nodes = operations(traced.graph)
+        lowered = compile_graph(
+            traced.graph, traced.example_inputs, asked.backend, asked.mode,
+            asked.options) if nodes else CompiledGraph(lambda inputs: ())
+        log.begin("guards")
+        self.add(link(traced, (*traced.guards, *traced.sizes.guards()),
+                      lowered, self.goes_on))
+        self.made += 1
+        self.root.breaks += traced.breaks
+        stats = self.root.counted
+        stats.graphs += bool(nodes)
+        stats.graph_breaks += len(traced.breaks)
+        stats.fallbacks += Counter(filter(None, [lowered.fallback]))
+        stats.kernels += sum(len(program.kernels) for program
+                             in lowered.programs.values())
         return self.find(locals)
 
     def trace(self, locals: tuple) -> Trace:
@@ -222,50 +225,10 @@ class Cache:
         traced = trace(self.function, locals, history=self.history,
                        breaks=not self.settings.fullgraph)
         self.traces += 1
-        told = self.root.counted.dynamic
-        for place, why in self.history.symbols.items():
-            if (what := f"{self.name}: {place} {why}") not in told:
-                told.append(what)
-                log.show("dynamic", what)
         log.show("graph_code", traced)
-        return traced
-
-    def _lower(self, traced: Trace, locals: tuple) -> None:
-        """Make an entry of a trace: lowered, guarded, kept.
-
-        If the backend cannot do with symbols, there are none from now on.
-        If a stage of ours fails without any, the graph runs as traced.
-        """
-        asked = self.settings
-        try:
-            lowered = compile_graph(
-                traced.graph, traced.example_inputs, asked.backend,
-                asked.mode, asked.options) if operations(
-                    traced.graph) else CompiledGraph(lambda inputs: ())
-        except BackendError as refusal:
-            if traced.sizes.symbols:
-                log.warn_once(f"minicompile compiles {self.name} for each "
-                              f"size anew: {brief(refusal)}")
-                self.root.counted.fallbacks["static shapes"] += 1
-                self.history = History(False, never=True)
-                return self._lower(self.trace(locals), locals)
-            if asked.backend not in OURS:
-                raise
-            lowered = as_traced(traced.graph, refusal)
-        log.begin("guards")
-        self.add(link(traced, (*traced.guards, *traced.sizes.guards()),
-                      lowered, self.goes_on))
-        self.made += 1
-        stats = self.root.counted
-        stats.graphs += bool(operations(traced.graph))
-        stats.graph_breaks += len(traced.breaks)
-        self.root.breaks += traced.breaks
         for found in traced.breaks:
             log.show("graph_breaks", found)
-        if lowered.fallback:
-            stats.fallbacks[lowered.fallback] += 1
-        stats.kernels += sum(len(program.kernels) for program
-                             in lowered.programs.values())
+        return traced
 
     def add(self, entry: Entry) -> None:
         """Keep an entry, until an object that its guards require dies."""
@@ -273,24 +236,16 @@ class Cache:
         self._keep(entry)
         entry.check.names.mourners.append(self.forget)
 
-    def why(self, locals: tuple) -> list[list[str]]:
-        """Why each entry does not fit."""
-        reasons = [[f"{self.name}: {failure}" for failure in
-                    entry.check.explain(locals, self.function)]
-                   for entry in self.entries]
-        for number, each in enumerate(reasons):
-            for reason in each:
-                log.show("recompiles", f"entry {number}: {reason}")
-        return reasons
+    def forget(self) -> None:
+        """Drop the entries that can never hold again."""
+        self.first = NOTHING
+        self.entries = tuple(entry for entry in self.entries
+                             if entry.check.alive)
 
-    def _run_eager(self, kinds: tuple, kind: str, why: str) -> None:
-        """Let calls with arguments of these types run eager; warn.
 
-        A call that raised is tried a few times more: it may not again.
-        """
-        self.refused[kinds] += 1 if kind == "exception" else ATTEMPTS
-        self.root.counted.fallbacks[kind] += 1
-        log.warn_once(f"minicompile runs {self.name} as eager: {why}")
+#: What is tried at a miss, in order. Each may find an entry, raise RunEager
+#: or an error, or leave the call to the next.
+AT_MISS: list[Callable[[Cache, tuple], Found]] = [Cache.compile]
 
 
 def link(traced: Trace, guards: Iterable[Guard], lowered: CompiledGraph,

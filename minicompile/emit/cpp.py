@@ -22,7 +22,7 @@ import torch
 from ..core.compiler import library
 from ..core.index import Variable
 from ..core.loops import Expression, Kernel, Load, Position
-from .target import CPP, FUNCTIONS, HALVES
+from .target import CPP, FUNCTIONS
 from .writer import Fold, Store, Writer, failure
 
 
@@ -59,7 +59,6 @@ class CppWriter(Writer):
                                    torch.int64, dtype)
             case Load(buffer, where, dtype, mask):
                 text = f"{buffer}_ptr[{CPP.index(self.index(where))}]"
-                text = f"load({text})" if dtype in HALVES else text
                 return text if mask is None else (
                     f"{self.read(mask)} ? {text} : "
                     f"{CPP.literal(0, dtype)}")
@@ -67,10 +66,8 @@ class CppWriter(Writer):
 
     def store(self, store: Store) -> str:
         """The line that puts a value into memory."""
-        place = f"{store.buffer}_ptr[{CPP.index(store.index)}]"
-        value = self.read(store.value)
-        return (f"store({place}, {value});" if store.value.dtype in HALVES
-                else f"{place} = {value};")
+        return (f"{store.buffer}_ptr[{CPP.index(store.index)}] = "
+                f"{self.read(store.value)};")
 
     def finish(self, fold: Fold) -> None:
         """The finished reduction, in the type that holds it."""
@@ -160,15 +157,11 @@ template <class T> inline_ T minimum(T a, T b) {
 
 FUNCTIONS["cpp"].append(HEADER)
 
-#: g++ would make one sincosf, which has no vector form, of sin and cos.
 #: No -ffast-math: NaN, infinity and -0.0 are what they are in eager, and
 #: additions keep their order. -fwrapv: integers wrap around.
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fwrapv",
+FLAGS = ["-std=c++17", "-O3", "-march=native", "-fwrapv",
          "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
-         "-fno-builtin-sin", "-fno-builtin-cos", "-fno-builtin-sinf",
-         "-fno-builtin-cosf", "-fno-plt", "-w", "-shared", "-fPIC") + (
-    ("-mprefer-vector-width=512",)  # AVX-512 in full width
-    if platform.machine() == "x86_64" else ())
+         "-fno-plt", "-w", "-shared", "-fPIC", "-lm"]
 
 
 @cache
@@ -186,21 +179,7 @@ def headed(source: str) -> str:
 
 def built(source: str) -> ctypes.CDLL:
     """The C++ source as a loaded library, compiled if need be."""
-    return library(headed(source), *FLAGS, *_libraries(),
-                   host=processor())
-
-
-@cache
-def _libraries() -> tuple[str, ...]:
-    """The libraries to link: the C library's vectors, PyTorch's OpenMP.
-
-    With an OpenMP of its own a kernel would have threads of its own, and
-    torch.set_num_threads would not reach them.
-    """
-    loaded = re.search(r"\S*/lib[gi]omp\S*\.so\S*",
-                       Path("/proc/self/maps").read_text())
-    vectors = ("-lmvec",) if "x86_64" in platform.machine() else ()
-    return (*vectors, "-lm", *((loaded.group(),) if loaded else ()))
+    return library(headed(source), *FLAGS, host=processor())
 
 
 def entry(library: ctypes.CDLL, name: str, count: int):
@@ -215,7 +194,7 @@ class CppPrinter:
     """
 
     prelude = "from minicompile.emit.cpp import built, entry"
-    begin, prepare = "", None  # no stream; g++ compiles as it loads
+    begin = ""  # no stream
 
     def define(self, kernels: tuple[Kernel, ...]) -> str:
         """The C++ text, and a Python function for each kernel."""

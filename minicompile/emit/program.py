@@ -8,17 +8,14 @@ Inductor's is torch/_inductor/codegen/wrapper.py.
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from copy import copy
 from dataclasses import dataclass
-from inspect import unwrap
 from math import isfinite
 from pathlib import Path
 
 import torch
+from torch.fx.graph import _Namespace
 
 from ..core.cache import store
 from ..core.errors import BackendError, CompileError
@@ -28,6 +25,7 @@ from ..core.options import Options
 from ..core.schedule import (Extern, Schedule, Step, View, made_by,
                              reads_of)
 from .cpp import CppPrinter
+from .launch import printer_in_triton
 from .writer import failure
 
 
@@ -43,32 +41,16 @@ class Program:
     path: Path
     run: Callable[[list], tuple]
     kernels: tuple[Kernel, ...]
-    begun: tuple[tuple[Kernel, Future | None], ...] = ()
+    waits: tuple[Callable[[], object], ...] = ()
     text: Text | None = None  # what it was written from
-
-    def part(self, schedule: Schedule, launches: Launches
-             ) -> Callable[[list], tuple]:
-        """A function that does only these launches of the program.
-
-        `schedule` says what they read and which results are wanted.
-        """
-        text, made = copy(self.text), {}
-        text.schedule, text.launches = schedule, launches
-        names = unwrap(self.run).__globals__
-        exec(text.call(), names, made)
-        names.update(text.given)
-        return made["call"]
 
     def __str__(self) -> str:
         return self.source
 
     def ready(self) -> Program:
         """The same, each kernel compiled; CompileError if one is not."""
-        for kernel, future in self.begun:
-            try:
-                future and future.result()
-            except Exception as error:
-                raise failure(kernel, error) from error
+        for wait in self.waits:
+            wait()
         return self
 
 
@@ -86,11 +68,7 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
         names = {"__name__": f"minicompile_{path.stem}",
                  "__file__": str(path)}
         exec(compile(source, str(path), "exec"), names)
-        begun = tuple(
-            (kernel, printer.prepare(kernel, names[name], text.buffers))
-            for name, kernel in text.different.items()
-            for printer in [text.printers[device_of(kernel)]]
-            if printer.prepare)
+        waits = tuple(start(text, names) for start in STARTS)
     except Exception as error:
         raise _blamed(schedule, error) from error
     names.update(text.given)
@@ -99,7 +77,7 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
     run = names["call"]
     for wrap in RUNS:
         run = wrap(run, text)
-    return Program(source, path, run, schedule.kernels, begun, text)
+    return Program(source, path, run, schedule.kernels, waits, text)
 
 
 def _blamed(schedule: Schedule, error: Exception) -> CompileError:
@@ -116,11 +94,7 @@ def printer_for(device: torch.device, options: Options):
     """The printer for the kernels of a device."""
     if device.type == "cpu" and options.cpu_backend == "cpp":
         return CppPrinter()
-    try:
-        from .launch import TritonPrinter
-        return TritonPrinter(device, options.numerics)
-    except ImportError as error:
-        raise CompileError(f"no Triton: {error}") from error
+    return printer_in_triton(device, options.numerics)
 
 
 #: The launches and calls, each with the steps whose work it does.
@@ -130,12 +104,13 @@ PLANS: list[Callable[[Text], Launches]] = [
     lambda text: [(step, (step,)) for step in text.schedule.steps]]
 #: Rewrites of a program's text before it is stored.
 FINISHES: list[Callable[[str], str]] = []
+#: What begins when a program is loaded; each gives what waits for it.
+STARTS: list[Callable[[Text, dict], Callable[[], object]]] = []
 #: Each wraps the `call` of a loaded program.
 RUNS: list[Callable[[Callable, Text], Callable]] = []
 #: Names that a buffer must not have.
-TAKEN = frozenset("""aten torch empty_strided call inputs built entry
-    library stream stream_of results_of in_layout""".split()).union(
-        keyword.kwlist)
+TAKEN = """aten torch empty_strided call inputs built entry library stream
+    stream_of results_of in_layout""".split()
 
 #: Operators that `torch` has under the same name: a call takes half the
 #: time. The results of the first line are always laid out row by row.
@@ -167,15 +142,12 @@ class Text:
         self.launches: Launches = PLANS[-1](self)
         self.different = {printed.name: printed for printed, _ in
                           self.launches if isinstance(printed, Kernel)}
-        taken = {*TAKEN, *self.different, *self.devices.values(),
-                 *map(str, schedule.sizes)}
-        self.names: dict[str, str] = {}
-        for name in self.buffers:
-            free = name
-            while free in taken:
-                free += "_buffer"
-            self.names[name] = free
-            taken.add(free)
+        free = _Namespace()
+        for name in (*TAKEN, *self.different, *self.devices.values(),
+                     *map(str, schedule.sizes)):
+            free.create_name(name, None)
+        self.names = {name: free.create_name(name, None)
+                      for name in self.buffers}
 
     def program(self) -> str:
         """The whole file."""

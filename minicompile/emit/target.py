@@ -12,8 +12,7 @@ CppOverrides in torch/_inductor/codegen/cpp.py, and TritonOverrides.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from ctypes import c_float
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
@@ -69,35 +68,28 @@ Exact = partial(Form, exact=True)
 Question = partial(Form, given="common", made=torch.bool)
 
 
-def _functions(names: str) -> dict[str, Form]:
+def functions(names: str) -> dict[str, Form]:
     """Functions of floats that both have under the same name."""
     return {name: Form(f"{name}{{f}}({{0}})", f"libdevice.{name}({{0}})")
             for name in names.split()}
 
 
-def _infix(form: type, given: str = "result", **signs: str
-           ) -> dict[str, Form]:
+def infix(form: type, given: str = "result", **signs: str
+          ) -> dict[str, Form]:
     """Operators that stand between their operands."""
     return {name: form(f"{{0}} {sign} {{1}}", given=given)
             for name, sign in signs.items()}
 
 
 FORMS: dict[str, Form] = {
-    **_functions("""exp erf exp2 expm1 log log2 log10 log1p sin cos tan
-        asin acos atan sinh cosh tanh asinh acosh atanh erfc lgamma"""),
-    **_infix(Form, add="+", sub="-", mul="*", bitwise_and="&",
-             bitwise_or="|", bitwise_xor="^"),
-    **_infix(Question, "common", eq="==", ne="!=", lt="<", le="<=",
-             gt=">", ge=">="),
-    **_infix(Question, "bool", logical_and="&", logical_or="|",
-             logical_xor="^"),
-    "logical_not": Question("!{0}", "{0} == 0", given="bool"),
-    "isnan": Question("{0} != {0}"),
+    **functions("exp erf log sin cos tanh"),
+    **infix(Form, add="+", sub="-", mul="*", bitwise_and="&",
+            bitwise_or="|"),
+    **infix(Question, "common", eq="==", ne="!=", lt="<", le="<=",
+            gt=">", ge=">="),
+    **infix(Question, "bool", logical_and="&", logical_or="|"),
     "cast": Exact("{0}", given="common"),
     "neg": Exact("-{0}"),
-    "abs": Exact("fabs{f}({0})", "tl.abs({0})", "{0} < 0 ? -{0} : {0}"),
-    "sign": Exact("({type})(({0} > 0) - ({0} < 0))",
-                  "({0} > 0).to({type}) - ({0} < 0).to({type})"),
     "relu": Exact("{0} < 0 ? 0 : {0}", "device.maximum({0}, 0.0)",
                   triton_integer="tl.maximum({0}, 0)"),
     "sqrt": Form("sqrt{f}({0})", "device.sqrt({0})"),
@@ -105,11 +97,6 @@ FORMS: dict[str, Form] = {
     "reciprocal": Form("1 / {0}", "device.divide(1.0, {0})"),
     "sigmoid": Form("1 / (1 + exp{f}(-{0}))",
                     "device.divide(1.0, 1.0 + libdevice.exp(-{0}))"),
-    "floor": Exact("floor{f}({0})", "tl.floor({0})"),
-    "ceil": Exact("ceil{f}({0})", "tl.ceil({0})"),
-    "trunc": Exact("trunc{f}({0})", "libdevice.trunc({0})"),
-    "round": Exact("rint{f}({0})", "libdevice.rint({0})"),
-    "bitwise_not": Form("~{0}", "-{0} - 1"),
     "div": Form("{0} / {1}", "device.divide({0}, {1})",
                 triton_rough="{0} / {1}"),
     "maximum": Exact("maximum<{type}>({0}, {1})",
@@ -122,12 +109,9 @@ FORMS: dict[str, Form] = {
 #: Functions that kernels call, as text, beside those that all have.
 FUNCTIONS: dict[str, list[str]] = {"cpp": [], "triton": []}
 #: Operations that are another one on integers, or on bools.
-OF_INTEGERS = {"floor": "cast", "ceil": "cast", "trunc": "cast",
-               "round": "cast", "isinf": "isnan"}
-OF_BOOLS = OF_INTEGERS | {
-    "add": "bitwise_or", "maximum": "bitwise_or", "fmax": "bitwise_or",
-    "mul": "bitwise_and", "minimum": "bitwise_and", "fmin": "bitwise_and",
-    "abs": "cast", "sign": "cast", "bitwise_not": "logical_not"}
+OF_INTEGERS: dict[str, str] = {}
+OF_BOOLS = {"add": "bitwise_or", "maximum": "bitwise_or",
+            "mul": "bitwise_and", "minimum": "bitwise_and"}
 
 
 def form_of(node: Op) -> tuple[Form, torch.dtype]:
@@ -167,14 +151,12 @@ class Target:
 
     `cast` converts, `truth` makes a bool, `truth_as_float` a float of it,
     `rounded` rounds a float32 to 16 bits. Floats become one of the types
-    in `detour` by way of a wide integer. Arithmetic leaves the types in
-    `promoted`. `numbers` are the forms of literals by dtype, `special`
-    those of some; `scalar` makes a value of a literal. `quotient` is the
-    sign that divides whole numbers. A reduction of a type that is
-    `reduced_as` another is accumulated in it. `rounding` operations round
-    a number to the 16-bit type of their other operand first. `named` is a
-    line that names a value, `declared` one that starts an accumulator of a
-    `shape`, `assigned` one that changes it; a block is `opened` and
+    in `detour` by way of a wide integer. `numbers` are the forms of
+    literals by dtype, `special` those of some; `scalar` makes a value of a
+    literal. `quotient` is the sign that divides whole numbers. A reduction
+    of a type that is `reduced_as` another is accumulated in it. `named` is
+    a line that names a value, `declared` one that starts an accumulator of
+    a `shape`, `assigned` one that changes it; a block is `opened` and
     `closed`.
     """
 
@@ -187,7 +169,6 @@ class Target:
     special: Mapping[str, str]
     truth_as_float: str = ""
     detour: tuple[torch.dtype, ...] = ()
-    promoted: tuple[torch.dtype, ...] = ()
     single: Callable[[float], str] = repr
     number: str = "{0}"
     numbers: Mapping[torch.dtype, str] = field(default_factory=dict)
@@ -195,7 +176,6 @@ class Target:
     scalars: tuple[torch.dtype, ...] = ()
     reduced_as: Mapping[tuple[str, torch.dtype], torch.dtype] = field(
         default_factory=dict)
-    rounding: frozenset[str] = frozenset()
     named: str = "{0} = {1}"
     declared: str = "{0} = tl.full({shape}, {1}, {type})"
     assigned: str = "{0} = {1}"
@@ -218,19 +198,13 @@ class Target:
         if op.name == "where":
             wanted[0] = torch.bool
         alone = all(isinstance(part, Const) for part in op.operands)
-        parts = [replace(part, value=torch.tensor(
-            part.value, dtype=part.dtype).item())
-            if op.name in self.rounding and isinstance(part, Const)
-            and part.dtype in HALVES else part for part in op.operands]
         texts = [self._operand(*each, alone or "device." in text)
-                 for each in zip(parts, operands, wanted)]
+                 for each in zip(op.operands, operands, wanted)]
         text = text.format(
             *texts, type=self.type_of(work), last=8 * work.itemsize - 1,
             f="" if work == torch.float64 else "f",
             round=f"rounded<{self.types[work]}>" * (work in HALVES)
         ).replace("--", "- -")
-        if work in self.promoted and form.made is None:
-            text = self._as(f"({text})", work)
         if op.dtype in HALVES and rounded_already(form, op):
             return text
         return self.convert(text, form.made or held(work), op.dtype)
@@ -318,26 +292,21 @@ class Target:
 
 def shortest(value: float) -> str:
     """The fewest digits that mean this number as a float32."""
-    single = c_float(value).value
-    texts = (repr(float(f"{single:.{digits}g}")) for digits in range(1, 10))
-    return next((text for text in texts
-                 if c_float(float(text)).value == single), "nan")
+    return str(torch.tensor(value, dtype=torch.float32).numpy())
 
 
 _NAMES = {torch.float64: "double", torch.float32: "float",
           torch.bool: "bool"}
-_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_NARROW = (torch.int16, torch.int8, torch.uint8)
+_WHOLE = (torch.int64, torch.int32, *_NARROW)
 
-#: C++ computes with narrow integers as int, and leaves open what a
-#: negative float is as an unsigned number. A long sum of floats would lose
-#: digits; a double does not.
+#: C++ leaves open what a negative float is as an unsigned number. A long
+#: sum of floats would lose digits; a double does not.
 CPP = Target(
     "cpp", _NAMES | {dtype: str(dtype)[6:] for dtype in _WHOLE},
     cast="({type}){0}", truth="{0} != 0",
     truth_as_float="{0} ? 1.0f : 0.0f", rounded="rounded<{type}>({0})",
-    quotient="/", detour=(torch.int16, torch.int8, torch.uint8),
-    promoted=(torch.int16, torch.int8, torch.uint8, torch.bool),
-    single=shortest, number="({type}){0}",
+    quotient="/", detour=_NARROW, single=shortest, number="({type}){0}",
     numbers={torch.float64: "{0}", torch.float32: "{0}f",
              torch.int64: "{0}ll"},
     special={"True": "true", "False": "false", "inf": "infinity",
@@ -355,7 +324,6 @@ TRITON = Target(
     rounded="device.rounded({0}, {type})", quotient="//",
     detour=(torch.uint8,), scalars=(torch.float64,),
     reduced_as={(kind, dtype): torch.int32 for kind in REDUCTIONS
-                for dtype in CPP.promoted},
+                for dtype in (*_NARROW, torch.bool)},
     scalar="tl.full((), {0}, {type})",
-    rounding=frozenset("pow fmod remainder lt le gt ge".split()),
     special={text: f"float('{text}')" for text in ("inf", "-inf", "nan")})

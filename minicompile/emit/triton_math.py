@@ -43,9 +43,12 @@ def _computed(function, operands):
                      else tl.block_type(kind, list(data.shape)))
 
 
-def number_argument(number: int) -> tl.tensor:
-    """A kernel's argument of no dimensions, such as `range` asks for."""
-    made = interpreter._implicit_cvt(number)
+def argument(given: object) -> object:
+    """A kernel's argument; the interpreter's numbers have no dimensions,
+    as `range` asks for."""
+    if not INTERPRETED or type(given) is not int:
+        return given
+    made = interpreter._implicit_cvt(given)
     made.handle.data = made.handle.data.reshape(())
     return made
 

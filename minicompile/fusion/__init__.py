@@ -1,8 +1,109 @@
-"""Stage 4: ATen operators become loops, loops are fused into kernels."""
+"""Stage 4: ATen operators become loops, loops are fused into kernels.
+
+In: a functional FX graph of ATen operators with fake values. Out: a
+Schedule of kernels and operator calls, in order. PyTorch's is
+torch/_inductor/scheduler.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from itertools import count
+
+import torch
+from torch import fx
 
 from ..core import load
-from .schedule import fuse
+from ..core.graph import placeholders
+from ..core.index import Symbol, index
+from ..core.loops import Buffer, Kernel
+from ..core.schedule import (Extern, Schedule, Step, View, readers_of,
+                             reads_of)
+from ..core.state import young_only
+from .group import KERNELS, Group, Groups
+from .lower import Lowering
 
-__all__ = ["fuse"]
+#: Passes over the groups and the buffers that are never freed, before the
+#: groups are ordered.
+MERGING: list[Callable[[Groups, Collection[str]], None]] = []
+
+#: Passes over the order, made of the groups, of the buffers that are never
+#: freed and of the inputs that are: see Groups.ordered.
+ORDERING: list[Callable[..., Callable]] = []
+
+#: Passes that make steps write to inputs. Each is given the steps, what was
+#: lowered and the writes to do, and returns the writes that are left.
+STORING: list[Callable[..., dict[str, View]]] = []
+
+COPY = torch.ops.aten._foreach_copy_.default
+
+#: What says which input each symbol is that a step or result uses, None
+#: if it is computed: the last of these. The first is for symbols that are
+#: each one number at all times.
+SIZES: list[Callable[[list[Step], Lowering], dict[Symbol, int | None]]] = [
+    lambda steps, _: dict.fromkeys(s for step in steps if isinstance(
+        step, Kernel) for s in step.symbols)]
+
+
+@young_only()
+def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
+    """The graph as fused kernels and operator calls.
+
+    `module` holds functional ATen ops; every node has its fake value in
+    `meta["val"]`. Strides of the results are those of the fake values.
+    `dying` names the inputs that only the graph holds during the call.
+    """
+    lowered = Lowering(module)
+    groups = Groups(lowered.steps)
+    returned = reads_of((lowered.outputs, *lowered.writes.values()))
+    for merge in MERGING:
+        merge(groups, returned)
+    given = [b if isinstance(b, Buffer) else None for b in lowered.inputs]
+    freed = [b for node, b in zip(placeholders(module.graph), given)
+             if b and node.name in dying]
+    order = groups.ordered(*(
+        make(groups, returned, freed) for make in ORDERING))
+    steps = steps_of(order, returned)
+    left = lowered.writes
+    for store in STORING:
+        left = store(steps, lowered, left)
+    if left:
+        into = [replace(value, buffer=name, offset=index(0))
+                for name, value in left.items()]
+        steps.append(Extern(COPY, (into, [*left.values()]), {}, (None,)))
+    used = returned.keys() | readers_of(steps).keys()
+    inputs = tuple(b if b and b.name in used else None for b in given)
+    return Schedule(inputs, tuple(steps), lowered.outputs,
+                    lowered.constants, SIZES[-1](steps, lowered),
+                    frozenset(b.name for b in freed if b in inputs))
+
+
+def steps_of(groups: list[Group], returned: Iterable[str]) -> list[Step]:
+    """Each group as a kernel or as its operator call.
+
+    A kernel is named after its number and the first few nodes that it
+    computes, such as `kernel_3_amax_exp_sum_div`.
+    """
+    readers = readers_of(list(group.steps.values()) for group in groups)
+    steps: list[Step] = []
+    kernels = count()
+    for number, group in enumerate(groups):
+        if group.body is None:
+            steps += group.steps.values()
+            continue
+        needed = {name for name in group.body.stores if name in returned
+                  or readers.get(name, set()) - {number}}
+        kernel = KERNELS[-1]([loop for _, loop in sorted(
+            group.steps.items())], group.body.domain)
+        nodes = " ".join(loop.origin for loop in kernel.loops).split()
+        plain = dict.fromkeys(re.sub(r"_\d+$", "", node) for node in nodes)
+        steps.append(replace(
+            kernel, name="_".join([f"kernel_{next(kernels)}",
+                                   *list(plain)[:4]]),
+            internal=frozenset(group.body.stores) - needed))
+    return steps
+
 
 load(__name__, __path__)

@@ -9,8 +9,7 @@ step before it, say whether something has to run between two groups.
 A loop has one variable for its rows and one for a row's elements, however
 many dimensions its tensors have: an index takes the coordinates out of
 them by division. So two loops fit if their numbers of rows and elements
-do. A finished group gets nested loops, which need no division. Inductor's
-is torch/_inductor/scheduler.py.
+do. Inductor's is torch/_inductor/scheduler.py.
 """
 
 from __future__ import annotations
@@ -22,12 +21,11 @@ from heapq import heapify, heappop, heappush
 from itertools import chain
 
 from ..core.graph import has_effect
-from ..core.index import (Division, Index, Variable, guess, index, product,
+from ..core.index import (Index, Variable, guess, index, product,
                           substitute)
-from ..core.loops import (Buffer, Kernel, Loop, flatten, row_major,
-                          unflatten)
+from ..core.loops import Buffer, Kernel, Loop, flatten, unflatten
 from ..core.schedule import Extern, made_by, reads_of
-from .values import Value, axes, points
+from .lowerings import Value, axes, points
 
 #: A kernel with more buffers than this is slow to launch and to compile.
 MOST_BUFFERS = 48
@@ -103,46 +101,18 @@ def seen_from(where: Index, domain: IterationDomain) -> Index:
     return substitute(where, domain.whole) if domain.whole else where
 
 
-@lru_cache(maxsize=100_000)
-def steps_of(where: Index, flat: Variable) -> set[Index]:
-    """After how many points of a variable its quotients grow in an index,
-    and its remainders start again; 1 is one of them."""
-    found = {index(1)}
-    for atom in (atom for atoms, _ in where.terms for atom in atoms):
-        if isinstance(atom, Division):
-            inner = steps_of(atom.dividend, flat)
-            found |= inner | {step * atom.divisor for step in inner
-                              if index(flat) // step == atom.dividend}
-    return found
-
-
-def nested(loops: list[Loop], domain: IterationDomain) -> Kernel:
-    """A nameless kernel of loops that fit the domain. Nested loops take the
-    place of the divisions of a variable, if each step divides the next.
-    """
-    used = {seen_from(i, domain) for loop in loops for i in loop.indices}
-    made: dict[Variable, tuple[Variable, ...]] = {}
-    change = dict(domain.whole)
-    for flat in domain.variables:
-        sizes, inner = [], flat.size
-        for step in sorted(set().union(*(steps_of(i, flat) for i in used)),
-                           key=guess, reverse=True):
-            if inner != step and inner % step == 0:
-                sizes.append(inner // step)
-                inner = step
-        made[flat] = axes(tuple(sizes), flat.name[0])
-        if made[flat] != (flat,):
-            change[flat] = flatten(map(index, made[flat]),
-                                   row_major(tuple(sizes)))
-    rows, row = made.values()
-    for flat, place in domain.whole.items():
-        made[flat], change[flat] = rows + row, substitute(place, change)
-    return Kernel("", rows, row, tuple(
-        loop if change.keys().isdisjoint(loop.ranges + loop.reduced) else
-        loop.over(change, *(
-            tuple(v for flat in old for v in made.get(flat, (flat,)))
-            for old in (loop.ranges, loop.reduced)))
+def kernel_of(loops: list[Loop], domain: IterationDomain) -> Kernel:
+    """A nameless kernel of loops that fit, over the domain's variables."""
+    rows, row = domain.variables
+    return Kernel("", (rows,), (row,) if row.size != 1 else (), tuple(
+        loop.over(domain.whole, (rows, row), ())
+        if domain.whole.keys() & {*loop.ranges} else loop
         for loop in loops))
+
+
+#: What makes a kernel of loops that fit a domain: the last of these.
+KERNELS: list[Callable[[list[Loop], IterationDomain], Kernel]] = [
+    kernel_of]
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,13 @@ from ..core.graph import has_effect, is_number, results, tensors_of
 from ..core.graph import value as fake_of
 from ..core.index import (Index, coefficient, index, not_negative,
                           substitute)
-from ..core.loops import OPS, Buffer, Load, Loop, row_major
+from ..core.loops import (EXPENSIVE, OPS, Buffer, Load, Loop, Op,
+                          row_major, walk)
 from ..core.schedule import Extern, View, made_by, reads_of
 from .group import loop_of
-from .lowerings import DTYPES, LoweringContext, Uses
-from .values import (Value, axes, indices_of, loaded, number_of, points,
-                     reshaped)
+from .lowerings import (DTYPES, LoweringContext, Value, axes, elements,
+                        indices_of, loaded, lowering_rule, number_of,
+                        points, strided_view, view)
 
 #: The call that ends a graph for each input that it writes to.
 WRITE = torch.ops.aten.copy_.default
@@ -35,9 +36,83 @@ WRITE = torch.ops.aten.copy_.default
 #: lowering, the node, its value and the result: the last of these.
 ABROAD: list[Callable[..., Value | None]] = [lambda *given: None]
 
-#: Ways to store a reduction as several, each a function of the simple
-#: way, the kind, the value and the axes; it returns None to decline.
-SPLITS: list[Callable] = []
+#: A way to store a reduction as several, given the simple way, the kind,
+#: the value and the axes, or None: the last of these.
+SPLITS: list[Callable[..., Value | None]] = [lambda *given: None]
+
+#: A value longer than this is stored, however it is used.
+MOST_OPERATIONS, MOST_LOADS = 64, 24
+
+#: Operations that cost more than moving an element.
+STORED = EXPENSIVE | {"sqrt", "rsqrt", "div_trunc"}
+
+#: Further reasons to store a value with several readers, each a function
+#: of the Uses, the node and the value.
+SAVINGS: list[Callable[..., bool]] = []
+
+
+class Uses:
+    """The facts about each node's users that lowering needs. The users
+    come after the node, so the graph is read once, backwards. Inductor's
+    is torch/_inductor/ir.py:StorageBox.
+
+    `rules`: the rule that can lower each node, or None. `readers`: the
+    nodes that compute with one that is needed, looking through views.
+    `stored`: it is needed in memory. `returned`: it is a result, or the
+    result is a view of it. `wide`: its reader has many more elements, so
+    computing it in the reader repeats the work.
+    """
+
+    def __init__(self, graph: fx.Graph):
+        self.rules = {node: lowering_rule(node) for node in graph.nodes}
+        self.readers: dict[fx.Node, set[fx.Node]] = {}
+        self.stored: set[fx.Node] = set()
+        self.returned: set[fx.Node] = set()
+        self.wide: set[fx.Node] = set()
+        self.counts = {node: elements(indices_of(tensor.shape))
+                       for node in graph.nodes
+                       for tensor in tensors_of(fake_of(node))[:1]}
+        for node in reversed(graph.nodes):
+            users = [user for user in node.users
+                     if user in self.readers and not is_number(user)]
+            if users or node.op != "call_function" or has_effect(node):
+                self.readers[node] = set()
+                for user in users:
+                    self.look(node, user)
+
+    def is_view(self, node: fx.Node) -> bool:
+        """Whether it is another view of its input, or one of several."""
+        return node.target is operator.getitem or self.rules[node] is view
+
+    def look(self, node: fx.Node, user: fx.Node) -> None:
+        """Note what one user does with a node."""
+        mine, theirs = (self.counts.get(n, 0) for n in (node, user))
+        if self.is_view(user):
+            self.readers[node] |= self.readers[user]
+            if user in self.returned:
+                self.returned.add(node)
+            if user in self.returned or (
+                    user in self.stored and theirs >= mine):
+                self.stored.add(node)
+        else:
+            self.readers[node].add(user)
+            if user.op == "output":
+                self.returned.add(node)
+            if self.rules[user] is None:
+                self.stored.add(node)
+        if theirs > 4 * mine or user in self.wide and self.is_view(user):
+            self.wide.add(node)
+
+    def is_expensive(self, node: fx.Node, value: Value) -> bool:
+        """Whether to store a value rather than compute it again."""
+        nodes = walk(value.element)
+        work = [part.name for part in nodes if isinstance(part, Op)]
+        loads = [part for part in nodes if isinstance(part, Load)]
+        if len(work) > MOST_OPERATIONS or len(loads) > MOST_LOADS:
+            return True
+        return (len(self.readers[node]) > 1 or node in self.wide) and (
+            not STORED.isdisjoint(work) or any(
+                saves(self, node, value) for saves in SAVINGS))
 
 
 class Lowering:
@@ -207,16 +282,14 @@ class Lowering:
                       for axis, size in enumerate(value.shape)
                       if keepdim or axis not in reduced)
         if all(value.shape[axis] == 1 for axis in reduced):
-            return reshaped(value, shape)
+            return strided_view(value, shape, row_major(shape))
 
         def simply(value: Value, reduced: tuple[int, ...],
                    shape: tuple[Index, ...], *notes) -> Value:
             return self.fill(node, value, shape, reduced, kind, *notes)
-        for split in SPLITS:
-            found = split(simply, kind, value, reduced)
-            if found is not None:
-                return reshaped(found, shape)
-        return simply(value, reduced, shape)
+        found = SPLITS[-1](simply, kind, value, reduced)
+        return simply(value, reduced, shape) if found is None else (
+            strided_view(found, shape, row_major(shape)))
 
     def extern(self, node: fx.Node):
         """The ATen operator, called on whole tensors."""

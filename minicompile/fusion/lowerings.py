@@ -1,38 +1,139 @@
-"""The table of lowering rules, and the rules that most models need.
+"""Values, and the table of lowering rules that most models need.
+
+A Value is a tensor that need not exist: the expression of any of its
+elements. A view is its source's element at another point, an operation
+that of its operands at the same one, so that chains of them become one
+expression without any pass that inlines. PyTorch's is the `inner_fn` of
+torch/_inductor/ir.py.
 
 In: a LoweringContext (what the node should produce) and operands. Out: a
 Value, several, or None if no loop computes this: then the ATen operator
 runs. Operands are converted to the result's dtype before the operation,
-as PyTorch's type promotion has it; comparisons have their own rule.
-Inductor's table is torch/_inductor/lowering.py:lowerings.
-
-Uses decides which results are stored. Storing a value costs memory
-traffic, computing it again for each reader costs arithmetic and the
-traffic of all that it reads. Inductor's is
-torch/_inductor/ir.py:StorageBox.
+as PyTorch's type promotion has it. Inductor's table is
+torch/_inductor/lowering.py:lowerings.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 
-from ..core.graph import has_effect, is_number, tensors_of
+from ..core.errors import BackendError
+from ..core.graph import tensors_of
 from ..core.graph import value as fake_of
-from ..core.index import Index, product
-from ..core.loops import (EXPENSIVE, Const, Expression, Load, Op, Position,
-                          walk)
-from .values import (Point, Value, axes, broadcast, cast, elements,
-                     indices_of, points, size_of, strided_view, touched)
+from ..core.index import Index, Variable, guess, index, product
+from ..core.loops import (SIMPLIFY, Buffer, Const, Expression, Load, Op,
+                          Position, flatten, rewrite, unflatten)
+from ..core.sizes import SYMBOLIC
 
 if TYPE_CHECKING:
     from .lower import Lowering
+
+Point = tuple[Index, ...]
+
+#: What makes an Index of a number that only the run knows: the last.
+SYMBOLS_READ: list[Callable[[object], Index | int]] = []
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor given by its `element` at the point that `axes` names."""
+
+    shape: tuple[Index, ...]
+    device: torch.device
+    element: Expression
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of its elements."""
+        return self.element.dtype
+
+    def at(self, point: Point) -> Expression:
+        """The element at `point`, which has one Index per dimension."""
+        change = {old: new for old, new in zip(
+            axes(self.shape), point, strict=True) if new != index(old)}
+        return rewrite(self.element, SIMPLIFY[-1], change) if (
+            change) else self.element
+
+    def moved(self, shape: tuple[Index, ...], point: Point) -> Value:
+        """A view: its element is this one's at `point`."""
+        return replace(self, shape=shape, element=self.at(point))
+
+    def to(self, dtype: torch.dtype) -> Value:
+        """The same value, converted."""
+        return replace(self, element=cast(self.element, dtype))
+
+
+@lru_cache(maxsize=10_000)
+def axes(shape: tuple[Index, ...], letter: str = "d"
+         ) -> tuple[Variable, ...]:
+    """A loop variable for every dimension."""
+    return tuple(Variable(f"{letter}{place}", size)
+                 for place, size in enumerate(shape))
+
+
+def points(variables: tuple[Variable, ...]) -> Point:
+    """The variables as Indices; 0 for one that takes no other value."""
+    return tuple(index(0) if v.size == 1 else index(v) for v in variables)
+
+
+def loaded(buffer: Buffer) -> Value:
+    """The tensor that lies in a buffer."""
+    return Value(buffer.shape, buffer.device, Load(buffer.name, flatten(
+        points(axes(buffer.shape)), buffer.stride), buffer.dtype))
+
+
+def broadcast(value: Value, shape: tuple[Index, ...]) -> Value:
+    """`value` repeated along new dimensions and along those of size 1,
+    whose variable no element depends on."""
+    skip = len(shape) - len(value.shape)
+    return value.moved(shape, points(axes(shape))[skip:])
+
+
+def strided_view(value: Value, shape: tuple[Index, ...],
+                 stride: tuple[Index, ...],
+                 offset: Index | int = 0) -> Value:
+    """The view with this shape, stride and offset of the memory of
+    `value`, as if that were contiguous."""
+    place = flatten(points(axes(shape)), stride) + offset
+    return value.moved(shape, unflatten(place, value.shape))
+
+
+def cast(node: Expression, dtype: torch.dtype) -> Expression:
+    """The expression converted to `dtype`."""
+    return node if node.dtype == dtype else SIMPLIFY[-1](
+        Op("cast", (node,), dtype))
+
+
+def elements(shape: Iterable[Index]) -> int:
+    """The number of elements in a shape; a guess if it is symbolic."""
+    return guess(product(shape))
+
+
+def number_of(given: object) -> object:
+    """A number that depends on sizes as an Index; anything else as is."""
+    if not isinstance(given, SYMBOLIC):
+        return given
+    if not SYMBOLS_READ:
+        raise BackendError(f"no rule knows the symbolic number {given}")
+    return SYMBOLS_READ[-1](given)
+
+
+def size_of(number: int | torch.SymInt | Index) -> Index:
+    """One size or stride of a fake tensor as an Index."""
+    return index(number_of(number))
+
+
+def indices_of(numbers: Iterable) -> tuple[Index, ...]:
+    """Sizes or strides of a fake tensor as Indices."""
+    return tuple(map(size_of, numbers))
+
 
 #: An Index is a whole number made of sizes.
 Operand = Value | bool | int | float | Index
@@ -146,14 +247,6 @@ def elementwise(build: str | Callable[..., Expression],
     return rule
 
 
-def promoted(*operands: Operand) -> torch.dtype:
-    """The dtype in which a comparison compares."""
-    return torch.result_type(*(
-        torch.empty((1,) * bool(o.shape), dtype=o.dtype, device="meta")
-        if isinstance(o, Value) else 1 if isinstance(o, Index) else o
-        for o in operands))
-
-
 def fill(context: LoweringContext, a: Operand, *_, **__) -> Value:
     """The same numbers in the result's dtype, shape and strides."""
     given = broadcast(a, context.shape).element if isinstance(
@@ -228,8 +321,6 @@ RULES: dict[str, Callable] = {
        cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc
        lgamma sigmoid reciprocal relu mul atan2 hypot copysign maximum
        minimum fmax fmin""".split()},
-    **{name: elementwise(name, promoted)
-       for name in "eq ne lt le gt ge".split()},
     "add.Tensor": elementwise("add"), "sub.Tensor": elementwise("sub"),
     "div.Tensor": elementwise("div"), "div.Scalar": elementwise("div"),
     "where.self": elementwise("where", torch.bool, None),
@@ -242,83 +333,3 @@ RULES: dict[str, Callable] = {
     "mean": reducing("sum", exactly, divided=True),
     "amax": reducing("max"), "amin": reducing("min"),
 }
-
-#: A value longer than this is stored, however it is used.
-MOST_OPERATIONS, MOST_LOADS = 64, 24
-
-#: Operations that cost more than moving an element.
-STORED = EXPENSIVE | {"sqrt", "rsqrt", "div_trunc"}
-
-
-class Uses:
-    """The facts about each node's users that lowering needs. The users
-    come after the node, so the graph is read once, backwards.
-
-    `rules`: the rule that can lower each node, or None. `readers`: the
-    nodes that compute with one that is needed, looking through views.
-    `stored`: it is needed in memory. `returned`: it is a result, or the
-    result is a view of it. `wide`: its reader has many more elements, so
-    computing it in the reader repeats the work.
-    """
-
-    def __init__(self, graph: fx.Graph):
-        self.rules = {node: lowering_rule(node) for node in graph.nodes}
-        self.readers: dict[fx.Node, set[fx.Node]] = {}
-        self.stored: set[fx.Node] = set()
-        self.returned: set[fx.Node] = set()
-        self.wide: set[fx.Node] = set()
-        self.counts = {node: elements(indices_of(tensor.shape))
-                       for node in graph.nodes
-                       for tensor in tensors_of(fake_of(node))[:1]}
-        for node in reversed(graph.nodes):
-            users = [user for user in node.users
-                     if user in self.readers and not is_number(user)]
-            if users or node.op != "call_function" or has_effect(node):
-                self.readers[node] = set()
-                for user in users:
-                    self.look(node, user)
-
-    def is_view(self, node: fx.Node) -> bool:
-        """Whether it is another view of its input, or one of several."""
-        return node.target is operator.getitem or self.rules[node] is view
-
-    def look(self, node: fx.Node, user: fx.Node) -> None:
-        """Note what one user does with a node."""
-        mine, theirs = (self.counts.get(n, 0) for n in (node, user))
-        if self.is_view(user):
-            self.readers[node] |= self.readers[user]
-            if user in self.returned:
-                self.returned.add(node)
-            if user in self.returned or (
-                    user in self.stored and theirs >= mine):
-                self.stored.add(node)
-        else:
-            self.readers[node].add(user)
-            if user.op == "output":
-                self.returned.add(node)
-            if self.rules[user] is None:
-                self.stored.add(node)
-        if theirs > 4 * mine or user in self.wide and self.is_view(user):
-            self.wide.add(node)
-
-    def is_expensive(self, node: fx.Node, value: Value) -> bool:
-        """Whether to store a value rather than compute it again.
-
-        Storing moves all that it reads once. The value itself moves once,
-        and once more for each reader but the first, which runs in the
-        kernel that stores it. Not storing moves all that it reads once
-        per reader.
-        """
-        nodes = walk(value.element)
-        work = [part.name for part in nodes if isinstance(part, Op)]
-        loads = [part for part in nodes if isinstance(part, Load)]
-        if len(work) > MOST_OPERATIONS or len(loads) > MOST_LOADS:
-            return True
-        readers = len(self.readers[node])
-        if readers < 2 and node not in self.wide:
-            return False
-        own = self.counts[node] * value.dtype.itemsize
-        read = sum(min(own, touched(load.index) * load.dtype.itemsize)
-                   for load in loads)
-        return not STORED.isdisjoint(work) or (
-            read + own * readers < read * readers)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
+from contextlib import ExitStack
 
 import torch
 from torch import Tensor
@@ -38,72 +38,65 @@ class Cuda:
 
     def __init__(self, index: int):
         self.index = index
-        self.stream = self.last = None
-        self.address = 0  # of the stream of the last replay
+        self.stream = self.last = self.address = None
 
     def refusal(self) -> str | None:
         """Why nothing may be replayed right now, or None."""
-        if torch._C._cuda_isCurrentStreamCapturing():
-            return "the caller is recording"
-        return None
+        return ("the caller is recording" if
+                torch._C._cuda_isCurrentStreamCapturing() else None)
 
     def order(self) -> None:
         """Make the current stream wait for the last replay."""
         address = torch._C._cuda_getCurrentRawStream(self.index)
-        if self.last is not None and address == self.address:
-            return
-        current = torch.cuda.current_stream(self.index)
-        if self.last is not None:
-            current.wait_stream(self.last)
-        self.last, self.address = current, address
+        if address != self.address:
+            current = torch.cuda.current_stream(self.index)
+            if self.last is not None:
+                current.wait_stream(self.last)
+            self.last, self.address = current, address
 
     def pool(self) -> object:
         """Memory for one forward and the backward that goes with it."""
         return torch.cuda.graph_pool_handle()
 
-    def bytes(self) -> int:
-        """The memory that PyTorch holds on the device, for any purpose."""
-        return torch.cuda.memory_reserved(self.index)
-
-    def most(self) -> int:
-        """The memory that the recordings of one function may take."""
-        return torch.cuda.get_device_properties(
-            self.index).total_memory // 4
-
     def record(self, run: Boxed, inputs: list, pool: object
                ) -> tuple[Callable[[], None], tuple]:
-        """(replay, outputs): the launches of `run(inputs)`, not run."""
+        """(replay, outputs): the launches of `run(inputs)`, not run.
+
+        Meanwhile nothing is in flight, nothing is freed by the garbage
+        collector, and no workspace is shared.
+        """
         graph = torch.cuda.CUDAGraph()
         self.stream = self.stream or torch.cuda.Stream(self.index)
-        with (_recording, _undisturbed(self.index),
-              torch.cuda.stream(self.stream)):
+        with (_recording, torch.cuda.stream(self.stream),
+              ExitStack() as afterwards):
+            if gc.isenabled():
+                gc.disable()
+                afterwards.callback(gc.enable)
+            torch.cuda.synchronize(self.index)
+            torch._C._cuda_clearCublasWorkspaces()
+            afterwards.callback(torch._C._cuda_clearCublasWorkspaces)
             graph.capture_begin(pool, "thread_local")
-            try:
-                outputs = run(inputs)
-            finally:
-                graph.capture_end()
+            afterwards.callback(graph.capture_end)
+            outputs = run(inputs)
         return graph.replay, outputs
-
-
-@contextmanager
-def _undisturbed(index: int) -> Iterator[None]:
-    """Nothing in flight, nothing freed, and no workspace shared."""
-    collects = gc.isenabled()
-    gc.disable()
-    torch.cuda.synchronize(index)
-    torch._C._cuda_clearCublasWorkspaces()
-    try:
-        yield
-    finally:
-        torch._C._cuda_clearCublasWorkspaces()
-        if collects:
-            gc.enable()
 
 
 def sizes_of(values: Iterable) -> tuple:
     """Those of the values that are no tensors, such as sizes."""
     return tuple([value for value in values
                   if not isinstance(value, Tensor)])
+
+
+def memory_of(values: Iterable) -> dict[int, int]:
+    """The memory under each tensor among the values, by position."""
+    return {k: storage_of(value) for k, value in enumerate(values)
+            if isinstance(value, Tensor)}
+
+
+def addresses(values: Iterable) -> list[int]:
+    """The address of each tensor's first element; 0 for other values."""
+    return [value.data_ptr() if isinstance(value, Tensor) else 0
+            for value in values]
 
 
 class Recording:
@@ -118,42 +111,37 @@ class Recording:
                  bound: Collection[int], visible: int | None = None,
                  written: Iterable[int] = (),
                  lender: Recording | None = None):
-        tensors = [k for k, given in enumerate(inputs)
-                   if isinstance(given, Tensor)]
-        self.sizes = sizes_of(inputs)
-        self.bound = {k: inputs[k].data_ptr() for k in tensors
-                      if k in bound}
-        self.copied: dict[int, Tensor] = {}  # position -> buffer
-        self.lender = lender
+        self.sizes, self.lender = sizes_of(inputs), lender
         self.pool = lender.pool if lender else device.pool()
-        held, read = device.bytes(), list(inputs)
+        read, tensors = list(inputs), memory_of(inputs)
+        self.bound = {k: read[k].data_ptr() for k in tensors if k in bound}
+        self.copied: dict[int, Tensor] = {}  # position -> buffer
         with torch.inference_mode(False), torch.no_grad():
-            for k in tensors:
-                if k not in bound:
-                    read[k] = like(inputs[k])
-                    self.copied[k] = laid_out(read[k])
-            self.replay, outputs = self.record(device, run, list(read))
+            for k in tensors.keys() - bound:
+                read[k] = like(inputs[k])
+                self.copied[k] = laid_out(read[k])
+            outputs = self.record(device, run, list(read))
         self.written = {*written} & {*self.copied}
-        owners = {storage_of(read[k]): k for k in tensors}
-        found = {k: owners.get(storage_of(output)) for k, output
-                 in enumerate(outputs) if isinstance(output, Tensor)}
-        self.passed = {k: place(outputs[k], owner, read[owner]) for k, owner
-                       in found.items() if owner is not None}
-        self.clones = {k: outputs[k] for k in found.keys() - self.passed
-                       if visible is None or k < visible}
-        self.kept = [None if k in self.passed or k in self.clones else each
-                     for k, each in enumerate(outputs)]
-        del outputs  # so that only the recording holds them, at rest
-        lent = [self.kept[k] for k in found if self.kept[k] is not None]
-        self.lends = {each.data_ptr() for each in lent} - {0}
-        self.lent = {storage: holders(storage)
-                     for storage in map(storage_of, lent)}
-        self.bytes = device.bytes() - held
+        owners = {memory: k for k, memory in memory_of(read).items()}
+        self.kept, self.clones, self.passed = {}, {}, {}
+        for k, output in enumerate(outputs):
+            self.kept[k] = None
+            if not isinstance(output, Tensor):
+                self.kept[k] = output
+            elif (owner := owners.get(storage_of(output))) is not None:
+                self.passed[k] = owner, output.shape, output.stride(), (
+                    output.storage_offset() - read[owner].storage_offset())
+            elif visible is None or k < visible:
+                self.clones[k] = output
+            else:
+                self.kept[k] = output
+        lent = memory_of(self.kept.values()).values()
+        self.lent = {memory: holders(memory) for memory in lent}
 
-    def record(self, device: Cuda, run: Boxed, inputs: list
-               ) -> tuple[Callable[[], object], tuple]:
-        """(replay, outputs) of the program on these inputs."""
-        return device.record(run, inputs, self.pool)
+    def record(self, device: Cuda, run: Boxed, inputs: list) -> tuple:
+        """The program's outputs for these inputs, as replays fill them."""
+        self.replay, outputs = device.record(run, inputs, self.pool)
+        return outputs
 
     def strangers(self, inputs: list) -> list[int]:
         """The positions of inputs that lie elsewhere than the recorded."""
@@ -162,8 +150,8 @@ class Recording:
 
     def free(self) -> bool:
         """Whether all memory that was lent has come back."""
-        return all(holders(storage) == count
-                   for storage, count in self.lent.items())
+        return all(holders(memory) == count
+                   for memory, count in self.lent.items())
 
     def run(self, inputs: list) -> tuple:
         """The program's results for these inputs, by a replay."""
@@ -172,21 +160,19 @@ class Recording:
         self.replay()
         for k in self.written:
             laid_out(inputs[k]).copy_(self.copied[k])
-        results = [each.data if isinstance(each, Tensor) else each
-                   for each in self.kept]
+        results = {k: each.data if isinstance(each, Tensor) else each
+                   for k, each in self.kept.items()}
         fresh = {k: like(clone) for k, clone in self.clones.items()}
         copy_all([*map(laid_out, fresh.values())],
                  [*map(laid_out, self.clones.values())])
-        for k, made in fresh.items():
-            results[k] = made
         for k, (owner, size, stride, shift) in self.passed.items():
             results[k] = inputs[owner].as_strided(
                 size, stride, inputs[owner].storage_offset() + shift)
         inputs.clear()
-        return tuple(results)
+        return tuple((results | fresh).values())
 
 
-def copy_all(buffers: list[Tensor], given: Collection[Tensor]) -> None:
+def copy_all(buffers: list[Tensor], given: list[Tensor]) -> None:
     """Bring the tensors into the buffers, in one launch."""
     if len(buffers) == 1:
         buffers[0].copy_(given[0])
@@ -196,14 +182,7 @@ def copy_all(buffers: list[Tensor], given: Collection[Tensor]) -> None:
 
 def like(tensor: Tensor) -> Tensor:
     """New memory for a tensor of this shape and these strides."""
-    return torch.empty_strided(tensor.shape, tensor.stride(),
-                               dtype=tensor.dtype, device=tensor.device)
-
-
-def place(output: Tensor, owner: int, given: Tensor) -> tuple:
-    """How an output lies in the memory of input number `owner`."""
-    shift = output.storage_offset() - given.storage_offset()
-    return owner, output.shape, output.stride(), shift
+    return tensor.new_empty_strided(tensor.shape, tensor.stride())
 
 
 def laid_out(tensor: Tensor) -> Tensor:

@@ -2,16 +2,15 @@
 
 In: the torch-level graph and its fake inputs. Out: a callable that
 autograd can differentiate. Read joint.py, recorder.py, aliases.py,
-record.py, plan.py and runtime.py, in that order.
+record.py and runtime.py, in that order.
 """
 
 from ..core import load
-from .joint import Joint, Pair, partition
-from .plan import CHOOSE, RECOMPUTABLE, Plan, cut
+from .joint import CHOOSE, CUTS, Joint, Pair, partition
 from .record import record
 from .runtime import make_runtime
 
-__all__ = ["CHOOSE", "RECOMPUTABLE", "Joint", "Pair", "Plan", "cut",
-           "make_runtime", "partition", "record"]
+__all__ = ["CHOOSE", "CUTS", "Joint", "Pair", "make_runtime", "partition",
+           "record"]
 
 load(__name__, __path__)

@@ -1,35 +1,30 @@
 """Writes and shared memory: what a graph of values cannot say.
 
 In: torch-level calls while recording, the inputs, what the graph returned.
-Out: the same calls, and a graph that makes the results. The idea: a
-functional tensor takes writes as if it were memory, and two of them share
-a storage exactly if eager's do. So writes and aliases are read off after
-the graph has run, and put back at run time. PyTorch finds out the same
-facts in torch/_functorch/_aot_autograd/collect_metadata_analysis.py.
+Out: the same calls. The idea: a functional tensor takes writes as if it
+were memory, and two of them share a storage exactly if eager's do. So
+writes are read off after the graph has run, and put back at run time. A
+graph that writes to parts of memory, or whose results share it, needs a
+file of the reference. PyTorch finds out the same facts in
+torch/_functorch/_aot_autograd/collect_metadata_analysis.py.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import fx
-from torch._C._functionalization import (
-    get_view_meta_sequence as view_steps, unfold_ViewMeta as Unfold)
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from ..core.errors import BackendError
-from ..core.graph import (dense, operators, reach, tensors_of, value,
-                          written_by)
-from ..core.sizes import AS_IN_CPP, SYMBOLIC, Numbers
-from .joint import WRITE, lineage, with_inputs
-from .recorder import (RecordingMode, aten, functional, recording,
-                       unwrapped)
+from ..core.graph import dense, tensors_of, value, written_by
+from ..core.sizes import AS_IN_CPP
+from .recorder import RecordingMode, recording, unwrapped
 
 storage_of = torch._C._storage_id
 creation_of = torch._C._autograd._get_creation_meta
@@ -40,8 +35,9 @@ MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
 
 #: The methods that are assignments, such as `+=`.
 ASSIGNMENTS = {"__setitem__", *(f"__i{name[2:]}" for name in dir(operator))}
-#: What is not checked to fit in place, as an integer times 1.5 does not.
-CASTS = {"add", "sub", "mul", "subtract", "multiply"}
+#: Writes of one result for each element, in the order of the elements.
+SIMPLE = {f"{mark}{name}{end}" for name in ("add", "sub", "mul")
+          for mark, end in (("", "_"), ("__i", "__"))} | {"relu_", "relu"}
 
 #: What a function runs under, so that all it does is seen. The schemas of
 #: the first do not say that they write to an input, but Python's forms of
@@ -56,8 +52,6 @@ UNDER: dict[str, Callable[[], AbstractContextManager]] = {
 
 #: What a graph cannot say: when, given the first argument, and why.
 REFUSED: dict[str, tuple[Callable[[torch.Tensor], bool], str]] = {
-    **dict.fromkeys(("set_", "resize_", "resize_as_"), (
-        lambda x: True, "gives a tensor other memory")),
     **dict.fromkeys(("linalg_eigh", "linalg_svd"), (
         lambda x: x.requires_grad and x.is_complex(),
         "has a gradient that looks at values")),
@@ -65,6 +59,31 @@ REFUSED: dict[str, tuple[Callable[[torch.Tensor], bool], str]] = {
                    "has a gradient that looks at values"),
     "as_strided": (lambda x: not dense(x), "is of memory with gaps"),
 }
+
+
+@contextmanager
+def simple_write(recorder: RecordingMode, name: str, written: list,
+                 args: tuple, kwargs: dict):
+    """Around a call that writes to all of one tensor; refuses any other.
+    """
+    tensor, operands = args[0], [*args[1:], *kwargs.values()]
+    layout = tensor.size(), tensor.stride()
+    if (len(written) > 1 or written[0] is not tensor or name not in SIMPLE
+            or tensor._is_view() or not dense(tensor)
+            or tensor.is_leaf and tensor.requires_grad
+            or any(torch.result_type(tensor, each) != tensor.dtype
+                   for each in operands)
+            or any(storage_of(each) == storage_of(tensor)
+                   for each in tensors_of(operands))):
+        raise BackendError(f"{name} writes to a part of some memory")
+    yield
+    now = unwrapped(tensor)
+    if (now.size(), now.stride()) != layout:
+        raise BackendError(f"{name} changes the layout of a tensor")
+
+
+#: What a call that writes runs under; the last is in use.
+WRITES: list[Callable[..., AbstractContextManager]] = [simple_write]
 
 
 class InPlaceWrites(TorchFunctionMode):
@@ -81,108 +100,16 @@ class InPlaceWrites(TorchFunctionMode):
             if name == "__set__":
                 raise BackendError("setting data gives other memory")
             return args[0].detach()
-        if name in UNDER:
-            with UNDER[name]():
-                return function(*args, **kwargs)
         refused, reason = REFUSED.get(name, (None, ""))
         if refused and refused(args[0]):
             raise BackendError(f"{name} {reason}")
-        written = [each for each in (
+        written = [] if name in UNDER else [each for each in (
             args[:1] if kwargs.get("inplace") or name in ASSIGNMENTS
             else written_by(function, args, kwargs))
             if torch._is_functional_tensor(each)]
-        layouts = [(each, each.size(), each.stride())
-                   for each in memory_of(name, written, args, kwargs)]
-        result = function(*args, **kwargs)
-        for layout in layouts:
-            keep(self.recorder, *layout)
-        return result
-
-
-def memory_of(name: str, written: list, args: tuple, kwargs: dict) -> list:
-    """The tensors that a call writes to, after what they are views of.
-
-    A BackendError if functionalisation would not write as eager does.
-    """
-    found: dict[torch.Tensor, None] = {}
-    ends: dict[int, int] = {}  # of the memory that is written so far
-    for each in sorted(written, key=torch.Tensor.storage_offset):
-        base = base_of(each)
-        start, memory = each.storage_offset(), storage_of(each)
-        steps = view_steps(each)
-        for refused, reason in (
-            (base.is_leaf and base.requires_grad
-             and torch.is_grad_enabled(), "an input that has a gradient"),
-            (name.startswith("_fused_"), "lists of tensors"),
-            (changes_shape(name), "a tensor's shape, not its elements"),
-            (name.strip("_").removeprefix("i") in CASTS
-             and not torch.can_cast(
-                 torch.result_type(*args[:2]), each.dtype),
-             "a tensor of another dtype"),
-            (reach(each) < 0 or reach(base) < 0,
-             "a tensor with several elements in one place"),
-            (start <= ends.get(memory, -1), "one place twice"),
-            (any(isinstance(step, Unfold) for step in steps),
-             "the result of unfold"),
-            (steps and "out" in kwargs, "a view, as out="),
-            (reads_a_part(name, each, args, kwargs),
-             "memory of which it reads a part"),
-        ):
-            if refused:
-                raise BackendError(f"{name} writes to {reason}")
-        ends[memory] = start + reach(each)
-        found |= {base: None, each: None}
-    return list(found)
-
-
-@cache
-def changes_shape(name: str) -> bool:
-    """Whether a method changes a tensor's shape, and not its elements."""
-    return name.endswith("_") and any(
-        torch.Tag.inplace_view in op.tags for op in operators(name))
-
-
-def reads_a_part(name: str, written: torch.Tensor, args: tuple,
-                 kwargs: dict) -> bool:
-    """Whether a call reads what it writes to, but at other places.
-
-    Eager raises then, or the result depends on the order; it does not ask
-    where there are gaps.
-    """
-    if name == "__setitem__":
-        where, *args = args[1:]
-        if tensors_of([where]):
-            return False
-        written = written[where]
-    start, end, _ = whole = span(written)
-    spans = [span(read) for read in tensors_of((args, kwargs))
-             if storage_of(read) == storage_of(written) and dense(read)]
-    return dense(written) and any(
-        start < last and first < end and whole != (first, last, stride)
-        for first, last, stride in spans)
-
-
-def span(tensor: torch.Tensor) -> tuple:
-    """Where a tensor without gaps lies in memory, in bytes; its strides."""
-    start, width = tensor.storage_offset(), tensor.itemsize
-    return (start * width, (start + tensor.numel()) * width,
-            tensor.stride())
-
-
-def keep(recorder: RecordingMode, tensor: torch.Tensor, size,
-         stride) -> None:
-    """Give `tensor` the strides it had; an empty `out=` may grow."""
-    value = unwrapped(tensor)
-    if value.size() != size and size.numel():
-        raise BackendError("out= has another shape than the result")
-    if value.size() != size or value.stride() == stride:
-        return
-    with functional(False):
-        kept = recorder.restride(value, stride)
-    torch._functionalize_replace(tensor, kept)
-    torch._functionalize_commit_update(tensor)
-    if unwrapped(tensor).stride() != stride:
-        raise BackendError("a write cannot keep the strides of a view")
+        with (WRITES[-1](self.recorder, name, written, args, kwargs)
+              if written else UNDER.get(name, nullcontext)()):
+            return function(*args, **kwargs)
 
 
 class Input:
@@ -215,18 +142,15 @@ class Input:
         if not isinstance(given, torch.Tensor):
             return False
         now, before = unwrapped(given), value(self.node)
-        for refused, reason in (
-            (torch._functionalize_has_metadata_mutation(given),
-             "changes in place the shape or strides of"),
-            (torch._functionalize_was_storage_changed(given),
-             "puts other memory under"),
-            (given.requires_grad != self.wants_gradient
-             and not self.tracked, "changes requires_grad of"),
-            (now.size() != before.size() or now.stride() != before.stride(),
-             "writes to, and cannot keep the strides of,"),
-        ):
-            if refused:
-                raise BackendError(f"the graph {reason} an input")
+        if (torch._functionalize_has_metadata_mutation(given)
+                or torch._functionalize_was_storage_changed(given)
+                or now.size() != before.size()
+                or now.stride() != before.stride()):
+            raise BackendError("the graph puts other memory under an "
+                               "input, or changes its shape or strides")
+        if given.requires_grad != self.wants_gradient and not self.tracked:
+            raise BackendError("the graph changes requires_grad of an "
+                               "input")
         return torch._functionalize_has_data_mutation(given)
 
     @property
@@ -235,116 +159,30 @@ class Input:
         return self.given.grad_fn is not self.history
 
 
+#: What gives the graph that makes results in shared memory, and the
+#: tensors that it is to be given besides the inputs.
+RESULTS: list[Callable[..., tuple[fx.GraphModule | None, list]]] = []
+
+
 def describe_results(recorder: RecordingMode, outputs, inputs: list[Input],
                      tracked: list[Input]
                      ) -> tuple[fx.GraphModule | None, list]:
     """How the results are made at run time, and the tensors to compute.
 
-    How is a graph of the inputs and of those tensors; None if these are
-    the results. It repeats the writes that autograd `tracked`.
+    How is a graph of the inputs and of those tensors, which repeats the
+    writes that autograd `tracked`; None if these are the results.
     """
-    homes = {storage_of(each.given): (each.position, each.given)
-             for each in inputs if isinstance(each.given, torch.Tensor)}
-    sharing: dict[int, list] = {}
-    for output in tensors_of(outputs):
-        torch._sync(output)
-        sharing.setdefault(storage_of(output), []).append(output)
-
-    fresh = [each.given for each in tracked]
-    for memory, group in sharing.items():
-        if memory not in homes:
-            base = group[0]
-            if any(each is not base for each in group) or (
-                    base._is_view() and creation_of(base) == MULTIPLE):
-                base = min(map(base_of, group), key=lambda each: len(
-                    views(recorder, each)))
-            homes[memory] = len(inputs) + len(fresh), base
-            fresh.append(base)
-    require_history([*fresh, *tensors_of(outputs)], inputs)
-    if not tracked and list(map(id, fresh)) == list(map(id, outputs)):
-        return None, fresh
-    numbers = with_inputs([each.node for each in inputs])
-    graph = numbers.graph
-    values = [*graph.nodes, *(graph.placeholder(f"fresh_{k + 1}")
-                              for k in range(len(fresh)))]
-    graph.call_function(torch._C._set_grad_enabled, (True,))
-    for each, new in zip(tracked, values[len(inputs):]):
-        graph.call_function(WRITE, (values[each.position], new))
-    graph.call_function(torch._C._set_grad_enabled, (recorder.grad_mode,))
-    made: dict[int, object] = {}  # by id of the result
-    for output in outputs:
-        if isinstance(output, SYMBOLIC):
-            made[id(output)] = numbers.written(output)
-        elif not isinstance(output, torch.Tensor):
-            made[id(output)] = output
-        elif id(output) not in made:
-            of, base = homes[storage_of(output)]
-            made[id(output)] = values[of] if output is base else view_of(
-                recorder, output, base, values[of], numbers)
-    graph.output(tuple(made[id(output)] for output in outputs))
-    return fx.GraphModule({}, graph), fresh
-
-
-def base_of(tensor: torch.Tensor) -> torch.Tensor:
-    """What autograd knows the tensor as a view of, or itself."""
-    return tensor if tensor._base is None else tensor._base
-
-
-def views(recorder: RecordingMode, tensor: torch.Tensor) -> list[fx.Node]:
-    """The node of a tensor, and what it is a view of."""
-    return lineage(recorder.nodes[id(unwrapped(tensor))])
-
-
-def view_of(recorder: RecordingMode, output: torch.Tensor,
-            base: torch.Tensor, at: fx.Node, numbers: Numbers) -> fx.Node:
-    """A node that makes `output` in the memory of `base`.
-
-    That is at `at`. The steps are those of the recording, so that autograd
-    sees the views that it sees in eager.
-    """
-    steps, first = views(recorder, output), views(recorder, base)[0]
-    if first not in steps:
-        raise BackendError("two results share memory, and neither is a "
-                           "view of the other")
-    if output.grad_fn is not None and not leads_to(output, base):
-        raise BackendError("a result is a view, and its gradient does not "
-                           "reach what it is a view of")
-    steps = steps[steps.index(first)::-1]
-    graph, mode = numbers.graph, recorder.grad_mode
-    wanted = output.grad_fn is not None if output.requires_grad else mode
-    if wanted is not mode:
-        graph.call_function(torch._C._set_grad_enabled, (wanted,))
-    if base_of(output) is not base_of(base):
-        at = graph.call_function(torch.detach, (at,))
-    elif len(steps) == 1:
-        at = graph.call_function(aten.alias.default, (at,))
-    made = {first: at}
-    for step in steps[1:]:
-        made[step] = graph.node_copy(step, lambda node: made[node] if (
-            node in made) else numbers.written(value(node)))
-    if wanted is not mode:
-        graph.call_function(torch._C._set_grad_enabled, (mode,))
-    return made[steps[-1]]
-
-
-def leads_to(output: torch.Tensor, base: torch.Tensor) -> bool:
-    """Whether the gradient of the view `output` flows to `base`.
-
-    It does not through a view that was made under no_grad.
-    """
-    step = output.grad_fn
-    while step is not None:
-        if step is base.grad_fn or getattr(step, "variable", 0) is base:
-            return True
-        step = step.next_functions[0][0] if step.next_functions else None
-    return False
-
-
-def require_history(made: list[torch.Tensor], inputs: list[Input]) -> None:
-    """Raise if a tensor's gradient does not come from the inputs."""
-    given = {id(each.given) for each in inputs if each.wants_gradient}
-    if any(each.requires_grad and given.isdisjoint(
-            (id(each), id(each._base))) and not (given and each.grad_fn)
-           for each in made):
-        raise BackendError("a result is a leaf that requires grad, is made "
-                           "of one, or is a view made under no_grad")
+    wanted = any(each.wants_gradient for each in inputs)
+    tensors = tensors_of(outputs)
+    memory = list(map(storage_of, [*tensors, *tensors_of(
+        [each.given for each in inputs])]))
+    if not (tracked or list(map(id, tensors)) != list(map(id, outputs))
+            or len({*memory}) < len(memory) or any(
+                each._is_view() and creation_of(each) == MULTIPLE
+                or each.requires_grad and not (wanted and each.grad_fn)
+                for each in tensors)):
+        return None, tensors
+    if not RESULTS:
+        raise BackendError("a result shares memory with another tensor, or "
+                           "is no tensor")
+    return RESULTS[-1](recorder, outputs, inputs, tracked)

@@ -12,7 +12,7 @@ torch/_functorch/partitioners.py.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container, Set
 from dataclasses import dataclass
 from functools import cached_property
 from operator import getitem
@@ -24,7 +24,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from ..core.errors import BackendError
 from ..core.graph import (has_effect, is_number, nbytes, placeholders,
                           render, results, value)
-from ..core.sizes import Numbers
+from ..core.options import Options
 
 #: What writes to an input; all else in a joint graph makes values.
 WRITE = torch.ops.aten.copy_.default
@@ -48,13 +48,7 @@ class Joint:
     tracked: tuple[int, ...]  # inputs that `results` writes to
     tangents: tuple[int, ...]  # forward outputs with a gradient
     gradients: tuple[int, ...]  # inputs that want one
-    cut_off: bool = False  # inputs require grad, but no result does
     autocast: bool = False  # recorded in an autocast region
-
-    @property
-    def plain(self) -> bool:
-        """Whether what the graph returns is what the user gets."""
-        return self.results is None and not self.mutated
 
     @property
     def training(self) -> bool:
@@ -91,19 +85,19 @@ class Joint:
     @cached_property
     def early(self) -> list[fx.Node]:
         """The forward nodes, in order: those that need no tangent."""
-        late: set[fx.Node] = set(self.tangent_nodes)
-        for node in self.graph.graph.nodes:
-            if not late.isdisjoint(node.all_input_nodes):
-                late.add(node)
+        other = {*self.tangent_nodes, *self.late}
         return [node for node in self.graph.graph.nodes
-                if node not in late and node.op != "output"]
+                if node not in other and node.op != "output"]
 
     @cached_property
     def late(self) -> list[fx.Node]:
         """The backward nodes, in order, the tangents not among them."""
-        other = {*self.early, *self.tangent_nodes}
-        return [node for node in self.graph.graph.nodes
-                if node not in other and node.op != "output"]
+        found = dict.fromkeys(self.tangent_nodes)
+        for node in self.graph.graph.nodes:
+            if node.op != "output" and not found.keys().isdisjoint(
+                    node.all_input_nodes):
+                found[node] = None
+        return [*found][len(self.tangent_nodes):]
 
     def __str__(self) -> str:
         return render(self.graph, "joint")
@@ -128,12 +122,15 @@ def lineage(node: fx.Node) -> list[fx.Node]:
     return found
 
 
-def with_inputs(primals: list[fx.Node]) -> Numbers:
-    """The numbers of a new graph, which takes these inputs."""
-    numbers = Numbers(fx.Graph())
-    for primal in primals:
-        numbers.given(numbers.graph.node_copy(primal))
-    return numbers
+#: What names the values to save; the last one counts. By default it is the
+#: memory of all values. Those that the backward reads are kept, as by
+#: autograd.
+CHOOSE: list[Callable[[Joint, Options], Set[str]]] = [
+    lambda joint, options: {root(node).name for node in joint.early}]
+#: What makes the plans that a budget chooses from, if the reference does.
+CUTS: list[Callable] = []
+#: Each finds values of a joint graph that are never to be saved.
+HIDDEN: list[Callable[[Joint], set[fx.Node]]] = []
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,6 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
         tuple(each.position for each in tracked),
         tuple(tangents),
         tuple(each.position for each in leaves) if tangents else (),
-        cut_off=bool(leaves) and not tangents,
         autocast=torch._C._is_any_autocast_enabled())
 
 

@@ -25,40 +25,24 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..core.cost import aten
 from ..core.errors import BackendError, Where
-from ..core.graph import QUANTIZED, dense, placeholders, tensors_of
+from ..core.graph import QUANTIZED, placeholders, tensors_of
 from ..core.sizes import SYMBOLIC, Numbers, python_forms
 
-
-def along_memory(x: torch.Tensor, p: float, generator=None):
-    """Eager's own bernoulli_, which draws in the order of the memory.
-
-    The operator without writing draws row by row.
-    """
-    order = sorted(range(x.dim()), key=x.stride, reverse=True)
-    if order == [*range(x.dim())]:
-        return NotImplemented
-    drawn = torch.bernoulli(x.permute(order), p, generator=generator)
-    return drawn.permute([*map(order.index, range(x.dim()))])
+aten = torch.ops.aten
 
 
-def without_gaps(x: torch.Tensor, *_, **__):
-    """Eager's own normal_, which goes another way where there are gaps."""
-    if x.device.type == "cpu" and not dense(x):
-        raise BackendError("normal_ of memory with gaps draws otherwise")
+def in_order(x: torch.Tensor, *_, **__):
+    """Eager draws in the order of the memory; without a file of the
+    reference the operator that does not write draws row by row."""
+    if not x.is_contiguous():
+        raise BackendError("a draw is in the order of the memory")
     return NotImplemented
 
 
 #: How an operator is taken apart. The formulas are in the reference.
-DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
-    aten.bernoulli.p: along_memory,
-    aten.normal_functional.default: without_gaps,
-}
-
-#: How an operator that draws is computed from a seed, given the recorder
-#: and what the result looks like.
-SEEDED: dict[torch._ops.OpOverload, Callable] = {}
+DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = dict.fromkeys((
+    aten.bernoulli.p, aten.normal_functional.default), in_order)
 
 
 @cache
@@ -105,9 +89,6 @@ class RecordingMode(TorchDispatchMode):
         if op in ANSWERED:
             return self.fake_mode.dispatch(op, types, args, kwargs)
         rule = decomposition_of(op)
-        if self.seeded and op in SEEDED and not kwargs.get("generator"):
-            like = self.fake_mode.dispatch(op, (), args, kwargs)
-            rule = partial(SEEDED[op], self, like)
         if rule is not None:
             with self:
                 result = rule(*args, **kwargs)

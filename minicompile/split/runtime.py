@@ -16,14 +16,11 @@ from collections import Counter
 from collections.abc import Callable
 
 import torch
-from torch import fx
 from torch.autograd.graph import increment_version
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import where_of
 from ..core.graph import Boxed, bare, is_number, value
-from ..core.sizes import SYMBOLIC
-from .joint import Joint, Pair, with_inputs
+from .joint import Joint, Pair
 
 INPUT = -1  # the label of what changes with an input that is differentiated
 
@@ -54,8 +51,12 @@ def make_runtime(joint: Joint, pair: Pair, forward: Boxed,
             function = change(joint, function)
         run = trainable(joint, function)
     else:
-        run = torch.no_grad()(forward) if joint.cut_off else forward
-    return run if joint.plain else finished(
+        wanted = any(getattr(value(node), "requires_grad", False)
+                     for node in joint.primals)
+        run = torch.no_grad()(forward) if wanted else forward
+    plain = backward is None and not (
+        joint.results or joint.mutated or joint.tracked)
+    return run if plain else finished(
         joint, run, Counter() if notes is None else notes)
 
 
@@ -71,10 +72,9 @@ def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
                       run_backward: Boxed) -> type:
     """A Function whose backward is the compiled backward."""
     count, parts = joint.forward_outputs, made_of(joint)
-    fakes = map(value, joint.tangent_nodes)
-    expected = at_run_time(joint, tuple(
-        (k, tuple(fake.size()), fake.stride(), fake.dtype, fake.device)
-        for k, fake in zip(joint.tangents, fakes)))
+    fakes = [value(node) for node in joint.tangent_nodes]
+    vary = any(fake._has_symbolic_sizes_strides for fake in fakes)
+    expected = [] if vary else [*map(layout, fakes)]
     blind = [k for k in range(count) if k not in joint.tangents]
     numbers, saved = [[k for k in pair.saved.values() if (
         k < len(joint.primals) and is_number(joint.primals[k])) is number]
@@ -97,7 +97,8 @@ def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
                 ctx.mark_non_differentiable(*[results[k] for k in blind])
             ctx.set_materialize_grads(False)
             ctx.numbers = [inputs[k] for k in numbers]
-            ctx.layouts = expected(inputs)
+            ctx.layouts = expected or [
+                layout(results[k]) for k in joint.tangents]
             return *results, anchor
 
         @staticmethod
@@ -106,8 +107,8 @@ def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
             anchor = values[saves] if saves else None
             ctx.maybe_clear_saved_tensors()  # all but retained ones
             with torch.no_grad():
-                values[saves:] = [fit(given[k], *rest)
-                                  for k, *rest in ctx.layouts]
+                values[saves:] = [fit(given[k], *form) for k, form
+                                  in zip(joint.tangents, ctx.layouts)]
                 values[:0] = ctx.numbers
                 found = run_backward(values)
             found = dict(zip(joint.gradients, as_eager(
@@ -125,8 +126,6 @@ def trainable(joint: Joint, function: type) -> Boxed:
     apply = super(torch.autograd.Function, function).apply
 
     def run(inputs: list) -> tuple:
-        if torch._C._are_functorch_transforms_active():
-            return joint.source(*inputs)
         for position in unreached:  # else autograd would visit what it
             inputs[position] = inputs[position].detach()  # comes from
         return apply(*inputs)[:-1]
@@ -178,16 +177,11 @@ def as_eager(joint: Joint, found, parts: list[frozenset[int]],
     return found
 
 
-def at_run_time(joint: Joint, values: object) -> Callable[[list], object]:
-    """A function of the inputs -> `values`, sizes as plain ints."""
-    numbers = with_inputs(joint.primals)
-    graph = numbers.graph
-    filled = tree_map_only(SYMBOLIC, numbers.written, values)
-    if not any(isinstance(leaf, fx.Node) for leaf in tree_leaves(filled)):
-        return lambda inputs: filled
-    graph.output(filled)
-    formulas = bare(fx.GraphModule({}, graph))
-    return lambda inputs: formulas(*inputs)
+def layout(tensor: torch.Tensor) -> tuple:
+    """How the backward expects the gradient of a result to be laid out:
+    size, strides, dtype, device. It has no gaps."""
+    like = torch.empty_like(tensor, device="meta")
+    return like.size(), like.stride(), tensor.dtype, tensor.device
 
 
 def fit(gradient: torch.Tensor | None, size, stride, dtype,
@@ -203,10 +197,8 @@ def fit(gradient: torch.Tensor | None, size, stride, dtype,
 
 
 def finished(joint: Joint, run: Boxed, notes: Counter) -> Boxed:
-    """`run`, then results made, as eager does it.
-
-    Autograd is told of the inputs that `run` writes to.
-    """
+    """`run`, then results made; autograd is told of the inputs that it
+    writes to."""
     written, together = joint.mutated, joint.mutated + joint.tracked
     make = joint.results and bare(joint.results)
 
@@ -220,7 +212,7 @@ def finished(joint: Joint, run: Boxed, notes: Counter) -> Boxed:
             if any([inputs[k].is_inference() for k in written]):
                 return joint.source(*inputs)  # it raises
             increment_version([inputs[k] for k in written])
-        kept = list(inputs)
+        kept = list(inputs) if make else ()
         outputs = run(inputs)
         return make(*kept, *outputs) if make else outputs
     return call

@@ -9,7 +9,6 @@ PyTorch's is torch/_dynamo/convert_frame.py.
 
 from __future__ import annotations
 
-import inspect
 import types
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -28,15 +27,11 @@ from ..core.state import kept
 from .frame import RETURN, Frame
 from .graph_breaks import CONTINUATIONS, breaking, ending, waiting
 from .reasons import Raised, Stopped, internal, unsupported
-from .recorder import ConstantSizes, GraphInput, History
-from .side_effects import named
+from .recorder import ConstantSizes, History
 from .tracer import Tracer, rely_on_code
 
 __all__ = ["CONTINUATIONS", "History", "Trace", "is_compiling", "trace",
            "traced_by"]
-
-_WAITING = (inspect.CO_GENERATOR | inspect.CO_COROUTINE
-            | inspect.CO_ASYNC_GENERATOR)
 
 
 @dataclass(frozen=True)
@@ -70,8 +65,7 @@ def trace(function: types.FunctionType, locals: tuple, *,
     symbols; without one, none is. Raises Unsupported, placed at the
     user's line, if the call cannot become one graph, or begin with one.
     """
-    if not isinstance(function, types.FunctionType) or (
-            function.__code__.co_flags & _WAITING):
+    if not isinstance(function, types.FunctionType):
         raise unsupported("code", repr(function))
     history = history or History()
     try:
@@ -149,18 +143,12 @@ def _run(tracer: Tracer, locals: tuple):
 
 
 def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
-    """The graph and all that belongs to it, with what comes after it.
-
-    The graph leaves torch's switches as it found them.
-    """
+    """The graph and all that belongs to it, with what comes after it."""
     recorder, outside = tracer.recorder, tracer.outside
-    for _, back in reversed(tracer.turned):
-        recorder.effect(*back)
-    recorder.graph.output(tuple(map(recorder.node, rebuild.outputs)))
-    _keep_apart(tracer)
-    recorder.sizes.history.counters.update(map(named, outside.places()))
     for check in tracer.checks:
         check(rebuild)
+    recorder.graph.output(tuple(map(recorder.node, rebuild.outputs)))
+    _keep_apart(tracer)
     for each in recorder.inputs:  # as before a write gave it a history
         if each.fake.requires_grad and not each.real.requires_grad:
             each.node.meta["val"] = each.fake.detach()
@@ -175,25 +163,22 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
 def _keep_apart(tracer: Tracer) -> None:
     """Guard that no tensor or object that is written to has an alias."""
     recorder, outside = tracer.recorder, tracer.outside
-    groups: dict[int, list[GraphInput]] = {}
+    groups: dict[int, list[Source]] = {}
     for each in recorder.inputs:
-        groups.setdefault(each.storage, []).append(each)
-    alone = []
-    for memory, group in groups.items():
-        if len(group) == 1:
-            alone.append(group[0].source)
-        elif memory in recorder.written:
-            raise unsupported("aliasing",
-                              f"{group[0].source} and {group[1].source}")
-    needed = bool(recorder.written.intersection(groups))
+        groups.setdefault(each.storage, []).append(each.source)
+    written = recorder.written.intersection(groups)
+    for first, *others in map(groups.__getitem__, written):
+        if others:
+            raise unsupported("aliasing", f"{first} and {others[0]}")
+    alone = [each[0] for each in groups.values() if len(each) == 1]
+    needed = bool(written)
     for source, other in outside.confusions():
         if source in alone:
             needed = True
         else:
             outside.relate("{0} is not {1}", source, other)
     if needed and len(recorder.inputs) > 1:
-        sharing = [[each.source for each in group]
-                   for group in groups.values() if len(group) > 1]
+        sharing = [each for each in groups.values() if len(each) > 1]
         for others in [*zip_longest(*sharing)] or [()]:
             places = *alone, *filter(None, others)
             outside.relate("disjoint_memory({})".format(", ".join(

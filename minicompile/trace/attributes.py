@@ -19,17 +19,22 @@ from ..core.sizes import SYMBOLIC
 from ..core.guard import ABSENT, Attribute, Item, Source, trusted
 from .reasons import WAYS, Raised, unsupported
 from .recorder import settled
+from .rules import follows
+from .side_effects import contents
 
-#: Attributes of tensors that tell what a trace does not know.
-TENSOR_SECRETS = {"_version", "_cdata", "_base", "_backward_hooks",
-                  "output_nr", "name", "grad_fn", "is_leaf", "__dict__",
-                  "retains_grad", "_post_accumulate_grad_hooks"}
+#: Attributes of tensors that a trace knows, or that are tensors.
+TENSOR_FACTS = {"shape", "ndim", "dtype", "device", "layout", "T", "mT",
+                "data", "requires_grad", "is_cuda"}
 
-#: Methods of a class, and descriptors for what C code stores.
+#: Methods of a class, and descriptors of what C code keeps.
 METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType,
                 types.WrapperDescriptorType,
                 types.ClassMethodDescriptorType, types.BuiltinFunctionType)
-SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+SLOTS = types.GetSetDescriptorType, types.MemberDescriptorType
+
+#: Classes whose objects have the attributes of another object, too.
+FORWARDING = {types.MethodType: "__func__",
+              types.GenericAlias: "__origin__"}
 
 #: Where nn.Module keeps what `__getattr__` finds.
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
@@ -40,9 +45,8 @@ IMMUTABLE = 1 << 8
 #: The class that a program sees, for objects that are of another.
 KINDS = {torch.SymInt: int, torch.SymFloat: float}
 
-
-class StandIn:
-    """An object that the interpreter must not look into."""
+#: Classes of values whose methods only C code calls.
+STAND_INS = {*SYMBOLIC}
 
 
 def type_of(value) -> type:
@@ -58,16 +62,14 @@ def load_attr(tracer, owner, name: str):
     """`owner.name`; raises Raised(AttributeError) as Python would."""
     owner = settled(owner) if type(owner) in SYMBOLIC else owner
     kind = type(owner)
-    if issubclass(kind, StandIn):
-        return tracer.native(getattr, (owner, name))
-    if kind is super:
-        return WAYS["super"](tracer, owner, name)
-    if kind is types.MethodType and name not in ("__self__", "__func__"):
-        return load_attr(tracer, owner.__func__, name)
     custom, _ = lookup(tracer, kind, "__getattribute__")
-    if type(custom) is types.FunctionType:
-        return tracer.call(custom, (owner, name))
-    return generic(tracer, owner, name)
+    try:
+        return tracer.call(custom, (owner, name)) if follows(
+            custom) else generic(tracer, owner, name)
+    except Raised as raised:
+        if not isinstance(raised.exception, AttributeError):
+            raise
+        return _fallback(tracer, owner, name, raised)
 
 
 def lookup(tracer, kind: type, name: str, after: type | None = None):
@@ -132,15 +134,16 @@ def no_attribute(kind: type, name: str) -> Raised:
 
 
 def generic(tracer, owner, name: str):
-    """Data descriptor, own attribute, class attribute, `__getattr__`."""
+    """Data descriptor, own attribute, class attribute; or it raises."""
     kind = type_of(owner)
     if name == "__class__":
         return kind
     found, place = lookup(tracer, kind, name)
-    if issubclass(kind, torch.Tensor):
-        value = _of_tensor(tracer, owner, name, found)
-        if value is not ABSENT:
-            return value
+    if found is not ABSENT and issubclass(kind, torch.Tensor):
+        if isinstance(found, METHOD_TYPES):
+            return getattr(owner, name)
+        return tracer.recorder.function(getattr, (owner, name), {}) if (
+            name in TENSOR_FACTS) else WAYS["tensor"](tracer, owner, name)
     if not hasattr(type(found), "__set__"):
         value = own(tracer, owner, name)
         if value is not ABSENT:
@@ -148,7 +151,7 @@ def generic(tracer, owner, name: str):
                 tracer.outside.guard(place, "type", type(found))
             return value
     if found is ABSENT:
-        return _fallback(tracer, owner, kind, name)
+        raise no_attribute(kind, name)
     return as_shown(tracer, found, place, owner, kind)
 
 
@@ -171,18 +174,24 @@ def own(tracer, owner, name: str):
         return as_shown(tracer, *lookup(tracer, owner, name), ABSENT, owner)
     if issubclass(kind, types.ModuleType):
         return outside.read(outside.globals(owner.__dict__), name)
-    if existed(tracer, owner) and kind.__dictoffset__:
+    if existed(tracer, owner) and (
+            kind.__dictoffset__ or kind is types.CellType):
         return outside.read(outside.space("attributes", owner), name)
     if issubclass(kind, torch.Tensor):
         return ABSENT
+    if kind is types.CellType:
+        return contents(owner).get(name, ABSENT)
     try:
         return object.__getattribute__(owner, "__dict__").get(name, ABSENT)
     except AttributeError:
         return ABSENT
 
 
-def _fallback(tracer, owner, kind: type, name: str):
+def _fallback(tracer, owner, name: str, raised: Raised):
     """The result of `__getattr__`: a module's part, or the user's own."""
+    kind = type_of(owner)
+    if kind in FORWARDING:
+        return load_attr(tracer, getattr(owner, FORWARDING[kind]), name)
     if isinstance(owner, types.ModuleType):
         own(tracer, owner, "__getattr__")  # guarded, found or not
         return tracer.native(getattr, (owner, name))
@@ -193,8 +202,9 @@ def _fallback(tracer, owner, kind: type, name: str):
             value = names if names is ABSENT else tracer.stored(names, name)
             if value is not ABSENT:
                 return value
-    if hook is ABSENT or hook is nn.Module.__getattr__:
         raise no_attribute(kind, name)
+    if hook is ABSENT:
+        raise raised
     return tracer.call(bound(tracer, owner, "__getattr__"), (name,))
 
 
@@ -202,36 +212,13 @@ def as_shown(tracer, found, place: Source | None, owner, kind: type):
     """A class attribute as an instance shows it; ABSENT: as the class."""
     if place is not None:
         found = tracer.outside.admit(found, place)
-    if owner is not ABSENT:
-        if type(found) is types.FunctionType:
-            return types.MethodType(found, owner)
-        if isinstance(found, property):
-            return tracer.call(found.fget, (owner,))
-        if isinstance(found, SLOTS) and existed(tracer, owner):
-            return WAYS["stored"](
-                tracer, owner, found.__name__, lambda: tracer.native(
-                    found.__get__, (owner, type(owner))))
+    if type(found) is types.FunctionType and owner is not ABSENT:
+        return types.MethodType(found, owner)
     getter = method(tracer, type(found), "__get__")
     if getter is ABSENT:
         return found
+    if isinstance(found, SLOTS) and not follows(getter):
+        raise unsupported("attribute", "a value that C code keeps")
     given = found, None if owner is ABSENT else owner, kind
-    return (tracer.call if type(getter) is types.FunctionType
+    return (tracer.call if follows(getter)
             else tracer.native)(getter, given)
-
-
-def _of_tensor(tracer, tensor: torch.Tensor, name: str, found):
-    """A constant, a recorded value, a bound method; ABSENT if unknown."""
-    if name == "grad":  # only an input has one
-        if tracer.outside.source(tensor) is None:
-            return None
-        return WAYS["stored"](tracer, tensor, name, lambda: (
-            tracer.recorder.real(tensor).grad))
-    if found is ABSENT:
-        return ABSENT
-    if isinstance(found, METHOD_TYPES):
-        return getattr(tensor, name)
-    if name in ("grad_fn", "is_leaf") and not tensor.requires_grad:
-        return name == "is_leaf" or None
-    if name in TENSOR_SECRETS:
-        raise unsupported("attribute", f"a tensor's {name}")
-    return tracer.recorder.function(getattr, (tensor, name), {})

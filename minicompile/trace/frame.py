@@ -22,7 +22,6 @@ from ..core.guard import ABSENT, Attribute, Item, trusted
 from . import attributes
 from .bytecode import NULL_ABOVE, Instruction, decode
 from .reasons import WAYS, Raised, internal, unsupported
-from .side_effects import contents
 
 #: How a frame was left: (how, value).
 RETURN, YIELD = "return", "yield"
@@ -182,11 +181,7 @@ def closure(tracer, function: types.FunctionType) -> tuple:
 
 def load_cell(tracer, cell: types.CellType, name: str):
     """A cell's content."""
-    if tracer.outside.is_outside(cell):
-        value = tracer.outside.read(
-            tracer.outside.space("attributes", cell), "cell_contents")
-    else:
-        value = contents(cell).get("cell_contents", ABSENT)
+    value = attributes.own(tracer, cell, "cell_contents")
     if value is ABSENT:
         raise Raised(NameError(
             f"cannot access free variable {name!r} where it is not "

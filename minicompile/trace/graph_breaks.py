@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dis
 import inspect
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -29,21 +28,22 @@ def waiting(tracer) -> list[Frame]:
     """The frames, outermost first, that can be left waiting.
 
     The list ends where something other than a plain call stands between
-    two of them, and at a frame of the standard library, which is one step
-    to us.
+    two of them, and at a frame that a row of the reference finds.
     """
-    return [*takewhile(lambda frame: str(frame.globals.get(
-        "__name__")).partition(".")[0] not in LIBRARY, tracer.left)]
+    return [*takewhile(WAYS["waits"], tracer.left)]
+
+
+#: Whether a frame can be left in its middle.
+WAYS["waits"] = lambda frame: True
 
 
 #: Functions of frames' values that are the rest of a call, compiled, too.
 CONTINUATIONS: set[FunctionType] = set()
 
-#: Opcode -> an operation and its ways, where CPython's own does not do.
-OPERATIONS: dict[str, Callable[[Break], tuple]] = {}
-
-#: The packages of the standard library.
-LIBRARY = sys.stdlib_module_names - {"__main__"}
+#: Opcode -> a function and its arguments, and the ways to go on after it,
+#: where CPython's own instruction does not do. A way is a test of the
+#: result, or none, an offset and the stack.
+OPERATIONS: dict[str, Callable[[Break], tuple[list[str], list[tuple]]]] = {}
 
 
 def ending(tracer, result) -> tuple[Rebuild, str]:
@@ -57,7 +57,7 @@ def ending(tracer, result) -> tuple[Rebuild, str]:
 def breaking(tracer, frames) -> tuple[Rebuild, str]:
     """`finish` where the trace of some frames stopped, and its text."""
     at = Break(tracer, frames)
-    operation, ways = at.operation()
+    operation, ways = OPERATIONS.get(at.step.name, Break.single)(at)
     rest = at.performed(*operation)
     for test, *way in ways:
         call = f"return {at.rest(frames, *way)}"
@@ -75,20 +75,13 @@ class Break:
         self.rebuild = Rebuild(tracer)
         self.value = self.rebuild.fresh()
 
-    def operation(self) -> tuple[list[str], list[tuple]]:
-        """A function and its arguments; the ways to go on after it.
-
-        A way is a test of the result, or none, an offset and the stack.
-        """
-        return OPERATIONS.get(self.step.name, Break.single)(self)
-
     def on(self, below: list) -> tuple[str, int, list]:
         """The way on; the value is on the stack if something reads it."""
         frame = self.frame
         then = frame.program.instructions[frame.next]
         if then.name == "POP_TOP" or (
                 then.name == "STORE_FAST" and then.argument
-                not in WAYS["live"](frame.code, frame.next + 1)):
+                not in WAYS["live"](frame, then.end)):
             return "", then.end, below
         return "", self.step.end, [*below, Named(self.value)]
 
@@ -164,27 +157,22 @@ def slots(code: CodeType) -> tuple[str, ...]:
     return (*code.co_varnames, *cells, *code.co_freevars)
 
 
-#: The names that may still be read from a position on: all of them, or
+#: The names that a frame may still read from an offset on: all of them, or
 #: fewer, as a row of the reference knows.
-WAYS["live"] = lambda code, at: frozenset(slots(code))
+WAYS["live"] = lambda frame, offset: frozenset(slots(frame.program.code))
 
 
-def going_on(state: FrameState, body: bytes = b"", handler=None,
-             extra: int = 0, constants: tuple = ()) -> CodeType:
+def going_on(state: FrameState, body: bytes = b"", extra: int = 0,
+             constants: tuple = ()) -> CodeType:
     """Code that rebuilds the frame, runs `body` and goes on.
 
-    A handler is the target, depth and `lasti` of a row: it handles `body`,
-    which may use further arguments and constants. Cells and free variables
+    `body` may use further arguments and constants. Cells and free variables
     are arguments that hold the cells; only `__class__` stays free, for
-    super().
+    super(). A row of the reference moves the handlers of exceptions.
     """
     code, names, head = state.code, slots(state.code), _prefix(state)
-    start, end = len(head), len(head + body)
     head += body + op("JUMP_FORWARD", state.offset // 2)
     shift, program = len(head), decode(code)
-    rows = [*program.handlers]
-    if handler:
-        rows.insert(0, (start - shift, end - shift, *handler))
     line = program.instructions[program.at(state.offset) - 1].line
     names += tuple(f".stack{i}" for i in range(
         state.arguments() + extra - len(names)))
@@ -192,8 +180,8 @@ def going_on(state: FrameState, body: bytes = b"", handler=None,
         co_code=head + code.co_code, co_firstlineno=line,
         co_linetable=_lines(shift // 2, line - code.co_firstlineno)
         + code.co_linetable,
-        co_exceptiontable=b"".join(_row(
-            *(at + shift for at in row[:3]), *row[3:]) for row in rows),
+        co_exceptiontable=code.co_exceptiontable and WAYS["handlers"](
+            program.handlers, shift),
         co_varnames=tuple(".class" if n == "__class__" else n
                           for n in names),
         co_nlocals=len(names), co_argcount=len(names),
@@ -235,19 +223,11 @@ def _lines(units: int, delta: int) -> bytes:
 
     The table behind it begins `delta` lines further back.
     """
-    return b"\xe8\0" * (units - 1) + b"\xe8" + _number(
+    return b"\xe8\0" * (units - 1) + b"\xe8" + varint(
         -delta << 1 if delta < 0 else delta << 1 | 1)
 
 
-def _row(start: int, end: int, entry: int, depth: int,
-         lasti: bool) -> bytes:
-    """One row of an exception table."""
-    row = b"".join(_number(value, -1) for value in (
-        start // 2, (end - start) // 2, entry // 2, depth << 1 | lasti))
-    return bytes((row[0] | 128,)) + row[1:]
-
-
-def _number(value: int, order: int = 1) -> bytes:
+def varint(value: int, order: int = 1) -> bytes:
     """A byte for each six bits, the lowest first, or the highest."""
     digits = [value >> at & 63 for at in range(
         0, value.bit_length() or 1, 6)][::order]
@@ -275,17 +255,13 @@ def placed(rebuild, frame, offset: int, stack
            ) -> tuple[FrameState, list[str]]:
     """Where `frame` stands, in its original code, and its values' text.
 
-    Only names that are read from `offset` on, or by a handler, count.
+    Only names that may still be read count.
     """
     for step in frame.program.instructions:
         if step.name == "LOAD_GLOBAL" and step.argument[0] in LOOKING:
             raise unsupported("code", f"a caller of {step.argument[0]}")
-    code, handler = frame.program.code, frame.handler()
-    names, alive = slots(code), frozenset().union(*(
-        WAYS["live"](frame.code, frame.program.at(each))
-        for each in (offset, *(handler or ())[:1])))
-    if "__class__" in names:
-        alive |= {"__class__", code.co_varnames[0]}
+    code, alive = frame.program.code, WAYS["live"](frame, offset)
+    names = slots(code)
     values = [rebuild.value(frame.names[name])
               if name in alive and name in frame.names else "None"
               for name in names]

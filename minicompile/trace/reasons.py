@@ -40,10 +40,13 @@ def refusing(kind: str, what: str) -> Callable:
 WAYS: dict[str, Callable] = {name: refusing(kind, what) for (
     name, kind, what) in (
     ("run", "builtin", "that may call Python"),
-    ("super", "attribute", "an attribute of super()"),
-    ("stored", "attribute", "a value that C code keeps"),
+    ("prepare", "builtin", "that looks at objects"),
+    ("key", "builtin", "that looks up an object"),
+    ("mapping", "builtin", "`**` of an object"),
+    ("tensor", "attribute", "what a tensor knows"),
     ("marked", "disabled", "a function"), ("out", "effect", "out="),
     ("perform", "opcode", "in a `try`"),
+    ("handlers", "code", "a function with a `try`"),
     ("return", "code", "a function that another one has called"))}
 
 

@@ -67,7 +67,6 @@ class Recorder:
         self.modules: dict[str, fx.GraphModule] = {}  # graphs inside it
         self.placed: list[tuple[fx.Node, Source]] = []
         self.inputs: list[GraphInput] = []
-        self.region: int | None = None  # the checkpoint being traced
         self.written: set[int] = set()  # storages written to
         self.kept: list[object] = []  # ids stay valid while objects live
         self.numbers = Numbers(self.graph, where)
@@ -126,8 +125,6 @@ class Recorder:
             return self._known(result)
         node = self.graph.create_node(op, target, fx_args, fx_kwargs)
         node.meta["val"], node.meta["where"] = result, self.where()
-        if self.region is not None:
-            node.meta["recompute"] = self.region
         self.kept.append(tensors)
         self._bind(result, node)
         return result
@@ -173,12 +170,6 @@ class Recorder:
             raise unsupported("untracked", "a tensor")
         return self.nodes[id(fake)]
 
-    def effect(self, target, *args) -> fx.Node:
-        """Record a call made for its effect, such as a grad switch."""
-        node = self.graph.call_function(target, args)
-        node.meta["where"] = self.where()
-        return node
-
     def _known(self, result):
         """A result without new tensors, if a trace may rely on it."""
         for item in leaves(result):
@@ -205,10 +196,6 @@ class Recorder:
                     operator.getitem, (node, index))
                 part.meta.update(node.meta, val=item)
                 self._bind(item, part)
-
-    def real(self, fake: torch.Tensor) -> torch.Tensor | None:
-        """The real tensor of an input's fake one, else None."""
-        return next((i.real for i in self.inputs if i.fake is fake), None)
 
 
 def leaves(value):
@@ -253,22 +240,12 @@ class History:
 
 
 class Fakes(FakeTensorMode):
-    """Fake tensors whose convolutions on a CPU guard no batch size.
-
-    On a CPU a batch of 16 runs another kernel; its results lie the same.
-    Fake tensors of another mode come to `dispatch` by themselves.
-    """
+    """Fake tensors that tell their device in little time."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function is DEVICE:  # the question asked most
             return args[0].fake_device
         return self.dispatch(function, types, args, kwargs)
-
-    def dispatch(self, function, types, args=(), kwargs=None):
-        if function in CONVOLUTIONS and args[0].device.type == "cpu":
-            with self.shape_env.suppress_guards():
-                return super().dispatch(function, types, args, kwargs)
-        return super().dispatch(function, types, args, kwargs)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -276,8 +253,6 @@ class Fakes(FakeTensorMode):
 
 
 DEVICE = torch.ops.prim.device.default
-CONVOLUTIONS = {torch.ops.aten.convolution.default,
-                torch.ops.aten.convolution_backward.default}
 
 
 class ConstantSizes:
@@ -287,14 +262,11 @@ class ConstantSizes:
         self.recorder, self.history = recorder, history
         self.symbols: dict[Symbol, Source] = {}
 
-    def tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
-        """The fake tensor of a tensor from outside."""
-        return self.fake(real, static_shapes=True)
-
-    def fake(self, real: torch.Tensor, **how) -> torch.Tensor:
-        """A fake tensor that counts its writes."""
+    def tensor(self, real: torch.Tensor, place: Source, **how
+               ) -> torch.Tensor:
+        """The fake tensor of one from outside, which counts its writes."""
         mode = self.recorder.fake_mode
-        fake = mode.from_tensor(real, **how)
+        fake = mode.from_tensor(real, **how or {"static_shapes": True})
         if not fake.is_inference():
             return fake
         with mode:  # another one of its memory

@@ -2,65 +2,33 @@
 
 In: a callable and its arguments. Out: its rule's result, if it has one. An
 operator asks the methods that Python would ask, in the same order, and
-follows those written in Python. Torch's operators are recorded. Other C
-functions run only if a list names them: they compute and have no effects.
-They see constants, tensors and plain containers; the ways to look at other
-objects, and to run what may call Python, are rows of the reference.
-PyTorch's are torch/_dynamo/trace_rules.py and variables/builtin.py.
+follows those written in Python. Torch's operators are recorded. Of other C
+functions, those run that cannot call Python or read what may change: on
+constants, and on containers that they only step through. Which others may,
+and on what, is said by rows of the reference. PyTorch's are
+torch/_dynamo/trace_rules.py and variables/builtin.py.
 """
 
 from __future__ import annotations
 
-import builtins
 import functools
 import inspect
 import operator
-import os
 import types
-from collections import defaultdict, deque
+from collections import OrderedDict
 
 import torch
 
 from ..core.guard import ABSENT, CONSTANTS
-from ..core.sizes import SCALARS, SYMBOLIC
+from ..core.sizes import SYMBOLIC
 from .reasons import WAYS, Raised, unsupported
 from .recorder import settled
-
-#: Modules whose C functions only compute.
-SAFE_OWNERS = {"math", "cmath", "_operator", "itertools", "_collections",
-               "_functools", "_bisect", "_heapq", "_string", "operator",
-               "binascii", "_struct", "zlib", "unicodedata"}
-
-#: C functions and classes that may run natively.
-HARMLESS: set = {getattr(builtins, name) for name in """all any bin
-    bytearray bytes chr classmethod divmod enumerate filter hex list map
-    max min oct ord pow property range slice sorted staticmethod sum tuple
-    zip""".split()} | {
-    os.fspath, int.from_bytes, deque, defaultdict, types.MappingProxyType,
-    torch.Size, torch.device, torch.finfo,
-    torch.iinfo, torch.is_grad_enabled, torch.get_default_dtype,
-    torch._C._get_privateuse1_backend_name,
-    torch._C._has_torch_function, torch._C._has_torch_function_unary,
-    torch._C._has_torch_function_variadic}
+from .side_effects import is_bound
 
 #: Modules whose functions become one node, Python or not.
 OPERATORS = {"torch.nn.functional", "torch.functional", "torch._C._nn",
              "torch._C._linalg", "torch._C._fft", "torch._C._special",
              "torch._C._sparse", "torch._C._nested", "torch.masked._ops"}
-
-#: Modules whose classes have methods that change no more than their object.
-HOMES = SAFE_OWNERS - {"operator"} | {
-    "builtins", "collections", "re", "types", "torch", "numpy"}
-
-#: Methods that make an object or tell more than which one it is, and
-#: functions that ask for its truth or its hash.
-TELLING = {"__new__", "__reduce_ex__", "__reduce__", "__getstate__",
-           "__dir__", "__sizeof__", "__subclasses__", "__getattribute__",
-           "filterfalse", "takewhile", "dropwhile", "fromkeys"}
-
-#: Methods that read a dict; a real one that holds the same may run them.
-READING = {"keys", "values", "items", "copy", "__iter__", "__len__",
-           "__reversed__"}
 
 RULES: dict[int | tuple[str, str], object] = {}
 _held: list[object] = []
@@ -90,6 +58,11 @@ def registered(function):
         if found is not None and "<locals>" in name:
             return functools.partial(found, function)
     return found
+
+
+def follows(method) -> bool:
+    """Whether a method is written in Python, or has a rule."""
+    return type(method) is types.FunctionType or id(method) in RULES
 
 
 def apply(tracer, rule, args: tuple, kwargs: dict):
@@ -172,6 +145,12 @@ def ask(tracer, function, *values, **more):
         function, values, more, ASKING.get(function, 0))
 
 
+def whole(tracer, function, mapping: dict, *more):
+    """What a method of a dict gives that reads all of it."""
+    return tracer.native(
+        function, (tracer.outside.resolve(mapping), *more))
+
+
 def means(meaning, *functions):
     """Let `meaning` be the rule of these, and learn which one is called."""
     for function in functions:
@@ -181,6 +160,7 @@ def means(meaning, *functions):
 
 means(binary, *INPLACE, *INPLACE.values(), *COMPARISONS)
 means(ask, *ASKING)
+means(whole, dict.keys, dict.values, dict.items)
 rule(operator.truth, bool)(lambda tracer, *value: tracer.truth(*value))
 rule(object.__init__)(lambda tracer, owner, *args, **kwargs: None)
 rule(torch._C._get_tracing_state)(lambda tracer: None)
@@ -195,51 +175,76 @@ def _iter(tracer, value, *sentinel):
 
 # Functions written in C
 
+#: Classes of values that never change, and call nothing.
+VALUES = CONSTANTS - {slice}
+
+#: Containers and their iterators, and functions that only move elements.
+CONTAINERS = VALUES | {
+    tuple, list, dict, OrderedDict, torch.Size, *map(type, (
+        {}.keys(), {}.values(), {}.items(), *map(iter, (
+            (), [], range(0), {}, {}.values(), {}.items()))))}
+MOVING = {iter, next, len, bool, list, tuple, dict, operator.getitem,
+          list.append, list.extend, dict.keys, dict.values, dict.items}
+
+#: What makes a method of C's of an object.
+BINDING = {types.MethodDescriptorType.__get__,
+           types.WrapperDescriptorType.__get__}
+
+
+def is_harmless(function, args) -> bool:
+    """Whether C code reads no more than it is given, and calls nothing."""
+    kinds = {*map(type, args)}
+    return kinds <= VALUES or function in BINDING or (
+        function in MOVING and kinds <= CONTAINERS)
+
+
+def careful(function, args, kwargs):
+    """A C function's result, if it can call no code of the program's."""
+    if kwargs or not is_harmless(function, args):
+        return WAYS["run"](function, args, kwargs)
+    return function(*args)
+
+
+def natively(tracer, function, args, kwargs=None, depth: int = 1):
+    """Run a C function that only computes; a row guards what it looks at.
+
+    That is each argument alone at a depth of 0, what is in it at 1; at 2 it
+    may print that.
+    """
+    if kwargs or not is_harmless(function, args) or any(
+            map(tracer.outside.is_outside, args)):
+        args, kwargs = WAYS["prepare"](
+            tracer, function, args, kwargs or {}, depth)
+    return tracer.native(function, args, kwargs)
+
 
 def call_native(tracer, function, args, kwargs):
-    """The result of a C function, or of a C method bound to its object."""
-    owner, name = function.__self__, function.__name__
+    """The result of a C function, or of a method in C."""
+    owner = getattr(function, "__self__", None)
     module = getattr(function, "__module__", None)
-    if module in OPERATORS or (owner is None and module == "torch"):
+    if module in OPERATORS or owner is None and module == "torch":
         return tracer.recorder.function(function, args, kwargs)
-    if type(function) is types.MethodWrapperType or not isinstance(
-            owner, (types.NoneType, types.ModuleType, type)):
+    function, args = unbound(function, owner, args)
+    if rule := registered(function) or isinstance(owner, type) and (
+            registered(vars(owner).get(function.__name__))):
+        return apply(tracer, rule, args, kwargs)
+    if hasattr(function, "__objclass__") and args and isinstance(
+            args[0], torch.Tensor):
+        return tensor_method(tracer, function.__name__, args, kwargs)
+    if not WAYS["allowed"](function):
+        raise unsupported("builtin", function.__qualname__)
+    return natively(tracer, function, args, kwargs)
+
+
+def unbound(function, owner, args: tuple) -> tuple:
+    """A C method as its class has it, and its object before `args`."""
+    if type(function) is types.MethodWrapperType or is_bound(function):
         for kind in type(owner).__mro__:
-            unbound = kind.__dict__.get(name)
-            if hasattr(unbound, "__objclass__") and (
-                    unbound.__get__(owner, type(owner)) == function):
-                return call_unbound(tracer, unbound, (owner, *args), kwargs)
-    elif isinstance(owner, type) and (
-            rule := registered(vars(owner).get(name))) is not None:
-        return apply(tracer, rule, args, kwargs)
-    elif is_allowed(function):
-        return natively(tracer, function, args, kwargs)
-    raise unsupported("builtin", f"{module}.{function.__qualname__}")
-
-
-def call_unbound(tracer, unbound, args, kwargs):
-    """The result of a method written in C; `args[0]` is its object."""
-    owner, outside = args[0] if args else None, tracer.outside
-    if (rule := registered(unbound)) is not None:
-        return apply(tracer, rule, args, kwargs)
-    if isinstance(owner, torch.Tensor):
-        return tensor_method(tracer, unbound.__name__, args, kwargs)
-    if is_allowed(unbound) and (
-            not outside.is_dict(owner) or unbound.__name__ in READING
-            and isinstance(outside.resolve(owner), unbound.__objclass__)):
-        return natively(tracer, unbound, args, kwargs)
-    raise unsupported("builtin", unbound.__qualname__)
-
-
-def is_allowed(function) -> bool:
-    """Whether C code is known to compute, and to do no more."""
-    if function.__name__ in TELLING:
-        return False
-    if hasattr(function, "__objclass__"):
-        return function.__objclass__.__module__ in HOMES
-    owner = function if isinstance(function, type) else function.__self__
-    home = getattr(owner, "__module__", getattr(owner, "__name__", None))
-    return home in SAFE_OWNERS or not HARMLESS.isdisjoint((function, owner))
+            found = kind.__dict__.get(function.__name__)
+            if hasattr(found, "__objclass__") and (
+                    found.__get__(owner, type(owner)) == function):
+                return found, (owner, *args)
+    return function, args
 
 
 #: Tensor methods that no node can stand for, by the kind of reason.
@@ -271,81 +276,5 @@ def tensor_method(tracer, name: str, args, kwargs):
     return tracer.recorder.method(name, args, kwargs)
 
 
-# The values that C functions see
-
-
-def look(tracer, value, depth: int = 1):
-    """`value` as C code may see it: nothing in it can change unseen.
-
-    At depth 0 that is the object alone; at 1 it may compare and hash what
-    is in it, however deep; at 2 it may print it, too.
-    """
-    value = settled(value) if depth > 1 else value
-    if type(value) in CONSTANTS or isinstance(
-            value, (torch.Tensor, *SYMBOLIC)):
-        return value
-    return WAYS["look"](tracer, value, depth)
-
-
-def alone(tracer, value, depth: int):
-    """A container of constants, or one whose elements C code never sees."""
-    if tracer.outside.is_dict(value):
-        value = tracer.outside.resolve(value)
-    is_plain = isinstance(value, tuple) and CONSTANTS.issuperset(
-        map(type, tuple.__iter__(value)))
-    if depth and not is_plain or tracer.outside.is_outside(value):
-        raise unsupported("builtin", f"reading a {type(value).__name__}")
-    return value
-
-
-def natively(tracer, function, args, kwargs=None, depth: int = 1):
-    """Run a C function that only computes, on guarded arguments.
-
-    It looks at its arguments to a depth, at those of a method's object
-    alone if there are no others.
-    """
-    if hasattr(function, "__objclass__") and len(args) == 1:
-        depth = 0
-    elif not SCALARS.keys().isdisjoint(map(type, args)):
-        depth = 2  # NumPy's numbers meet no symbols
-    return tracer.native(function, *WAYS["prepare"](
-        tracer, function, args, kwargs or {}, depth))
-
-
-def prepared(tracer, function, args, kwargs: dict, depth: int) -> tuple:
-    """The arguments of a C function that looks at all of them."""
-    return [look(tracer, value, depth) for value in args], {
-        key: look(tracer, value, depth) for key, value in kwargs.items()}
-
-
-#: Callables that are no C functions, or that are meant to run Python.
-PYTHON = (types.FunctionType, types.MethodType,
-          functools._lru_cache_wrapper)
-
-#: Classes whose methods in C make no callbacks.
-LEAVES = CONSTANTS - {slice} | {type(iter(each)) for each in (
-    (), [], range(0), {}, {}.values(), {}.items())}
-
-#: Functions that make no callbacks, if given such containers.
-CONTAINERS = LEAVES | {tuple, list, dict, torch.Size, *map(type, (
-    {}.keys(), {}.values(), {}.items()))}
-MOVING = {iter, len, list, tuple, dict, operator.getitem, list.append,
-          dict.keys, dict.values, dict.items}
-
-#: What makes a method of C's of an object.
-BINDING = {types.MethodDescriptorType.__get__,
-           types.WrapperDescriptorType.__get__}
-
-
-def careful(function, args, kwargs):
-    """A C function's result, if it can call no code of the program's."""
-    kinds = {*map(type, args)}
-    if (kinds <= LEAVES or function in MOVING and kinds <= CONTAINERS
-            or isinstance(function, PYTHON) or function in BINDING
-            or not kinds.isdisjoint(SYMBOLIC)):
-        return function(*args, **kwargs)
-    return WAYS["run"](function, args, kwargs)
-
-
-WAYS |= {"look": alone, "prepare": prepared, "operator": recorded,
+WAYS |= {"allowed": MOVING.__contains__, "operator": recorded,
          "step": lambda tracer, iterator: iterator}

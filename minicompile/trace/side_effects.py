@@ -120,7 +120,6 @@ class Outside:
         self.overlays: dict[tuple[int, str], Namespace] = {}
         self.constants: dict[str, object] = {}
         self.named: dict[int, Constant] = {}
-        self.modules: set[Source] = set()  # where nn.Modules are
         self.pending: list[Callable[[], Iterable[tuple]]] = []  # calls
 
     # Guards and sources
@@ -218,8 +217,6 @@ class Outside:
 
     def remember(self, real, value, source: Source):
         """`value`, from now on the stand-in of `real`."""
-        if isinstance(real, nn.Module):
-            self.modules.add(source)
         self.values[id(real)], self.sources[id(value)] = value, source
         self.kept.append(value)
         return value
@@ -229,12 +226,10 @@ class Outside:
         kind = type(real)
         if kind not in (torch.Tensor, nn.Parameter):
             raise unsupported("input", f"a {kind.__name__}, {source},")
-        if real.layout is not torch.strided or real.is_quantized:
-            raise unsupported("input", f"a {real.layout} tensor, {source},")
-        if real.is_neg() or real.is_conj():
-            raise unsupported("input", f"a lazily negated {source}")
-        if torch._C._functorch.is_functorch_wrapped_tensor(real):
-            raise unsupported("input", f"a functorch tensor, {source},")
+        if real.layout is not torch.strided or real.is_quantized or (
+                real.is_neg() or real.is_conj() or
+                torch._C._functorch.is_functorch_wrapped_tensor(real)):
+            raise unsupported("input", f"a special tensor, {source},")
         fake = self.recorder.input(real, source)
         self.guard(source, "tensor", facts(real, fake))
         return fake
@@ -300,8 +295,9 @@ class Outside:
 
     def real(self, key):
         """A key as it is outside: a real tensor in place of a fake one."""
-        if isinstance(key, torch.Tensor) and id(key) in self.sources:
-            return self.recorder.real(key)
+        if isinstance(key, torch.Tensor):
+            return next((each.real for each in self.recorder.inputs
+                         if each.fake is key), key)
         return key
 
     # Writes: a row of the reference lets them wait until the graph has run
@@ -311,19 +307,16 @@ class Outside:
         raise unsupported("effect", f"a write to {self.place(space, key)}")
 
     def statements(self, rebuild) -> list[str]:
-        """Statements that do what the trace has put off.
-
-        They also leave torch's switches as the trace left them.
-        """
-        return [rebuild.call(*call) for call in (
-            *(now for now, _ in rebuild.tracer.turned), *self.writes())]
+        """Statements that do what the trace has put off."""
+        return [rebuild.call(*call) for call in self.writes()]
 
     def writes(self) -> list[tuple]:
         """The calls that do what was put off: a function, its arguments."""
         return [call for ask in self.pending for call in ask()]
 
-    #: The places written to; objects written to, and what may be the same.
-    places = confusions = lambda self: ()
+    def confusions(self) -> Iterable[tuple[Source, Source]]:
+        """Objects written to, and what may be the same."""
+        return ()
 
     # Dicts as a whole
 
@@ -355,12 +348,6 @@ class Outside:
         """Whether `value` existed before and stands for itself."""
         return id(value) in self.sources and self.values.get(
             id(value)) is value
-
-
-def named(source: Source) -> Source | str:
-    """The name of an attribute or key, wherever it is; else the place."""
-    name = getattr(source, "name", getattr(source, "key", None))
-    return name if type(name) is str else source
 
 
 #: The classes that keep the outside of a trace; the last is in use.

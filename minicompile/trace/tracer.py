@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -27,10 +26,10 @@ from ..core.guard import (ABSENT, Attribute, Function, Item, is_constant,
                           trusted)
 from ..core.state import global_state
 from . import attributes, rules
-from .attributes import StandIn
+from .attributes import STAND_INS
 from .frame import Frame
 from .reasons import WAYS, Raised, Stopped, unsupported
-from .recorder import DATA_DEPENDENT, History, Recorder, settled
+from .recorder import DATA_DEPENDENT, History, Recorder
 from .rules import apply, registered
 from .side_effects import OUTSIDES
 
@@ -101,19 +100,13 @@ class Tracer:
     def special(self, value, name: str):
         """The method of the value's class, or ABSENT."""
         kind = type(value)
-        if issubclass(kind, StandIn) or kind in SYMBOLIC:
-            return ABSENT
-        return attributes.method(self, kind, name)
-
-    def python_method(self, value, name: str):
-        """A method written in Python of the value's class, or None."""
-        method = self.special(value, name)
-        return method if type(method) is types.FunctionType else None
+        return ABSENT if kind in STAND_INS else attributes.method(
+            self, kind, name)
 
     def asked(self, name: str, value, *more):
         """The result of a method in Python or with a rule; or ABSENT."""
         method = self.special(value, name)
-        if type(method) is types.FunctionType or rules.registered(method):
+        if rules.follows(method):
             return self.call(method, (value, *more))
         return ABSENT
 
@@ -135,13 +128,12 @@ class Tracer:
             case types.MethodType():
                 return self.enter(function.__func__, (
                     function.__self__, *args), kwargs)
-            case type() if rules.is_allowed(function):
+            case type() if WAYS["allowed"](function):
                 return rules.natively(self, function, args, kwargs)
-            case types.BuiltinFunctionType() | types.MethodWrapperType():
-                return rules.call_native(self, function, args, kwargs)
-            case (types.MethodDescriptorType()
+            case (types.BuiltinFunctionType() | types.MethodWrapperType()
+                  | types.MethodDescriptorType()
                   | types.WrapperDescriptorType()):
-                return rules.call_unbound(self, function, args, kwargs)
+                return rules.call_native(self, function, args, kwargs)
             case torch._ops.OpOverload() | torch._ops.OpOverloadPacket():
                 return self.recorder.function(function, args, kwargs)
         target = attributes.bound(self, function, "__call__")
@@ -154,7 +146,7 @@ class Tracer:
     ask = rules.ask
 
     def native(self, function, args=(), kwargs=None):
-        """Run a harmless C function; its exception is the program's."""
+        """Run a C function; its exception is the program's."""
         try:
             return self.recorder.sizes.run(
                 rules.careful, function, args, kwargs or {})
@@ -171,12 +163,7 @@ class Tracer:
 
     def key(self, key):
         """A key as C code may look it up."""
-        key, source = settled(key), self.outside.source(key)
-        if isinstance(key, torch.Tensor):
-            if source is None:
-                raise unsupported("data-dependent", "an index")
-            self.outside.guard(source, "is", self.recorder.real(key))
-        return rules.look(self, key)
+        return key if type(key) in rules.VALUES else WAYS["key"](self, key)
 
     def truth(self, value=False) -> bool:
         """`bool(value)`."""
@@ -188,9 +175,7 @@ class Tracer:
             answer = self.asked(name, value)
             if answer is not ABSENT:
                 return bool(answer)
-        if isinstance(value, dict):
-            return dict.__len__(self.outside.resolve(value)) > 0
-        return self.natively(bool, (value,), depth=0)
+        return self.natively(bool, (self.outside.resolve(value),), depth=0)
 
     def stored(self, mapping: dict, key):
         """The value that a dict holds at a key, or ABSENT."""
@@ -208,25 +193,14 @@ class Tracer:
 
     def iterate(self, value):
         """`iter(value)` as an iterator that is safe to run natively."""
-        if isinstance(value, torch.Tensor):
-            if not value.dim():
-                raise Raised(TypeError("iteration over a 0-d tensor"))
-            value = self.recorder.method("unbind", (value,), {})
         made = self.asked("__iter__", value)
-        if made is not ABSENT:
-            return WAYS["step"](self, made)
-        found, _ = attributes.lookup(self, type(value), "__iter__")
-        if found is ABSENT and self.python_method(value, "__getitem__"):
-            return self.call(Sequence.__iter__, (value,))
-        return self.natively(iter, (self.outside.resolve(value),), depth=0)
+        return WAYS["step"](self, made) if made is not ABSENT else (
+            self.natively(iter, (self.outside.resolve(value),), depth=0))
 
     def mapping(self, value) -> dict:
         """The items of `**value`, as a dict."""
-        if isinstance(value, dict):
-            return dict(self.outside.resolve(value))
-        keys = self.call(attributes.load_attr(self, value, "keys"))
-        return {key: self.ask(operator.getitem, value, key)
-                for key in [*self.iterate(keys)]}
+        return dict(self.outside.resolve(value)) if isinstance(
+            value, dict) else WAYS["mapping"](self, value)
 
     def unpacked(self, value, most: int | None = None) -> list:
         """The elements, or the first of them, of an iterable."""

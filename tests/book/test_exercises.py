@@ -5,7 +5,7 @@ import time
 import torch
 from torch import fx
 
-import minicompile.report
+import minicompile
 from chapters._book.running import block, inputs
 from minicompile.fusion.lowerings import RULES
 from minicompile.split import recorder
@@ -76,7 +76,7 @@ def test_8_1_a_fair_watch(monkeypatch):
 
 def test_8_2_who_made_this_kernel():
     kernel_of = answer("8.2", "kernel_of")
-    report = minicompile.report.explain(block)(*inputs())
+    report = minicompile.explain(block)(*inputs())
     forward, backward = report.kernels
     assert kernel_of(report, "erf") == forward.name
     assert kernel_of(report, "mul_12") == backward.name

@@ -14,9 +14,11 @@ from torch.utils.flop_counter import (flop_registry,
                                       register_flop_formula)
 
 import minicompile
-from minicompile import budget, split
+from minicompile import split
+from minicompile.budget.memory import bound
+from minicompile.split.prices import min_cut
 from minicompile.budget.memory.bound import knapsack
-from minicompile.core import cost
+from minicompile.core.machines import cost
 from tests.split.judge import assert_same, graph_of
 
 MIB = 2 ** 20
@@ -32,7 +34,7 @@ def joint_of(function, args):
 
 def saved_and_again(joint, share):
     """MiB saved, and matmuls recomputed, one of 512 cubed being 1."""
-    saved = budget.choose(joint, share, cut=split.cut)
+    saved = bound.choose(joint, share, cut=min_cut.cut)
     pair = split.partition(joint, saved)
     named = {node.name: node for node in joint.early}
     again = sum(cost.flops(named[node.name])
@@ -110,11 +112,11 @@ def arguments():
 
 def test_ceiling_and_monotony():
     joint = joint_of(network, arguments())
-    default = split.cut(joint).bytes
-    least = split.cut(joint, byte_price=1.0, expensive=1).bytes
+    default = min_cut.cut(joint).bytes
+    least = min_cut.cut(joint, byte_price=1.0, expensive=1).bytes
     before = None
     for hundredth in range(100, -1, -4):
-        saved = budget.choose(joint, hundredth / 100, cut=split.cut)
+        saved = bound.choose(joint, hundredth / 100, cut=min_cut.cut)
         size = split.partition(joint, saved).saved_bytes
         assert size <= max(hundredth / 100 * default + 1, least)
         assert before is None or size <= before
@@ -123,13 +125,13 @@ def test_ceiling_and_monotony():
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
 def test_the_numbers_do_not_change(share):
-    assert_same(network, *arguments(), saved=lambda joint: budget.choose(
-        joint, share, cut=split.cut))
+    assert_same(network, *arguments(), saved=lambda joint: bound.choose(
+        joint, share, cut=min_cut.cut))
 
 
 def test_inference_saves_nothing():
     joint = joint_of(torch.sin, (torch.ones(3),))
-    assert budget.choose(joint, 0.5, cut=split.cut) == frozenset()
+    assert bound.choose(joint, 0.5, cut=min_cut.cut) == frozenset()
 
 
 @pytest.mark.parametrize("seed", range(40))

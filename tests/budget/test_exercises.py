@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from minicompile import budget, split
+from minicompile import split
+from minicompile.budget.memory import bound
+from minicompile.split.prices import min_cut
 from tests.book.answers import answer
 from tests.budget.test_choose import chain, grad, joint_of
 
@@ -19,7 +21,7 @@ SIZES = [grad(64, 64), *[grad(64, 64 * size) for size in (11, 3, 4, 2)]]
 def test_7_1_every_plan():
     best = answer("7.1", "best")
     joint = joint_of(different, SIZES)
-    whole = split.cut(joint).bytes
+    whole = min_cut.cut(joint).bytes
     for twentieths, kept in ((20, 20), (19, 18), (13, 13), (10, 9), (8, 7),
                              (6, 6), (1, 0), (0, 0)):
         saved = best(joint, whole * twentieths // 20)
@@ -44,9 +46,9 @@ def test_7_3_your_own_budget():
     def size(saved):
         return split.partition(joint, saved).saved_bytes
 
-    ceiling = split.cut(joint).bytes
+    ceiling = min_cut.cut(joint).bytes
     for share in (13 / 20, 7 / 20):
-        ours = budget.choose(joint, share, cut=split.cut)
-        theirs = choose(joint, share, cut=split.cut)
+        ours = bound.choose(joint, share, cut=min_cut.cut)
+        theirs = choose(joint, share, cut=min_cut.cut)
         assert size(theirs) <= share * ceiling + 1
         assert size(theirs) <= size(ours)

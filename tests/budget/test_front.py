@@ -15,9 +15,10 @@ import minicompile
 from chapters.measure.cuts import Bottleneck, captured
 from chapters.measure.split import llama
 from minicompile import split
+from minicompile.split.prices import min_cut
 from minicompile.budget.memory.bound import (bound_peak, front, peak,
                                              scored)
-from minicompile.core import cost
+from minicompile.core.machines import cost
 from minicompile.core.graph import nbytes, value
 from minicompile.pipeline import fused_halves
 from minicompile.report.views import models
@@ -44,7 +45,7 @@ MODELS = {
 def plans_of(joint):
     """The plans that are tried, and the schedules of any plan."""
     fused = cache(partial(fused_halves, joint))
-    return list(scored(joint, cut=split.cut, fused=fused)), fused
+    return list(scored(joint, cut=min_cut.cut, fused=fused)), fused
 
 
 @pytest.mark.slow(sample=1)
@@ -56,7 +57,7 @@ def test_the_peak_falls_with_the_bound_on_six_models(name):
     by_names = {plan.saved: plan for plan in found}
     most, least = found[0].peak, min(plan.peak for plan in found)
     chosen = [by_names[bound_peak(
-        joint, most - (most - least) * step // 19, cut=split.cut,
+        joint, most - (most - least) * step // 19, cut=min_cut.cut,
         fused=fused)] for step in range(20)]
     assert chosen[0] == found[0] and chosen[-1].peak == least <= most
     for before, after in zip(chosen, chosen[1:]):
@@ -143,7 +144,7 @@ def test_no_plan_of_a_small_graph_is_much_better(seed):
         warnings.simplefilter("ignore")
         joint = split.record(*captured(lambda: function(*args)))
     ours, fused = plans_of(joint)
-    costs = split.cut(joint).costs
+    costs = min_cut.cut(joint).costs
     inputs = {n for n in costs.prices if n.op == "placeholder"}
     named = {name for plan in ours for name in plan.saved}
     kept = [n for n in costs.prices if n.name in named and n not in inputs]

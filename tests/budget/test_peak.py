@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 import minicompile
 from minicompile import split
+from minicompile.split.prices import min_cut
 from minicompile.budget.memory.bound import (bound_peak, front, live_bytes,
                                              peak, read, scored)
 from minicompile.core.errors import OptionError
@@ -117,7 +118,7 @@ def plans():
     """The plans of the tower that are simulated, and its joint graph."""
     joint = split.record(graph_of(tower, TOWER), TOWER)
     return joint, list(scored(
-        joint, cut=split.cut, fused=partial(fused_halves, joint)))
+        joint, cut=min_cut.cut, fused=partial(fused_halves, joint)))
 
 
 def test_no_plan_of_the_front_is_beaten():
@@ -136,14 +137,14 @@ def test_a_lower_bound_is_kept_and_never_faster():
     by_names = {plan.saved: plan for plan in found}
     least = min(plan.peak for plan in found)
     chosen = [by_names[bound_peak(
-        joint, bound, cut=split.cut, fused=partial(fused_halves, joint))]
+        joint, bound, cut=min_cut.cut, fused=partial(fused_halves, joint))]
         for bound in range(found[0].peak, least - 1, -20_000)]
     assert chosen[0] == found[0]
     for before, after in zip(chosen, chosen[1:]):
         assert after.peak <= before.peak
         assert after.seconds >= before.seconds
     with pytest.raises(OptionError, match="cannot be met") as refused:
-        bound_peak(joint, least - 1, cut=split.cut,
+        bound_peak(joint, least - 1, cut=min_cut.cut,
                           fused=partial(fused_halves, joint))
     named = Options(memory=re.search(r"[\d.]+MiB", str(refused.value))[0])
     assert least <= read(named.memory) < least * 1.01

@@ -10,8 +10,9 @@ from torch import fx
 
 import minicompile
 from minicompile import split
+from minicompile.split.prices import min_cut
 from minicompile.__main__ import main
-from minicompile.core import cost
+from minicompile.core.machines import cost
 from minicompile.core.machines import calibration
 from tests.budget.test_choose import RUNS, grad, joint_of, working
 
@@ -22,7 +23,7 @@ WORK = torch.ops.budget.work
 def as_before(monkeypatch, tmp_path):
     """The tables are put back, and nothing is kept in the user's cache."""
     before = [(table, dict(table)) for table in (
-        cost.MACHINES, cost.KINDS, split.RECOMPUTABLE)]
+        cost.MACHINES, cost.KINDS, min_cut.RECOMPUTABLE)]
     monkeypatch.setenv("MINICOMPILE_CACHE_DIR", str(tmp_path))
     RUNS.clear()
     minicompile.reset()
@@ -97,10 +98,10 @@ def fx_node() -> fx.Node:
 
 
 def test_the_table_of_what_may_run_again_is_the_users():
-    split.RECOMPUTABLE[WORK.default] = True
+    min_cut.RECOMPUTABLE[WORK.default] = True
     assert run_within(0.0)[0] == 2
     minicompile.register_cost(WORK)
-    split.RECOMPUTABLE[WORK.default] = False
+    min_cut.RECOMPUTABLE[WORK.default] = False
     minicompile.reset()
     RUNS.clear()
     assert run_within(0.0)[0] == 1
@@ -111,9 +112,9 @@ def test_an_operator_of_pytorchs_may_be_forbidden_too():
         return (x * 2).sin().exp().sum()
 
     joint = joint_of(function, [grad(64, 64)])
-    assert split.cut(joint, byte_price=1.0, expensive=1).bytes == 0
-    split.RECOMPUTABLE[torch.ops.aten.sin.default] = False
-    plan = split.cut(joint, byte_price=1.0, expensive=1)
+    assert min_cut.cut(joint, byte_price=1.0, expensive=1).bytes == 0
+    min_cut.RECOMPUTABLE[torch.ops.aten.sin.default] = False
+    plan = min_cut.cut(joint, byte_price=1.0, expensive=1)
     again = split.partition(joint, plan.saved).backward.graph.nodes
     assert plan.bytes and "sin" not in [node.name for node in again
                                         if node.op == "call_function"]

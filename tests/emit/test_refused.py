@@ -14,7 +14,6 @@ from chapters._book.ptx import TYPES
 from minicompile.core import log
 from minicompile.emit import program, target
 from minicompile.emit.cuda import launcher
-from minicompile.emit.launch import TritonPrinter
 from minicompile.emit.triton_math import INTERPRETED
 from tests.fusion.graphs import aten
 from tests.fusion.symbolic import sized, symbolic
@@ -121,16 +120,16 @@ def for_an_h200(launch, device, kinds):
     return triton.compile(
         ASTSource(launch.kernel, signature, {}, {}),
         target=GPUTarget("cuda", 90, 32),
-        options={"num_warps": launch.warps, "enable_fp_fusion": False}), 0
+        options=launch.options), 0
 
 
 @pytest.fixture
 def without_gpu(monkeypatch):
     """Kernels for CPU tensors that Triton compiles, though none can run."""
     def printer(device, options):
-        made = object.__new__(TritonPrinter)
-        made.device, made.compiles, made.interpreted = 0, True, False
-        made.numerics = options.numerics
+        made = launcher.CudaPrinter(torch.device("cuda", 0),
+                                    options.numerics)
+        made.compiles = True
         return made
     monkeypatch.setattr(program, "printer_for", printer)
     monkeypatch.setattr(launcher.Compiled, "compile", for_an_h200)

@@ -20,7 +20,8 @@ import torch
 from minicompile.core.errors import OptionError
 from minicompile.core.torch.extension import extension
 from minicompile.emit.cuda import launcher
-from minicompile.emit.launch import TritonPrinter, launched
+from minicompile.emit.cuda.launcher import launched
+from minicompile.emit.launch import printer_in_triton
 from minicompile.emit.triton_math import INTERPRETED
 
 HERE = Path(__file__).parent
@@ -44,7 +45,7 @@ def test_the_suite_in_the_interpreter(part):
 @pytest.mark.skipif(INTERPRETED, reason="this is the interpreter's process")
 def test_the_interpreter_cannot_be_chosen_too_late():
     with pytest.raises(OptionError, match="TRITON_INTERPRET=1"):
-        TritonPrinter(torch.device("cpu"))
+        printer_in_triton(torch.device("cpu"), "eager")
 
 
 START = ctypes.CFUNCTYPE(

@@ -10,6 +10,8 @@ import triton
 
 import minicompile
 from minicompile import emit, fusion
+from minicompile.budget.memory import bound
+from minicompile.split.prices import min_cut
 from minicompile.core.index import index
 from minicompile.core.loops import Buffer, Load, Op
 from minicompile.core.options import Options
@@ -225,7 +227,7 @@ def test_a_chain_in_bfloat16_is_eagers_bit_for_bit():
 
 
 def test_backward_of_a_block():
-    from minicompile import budget, split
+    from minicompile import split
     from tests.fusion.graphs import recorded
     x = torch.randn(4, 8, device=DEVICE, requires_grad=True)
     w = torch.randn(8, 16, device=DEVICE, requires_grad=True)
@@ -234,7 +236,7 @@ def test_backward_of_a_block():
         return F.gelu(F.layer_norm(x @ w, (16,))) * 2
 
     joint = recorded(forward, (x, w))
-    pair = split.partition(joint, budget.choose(joint, 1.0, cut=split.cut))
+    pair = split.partition(joint, bound.choose(joint, 1.0, cut=min_cut.cut))
     runs = {name: emit.emit(fusion.fuse(half), OPTIONS).run
             for name, half in pair.halves().items()}
     out, = split.make_runtime(joint, pair, **runs)([x, w])

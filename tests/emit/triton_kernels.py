@@ -9,7 +9,8 @@ from minicompile.core.semantics.evaluate import evaluate_kernel
 from minicompile.core.index import Variable, index
 from minicompile.core.loops import flatten, row_major
 from minicompile.core.loops import Buffer, Kernel, Load, Loop
-from minicompile.emit.launch import TritonPrinter, stream_of
+from minicompile.emit.cuda.launcher import stream_of
+from minicompile.emit.launch import printer_in_triton
 from minicompile.emit.triton_math import INTERPRETED
 
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda:0")
@@ -18,7 +19,7 @@ RUNS = INTERPRETED or torch.cuda.is_available()
 
 def load(kernel: Kernel, folder: Path) -> dict:
     """The module of a program that has this kernel only."""
-    printer = TritonPrinter(DEVICE)
+    printer = printer_in_triton(DEVICE, "eager")
     text = "\n".join([printer.prelude, "", printer.define((kernel,))])
     name = hashlib.sha256(text.encode()).hexdigest()[:12]
     path = folder / f"{name}.py"

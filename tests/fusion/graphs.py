@@ -7,7 +7,9 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
-from minicompile import budget, split
+from minicompile import split
+from minicompile.budget.memory import bound
+from minicompile.split.prices import min_cut
 from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.core.graph import results, value
 from minicompile.core.loops import Kernel
@@ -45,7 +47,7 @@ def recorded(function, args):
 def halves(function, *args):
     """The forward and the backward graph of a function of tensors."""
     whole = recorded(function, args)
-    saved = budget.choose(whole, 1.0, cut=split.cut)
+    saved = bound.choose(whole, 1.0, cut=min_cut.cut)
     return split.partition(whole, saved).halves()
 
 

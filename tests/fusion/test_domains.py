@@ -6,9 +6,10 @@ import torch
 from minicompile.core.semantics.evaluate import evaluate_loop
 from minicompile.core.index import Variable, index
 from minicompile.core.loops import Buffer
-from minicompile.fusion.group import (IterationDomain, loop_of, nested,
-                                      steps_of, unite)
-from minicompile.fusion.values import loaded, touched
+from minicompile.fusion.group import IterationDomain, loop_of, unite
+from minicompile.fusion.lowerings import loaded
+from minicompile.fusion.passes.loop_nests import nested, steps_of
+from minicompile.fusion.passes.memory import touched
 
 
 def sizes(*numbers):

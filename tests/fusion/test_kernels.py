@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from minicompile.core.loops import Op, walk
 from minicompile.fusion import fuse
-from minicompile.fusion.values import touched
+from minicompile.fusion.passes.memory import touched
 from minicompile.report.views.stages import moved
 from tests.fusion.graphs import as_cuda, assert_right, aten, fake_inputs, halves
 

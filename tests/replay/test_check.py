@@ -9,10 +9,11 @@ import torch
 
 import minicompile
 from minicompile.core.errors import BackendError
-from minicompile.replay import GraphedFunction, graphed_function
+from minicompile.replay import GraphedFunction, graphed
 from minicompile.replay.debugging.check import Checked
 from tests.replay import test_training
 from tests.replay.fake import FakeDevice
+from tests.replay.test_eligibility import schedule
 from tests.replay.test_graphed_function import values
 
 
@@ -85,4 +86,5 @@ def test_the_option():
     run = minicompile.compile(torch.sin, options={
         "cudagraphs": True, "replay_check": True})
     torch.testing.assert_close(run(x), x.sin())
-    assert graphed_function.CHECKED == [Checked]
+    checked = graphed({"forward": tuple}, {"forward": schedule()}, True)
+    assert checked.blocked is None and checked.forward.kind is Checked

@@ -9,7 +9,7 @@ import minicompile
 from minicompile.core.index import index
 from minicompile.core.loops import Buffer
 from minicompile.core.schedule import Extern, Schedule, View
-from minicompile.replay.graphed_function import WORTH, graphed, whole
+from minicompile.replay import WORTH, graphed, whole
 from minicompile.replay.recording import Recording
 
 aten = torch.ops.aten

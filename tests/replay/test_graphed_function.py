@@ -5,9 +5,9 @@ import gc
 import pytest
 import torch
 
-from minicompile import split
+from minicompile import replay, split
 from minicompile.replay import GraphedFunction
-from minicompile.replay import graphed_function as module
+from minicompile.replay.policy import adaptive as module
 from tests.replay.fake import FakeDevice
 from tests.split.judge import boxed, compiled
 
@@ -190,7 +190,7 @@ def test_each_size_has_a_recording_of_its_own():
 
 def test_recordings_for_sizes_are_bounded(monkeypatch):
     monkeypatch.setattr(module, "KEPT", 3)
-    monkeypatch.setattr(module, "SEEN", 7)
+    monkeypatch.setattr(replay, "SEEN", 7)
     region = inference(lambda n, x: (x * n,))
     for n in [*range(2, 9), *range(2, 9)]:
         x = torch.randn(n)

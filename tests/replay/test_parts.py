@@ -14,8 +14,7 @@ import minicompile
 from minicompile import emit
 from minicompile.core.schedule import Extern
 from minicompile.fusion import fuse
-from minicompile.replay import GraphedFunction
-from minicompile.replay.graphed_function import graphed, whole
+from minicompile.replay import GraphedFunction, graphed, whole
 from minicompile.replay.outputs import parts
 from minicompile.replay.outputs.parts import InParts, Parts, tail_of
 from minicompile.replay.recording import holders, storage_of

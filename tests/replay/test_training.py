@@ -9,6 +9,7 @@ import random
 import pytest
 import torch
 
+from minicompile.split.prices import min_cut
 from minicompile.replay import GraphedFunction
 from tests.replay.fake import FakeDevice
 
@@ -107,7 +108,7 @@ def test_symbolic_sizes(weights):
     example = [torch.randn(3, 4, requires_grad=True), weights[0]]
     known = dynamic(function, example)
     joint = split.record(known.graph, known.inputs)
-    pair = split.partition(joint, split.cut(joint).saved)
+    pair = split.partition(joint, min_cut.cut(joint).saved)
     region = GraphedFunction(
         boxed(pair.forward), boxed(pair.backward), FakeDevice(),
         visible=joint.forward_outputs)

@@ -12,14 +12,14 @@ import torch
 from torch import nn
 
 import minicompile
-from minicompile.report.views import explorer
+from minicompile.report.views import explain, explorer
 from tests.report.test_report import bend, inputs, talk
 
 
 def data(report):
     """The graphs of a page, each with its columns."""
     return json.loads(re.search(
-        r'type="application/json">(.*?)</script>', explorer.page(report),
+        r'type="application/json">(.*?)</script>', report.page,
         re.S)[1])
 
 
@@ -63,6 +63,12 @@ def test_the_columns_say_what_is_saved_and_how_long_kernels_take():
                for note in kernels)
 
 
+def seconds_of(report):
+    [entry] = report.entries
+    return explorer.seconds_of(entry.lowered, report.options,
+                               report.inputs[id(entry)])
+
+
 def test_measuring_changes_nothing():
     """State, gradients, random numbers and what the program prints."""
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout())
@@ -76,7 +82,7 @@ def test_measuring_changes_nothing():
     minicompile.compile(alike)(x)
     assert drawn.equal(torch.rand(3))
     before = torch.get_rng_state()
-    assert explorer.seconds_of(report, report.entries[0])
+    assert seconds_of(report)
     assert before.equal(torch.get_rng_state())
     for ours, theirs in zip(model.state_dict().values(),
                             alike.state_dict().values()):
@@ -94,16 +100,16 @@ def test_no_operator_of_the_users_runs_twice():
 
     seen.register_fake(torch.empty_like)
     report = minicompile.explain(lambda x: seen(x).cos() + 1)(torch.ones(3))
-    assert explorer.page(report) and calls == [1]
-    assert not explorer.seconds_of(report, report.entries[0])
+    assert report.page and calls == [1]
+    assert not seconds_of(report)
 
 
 def test_only_a_page_that_is_asked_for_measures_and_only_what_is_there():
     report = minicompile.explain(lambda x: x.cos() + 1)(x := torch.ones(9))
     x.resize_(2)
-    assert explorer.seconds_of(report, report.entries[0])
+    assert seconds_of(report)
     x.untyped_storage().resize_(0)
-    assert not explorer.seconds_of(report, report.entries[0])
+    assert not seconds_of(report)
 
 
 def test_a_profiler_has_a_row_for_each_kernel():
@@ -131,7 +137,7 @@ def test_a_graph_of_each_piece_and_what_no_stage_ran():
 def test_a_text_cannot_end_the_script():
     def sly(x):
         return x.sin()  # </script><script>alert(1)</script> @@DATA@@
-    page = explorer.page(minicompile.explain(sly)(torch.ones(2)))
+    page = minicompile.explain(sly)(torch.ones(2)).page
     assert page.count("</script>") == 2
     assert "alert(1)" in page and page.count("<script") == 2
 
@@ -194,7 +200,7 @@ WALK = """
 
 @browser
 def test_a_browser_lights_what_is_linked(tmp_path):
-    page = explorer.page(minicompile.explain(bend)(*inputs()))
+    page = minicompile.explain(bend)(*inputs()).page
     found = shown(tmp_path / "page.html", page, WALK)
     assert any("layer_norm(x @ w" in text for text in found["hovered"])
     assert any("aten.var_mean" in text for text in found["hovered"])
@@ -216,7 +222,7 @@ LOOK = """
 @pytest.mark.parametrize("width, beside", [(1280, True), (500, False)])
 def test_columns_stand_side_by_side_where_there_is_room(
         tmp_path, width, beside):
-    page = explorer.page(minicompile.explain(bend)(*inputs()))
+    page = minicompile.explain(bend)(*inputs()).page
     light = shown(tmp_path / "page.html", page, LOOK, width)
     dark = shown(tmp_path / "page.html", page, LOOK, width,
                  "--blink-settings=preferredColorScheme=0")
@@ -226,7 +232,7 @@ def test_columns_stand_side_by_side_where_there_is_room(
 
 @browser
 def test_five_thousand_nodes_open_in_two_seconds(tmp_path, monkeypatch):
-    def many(report, entry):
+    def many(*given):
         return {name: [explorer.item(
             f"{name}{k}", f"node_{k}: f32[4, 16] = aten.add.Tensor(a, b)",
             [f"{before}{k % sizes[before]}"], "forward")
@@ -234,8 +240,8 @@ def test_five_thousand_nodes_open_in_two_seconds(tmp_path, monkeypatch):
             for before, name in zip([*sizes], [*sizes][1:])}
     sizes = {"": 1, "Source": 300, "Graph": 1500, "Joint graph": 5000,
              "Loops": 1500, "Kernels": 500}
-    monkeypatch.setattr(explorer, "columns", many)
-    page = explorer.page(minicompile.explain(bend)(*inputs()))
+    monkeypatch.setattr(explain, "columns", many)
+    page = minicompile.explain(bend)(*inputs()).page
     found = min(shown(tmp_path / "page.html", page, """
         document.body.offsetHeight
         const opened = performance.now()

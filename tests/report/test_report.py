@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import minicompile
-from minicompile.replay import graphed_function
-from minicompile.replay.graphed_function import refusal
+from minicompile import explain
+from minicompile import replay as stage
+from minicompile.replay import refusal
 from minicompile.replay.recording import Recording
-from minicompile.report import explain
 from minicompile.report.views.stages import moved
 from tests.replay.fake import FakeDevice
 
@@ -69,11 +69,12 @@ def test_replay_is_reported_as_it_is(monkeypatch):
 
     x = torch.randn(4, 8)
     assert "off: not all tensors are on a CUDA device" in replay(bend_one, x)
-    monkeypatch.setattr(graphed_function, "KINDS", [
-        lambda schedule, *_: next(filter(None, (
-            refusal(step, {}) for step in schedule.steps)), Recording)])
+    monkeypatch.setattr(stage, "KINDS", [
+        lambda schedule, *_: next(filter(None, map(
+            refusal, schedule.steps)), Recording)])
     assert "off: the graph chooses" in replay(choice, x)
-    monkeypatch.setattr(graphed_function, "Cuda", lambda index: FakeDevice())
+    monkeypatch.setattr(stage, "DEVICES", [
+        lambda index: FakeDevice()])
     assert re.search("4 steps to record .* first call: 1$",
                      replay(four_products, x))
 

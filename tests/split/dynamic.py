@@ -16,6 +16,7 @@ from torch.fx.experimental.symbolic_shapes import (DimDynamic, ShapeEnv,
                                                    StatelessSymbolicContext)
 
 from minicompile import split
+from minicompile.split.prices import min_cut
 from tests.split.judge import boxed, copied, fresh, graph_of, same
 
 
@@ -99,7 +100,7 @@ def compiled(fn, args, saved=None, duck=False):
                               if isinstance(a, torch.Tensor)))
     known = dynamic(fn, args, duck)
     joint = split.record(known.graph, known.inputs)
-    saved = split.cut(joint).saved if saved is None else saved(joint)
+    saved = min_cut.cut(joint).saved if saved is None else saved(joint)
     pair = split.partition(joint, saved)
     halves = {name: boxed(half) for name, half in pair.halves().items()}
     run = split.make_runtime(joint, pair, **halves)

@@ -13,6 +13,7 @@ from torch import fx
 from torch.utils._pytree import tree_flatten
 
 from minicompile import split
+from minicompile.split.prices import min_cut
 from tests.judge import judged, near
 
 
@@ -73,7 +74,7 @@ def boxed(graph: fx.GraphModule):
 def compiled(fn, args, saved=None):
     """(run, joint, pair): `fn` through the split, halves run by FX."""
     joint = split.record(graph_of(fn, args), args)
-    saved = split.cut(joint).saved if saved is None else saved(joint)
+    saved = min_cut.cut(joint).saved if saved is None else saved(joint)
     pair = split.partition(joint, saved)
     halves = {name: boxed(half) for name, half in pair.halves().items()}
     return split.make_runtime(joint, pair, **halves), joint, pair

@@ -18,7 +18,8 @@ from torch.nn import functional as F
 
 import minicompile
 from minicompile import split
-from minicompile.core import cost
+from minicompile.split.prices import min_cut
+from minicompile.core.machines import cost
 from minicompile.core.graph import nbytes, placeholders, results, value
 from minicompile.split.joint import root
 from minicompile.split.prices.min_cut import (NEVER, Price, cheapest,
@@ -139,7 +140,7 @@ def test_blocks_of_real_width_save_no_more_than_pytorch():
              torch.randn(4, 128, 32))]:
         joint = split.record(*captured(
             lambda model=model, x=x: model(x).sum()))
-        ours = split.partition(joint, split.cut(joint).saved).backward
+        ours = split.partition(joint, min_cut.cut(joint).saved).backward
         _, theirs = min_cut_rematerialization_partition(
             joint.graph, None, num_fwd_outputs=joint.forward_outputs,
             static_lifetime_input_indices=list(joint.gradients))
@@ -251,7 +252,7 @@ def test_random_values_are_never_recomputed():
 
     joint = split.record(graph_of(function, (grad(8),)), (grad(8),))
     for price in (0.0, 1.0, 1e6):
-        plan = split.cut(joint, byte_price=price, expensive=1)
+        plan = min_cut.cut(joint, byte_price=price, expensive=1)
         pair = split.partition(joint, plan.saved)
         assert "bernoulli" in str(pair.forward.graph)
         assert "bernoulli" not in [
@@ -263,7 +264,7 @@ def test_what_dropping_one_value_costs_is_the_difference_of_two_plans():
     args = grad(4, 128, 64), grad(64, 192), grad(64, 64)
     joint = split.record(graph_of(attention, args), args)
     for price in (0.0, 1e-12):
-        plan = split.cut(joint, byte_price=price, expensive=1)
+        plan = min_cut.cut(joint, byte_price=price, expensive=1)
         saved = {node for node in joint.early if node.name in plan.saved}
         for node in saved:
             if node.op != "placeholder":
@@ -285,7 +286,7 @@ def test_an_unknown_op_is_never_free():
 def test_a_higher_byte_price_never_saves_more():
     args = (grad(16, 8), grad(32, 8), grad(32), grad(8, 32))
     joint = split.record(graph_of(mlp, args), args)
-    sizes = [split.cut(joint, byte_price=10.0 ** -k, expensive=1).bytes
+    sizes = [min_cut.cut(joint, byte_price=10.0 ** -k, expensive=1).bytes
              for k in range(14, 0, -1)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] == 0

@@ -7,6 +7,7 @@ from torch import fx
 from torch.nn import functional as F
 
 from minicompile import split
+from minicompile.split.prices import min_cut
 from minicompile.split.recorder import DECOMPOSITIONS
 from tests.book.answers import answer
 from tests.split.judge import assert_same, boxed, graph_of
@@ -54,7 +55,7 @@ def test_3_3_your_own_recorder(monkeypatch):
     fakes = [mode.from_tensor(arg) for arg in args]
     joint = split.record(fx.symbolic_trace(lambda x, w: (function(x, w),)),
                          fakes)
-    pair = split.partition(joint, split.cut(joint).saved)
+    pair = split.partition(joint, min_cut.cut(joint).saved)
     run = split.make_runtime(joint, pair, boxed(pair.forward),
                              boxed(pair.backward))
     got, want = run(list(args))[0], function(*args)
@@ -69,7 +70,7 @@ def test_3_4_by_hand():
     joint, halves = halves_of(
         lambda a, b, c, d: (a + b + c + d).cos().cos(),
         [grad(10) for _ in range(4)], "minicompile")
-    assert split.cut(joint).saved == saved
+    assert min_cut.cut(joint).saved == saved
     assert moved(joint, *halves) == elements
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minicompile import compile, split
-from minicompile.core import cost
+from minicompile.core.machines import cost
 from minicompile.split.torch import decompositions
 from minicompile.trace import trace
 from tests.same import assert_same

@@ -12,6 +12,7 @@ from torch import fx, nn
 
 import minicompile
 from minicompile import split
+from minicompile.split.prices import min_cut
 from minicompile.core.errors import BackendError
 from minicompile.report.views.models import build
 from tests.judge import judged, near
@@ -147,7 +148,7 @@ def test_saved_tensors_die_with_the_result():
     x, made = grad(300), []
     joint = split.record(graph_of(lambda x: (x @ x).sin(), (grad(3, 3),)),
                          (grad(3, 3),))
-    pair = split.partition(joint, split.cut(joint).saved)
+    pair = split.partition(joint, min_cut.cut(joint).saved)
 
     def forward(inputs):
         outputs = pair.forward(*inputs)
@@ -167,7 +168,7 @@ def test_saved_tensors_are_freed_while_the_backward_runs():
     seen = []
     args = (grad(3, 3),)
     joint = split.record(graph_of(lambda x: (x @ x).sin(), args), args)
-    pair = split.partition(joint, split.cut(joint).saved)
+    pair = split.partition(joint, min_cut.cut(joint).saved)
 
     def backward(inputs):
         alive = weakref.ref(inputs[len(pair.saved) - 1])
@@ -224,7 +225,7 @@ def fx_lines(function):
 
 
 REFUSED = {
-    "resize": (lambda x: x.clone().resize_(2), "other memory"),
+    "resize": (lambda x: x.clone().resize_(2), "shape or memory"),
     "metadata": (lambda x: x.unsqueeze_(0), "tensor's shape"),
     "overlap": (lambda x: x.expand(3, 4).add_(1), "several elements"),
     "requires_grad": (lambda x: x.requires_grad_().sin(), "requires_grad"),

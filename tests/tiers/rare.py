@@ -6,6 +6,7 @@ in a process of its own, with the package that PYTHONPATH finds first.
 """
 
 import collections
+import copy
 import functools
 import itertools
 import logging
@@ -298,8 +299,32 @@ def optimizer_steps(kind):
     return found
 
 
+class Slotted:
+    __slots__ = ("scale",)
+
+
+def changing_slot():
+    """C code keeps the attribute; it changes between calls."""
+    kept = Slotted()
+    compiled = minicompile.compile(
+        lambda x: x * kept.scale, backend="eager")
+    for kept.scale in range(3):
+        assert compiled(torch.ones(2)).eq(kept.scale).all()
+
+
+def switched(x):
+    """A switch that is turned by a class's call, not by a `with`."""
+    torch.set_grad_enabled(False)
+    y = x * 2
+    torch.set_grad_enabled(True)
+    return y
+
+
 def trace():
     """The programs of the trace."""
+    changing_slot()
+    compiled = minicompile.compile(switched, backend="eager")
+    assert not compiled(torch.ones(2, requires_grad=True)).requires_grad
     for program in TRACE:
         x = torch.rand(4, 4, requires_grad=True)
         assert_same(program, x, fallback=True, backend="eager")
@@ -327,14 +352,37 @@ def losses(x, w):
         F.cross_entropy(x @ w, torch.arange(len(x))))
 
 
+def across(x, w):
+    return nn.functional.dropout((x @ w).t(), 0.5)
+
+
 def penalty(run, *args):
     """A penalty on the gradients."""
     first = torch.autograd.grad(run(*args).sum(), args, create_graph=True)
     return sum(gradient.pow(2).sum() for gradient in first)
 
 
+def writing(x):
+    y = x * 2
+    y[1:].mul_(3)
+    y.t().add_(x)
+    return y.relu_()
+
+
+def sharing(x):
+    y = x.sin()
+    return y, y[1:], x.t(), y.detach()
+
+
+def rewriting(x):
+    x.mul_(2)
+    x.t()[0].add_(1)
+    return x.sum()
+
+
 def split():
     """The programs of the split: a choice, images, products in bf16,
+    writes to parts of memory, results that share it,
     losses with eager's random numbers, and with our own; a second
     derivative, which is an error."""
     x, w = (torch.rand(13, 13, requires_grad=True) for _ in range(2))
@@ -343,10 +391,14 @@ def split():
     half = [each.detach().bfloat16().requires_grad_() for each in (x, w)]
     for program, args in ((chosen, (x,)), (picture, (image, kernel)),
                           (checkpointed, (x,)), (odd_product, (x, w)),
+                          (writing, (x,)), (sharing, (x,)),
+                          (rewriting, (x.detach(),)), (rewriting, (x * 1,)),
                           (odd_product, half)):
         for backend in ("split", "fused"):
             assert_same(program, *args, fallback=True, backend=backend)
     assert_same(losses, x, w, options={"fallback_random": True})
+    assert_same(across, x, w, options={"fallback_random": True},
+                fallback=True)
     ours = minicompile.compile(lambda x: nn.functional.dropout(x, 0.5))
     dropped, kept = ours(x), ours(x) != 0
     dropped.sum().backward()
@@ -390,7 +442,7 @@ def fusion():
 
     Without the rules of symbolic sizes, shapes are static.
     """
-    from minicompile.fusion.values import SYMBOLS_READ
+    from minicompile.fusion.lowerings import SYMBOLS_READ
     n = torch.tensor([3, 0, 5, 2, 1, 4, 3, 0, 5, 2, 1, 4])
     for program in (arithmetic, together, picked, summed, sized):
         for dynamic in (None, True):
@@ -433,16 +485,18 @@ def core():
         x = (sign * torch.rand(4, 4)).requires_grad_()
         for backend in ("eager", "split", "fused"):
             assert_same(chosen, x, fallback=True, backend=backend)
+    assert_same(layers, torch.rand(4, 4), options={"cpp_wrapper": True})
     varying()
 
 
 def emit():
     """What schedules, functions and launchers add; their kernels' texts."""
     from minicompile import fusion
-    from minicompile.emit.launch import LAUNCHES
+    from minicompile.emit.launch import PRINTERS
     from minicompile.emit.triton import print_kernel
     from tests.fusion.graphs import aten
-    assert LAUNCHES[-1](None, lambda: 7, 4).grid() == 7
+    printer = PRINTERS[-1](torch.device("cuda", 1), "eager")
+    assert printer.begin.startswith("stream = ")
     for program in (whole, folded, dropped, layers):
         for x in (torch.rand(40, 40), torch.rand(3, 3).bfloat16()):
             assert_same(program, x, fallback=True,
@@ -474,13 +528,31 @@ def guards():
 
 
 def dispatch():
-    """Blocks that are alike, each called with more shapes than a limit."""
+    """Blocks that are alike, each called with more shapes than a limit;
+    a wrapper's attributes and methods are its module's, before a copy and
+    after."""
     for _ in range(3):
         layer = nn.Linear(4, 4)
-        minicompile.compile_module_(layer, dynamic=False)
+        calls = [minicompile.compile(layer, dynamic=False),
+                 minicompile.compile(layer.forward, dynamic=False)]
         for rows in range(1, 12):
             x = torch.rand(rows, 4)
-            torch.testing.assert_close(layer(x), layer._call_impl(x))
+            for call in calls:
+                torch.testing.assert_close(call(x), layer(x))
+    [first, twin] = [calls[0], copy.deepcopy(calls[0])]
+    for each in (first, twin):
+        each.bias, each.scale = None, 2
+        each.eval().scale += 1
+        assert each._orig_mod.scale == 3 and not each._orig_mod.training
+        del each.scale
+        torch.testing.assert_close(each(x), x @ each.weight.t())
+    assert layer.weight is first.weight is not twin.weight
+    layer = nn.Linear(4, 4)
+    try:
+        minicompile.compile_module_(layer)
+    except minicompile.MinicompileError as absent:
+        assert "not there" in str(absent)
+    torch.testing.assert_close(layer(x), layer._call_impl(x))
 
 
 def budget():
@@ -489,16 +561,59 @@ def budget():
     assert_same(layers, x, options={"memory": "min"})
 
 
+def square(inputs):
+    """A program: its result, and two values that it saves."""
+    n, x, w = inputs
+    y = (x @ w).tanh()
+    return y * n, y, y.sum(0, keepdim=True)
+
+
+def slope(inputs):
+    """A gradient, and what it is given itself."""
+    n, x, y, total, gradient = inputs
+    return n * gradient * (1 - y * y) + total, x, n
+
+
+def overlapping(region, calls):
+    """Forwards, and backwards after every third, on inputs with holes, two
+    shapes and weights that move; each result stays as it was."""
+    w, kept = torch.rand(4, 4), []
+    for call in range(calls):
+        n = 3 + call % 2
+        x, w = torch.rand(n, 8)[:, ::2], w + 1 if call % 7 == 6 else w
+        shown, *saved = region.forward([n, x, w])
+        wanted, *right = square([n, x, w])
+        kept.append((shown, wanted, [n, x, *saved], [n, x, *right]))
+        while call % 3 == 2 and kept:
+            shown, wanted, saved, right = kept.pop()
+            for one, two in zip(region.backward([*saved, wanted]),
+                                slope([*right, wanted])):
+                assert torch.equal(*map(torch.as_tensor, (one, two)))
+            assert shown.equal(wanted)
+
+
 def replay():
-    """Replays, which nothing has to compare with their program."""
-    from minicompile.replay import graphed_function
+    """Replays of what may be recorded, and steps that may not."""
+    from minicompile.replay import GraphedFunction, graphed
     from tests.replay.fake import FakeDevice
-    kind = [*graphed_function.CHECKED, graphed_function.Recording][0]
-    region = graphed_function.GraphedFunction(
-        lambda inputs: (inputs[0] * 2,), None, FakeDevice(), kinds=[kind])
-    for _ in range(4):
-        x = torch.rand(4)
-        assert region.forward([x])[0].equal(x * 2)
+    from tests.replay.test_eligibility import aten, schedule
+    region = GraphedFunction(square, slope, FakeDevice(), visible=1,
+                             static={2})
+    overlapping(region, 30)
+    assert region.stats["replayed"]
+    x, n, added = torch.zeros(3, 4), 0, lambda x, n: (x.add_(1), x * n, x, n)
+    region = GraphedFunction(lambda given: added(*given), None, FakeDevice(),
+                             written={0})
+    for call in range(9):
+        x = x.clone() if call % 2 else x
+        same, found, _, n = region.forward([x, call // 3])
+        assert same.data_ptr() == x.data_ptr() and n == call // 3
+        assert x.eq(call + 1).all() and found.equal(x * n)
+    for given in (schedule(target=aten._local_scalar_dense.default),
+                  schedule(device=torch.device("cpu"))):
+        for check in (False, True):
+            assert graphed(
+                {"forward": tuple}, {"forward": given}, check).blocked
     assert_same(layers, torch.rand(4, 4), options={
         "cudagraphs": True, "replay_check": True})
 
@@ -506,17 +621,23 @@ def replay():
 def report():
     """A report, its page, and what `python -m minicompile` prints."""
     from minicompile.__main__ import main
-    found = minicompile.explain(layers)(torch.rand(4, 4))
-    with tempfile.TemporaryDirectory() as folder:
-        page = found.save(f"{folder}/page.html").read_text()
-    for text in (str(found), page):
-        assert "layers: 1 graph, 0 graph breaks" in text
-    try:
+
+    def explained():
+        found = minicompile.explain(layers)(torch.rand(4, 4))
+        with tempfile.TemporaryDirectory() as folder:
+            page = found.save(f"{folder}/page.html").read_text()
+        for text in (str(found), page):
+            assert "layers: 1 graph, 0 graph breaks" in text
+
+    def diagnosed():
         assert minicompile.diagnose(layers)(torch.rand(4, 4)).stage == ""
-    except minicompile.MinicompileError as absent:
-        assert "not there" in str(absent)
+
     sys.argv = ["minicompile", "--model", "mlp", "--no-compare"]
-    main()
+    for tool in (explained, diagnosed, main):
+        try:
+            tool()
+        except minicompile.MinicompileError as absent:
+            assert "not there" in str(absent)
 
 
 if __name__ == "__main__":

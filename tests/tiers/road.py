@@ -52,9 +52,16 @@ def functions(options):
         judged(near, compiled(*given), block(*given), block, *given)
     SCALE = 3.0
     judged(near, compiled(*given), block(*given), block, *given)
+    fused(compiled)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert_same(talking, *example(), options=options, fallback=True)
     assert printed.getvalue().count("in the middle") >= 4
+
+
+def fused(compiled):
+    """Its graphs run in kernels: none of them as it was traced."""
+    stats = compiled.stats()
+    assert stats.graphs and stats.kernels and not stats.fallbacks, stats
 
 
 def losses(model, batch, steps):
@@ -84,7 +91,7 @@ def training(name, options, steps):
     for at in range(steps):
         allowed = 2 * max(abs(a - b) for a, b in zip(eager, exact))
         assert abs(ours[at] - exact[at]) <= allowed + 1e-4, (name, at)
-    assert compiled.stats().graphs, name
+    fused(compiled)
 
 
 def main(way):

@@ -680,3 +680,73 @@ def test_a_method_of_dicts_called_wrongly_changes_nothing(method, more):
     mapping = collections.OrderedDict(a=1)
     assert torch.equal(compiled(torch.ones(2), mapping), torch.full(
         (2,), 2.0)) and mapping == {"a": 1}
+
+
+class Hooked:
+    """`__getattr__` answers whatever raised an AttributeError before."""
+
+    def __getattribute__(self, name):
+        if name == "quick":
+            raise AttributeError("no quick one")
+        return object.__getattribute__(self, name)
+
+    @property
+    def broken(self):
+        return self.missing
+
+    def __getattr__(self, name):
+        try:
+            return object.__getattribute__(self, f"own_{name}")
+        except AttributeError as error:
+            return name, str(error)
+
+
+class Always(property):
+    def __get__(self, owner, kind=None):
+        return 77
+
+
+class Doubling:
+    """Keeps its value under its own name in the object's `__dict__`."""
+
+    def __get__(self, owner, kind):
+        return owner.__dict__.get("twice", 0)
+
+    def __set__(self, owner, value):
+        owner.__dict__["twice"] = value * 2
+
+
+class Described:
+    always, twice = Always(lambda self: 5), Doubling()
+
+    def method(self, by=2):
+        return by
+
+
+def asks_hooks(x, owner):
+    return x + 1, owner.quick, owner.broken, owner.other
+
+
+def asks_descriptors(x, owner):
+    before = owner.twice
+    owner.twice = 3
+    return x * before, owner.twice, owner.always
+
+
+def asks_a_method(x, owner):
+    method = owner.method
+    return (x + 1, method.__call__(3), method.__class__ is types.MethodType,
+            method.__name__, method.__defaults__, list[int].mro()[-1])
+
+
+@pytest.mark.parametrize("function, kind", [
+    (asks_hooks, Hooked), (asks_descriptors, Described),
+    (asks_a_method, Described)], ids=lambda value: value.__name__)
+def test_attributes_are_python_s(function, kind):
+    compiled = minicompile.compile(function, backend="eager")
+    ours, theirs = kind(), kind()
+    for _ in range(3):
+        want, got = (f(torch.ones(2), owner) for f, owner in (
+            (function, theirs), (compiled, ours)))
+        assert torch.equal(want[0], got[0]) and want[1:] == got[1:]
+        assert vars(ours) == vars(theirs)

@@ -466,3 +466,14 @@ def test_a_tensor_that_a_defaultdict_lacks_is_not_put_there():
         table = collections.defaultdict(int, items)
         assert torch.equal(compiled(X, table), f(X, table))
         assert len(table) == len(items)
+
+
+def test_a_c_function_called_by_its_call_method_runs_once_a_call(capsys):
+    def f(x):
+        print.__call__("called")
+        return x * 2
+
+    compiled = minicompile.compile(f, backend="eager")
+    for _ in range(2):
+        assert compiled(torch.ones(2)).eq(2).all()
+        assert capsys.readouterr().out == "called\n"

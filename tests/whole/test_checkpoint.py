@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 import minicompile
 from minicompile import split
+from minicompile.split.prices import min_cut
 from minicompile.trace import trace
 from tests.same import assert_same
 
@@ -38,7 +39,7 @@ def pair(model, x):
     """The joint graph of a model, cut as by default."""
     made = trace(entry, (model, x))
     joint = split.record(made.graph, made.example_inputs)
-    return split.partition(joint, split.cut(joint).saved)
+    return split.partition(joint, min_cut.cut(joint).saved)
 
 
 def matmuls(half):
@@ -105,7 +106,7 @@ def test_dynamos_regions_are_taken():
 
     def backend(graph, inputs):
         joint = split.record(graph, inputs)
-        seen.append(split.partition(joint, split.cut(joint).saved))
+        seen.append(split.partition(joint, min_cut.cut(joint).saved))
         return minicompile.backend(graph, inputs)
 
     x = torch.randn(16, 8, requires_grad=True)

@@ -16,6 +16,7 @@ from transformers import (GPT2Config, GPT2LMHeadModel, Trainer,
                           TrainingArguments)
 
 import minicompile
+from minicompile.dispatch.driver import OptimizedModule
 
 
 class Scaled(nn.Module):
@@ -104,7 +105,7 @@ def test_the_source_archive_has_the_tests_and_the_book(tmp_path):
     [archive] = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as files:
         names = {name.partition("/")[2] for name in files.getnames()}
-    assert {"minicompile/driver.py", "minicompile/report/views/explorer.html",
+    assert {"minicompile/pipeline.py", "minicompile/report/views/explorer.html",
             "tests/same.py", "tests/emit/golden", "chapters/index.md",
             "chapters/book.css", "chapters/results/trace.json", "mkdocs.yml",
             "Makefile", ".ci/run"} <= names
@@ -227,11 +228,12 @@ def test_a_wrapper_is_of_both_classes():
     for each in (compiled, copy.deepcopy(compiled), copy.copy(compiled),
                  *(pickle.loads(pickle.dumps(compiled, number))
                    for number in range(2, pickle.HIGHEST_PROTOCOL + 1))):
-        assert isinstance(each, (minicompile.driver.OptimizedModule))
+        assert isinstance(each, OptimizedModule)
         assert isinstance(each, torch._dynamo.OptimizedModule)
         assert isinstance(each, nn.Module) and not isinstance(each, Scaled)
         assert each(torch.ones(1)).item() == 2
         assert repr(each).startswith("OptimizedModule(")
+        assert type(each).__name__ == "OptimizedModule"
 
 
 def test_torch_compile_goes_into_what_is_compiled():

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, gcd, inf
+from operator import getitem
 
 import torch
 
@@ -22,9 +23,11 @@ from ...core import log
 from ...core.errors import OptionError
 from ...core.graph import nbytes, value
 from ...core.index import guess
-from ...core.options import HINTS, SHOULD_BE, bytes_in
+from ...core.machines import cost
+from ...core.options import SHOULD_BE
 from ...core.schedule import Extern, Schedule, made_by
-from .. import BOUNDS, WITHIN
+from ...core.torch.options import bytes_in
+from .. import WITHIN
 
 STEPS = 20_000  # how finely the knapsack tells sizes apart
 #: The ceilings that are tried, as shares of what the fastest plan saves.
@@ -35,6 +38,36 @@ FEW = 12
 
 #: Gives both halves' schedules by the values that are saved.
 Fused = Callable[[frozenset[str]], Mapping[str, Schedule]]
+
+
+def choose(joint, budget: float, *, cut: Callable, bound: object = None,
+           fused: Fused | None = None) -> frozenset[str]:
+    """The names of the values to save, within `budget`, or with a peak
+    of at most `bound`.
+
+    `cut(joint)` gives the fastest plan of chapter 3, which has others at
+    other prices; `fused` the schedules of a plan. The ceiling holds
+    wherever it can be met; a lower budget never saves more.
+    """
+    if bound is not None:
+        return bound_peak(joint, read(bound), cut=cut, fused=fused)
+    if not joint.training:
+        return frozenset()
+    fastest = cut(joint)
+    ceiling = int(budget * fastest.bytes + 0.5)
+    plan = plan_within(fastest, ceiling, fastest.costs.cut)
+    kept = [node.args[0] if node.target is getitem else node
+            for node in joint.early if node.name in plan.saved]
+    if plan.bytes - ceiling > fastest.bytes // 100:  # not just a seed
+        names = ", ".join(sorted(set(map(str, kept)) & {*plan.sizes}))
+        log.warn_once(f"minicompile saves {plan.bytes} bytes, the budget "
+                      f"allows {ceiling}: {names} cannot be computed again")
+    for op in {node.target for node in filter(cost.is_opaque, kept)}:
+        log.warn_once(
+            f"minicompile saves what {op} computes: it may run again if "
+            "its cost is known, by minicompile.register_cost(torch.ops."
+            f"{op.overloadpacket})")
+    return plan.saved
 
 
 def plan_within(fastest, ceiling: int, priced: Callable):
@@ -250,7 +283,4 @@ SHOULD_BE["memory"] = (
     lambda memory: memory is None or read(memory) is not None,
     'a size such as "12GiB" or "800MB", a share of the peak above 0 and up '
     'to 1, or "min"')
-HINTS.pop("memory", None)  # it has an effect now
-WITHIN.append(plan_within)
-BOUNDS.append(lambda joint, memory, **how: bound_peak(
-    joint, read(memory), **how))
+WITHIN.append(choose)

@@ -30,7 +30,7 @@ from .. import TOOLS
 from ..cache import ENTRIES, Make, appear, private
 from ..errors import OptionError
 from ..log import warn_once
-from ..options import bytes_in
+from ..torch.options import bytes_in
 
 #: An entry's name: a hash, and what it is, or a random word until it is.
 NAME = re.compile(r"([0-9a-f]{32})\.(\w+)")

@@ -1,27 +1,25 @@
 """Machines by name, the one at hand measured, and a user's operators.
 
-In: a device, or a custom operator. Out: a row of the tables of the roofline
-in core/cost.py. The known machines have the figures of their data sheets,
-taken down to the shares of them that an H200 reaches. The figures of
-`--calibrate` are kept as plain text in the cache directory, and go before
-the table. Without this file every GPU is priced as an H200. PyTorch's are
+In: a device, or a custom operator. Out: a row of the tables of cost.py.
+The known machines have the figures of their data sheets, taken down to the
+shares of them that an H200 reaches. The figures of `--calibrate` are kept
+as plain text in the cache directory, and go before the table. Without this
+file every GPU is priced as an H200. PyTorch's are
 torch/_inductor/analysis/device_info.py and torch/_inductor/utils.py.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
-from math import inf
-from pathlib import Path
 
 import torch
 
 from .. import TOOLS
+from ..cache import appear
 from ..disk.entries import place, within
-from ..cost import KINDS, MACHINES, Machine, name_of
 from ..graph import operators
+from .cost import KINDS, MACHINES, TIMED, Machine, made, name_of
 
 #: Of a data sheet: bandwidth 4.2 of 4.8 TB/s, halves 780 of 989 TFLOP/s,
 #: float32 50 of 67.
@@ -42,23 +40,6 @@ SHEETS = {
     "NVIDIA GeForce RTX 4090": (1.01, 165, 82.6, 1.3),
     "NVIDIA GeForce RTX 3090": (0.94, 71, 35.6, 0.6),
 }
-
-#: The dtypes of the matrix products that are timed, one for both halves.
-TIMED = torch.bfloat16, torch.float32, torch.float64
-
-
-def made(bandwidth: float, halves: float, single: float, double: float,
-         launch: float = 2e-6) -> Machine:
-    """A machine by its work in tera-units, and the seconds of a launch.
-
-    ValueError or TypeError if it is none.
-    """
-    row = [float(each) for each in (bandwidth, halves, single, double)]
-    if not all(0 < each < inf for each in (*row, launch)):
-        raise ValueError
-    moved, *speeds = (1e12 * each for each in row)
-    return Machine(moved, dict(zip((torch.float16, *TIMED), (
-        speeds[0], *speeds))), float(launch))
 
 
 def of_sheet(bandwidth: float, *speeds: float) -> Machine:
@@ -105,16 +86,13 @@ def keep(device: str) -> str:
     MACHINES[name] = made(*row)
     text = json.dumps({**kept(), name: row}, indent=1)
 
-    def write(folder: Path) -> Path:
-        part = folder / f"machines.json.{os.getpid()}"
-        part.write_text(text)
-        return part.replace(folder / "machines.json")
-
+    path = within(lambda folder: appear(
+        folder / "machines.json", lambda path: path.write_text(text)))
     moved, *speeds, launch = row
     told = ", ".join(f"{str(dtype).removeprefix('torch.')} {speed:.2g}"
                      for dtype, speed in zip(TIMED, speeds))
     return (f"{name}: {moved:.2g} TB/s, {launch:.2g} s a launch, "
-            f"products {told} TFLOP/s\nkept in {within(write)}")
+            f"products {told} TFLOP/s\nkept in {path}")
 
 
 def register_cost(op: object, flops: Callable[..., int] | None = None

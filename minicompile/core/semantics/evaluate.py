@@ -86,15 +86,17 @@ def evaluate(value: Expression, points: Storage) -> torch.Tensor:
 def _evaluate_node(node: Expression, points: Storage,
                    done: dict[Expression, object]):
     """One node; a Const stays a Python number, as it is in eager."""
+    if hasattr(node, "index"):
+        at = torch.as_tensor(evaluate_index(node.index, points | {
+            pick: done[pick.value] for pick in picked(node.index)}))
     match node:
         case Const(number, _):
             return number
-        case Position(where, dtype):
-            return _place(where, points, done).to(dtype)
-        case Load(name, where, dtype, mask):
-            at = _place(where, points, done)
-            if mask is None:
-                return points[name][at]
+        case Position(_, dtype):
+            return at.to(dtype)
+        case Load(name, _, _, None):
+            return points[name][at]
+        case Load(name, _, dtype, mask):
             inside = _tensor(done[mask], torch.bool)
             read = points[name][torch.where(inside, at, 0)]
             return torch.where(inside, read, 0).to(dtype)
@@ -103,13 +105,6 @@ def _evaluate_node(node: Expression, points: Storage,
                      if name in TENSORS_ONLY or not place else done[part]
                      for place, part in enumerate(operands)]
             return OPS[name](*given).to(dtype)
-
-
-def _place(where: Index, points: Storage,
-           done: dict[Expression, object]) -> torch.Tensor:
-    """An index at all points together."""
-    return torch.as_tensor(evaluate_index(where, {**points, **{
-        pick: done[pick.value] for pick in picked(where)}}))
 
 
 def _tensor(value: object, dtype: torch.dtype) -> torch.Tensor:
@@ -220,11 +215,9 @@ def schedule_text(schedule: Schedule) -> str:
 
 def lines_of(loop: Loop) -> list[str]:
     """A loop as nested `for` statements over flat buffers."""
-    lines: list[str] = []
     indent, target = "", f"{loop.buffer.name}[{loop.index}]"
     start, rule = REDUCTIONS.get(loop.reduction, (None, ""))
-    if loop.down:
-        lines.append(f"{loop.buffer.name}.fill_({start})")
+    lines = [f"{loop.buffer.name}.fill_({start})"] if loop.down else []
     for variable in (*loop.ranges, None, *loop.reduced):
         if variable is not None:
             lines.append(f"{indent}for {variable} in "

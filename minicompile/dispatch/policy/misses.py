@@ -1,11 +1,11 @@
 """Misses: entries are shared; a stance or a limit may say no.
 
 In: a call that no entry of its cache fits. Out: an entry of another
-cache, an error, eager, or nothing: the call is compiled. A program that
-has warmed up must not stop to compile, one that compiles for every call is
-slower than eager, and blocks that are alike are compiled once. If a graph
-raises that has written nothing, Python makes the call again. PyTorch's
-are set_stance in torch/compiler/__init__.py, and
+cache, an error, eager, or an entry that is compiled, with the reason told.
+A program that has warmed up must not stop to compile, one that compiles
+for every call is slower than eager, and blocks that are alike are compiled
+once. If a graph raises that has written nothing, Python makes the call
+again. PyTorch's are set_stance in torch/compiler/__init__.py, and
 torch/_dynamo/cache_size.py.
 """
 
@@ -14,21 +14,32 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
 from torch import nn
 
 from ...core import TOOLS, log
-from ...core.errors import (MinicompileError, RecompileLimit, Unsupported,
-                            one_of)
+from ...core.errors import (BackendError, MinicompileError,
+                            RecompileLimit, Unsupported, brief, one_of)
 from ...core.options import Options
 from ...core.state import turns
 from ...pipeline import OURS
 from ...trace import Trace
-from .. import (AT_MISS, CACHES, FORCED_EAGER, RUNS, Cache, Found, RunEager,
-                link, straight)
+from .. import (AT_MISS, ATTEMPTS, CACHES, FORCED_EAGER, RUNS, Cache,
+                Found, RunEager, link, straight)
+
+
+def why(cache: Cache, locals: tuple) -> list[list[str]]:
+    """Why each entry does not fit."""
+    reasons = [[f"{cache.name}: {failure}" for failure in
+                entry.check.explain(locals, cache.function)]
+               for entry in cache.entries]
+    for number, each in enumerate(reasons):
+        for reason in each:
+            log.show("recompiles", f"entry {number}: {reason}")
+    return reasons
 
 
 def shared(cache: Cache, locals: tuple) -> Found:
@@ -60,7 +71,7 @@ def failing(cache: Cache, locals: tuple) -> None:
     """The call is an error, which says why no entry fits."""
     raise RecompileLimit("\n".join([
         f"{cache.name} would be compiled, and the stance is "
-        "fail_on_recompile", *sum(cache.why(locals), [])]))
+        "fail_on_recompile", *sum(why(cache, locals), [])]))
 
 
 def eager_first(cache: Cache, locals: tuple) -> None:
@@ -159,14 +170,51 @@ def limited(cache: Cache, locals: tuple) -> None:
             continue
         text = FULL.format(
             name=cache.name, count=count, limit=limit, reasons="\n".join(
-                sum(cache.why(locals)[:1], cache.root.counted.reasons)))
+                sum(why(cache, locals)[:1], cache.root.counted.reasons)))
         if cache.settings.fullgraph:
             raise RecompileLimit(text)
-        cache.is_full = True
+        cache.refused = defaultdict(lambda: ATTEMPTS)  # all calls
         raise Unsupported("recompile limit", text)
 
 
-AT_MISS += [shared, standing, limited]
+def compiled(cache: Cache, locals: tuple) -> Found:
+    """The entry compiled for a call, for these sizes if symbols fail."""
+    try:
+        return cache.compile(locals)
+    except BackendError as failure:
+        known = cache.history
+        if known.never or not known.symbols:
+            raise
+        log.warn_once(f"minicompile compiles {cache.name} for each size "
+                      f"anew: {brief(failure)}")
+        cache.root.counted.fallbacks["static shapes"] += 1
+        known.dynamic, known.never = False, True
+        return cache.compile(locals)
+
+
+def attempted(cache: Cache, locals: tuple) -> Found:
+    """The entry compiled for a call, with the reason and the symbols told;
+    an error may be suppressed."""
+    stats, reasons = cache.root.counted, why(cache, locals)
+    if cache.made:
+        stats.recompiles += 1
+        stats.reasons += sum(reasons[:1], [])
+    try:
+        return compiled(cache, locals)
+    except BackendError as failure:
+        if not cache.settings.chosen.suppress_errors:
+            raise
+        cache.run_eager(tuple(map(type, locals)), "backend error", failure)
+        raise RunEager from failure
+    finally:
+        for place, reason in cache.history.symbols.items():
+            if (what := f"{cache.name}: {place} {reason}"
+                    ) not in stats.dynamic:
+                stats.dynamic.append(what)
+                log.show("dynamic", what)
+
+
+AT_MISS[:] = [shared, standing, limited, attempted]
 
 # Graphs that fail
 

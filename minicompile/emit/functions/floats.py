@@ -10,12 +10,13 @@ torch/_inductor/codegen/cpp_prefix.h and Sleef.
 
 from __future__ import annotations
 
+import platform
 from dataclasses import replace
 
 import torch
 
-from ..target import FORMS, FUNCTIONS
-from ..target import CPP
+from ..cpp import FLAGS
+from ..target import CPP, FORMS, FUNCTIONS
 
 #: It tells g++ that the C library has a vector form of a function, so that
 #: a loop which calls `expf` still becomes vector code.
@@ -37,41 +38,43 @@ template <class To, class From> inline_ To same_bits(From value) {
     __builtin_memcpy(&result, &value, sizeof(To));
     return result;
 }
-struct bfloat { uint16 bits; };
-struct half { uint16 bits; };
-
-inline_ float load(bfloat value) {
-    return same_bits<float>((uint32)value.bits << 16);
-}
-inline_ float load(half value) {
-    const uint32 low = (uint32)(value.bits & 0x7fff) << 13;
-    const float large = same_bits<float>(low) * 0x1p112f;
-    const bool special = (value.bits & 0x7c00) == 0x7c00;
-    return same_bits<float>(
-        (special ? low | 0x7f800000 : same_bits<uint32>(large))
-        | (uint32)(value.bits & 0x8000) << 16);
-}
-
-inline_ void store(bfloat& place, float value) {
-    const uint32 u = same_bits<uint32>(value);
-    const uint32 rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
-    place.bits = value != value ? u >> 16 | 0x40 : rounded;
-}
-inline_ void store(half& place, float value) {
-    const uint32 u = same_bits<uint32>(value), low = u & 0x7fffffff;
-    const float size = same_bits<float>(low);
-    const uint32 tiny = same_bits<uint32>(size + 0.5f) - 0x3f000000;
-    const uint32 even = 0xfff + (low >> 13 & 1);
-    const uint32 normal = (low - 0x38000000 + even) >> 13;
-    uint32 result = size < 0x1p-14f ? tiny : normal;
-    result = size >= 65520.0f ? 0x7c00 : result;
-    result = size != size ? 0x7e00 : result;
-    place.bits = result | (u >> 16 & 0x8000);
-}
+struct bfloat {
+    uint16 bits;
+    operator float() const {
+        return same_bits<float>((uint32)bits << 16);
+    }
+    void operator=(float value) {
+        const uint32 u = same_bits<uint32>(value);
+        const uint32 rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+        bits = value != value ? u >> 16 | 0x40 : rounded;
+    }
+};
+struct half {
+    uint16 bits;
+    operator float() const {
+        const uint32 low = (uint32)(bits & 0x7fff) << 13;
+        const float large = same_bits<float>(low) * 0x1p112f;
+        const bool special = (bits & 0x7c00) == 0x7c00;
+        return same_bits<float>(
+            (special ? low | 0x7f800000 : same_bits<uint32>(large))
+            | (uint32)(bits & 0x8000) << 16);
+    }
+    void operator=(float value) {
+        const uint32 u = same_bits<uint32>(value), low = u & 0x7fffffff;
+        const float size = same_bits<float>(low);
+        const uint32 tiny = same_bits<uint32>(size + 0.5f) - 0x3f000000;
+        const uint32 even = 0xfff + (low >> 13 & 1);
+        const uint32 normal = (low - 0x38000000 + even) >> 13;
+        uint32 result = size < 0x1p-14f ? tiny : normal;
+        result = size >= 65520.0f ? 0x7c00 : result;
+        result = size != size ? 0x7e00 : result;
+        bits = result | (u >> 16 & 0x8000);
+    }
+};
 template <class T> inline_ float rounded(float value) {
     T result;
-    store(result, value);
-    return load(result);
+    result = value;
+    return result;
 }
 
 // exp and erf of floats, within a unit in the last place. Where x is so
@@ -114,6 +117,12 @@ inline_ float vector_erf(float x) {
 }
 inline_ double vector_erf(double x) { return erf(x); }
 """)
+
+#: g++ would make one sincosf, which has no vector form, of sin and cos.
+FLAGS += ["-fno-builtin-sin", "-fno-builtin-cos", "-fno-builtin-sinf",
+          "-fno-builtin-cosf"]
+if platform.machine() == "x86_64":  # AVX-512 in full width; glibc's vectors
+    FLAGS += ["-mprefer-vector-width=512", "-lmvec"]
 
 CPP.types.update({torch.float16: "half", torch.bfloat16: "bfloat"})
 for name, text in {"exp": "vector_exp({0})", "erf": "vector_erf({0})",

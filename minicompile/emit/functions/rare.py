@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import torch
 
-from ..target import FORMS, FUNCTIONS, Exact, Form, Question
+from ..target import (FORMS, FUNCTIONS, OF_BOOLS, OF_INTEGERS, Exact, Form,
+                      Question, functions, infix)
 
 FUNCTIONS["cpp"].append(r"""
 template <class T> constexpr bool is_float = (T)0.5f == 0.5f;
@@ -111,6 +112,20 @@ def uniform(seed, offset, position):
 ''')
 
 FORMS.update({
+    **functions("""exp2 expm1 log2 log10 log1p tan asin acos atan sinh cosh
+        asinh acosh atanh erfc lgamma"""),
+    **infix(Form, bitwise_xor="^"),
+    **infix(Question, "bool", logical_xor="^"),
+    "logical_not": Question("!{0}", "{0} == 0", given="bool"),
+    "isnan": Question("{0} != {0}"),
+    "abs": Exact("fabs{f}({0})", "tl.abs({0})", "{0} < 0 ? -{0} : {0}"),
+    "sign": Exact("({type})(({0} > 0) - ({0} < 0))",
+                  "({0} > 0).to({type}) - ({0} < 0).to({type})"),
+    "floor": Exact("floor{f}({0})", "tl.floor({0})"),
+    "ceil": Exact("ceil{f}({0})", "tl.ceil({0})"),
+    "trunc": Exact("trunc{f}({0})", "libdevice.trunc({0})"),
+    "round": Exact("rint{f}({0})", "libdevice.rint({0})"),
+    "bitwise_not": Form("~{0}", "-{0} - 1"),
     "isinf": Question("fabs{f}({0}) == infinity",
                       "tl.abs({0}) == float('inf')"),
     "signbit": Question("copysign{f}(1, {0}) < 0",
@@ -146,3 +161,7 @@ FORMS.update({
     "uniform": Form("uniform({0}, {1}, {2})", given="common",
                     made=torch.float32),
 })
+whole = dict.fromkeys(("floor", "ceil", "trunc", "round"), "cast")
+OF_INTEGERS.update(whole, isinf="isnan")
+OF_BOOLS.update(OF_INTEGERS, abs="cast", sign="cast", fmax="bitwise_or",
+                fmin="bitwise_and", bitwise_not="logical_not")

@@ -11,8 +11,10 @@ Inductor decides this in torch/_inductor/codegen/cpp.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 
@@ -20,7 +22,7 @@ from ...core.index import (Index, Variable, coefficient, guess, index,
                            most_of, product)
 from ...core.loops import (EXPENSIVE, Expression, Kernel, flatten,
                            row_major)
-from ..cpp import WRITERS, CppWriter
+from ..cpp import FLAGS, WRITERS, CppWriter
 from ..target import CPP, held
 from ..writer import Fold, Stage, Store, reached, stages
 
@@ -323,4 +325,17 @@ def width(kernel: Kernel, work: tuple[Stage, ...], inner: Variable,
     return min(size, max(1024 // length, share, 64), SIDE_BY_SIDE)
 
 
+def openmp() -> list[str]:
+    """The flags for threads: those of the library that PyTorch has loaded.
+
+    With an OpenMP of its own a kernel would have threads of its own, and
+    torch.set_num_threads would not reach them.
+    """
+    maps = Path("/proc/self/maps")
+    loaded = maps.exists() and re.search(
+        r"\S*/lib[gi]omp\S*\.so\S*", maps.read_text())
+    return ["-fopenmp"] + ([loaded.group()] if loaded else [])
+
+
+FLAGS += openmp()
 WRITERS.append(lambda kernel: [ordered(kernel)])

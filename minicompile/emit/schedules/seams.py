@@ -15,7 +15,7 @@ from functools import reduce
 import torch
 
 from ...core.index import Variable, coefficient, in_range, index
-from ...core.loops import (REDUCTIONS, Kernel, Loop, Op, Position, decided,
+from ...core.loops import (REDUCTIONS, SIMPLIFY, Kernel, Loop, Op, Position,
                            rewrite, walk)
 from ..cpp import WRITERS
 
@@ -72,7 +72,7 @@ def restricted(kernel: Kernel, variable: Variable, start: int,
              for loop in kernel.loops)
     return replace(
         kernel, ranges=over(kernel.ranges), reduced=over(kernel.reduced),
-        loops=tuple(replace(loop, value=rewrite(loop.value, decided))
+        loops=tuple(replace(loop, value=rewrite(loop.value, SIMPLIFY[-1]))
                     for loop in loops))
 
 

@@ -1,5 +1,8 @@
 """Passes that save memory, and trips to it.
 
+A value with several readers is stored if that moves fewer bytes than
+computing it for each of them.
+
 Horizontal fusion: groups that do not need each other join as well. Groups
 that read the same elements read them once, if these are many enough:
 twelve masks drawn from one seed are not worth drawing together, because
@@ -26,20 +29,49 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from ...core.index import guess
-from ...core.loops import Buffer, Kernel
+from torch import fx
+
+from ...core.index import Division, Index, Variable, guess
+from ...core.loops import Buffer, Kernel, Load, variables_of, walk
 from ...core.schedule import (Extern, Step, View, made_by, readers_of,
                               reads_of)
+from .. import MERGING, ORDERING, STORING
 from ..group import Body, Group, Groups, IterationDomain
-from ..lower import Lowering
-from ..schedule import MERGING, ORDERING, STORING
-from ..values import elements, touched
+from ..lower import SAVINGS, Lowering, Uses
+from ..lowerings import Value, elements
 
 #: A launch takes at least as long as reading so many elements.
 LAUNCH = 2 ** 14
 
 #: How many of the groups that read a buffer are tried for a merge.
 NEAREST = 8
+
+
+def touched(where: Index) -> int:
+    """About how many elements an index reaches."""
+    count = 1
+    for atom in {atom for atoms, _ in where.terms for atom in atoms}:
+        match atom:
+            case Variable(_, size):
+                count *= guess(size)
+            case Division(sign, dividend, divisor):
+                inner, by = touched(dividend), guess(divisor)
+                count *= min(inner, by) if sign == "%" else -(-inner // by)
+    return min(count, elements(v.size for v in variables_of(where)))
+
+
+def saves(uses: Uses, node: fx.Node, value: Value) -> bool:
+    """Whether storing a value moves fewer bytes than computing it again.
+
+    Storing moves all that it reads once. The value itself moves once, and
+    once more for each reader but the first, which runs in the kernel that
+    stores it. Not storing moves all that it reads once per reader.
+    """
+    readers = len(uses.readers[node])
+    own = uses.counts[node] * value.dtype.itemsize
+    read = sum(min(own, touched(load.index) * load.dtype.itemsize)
+               for load in walk(value.element) if isinstance(load, Load))
+    return read + own * readers < read * readers
 
 
 def shares(first: Body, second: Body) -> bool:
@@ -169,6 +201,7 @@ def in_turn(kernel: Kernel, made: Buffer, given: Buffer) -> bool:
         for load in loop.loads if load.buffer == given.name)
 
 
+SAVINGS.append(saves)
 MERGING.append(horizontal)
 ORDERING.append(reorder)
 STORING.append(in_place)

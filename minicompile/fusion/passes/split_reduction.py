@@ -23,17 +23,19 @@ from ...core.index import atoms_of, coefficient, index, product
 from ...core.loops import (WALKING, Const, Load, Loop, neutral, row_major,
                            unflatten, variables_of)
 from ...core.loops import walk as nodes_of
+from .. import MERGING
 from ..group import MOST_BUFFERS, Body, Group, Groups, IterationDomain, fits
 from ..lower import SPLITS
+from ..lowerings import Value, axes, elements, points
+from ..rules.arithmetic import reshaped
 from ..rules.indexing import inside_or
-from ..schedule import MERGING
-from ..values import Value, axes, elements, points, reshaped, touched
-from .memory import NEAREST
+from .memory import NEAREST, touched
 
 #: Chunks of the rows, at most; the rows and the elements of one step.
 CHUNKS, ROWS, STEP = 256, 8, 4096
-#: Below so many elements two kernels are as fast.
-WORTH = 1 << 18
+#: Below so many elements, times those of a row, two kernels are as fast: a
+#: program that walks along short rows has little to do at a time.
+WORTH = 3 << 30
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,7 @@ def is_worth(rows: Body, columns: Body) -> bool:
         max(4, loop.value.dtype.itemsize) // 4
         for loop in rows.loops + columns.loops
         if loop.reduction and not loop.reduced)
-    return count >= WORTH and any(
+    return count * width >= WORTH and any(
         4 * touched(where) >= count for _, where in columns.reads.keys()
         & {*rows.reads, *rows.stores.items()}) and (
         (1 << (width - 1).bit_length()) * held <= WALKING[

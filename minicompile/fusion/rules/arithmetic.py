@@ -2,7 +2,9 @@
 
 A division of whole numbers by zero raises in eager, which no kernel can.
 So the operator runs, unless the divisor is a number other than 0. Small
-constant powers are multiplications, as they are in eager. `any` and `all`
+constant powers are multiplications, as they are in eager. The result of a
+comparison is a bool, which says nothing about how to compare: that is done
+in the dtype to which the operands are promoted. `any` and `all`
 give bool, but uint8 of uint8. The maximum of a dimension comes with its
 place: a second reduction, in the same kernel. The variance takes two
 passes: the formula with one pass loses all digits if the mean is large.
@@ -26,10 +28,16 @@ from ...core.index import (Index, Symbol, index, most_of, not_negative,
                            product)
 from ...core.loops import (Const, Expression, Op, Position, flatten,
                            row_major)
-from ..lowerings import (RULES, Axes, LoweringContext, Operand, accurate,
-                         axes_of, divided_by, elementwise, exactly, fill,
-                         reducing)
-from ..values import Value, axes, broadcast, points, reshaped
+from ..lowerings import (RULES, Axes, LoweringContext, Operand, Value,
+                         accurate, axes, axes_of, broadcast, divided_by,
+                         elementwise, exactly, fill, points, reducing,
+                         strided_view)
+
+
+def reshaped(value: Value, shape: tuple[Index, ...]) -> Value:
+    """The elements of `value`, in the same order, in another shape."""
+    return value if value.shape == shape else strided_view(
+        value, shape, row_major(shape))
 
 
 def multiplied(dtype: torch.dtype, *factors: Expression) -> Expression:
@@ -47,6 +55,14 @@ def scaled(name: str) -> Callable:
     def many(dtype: torch.dtype, x: Expression, *rest: Expression):
         return Op(name, (x, multiplied(dtype, *rest)), dtype)
     return rule
+
+
+def promoted(*operands: Operand) -> torch.dtype:
+    """The dtype in which a comparison compares."""
+    return torch.result_type(*(
+        torch.empty((1,) * bool(o.shape), dtype=o.dtype, device="meta")
+        if isinstance(o, Value) else 1 if isinstance(o, Index) else o
+        for o in operands))
 
 
 def dividing(name: str) -> Callable:
@@ -186,6 +202,8 @@ RULES |= {
        """logical_not logical_and logical_or logical_xor bitwise_not
        bitwise_and bitwise_or bitwise_xor bitwise_left_shift
        bitwise_right_shift floor ceil trunc""".split()},
+    **{name: elementwise(name, promoted)
+       for name in "eq ne lt le gt ge".split()},
     "round.default": elementwise("round"),
     **{name: dividing(name) for name in "remainder fmod div".split()},
     "floor_divide": dividing("div_floor"),

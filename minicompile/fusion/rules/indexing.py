@@ -20,8 +20,8 @@ no kernel reads outside of a tensor. Inductor's are `indirect_indexing` and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import product as product_of
 from math import inf
@@ -30,15 +30,66 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ...core.errors import where_of
-from ...core.index import Index, in_range, index, product
-from ...core.loops import (TRUE, Const, Expression, Load, Op, Picked,
-                           Position, compare, decided, rewrite)
+from ...core.index import (Atom, Index, Variable, atoms_of, in_range,
+                           index, not_negative, product, substitute)
+from ...core.loops import (SIMPLIFY, Const, Expression, Load, Op, Position,
+                           rewrite)
 from ...core.schedule import Extern
 from ..lower import strides_of
-from ..lowerings import (RULES, LoweringContext, fakes, number, sight,
+from ..lowerings import (RULES, LoweringContext, Point, Value, broadcast,
+                         cast, elements, fakes, number, sight, size_of,
                          view)
-from ..values import (Point, Value, broadcast, cast, elements,
-                      size_of)
+
+
+@dataclass(frozen=True)
+class Picked(Variable):
+    """A number from 0 to `size` - 1 that a kernel computes: `value`.
+
+    As part of an index it makes an indirect load.
+    """
+
+    name: str = field(compare=False)
+    value: Expression
+
+    def moved(self, values: Mapping[Atom, Index]) -> Index:
+        """The number picked where the kernel's variables are replaced."""
+        return index(replace(self, value=rewrite(self.value, at=values)))
+
+
+TRUE = Const(True, torch.bool)
+
+
+def compare(name: str, where: Index, end: Index) -> Expression:
+    """Whether `where` is "lt" or "ge" `end`: a constant if that is known.
+    What `where` has added to its variables goes to the other side."""
+    for rest, holds in ((where - end, "ge"), (end - 1 - where, "lt")):
+        if not_negative(rest):
+            return Const(name == holds, torch.bool)
+    start = substitute(where, {v: index(0) for v in atoms_of(where)
+                               if isinstance(v, Variable)})
+    return Op(name, (Position(where - start, torch.int64),
+                     Position(end - start, torch.int64)), torch.bool)
+
+
+def decided(node: Expression) -> Expression:
+    """The node, or the constant or operand that it always equals."""
+    match node:
+        case Op("lt" | "ge" as name, (Position(place), Position(end))):
+            return compare(name, place, end)
+        case Op("logical_and", (Const(truth) as known, other) | (
+                other, Const(truth) as known)):
+            return other if truth else known
+        case Op("where", (Const(test), *sides), dtype):
+            return cast(sides[not test], dtype)
+        case Op("cast", (Const(value),), dtype):
+            wide = torch.float64 if isinstance(value, float) else None
+            held = torch.tensor(value, dtype=wide).to(dtype)
+            return Const(held.item(), dtype)
+        case Load(mask=Const(test)):
+            return replace(node, mask=None) if test else Const(
+                0, node.dtype)
+    return node
+
 
 #: So many elements are read or passed over for each place, at least.
 FEW = 4
@@ -249,6 +300,7 @@ def spread(numbers: Sequence[int]) -> Sequence[int]:
     return [*numbers] * (2 // len(numbers))
 
 
+SIMPLIFY.append(decided)
 RULES |= {
     "max_pool2d_with_indices": pooled,
     "cat": cat, "constant_pad_nd": pad, "flip": flip, "repeat": repeat,

@@ -30,9 +30,9 @@ from ...core.index import Index, Symbol, index, least_of, product
 from ...core.loops import symbols_of
 from ...core.schedule import Extern, Step, made_by
 from ...core.torch.symbols import text_of
+from .. import SIZES
 from ..lower import ABROAD, Lowering
-from ..schedule import SIZES
-from ..values import SYMBOLS_READ, Value
+from ..lowerings import SYMBOLS_READ, Value
 
 #: The symbols that stand for a ShapeEnv's expressions. A range that is
 #: learnt later is not looked at: what was shown before stays true.

@@ -16,8 +16,8 @@ from operator import contains
 from types import FunctionType, ModuleType
 
 import torch
+from torch.fx.graph import dtype_abbrs
 
-from ...core.graph import describe
 from ...core.guard import Guard, Source, TensorFacts, chain
 from ...core.state import NEVER_ACTIVE, SWITCHES, global_state
 from .. import EXPLAINED, Check, Held, Names, condition
@@ -154,6 +154,16 @@ def shown(setting: object) -> str:
     if type(setting) is tuple and setting:
         return ", ".join(f"{kind} to {dtype}" for kind, dtype in setting)
     return {True: "on", False: "off", (): "off"}.get(setting, str(setting))
+
+
+def describe(tensor: object) -> str:
+    """`f32[2, 3]` for a tensor, a tuple of these for a tuple, else repr."""
+    if isinstance(tensor, (tuple, list)):
+        return "(" + ", ".join(map(describe, tensor)) + ")"
+    if not isinstance(tensor, torch.Tensor):
+        return repr(tensor)
+    name = dtype_abbrs.get(tensor.dtype, str(tensor.dtype))
+    return f"{name}{list(tensor.shape)}"
 
 
 def abridged(value: object) -> str:

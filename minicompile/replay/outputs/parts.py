@@ -14,18 +14,20 @@ the next call overwrites: torch/_inductor/cudagraph_trees.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass
 from functools import partial
+from inspect import unwrap
 from itertools import groupby
 
 import torch
 
-from ...core.cost import machine
+from ...core.machines.cost import machine
 from ...core.graph import Boxed
-from ...core.index import evaluate_index, guess, index
+from ...core.index import Symbol, evaluate_index, guess, index
 from ...core.loops import Buffer
 from ...core.schedule import Schedule, Step, View, made_by, reads_of
-from ..graphed_function import KINDS, SEVERAL, WORTH, refusal, whole
+from .. import KINDS, WORTH, whole
 from ..recording import Cuda, Recording
 
 #: Bytes that are worth moving, and the seconds Python needs for a launch.
@@ -41,7 +43,7 @@ class Part:
     that gives others those it `makes`."""
 
     run: Boxed
-    reads: tuple[str, ...]
+    reads: tuple[str | Symbol, ...]
     makes: tuple[Buffer, ...]
     is_recorded: bool
 
@@ -61,8 +63,9 @@ class Parts:
             wanted = reads_of([steps_of(launches[end:]), results])
             makes = [made for step in steps for made in made_by(step)
                      if made.name in wanted]
-            self.parts.append(self.part(
-                launches[start:end], [*map(seen, makes)], is_recorded))
+            self.parts.append(self.part(launches[start:end], [
+                View(made.name, made.shape, made.stride, index(0),
+                     made.dtype) for made in makes], is_recorded))
         last = {made.name for step in steps_of(launches[tail:])
                 for made in made_by(step)}
         self.moved = {place: view for place, view in enumerate(results)
@@ -72,7 +75,7 @@ class Parts:
             None if place in self.moved else view
             for place, view in enumerate(results)])
         given, sizes = self.schedule.inputs, self.schedule.sizes
-        self.numbers = program.part(
+        self.numbers = self.written(
             Schedule(given, (), tuple(map(index, sizes)), {}, sizes), ())
 
     def part(self, launches: Launches, outputs: list,
@@ -86,19 +89,32 @@ class Parts:
         sizes = {symbol: place for place, symbol in enumerate(
             self.schedule.sizes, len(reads))}
         given = [buffers[name] for name in reads] + [None] * len(sizes)
-        run = self.program.part(Schedule(
+        run = self.written(Schedule(
             tuple(given), tuple(steps), tuple(outputs),
             self.schedule.constants, sizes), launches)
-        return Part(run, (*reads, *map(str, sizes)), tuple(
+        return Part(run, (*reads, *sizes), tuple(
             buffers[view.buffer] for view in outputs
             if isinstance(view, View)), is_recorded)
 
-    def known(self, inputs: list) -> dict[str, object]:
-        """The inputs and the sizes of a call, by name."""
+    def written(self, schedule: Schedule, launches: Launches
+                ) -> Callable[[list], tuple]:
+        """A function that does only these launches of the program.
+
+        `schedule` says what they read and which results are wanted.
+        """
+        text, made = copy(self.program.text), {}
+        text.schedule, text.launches = schedule, launches
+        names = unwrap(self.program.run).__globals__
+        exec(text.call(), names, made)
+        names.update(text.given)
+        return made["call"]
+
+    def known(self, inputs: list) -> dict[str | Symbol, object]:
+        """The inputs of a call by name, and its sizes by symbol."""
         found = zip(self.schedule.inputs, inputs)
-        numbers = self.numbers(list(inputs))
-        return {each.name: value for each, value in found if each} | dict(
-            zip(map(str, self.schedule.sizes), numbers))
+        numbers = zip(self.schedule.sizes, self.numbers(list(inputs)))
+        return {each.name: value for each, value in found
+                if each} | dict(numbers)
 
 
 def steps_of(launches: Launches) -> list[Step]:
@@ -106,98 +122,90 @@ def steps_of(launches: Launches) -> list[Step]:
     return [step for _, steps in launches for step in steps]
 
 
-def seen(buffer: Buffer) -> View:
-    """All of a buffer, as it is."""
-    return View(buffer.name, buffer.shape, buffer.stride, index(0),
-                buffer.dtype)
-
-
-@dataclass
-class Plain:
-    """Runs the parts that are not recorded. They read, by name, what a
-    replay leaves, which is `known`, and bound inputs of this call."""
-
-    known: dict[str, object] = field(default_factory=dict)
-    places: dict[str, int] = field(default_factory=dict)
-    inputs: list = field(default_factory=list)
-
-    def run(self, part: Part) -> tuple:
-        """The results of a part in this call."""
-        return part.run([self.known[name] if name in self.known
-                         else self.inputs[self.places[name]]
-                         for name in part.reads])
-
-    def refill(self, made: list[torch.Tensor], part: Part) -> None:
-        """Run a part, and bring what it makes to where it is read."""
-        for old, new in zip(made, self.run(part)):
-            old.copy_(new)
-
-
 class InParts(Recording):
-    """Recordings of parts of a program, and what runs between them."""
+    """Recordings of parts of a program, and what runs between them.
+
+    That reads, by name, what a replay leaves, which is `known`, and bound
+    inputs, at their `places`, of this call.
+    """
 
     def __init__(self, parts: Parts, *given):
-        self.parts = parts
+        self.parts, self.inputs = parts, []
         super().__init__(*given)
 
     def record(self, device: Cuda, run: Boxed, inputs: list) -> tuple:
-        """(replay, outputs), None for those that the tail makes."""
-        parts, replays = self.parts, []
-        known, self.plain = parts.known(inputs), Plain()
-        sizes = {each: known[str(each)] for each in parts.schedule.sizes}
-        for part in parts.parts:
+        """The outputs, None for those that the tail makes."""
+        known, self.steps = self.parts.known(inputs), []
+        for part in self.parts.parts:
             if part.is_recorded:
                 replay, made = device.record(
                     part.run, [known[name] for name in part.reads],
                     self.pool)
+                self.steps.append((replay, None, ()))
             else:
                 made = [torch.empty_strided(*(
-                    [evaluate_index(each, sizes) for each in measures]
+                    [evaluate_index(each, known) for each in measures]
                     for measures in (buffer.shape, buffer.stride)),
                     dtype=buffer.dtype, device=buffer.device)
                     for buffer in part.makes]
-                replay = partial(self.plain.refill, made, part)
-            replays.append(replay)
+                self.steps.append((None, part, made))
             known |= {buffer.name: value
                       for buffer, value in zip(part.makes, made)}
-        rest = [known[name] for name in parts.rest.reads]
-        places = {given.name: place for place, given
-                  in enumerate(parts.schedule.inputs) if given}
-        for part in (*parts.parts, parts.tail):
-            for name in () if part.is_recorded else part.reads:
-                if places.get(name) in self.bound:
-                    self.plain.places[name] = places[name]
-                else:
-                    self.plain.known[name] = known[name]
-        return lambda: [each() for each in replays], parts.rest.run(rest)
+        self.places = {given.name: place for place, given
+                       in enumerate(self.parts.schedule.inputs)
+                       if given and place in self.bound}
+        self.known = {
+            name: known[name]
+            for part in (*self.parts.parts, self.parts.tail)
+            if not part.is_recorded for name in part.reads
+            if name not in self.places}
+        rest = self.parts.rest
+        return rest.run([known[name] for name in rest.reads])
+
+    def replay(self) -> None:
+        """Each part in order; what others make goes to where it is read."""
+        for replay, part, made in self.steps:
+            if replay:
+                replay()
+                continue
+            for old, new in zip(made, self.results_of(part)):
+                old.copy_(new)
+
+    def results_of(self, part: Part) -> tuple:
+        """What a part gives in this call, unrecorded."""
+        return part.run([self.known[name] if name in self.known
+                         else self.inputs[self.places[name]]
+                         for name in part.reads])
 
     def run(self, inputs: list) -> tuple:
         """The program's results for these inputs, by replays."""
-        self.plain.inputs = list(inputs)
+        self.inputs = list(inputs)
         results = list(super().run(inputs))
         if self.parts.moved:
-            for place, made in zip(self.parts.moved,
-                                   self.plain.run(self.parts.tail)):
+            for place, made in zip(self.parts.moved, self.results_of(
+                    self.parts.tail)):
                 results[place] = made
-        self.plain.inputs = []
+        self.inputs = []
         return tuple(results)
 
 
-def in_parts(schedule: Schedule, visible: int | None, program: object
-             ) -> Callable[..., Recording] | str:
-    """The recordings of a program, in parts if it has to be or if its
-    results are large; or why there can be none."""
-    found = whole(schedule)
-    if program is None or found == SEVERAL:
-        return found
+def in_parts(schedule: Schedule, visible: int | None, program: object,
+             check: bool) -> Callable[..., Recording] | None:
+    """The recordings of a program in parts, if it has to be or if its
+    results are large."""
+    gpus = {buffer.device for buffer in schedule.buffers.values()
+            if buffer.device.type == "cuda"}
+    if program is None or check or len(gpus) > 1:
+        return None
     launches, buffers = program.text.launches, program.text.buffers
-    recorded = tuple(not any(refusal(step, buffers) for step in steps)
-                     for _, steps in launches)
+    recorded = tuple(whole(Schedule(tuple(
+        buffers[name] for name in reads_of([*steps]) if name in buffers),
+        steps, (), {})) is Recording for _, steps in launches)
     tail = tail_of(launches, schedule.outputs, visible)
-    if sum(recorded[:tail]) < WORTH - 1:
-        return found
-    return partial(InParts, Parts(program, recorded, tail)) if (
-        tail < len(launches) or not all(recorded)) else found
+    if sum(recorded[:tail]) < WORTH - 1 or (
+            tail == len(launches) and all(recorded)):
+        return None
+    return partial(InParts, Parts(program, recorded, tail))
 
 
 def tail_of(launches: Launches, outputs: tuple, visible: int | None) -> int:

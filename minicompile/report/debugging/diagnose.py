@@ -31,7 +31,7 @@ from ...core.options import Options, make_options
 from ...core.schedule import Schedule
 from ...core.semantics.evaluate import evaluate_schedule
 from ...dispatch import operations
-from ...driver import compile
+from ...dispatch.driver import compile
 from ...pipeline import lower_ours
 
 #: How many times as far from float64 as eager a rung may be.

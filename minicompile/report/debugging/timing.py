@@ -80,17 +80,12 @@ def launched_by(launch: Callable[[str, Callable], object], run: Callable,
     return FunctionType(program.__code__, names)
 
 
-def row(name: str, launch: Callable) -> None:
-    """A launch that is a row of a profile."""
-    with profiler.record_function(name):
-        launch()
-
-
 def profiled(run: Callable, text: Text) -> Callable:
     """The program; under a profiler its CPU kernels are rows."""
     kernels = [name for name, kernel in text.different.items()
                if device_of(kernel).type == "cpu"]
-    seen = launched_by(row, run, kernels)
+    seen = launched_by(lambda name, launch: profiler.record_function(
+        name)(launch)(), run, kernels)
 
     @wraps(run)
     def call(inputs: list) -> tuple:

@@ -1,40 +1,37 @@
-"""The explorer: a report as one page on which every stage is linked.
+"""The explorer: the columns of a page on which every stage is linked.
 
-In: a Report. Out: HTML that needs nothing else. Five columns hold the
-user's lines, the traced graph, the joint graph, loops and kernels. Each
-item names the items that it was made of, and the script in explorer.html
-lights what is connected to the one under the pointer. A kernel has its
-bytes, and its time if the call was measured. PyTorch's is tlparse.
+In: a compiled entry. Out: five columns with the user's lines, the traced
+graph, the joint graph, loops and kernels. Each item names the items that
+it was made of, and the script in explorer.html lights what is connected to
+the one under the pointer. A kernel has its bytes, and its time if the call
+was measured. PyTorch's is tlparse.
 """
 
 from __future__ import annotations
 
-import json
 import linecache
 import time
 from collections.abc import Callable, Collection, Iterator
 from functools import cache, partial
-from html import escape
 from math import inf
 from pathlib import Path
 
 import torch
 from torch import fx
 
-from ...core.cost import is_foreign
+from ...core.machines.cost import is_foreign
 from ...core.errors import where_of
-from ...core.graph import nbytes, statement, tensors_of, value
+from ...core.graph import nbytes, tensors_of, value
 from ...core.loops import Buffer, Kernel
+from ...core.options import Options
 from ...core.schedule import made_by, reads_of
 from ...dispatch import Entry, operations
 from ...emit.program import Text, device_of
+from ...pipeline import CompiledGraph
 from ...split import make_runtime
 from ..debugging.diagnose import gradients
 from ..debugging.timing import launched_by
-from ..gather import PAGES, Report, printed
-from .stages import memory
-
-TEMPLATE = Path(__file__).with_name("explorer.html")
+from .stages import memory, printed, statement
 
 #: Lines shown before and after one that made a node.
 AROUND = 2
@@ -43,31 +40,14 @@ AROUND = 2
 RUNS = 3
 
 
-def page(report: Report) -> str:
-    """The report as HTML: its text, the columns, then every stage."""
-    details = "".join(
-        f"<details><summary><b>graph {number}: {escape(view.name)}</b> "
-        f"{escape(view.summary)}</summary><pre>{escape(view.full)}</pre>"
-        "</details>" for number, views in enumerate(report.stages)
-        for view in views)
-    data = json.dumps([columns(report, entry) for entry in report.entries])
-    parts = {"TITLE": escape(report.name), "DETAILS": details,
-             "REPORT": escape(str(report)),
-             "DATA": data.replace("<", "\\u003c")}
-    first, *rest = TEMPLATE.read_text(encoding="utf-8").split("@@")
-    return first + "".join(parts.get(text, text) for text in rest)
-
-
-PAGES.append(page)
-
-
 def item(id: str, text: str, made_of: Iterator[str] | list = (),
          note: str = "") -> dict:
     """One row of a column; `made_of` has ids of other rows."""
     return {"id": id, "text": text, "of": [*made_of], "note": note}
 
 
-def columns(report: Report, entry: Entry) -> dict[str, list[dict]]:
+def columns(entry: Entry, options: Options, inputs: list | None
+            ) -> dict[str, list[dict]]:
     """The items of each column, from the user's source to kernels."""
     traced, lowered = operations(entry.trace.graph), entry.lowered
     at: dict[str, list[str]] = {}
@@ -81,12 +61,12 @@ def columns(report: Report, entry: Entry) -> dict[str, list[dict]]:
         late = set(lowered.joint.late)
         found["Joint graph"] = [item(
             f"j:{node.name}", statement(node), at.get(
-                f"{where_of(node)}", ()), ", ".join(joint_note(
-                    node, saved, late)))
+                f"{where_of(node)}", ()), joint_note(node, saved, late))
             for node in operations(lowered.joint.graph)]
-    loops, kernels, times = [], [], seconds_of(report, entry)
+    loops, kernels, times = [], [], seconds_of(
+        entry.lowered, options, inputs)
     for half, schedule in lowered.schedules.items():
-        launches = Text(schedule, report.options).launches
+        launches = Text(schedule, options).launches
         for number, (launched, steps) in enumerate(launches):
             made = [each for step in steps for each in made_by(step)]
             read = {name for step in steps for name in reads_of(step)}
@@ -99,7 +79,7 @@ def columns(report: Report, entry: Entry) -> dict[str, list[dict]]:
                         loop for step in steps for loop in step.loops)]
                 loops += rows
                 made_of = [row["id"] for row in rows]
-                text = printed(launched, report.options).source
+                text = printed(launched, options).source
             held = [*made, *filter(None, map(schedule.buffers.get, read))]
             kernels.append(item(
                 f"k:{half}:{number}", text, made_of,
@@ -120,12 +100,11 @@ def source(nodes: list[fx.Node]) -> list[dict]:
 
 
 def joint_note(node: fx.Node, saved: Collection[str], late: set[fx.Node]
-               ) -> Iterator[str]:
+               ) -> str:
     """The half of a node, and its bytes if it is saved."""
-    yield "backward" if node in late else "forward"
-    if node.name in saved:
-        size = sum(map(nbytes, tensors_of(value(node))))
-        yield f"saved, {size / 2**10:.1f} KiB"
+    size = sum(map(nbytes, tensors_of(value(node)))) / 2**10
+    return ("backward" if node in late else "forward") + (
+        f", saved, {size:.1f} KiB" if node.name in saved else "")
 
 
 def traffic(held: list[Buffer], seconds: float | None) -> str:
@@ -162,12 +141,11 @@ def taken(call: Callable[[], object], device: torch.device) -> float:
     return start.elapsed_time(end) / 1e3
 
 
-def seconds_of(report: Report, entry: Entry
-               ) -> dict[tuple[str, str], float]:
+def seconds_of(lowered: CompiledGraph, options: Options,
+               inputs: list | None) -> dict[tuple[str, str], float]:
     """The shortest time of each kernel, by half and name, in some more
     forwards and backwards. Nothing that a user can see is changed; if it
     might be, nothing is measured."""
-    lowered, inputs = entry.lowered, report.inputs.get(id(entry))
     if inputs is None or not lowered.programs or lowered.graphed or any(
             is_foreign(call.target) for schedule
             in lowered.schedules.values() for call in schedule.externs) or (
@@ -175,7 +153,7 @@ def seconds_of(report: Report, entry: Entry
                     for each in tensors_of(inputs))):
         return {}
     found: dict[tuple[str, str], float] = {}
-    texts = {half: Text(schedule, report.options)
+    texts = {half: Text(schedule, options)
              for half, schedule in lowered.schedules.items()}
 
     def timed(half: str, name: str, launch: Callable) -> None:

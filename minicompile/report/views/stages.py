@@ -16,22 +16,29 @@ from itertools import count
 from math import inf
 from pathlib import Path
 
+import torch
 from torch import fx
+from torch.fx.node import _get_qualified_name
 
 from ...core import log
-from ...core.cost import is_free
-from ...core.graph import nbytes, placeholders, render, tensors_of, value
+from ...core.machines.cost import kind
+from ...core.errors import where_of
+from ...core.graph import (PRINTERS, nbytes, placeholders, render,
+                           tensors_of, value)
 from ...core.loops import Buffer, Kernel
 from ...core.options import Options
 from ...core.schedule import Schedule, View, made_by, reads_of, views_in
 from ...core.sizes import hint
 from ...dispatch import Entry, operations
+from ...emit import cpp
+from ...emit.program import device_of
 from ...fusion.group import MOST_BUFFERS, IterationDomain, unite
-from ...fusion.values import elements, touched
+from ...fusion.lowerings import elements
+from ...fusion.passes.memory import touched
+from ...guards.explain.reasons import describe
 from ...pipeline import COMPILED, CompiledGraph
 from ...split import Pair
 from ..debugging.timing import CLOCK
-from ..gather import VIEWS, Report, printed
 
 #: So many buffers a kernel may have to be shown as an example.
 FEW = 7
@@ -41,6 +48,30 @@ HEAD = 12
 
 #: Numbers the debug folders of this process.
 NUMBERS = count()
+
+
+@dataclass(frozen=True)
+class PrintedKernel:
+    """One generated kernel, as its device's printer writes it."""
+
+    name: str
+    source: str
+    ops: tuple[str, ...]  # the graph nodes it computes
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+def printed(kernel: Kernel, options: Options) -> PrintedKernel:
+    """A kernel of the loop language, with its printed text."""
+    if device_of(kernel).type == "cpu" and options.cpu_backend == "cpp":
+        source = cpp.text_of(kernel)
+    else:
+        from ...emit.triton import print_kernel
+        source = print_kernel(kernel)
+    ops = dict.fromkeys(
+        name for loop in kernel.loops for name in loop.origin.split())
+    return PrintedKernel(kernel.name, source, tuple(ops), kernel.read,
+                         tuple(kernel.written))
 
 
 @dataclass(frozen=True)
@@ -66,12 +97,12 @@ class StageView:
     @property
     def full(self) -> str:
         """All texts, each but the first under its name."""
-        head, *rest = self.texts.items() or [("", "")]
-        return "\n\n\n".join([str(head[1]), *(
-            f"# {name}\n\n{text}" for name, text in rest)])
+        return "\n\n\n".join(
+            f"# {name}\n\n{text}" if number else str(text)
+            for number, (name, text) in enumerate(self.texts.items()))
 
 
-def views(report: Report, entry: Entry) -> Iterator[StageView]:
+def views(entry: Entry, options: Options) -> Iterator[StageView]:
     """The work of each stage on one call, in the pipeline's order."""
     check, graph = entry.check, entry.trace.graph
     yield StageView(
@@ -83,10 +114,7 @@ def views(report: Report, entry: Entry) -> Iterator[StageView]:
         f"{len(check.source.splitlines())} lines", {
             "check": check.source, "guards": "\n".join(
                 f"# {guard}" for guard in check.guards)})
-    yield from compiled_views(entry.lowered, report.options)
-
-
-VIEWS.append(views)
+    yield from compiled_views(entry.lowered, options)
 
 
 def compiled_views(lowered: CompiledGraph, options: Options
@@ -153,7 +181,7 @@ def fusion_view(lowered: CompiledGraph, kernel: Kernel | None
     schedules = lowered.schedules
     alone = sum(hint(tensor.numel())
                 for half in lowered.pair.halves().values()
-                for node in operations(half) if not is_free(node)
+                for node in operations(half) if kind(node) != "free"
                 for each in (node, *node.all_input_nodes)
                 for tensor in tensors_of(value(each)))
     kernels, externs = (sum(map(len, each)) for each in zip(*(
@@ -221,6 +249,49 @@ def apart(schedule: Schedule) -> Iterator[str]:
                       *step.written}) > MOST_BUFFERS:
                 why = f"they have more than {MOST_BUFFERS} buffers"
             yield f"{step.name} reads {name} of {steps[k].name}: {why}"
+
+
+def as_function(graph: fx.GraphModule, name: str) -> str:
+    """The graph as a Python function: types, and the user's lines.
+
+    The graphs it holds come first.
+    """
+    lines, last = [], None
+    inner = [as_function(getattr(graph, node.target), node.target) + "\n\n"
+             for node in graph.graph.find_nodes(op="get_attr")
+             if isinstance(getattr(graph, node.target), fx.GraphModule)]
+    for node in graph.graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        where = where_of(node)
+        if where is not None and where != last and where.text:
+            lines.append(f"    # {where.text}")
+            last = where
+        lines.append(f"    {statement(node)}")
+    inputs = ", ".join(f"{node.name}: {describe(value(node))}"
+                       for node in placeholders(graph.graph))
+    returned = graph.graph.output_node().args[0]
+    return "".join(inner) + "\n".join([
+        f"def {name}({inputs}):", *lines, f"    return {returned}"])
+
+
+def statement(node: fx.Node) -> str:
+    """One node as `name: type = call`."""
+    if node.op == "get_attr":
+        return f"{node.name} = self.{node.target}"
+    arguments = [*map(repr, node.args), *(
+        f"{key}={each!r}" for key, each in node.kwargs.items())]
+    if node.op == "call_method":
+        called = f"{arguments.pop(0)}.{node.target}"
+    elif isinstance(node.target, torch._ops.OpOverload):
+        called = str(node.target)
+    else:  # as it is written: `torch.relu`
+        called = _get_qualified_name(node.target).removeprefix("_")
+    kind = describe(value(node)) if value(node) is not None else "None"
+    return f"{node.name}: {kind} = {called}({', '.join(arguments)})"
+
+
+PRINTERS.append(as_function)
 
 
 def telling(schedules: dict[str, Schedule]) -> Kernel | None:

@@ -27,8 +27,8 @@ from rich.text import Text
 from ...core import TOOLS
 from ...core.disk.entries import LIBRARIES, clear, described
 from ...core.errors import brief
-from ...driver import compile
-from ..gather import COMMANDS, explain
+from ...dispatch.driver import compile
+from .explain import explain
 from .models import MODELS, build
 
 #: The steps that are trained, and those whose losses are shown.
@@ -79,7 +79,7 @@ def command(arguments: list[str] | None = None) -> None:
     tour(given.model, given.device, not given.no_compare)
 
 
-COMMANDS.append(command)
+TOOLS["tour"] = command
 
 
 def tour(name: str, device: str = "cpu", compare: bool = True,

@@ -13,19 +13,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 from torch import fx
 
-from ...core import cost
+from ...core.machines import cost
 from ...core.graph import has_effect, is_number, nbytes, value
-from ..joint import Joint, ancestors, backward_nodes, root
-from ..plan import (COSTS, HIDDEN, NEVER, RECOMPUTABLE, Costs, Plan, size)
+from ..joint import (CHOOSE, CUTS, HIDDEN, Joint, ancestors, backward_nodes,
+                     root)
 
+NEVER = float("inf")
 ON_THE_WAY = 0.02  # of a pass: arithmetic inside a loop that runs anyway
 TIE = 1e-3  # of a pass: of two equal plans, the one that saves less
+
+#: Whether an operator may run again in the backward, where its author
+#: knows; by default all may but a user's of unknown cost.
+RECOMPUTABLE: dict[object, bool] = {}
 
 
 class Price(NamedTuple):
@@ -35,7 +40,39 @@ class Price(NamedTuple):
     save: float
 
 
-class Prices(Costs):
+@dataclass(frozen=True)
+class Plan:
+    """The saved values, and their cost by core/machines/cost.py."""
+
+    saved: frozenset[str]  # names in the joint graph
+    sizes: dict[str, int]  # bytes of each saved value that is no input
+    costs: Prices  # which has plans at other prices
+    seconds: float  # of saving and recomputing
+    dropping: Callable[[str], float]  # seconds more without this one
+
+    @property
+    def bytes(self) -> int:
+        """Bytes kept for the backward."""
+        return sum(self.sizes.values())
+
+    def without(self, dropped: set[str]) -> Plan:
+        """The plan that saves all but the `dropped` values."""
+        return self.costs.plan({node for node in self.costs.joint.early
+                                if node.name in self.saved - dropped})
+
+
+def cut(joint: Joint, *, byte_price: float = 0.0,
+        expensive: float = NEVER) -> Plan:
+    """The plan that makes a training step fastest.
+
+    `byte_price`: seconds that one saved byte is worth to the caller.
+    `expensive`: what recomputing a matrix product, or an op that no table
+    knows, counts in its own time; by default it is never done.
+    """
+    return Prices(joint).cut(byte_price, expensive)
+
+
+class Prices:
     """The price of each forward value of a joint graph; numbers are free.
 
     A user's operator is recomputed only where the user says so, by its
@@ -43,7 +80,10 @@ class Prices(Costs):
     """
 
     def __init__(self, joint: Joint):
-        super().__init__(joint)
+        self.joint = joint
+        self.needed = {source for node in joint.late
+                       for source in node.all_input_nodes}
+        self.needed |= set(filter(None, joint.grads))
         self.hidden = set().union(*(find(joint) for find in HIDDEN))
         written = in_memory(joint)
         reads = readings([*joint.early, *joint.late], depths(joint.late),
@@ -68,9 +108,11 @@ class Prices(Costs):
 
     def plan(self, saved: set[fx.Node]) -> Plan:
         """The plan that saves exactly these, with what it costs."""
-        plan = super().plan(saved)
+        named = {node.name: node for node in self.joint.early
+                 if node in saved and not is_number(node)}
+        sizes = {name: size(self.joint, node)
+                 for name, node in named.items()}
         computed = set(backward_nodes(self.joint, saved))
-        named = {node.name: node for node in saved}
 
         def seconds(node: fx.Node) -> float:
             price = self.prices.get(node, Price(0.0, 0.0))
@@ -85,8 +127,16 @@ class Prices(Costs):
             return sum(map(seconds, more)) + (
                 self.prices[node].recompute - self.prices[node].save)
 
-        return replace(plan, seconds=sum(map(seconds, computed)),
-                       dropping=dropping)
+        return Plan(frozenset(named), {
+            name: bytes for name, bytes in sizes.items() if bytes},
+            self, sum(map(seconds, computed)), dropping)
+
+
+def size(joint: Joint, node: fx.Node) -> int:
+    """Bytes that saving the node keeps; 0 for an input, which is there."""
+    if node.op == "placeholder" and node not in joint.written:
+        return 0
+    return nbytes(value(node))
 
 
 def on_the_way(times: set) -> set:
@@ -167,7 +217,7 @@ def readings(nodes: list[fx.Node], depth: dict[fx.Node, int],
     for node in reversed(nodes):
         if is_number(node):
             continue
-        if cost.is_free(node):
+        if cost.kind(node) == "free":
             times = found[node]
         elif node in depth:
             kernel = cost.is_extern(node)
@@ -177,8 +227,8 @@ def readings(nodes: list[fx.Node], depth: dict[fx.Node, int],
         else:
             continue
         for source in node.all_input_nodes:
-            part = cost.is_free(node) and nbytes(value(node)) < nbytes(
-                value(source))
+            part = cost.kind(node) == "free" and nbytes(
+                value(node)) < nbytes(value(source))
             found[source] |= on_the_way(times) if part else times
     return found
 
@@ -255,4 +305,5 @@ def levels(room: list[dict[int, int]], source: int) -> list[int]:
     return level
 
 
-COSTS.append(Prices)
+CUTS.append(cut)
+CHOOSE.append(lambda joint, options: cut(joint).saved)

@@ -19,14 +19,15 @@ import torch
 from torch import fx
 from torch._decomp import decomposition_table
 from torch.nn import functional as F
+from torch.utils._python_dispatch import (
+    _get_current_dispatch_mode, _pop_mode_temporarily as without_recorder)
 
-from ...core import cost
+from ...core.machines import cost
 from ...core.errors import BackendError
-from ...core.graph import operators
+from ...core.graph import dense, operators
 from ...core.random.philox import UNIFORM
 from ..record import CALLS
-from ..recorder import (DECOMPOSITIONS, SEEDED, RecordingMode, aten,
-                        unwrapped)
+from ..recorder import DECOMPOSITIONS, RecordingMode, aten, unwrapped
 
 #: Why, and the ops it holds for, with all their overloads and gradients.
 REASONS: dict[str, str] = {
@@ -223,14 +224,40 @@ def extended(matrix: torch.Tensor, rows: int, columns: int):
     return F.pad(matrix, (0, columns, 0, rows))
 
 
-def compute(formula: Callable, recorder: RecordingMode, like, *args,
-            generator=None, **kwargs):
-    """The result of `formula`, in the layout of `like`.
+def along_memory(x: torch.Tensor, p: float, generator=None):
+    """Eager's own bernoulli_, which draws in the order of the memory.
+
+    The operator without writing draws row by row.
+    """
+    order = sorted(range(x.dim()), key=x.stride, reverse=True)
+    if order == [*range(x.dim())]:
+        return NotImplemented
+    drawn = torch.bernoulli(x.permute(order), p, generator=generator)
+    return drawn.permute([*map(order.index, range(x.dim()))])
+
+
+def without_gaps(x: torch.Tensor, *_, **__):
+    """Eager's own normal_, which goes another way where there are gaps."""
+    if x.device.type == "cpu" and not dense(x):
+        raise BackendError("normal_ of memory with gaps draws otherwise")
+    return NotImplemented
+
+
+def seeded(op: torch._ops.OpOverload, formula: Callable, *args,
+           generator=None, **kwargs):
+    """The result of `formula`, in the layout of that of `op`; if random
+    numbers are not seeded, NotImplemented or eager's numbers.
 
     A random operator is arithmetic on uniform numbers, which are a
     function of a seed. Only the seed is drawn, once a call and device;
     the backward saves it instead of masks.
     """
+    recorder = _get_current_dispatch_mode()
+    if generator is not None or not getattr(recorder, "seeded", False):
+        return ORDERED[op](*args, generator=generator, **kwargs) if (
+            op in ORDERED) else NotImplemented
+    with without_recorder():
+        like = recorder.fake_mode.dispatch(op, (), args, kwargs)
     first = like[0] if isinstance(like, tuple) else like
     made = NotImplemented if first.is_complex() else formula(
         partial(unit, recorder, first), *args, **kwargs)
@@ -317,14 +344,18 @@ FORMULAS: dict[torch._ops.OpOverload, Callable] = {
     aten.native_dropout.default: dropout,
 }
 
-SEEDED |= {op: partial(compute, formula)
-           for op, formula in FORMULAS.items()}
+#: Operators that eager draws in another order than they do.
+ORDERED = {aten.bernoulli.p: along_memory,
+           aten.normal_functional.default: without_gaps}
+
 DECOMPOSITIONS |= {op: decomposition_table[op]
                    for names in REASONS.values() for name in names.split()
                    for gradient in ("", "_backward")
                    for op in operators(name + gradient)
                    if op in decomposition_table}
 DECOMPOSITIONS |= {
+    **{op: partial(seeded, op, formula)
+       for op, formula in FORMULAS.items()},
     aten.nll_loss_backward.default: nll_loss_backward,
     aten.nll_loss2d_backward.default: nll_loss_backward,
     aten._amp_foreach_non_finite_check_and_unscale.default: unscale,

@@ -28,8 +28,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from ...core.errors import BackendError
 from ...core.graph import bare, has_effect, tensors_of, value
 from ...core.sizes import SYMBOLIC
-from ..joint import Joint, ancestors, halves
-from ..plan import HIDDEN
+from ..joint import HIDDEN, Joint, ancestors, halves
 from ..record import CALLS, record
 from ..recorder import RecordingMode, functional, unwrapped
 
@@ -174,7 +173,7 @@ def side_of(graph: fx.GraphModule, given: list,
     """The joint graph of a branch, if it can be one side of a choice."""
     with paused():
         joint = record(graph, given, whole=whole)
-    if not joint.plain:
+    if joint.results or joint.mutated:
         raise BackendError("a branch of cond returns no new tensor")
     return joint
 

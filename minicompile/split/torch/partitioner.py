@@ -15,8 +15,7 @@ from torch import fx
 from ...core import TOOLS
 from ...core.graph import is_number, placeholders, results
 from ...core.options import Options
-from ..joint import WRITE, Joint, halves, kept_nodes
-from ..plan import CHOOSE
+from ..joint import CHOOSE, WRITE, Joint, halves, kept_nodes
 
 
 def partition_joint_module(

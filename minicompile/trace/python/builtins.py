@@ -30,10 +30,10 @@ from ...core.guard import (ABSENT, CONSTANTS, IDENTITIES, Call,
 from .. import attributes
 from ..attributes import type_of
 from ..frame import load_cell
-from ..reasons import WAYS, Raised, unsupported
+from ..reasons import Raised, unsupported
 from ..recorder import leaves, settled
-from ..rules import ask, look, means, rule
-from .callbacks import Callback, polyfill
+from ..rules import ask, means, rule
+from .callbacks import Callback, in_python, look, polyfill
 from .objects import same
 
 
@@ -207,6 +207,7 @@ def _super(tracer, *args):
     return tracer.native(super, args)
 
 
+@rule(super.__getattribute__)
 def of_super(tracer, owner: super, name: str):
     """`owner.name`, searched behind the class that `owner` is given."""
     target, kind = owner.__self__, owner.__self_class__
@@ -216,9 +217,6 @@ def of_super(tracer, owner: super, name: str):
         raise attributes.no_attribute(super, name)
     return attributes.as_shown(tracer, found, place, ABSENT if (
         target is kind) else target, kind)
-
-
-WAYS["super"] = of_super
 
 
 #: Functions whose meaning takes a line.
@@ -276,7 +274,7 @@ def _signature(tracer, function):
 
 @rule(object.__reduce_ex__)
 def _reduce(tracer, owner, protocol):
-    if any(tracer.python_method(owner, f"__{name}__") for name in (
+    if any(in_python(tracer, owner, f"__{name}__") for name in (
             "getstate", "reduce", "getnewargs", "getnewargs_ex")):
         raise unsupported("builtin", "__reduce_ex__")
     return (copyreg.__newobj__, (type(owner),),

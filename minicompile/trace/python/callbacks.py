@@ -11,29 +11,89 @@ interpret. Dynamo has no such watch: it models each function
 
 from __future__ import annotations
 
+import builtins
 import functools
 import operator
+import os
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Sequence
 from itertools import chain, repeat
 
 import torch
 
 from ...core.errors import Unsupported
-from ...core.guard import IDENTITIES, trusted
-from ..attributes import StandIn
+from ...core.guard import ABSENT, CONSTANTS, IDENTITIES, trusted
+from ...core.sizes import SCALARS, SYMBOLIC
+from .. import attributes
+from ..attributes import STAND_INS
 from ..reasons import WAYS, Raised, internal, unsupported
 from ..recorder import settled
-from ..rules import look, rule
+from ..rules import rule
 from ..tracer import begin
+
+# The functions that may run
+
+#: Modules whose C functions only compute.
+SAFE_OWNERS = {"math", "cmath", "_operator", "itertools", "_collections",
+               "_functools", "_bisect", "_heapq", "_string", "operator",
+               "binascii", "_struct", "zlib", "unicodedata"}
+
+#: C functions and classes that may run natively.
+HARMLESS: set = {getattr(builtins, name) for name in """all any bin
+    bytearray bytes chr classmethod divmod enumerate filter hex list map
+    max min oct ord pow property range slice sorted staticmethod sum tuple
+    zip""".split()} | {
+    os.fspath, int.from_bytes, deque, defaultdict, types.MappingProxyType,
+    torch.Size, torch.device, torch.finfo,
+    torch.iinfo, torch.is_grad_enabled, torch.get_default_dtype,
+    torch._C._get_privateuse1_backend_name,
+    torch._C._has_torch_function, torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic}
+
+#: Modules whose classes have methods that change no more than their object.
+HOMES = SAFE_OWNERS - {"operator"} | {
+    "builtins", "collections", "re", "types", "torch", "numpy"}
+
+#: Methods that make an object or tell more than which one it is, and
+#: functions that call it, or ask for its truth or its hash.
+TELLING = {"__new__", "__call__", "__reduce_ex__", "__reduce__",
+           "__getstate__", "__dir__", "__sizeof__", "__subclasses__",
+           "__getattribute__", "filterfalse", "takewhile", "dropwhile",
+           "fromkeys"}
+
+
+def is_allowed(function) -> bool:
+    """Whether C code is known to compute, and to do no more."""
+    if function.__name__ in TELLING:
+        return False
+    if hasattr(function, "__objclass__"):
+        return function.__objclass__.__module__ in HOMES
+    owner = function if isinstance(function, type) else function.__self__
+    home = getattr(owner, "__module__", getattr(owner, "__name__", None))
+    return home in SAFE_OWNERS or not HARMLESS.isdisjoint((function, owner))
+
 
 # The values that C functions see
 
 
-def look_at(tracer, value, depth: int):
-    """An object as C code may see it, to a depth."""
+def in_python(tracer, value, name: str):
+    """A method written in Python of the value's class, or None."""
+    method = tracer.special(value, name)
+    return method if type(method) is types.FunctionType else None
+
+
+def look(tracer, value, depth: int = 1):
+    """`value` as C code may see it: nothing in it can change unseen.
+
+    At depth 0 that is the object alone; at 1 it may compare and hash what
+    is in it, however deep; at 2 it may print it, too.
+    """
+    value = settled(value) if depth > 1 else value
     outside, kind = tracer.outside, type(value)
+    if kind in CONSTANTS or isinstance(value, (torch.Tensor, *SYMBOLIC)):
+        return value
     is_value = isinstance(value, (int, float, complex, str, bytes))
     if is_value or isinstance(value, IDENTITIES) or hasattr(
             kind, "__members__"):  # an enumeration
@@ -56,10 +116,10 @@ def look_at(tracer, value, depth: int):
 
 def _look_into(tracer, value, depth: int) -> None:
     """Guard a container's elements; refuse comparisons in Python."""
-    if isinstance(value, StandIn) or hasattr(type(value), "__next__"):
+    if type(value) is Callback or hasattr(type(value), "__next__"):
         raise unsupported("builtin", "reading an iterator")
     for name in ("__eq__", "__lt__", "__gt__", "__hash__"):
-        if tracer.python_method(value, name) is not None:
+        if in_python(tracer, value, name) is not None:
             raise unsupported("builtin", "comparing objects of "
                               f"{type(value).__name__} in C")
     parts = [*dict.keys(value), *dict.values(value)] if isinstance(
@@ -113,7 +173,7 @@ def seen(tracer, value, how: str | int):
     """
     if how == "stepped" and (
             isinstance(value, (torch.Tensor, *SETS)) or any(
-                tracer.python_method(value, each)
+                in_python(tracer, value, each)
                 for each in ("__iter__", "__getitem__"))):
         return tracer.iterate(value)
     if how == "stepped" and callable(value):
@@ -132,8 +192,21 @@ def seen(tracer, value, how: str | int):
 
 
 def arguments(tracer, function, args, kwargs: dict, depth: int) -> tuple:
-    """The arguments of a C function, each as its row says."""
+    """The arguments of a C function, each as its row says.
+
+    It looks at the object of a method alone if there are no others.
+    """
     owner = getattr(function, "__objclass__", None)
+    if owner in TABLES and tracer.outside.is_dict(args[0]):
+        raise unsupported("builtin", function.__qualname__)
+    if function is iter and attributes.lookup(tracer, type(
+            args[0]), "__iter__")[0] is ABSENT and in_python(
+                tracer, args[0], "__getitem__"):
+        return [tracer.call(Sequence.__iter__, args)], {}
+    if owner and len(args) == 1:
+        depth = 0
+    elif not SCALARS.keys().isdisjoint(map(type, args)):
+        depth = 2  # NumPy's numbers meet no symbols
     first, others = SEEN.get(getattr(function, "__name__", None)) or (
         SEEN_IN.get(getattr(function, "__module__", None), (depth, depth)))
     second = others
@@ -146,7 +219,28 @@ def arguments(tracer, function, args, kwargs: dict, depth: int) -> tuple:
         key: seen(tracer, value, others) for key, value in kwargs.items()}
 
 
+def look_up(tracer, key):
+    """A key as C code may look it up; a tensor from outside is guarded."""
+    key, source = settled(key), tracer.outside.source(key)
+    if isinstance(key, torch.Tensor):
+        if source is None:
+            raise unsupported("data-dependent", "an index")
+        tracer.outside.guard(source, "is", tracer.outside.real(key))
+    return look(tracer, key)
+
+
+def items(tracer, value) -> dict:
+    """The items of `**value`, which is no dict."""
+    keys = tracer.call(attributes.load_attr(tracer, value, "keys"))
+    return {key: tracer.ask(operator.getitem, value, key)
+            for key in [*tracer.iterate(keys)]}
+
+
 # The Python that C functions call
+
+#: Callables that are no C functions, or that are meant to run Python.
+PYTHON = (types.FunctionType, types.MethodType,
+          functools._lru_cache_wrapper)
 
 #: Modules that C code calls to read tensors; methods that read no values.
 VALUES = ("torch._tensor", "torch._subclasses")
@@ -176,7 +270,8 @@ def watched(function, args, kwargs):
 
     If a profiler is already active, it stays and nothing is watched.
     """
-    if sys.getprofile():
+    if sys.getprofile() or isinstance(function, PYTHON) or not (
+            {*map(type, args)}.isdisjoint(SYMBOLIC)):
         return function(*args, **kwargs)
     watch = Watch(function)
     sys.setprofile(watch)
@@ -212,7 +307,7 @@ def quiet(name: str | None) -> bool:
         root.startswith("namedtuple_"))
 
 
-class Callback(StandIn):
+class Callback:
     """A function of the traced program that C code may call."""
 
     def __init__(self, tracer, function):
@@ -235,7 +330,7 @@ rule(Callback.__call__)(lambda tracer, callback, /, *args, **kwargs: (
     tracer.enter(callback.function, args, kwargs)))
 
 
-class Iteration(StandIn):
+class Iteration:
     """The iterator a user's class made, for C code to step."""
 
     def __iter__(self):
@@ -246,7 +341,7 @@ class Iteration(StandIn):
 
 def stepping(tracer, iterator):
     """An iterator that C code may step."""
-    step = tracer.python_method(iterator, "__next__")
+    step = in_python(tracer, iterator, "__next__")
     return iterator if step is None else Iteration(
         tracer, types.MethodType(step, iterator))
 
@@ -263,5 +358,6 @@ def polyfill(*functions):
     return register
 
 
-WAYS |= {"look": look_at, "prepare": arguments, "run": watched,
-         "step": stepping}
+STAND_INS |= {Callback, Iteration}
+WAYS |= {"allowed": is_allowed, "prepare": arguments, "key": look_up,
+         "mapping": items, "run": watched, "step": stepping}

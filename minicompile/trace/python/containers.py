@@ -19,9 +19,9 @@ import torch
 from ...core.guard import ABSENT, CONSTANTS
 from .. import attributes
 from ..reasons import Raised, refusing, unsupported
-from ..rules import rule
+from ..rules import means, rule, whole
 from ..side_effects import UNREAD
-from .callbacks import polyfill
+from .callbacks import in_python, polyfill
 
 # Items of dicts
 
@@ -84,6 +84,10 @@ def length(tracer, mapping: dict) -> int:
 
 
 # Methods of dicts
+
+means(whole, dict.copy, dict.__iter__, dict.__reversed__, *(
+    vars(OrderedDict)[name] for name in (
+        "keys", "values", "items", "copy", "__iter__", "__reversed__")))
 
 
 @polyfill(_count_elements)
@@ -159,6 +163,14 @@ def missing(self, key, /):
 # Sequences and sets
 
 
+@rule(torch.Tensor.__iter__)
+def rows(tracer, tensor: torch.Tensor):
+    """An iterator of the parts that `unbind` gives."""
+    if not tensor.dim():
+        raise Raised(TypeError("iteration over a 0-d tensor"))
+    return iter(tracer.recorder.method("unbind", (tensor,), {}))
+
+
 @rule(operator.contains)
 def contains(tracer, container, key) -> bool:
     """`key in container`."""
@@ -214,7 +226,7 @@ def _collection(kind: type):
 
 def pairs(tracer, values) -> list:
     """The keys and values that `dict(values)` is made of."""
-    if isinstance(values, dict) or tracer.python_method(values, "keys"):
+    if isinstance(values, dict) or in_python(tracer, values, "keys"):
         return [*tracer.mapping(values).items()]
     return [(tracer.key(key), value) for key, value in map(
         tracer.unpacked, tracer.unpacked(values))]

@@ -11,6 +11,7 @@ file, a write breaks the graph. PyTorch's is torch/_dynamo/side_effects.py.
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ import torch
 from ...core.guard import (ABSENT, CONSTANTS, Attribute, Constant, Item,
                            Source, is_constant)
 from .. import attributes
+from ..attributes import SLOTS
 from ..frame import OPCODES
 from ..reasons import unsupported
 from ..recorder import NUMBERS, settled
@@ -66,17 +68,23 @@ class Effects(Outside):
                     space.owner, types.CellType):
                 self.guard(space.names, "contains", key)
 
-    def places(self) -> Iterator[Source]:
-        """Yield the places that were written to."""
-        for _, owner, *key in self.writes():
+    def statements(self, rebuild) -> list[str]:
+        """The same; what is written to may be a counter."""
+        counters = self.recorder.sizes.history.counters
+        for _, *given in self.writes():
+            owner, key = (*given, None, None)[:2]
             space = self.overlays.get((id(owner), "items"))
-            if key and type(key[0]) in (int, str):
-                yield self.place(space, *key[:1]) if space else Item(
-                    self.source(owner), key[0])
+            if type(key) is str:
+                counters.add(key)
+            elif type(key) is int:
+                counters.add(self.place(space, key) if space else Item(
+                    self.source(owner), key))
+        return super().statements(rebuild)
 
     def confusions(self) -> Iterator[tuple[Source, Source]]:
         """Yield an object written to, and one that may be the same."""
-        owners = dict.fromkeys(id(call[1]) for call in self.writes())
+        owners = dict.fromkeys(
+            id(owner) for _, *given in self.writes() for owner in given[:1])
         known = {id(value): (value, place) for value in self.kept if type(
             place := self.source(value)) not in (Constant, type(None))
             } if owners else {}
@@ -87,16 +95,29 @@ class Effects(Outside):
                     yield place, other
 
 
+def writers(space: Namespace, key) -> tuple:
+    """The object that a key is written to, what sets and what deletes it.
+
+    A property or a descriptor in Python hides an attribute of its name.
+    """
+    owner = space.owner
+    if space.kind == "items":
+        base = OrderedDict if isinstance(owner, OrderedDict) else dict
+        return owner, base.__setitem__, base.__delitem__
+    found = inspect.getattr_static(type(owner), key, None)
+    if hasattr(type(found), "__set__") and not isinstance(found, SLOTS):
+        return space.real, dict.__setitem__, dict.__delitem__
+    return owner, object.__setattr__, object.__delattr__
+
+
 def changes(space: Namespace) -> Iterator[tuple]:
     """Yield what writes the items or attributes back, in order.
 
     A key that was deleted and came back is deleted first.
     """
-    owner, real = space.owner, space.real
-    base = OrderedDict if isinstance(owner, OrderedDict) else dict
-    put, remove = (base.__setitem__, base.__delitem__) if (
-        space.kind == "items") else (object.__setattr__, object.__delattr__)
+    real = space.real
     for key, anew in space.written.items():
+        owner, put, remove = writers(space, key)
         value = space.now.get(key, ABSENT)
         old = space.before.get(key, UNREAD) if key in real else ABSENT
         if value is not old and value is ABSENT or (

@@ -293,6 +293,8 @@ def may_act(frame: Frame) -> bool:
 def begin(frame, _):
     """Leave a frame that begins to be a generator's."""
     made, tracer = generating(frame), frame.tracer
+    if frame is tracer.frames[0]:
+        raise unsupported("code", repr(frame.function))
     tracer.generators[id(made)] = made, frame
     by_with = tracer.frames[-2].globals is vars(contextlib)
     tracer.checks.append(partial(

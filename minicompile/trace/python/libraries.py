@@ -25,9 +25,9 @@ from ...core.sizes import UFUNCS
 from ...core.guard import Call, is_constant, trusted
 from ..reasons import Raised, unsupported
 from ..recorder import settled
-from ..rules import look, rule
+from ..rules import rule
 from ..torch.subgraphs import unchanged
-from .callbacks import is_featureless
+from .callbacks import is_featureless, look
 
 # Functions with a cache
 

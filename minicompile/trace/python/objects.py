@@ -24,7 +24,7 @@ import torch
 from ...core.sizes import SYMBOLIC
 from ...core.guard import ABSENT, CONSTANTS, Attribute, Source
 from .. import attributes
-from ..attributes import StandIn
+from ..attributes import SLOTS, STAND_INS
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import settled
 from ..reconstruct import DERIVED, MAKERS, Rebuild
@@ -85,6 +85,39 @@ def stored(tracer, owner, name: str, read):
             raise
     return space.before[name]
 
+
+@rule(*(kind.__get__ for kind in SLOTS))
+def of_slot(tracer, slot, owner, kind=None):
+    """The value that C code keeps for an object; guarded."""
+    def read():
+        return tracer.native(type(slot).__get__, (slot, owner, kind))
+
+    return stored(tracer, owner, slot.__name__, read) if (
+        owner is not None and attributes.existed(tracer, owner)) else read()
+
+
+@rule(property.__get__)
+def of_property(tracer, found: property, owner, kind=None):
+    return found if owner is None else tracer.call(found.fget, (owner,))
+
+
+#: Attributes of tensors that tell what a trace does not know.
+TENSOR_SECRETS = {"_version", "_cdata", "_base", "_backward_hooks",
+                  "output_nr", "name", "grad_fn", "is_leaf", "__dict__",
+                  "retains_grad", "_post_accumulate_grad_hooks"}
+
+
+def of_tensor(tracer, tensor: torch.Tensor, name: str):
+    """An attribute of a tensor that is known, or read from outside."""
+    if name == "grad":  # only an input has one
+        return None if tracer.outside.source(tensor) is None else stored(
+            tracer, tensor, name, lambda: tracer.outside.real(tensor).grad)
+    if name in ("grad_fn", "is_leaf") and not tensor.requires_grad:
+        return name == "is_leaf" or None
+    if name in TENSOR_SECRETS:
+        raise unsupported("attribute", f"a tensor's {name}")
+    return tracer.recorder.function(getattr, (tensor, name), {})
+
 # Operators on objects
 
 #: The comparison that the right operand is asked for.
@@ -142,7 +175,7 @@ def same(tracer, left, right) -> bool:
     return False
 
 
-WAYS |= {"stored": stored, "operator": ask_objects}
+WAYS |= {"tensor": of_tensor, "operator": ask_objects}
 
 
 @rule(object.__eq__)
@@ -270,8 +303,8 @@ def cell(rebuild: Rebuild, made: types.CellType) -> str:
 def bound(rebuild: Rebuild, method: types.MethodType) -> str | tuple:
     """A bound method; a stand-in's is read from its object."""
     owner = method.__self__
-    return f"{rebuild.value(owner)}.{method.__name__}" if isinstance(
-        owner, StandIn) else (types.MethodType, method.__func__, owner)
+    return f"{rebuild.value(owner)}.{method.__name__}" if type(
+        owner) in STAND_INS else (types.MethodType, method.__func__, owner)
 
 
 MAKERS |= {types.FunctionType: made_function, types.CellType: cell,

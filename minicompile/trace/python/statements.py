@@ -26,7 +26,7 @@ from ..bytecode import NULL_ABOVE, decode
 from ..frame import (LOAD_FAST, NULL, OPCODES, TRUTH, Frame, load_cell,
                      load_global, opcode, store_cell)
 from ..graph_breaks import (OPERATIONS, Break, FrameState, Named, going_on,
-                            made_once, op, placed)
+                            made_once, op, placed, varint)
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import Rebuild
 from .objects import same
@@ -39,8 +39,6 @@ OPCODES |= {
         f.tracer.call(operator.contains, (owner, key)) is not bool(
             invert))),
     "UNARY_NOT": (1, 1, lambda f, _, x: not f.tracer.truth(x)),
-    "UNARY_NEGATIVE": (1, 1, lambda f, _, x: f.tracer.call(
-        operator.neg, (x,))),
     "BUILD_SLICE": (int, 1, lambda f, _, *values: slice(*values)),
     "BUILD_CONST_KEY_MAP": (lambda count: count + 1, 1, (
         lambda f, _, *values: dict(zip(values[-1], values)))),
@@ -48,10 +46,6 @@ OPCODES |= {
         f.tracer.ask(operator.setitem, owner, key, value))),
     "BINARY_SLICE": (3, 1, lambda f, _, owner, *ends: f.tracer.ask(
         operator.getitem, owner, slice(*ends))),
-    "UNARY_POSITIVE": (1, 1, lambda f, _, x: f.tracer.call(
-        operator.pos, (x,))),
-    "UNARY_INVERT": (1, 1, lambda f, _, x: f.tracer.call(
-        operator.invert, (x,))),
     "BUILD_STRING": (int, 1, lambda f, _, *values: "".join(values)),
     "BUILD_SET": (int, 1, lambda f, _, *values: f.tracer.native(
         set, (map(f.tracer.key, values),))),
@@ -65,8 +59,6 @@ OPCODES |= {
         dict.update, (f.stack[-depth], f.tracer.mapping(x)))),
     "STORE_SLICE": (4, 0, lambda f, _, value, owner, *ends: (
         f.tracer.ask(operator.setitem, owner, slice(*ends), value))),
-    "DELETE_SUBSCR": (2, 0, lambda f, _, owner, key: f.tracer.ask(
-        operator.delitem, owner, key)),
     "DELETE_DEREF": (0, 0, lambda f, name: (
         load_cell(f.tracer, f.names[name], name),  # or it raises
         store_cell(f.tracer, f.names[name], ABSENT))),
@@ -74,15 +66,20 @@ OPCODES |= {
         f.tracer.outside.globals(f.globals), name, value)),
     "IMPORT_FROM": (0, 1, lambda f, name: attributes.load_attr(
         f.tracer, f.stack[-1], name)),
-    "FORMAT_SIMPLE": (1, 1, lambda f, _, x: f.tracer.call(format, (x,))),
-    "FORMAT_WITH_SPEC": (2, 1, lambda f, _, *x: f.tracer.call(format, x)),
     "LOAD_SUPER_ATTR": (3, None, lambda f, found, maker, *of: f.push(
         attributes.load_attr(f.tracer, f.tracer.call(maker, of), found[0]),
         found[1])),
     "CALL_INTRINSIC_2": (2, 1, None),
     "LOAD_BUILD_CLASS": (0, 1, lambda f, _: builtins.__build_class__),
     "CONVERT_VALUE": (1, 1, lambda f, how, x: f.tracer.call(how, (x,))),
-}
+    **{name: (takes, pushes, lambda f, _, *values, _call=call: (
+        f.tracer.call(_call, values))) for name, takes, pushes, call in (
+            ("UNARY_NEGATIVE", 1, 1, operator.neg),
+            ("UNARY_POSITIVE", 1, 1, operator.pos),
+            ("UNARY_INVERT", 1, 1, operator.invert),
+            ("DELETE_SUBSCR", 2, 0, operator.delitem),
+            ("FORMAT_SIMPLE", 1, 1, format),
+            ("FORMAT_WITH_SPEC", 2, 1, format))}}
 
 
 @opcode(lambda how: 1 + how[1])
@@ -215,7 +212,19 @@ def lives(code: CodeType) -> tuple[frozenset[str], ...]:
     return tuple(alive)
 
 
-WAYS["live"] = lambda code, at: lives(code)[at]
+
+def live(frame: Frame, offset: int) -> frozenset[str]:
+    """The names that are read from `offset` on, by a handler or super().
+    """
+    code, handler = frame.program.code, frame.handler()
+    of_super = {"__class__", *code.co_varnames[:1]} if (
+        "__class__" in code.co_freevars) else ()
+    return frozenset(of_super).union(*(
+        lives(frame.code)[frame.program.at(each)]
+        for each in (offset, *(handler or ())[:1])))
+
+
+WAYS["live"] = live
 
 # Breaks in a callee
 
@@ -230,9 +239,6 @@ def returning(rebuild: Rebuild, outer: list[Frame], function, values: list
                              frame.handler(), function)
         values = [*held, *values]
     return function, values
-
-
-WAYS["return"] = returning
 
 
 def behind(frame: Frame) -> int:
@@ -250,12 +256,39 @@ def calling(state: FrameState, handler, inner: FunctionType) -> CodeType:
 
     The arguments behind the frame's own are those of `inner`.
     """
-    count, constants = inner.__code__.co_argcount, state.code.co_consts
-    callee = op("PUSH_NULL"), op("LOAD_CONST", len(constants))
+    count, code = inner.__code__.co_argcount, state.code
+    callee = op("PUSH_NULL"), op("LOAD_CONST", len(code.co_consts))
     body = b"".join([*callee[::-1 if NULL_ABOVE else 1], *(
         op("LOAD_FAST", state.arguments() + at) for at in range(count))])
-    return going_on(state, body + op("BUILD_TUPLE", count) + op(
-        "CALL_FUNCTION_EX"), handler, count, (inner,))
+    body += op("BUILD_TUPLE", count) + op("CALL_FUNCTION_EX")
+    made = going_on(state, body, count, (inner,))
+    if handler:
+        shift = len(made.co_code) - len(code.co_code)
+        end = -len(op("JUMP_FORWARD", state.offset // 2))
+        made = made.replace(co_exceptiontable=handlers([
+            (end - len(body), end, *handler)], shift)
+            + made.co_exceptiontable)
+        decode(made, code, shift)
+    return made
+
+
+def handlers(rows, shift: int) -> bytes:
+    """An exception table of rows that are moved by `shift` bytes."""
+    table = b""
+    for start, end, target, depth, lasti in rows:
+        row = b"".join(varint(value, -1) for value in (
+            (start + shift) // 2, (end - start) // 2,
+            (target + shift) // 2, depth << 1 | lasti))
+        table += bytes((row[0] | 128,)) + row[1:]
+    return table
+
+
+#: The packages of the standard library; a frame of it is one step to us.
+LIBRARY = sys.stdlib_module_names - {"__main__"}
+
+WAYS |= {"return": returning, "handlers": handlers,
+         "waits": lambda frame: str(frame.globals.get(
+             "__name__")).partition(".")[0] not in LIBRARY}
 
 # Patterns
 

@@ -21,7 +21,8 @@ import torch
 from sympy import Expr, Integer, Symbol
 from torch import fx, nn
 from torch._guards import Source as TorchSource
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses.fake_tensor import (FakeTensorMode,
+                                           unset_fake_temporarily)
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     ShapeEnv,
@@ -40,11 +41,15 @@ from ..attributes import type_of
 from ..reasons import Raised, unsupported
 from ..recorder import (CONVERSIONS, NUMBERS, PARTS, SETTLE, SIZES,
                         ConstantSizes, History, Recorder, settled)
-from ..side_effects import Outside, named
+from ..side_effects import Outside
 
 #: The possible symbols in words: a size, a stride, a number.
 SIZE, STRIDE = "dimension {0} of `{1}`", "stride {0} of `{1}`"
 NUMBER = "`{1}`"
+
+#: On a CPU a batch of 16 runs another kernel; its results lie the same.
+CONVOLUTIONS = {torch.ops.aten.convolution.default,
+                torch.ops.aten.convolution_backward.default}
 
 #: A C function -> its equivalent that keeps symbols symbolic.
 SYMBOLIC_FORMS = {
@@ -72,7 +77,9 @@ class SymbolicSizes(ConstantSizes):
 
     def __init__(self, recorder: Recorder, history: History):
         super().__init__(recorder, history)
-        self.env: ShapeEnv = recorder.fake_mode.shape_env
+        mode = recorder.fake_mode
+        self.env: ShapeEnv = mode.shape_env
+        mode.dispatch = partial(dispatch, mode)
         self.numbers: dict[Source, torch.SymInt | None] = {}
         self.ranges: list[Relation] = []
         self.late: list[Callable] = []
@@ -88,8 +95,9 @@ class SymbolicSizes(ConstantSizes):
         context = self.context(real, source)
         if context is None:
             return super().tensor(real, source)
-        fake = self.fake(based(real), symbolic_context=context,
-                         source=ShapeSource(source))
+        fake = super().tensor(
+            based(real), source, symbolic_context=context,
+            source=ShapeSource(source))
         self.fakes[source] = fake, fake.shape
         found = [(value, Size(source, read, dim, str(value)), what)
                  for read, values, what in (
@@ -185,13 +193,15 @@ class SymbolicSizes(ConstantSizes):
 
         Other ints that modules and globals hold were meant to stay.
         """
+        if not (self.history.dynamic or self.varies(
+                NUMBER, 0, source, value)):
+            return False
         places = {*chain(source)}
-        is_given = outside.modules.isdisjoint(places) and any(
-            isinstance(each, (Local, Function)) for each in places)
-        return (self.history.dynamic or self.varies(
-            NUMBER, 0, source, value)) and (
-            is_given or type(value) is float
-            or named(source) in self.history.counters)
+        return type(value) is float or (
+            named(source) in self.history.counters) or (
+            any(isinstance(each, (Local, Function)) for each in places)
+            and not any(isinstance(each, nn.Module) and outside.source(
+                each) in places for each in outside.kept))
 
     def run(self, call: Callable, function, args, kwargs):
         """The result of a C function; of plain numbers, if it fails."""
@@ -255,9 +265,24 @@ class SymbolicSizes(ConstantSizes):
             *sources, *map(self.symbols.__getitem__, symbols)))
 
 
+def dispatch(mode: FakeTensorMode, function, types, args=(), kwargs=None):
+    """An operator's fake result; a convolution guards no batch size."""
+    given = mode, function, types, args, kwargs
+    if function in CONVOLUTIONS and args[0].device.type == "cpu":
+        with mode.shape_env.suppress_guards():
+            return FakeTensorMode.dispatch(*given)
+    return FakeTensorMode.dispatch(*given)
+
+
 SIZES.append(SymbolicSizes)
 NUMBERS[int] = lambda sizes, value, source: sizes.env.create_symintnode(
     sizes.symbol(value, source), hint=value)
+
+
+def named(source: Source) -> Source | str:
+    """The name of an attribute or key, wherever it is; else the place."""
+    name = getattr(source, "name", getattr(source, "key", None))
+    return name if type(name) is str else source
 
 
 def settled_float(value: torch.SymFloat) -> float:

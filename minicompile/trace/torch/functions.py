@@ -96,14 +96,31 @@ MODES = [
     (set_autocast_depth, autocast_depth)]
 
 
+def effect(tracer, function, *args) -> None:
+    """A call that turns something, here and in the graph."""
+    node = tracer.recorder.graph.call_function(function, args)
+    node.meta["where"] = tracer.where()
+    function(*args)
+
+
 def turn(tracer, now: tuple, back: tuple) -> None:
     """Call `now`, here and in the graph; `back` would undo it."""
-    tracer.recorder.effect(*now)
-    now[0](*now[1:])
+    effect(tracer, *now)
+    if put_back not in tracer.checks:
+        tracer.checks.append(put_back)
+        tracer.outside.pending.append(
+            lambda: [there for there, _ in tracer.turned])
     if (back, now) in tracer.turned:
         tracer.turned.remove((back, now))
     elif now != back:
         tracer.turned.append((now, back))
+
+
+def put_back(rebuild) -> None:
+    """Let the graph leave each mode as it found it; `finish` turns it."""
+    tracer = rebuild.tracer
+    while tracer.turned:
+        effect(tracer, *tracer.turned.pop()[1])
 
 
 def turn_mode(setter, read, tracer, *given):
@@ -134,8 +151,7 @@ rule(LESS_DEEP)(functools.partial(nest, LESS_DEEP, DEEPER))
 
 @rule(torch.clear_autocast_cache)
 def _clear(tracer):
-    tracer.recorder.effect(torch.clear_autocast_cache)
-    torch.clear_autocast_cache()
+    effect(tracer, torch.clear_autocast_cache)
 
 
 # Questions

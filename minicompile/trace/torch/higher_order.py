@@ -59,13 +59,14 @@ def _checkpoint(tracer, function, *args, use_reentrant=None,
     if use_reentrant is not False or context_fn is not noop_context_fn:
         raise unsupported("library", "checkpoint with use_reentrant=True, "
                           "or with a context_fn,")
-    recorder, outer = tracer.recorder, tracer.recorder.region
-    if outer is None:
-        recorder.region = tracer.clock
+    nodes, region = tracer.recorder.graph.nodes, tracer.clock
+    outside = {*nodes}
     try:
         return tracer.call(function, args, kwargs)
     finally:
-        recorder.region = outer
+        for node in nodes:
+            if node not in outside and node.op != "placeholder":
+                node.meta["recompute"] = region
 
 
 # Choices and loops

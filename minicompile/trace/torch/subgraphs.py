@@ -40,19 +40,14 @@ class Inner(Recorder):
     def __init__(self, outer: Recorder, tensors=()):
         vars(self).update(vars(outer), outer=outer, graph=fx.Graph(),
                           nodes={}, modules={}, captured=[])
-        self.numbers = Numbers(self.graph, self.where)
-        self.last, self.count = self.graph._root, 0
+        self.numbers, self.placed = Numbers(self.graph, self.where), []
         for tensor in tensors:
             self.placeholder(tensor)
 
     def placeholder(self, tensor: torch.Tensor | torch.SymInt) -> None:
         """Add an input for `tensor`, or for a size, of the outer graph."""
-        with self.graph.inserting_after(self.last):
-            self.last = self.graph.placeholder(f"given_{self.count}")
-        self.count += 1
-        self.last.meta["val"], self.last.meta["where"] = tensor, None
-        self.numbers.given(self.last)
-        self.nodes.setdefault(id(tensor), self.last)
+        node = self.place(f"given_{len(self.placed)}", tensor, None)
+        self.nodes.setdefault(id(tensor), node)
         self.kept.append(tensor)
 
     def node(self, fake: torch.Tensor) -> fx.Node:
@@ -116,7 +111,7 @@ def followed(tracer, name: str, functions, args, kwargs=None
     if storages(inputs) & (tracer.recorder.written - before):
         raise unsupported("branch", f"{name} writes to its operands")
     for inner, _ in made:
-        for each in inputs[inner.count:]:
+        for each in inputs[len(inner.placed):]:
             inner.placeholder(each)
     return made, inputs[count:]
 

@@ -2,14 +2,14 @@
 
 In: a function and a call of it. Out: a Report: graphs, guards, kernels,
 breaks, bytes. It prints itself for a terminal, and saves itself as one
-HTML page that needs nothing but a browser. The reference adds the texts
-of each stage, and the tour.
-PyTorch's is torch/_dynamo/backends/debugging.py (explain).
+HTML page that needs nothing but a browser. PyTorch's is
+torch/_dynamo/backends/debugging.py (explain).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -17,37 +17,19 @@ from pathlib import Path
 
 from torch import Tensor, fx
 
-from ..core.errors import GraphBreak
-from ..core.guard import Guard
-from ..core.loops import Kernel
-from ..core.options import Options
-from ..core.schedule import Schedule
-from ..dispatch import NOTHING, Entry, operations
-from ..driver import compile
-from ..emit import cpp
-from ..emit.program import device_of
+from ...core import TOOLS
+from ...core.errors import GraphBreak
+from ...core.guard import Guard
+from ...core.options import Options
+from ...core.schedule import Schedule
+from ...dispatch import NOTHING, Entry, operations
+from ...dispatch.driver import compile
+from .explorer import columns
+from .stages import PrintedKernel as Kernel
+from .stages import StageView, printed, views
 
-#: Each makes views of one entry of a report: they have a name, a summary
-#: and a full text.
-VIEWS: list[Callable[[Report, Entry], Iterable]] = []
-
-#: The commands of `python -m minicompile`, given its arguments.
-COMMANDS: list[Callable[[list[str] | None], None]] = []
-
-#: What makes the page of a report, HTML as a text; the last one.
-PAGES: list[Callable[[Report], str]] = [lambda report: (
-    f'<!doctype html><meta charset="utf-8"><pre>{escape(str(report))}')]
-
-
-@dataclass(frozen=True)
-class PrintedKernel:
-    """One generated kernel, as its device's printer writes it."""
-
-    name: str
-    source: str
-    ops: tuple[str, ...]  # the graph nodes it computes
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
+#: What the page of a report is filled into.
+TEMPLATE = Path(__file__).with_name("explorer.html")
 
 
 @dataclass(frozen=True)
@@ -84,7 +66,7 @@ class Report:
                 for schedule in entry.lowered.schedules.values()]
 
     @cached_property
-    def kernels(self) -> tuple[PrintedKernel, ...]:
+    def kernels(self) -> tuple[Kernel, ...]:
         """The kernels, as they are printed."""
         return tuple(printed(kernel, self.options)
                      for schedule in self.schedules
@@ -103,10 +85,9 @@ class Report:
                    if (pair := entry.lowered.pair) and pair.backward)
 
     @cached_property
-    def stages(self) -> list[list]:
-        """The views of each entry, from VIEWS."""
-        return [[view for views in VIEWS for view in views(self, entry)]
-                for entry in self.entries]
+    def stages(self) -> list[list[StageView]]:
+        """The views of each entry."""
+        return [[*views(entry, self.options)] for entry in self.entries]
 
     def __str__(self) -> str:
         counts = {"graph": self.graphs, "graph break": self.graph_breaks,
@@ -117,15 +98,29 @@ class Report:
         lines += [f"  {line}" for reason in (
             *self.graph_breaks, *self.recompiles, *self.dynamic)
                   for line in str(reason).splitlines()]
-        for number, views in enumerate(self.stages):
+        for number, stages in enumerate(self.stages):
             lines.append(f"graph {number}")
-            lines += [f"  {view.name:<8}{view.summary}" for view in views]
+            lines += [f"  {view.name:<8}{view.summary}" for view in stages]
         return "\n".join(lines)
 
     @cached_property
     def page(self) -> str:
-        """The report as HTML; making it may run the kernels once more."""
-        return PAGES[-1](self)
+        """The report as HTML: its text, the columns, then every stage.
+
+        Making it may run the kernels once more.
+        """
+        details = "".join(
+            f"<details><summary><b>graph {number}: {escape(view.name)}</b> "
+            f"{escape(view.summary)}</summary><pre>{escape(view.full)}"
+            "</pre></details>" for number, stages in enumerate(self.stages)
+            for view in stages)
+        data = json.dumps([columns(entry, self.options, self.inputs.get(
+            id(entry))) for entry in self.entries])
+        parts = {"TITLE": escape(self.name), "DETAILS": details,
+                 "REPORT": escape(str(self)),
+                 "DATA": data.replace("<", "\\u003c")}
+        first, *rest = TEMPLATE.read_text(encoding="utf-8").split("@@")
+        return first + "".join(parts.get(text, text) for text in rest)
 
     def _repr_html_(self) -> str:
         """The page in a frame, as a notebook shows it."""
@@ -174,14 +169,4 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
     return explained
 
 
-def printed(kernel: Kernel, options: Options) -> PrintedKernel:
-    """A kernel of the loop language, with its printed text."""
-    if device_of(kernel).type == "cpu" and options.cpu_backend == "cpp":
-        source = cpp.text_of(kernel)
-    else:
-        from ..emit.triton import print_kernel
-        source = print_kernel(kernel)
-    ops = dict.fromkeys(
-        name for loop in kernel.loops for name in loop.origin.split())
-    return PrintedKernel(kernel.name, source, tuple(ops), kernel.read,
-                         tuple(kernel.written))
+TOOLS |= {"explain": explain, "Kernel": Kernel, "Report": Report}

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 
 import torch
 from torch import fx
 
-from .graph import (holds_graphs, is_number, nbytes, operators, tensors_of,
-                    value)
-from .sizes import hint
+from ..graph import (holds_graphs, is_number, nbytes, operators, tensors_of,
+                     value)
+from ..sizes import hint
 
 aten = torch.ops.aten
 
@@ -32,16 +33,29 @@ class Machine:
     launch: float  # seconds
 
 
+#: The dtypes of the matrix products that are timed, one for both halves.
+TIMED = torch.bfloat16, torch.float32, torch.float64
+
+
+def made(bandwidth: float, halves: float, single: float, double: float,
+         launch: float = 2e-6) -> Machine:
+    """A machine by its work in tera-units, and the seconds of a launch.
+
+    ValueError or TypeError if it is none.
+    """
+    row = [float(each) for each in (bandwidth, halves, single, double)]
+    if not all(0 < each < inf for each in (*row, launch)):
+        raise ValueError
+    moved, *speeds = (1e12 * each for each in row)
+    return Machine(moved, dict(zip((torch.float16, *TIMED), (
+        speeds[0], *speeds))), float(launch))
+
+
 #: By the name that a device's driver has for it, or by its type: one H200
-#: as measured in this book, one core's share of a CPU.
-MACHINES = {
-    "cuda": Machine(4.2e12, {torch.bfloat16: 7.8e14, torch.float16: 7.8e14,
-                             torch.float32: 5e13, torch.float64: 3e13},
-                    2e-6),
-    "cpu": Machine(1.2e10, {torch.float32: 1e11, torch.float64: 5e10,
-                            torch.bfloat16: 2e10, torch.float16: 2e10},
-                   1e-6),
-}
+#: as measured in this book, one core's share of a CPU. Terabytes a second;
+#: teraflops in halves, float32 and float64.
+MACHINES = {"cuda": made(4.2, 780, 50, 30),
+            "cpu": made(0.012, 0.02, 0.1, 0.05, 1e-6)}
 
 #: The factor by which an op in no table is slower than its bytes.
 UNKNOWN = 8.0
@@ -144,11 +158,6 @@ def kind(node: fx.Node) -> str:
         torch.Tag, kind, None) in getattr(op, "tags", ())]
     return KINDS.get(op) or (
         *tagged, "counted" if work_of(op) else "unknown")[0]
-
-
-def is_free(node: fx.Node) -> bool:
-    """Whether the node moves nothing."""
-    return kind(node) == "free"
 
 
 def is_extern(node: fx.Node) -> bool:

@@ -1,0 +1,135 @@
+"""compile(): what can be compiled, and with which arguments.
+
+In: a function, a module, or anything that can be called. Out: the same,
+compiled at its first call. Everything becomes a function first; its
+entries do the work. PyTorch's are torch/__init__.py, and OptimizedModule
+in torch/_dynamo/eval_frame.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+
+from torch import nn
+
+from . import CACHES, wrap
+from ..core import log
+from ..pipeline import Settings
+
+
+def _call(target, *args, **kwargs):
+    """Any callable, called: what is traced for a module or an object."""
+    return target(*args, **kwargs)
+
+
+class OptimizedModule(nn.Module):
+    """A module whose calls are compiled; all else is `_orig_mod`'s.
+
+    The wrapper has hooks, and all that nn.Module keeps, of its own.
+    """
+
+    def __init__(self, module: nn.Module, settings: Settings):
+        super().__init__()
+        del self.__dict__["training"]
+        self._modules["_orig_mod"] = module
+        self._compile(settings)
+
+    def _compile(self, settings: Settings) -> None:
+        """Make what the calls run, their counts and their entries."""
+        compiled = wrap(_call, settings, type(self._orig_mod).__qualname__)
+        self.__dict__.update(_compiled=compiled, stats=compiled.stats,
+                             cache=compiled.cache)
+
+    def forward(self, *args, **kwargs):
+        return self._compiled(self._orig_mod, *args, **kwargs)
+
+    def __getattr__(self, name: str):
+        held = self.__dict__["_modules"]["_orig_mod"]
+        return held if name == "_orig_mod" else getattr(held, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in ("_orig_mod", "__class__", "__dict__", *self.__dict__):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._orig_mod, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._orig_mod, name)
+
+
+def bound(model: Callable, settings: Settings) -> Callable:
+    """A method or an object: a function of what it is bound to."""
+    function, owner = (model.__func__, model.__self__) if isinstance(
+        model, types.MethodType) else (_call, model)
+    compiled = wrap(function, settings, getattr(
+        model, "__qualname__", type(model).__qualname__))
+    found = functools.partial(compiled, owner)
+    found.cache, found.stats = compiled.cache, compiled.stats
+    return found
+
+
+#: How callables of a class are compiled; the last row that fits decides.
+CALLABLES: dict[type, Callable[[Callable, Settings], Callable]] = {
+    object: bound, types.FunctionType: wrap, nn.Module: OptimizedModule}
+
+
+def compile(model: Callable | None = None, *, fullgraph: bool = False,
+            dynamic: bool | None = None, backend: str | Callable = "fused",
+            mode: str | None = None, options: dict | None = None,
+            disable: bool = False) -> Callable:
+    """`model`, compiled at its first call; also a decorator.
+
+    Takes a function, a method, a module or any callable, and the
+    arguments of torch.compile:
+
+    fullgraph: a graph break is an `Unsupported` at the call, not a detour
+        through Python.
+    dynamic: None makes a size a symbol when its second value comes; True
+        starts with symbols, False compiles each size.
+    backend: "fused" is the whole pipeline, "split" stops before fusion,
+        "eager" before the split; or a name of `list_backends()`, or a
+        function of a graph and its example inputs.
+    mode: "default"; "reduce-overhead" and "max-autotune" replay CUDA
+        graphs, and "max-autotune-no-cudagraphs" is as the default.
+    options: a dict, in place of a mode, of
+        activation_memory_budget=0.5, to save this share of the bytes;
+        memory="12GiB", to bound the peak;
+        cudagraphs=True, to replay CUDA graphs;
+        cpu_backend="triton", for Triton's interpreter on a CPU;
+        fallback_random=True, for eager's random numbers;
+        numerics="fast", for kernels on a GPU that do not round as eager;
+        recompile_limit=8 and accumulated_recompile_limit=256, the graphs
+        of a function, and those that died included;
+        suppress_errors=True, to run as eager where a backend fails;
+        replay_check=True, to compare each replay with its program;
+        trace_enabled=True, to write what each stage made to a folder.
+    disable: return `model` as it is.
+
+    The result has `stats()`. A wrong option, mode or backend raises
+    OptionError here, not at the first call.
+
+        step = minicompile.compile(step, mode="reduce-overhead")
+        @minicompile.compile(fullgraph=True)
+        def loss(x, y): ...
+    """
+    settings = Settings(fullgraph, dynamic, backend, mode, options)
+
+    def compiled(model: Callable) -> Callable:
+        if not callable(model):
+            raise TypeError(f"compile() takes a callable, not {model!r}")
+        if disable:
+            return model
+        *_, make = (make for kind, make in CALLABLES.items()
+                    if isinstance(model, kind))
+        return make(model, settings)
+
+    return compiled if model is None else compiled(model)
+
+
+def reset() -> None:
+    """Forget every compiled entry and every warning shown."""
+    for cache in list(CACHES):
+        cache.clear()
+    log.forget_warnings()

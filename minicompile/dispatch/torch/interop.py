@@ -1,0 +1,174 @@
+"""What torch.compile has besides: wrappers, modules in place, backends.
+
+In: a module, or the name of a backend that is not ours. Out: a wrapper
+that libraries take for torch.compile's, the module itself with compiled
+calls, or a function of a graph and its example inputs; and ours as such a
+function. Without this file wrappers cannot be pickled, and compile() takes
+our own names and functions. PyTorch's are OptimizedModule in
+torch/_dynamo/eval_frame.py, Module.compile in torch/nn/modules/module.py
+and torch/_dynamo/backends/registry.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+
+import torch
+from torch import fx, nn
+
+from ...core import TOOLS
+from ...core.errors import BackendError, one_of
+from ...pipeline import (BACKENDS, OTHERS, OURS, Settings, as_traced,
+                         compile_graph)
+from ..driver import CALLABLES, compile
+from ..driver import OptimizedModule as Wrapper
+
+# Modules
+
+
+class OptimizedModule(Wrapper):
+    """A wrapper that libraries take for torch.compile's, by its name too.
+
+    Copies and pickles hold no compiled code: they are compiled again.
+    """
+
+    def _compile(self, settings: Settings) -> None:
+        """Make `forward`, under the signature of the user's."""
+        super()._compile(settings)
+        compiled, modules = self._compiled, self._modules
+
+        @functools.wraps(self._orig_mod.forward, updated=())
+        def forward(*args, **kwargs):
+            return compiled(modules["_orig_mod"], *args, **kwargs)
+
+        self.__dict__.update(_compile_settings=settings, forward=forward)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._orig_mod)})
+
+    @property
+    def dynamo_ctx(self) -> Callable[[Callable], Callable]:
+        """A function that compiles another as this module is compiled.
+
+        Lightning compiles the steps of a module by it.
+        """
+        return functools.partial(compile, **asdict(self._compile_settings))
+
+    def _shown_class(self) -> type:
+        """For isinstance(), torch.compile's class if that is loaded:
+        libraries ask for it before they unwrap a model."""
+        theirs = sys.modules.get("torch._dynamo.eval_frame")
+        return getattr(theirs, "OptimizedModule", type(self))
+
+    def _derive(self, kind: type) -> None:
+        """A class that fully_shard() derived, but from the real one."""
+        bases = (type(self) if base is self.__class__ else base
+                 for base in kind.__bases__)
+        names = {name: value for name, value in vars(kind).items()
+                 if name not in ("__dict__", "__weakref__")}
+        object.__dict__["__class__"].__set__(
+            self, type(kind.__name__, (*bases,), names))
+
+    __class__ = property(_shown_class, _derive)
+
+    def __reduce__(self) -> tuple:
+        return object.__new__, (type(self),), self.__getstate__()
+
+    def __getstate__(self) -> dict:
+        return {name: value for name, value in self.__dict__.items()
+                if name not in ("_compiled", "_compiled_call_impl",
+                                "forward", "stats", "cache")}
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        self._compile(self._compile_settings)
+
+
+CALLABLES[nn.Module] = OptimizedModule
+
+
+def compile_module_(module: nn.Module, *,
+                    regions: bool | Iterable[nn.Module] = False,
+                    **arguments: object) -> None:
+    """Have `module`'s own calls compiled, with the arguments of compile().
+
+    Unlike compile(module), nothing is wrapped: state_dict() keeps its
+    keys.
+
+    regions: compile these modules inside it, each by itself, and nothing
+        else. Those that are alike share their graphs, so that the first
+        call of a deep model is as short as that of a shallow one. True
+        takes those of each ModuleList or Sequential that holds one class
+        of modules; if there is none, the whole is compiled.
+    """
+    chosen = repeated(module) if regions is True else regions
+    for each in chosen or [module]:
+        each._compiled_call_impl = compile(each._call_impl, **arguments)
+
+
+def repeated(module: nn.Module) -> list[nn.Module]:
+    """The modules in lists of one class each, none inside another."""
+    parts = [*module.children()]
+    if isinstance(module, (nn.ModuleList, nn.Sequential)) and len(
+            parts) > 1 and len({*map(type, parts)}) == 1:
+        return parts
+    return [found for part in parts for found in repeated(part)]
+
+# Backends
+
+
+def register_backend(name: str, function: Callable | None = None
+                     ) -> Callable:
+    """Let compile(backend=name) hand its graphs to `function`.
+
+    `function(graph_module, example_inputs)` returns a callable on the
+    same inputs, as a backend of torch.compile does. Without `function`
+    it is a decorator.
+    """
+    if function is None:
+        return functools.partial(register_backend, name)
+    BACKENDS[name] = function
+    return function
+
+
+def list_backends(exclude_tags: Sequence[str] = ()) -> list[str]:
+    """The names compile(backend=...) takes: ours, then PyTorch's.
+
+    PyTorch tags its own with "debug" or "experimental".
+    """
+    theirs = torch.compiler.list_backends(exclude_tags=tuple(exclude_tags))
+    return [*dict.fromkeys([*OURS, *BACKENDS, *theirs])]
+
+
+def of_torch(name: str, mode: str | None, options: dict | None) -> Callable:
+    """What torch.compile makes of a graph with a backend of its own."""
+    one_of("backend", name, list_backends())
+    return lambda graph, inputs: torch.compile(
+        graph, backend=name, mode=mode, options=options)
+
+
+OTHERS.append(of_torch)
+
+
+def backend(graph: fx.GraphModule, example_inputs: Sequence, *,
+            mode: str | None = None, options: dict | None = None
+            ) -> Callable[..., tuple]:
+    """Everything after the trace, as a backend of torch.compile.
+
+    `torch.compile(f, backend="minicompile")` comes here. Takes and
+    returns what any backend does: a graph with its example inputs, and a
+    callable on such inputs that returns a tuple.
+    """
+    try:
+        run = compile_graph(graph, example_inputs, "fused", mode,
+                            options).call
+    except BackendError as fault:
+        run = as_traced(graph, fault).call
+    return lambda *given: run(list(given))
+
+
+TOOLS.update({each.__name__: each for each in (
+    compile_module_, register_backend, list_backends, backend)})

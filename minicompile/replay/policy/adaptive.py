@@ -1,0 +1,107 @@
+"""Halves that learn which inputs stay, and make room for recordings.
+
+An input that lies where it lay in the call before is bound, too. If it
+moves after all, it is copied from then on, unless it is `static`. Several
+recordings for the same inputs may be busy, and a program has many: for
+other sizes, and for parameters that were replaced. They may take a part
+of the device; the one that was unused for the longest time makes room.
+Making one costs milliseconds, so a program is not recorded much more often
+than it is called. Without this file only parameters are read where they
+lie, and a program has a few recordings. PyTorch's limit is
+torch/_inductor/config.py:triton.cudagraph_unexpected_rerecord_limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+import torch
+
+from .. import AT_ONCE, DEVICES, HALVES, Half
+from ..recording import Cuda, Recording, addresses, sizes_of
+
+#: How many recordings of one program are kept. It may be recorded as
+#: often, and once more each time it has been called so many times.
+KEPT, CALLS = 64, 64
+
+
+class Bounded(Cuda):
+    """A device whose memory is counted."""
+
+    def bytes(self) -> int:
+        """The memory that PyTorch holds on the device, for any purpose."""
+        return torch.cuda.memory_reserved(self.index)
+
+    def most(self) -> int:
+        """The memory that the recordings of one function may take."""
+        return torch.cuda.get_device_properties(
+            self.index).total_memory // 4
+
+
+@dataclass
+class Adaptive(Half):
+    """A half with as many recordings as its calls need and memory allows.
+
+    Inputs that were bound in vain are in `moving`. `made` counts attempts
+    to record, `failed` says why the last one did.
+    """
+
+    most: float = inf
+    moving: set[int] = field(default_factory=set)
+    made: int = 0
+    failed: str = ""
+    other: Half | None = None  # forward of a backward, or the reverse
+
+    def __post_init__(self):
+        if self.ahead:
+            self.other, self.ahead.other = self.ahead, self
+
+    def record(self, inputs: list, last: list[int],
+               lender: Recording | None) -> Recording | str:
+        """A new recording, or why there is none."""
+        strange = [each.strangers(inputs) for each in self.recordings
+                   if each.sizes == sizes_of(inputs)
+                   and each.lender is lender]
+        if strange.count([]) >= AT_ONCE:
+            return "every recording is held by a pending backward"
+        if [] not in strange:
+            self.moving.update(*strange)
+            self.moving.difference_update(self.static)
+        calls = 1 + self.stats.total() - self.stats["recorded"]
+        allowed = KEPT + calls // CALLS
+        if self.made >= allowed:
+            return self.failed or "recorded too often for so few calls"
+        self.make_room()
+        held = self.device.bytes()
+        found = super().record(inputs, last, lender)
+        self.made, self.failed, self.blocked = self.made + 1, "", None
+        if isinstance(found, str):
+            self.made, self.failed = allowed, found
+        else:
+            found.bytes = self.device.bytes() - held
+        return found
+
+    def bound(self, inputs: list, last: list[int],
+              lender: Recording | None) -> set[int]:
+        """The inputs that a new recording reads where they lie."""
+        return super().bound(inputs, last, lender) | {
+            k for k, (now, then) in enumerate(zip(addresses(inputs), last))
+            if now == then and k not in self.moving}
+
+    def make_room(self) -> None:
+        """Drop free recordings that read what moves, and the oldest while
+        they are too many or too large; backwards with their forwards."""
+        for old in list(self.recordings):
+            kept = [*self.recordings, *self.other.recordings]
+            full = len(self.recordings) >= KEPT or sum(
+                each.bytes for each in kept) > self.device.most()
+            if old.free() and (full or self.moving & {*old.bound}):
+                self.recordings.remove(old)
+                self.other.recordings = [
+                    each for each in self.other.recordings
+                    if each.lender is not old]
+
+
+DEVICES.append(Bounded)
+HALVES.append(Adaptive)
