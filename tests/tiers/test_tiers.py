@@ -82,6 +82,26 @@ def test_each_file_of_the_reference_is_loaded():
     assert [*filter(lambda path: str(path) not in loaded, REFERENCE)] == []
 
 
+def test_no_subfolder_hides_a_name_of_its_package():
+    """Loading `trace/torch/` puts it under the name `torch` there."""
+    for folder in {path.parent for path in REFERENCE}:
+        package = ROOT / folder.parent / "__init__.py"
+        text = package.read_text() if package.exists() else ""
+        used = {node.id for node in ast.walk(without_notes(text))
+                if isinstance(node, ast.Name)}
+        assert folder.name not in used, folder
+
+
+def without_notes(text):
+    """The module without annotations, which never run."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        for name in {"annotation", "returns"} & {*node._fields}:
+            note = getattr(node, name)
+            setattr(node, name, note and ast.Constant(ast.unparse(note)))
+    return tree
+
+
 def test_each_file_of_the_reference_has_its_page():
     """Else: python -m chapters._book.reference"""
     assert stale() == []

@@ -57,6 +57,16 @@ def make(tracer, kind: type, /, *args, **kwargs):
                     kwargs)
     return value
 
+
+@rule(types.GenericAlias.__call__)
+def _subscripted(tracer, alias, /, *args, **kwargs):
+    """`list[int]()` is `list()`; an object with a `__dict__` would also
+    remember the alias."""
+    kind = alias.__origin__
+    if kind.__dictoffset__:
+        raise unsupported("builtin", f"a call of {alias}")
+    return tracer.call(kind, args, kwargs)
+
 # Values that only C code gets of an object
 
 #: The parts of a function that are read, and guarded, at its calls.
