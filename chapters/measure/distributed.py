@@ -89,7 +89,6 @@ def stepper(model: nn.Module, batch: torch.Tensor) -> Callable[[], None]:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-
     return step
 
 
