@@ -40,28 +40,20 @@ class Form:
     These are first converted to `given`: the type of the "result", their
     "common" type, or "bool". The text is of that type, or of `made`.
     `exact`: of 16-bit floats it makes a 16-bit float, without rounding.
-    `rough` serves where the last bits are not eager's anyway. Other
-    fields: `{f}` is the suffix of functions of floats, `{type}` the name of
-    the operands' type, `{last}` the number of its last bit; `{round}`
-    rounds to 16 bits if need be.
+    Other fields: `{f}` is the suffix of functions of floats, `{type}` the
+    name of the operands' type, `{last}` the number of its last bit;
+    `{round}` rounds to 16 bits if need be.
     """
 
     cpp: str = ""
     triton: str = ""  # the same, if not given
-    cpp_integer: str = ""
-    triton_integer: str = ""
-    triton_rough: str = ""
     given: str = "result"
     made: torch.dtype | None = None
     exact: bool = False
 
-    def text(self, language: str, work: torch.dtype,
-             rough: bool = False) -> str:
-        """The text for operands of this type."""
-        names = ([f"{language}_integer"] * (not work.is_floating_point)
-                 + [f"{language}_rough"] * rough + [language, "cpp"])
-        return next(filter(None, (getattr(self, name, "")
-                                  for name in names)))
+    def text(self, language: str) -> str:
+        """The text in this language."""
+        return getattr(self, language) or self.cpp
 
 
 Exact = partial(Form, exact=True)
@@ -90,15 +82,13 @@ FORMS: dict[str, Form] = {
     **infix(Question, "bool", logical_and="&", logical_or="|"),
     "cast": Exact("{0}", given="common"),
     "neg": Exact("-{0}"),
-    "relu": Exact("{0} < 0 ? 0 : {0}", "device.maximum({0}, 0.0)",
-                  triton_integer="tl.maximum({0}, 0)"),
+    "relu": Exact("{0} < 0 ? 0 : {0}", "device.maximum({0}, 0)"),
     "sqrt": Form("sqrt{f}({0})", "device.sqrt({0})"),
     "rsqrt": Form("1 / sqrt{f}({0})", "libdevice.rsqrt({0})"),
     "reciprocal": Form("1 / {0}", "device.divide(1.0, {0})"),
     "sigmoid": Form("1 / (1 + exp{f}(-{0}))",
                     "device.divide(1.0, 1.0 + libdevice.exp(-{0}))"),
-    "div": Form("{0} / {1}", "device.divide({0}, {1})",
-                triton_rough="{0} / {1}"),
+    "div": Form("{0} / {1}", "device.divide({0}, {1})"),
     "maximum": Exact("maximum<{type}>({0}, {1})",
                      "device.maximum({0}, {1})"),
     "minimum": Exact("minimum<{type}>({0}, {1})",
@@ -108,10 +98,12 @@ FORMS: dict[str, Form] = {
 
 #: Functions that kernels call, as text, beside those that all have.
 FUNCTIONS: dict[str, list[str]] = {"cpp": [], "triton": []}
-#: Operations that are another one on integers, or on bools.
-OF_INTEGERS: dict[str, str] = {}
-OF_BOOLS = {"add": "bitwise_or", "maximum": "bitwise_or",
-            "mul": "bitwise_and", "minimum": "bitwise_and"}
+#: How operations are written that mean another one on integers, or on
+#: bools.
+OF_INTEGERS: dict[str, Form] = {}
+OF_BOOLS = {
+    **dict.fromkeys(("add", "maximum"), FORMS["bitwise_or"]),
+    **dict.fromkeys(("mul", "minimum"), FORMS["bitwise_and"])}
 
 
 def form_of(node: Op) -> tuple[Form, torch.dtype]:
@@ -127,7 +119,7 @@ def form_of(node: Op) -> tuple[Form, torch.dtype]:
         torch.promote_types, kinds)
     others = OF_BOOLS if work == torch.bool else (
         {} if work.is_floating_point else OF_INTEGERS)
-    return FORMS[others.get(node.name, node.name)], work
+    return others.get(node.name, form), work
 
 
 def converted(node: Op) -> tuple[Expression, ...]:
@@ -187,19 +179,22 @@ class Target:
         return self.types[held(dtype)]
 
     def operation(self, op: Op, operands: list[str],
-                  rough: bool = False) -> str:
-        """The text of an operation on operands that are written already.
-
-        If `rough`, its last bits need not be eager's.
-        """
-        form, work = form_of(op)
-        text = form.text(self.language, work, rough)
+                  form: Form | None = None) -> str:
+        """The text of an operation on operands that are written already;
+        of another form than its own, if one is given."""
+        known, work = form_of(op)
+        form = form or known
+        text = form.text(self.language)
         wanted = [work] * len(operands)
         if op.name == "where":
             wanted[0] = torch.bool
-        alone = all(isinstance(part, Const) for part in op.operands)
-        texts = [self._operand(*each, alone or "device." in text)
-                 for each in zip(op.operands, operands, wanted)]
+        value = "device." in text or all(
+            isinstance(part, Const) for part in op.operands)
+        texts = [enclosed(
+            self.literal(part.value, kind, value)
+            if isinstance(part, Const)
+            else self.convert(given, part.dtype, kind))
+            for part, given, kind in zip(op.operands, operands, wanted)]
         text = text.format(
             *texts, type=self.type_of(work), last=8 * work.itemsize - 1,
             f="" if work == torch.float64 else "f",
@@ -208,13 +203,6 @@ class Target:
         if op.dtype in HALVES and rounded_already(form, op):
             return text
         return self.convert(text, form.made or held(work), op.dtype)
-
-    def _operand(self, part: Expression, text: str, wanted: torch.dtype,
-                 value: bool) -> str:
-        """An operand as `wanted`; a number as a `value`, if need be."""
-        if isinstance(part, Const):
-            return enclosed(self.literal(part.value, wanted, value))
-        return enclosed(self.convert(text, part.dtype, wanted))
 
     def convert(self, text: str, given: torch.dtype,
                 wanted: torch.dtype) -> str:
@@ -232,11 +220,7 @@ class Target:
                 self.truth_as_float):
             return self.truth_as_float.format(enclosed(text))
         if source.is_floating_point and wanted in self.detour:
-            text = self._as(text, torch.int64)
-        return self._as(text, wanted)
-
-    def _as(self, text: str, wanted: torch.dtype) -> str:
-        """The text converted as the language does it."""
+            text = self.convert(text, source, torch.int64)
         return self.cast.format(enclosed(text), type=self.types[wanted])
 
     def literal(self, value: bool | int | float, dtype: torch.dtype,
@@ -270,7 +254,7 @@ class Target:
                  ) -> str:
         """Two partial results as one: the reduction's repeated step."""
         form = FORMS[REDUCTIONS[fold.reduction][1]]
-        return form.text(self.language, dtype).format(
+        return form.text(self.language).format(
             *partial, type=self.types[dtype])
 
     def index(self, where: Index) -> str:

@@ -17,7 +17,7 @@ from ..core.index import (Index, Variable, atoms_of, enclosed, index,
                           most_of, product, substitute)
 from ..core.loops import (REDUCTIONS, Expression, Kernel, Load, Position,
                           picked, renamed, rewrite, unflatten)
-from .target import HALVES, TRITON
+from .target import HALVES, TRITON, Form
 from .writer import Fold, Stage, Store, Work, Writer, computes, failure
 
 #: The elements of a row that a program works on at a time.
@@ -26,6 +26,8 @@ LONGEST = 4096
 NARROW = 2 ** 31 - 2 ** 20 - 1
 #: How a block is reduced to a column, where there is a short way.
 ACROSS = {"sum": "tl.sum", "any": "tl.max", "all": "tl.min"}
+#: Operations as they are where the last bits are not eager's anyway.
+ROUGH = {"div": Form("{0} / {1}")}
 
 
 @dataclass(frozen=True)
@@ -236,10 +238,11 @@ class TritonWriter(Writer):
                 return form.format(text, type=TRITON.type_of(dtype))
             case Load():
                 return self.load(node, along)
-        summed = not self.summed.isdisjoint(node.parts)
-        self.summed |= {node} if summed else set()
+        if self.summed.isdisjoint(node.parts):
+            return super().value(node)
+        self.summed.add(node)
         return TRITON.operation(node, [*map(self.read, node.parts)],
-                                rough=summed)
+                                ROUGH.get(node.name))
 
     def index(self, where: Index) -> Index:
         """An index in terms of the axes' numbers and of values' names."""

@@ -118,7 +118,7 @@ FORMS.update({
     **infix(Question, "bool", logical_xor="^"),
     "logical_not": Question("!{0}", "{0} == 0", given="bool"),
     "isnan": Question("{0} != {0}"),
-    "abs": Exact("fabs{f}({0})", "tl.abs({0})", "{0} < 0 ? -{0} : {0}"),
+    "abs": Exact("fabs{f}({0})", "tl.abs({0})"),
     "sign": Exact("({type})(({0} > 0) - ({0} < 0))",
                   "({0} > 0).to({type}) - ({0} < 0).to({type})"),
     "floor": Exact("floor{f}({0})", "tl.floor({0})"),
@@ -129,8 +129,7 @@ FORMS.update({
     "isinf": Question("fabs{f}({0}) == infinity",
                       "tl.abs({0}) == float('inf')"),
     "signbit": Question("copysign{f}(1, {0}) < 0",
-                        "libdevice.signbit({0}) != 0",
-                        "{0} < 0", "{0} < 0"),
+                        "libdevice.signbit({0}) != 0"),
     "atan2": Form("atan2{f}({0}, {1})", "libdevice.atan2({0}, {1})"),
     "hypot": Form("hypot{f}({0}, {1})", "libdevice.hypot({0}, {1})"),
     "copysign": Exact("copysign{f}({0}, {1})",
@@ -140,16 +139,12 @@ FORMS.update({
     "fmin": Exact("{0} <= {1} | {1} != {1} ? {0} : {1}",
                   "tl.where(({0} <= {1}) | ({1} != {1}), {0}, {1})"),
     "div_floor": Form("divide_floor<{type}>({0}, {1})",
-                      "float_floor_divide({0}, {1})",
-                      triton_integer="floor_divide({0}, {1})"),
+                      "float_floor_divide({0}, {1})"),
     "div_trunc": Form("trunc{f}({round}({0} / {1}))",
-                      "libdevice.trunc(device.divide({0}, {1}))",
-                      "divide_whole<{type}>({0}, {1})", "{0} // {1}"),
+                      "libdevice.trunc(device.divide({0}, {1}))"),
     "remainder": Form("modulo<{type}>({0}, {1})",
-                      "modulo(libdevice.fmod({0}, {1}), {1})",
-                      triton_integer="modulo({0} % {1}, {1})"),
-    "fmod": Form("fmod{f}({0}, {1})", "libdevice.fmod({0}, {1})",
-                 "rest<{type}>({0}, {1})", "{0} % {1}"),
+                      "modulo(libdevice.fmod({0}, {1}), {1})"),
+    "fmod": Form("fmod{f}({0}, {1})", "libdevice.fmod({0}, {1})"),
     "pow": Form("pow{f}({0}, {1})", "libdevice.pow({0}, {1})"),
     "bitwise_left_shift": Form(
         "({1} | {last}) == {last} ? {0} << ({1} & {last}) : 0",
@@ -161,7 +156,15 @@ FORMS.update({
     "uniform": Form("uniform({0}, {1}, {2})", given="common",
                     made=torch.float32),
 })
-whole = dict.fromkeys(("floor", "ceil", "trunc", "round"), "cast")
-OF_INTEGERS.update(whole, isinf="isnan")
-OF_BOOLS.update(OF_INTEGERS, abs="cast", sign="cast", fmax="bitwise_or",
-                fmin="bitwise_and", bitwise_not="logical_not")
+whole = dict.fromkeys(("floor", "ceil", "trunc", "round"), FORMS["cast"])
+OF_INTEGERS.update(
+    whole, isinf=FORMS["isnan"], signbit=Question("{0} < 0"),
+    abs=Exact("{0} < 0 ? -{0} : {0}", "tl.abs({0})"),
+    div_floor=Form("divide_floor<{type}>({0}, {1})",
+                   "floor_divide({0}, {1})"),
+    div_trunc=Form("divide_whole<{type}>({0}, {1})", "{0} // {1}"),
+    remainder=Form("modulo<{type}>({0}, {1})", "modulo({0} % {1}, {1})"),
+    fmod=Form("rest<{type}>({0}, {1})", "{0} % {1}"))
+OF_BOOLS.update(OF_INTEGERS, abs=FORMS["cast"], sign=FORMS["cast"],
+                fmax=FORMS["bitwise_or"], fmin=FORMS["bitwise_and"],
+                bitwise_not=FORMS["logical_not"])
