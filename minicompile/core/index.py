@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd, inf, isfinite, prod
+from math import inf, prod
 from weakref import WeakValueDictionary
 
 
@@ -56,10 +56,6 @@ class Symbol:
     def __str__(self) -> str:
         return self.name
 
-    def moved(self, values: Mapping[Atom, object]) -> Index:
-        """The same, where other atoms are replaced."""
-        return index(self)
-
 
 @dataclass(frozen=True)
 class Variable:
@@ -68,7 +64,7 @@ class Variable:
     name: str
     size: Index
 
-    __str__, moved = Symbol.__str__, Symbol.moved
+    __str__ = Symbol.__str__
 
 
 @dataclass(frozen=True)
@@ -151,17 +147,23 @@ class Index:
     __radd__, __rmul__ = __add__, __mul__
 
     def __floordiv__(self, other: Index | int) -> Index:
-        return _divided(self, index(other))[0]
+        return DIVISIONS[-1](self, index(other))[0]
 
     def __mod__(self, other: Index | int) -> Index:
-        return _divided(self, index(other))[1]
+        return DIVISIONS[-1](self, index(other))[1]
 
     def __repr__(self) -> str:
         return self.text(str)
 
     def text(self, division: Callable[[Division], str]) -> str:
         """`3*i0 + i1`, the divisions as they are written elsewhere."""
-        terms = (_term(*term, division) for term in self.terms)
+        terms = []
+        for atoms, factor in self.terms:
+            names = [division(atom) if isinstance(atom, Division)
+                     else str(atom) for atom in atoms]
+            if len(names) != 1 or factor != 1:
+                names = [str(factor), *map(enclosed, names)]
+            terms.append(re.sub(r"^(-?)1\*", r"\1", "*".join(names)))
         return " + ".join(terms).replace("+ -", "- ") or "0"
 
 
@@ -191,8 +193,8 @@ def fold(where: Index, value_of: Callable[[Atom], object]):
 
 def evaluate_index(where: Index, values: Mapping[Atom, object]):
     """`where` with atoms given as numbers, tensors of them or Indices."""
-    return fold(where, lambda atom: values[atom] if atom in values
-                else atom.moved(values))
+    return fold(where, lambda atom: values[atom] if atom in values else (
+        atom.moved(values) if hasattr(atom, "moved") else index(atom)))
 
 
 def substitute(where: Index, values: Mapping[Atom, Index]) -> Index:
@@ -227,56 +229,37 @@ def coefficient(where: Index, variable: Variable) -> Index | None:
 
 
 @lru_cache(maxsize=100_000)
-def _below(where: Index, moving: bool = False) -> Index | None:
-    """A number that `where` is never below, or if only loop variables are
-    replaced, an Index of symbols; None if nothing is known.
-
-    `where` is factor * atom + rest: the factor's sign tells which end of
-    the atom counts. Symbols come last, since variables end at them.
-    """
-    found = [atom for atoms, _ in where.terms for atom in atoms]
-    atom = next(filter(_varies, found), found[0] if found else None)
-    if atom is None or moving and not _varies(atom):
-        return where
-    factor, total, ends = index(0), index(0), _ends(atom)
-    for term in where.terms:
-        part = _quotient(term, ((atom,), 1))
-        if part is None:
-            total = total + Index(dict([term]))
-        else:
-            factor = factor + part
-    rises = not_negative(factor)
-    end = ends[0] if rises else ends[1]
-    if end is None or not (rises or not_negative(-factor)):
-        return None
-    return _below(total + factor * end, moving)
+def _least(where: Index) -> float:
+    """A number that `where` is never below: the sum of those of its terms.
+    The atoms of each have ends of their own."""
+    total: float = 0
+    for atoms, factor in where.terms:
+        found = {factor}
+        for ends in map(_ends, atoms):
+            found = {a * b for a in found for b in ends}
+        total += min(found)
+    return total
 
 
-def _varies(atom: Atom) -> bool:
-    """Whether a loop variable is in it."""
-    return any(isinstance(a, Variable) for a in atoms_of(index(atom)))
-
-
-def _ends(atom: Atom) -> tuple[Index | None, Index | None]:
-    """Bounds of an atom from below and above; None: not known."""
+def _ends(atom: Atom) -> tuple[float, float]:
+    """Numbers that an atom is never below and never above."""
     match atom:
         case Variable(_, size) | Division("%", _, size):
-            return index(0), size - 1
-        case Symbol(_, _, least, most):
-            return tuple(index(int(end)) if isfinite(end) else None
-                         for end in (least, most))
-        case Division(_, dividend, by) if by.constant or _varies(atom):
-            low, high = (_below(d, _varies(atom))
-                         for d in (dividend, -dividend))
-            return low and low // by, high and -high // by
-    found = not_negative(atom.dividend)
-    return (index(0), atom.dividend) if found else (None, None)
+            return 0, most_of(size) - 1
+        case Division(_, dividend, divisor):
+            low, high = least_of(dividend), most_of(dividend)
+            return low // int(divisor), high // int(divisor)
+    return atom.least, atom.most
+
+
+#: What finds a number that an index is never below: the last of these. The
+#: first takes symbols for numbers that are each the same at all times.
+LEAST: list[Callable[[Index], float]] = [_least]
 
 
 def least_of(where: Index) -> float:
     """A number that `where` is never below, for all sizes; else -inf."""
-    found = _below(where)
-    return -inf if found is None else int(found)
+    return LEAST[-1](where)
 
 
 def most_of(where: Index) -> float:
@@ -294,17 +277,6 @@ def in_range(where: Index, size: Index) -> bool:
     return not_negative(where) and not_negative(size - 1 - where)
 
 
-def _term(atoms: tuple[Atom, ...], coefficient: int,
-          division: Callable[[Division], str]) -> str:
-    """`3*i0*s1`; the coefficient 1 is left out."""
-    factors = [division(atom) if isinstance(atom, Division) else str(atom)
-               for atom in atoms]
-    if len(factors) == coefficient == 1:
-        return factors[0]
-    text = "*".join([str(coefficient), *map(enclosed, factors)])
-    return re.sub(r"^(-?)1\*", r"\1", text)
-
-
 def enclosed(text: str) -> str:
     """The text in brackets, unless it is one name, number or call."""
     depth = 0
@@ -316,60 +288,28 @@ def enclosed(text: str) -> str:
 
 
 @lru_cache(maxsize=100_000)
-def _divided(where: Index, divisor: Index) -> tuple[Index, Index]:
-    """`where // divisor` and `where % divisor`, as simple as we can. By 0,
-    the size of a loop that never runs, nothing is divided."""
-    if divisor == 0:
+def divided(where: Index, divisor: Index) -> tuple[Index, Index]:
+    """`where // divisor` and `where % divisor`. The terms that are
+    multiples of a number are taken out; if the rest is in its range, it
+    contributes nothing. By 0, the size of a loop that never runs, nothing
+    is divided.
+    """
+    by = divisor.constant
+    if by == 0:
         return divisor, where
-    whole, rest = _split(where, divisor)
+    whole = Index({} if by is None else {
+        atoms: factor // by for atoms, factor in where.terms
+        if not atoms or factor % by == 0})
+    rest = where - whole * divisor
     if in_range(rest, divisor):
         return whole, rest
-    common = {gcd(divisor.constant or 1, n) for atoms, n in rest.terms
-              if atoms}
-    for scale in sorted(common - {1}, reverse=True):
-        high, low = _split(rest, index(scale))
-        if in_range(low, index(scale)):
-            quotient, left = _divided(high, divisor // scale)
-            return whole + quotient, left * scale + low
     quotient, left = (index(Division(sign, rest, divisor))
                       for sign in ("//", "%"))
-    match rest.terms:
-        case [([Division("//", inner, by)], 1)]:
-            quotient = inner // (by * divisor)
-        case [([Division("%", inner, by)], 1)] if (
-                not _split(by, divisor)[1].terms):
-            quotient, left = inner // divisor % (by // divisor), (
-                inner % divisor)
     return whole + quotient, left
 
 
-def _split(where: Index, divisor: Index) -> tuple[Index, Index]:
-    """(whole, rest): `where` = whole * divisor + rest, by long division:
-    multiples of the divisor's largest term are taken out, if that leaves
-    fewer terms. The terms that this brings in are smaller."""
-    largest = max(divisor.terms,
-                  key=lambda term: (len(term[0]), [*map(str, term[0])]))
-    for term in where.terms:
-        quotient = _quotient(term, largest)
-        if quotient is not None:
-            more, rest = _split(where - quotient * divisor, divisor)
-            if len(rest.terms) < len(where.terms) or not term[0]:
-                return quotient + more, rest
-    return index(0), where
-
-
-def _quotient(term: tuple, factor: tuple) -> Index | None:
-    """`term / factor` if the division is exact by its form, else None;
-    a number's is rounded down, None if that is 0."""
-    (atoms, coefficient), (factors, number) = term, factor
-    left = list(atoms)
-    for factor in factors:
-        if factor not in left:
-            return None
-        left.remove(factor)
-    if coefficient % number and (atoms or not coefficient // number):
-        return None
-    return Index({tuple(left): coefficient // number})
+#: What divides and takes remainders: the last of these.
+DIVISIONS: list[Callable[[Index, Index], tuple[Index, Index]]] = [divided]
 
 
 def _rejoin(where: Index) -> Index:

@@ -91,16 +91,6 @@ def picked(where: Index) -> tuple[Variable, ...]:
                          if hasattr(atom, "value")), key=str))
 
 
-@lru_cache(maxsize=10_000)
-def variables_of(where: Index) -> frozenset[Variable]:
-    """The loop variables that an index depends on."""
-    alone = frozenset(atom for atom in atoms_of(where)
-                      if type(atom) is Variable)
-    return alone.union(*(
-        variables_of(part.index) for pick in picked(where)
-        for part in walk(pick.value) if hasattr(part, "index")))
-
-
 def symbols_of(*indices: Index) -> set[Symbol]:
     """Every symbol in these indices and in their variables' sizes."""
     found: set[Symbol] = set()
@@ -206,23 +196,8 @@ class Buffer:
         return flatten(last, self.stride) + 1
 
 
-#: The types of devices whose kernels walk along rows in chunks, and how
-#: many registers hold what is read and summed up of a row.
-WALKING: dict[str, int] = {}
-
-#: How an object of each class prints as Python.
-TEXTS: dict[type, Callable[[object], str]] = {}
-
-
-class Printed:
-    """Prints as Python, if a row of the reference says how."""
-
-    def __str__(self) -> str:
-        return TEXTS.get(type(self), repr)(self)
-
-
 @dataclass(frozen=True)
-class Loop(Printed):
+class Loop:
     """`for ranges: buffer[index] = reduction(value for reduced)`.
 
     Without `reduction`, `reduced` is empty and the value is stored as it
@@ -265,7 +240,7 @@ class Loop(Printed):
 
 
 @dataclass(frozen=True)
-class Kernel(Printed):
+class Kernel:
     """Loops that run as one: rows in parallel, elements within a row.
 
     Every loop runs over `ranges` (a row), over `ranges + reduced` (an
@@ -324,10 +299,11 @@ class Kernel(Printed):
 SIMPLIFY: list[Callable[[Expression], Expression]] = [lambda node: node]
 
 
-def walk(value: Expression) -> list[Expression]:
-    """Every node of an expression, operands first, each node once."""
-    done: dict[Expression, None] = {}
-    waiting = [value]
+def walk(*roots) -> list:
+    """The roots and all that they are made of, each once and after its
+    `parts`: of an expression every node, operands first."""
+    done: dict[object, None] = {}
+    waiting = [*reversed(roots)]
     while waiting:
         left = [part for part in waiting[-1].parts if part not in done]
         if left:

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from .errors import Where
 from .index import Index, Symbol
-from .loops import Buffer, Kernel, Loop, Printed
+from .loops import Buffer, Kernel, Loop
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,9 @@ class View:
     offset: Index
     dtype: torch.dtype
 
-    def __repr__(self) -> str:
-        return (f"as_strided({self.buffer}, {self.shape}, {self.stride}, "
-                f"{self.offset})")
-
 
 @dataclass(frozen=True)
-class Extern(Printed):
+class Extern:
     """A call of an ATen operator on whole tensors.
 
     `args` and `kwargs` hold Views where tensors stand; `outputs` are the
@@ -61,7 +57,7 @@ Step = Kernel | Extern
 
 
 @dataclass(frozen=True)
-class Schedule(Printed):
+class Schedule:
     """A graph as steps in order, which emit turns into a program.
 
     `inputs` are the graph's arguments (None: no step reads it, or it is

@@ -29,9 +29,9 @@ from .lower import Lowering
 #: groups are ordered.
 MERGING: list[Callable[[Groups, Collection[str]], None]] = []
 
-#: Passes over the order, made of the groups, of the buffers that are never
-#: freed and of the inputs that are: see Groups.ordered.
-ORDERING: list[Callable[..., Callable]] = []
+#: Passes over the groups in order. Each is given that, the Groups, and the
+#: buffers that are never freed and the inputs that are.
+ORDERING: list[Callable[..., list[Group]]] = []
 
 #: Passes that make steps write to inputs. Each is given the steps, what was
 #: lowered and the writes to do, and returns the writes that are left.
@@ -63,8 +63,9 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     given = [b if isinstance(b, Buffer) else None for b in lowered.inputs]
     freed = [b for node, b in zip(placeholders(module.graph), given)
              if b and node.name in dying]
-    order = groups.ordered(*(
-        make(groups, returned, freed) for make in ORDERING))
+    order = groups.ordered()
+    for reorder in ORDERING:
+        order = reorder(order, groups, returned, freed)
     steps = steps_of(order, returned)
     left = lowered.writes
     for store in STORING:

@@ -17,13 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from heapq import heapify, heappop, heappush
 from itertools import chain
 
 from ..core.graph import has_effect
 from ..core.index import (Index, Variable, guess, index, product,
                           substitute)
-from ..core.loops import Buffer, Kernel, Loop, flatten, unflatten
+from ..core.loops import Buffer, Kernel, Loop, flatten, unflatten, walk
 from ..core.schedule import Extern, made_by, reads_of
 from .lowerings import Value, axes, points
 
@@ -174,6 +173,11 @@ class Group:
         """The position of its last step in the order that lowering had."""
         return max(self.steps)
 
+    @property
+    def parts(self) -> list[Group]:
+        """The groups that must run earlier, in order."""
+        return sorted(self.deps, key=lambda group: group.last)
+
     def is_apart(self, other: Group) -> bool:
         """Whether something must run after this and before the other."""
         return any(dep.before & self.own
@@ -256,24 +260,7 @@ class Groups:
             a.absorb(b, Body(domain, first.loops + second.loops))
             self.merged[b] = a
 
-    def ordered(self, *passes: Callable[..., Iterable[Group]]
-                ) -> list[Group]:
-        """The groups, as near to the graph's order as they can run.
-
-        A pass is asked after each group which others should run early, if
-        they need not wait for a group.
-        """
-        ready = [(True, group.last, group) for group in self.all
-                 if not group.deps and group not in self.merged]
-        heapify(ready)
-        found: dict[Group, None] = {}
-        while ready:
-            *_, group = heappop(ready)
-            if group in found:
-                continue
-            found[group] = None
-            early = {other for urgent in passes for other in urgent(group)}
-            for other in early | group.users:
-                if other.deps <= found.keys():
-                    heappush(ready, (other not in early, other.last, other))
-        return list(found)
+    def ordered(self) -> list[Group]:
+        """The groups, as near to the graph's order as they can run."""
+        return walk(*sorted({*self.all} - self.merged.keys(),
+                            key=lambda group: group.last))

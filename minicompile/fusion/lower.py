@@ -46,8 +46,8 @@ MOST_OPERATIONS, MOST_LOADS = 64, 24
 #: Operations that cost more than moving an element.
 STORED = EXPENSIVE | {"sqrt", "rsqrt", "div_trunc"}
 
-#: Further reasons to store a value with several readers, each a function
-#: of the Uses, the node and the value.
+#: Further reasons to store a value, each a function of the Uses, the node
+#: and the value.
 SAVINGS: list[Callable[..., bool]] = []
 
 
@@ -58,17 +58,13 @@ class Uses:
 
     `rules`: the rule that can lower each node, or None. `readers`: the
     nodes that compute with one that is needed, looking through views.
-    `stored`: it is needed in memory. `returned`: it is a result, or the
-    result is a view of it. `wide`: its reader has many more elements, so
-    computing it in the reader repeats the work.
+    `stored`: it is needed in memory. `counts`: its number of elements.
     """
 
     def __init__(self, graph: fx.Graph):
         self.rules = {node: lowering_rule(node) for node in graph.nodes}
         self.readers: dict[fx.Node, set[fx.Node]] = {}
         self.stored: set[fx.Node] = set()
-        self.returned: set[fx.Node] = set()
-        self.wide: set[fx.Node] = set()
         self.counts = {node: elements(indices_of(tensor.shape))
                        for node in graph.nodes
                        for tensor in tensors_of(fake_of(node))[:1]}
@@ -86,22 +82,16 @@ class Uses:
 
     def look(self, node: fx.Node, user: fx.Node) -> None:
         """Note what one user does with a node."""
-        mine, theirs = (self.counts.get(n, 0) for n in (node, user))
         if self.is_view(user):
-            self.readers[node] |= self.readers[user]
-            if user in self.returned:
-                self.returned.add(node)
-            if user in self.returned or (
-                    user in self.stored and theirs >= mine):
-                self.stored.add(node)
+            readers = self.readers[user]
+            needed = user in self.stored and (
+                self.counts.get(user, 0) >= self.counts.get(node, 0)
+                or any(reader.op == "output" for reader in readers))
         else:
-            self.readers[node].add(user)
-            if user.op == "output":
-                self.returned.add(node)
-            if self.rules[user] is None:
-                self.stored.add(node)
-        if theirs > 4 * mine or user in self.wide and self.is_view(user):
-            self.wide.add(node)
+            readers, needed = {user}, self.rules[user] is None
+        self.readers[node] |= readers
+        if needed:
+            self.stored.add(node)
 
     def is_expensive(self, node: fx.Node, value: Value) -> bool:
         """Whether to store a value rather than compute it again."""
@@ -110,9 +100,8 @@ class Uses:
         loads = [part for part in nodes if isinstance(part, Load)]
         if len(work) > MOST_OPERATIONS or len(loads) > MOST_LOADS:
             return True
-        return (len(self.readers[node]) > 1 or node in self.wide) and (
-            not STORED.isdisjoint(work) or any(
-                saves(self, node, value) for saves in SAVINGS))
+        return (len(self.readers[node]) > 1 and not STORED.isdisjoint(work)
+                or any(saves(self, node, value) for saves in SAVINGS))
 
 
 class Lowering:
@@ -134,7 +123,7 @@ class Lowering:
         self.names = {node.name for node in module.graph.nodes}
         self.taken = set(OPS)  # names for buffers
         self.shared: set[str] = set()  # memory that others may hold
-        self.lazy: dict[fx.Node, list[fx.Node]] = {}  # made of these
+        self.made: dict[fx.Node, list[str]] = {}  # buffers, by node
         for node in module.graph.nodes:
             if node in self.uses.readers:
                 self.run(node)
@@ -178,35 +167,22 @@ class Lowering:
 
     def call(self, node: fx.Node):
         """The value of an operator: lazy, stored, or called as it is."""
-        self.lazy[node] = [source for source in node.all_input_nodes
-                           if source in self.lazy]
-        if node.target is operator.getitem:
-            return self.item(node)
-        before = len(self.steps)
+        if node.target is operator.getitem:  # one of several results
+            source, place = node.args
+            self.values[node] = found = self.values[source][place]
+            if node in self.uses.stored and not self.uses.is_view(source):
+                self.argument(node)
+            return self.values[node]
         found = self.apply_rule(node) if self.uses.rules[node] else None
         if found is None:
-            del self.lazy[node]
             return self.extern(node)
-        new = {buffer.name for step in self.steps[before:]
-               for buffer in made_by(step)}
-        if new:
-            self.lazy[node] = []
         if isinstance(found, tuple) or self.uses.is_view(node) or (
-                isinstance(found.element, Load)
-                and found.element.buffer in new):
+                getattr(found.element, "buffer", None)
+                in self.made.get(node, ())):
             return found
         if node in self.uses.stored or self.uses.is_expensive(node, found):
             return self.store(node, found, strides_of(node))
         return found
-
-    def item(self, node: fx.Node):
-        """One of several results, stored if it should be in memory."""
-        source, place = node.args
-        self.values[node] = value = self.values[source][place]
-        if isinstance(value, Value) and node in self.uses.stored and (
-                not self.uses.is_view(source)):
-            self.view(node, value, strides_of(node))
-        return self.values[node]
 
     def apply_rule(self, node: fx.Node):
         """The result of the operator's rule on the node's operands."""
@@ -239,10 +215,8 @@ class Lowering:
         once = tuple(
             index(1) if step == 0 and not_negative(size - 1) else size
             for size, step in zip(value.shape, stride, strict=True))
-        made = self.fill(node, value.moved(once, points(axes(once))),
+        return self.fill(node, value.moved(once, points(axes(once))),
                          value.shape, stride=stride)
-        self.lazy.pop(node, None)
-        return made
 
     def fill(self, node: fx.Node, value: Value, shape: tuple[Index, ...],
              reduced: tuple[int, ...] = (), kind: str = "",
@@ -257,23 +231,27 @@ class Lowering:
                           row_major(shape))
         if kind not in str(node.target):
             suffix = f"{kind}_{suffix}".rstrip("_")
+        origin = self.origin(node)
         buffer = Buffer(self.fresh(node, suffix), shape, stride,
                         value.dtype, value.device)
         self.steps.append(loop_of(
             buffer, value, reduced, kind or None, where=where_of(node),
-            origin=self.origin(node), whole=whole))
+            origin=origin, whole=whole))
         return loaded(buffer)
 
     def origin(self, node: fx.Node) -> str:
-        """The nodes whose work a loop for `node` does, in order."""
+        """The nodes whose work a loop for `node` does, in order: itself,
+        and those before it that are not in memory."""
         found, waiting = {node}, [node]
         while waiting:
-            new = {*self.lazy.get(waiting.pop(), ())} - found
+            new = {source for source in waiting.pop().all_input_nodes
+                   if source.op == "call_function" and not is_number(
+                       source) and source not in self.made} - found
             found |= new
             waiting += new
         names = [source.name for source in sorted(found)
                  if source.target is not operator.getitem]
-        return " ".join(names or [node.name])
+        return " ".join(names or [node.args[0].name])
 
     def reduce(self, node: fx.Node, kind: str, value: Value,
                reduced: tuple[int, ...], keepdim: bool) -> Value:
@@ -361,6 +339,7 @@ class Lowering:
         new = next(n for n in names if n not in self.taken and (
             n == node.name or n not in self.names))
         self.taken.add(new)
+        self.made.setdefault(node, []).append(new)
         return new
 
 

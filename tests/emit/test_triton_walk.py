@@ -11,7 +11,7 @@ from torch.torch_version import TorchVersion
 
 import minicompile
 from minicompile import emit, fusion
-from minicompile.core.loops import WALKING
+from minicompile.core.machines.cost import WALKING
 from minicompile.core.options import Options
 from minicompile.emit.schedules import walk as printing
 from minicompile.emit.triton import print_kernel

@@ -57,6 +57,10 @@ def made(bandwidth: float, halves: float, single: float, double: float,
 MACHINES = {"cuda": made(4.2, 780, 50, 30),
             "cpu": made(0.012, 0.02, 0.1, 0.05, 1e-6)}
 
+#: The types of devices whose kernels walk along rows in chunks, and how
+#: many registers hold what is read and summed up of a row.
+WALKING: dict[str, int] = {}
+
 #: The factor by which an op in no table is slower than its bytes.
 UNKNOWN = 8.0
 

@@ -1,16 +1,17 @@
-"""The meaning of a loop, computed with PyTorch and written in Python.
+"""The meaning of a loop, written in Python and computed with PyTorch.
 
 Every later step, from fusion to a printed kernel, is compared with this.
-A buffer is a flat tensor; a loop becomes index tensors, gathers, one
-PyTorch call for each operation, and a scatter: slow, short and right. The
-texts are loops over numbers, and run as well. Without this file the loop
-language prints as the data that it is.
+A buffer is a flat tensor. A loop is printed as Python over numbers, which
+runs. The evaluator runs the text of each node with index tensors in place
+of the numbers, and scatters the result: slow, short and right. Without
+this file the loop language prints as the data that it is.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from math import inf, nan
 
@@ -18,28 +19,36 @@ import torch
 from torch.utils._pytree import tree_map
 
 from ..index import Atom, Index, enclosed, evaluate_index
-from ..loops import (OPS, REDUCTIONS, TEXTS, Const, Expression, Kernel,
-                     Load, Loop, Op, Position, neutral, picked, renamed,
-                     walk)
+from ..loops import (OPS, REDUCTIONS, Const, Expression, Kernel, Load, Loop,
+                     Op, Position, neutral, renamed, walk)
 from ..schedule import Extern, Schedule, View, made_by
 
 #: Memory by a buffer's name, and numbers or tensors of them by atom.
 Storage = dict[str | Atom, object]
 
+def on_numbers(function: Callable) -> Callable:
+    """The same function, which takes Python numbers for tensors too."""
+    return lambda *given: function(*(torch.as_tensor(
+        each, dtype=torch.float64 if isinstance(each, float) else None)
+        for each in given))
+
+
+def masked(memory: torch.Tensor, at: torch.Tensor, inside: torch.Tensor
+           ) -> torch.Tensor:
+    """What is read where a mask is true, and 0 elsewhere."""
+    return torch.where(inside, memory[torch.where(inside, at, 0)], 0)
+
+
 #: The names that a kernel printed as Python uses: `exec(str(kernel),
 #: dict(NAMESPACE))` defines a function that runs on flat tensors.
-NAMESPACE = {name: lambda *given, function=function: function(
-    *map(torch.as_tensor, given)) for name, function in OPS.items()} | {
-    "torch": torch, "inf": inf, "nan": nan, "empty": torch.empty,
-    "cast": lambda value, dtype: torch.as_tensor(value).to(dtype)}
+NAMESPACE = {name: on_numbers(function) for name, function in OPS.items()
+             } | {"torch": torch, "inf": inf, "nan": nan,
+                  "empty": torch.empty, "masked": on_numbers(masked),
+                  "cast": lambda value, dtype: torch.as_tensor(
+                      value).to(dtype)}
 
-#: Where PyTorch's function takes no Python number.
-TENSORS_ONLY = {"maximum", "minimum", "fmax", "fmin", "atan2", "hypot",
-                "logical_and", "logical_or", "logical_xor"}
-
-#: PyTorch's names of reductions, and of those of bools as numbers.
-BEST = {"max": "amax", "min": "amin"}
-BEST_NUMBER = BEST | {"any": "amax", "all": "amin"}
+#: PyTorch's names of reductions.
+BEST = {"max": "amax", "min": "amin", "any": "amax", "all": "amin"}
 
 
 def evaluate_loop(loop: Loop, storage: Storage) -> None:
@@ -50,68 +59,31 @@ def evaluate_loop(loop: Loop, storage: Storage) -> None:
     for place, variable in enumerate(variables):
         points[variable] = torch.arange(lengths[place]).reshape(
             [-1 if k == place else 1 for k in range(len(lengths))])
-    shape = lengths[:len(loop.ranges)]
-    value = evaluate(loop.value, points)
-    buffer = storage[loop.buffer.name]
-    target = torch.as_tensor(evaluate_index(loop.index, points))
-    if loop.down:
+    buffer, value = storage[loop.buffer.name], evaluate(loop.value, points)
+    at = torch.as_tensor(evaluate_index(loop.index, points))
+    place, given = (each.expand(lengths).reshape(-1)
+                    for each in (at, value))
+    if kind := loop.reduction:
         wide = torch.float64 if value.is_floating_point() else torch.int64
-        start = neutral(loop.reduction, value.dtype)
-        found, given = (each.expand(lengths).reshape(-1)
-                        for each in (target, value.to(wide)))
-        buffer.copy_(torch.full_like(
-            buffer, start, dtype=wide).scatter_reduce(
-            0, found, given, BEST_NUMBER.get(
-                loop.reduction, loop.reduction)))
-        return
-    if loop.reduction is not None:
-        rows = value.expand(lengths).reshape(*shape, -1)
-        best = BEST.get(loop.reduction, loop.reduction)
-        kept = {"dtype": value.dtype} if best in ("sum", "prod") else {}
-        value = getattr(rows, best)(-1, **kept)
-    if loop.reduced and target.dim():
-        target = target.reshape(target.shape[:len(shape)])
-    target, value = target.expand(shape), value.expand(shape)
-    buffer[target.reshape(-1)] = value.reshape(-1).to(buffer.dtype)
+        buffer[slice(None) if loop.down else at.reshape(-1)] = neutral(
+            kind, value.dtype)
+        given = buffer.to(wide).scatter_reduce(
+            0, place, given.to(wide), BEST.get(kind, kind))
+        place = slice(None)
+    buffer[place] = given.to(value.dtype).to(buffer.dtype)
 
 
 def evaluate(value: Expression, points: Storage) -> torch.Tensor:
-    """The value at all points together."""
-    done: dict[Expression, object] = {}
+    """The value at all points together: each node's text, which finds
+    tensors where a loop has numbers, rounded to the node's dtype."""
+    known = NAMESPACE | {str(key): held for key, held in points.items()}
+    names: dict[Expression, str] = {}
     for node in walk(value):
-        done[node] = _evaluate_node(node, points, done)
-    return _tensor(done[value], value.dtype)
-
-
-def _evaluate_node(node: Expression, points: Storage,
-                   done: dict[Expression, object]):
-    """One node; a Const stays a Python number, as it is in eager."""
-    if hasattr(node, "index"):
-        at = torch.as_tensor(evaluate_index(node.index, points | {
-            pick: done[pick.value] for pick in picked(node.index)}))
-    match node:
-        case Const(number, _):
-            return number
-        case Position(_, dtype):
-            return at.to(dtype)
-        case Load(name, _, _, None):
-            return points[name][at]
-        case Load(name, _, dtype, mask):
-            inside = _tensor(done[mask], torch.bool)
-            read = points[name][torch.where(inside, at, 0)]
-            return torch.where(inside, read, 0).to(dtype)
-        case Op(name, operands, dtype):
-            given = [_tensor(done[part], part.dtype)
-                     if name in TENSORS_ONLY or not place else done[part]
-                     for place, part in enumerate(operands)]
-            return OPS[name](*given).to(dtype)
-
-
-def _tensor(value: object, dtype: torch.dtype) -> torch.Tensor:
-    """A number as a tensor of no dimensions; a tensor as it is."""
-    if isinstance(value, torch.Tensor):
-        return value
-    return torch.tensor(value, dtype=dtype)
+        text = text_of(node, names, "masked({}, {}, {})")
+        names[node] = text if isinstance(node, Const) else f"_{len(names)}"
+        known[names[node]] = torch.as_tensor(eval(text, known)).to(
+            node.dtype)
+    return known[names[value]]
 
 
 def evaluate_schedule(schedule: Schedule, inputs: list) -> tuple:
@@ -249,7 +221,8 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<",
           "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 
-def text_of(node: Expression, names: dict[Expression, str]) -> str:
+def text_of(node: Expression, names: dict[Expression, str],
+            masked: str = "{}[{}] if {} else 0") -> str:
     """One node as Python, its parts being written already."""
     match node:
         case Const(value, _):
@@ -257,8 +230,9 @@ def text_of(node: Expression, names: dict[Expression, str]) -> str:
         case Position(where, _):
             return str(renamed(where, names.get))
         case Load(buffer, where, _, mask):
-            text = f"{buffer}[{renamed(where, names.get)}]"
-            return f"{text} if {names[mask]} else 0" if mask else text
+            where = renamed(where, names.get)
+            return masked.format(buffer, where, names[mask]) if mask else (
+                f"{buffer}[{where}]")
         case Op("cast", (operand,), dtype):
             return f"cast({names[operand]}, {dtype})"
         case Op(name, (a, b), _) if name in _INFIX:
@@ -269,5 +243,12 @@ def text_of(node: Expression, names: dict[Expression, str]) -> str:
             return f"{name}({inner})"
 
 
-TEXTS |= {Loop: lambda loop: "\n".join(lines_of(loop)), Kernel: kernel_text,
-          Extern: extern_text, Schedule: schedule_text}
+def view_text(view: View) -> str:
+    """A buffer's memory with another shape."""
+    return (f"as_strided({view.buffer}, {view.shape}, {view.stride}, "
+            f"{view.offset})")
+
+
+Loop.__str__ = lambda loop: "\n".join(lines_of(loop))
+Kernel.__str__, Extern.__str__ = kernel_text, extern_text
+Schedule.__str__, View.__repr__ = schedule_text, view_text

@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from ...core.index import (Division, Index, Symbol, Variable, fold, guess,
-                           index, least_of, most_of, not_negative)
-from ...core.loops import Kernel, Op, variables_of, walk
+from ...core.index import (Division, Index, Symbol, Variable, atoms_of,
+                           fold, guess, index, least_of, most_of,
+                           not_negative)
+from ...core.loops import Kernel, Op, walk
 from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
 from ..writer import stages
 from .cpu import fastest, keeping, turned_axis
@@ -114,7 +115,7 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     block = _fitted(2 * count, 64, 16)
     sums = [loop for loop in kernel.loops if loop.reduction is not None]
     read = {load for loop in sums for load in loop.loads
-            if first in variables_of(load.index)}
+            if first in atoms_of(load.index)}
     shared = block * (len(sums) or 1) * (len(read) or 1)
     below = pow2(DOWN // shared // 2 + 1)  # and at least 1
     down = min(pow2(_count(length)), below)

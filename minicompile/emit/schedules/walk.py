@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from ...core.index import Index, Variable, atoms_of, index, substitute
-from ...core.loops import WALKING, Kernel, Load, Loop, unflatten
+from ...core.loops import Kernel, Load, Loop, unflatten
+from ...core.machines.cost import WALKING
 from ..triton import TILINGS, WRITERS, Axis, Tiling, TritonWriter, pow2
 from ..writer import Fold, Stage, Store
 from .gpu import counting

@@ -1,7 +1,8 @@
 """Passes that save memory, and trips to it.
 
 A value with several readers is stored if that moves fewer bytes than
-computing it for each of them.
+computing it for each of them. So is an expensive one if its reader would
+compute each element many times.
 
 Horizontal fusion: groups that do not need each other join as well. Groups
 that read the same elements read them once, if these are many enough:
@@ -26,18 +27,19 @@ Inductor's are torch/_inductor/memory.py, and `fuse_nodes` and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 from torch import fx
 
-from ...core.index import Division, Index, Variable, guess
-from ...core.loops import Buffer, Kernel, Load, variables_of, walk
+from ...core.index import Division, Index, Variable, atoms_of, guess
+from ...core.loops import Buffer, Kernel, Load, Op, picked, walk
 from ...core.schedule import (Extern, Step, View, made_by, readers_of,
                               reads_of)
 from .. import MERGING, ORDERING, STORING
 from ..group import Body, Group, Groups, IterationDomain
-from ..lower import SAVINGS, Lowering, Uses
+from ..lower import SAVINGS, STORED, Lowering, Uses
 from ..lowerings import Value, elements
 
 #: A launch takes at least as long as reading so many elements.
@@ -45,6 +47,16 @@ LAUNCH = 2 ** 14
 
 #: How many of the groups that read a buffer are tried for a merge.
 NEAREST = 8
+
+
+@lru_cache(maxsize=10_000)
+def variables_of(where: Index) -> frozenset[Variable]:
+    """The loop variables that an index depends on."""
+    alone = frozenset(atom for atom in atoms_of(where)
+                      if type(atom) is Variable)
+    return alone.union(*(
+        variables_of(part.index) for pick in picked(where)
+        for part in walk(pick.value) if hasattr(part, "index")))
 
 
 def touched(where: Index) -> int:
@@ -68,10 +80,22 @@ def saves(uses: Uses, node: fx.Node, value: Value) -> bool:
     stores it. Not storing moves all that it reads once per reader.
     """
     readers = len(uses.readers[node])
+    if readers < 2:
+        return False
     own = uses.counts[node] * value.dtype.itemsize
     read = sum(min(own, touched(load.index) * load.dtype.itemsize)
                for load in walk(value.element) if isinstance(load, Load))
     return read + own * readers < read * readers
+
+
+def repeats(uses: Uses, node: fx.Node, value: Value) -> bool:
+    """Whether a reader has many more elements, so that computing an
+    expensive value there repeats the work."""
+    most = max((uses.counts.get(reader, 0) for reader
+                in uses.readers[node]), default=0)
+    return most > 4 * uses.counts[node] and any(
+        isinstance(part, Op) and part.name in STORED
+        for part in walk(value.element))
 
 
 def shares(first: Body, second: Body) -> bool:
@@ -111,14 +135,13 @@ def bytes_of(buffers: Iterable[Buffer]) -> dict[str, int]:
     return {b.name: elements(b.shape) * b.dtype.itemsize for b in buffers}
 
 
-def reorder(groups: Groups, kept: Collection[str], dying: Iterable[Buffer]
-            ) -> Callable[[Group], list[Group]]:
-    """A function that tells, after each group, which ones run early.
+def reorder(order: list[Group], groups: Groups, kept: Collection[str],
+            dying: Iterable[Buffer]) -> list[Group]:
+    """The groups in an order in which some run early.
 
     `kept` are buffers that are never freed, `dying` inputs that are.
     """
-    alive = {group: list(group.steps.values()) for group in groups.all
-             if group not in groups.merged}
+    alive = {group: list(group.steps.values()) for group in order}
     reads = {group: reads_of(steps).keys()
              for group, steps in alive.items()}
     readers = {name: set(map(groups.find, each))  # those still to run
@@ -137,15 +160,22 @@ def reorder(groups: Groups, kept: Collection[str], dying: Iterable[Buffer]
                            for name in reads[group] - made[group].keys()
                            if name not in kept and readers[name] == {group})
 
-    def urgent(group: Group) -> list[Group]:
-        """The groups that should run next, after this one."""
-        near = set(group.users)
-        for name in reads[group]:
-            readers[name].discard(group)
-            if len(readers[name]) == 1:
-                near |= readers[name]
-        return [other for other in near if takes(other) <= 0]
-    return urgent
+    found: dict[Group, None] = {}
+    for first in order:
+        ready = [first]
+        while ready:
+            group = ready.pop()
+            if group in found or not group.deps <= found.keys():
+                continue
+            found[group] = None
+            near = set(group.users)
+            for name in reads[group]:
+                readers[name].discard(group)
+                if len(readers[name]) == 1:
+                    near |= readers[name]
+            ready += sorted((other for other in near if takes(other) <= 0),
+                            key=lambda other: -other.last)
+    return list(found)
 
 
 def in_place(steps: list[Step], lowered: Lowering,
@@ -201,7 +231,7 @@ def in_turn(kernel: Kernel, made: Buffer, given: Buffer) -> bool:
         for load in loop.loads if load.buffer == given.name)
 
 
-SAVINGS.append(saves)
+SAVINGS.extend((saves, repeats))
 MERGING.append(horizontal)
 ORDERING.append(reorder)
 STORING.append(in_place)

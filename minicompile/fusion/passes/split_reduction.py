@@ -20,16 +20,17 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from ...core.index import atoms_of, coefficient, index, product
-from ...core.loops import (WALKING, Const, Load, Loop, neutral, row_major,
-                           unflatten, variables_of)
+from ...core.loops import (Const, Load, Loop, neutral, row_major,
+                           unflatten)
 from ...core.loops import walk as nodes_of
+from ...core.machines.cost import WALKING
 from .. import MERGING
 from ..group import MOST_BUFFERS, Body, Group, Groups, IterationDomain, fits
 from ..lower import SPLITS
 from ..lowerings import Value, axes, elements, points
 from ..rules.arithmetic import reshaped
 from ..rules.indexing import inside_or
-from .memory import NEAREST, touched
+from .memory import NEAREST, touched, variables_of
 
 #: Chunks of the rows, at most; the rows and the elements of one step.
 CHUNKS, ROWS, STEP = 256, 8, 4096

@@ -201,6 +201,7 @@ def named(context: LoweringContext, places: Value, size: Index,
         torch.ops.aten._assert_async.msg, (
             right, f"index out of bounds for a dimension of size {size}"),
         {}, (None,), where_of(context.node)))
+    context.lowering.made.pop(context.node)  # what is there is the check
 
     value = places.at(point)
     if wraps:

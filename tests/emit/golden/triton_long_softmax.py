@@ -1,7 +1,7 @@
 # _to_copy amax
-# _to_copy amax sub exp
+# _to_copy sub exp
 # sum_1
-# sum_1 div _to_copy_1
+# div _to_copy_1
 @launched(grid=lambda: 8, warps=8)
 @triton.jit
 def kernel_0__to_copy_amax_sub_exp(primals_1_ptr, _to_copy_1_ptr):

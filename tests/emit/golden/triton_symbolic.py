@@ -1,5 +1,5 @@
 # sum_1
-# sum_1 div mul
+# div mul
 @launched(grid=lambda s0, s1: s0,
           warps=1,
           sizes=2,

@@ -1,6 +1,6 @@
 # _to_copy_4 _to_copy_6 mul_3 sum_1
 # _to_copy_4 _to_copy_6 mul_3 _to_copy_5 sub_1 mul_2 mul_5 sum_2
-# div _to_copy_4 _to_copy_6 mul_3 mul_4 sum_1 sub_2 _to_copy_5 sub_1 mul_2 sum_2 mul_6 sub_3 mul_7 _to_copy_8
+# div _to_copy_4 _to_copy_6 mul_3 mul_4 sub_2 _to_copy_5 sub_1 mul_2 mul_6 sub_3 mul_7 _to_copy_8
 # _to_copy_4 _to_copy_5 sub_1 mul_2 mul_8 sum_3
 # _to_copy_4 sum_4
 @launched(grid=lambda: 256, warps=8)

@@ -16,7 +16,7 @@ def kernel_0_amax_sub_exp_sum(primals_1, primals_2, gather):
         t1 = primals_2[i0]
         gather[i0] = (primals_1[10*i0 + minimum(maximum(where(t1 != -100, t1, 0), 0), 9)] - amax[i0]) - log_0[i0]
 
-def kernel_1_amax_sub_ne_scalar_tensor(primals_2, gather, gather_all, div_0):
+def kernel_1_sub_ne_scalar_tensor_where(primals_2, gather, gather_all, div_0):
     sum_2 = empty(1, dtype=torch.int64)
     sum_3 = empty(1, dtype=torch.float32)
     gather_all[0] = True
@@ -34,6 +34,6 @@ def kernel_1_amax_sub_ne_scalar_tensor(primals_2, gather, gather_all, div_0):
 
 def run(primals_1, primals_2):
     kernel_0_amax_sub_exp_sum(primals_1, primals_2, gather)
-    kernel_1_amax_sub_ne_scalar_tensor(primals_2, gather, gather_all, div_0)
+    kernel_1_sub_ne_scalar_tensor_where(primals_2, gather, gather_all, div_0)
     _ = aten._assert_async.msg(as_strided(gather_all, (), (), 0), 'index out of bounds for a dimension of size 10')
     return (as_strided(div_0, (), (), 0),)
