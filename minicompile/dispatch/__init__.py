@@ -58,10 +58,6 @@ ATTEMPTS = 8
 FORCED_EAGER: list[str] = []
 
 
-class RunEager(Exception):
-    """This call runs as eager; nothing is learnt of the next one."""
-
-
 @dataclass
 class Stats:
     """Counts of what has happened to a compiled function."""
@@ -94,10 +90,6 @@ class Cache:
         self.rebind()
         self.clear()
 
-    def __deepcopy__(self, memo: dict) -> Cache:
-        """Itself: a copied module shares what was compiled."""
-        return self
-
     def rebind(self) -> None:
         """Take the function's code as it is now."""
         self.code = code = self.function.__code__
@@ -110,7 +102,7 @@ class Cache:
         """Forget every entry and every fact learnt."""
         self.entries: tuple[Entry, ...] = ()
         self.first = NOTHING
-        self.made = self.traces = 0
+        self.made = 0
         self.refused: Counter[tuple[type, ...]] = Counter()
         self.history = History(
             self.settings.dynamic, not self.settings.chosen.cudagraphs
@@ -184,8 +176,6 @@ class Cache:
                     raise
                 self.root.breaks.append(Unsupported(*refusal.args))
                 self.run_eager(kinds, refusal.kind, refusal)
-            except RunEager:
-                pass
             finally:
                 log.begin("")
         return None
@@ -201,7 +191,13 @@ class Cache:
 
     def compile(self, locals: tuple) -> Found:
         """The entry that is made for a call, if it holds then."""
-        traced, asked = self.trace(locals), self.settings
+        asked = self.settings
+        log.begin("trace")
+        traced = trace(self.function, locals, history=self.history,
+                       breaks=not asked.fullgraph)
+        log.show("graph_code", traced)
+        for found in traced.breaks:
+            log.show("graph_breaks", found)
         nodes = operations(traced.graph)
         lowered = compile_graph(
             traced.graph, traced.example_inputs, asked.backend, asked.mode,
@@ -219,17 +215,6 @@ class Cache:
                              in lowered.programs.values())
         return self.find(locals)
 
-    def trace(self, locals: tuple) -> Trace:
-        """The trace of this call; the history learns from it."""
-        log.begin("trace")
-        traced = trace(self.function, locals, history=self.history,
-                       breaks=not self.settings.fullgraph)
-        self.traces += 1
-        log.show("graph_code", traced)
-        for found in traced.breaks:
-            log.show("graph_breaks", found)
-        return traced
-
     def add(self, entry: Entry) -> None:
         """Keep an entry, until an object that its guards require dies."""
         log.show("guards", entry.check)
@@ -243,8 +228,8 @@ class Cache:
                              if entry.check.alive)
 
 
-#: What is tried at a miss, in order. Each may find an entry, raise RunEager
-#: or an error, or leave the call to the next.
+#: What is tried at a miss, in order. Each may find an entry, raise an
+#: error, or leave the call to the next.
 AT_MISS: list[Callable[[Cache, tuple], Found]] = [Cache.compile]
 
 

@@ -8,7 +8,6 @@ in torch/_dynamo/eval_frame.py.
 
 from __future__ import annotations
 
-import functools
 import types
 from collections.abc import Callable
 
@@ -34,13 +33,11 @@ class OptimizedModule(nn.Module):
         super().__init__()
         del self.__dict__["training"]
         self._modules["_orig_mod"] = module
-        self._compile(settings)
+        self.__dict__["_compiled"] = wrap(
+            _call, settings, type(module).__qualname__)
 
-    def _compile(self, settings: Settings) -> None:
-        """Make what the calls run, their counts and their entries."""
-        compiled = wrap(_call, settings, type(self._orig_mod).__qualname__)
-        self.__dict__.update(_compiled=compiled, stats=compiled.stats,
-                             cache=compiled.cache)
+    cache = property(lambda self: self._compiled.cache)
+    stats = property(lambda self: self._compiled.stats)
 
     def forward(self, *args, **kwargs):
         return self._compiled(self._orig_mod, *args, **kwargs)
@@ -59,15 +56,12 @@ class OptimizedModule(nn.Module):
         delattr(self._orig_mod, name)
 
 
-def bound(model: Callable, settings: Settings) -> Callable:
-    """A method or an object: a function of what it is bound to."""
+def bound(model: Callable, settings: Settings) -> types.MethodType:
+    """A method or an object: a method of what it is bound to."""
     function, owner = (model.__func__, model.__self__) if isinstance(
         model, types.MethodType) else (_call, model)
-    compiled = wrap(function, settings, getattr(
-        model, "__qualname__", type(model).__qualname__))
-    found = functools.partial(compiled, owner)
-    found.cache, found.stats = compiled.cache, compiled.stats
-    return found
+    return types.MethodType(wrap(function, settings, getattr(
+        model, "__qualname__", type(model).__qualname__)), owner)
 
 
 #: How callables of a class are compiled; the last row that fits decides.

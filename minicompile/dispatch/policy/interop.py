@@ -35,12 +35,12 @@ class OptimizedModule(Wrapper):
     Copies and pickles hold no compiled code: they are compiled again.
     """
 
-    def _compile(self, settings: Settings) -> None:
+    def __init__(self, module: nn.Module, settings: Settings):
         """Make `forward`, under the signature of the user's."""
-        super()._compile(settings)
+        super().__init__(module, settings)
         compiled, modules = self._compiled, self._modules
 
-        @functools.wraps(self._orig_mod.forward, updated=())
+        @functools.wraps(module.forward, updated=())
         def forward(*args, **kwargs):
             return compiled(modules["_orig_mod"], *args, **kwargs)
 
@@ -75,16 +75,10 @@ class OptimizedModule(Wrapper):
     __class__ = property(_shown_class, _derive)
 
     def __reduce__(self) -> tuple:
-        return object.__new__, (type(self),), self.__getstate__()
-
-    def __getstate__(self) -> dict:
-        return {name: value for name, value in self.__dict__.items()
-                if name not in ("_compiled", "_compiled_call_impl",
-                                "forward", "stats", "cache")}
-
-    def __setstate__(self, state: dict) -> None:
-        super().__setstate__(state)
-        self._compile(self._compile_settings)
+        return type(self), (self._orig_mod, self._compile_settings), {
+            name: value for name, value in self.__dict__.items()
+            if name not in ("_compiled", "_compiled_call_impl", "_modules",
+                            "forward")}
 
 
 CALLABLES[nn.Module] = OptimizedModule

@@ -11,12 +11,13 @@ torch/_dynamo/cache_size.py.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import ContextDecorator
 from dataclasses import replace
+from weakref import WeakSet
 
 from torch import nn
 
@@ -26,9 +27,9 @@ from ...core.errors import (BackendError, MinicompileError,
 from ...core.options import Options
 from ...core.state import turns
 from ...pipeline import OURS
-from ...trace import Trace
+from ...trace import History, Trace, trace
 from .. import (AT_MISS, ATTEMPTS, CACHES, FORCED_EAGER, RUNS, Cache,
-                Found, RunEager, link, straight)
+                Found, link, straight)
 
 
 def why(cache: Cache, locals: tuple) -> list[list[str]]:
@@ -74,16 +75,23 @@ def failing(cache: Cache, locals: tuple) -> None:
         "fail_on_recompile", *sum(why(cache, locals), [])]))
 
 
-def eager_first(cache: Cache, locals: tuple) -> None:
+def eager_first(cache: Cache, locals: tuple) -> Found:
     """The first call runs as eager, and only shows its sizes."""
-    if not cache.traces:
-        cache.trace(locals)
-        raise RunEager
+    if cache.made or cache.history in MET:
+        return None
+    MET.add(cache.history)
+    trace(cache.function, locals, history=cache.history,
+          breaks=not cache.settings.fullgraph)
+    return eager(cache, locals)
 
 
-def eager(cache: Cache, locals: tuple) -> None:
-    """The call runs as eager."""
-    raise RunEager
+#: The histories that have seen a first call under such a stance.
+MET: WeakSet[History] = WeakSet()
+
+
+def eager(cache: Cache, locals: tuple) -> Found:
+    """The call runs as eager; nothing is learnt of the next one."""
+    return lambda L, F, inputs: called(F, L), []
 
 
 #: What each stance does before a call is compiled.
@@ -106,7 +114,7 @@ def take(stance: str) -> None:
 take._torchdynamo_disable = True  # compiled code stops for it
 
 
-class set_stance:
+class set_stance(ContextDecorator):
     """Take a stance: for good, in a `with` block, or for a function.
 
     `set_stance("force_eager")` may be called, entered or used as a
@@ -119,12 +127,10 @@ class set_stance:
 
     def __call__(self, function: Callable) -> Callable:
         take(self.before)
+        return super().__call__(function)
 
-        @functools.wraps(function)
-        def within(*args, **kwargs):
-            with set_stance(self.stance):
-                return function(*args, **kwargs)
-        return within
+    def _recreate_cm(self) -> set_stance:
+        return set_stance(self.stance)  # before is what holds at the call
 
     def __enter__(self) -> None:
         take(self.stance)
@@ -136,13 +142,13 @@ class set_stance:
 TOOLS["set_stance"] = set_stance
 
 
-def standing(cache: Cache, locals: tuple) -> None:
+def standing(cache: Cache, locals: tuple) -> Found:
     """Ask the stance about a miss: ours, or torch.compiler's.
 
     That one is read where PyTorch keeps it, if its compiler is loaded.
     """
     theirs = sys.modules.get("torch._dynamo.eval_frame")
-    STANCES.get(ours if ours != "default" or theirs is None else (
+    return STANCES.get(ours if ours != "default" or theirs is None else (
         theirs._stance.stance), eager)(cache, locals)
 
 
@@ -205,7 +211,7 @@ def attempted(cache: Cache, locals: tuple) -> Found:
         if not cache.settings.chosen.suppress_errors:
             raise
         cache.run_eager(tuple(map(type, locals)), "backend error", failure)
-        raise RunEager from failure
+        return eager(cache, locals)
     finally:
         for place, reason in cache.history.symbols.items():
             if (what := f"{cache.name}: {place} {reason}"
