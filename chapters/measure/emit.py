@@ -18,7 +18,7 @@ import minicompile
 from chapters._book.ptx import kernels_of
 from chapters._book.running import tail
 from chapters.measure.timing import compare, save
-from minicompile.core import compiler
+from minicompile.core import cache as compiler
 from minicompile.core.loops import Kernel
 from minicompile.emit import cpp
 

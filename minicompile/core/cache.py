@@ -1,19 +1,26 @@
-"""Files that are made once: the texts of programs, and their libraries.
+"""Files that are made once: the texts of programs, and C++ libraries.
 
-In: a text, or a function that makes a library. Out: a path whose name is
-the hash of what made it. On the road a file lasts as long as its process;
-a row of the reference keeps it from process to process. PyTorch's is
-torch/_inductor/codecache.py.
+In: a text, or a text in C++. Out: a path whose name is the hash of what
+made it; a loaded library. g++ compiles it, or what CXX names; one that is
+missing or broken is a CompileError with its first complaint. On the road a
+file lasts as long as its process; a row of the reference keeps it from
+process to process. PyTorch's are torch/_inductor/codecache.py and
+cpp_builder.py.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
+import shlex
+import subprocess
 import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+
+from .errors import CompileError
 
 #: Writes the content of an entry to a path.
 Make = Callable[[Path], None]
@@ -69,3 +76,50 @@ def made(key: str, make: Make, load: Callable) -> object:
         return load(str(ENTRIES[-1](f"{key}.so", make, False)))
     except (ImportError, OSError):
         return load(str(ENTRIES[-1](f"{key}.so", make, True)))
+
+
+# The C++ compiler
+
+
+def library(text: str, *flags: str, host: str = "",
+            load: Callable = ctypes.CDLL) -> object:
+    """The text as a library; `host` says what else it depends on."""
+    words, version = compiler(os.environ.get("CXX", "").strip() or "g++")
+
+    def make(target) -> None:
+        run(*words, str(store(text, ".cpp")), "-o", str(target), *flags)
+        if not target.stat().st_size:
+            raise failed(words[0], "it writes no library")
+    return made(key_of(text, version, host, *words, *flags), make, load)
+
+
+@cache
+def compiler(named: str) -> tuple[tuple[str, ...], str]:
+    """The words that call a compiler, as in a shell, and its version."""
+    try:
+        words = tuple(shlex.split(named))
+        return words, run(*words, "--version").partition("\n")[0]
+    except (OSError, ValueError) as error:
+        raise CompileError(
+            f"no C++ compiler: {error}. Install one: `apt install g++`, "
+            "`dnf install gcc-c++` or `conda install gxx`; or name another "
+            "one in CXX") from error
+
+
+def run(*command: str) -> str:
+    """The compiler's output; CompileError with its first complaint."""
+    ran = subprocess.run(command, capture_output=True, text=True,
+                         errors="replace", check=False)
+    if ran.returncode:
+        lines = [*filter(str.strip, ran.stderr.splitlines())] or [
+            f"status {ran.returncode}"]  # a signal's number is negative
+        first = next((a for a in lines if "error" in a), lines[0]).strip()
+        error = failed(command[0], first)
+        error.add_note(ran.stderr)
+        raise error
+    return ran.stdout
+
+
+def failed(name: str, why: str) -> CompileError:
+    """The error for a compiler that fails, with the way out."""
+    return CompileError(f"{name} fails: {why}; CXX names another compiler")

@@ -26,12 +26,9 @@ MODES: dict[str, dict[str, object]] = {
 MEANING: list[Callable[[str], str]] = [lambda name: name.replace("-", "_")]
 
 #: Options that do nothing, and what happens instead.
-HINTS = {
-    "activation_memory_budget": "no file of minicompile has prices",
-    "memory": "no file of minicompile simulates the peak",
-    "numerics": "no file of minicompile has fast functions",
-    "replay_check": "no file of minicompile compares replays",
-}
+HINTS = dict.fromkeys(
+    ("activation_memory_budget", "memory", "numerics", "replay_check"),
+    "the file of minicompile that heeds it is not there")
 
 #: Whether a value of an option is right, and what it should be; for other
 #: options, an object of the default's type.
@@ -39,9 +36,7 @@ SHOULD_BE: dict[str, tuple[Callable[[object], bool], str]] = {
     "activation_memory_budget": (lambda share: 0 <= share <= 1,
                                  "a share of the default, 0 to 1"),
     "numerics": (("eager", "fast").__contains__, "'eager' or 'fast'"),
-    "cpu_backend": (("cpp", "triton").__contains__, "'cpp' or 'triton'"),
-    **dict.fromkeys(("recompile_limit", "accumulated_recompile_limit"), (
-        lambda limit: limit >= 1, "a number of entries, at least 1"))}
+    "cpu_backend": (("cpp", "triton").__contains__, "'cpp' or 'triton'")}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ import types
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import torch
 from torch import fx
@@ -116,10 +118,8 @@ class Cache:
     def goes_on(self, function: types.FunctionType) -> Callable:
         """The compiled form of a continuation, one for each place."""
         known = self.root.continuations
-        if function not in known:
-            known[function] = wrap(function, self.settings, self.name,
-                                   self.root)
-        return known[function]
+        return known.get(function) or known.setdefault(function, wrap(
+            function, self.settings, self.name, self.root))
 
     def family(self) -> list[Cache]:
         """The caches of the function that was called and what goes on."""
@@ -128,14 +128,12 @@ class Cache:
 
     def stats(self) -> Stats:
         """A copy of the counts so far."""
-        made = [entry.lowered for cache in self.family()
-                for entry in cache.entries]
-        fallbacks, replays = Counter(self.root.counted.fallbacks), Counter()
-        for lowered in made:
-            fallbacks += lowered.notes
-            replays += lowered.graphed.stats if lowered.graphed else {}
-        return replace(self.root.counted, fallbacks=fallbacks,
-                       replays=replays)
+        found = deepcopy(self.root.counted)
+        for entry in chain(*(cache.entries for cache in self.family())):
+            found.fallbacks += entry.lowered.notes
+            if entry.lowered.graphed:
+                found.replays += entry.lowered.graphed.stats
+        return found
 
     def find(self, locals: tuple) -> Found:
         """The entry that holds in this call, put first, and its inputs."""

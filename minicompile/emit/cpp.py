@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from ..core.compiler import library
+from ..core.cache import library
 from ..core.index import Variable
 from ..core.loops import Expression, Kernel, Load, Position
 from .target import CPP, FUNCTIONS

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import minicompile
-from minicompile.core import compiler, log
+from minicompile.core import cache as compiler
+from minicompile.core import log
 from minicompile.core.errors import CompileError
 from minicompile.emit import cpp
 from minicompile.guards.fast import c_functions

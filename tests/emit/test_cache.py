@@ -21,7 +21,7 @@ import torch
 
 import minicompile
 from minicompile.__main__ import main
-from minicompile.core import cache, compiler
+from minicompile.core import cache
 from minicompile.core.disk import entries
 from minicompile.core.log import forget_warnings
 from minicompile.core.torch.extension import extension
@@ -440,12 +440,12 @@ def test_thousands_of_damaged_files_load_what_is_whole(
 def test_an_extension_of_another_torch_is_another_library(
         folder, monkeypatch):
     texts = []
-    monkeypatch.setattr(compiler, "run", lambda *words: "c++ 1")
-    monkeypatch.setattr(compiler, "made", lambda key, *_: texts.append(key))
-    compiler.compiler.cache_clear()
+    monkeypatch.setattr(cache, "run", lambda *words: "c++ 1")
+    monkeypatch.setattr(cache, "made", lambda key, *_: texts.append(key))
+    cache.compiler.cache_clear()
     for version in ("2.1", "2.2", "2.1"):
         monkeypatch.setattr(torch, "__version__", version)
         with pytest.raises(AttributeError):
             extension("questions", "")
-    compiler.compiler.cache_clear()
+    cache.compiler.cache_clear()
     assert texts[0] == texts[2] != texts[1]

@@ -17,7 +17,7 @@ from types import ModuleType
 
 import torch
 
-from ..compiler import library
+from ..cache import library
 from ..errors import CompileError
 
 HEAD = r"""

@@ -1,18 +1,25 @@
-"""torch.compile's names of options, and sizes as texts.
+"""torch.compile's names of options and of logs, and sizes as texts.
 
 In: the name of an option, as a user of torch.compile gives it. Out: ours;
 an option that only affects speed does nothing, for a reason. An unknown
-name, or a name that would change results, is an OptionError. Without this
-file an option that is not ours is a warning. PyTorch's are in
-torch/_inductor/config.py.
+name, or a name that would change results, is an OptionError. The variable
+MINICOMPILE_LOGS lists artifacts, as TORCH_LOGS does, and they are printed.
+Without this file an option that is not ours is a warning, and no artifact
+is printed. PyTorch's are in torch/_inductor/config.py and torch/_logging.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import re
+import sys
 
 from ..errors import one_of
+from ..log import SHOWN
 from ..options import HINTS, MEANING, list_options
+
+# Options
 
 #: torch.compile's name for an option that has another name here.
 ALIASES = {"triton.cudagraphs": "cudagraphs",
@@ -61,3 +68,50 @@ def bytes_in(text: str) -> int | None:
     number, prefix, binary = found.groups()
     return int(float(number) * (1024 if binary else 1000) ** (
         " KMGT".index(prefix or " ")))
+
+# Logs
+
+#: The artifacts that can be asked for, and what each shows.
+ARTIFACTS = {
+    "graph_breaks": "where a graph ends, and why",
+    "recompiles": "the guard that failed in each entry, before a new one",
+    "guards": "the check of each entry",
+    "graph_code": "the traced graph",
+    "joint_graph": "forward and backward as one graph",
+    "fusion": "the kernels as loops",
+    "output_code": "the programs",
+    "perf_hints": "why kernels stay apart, and why nothing is replayed",
+    "memory": "the plans that a bound on the peak is chosen from",
+    "dynamic": "the sizes and numbers that became symbols",
+}
+
+logger = logging.getLogger("minicompile")
+
+
+def asked() -> set[str]:
+    """The names in MINICOMPILE_LOGS now; OptionError for a wrong one."""
+    names = {name.strip() for name in os.environ.get(
+        "MINICOMPILE_LOGS", "").split(",")} - {""}
+    for name in names:
+        one_of("MINICOMPILE_LOGS artifact", name,
+               (*ARTIFACTS, "all", "help"))
+    return names
+
+
+if "help" in asked():  # a wrong name is an error now
+    print("MINICOMPILE_LOGS is a list of these, or all:", *(
+        f"{name:13} {what}" for name, what in ARTIFACTS.items()),
+        sep="\n  ", file=sys.stderr)
+
+
+def printed(artifact: str, what: object) -> None:
+    """Print `what` to standard error if MINICOMPILE_LOGS asks for it."""
+    if asked().isdisjoint((artifact, "all")):
+        return
+    if not logger.handlers:
+        logger.addHandler(logging.StreamHandler())
+        logger.setLevel(logging.INFO)
+    logger.info("[%s] %s", artifact, what)
+
+
+SHOWN.append(printed)

@@ -24,7 +24,7 @@ from torch import nn
 from ...core import TOOLS, log
 from ...core.errors import (BackendError, MinicompileError,
                             RecompileLimit, Unsupported, brief, one_of)
-from ...core.options import Options
+from ...core.options import SHOULD_BE, Options
 from ...core.state import turns
 from ...pipeline import OURS
 from ...trace import History, Trace, trace
@@ -157,6 +157,11 @@ that fits none of its graphs runs as eager from now on. Reasons so far:
 {reasons}
   hint: let sizes be dynamic, pass numbers that vary as tensors, or set
   options={{"{limit}": ...}}"""
+
+
+SHOULD_BE |= dict.fromkeys(
+    ("recompile_limit", "accumulated_recompile_limit"),
+    (lambda limit: limit >= 1, "a number of entries, at least 1"))
 
 
 def limited(cache: Cache, locals: tuple) -> None:

@@ -29,6 +29,7 @@ from ...core.loops import Buffer, Kernel
 from ...core.options import Options
 from ...core.schedule import Schedule, View, made_by, reads_of, views_in
 from ...core.sizes import hint
+from ...core.torch.options import asked
 from ...dispatch import Entry, operations
 from ...emit import cpp
 from ...emit.program import device_of
@@ -319,7 +320,7 @@ def write(graph: fx.GraphModule, made: CompiledGraph,
           options: Options) -> None:
     """Log why kernels are apart, and write each text of a graph as a
     file, if they are asked for."""
-    if log.asked() & {"perf_hints", "all"}:
+    if asked() & {"perf_hints", "all"}:
         for schedule in made.schedules.values():
             for line in apart(schedule):
                 log.show("perf_hints", line)
