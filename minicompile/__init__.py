@@ -7,11 +7,12 @@ from .core import TOOLS, load
 from .core.errors import (BackendError, ConstraintViolation, GraphBreak,
                           MinicompileError, OptionError, RecompileLimit,
                           Unsupported)
-from .core.options import list_mode_options, list_options
 from .dispatch.driver import compile, reset
 from .trace import is_compiling
 
 if TYPE_CHECKING:  # those of TOOLS that have results of their own
+    from .core.torch.options import list_mode_options as list_mode_options
+    from .core.torch.options import list_options as list_options
     from .report.views.explain import Kernel as Kernel
     from .report.views.explain import Report as Report
     from .report.views.explain import explain as explain
@@ -20,8 +21,8 @@ __version__ = "0.1.0"
 
 __all__ = ["BackendError", "ConstraintViolation", "GraphBreak",
            "MinicompileError", "OptionError", "RecompileLimit",
-           "Unsupported", "compile", "errors", "is_compiling",
-           "list_mode_options", "list_options", "reset", *TOOLS]
+           "Unsupported", "compile", "errors", "is_compiling", "reset",
+           *TOOLS]
 
 load(f"{__name__}.report", [f"{__path__[0]}/report"])
 globals().update(TOOLS)

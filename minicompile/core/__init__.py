@@ -28,9 +28,10 @@ def unmarked(function: Callable | None = None, *given, **named) -> Callable:
 TOOLS: dict[str, Callable] = {
     **dict.fromkeys(("Kernel", "Report", "backend", "calibrate",
                      "compile_module_", "diagnose", "explain",
-                     "list_backends", "load_cache", "partition",
-                     "register_backend", "register_cost", "save_cache",
-                     "set_stance", "tour"), absent),
+                     "list_backends", "list_mode_options", "list_options",
+                     "load_cache", "partition", "register_backend",
+                     "register_cost", "save_cache", "set_stance", "tour"),
+                    absent),
     **dict.fromkeys(("allow_in_graph", "disable", "disallow_in_graph",
                      "graph_break", "mark_dynamic", "mark_static"),
                     unmarked)}

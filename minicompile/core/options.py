@@ -9,7 +9,7 @@ PyTorch's are in torch/_inductor/config.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from . import log
 from .errors import OptionError, one_of
@@ -84,22 +84,9 @@ def make_options(mode: str | None, given: dict | None) -> Options:
     chosen = {}
     for name, value in (given or MODES[mode or "default"]).items():
         name = MEANING[-1](name)
-        if name in list_options() and name not in HINTS:
+        if name in vars(Options()) and name not in HINTS:
             chosen[name] = value
         elif value:
             why = HINTS.get(name, "no file of minicompile knows it")
             log.warn_once(f"option {name!r} has no effect: {why}")
     return replace(Options(), **chosen)
-
-
-def list_options() -> list[str]:
-    """The names that have an effect in compile(options={...})."""
-    return [field.name for field in fields(Options)]
-
-
-def list_mode_options(mode: str | None = None) -> dict:
-    """The options that each mode sets, or those that `mode` sets."""
-    if mode is None:
-        return {name: dict(options) for name, options in MODES.items()}
-    one_of("mode", mode, MODES)
-    return dict(MODES[mode])

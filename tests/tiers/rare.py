@@ -10,12 +10,14 @@ import copy
 import functools
 import itertools
 import logging
+import os
 import sys
 import tempfile
 import warnings
 from collections import namedtuple
 from types import SimpleNamespace
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import einops
 import numpy
@@ -478,7 +480,13 @@ def layers(x):
 
 def core():
     """Programs of several kernels, which no evaluator judges; a choice;
-    sizes that vary."""
+    sizes that vary; the names of options; a log that is asked for."""
+    try:
+        assert "cudagraphs" in minicompile.list_options()
+    except minicompile.MinicompileError as absent:
+        assert "not there" in str(absent)
+    with patch.dict(os.environ, MINICOMPILE_LOGS="output_code,guards"):
+        assert_same(layers, torch.rand(4, 4))
     for program in (whole, folded, layers):
         assert_same(program, torch.rand(20, 20))
     for sign in (1, -1):

@@ -14,10 +14,12 @@ import logging
 import os
 import re
 import sys
+from dataclasses import fields
 
+from .. import TOOLS
 from ..errors import one_of
 from ..log import SHOWN
-from ..options import HINTS, MEANING, list_options
+from ..options import HINTS, MEANING, MODES, Options
 
 # Options
 
@@ -56,6 +58,22 @@ def meaning(name: str) -> str:
 
 
 MEANING.append(meaning)
+
+
+def list_options() -> list[str]:
+    """The names that have an effect in compile(options={...})."""
+    return [field.name for field in fields(Options)]
+
+
+def list_mode_options(mode: str | None = None) -> dict:
+    """The options that each mode sets, or those that `mode` sets."""
+    if mode is None:
+        return {name: dict(options) for name, options in MODES.items()}
+    one_of("mode", mode, MODES)
+    return dict(MODES[mode])
+
+
+TOOLS |= {each.__name__: each for each in (list_options, list_mode_options)}
 
 #: A number of bytes, with a unit.
 _SIZE = re.compile(r"(\d+\.?\d*) ?(?:([KMGT])(i)?)?B")

@@ -188,41 +188,38 @@ def limited(cache: Cache, locals: tuple) -> None:
         raise Unsupported("recompile limit", text)
 
 
-def compiled(cache: Cache, locals: tuple) -> Found:
-    """The entry compiled for a call, for these sizes if symbols fail."""
-    try:
-        return cache.compile(locals)
-    except BackendError as failure:
-        known = cache.history
-        if known.never or not known.symbols:
-            raise
-        log.warn_once(f"minicompile compiles {cache.name} for each size "
-                      f"anew: {brief(failure)}")
-        cache.root.counted.fallbacks["static shapes"] += 1
-        known.dynamic, known.never = False, True
-        return cache.compile(locals)
-
-
 def attempted(cache: Cache, locals: tuple) -> Found:
-    """The entry compiled for a call, with the reason and the symbols told;
-    an error may be suppressed."""
-    stats, reasons = cache.root.counted, why(cache, locals)
+    """The entry compiled for a call, with the reason and the symbols told.
+
+    If symbols fail, it is compiled for these sizes; an error may be
+    suppressed.
+    """
+    stats, reasons, known = cache.root.counted, why(
+        cache, locals), cache.history
     if cache.made:
         stats.recompiles += 1
         stats.reasons += sum(reasons[:1], [])
-    try:
-        return compiled(cache, locals)
-    except BackendError as failure:
-        if not cache.settings.chosen.suppress_errors:
-            raise
-        cache.run_eager(tuple(map(type, locals)), "backend error", failure)
-        return eager(cache, locals)
-    finally:
-        for place, reason in cache.history.symbols.items():
-            if (what := f"{cache.name}: {place} {reason}"
-                    ) not in stats.dynamic:
-                stats.dynamic.append(what)
-                log.show("dynamic", what)
+    while True:
+        try:
+            return cache.compile(locals)
+        except BackendError as failure:
+            if known.symbols and not known.never:
+                log.warn_once(f"minicompile compiles {cache.name} for each "
+                              f"size anew: {brief(failure)}")
+                stats.fallbacks["static shapes"] += 1
+                known.dynamic, known.never = False, True
+                continue
+            if not cache.settings.chosen.suppress_errors:
+                raise
+            cache.run_eager(tuple(map(type, locals)), "backend error",
+                            failure)
+            return eager(cache, locals)
+        finally:
+            for place, reason in known.symbols.items():
+                if (what := f"{cache.name}: {place} {reason}"
+                        ) not in stats.dynamic:
+                    stats.dynamic.append(what)
+                    log.show("dynamic", what)
 
 
 AT_MISS[:] = [shared, standing, limited, attempted]
