@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import builtins
 import enum
-import itertools
-import keyword
 import math
 import os
 import re
@@ -28,8 +26,10 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import torch
+from torch.fx.graph import _Namespace as Identifiers
 
 from ..core import load
 from ..core.errors import Unsupported
@@ -59,21 +59,18 @@ class Names:
 
     values: dict[str, object]
     functions: list[str] = field(default_factory=list)
-    taken: set[str] = field(default_factory=lambda: {
-        *dir(builtins), "L", "F", "check", "key"})  # used in its text
+    identifiers: Identifiers = field(default_factory=Identifiers)
     known: dict[int, str] = field(default_factory=dict)
     mourners: list[Callable[[], None]] = field(default_factory=list)
 
+    def __post_init__(self):
+        self.identifiers._used_names |= {*self.values, "L", "F", "check",
+                                         "key"}  # used in its text
+
     def fresh(self, wish: str) -> str:
         """An identifier like `wish` that nothing else uses."""
-        stem = re.sub(r"[\W_]+", "_", wish).strip("_") or "value"
-        if stem[0].isdigit() or keyword.iskeyword(stem):
-            stem = f"_{stem}"
-        numbered = (f"{stem}_{count}" for count in itertools.count(2))
-        name = next(each for each in itertools.chain([stem], numbered)
-                    if each not in self.taken and each not in self.values)
-        self.taken.add(name)
-        return name
+        return self.identifiers.create_name(
+            re.sub(r"[\W_]+", "_", wish).strip("_"), None)
 
     def name(self, wish: str, value: object) -> str:
         """A name whose value is `value`, which the check keeps alive."""
@@ -189,7 +186,7 @@ def disjoint_memory(*tensors: torch.Tensor) -> bool:
     spans = sorted((storage.data_ptr(), storage.nbytes())
                    for storage in storages if storage.nbytes())
     return all(start + size <= following for (start, size), (following, _)
-               in itertools.pairwise(spans))
+               in pairwise(spans))
 
 
 def on_state(names: Names, guard: Guard) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import types
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import zip_longest
 
 import torch
 from torch import fx, inference_mode
@@ -161,8 +160,8 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
 
 
 def _keep_apart(tracer: Tracer) -> None:
-    """Guard that no tensor or object that is written to has an alias."""
-    recorder, outside = tracer.recorder, tracer.outside
+    """Guard that no tensor that is written to shares its memory."""
+    recorder = tracer.recorder
     groups: dict[int, list[Source]] = {}
     for each in recorder.inputs:
         groups.setdefault(each.storage, []).append(each.source)
@@ -171,18 +170,11 @@ def _keep_apart(tracer: Tracer) -> None:
         if others:
             raise unsupported("aliasing", f"{first} and {others[0]}")
     alone = [each[0] for each in groups.values() if len(each) == 1]
-    needed = bool(written)
-    for source, other in outside.confusions():
-        if source in alone:
-            needed = True
-        else:
-            outside.relate("{0} is not {1}", source, other)
-    if needed and len(recorder.inputs) > 1:
-        sharing = [each for each in groups.values() if len(each) > 1]
-        for others in [*zip_longest(*sharing)] or [()]:
-            places = *alone, *filter(None, others)
-            outside.relate("disjoint_memory({})".format(", ".join(
-                f"{{{at}}}" for at, _ in enumerate(places))), *places)
+    shared = [(at,) for each in groups.values() for at in each[1:] and each]
+    for more in (shared or [()]) if written else ():
+        places = *alone, *more
+        tracer.outside.relate("disjoint_memory({})".format(", ".join(
+            f"{{{at}}}" for at, _ in enumerate(places))), *places)
 
 
 load(__name__, __path__)

@@ -19,7 +19,7 @@ from ..core.sizes import SYMBOLIC
 from ..core.guard import ABSENT, Attribute, Item, Source, trusted
 from .reasons import WAYS, Raised, unsupported
 from .recorder import settled
-from .rules import follows
+from .rules import follows, rule
 from .side_effects import contents
 
 #: Attributes of tensors that a trace knows, or that are tensors.
@@ -32,9 +32,8 @@ METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType,
                 types.ClassMethodDescriptorType, types.BuiltinFunctionType)
 SLOTS = types.GetSetDescriptorType, types.MemberDescriptorType
 
-#: Classes whose objects have the attributes of another object, too.
-FORWARDING = {types.MethodType: "__func__",
-              types.GenericAlias: "__origin__"}
+#: The look-up that `generic` does.
+PLAIN = object.__getattribute__, type.__getattribute__
 
 #: Where nn.Module keeps what `__getattr__` finds.
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
@@ -69,7 +68,12 @@ def load_attr(tracer, owner, name: str):
     except Raised as raised:
         if not isinstance(raised.exception, AttributeError):
             raise
-        return _fallback(tracer, owner, name, raised)
+        if not (follows(custom) or custom in PLAIN):
+            raise unsupported(
+                "attribute", f"what C code gives as {name},") from None
+        if lookup(tracer, kind, "__getattr__")[0] is ABSENT:
+            raise
+        return tracer.call(bound(tracer, owner, "__getattr__"), (name,))
 
 
 def lookup(tracer, kind: type, name: str, after: type | None = None):
@@ -177,35 +181,19 @@ def own(tracer, owner, name: str):
     if existed(tracer, owner) and (
             kind.__dictoffset__ or kind is types.CellType):
         return outside.read(outside.space("attributes", owner), name)
-    if issubclass(kind, torch.Tensor):
-        return ABSENT
-    if kind is types.CellType:
-        return contents(owner).get(name, ABSENT)
-    try:
-        return object.__getattribute__(owner, "__dict__").get(name, ABSENT)
-    except AttributeError:
-        return ABSENT
+    return ABSENT if issubclass(kind, torch.Tensor) else contents(
+        owner).get(name, ABSENT)
 
 
-def _fallback(tracer, owner, name: str, raised: Raised):
-    """The result of `__getattr__`: a module's part, or the user's own."""
-    kind = type_of(owner)
-    if kind in FORWARDING:
-        return load_attr(tracer, getattr(owner, FORWARDING[kind]), name)
-    if isinstance(owner, types.ModuleType):
-        own(tracer, owner, "__getattr__")  # guarded, found or not
-        return tracer.native(getattr, (owner, name))
-    hook, _ = lookup(tracer, kind, "__getattr__")
-    if hook is nn.Module.__getattr__:
-        for part in MODULE_PARTS:
-            names = own(tracer, owner, part)
-            value = names if names is ABSENT else tracer.stored(names, name)
-            if value is not ABSENT:
-                return value
-        raise no_attribute(kind, name)
-    if hook is ABSENT:
-        raise raised
-    return tracer.call(bound(tracer, owner, "__getattr__"), (name,))
+@rule(nn.Module.__getattr__)
+def part(tracer, module: nn.Module, name: str):
+    """A module's parameter, buffer or module of this name."""
+    for each in MODULE_PARTS:
+        names = own(tracer, module, each)
+        value = names if names is ABSENT else tracer.stored(names, name)
+        if value is not ABSENT:
+            return value
+    raise no_attribute(type(module), name)
 
 
 def as_shown(tracer, found, place: Source | None, owner, kind: type):

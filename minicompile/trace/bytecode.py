@@ -140,6 +140,10 @@ def _plain(code: CodeType, before: dis.Instruction | None,
             return [("LOAD_CONST", value), ("RETURN_VALUE", None)]
         case "LOAD_GLOBAL" | "LOAD_SUPER_ATTR":
             return [(name, (value, step.arg & 1))]
+        case "MAKE_FUNCTION":  # since 3.13 its parts are set one by one
+            return [(name, None), *(
+                ("SET_FUNCTION_ATTRIBUTE", flag) for flag in (8, 4, 2, 1)
+                if (step.arg or 0) & flag)]
         case "KW_NAMES":
             return [(name, code.co_consts[step.arg])]
         case "LOAD_ATTR" | "LOAD_METHOD":

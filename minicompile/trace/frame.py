@@ -15,7 +15,6 @@ import functools
 import operator
 import types
 from collections.abc import Callable
-from dataclasses import replace
 
 from ..core.errors import Unsupported, Where
 from ..core.guard import ABSENT, Attribute, Item, trusted
@@ -334,17 +333,26 @@ def FOR_ITER(frame, target):
 
 # Functions and calls
 
+#: The attributes that a new function is given, by flag.
+FUNCTION_PARTS = {4: "__annotations__", 2: "__kwdefaults__",
+                  1: "__defaults__"}
+
+
 @opcode(1, None)
-def MAKE_FUNCTION(frame, flags, code):
-    flags = flags or 0
-    cells = frame.stack.pop() if flags & 8 else tuple(
-        types.CellType() for _ in code.co_freevars)
+def MAKE_FUNCTION(frame, _, code, cells=None):
     frame.stack.append(frame.tracer.own(types.FunctionType(
-        code, frame.globals, closure=cells or None)))
-    for flag in (4, 2, 1):
-        if flags & flag:
-            frame.step(replace(frame.current(), argument=flag,
-                               name="SET_FUNCTION_ATTRIBUTE"))
+        code, frame.globals, closure=cells or tuple(
+            types.CellType() for _ in code.co_freevars) or None)))
+
+
+@opcode(2, None)
+def SET_FUNCTION_ATTRIBUTE(frame, flag, value, function):
+    if flag == 8:  # the cells come first, and cannot be set
+        return MAKE_FUNCTION(frame, None, function.__code__, value)
+    if flag == 4 and isinstance(value, tuple):  # of Python 3.11
+        value = dict(zip(value[::2], value[1::2]))
+    setattr(function, FUNCTION_PARTS[flag], value)
+    frame.stack.append(function)
 
 
 @opcode(lambda count: count + 2)

@@ -73,7 +73,7 @@ class Break:
         self.frames, self.frame = frames, frames[-1]
         self.step, self.outside = self.frame.current(), tracer.outside
         self.rebuild = Rebuild(tracer)
-        self.value = self.rebuild.fresh()
+        self.value = "value"
 
     def on(self, below: list) -> tuple[str, int, list]:
         """The way on; the value is on the stack if something reads it."""
@@ -88,7 +88,11 @@ class Break:
     def single(self) -> tuple[list[str], list[tuple]]:
         """The instruction itself, run by CPython on the real stack."""
         frame, step = self.frame, self.step
-        taken, count = counts(step)
+        takes, pushes, _ = OPCODES.get(step.name, NO_ROW)
+        if pushes is None or step.offset < 0:  # it calls a continuation
+            raise unsupported("opcode", step.name)
+        taken, count = (each(step.argument) if callable(each) else each
+                        for each in (takes, pushes))
         place, values = placed(self.rebuild, frame, step.start, frame.stack)
         act = place.code.co_code[step.start:step.end] + op(
             "BUILD_TUPLE", count) * (count != 1) + op("RETURN_VALUE")
@@ -120,14 +124,6 @@ class Break:
             function, f"resume_{function.__name__}")
         return f"{name.code()}({', '.join(values)})"
 
-
-def counts(step) -> list[int]:
-    """How many values an instruction takes and pushes; or Unsupported."""
-    takes, pushes, _ = OPCODES.get(step.name, NO_ROW)
-    if pushes is None or step.offset < 0:  # it calls a continuation
-        raise unsupported("opcode", step.name)
-    return [number(step.argument) if callable(number) else number
-            for number in (takes, pushes)]
 
 # A function that begins in the middle
 

@@ -31,7 +31,6 @@ class Rebuild:
         self.lines: list[str] = []
         self.names: dict[int, str | None] = {}
         self.later: list[Callable] = []  # writers of the last lines
-        self.count = 0
 
     def function(self, body: list[str]) -> str:
         """The text of `finish`: the held values, then `body`."""
@@ -40,14 +39,9 @@ class Rebuild:
         return "\n    ".join(["def finish(L, F, outputs):", *self.lines,
                               *body]) + "\n"
 
-    def fresh(self) -> str:
-        """A name that nothing has yet."""
-        self.count += 1
-        return f"v{self.count - 1}"
-
     def hold(self, text: str) -> str:
         """Compute `text` now, before anything is written: its name."""
-        name = self.fresh()
+        name = f"v{len(self.lines)}"
         self.lines.append(f"{name} = {text}")
         return name
 

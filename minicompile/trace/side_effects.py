@@ -11,7 +11,6 @@ PyTorch's are torch/_dynamo/variables/builder.py and side_effects.py.
 from __future__ import annotations
 
 import builtins
-import keyword
 import re
 import types
 from collections import OrderedDict
@@ -20,9 +19,10 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import nn
+from torch.fx.graph import _Namespace as Identifiers
 
 from ..core.guard import (ABSENT, CONSTANTS, IDENTITIES, Attribute,
-                          Constant, Guard, Item, Relation, Source, Stored,
+                          Constant, Guard, Item, Relation, Source,
                           TensorFacts, printable, trusted)
 from .reasons import unsupported
 from .recorder import NUMBERS, Recorder
@@ -38,8 +38,8 @@ OWNERS = (types.ModuleType, type, type(None),
           type(torch._C._get_tracing_state.__self__))
 
 #: Names that mean something else in generated text.
-TAKEN = {*keyword.kwlist, "L", "F", "outputs", "finish", "graph", "run",
-         "math", "torch", "disjoint_memory"}
+TAKEN = {"L", "F", "outputs", "finish", "graph", "run", "math", "torch",
+         "disjoint_memory", "value", "failed"}
 
 
 def is_bound(value: object) -> bool:
@@ -64,11 +64,13 @@ def facts(real: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
                        real.requires_grad)
 
 
-def contents(cell: types.CellType) -> dict:
-    """A cell as a namespace of one name, or of none if it is empty."""
+def contents(owner: object) -> dict:
+    """What an object keeps itself, by name; a cell may be empty."""
     try:
-        return {"cell_contents": cell.cell_contents}
-    except ValueError:
+        return {"cell_contents": owner.cell_contents} if isinstance(
+            owner, types.CellType) else object.__getattribute__(
+            owner, "__dict__")
+    except (AttributeError, ValueError):
         return {}
 
 
@@ -83,10 +85,9 @@ def made_tuple(kind: type, values) -> tuple:
 class Namespace:
     """One namespace of the outside: a dict's items, or attributes.
 
-    `real` is the dict from outside, found at `names`; changes are written
-    back to `owner`. `now` is the dict in its present state, `before` the
-    items read from it. `written` has the keys that were written, in order,
-    and whether they were absent then.
+    `real` is the dict from outside, found at `names`, and `owner` the
+    object that is written to. `now` is the dict in its present state,
+    `before` the items read from it.
     """
 
     kind: str  # "attributes" or "items"
@@ -95,21 +96,19 @@ class Namespace:
     names: Source
     trusted: bool = False
     before: dict = field(default_factory=dict)
-    written: dict = field(default_factory=dict)
 
     def __post_init__(self):
-        """Read a dict past what its class makes of `real[key]`."""
-        kind = OrderedDict if isinstance(self.real, OrderedDict) else dict
-        if self.kind == "items" and (
-                type(self.real).__getitem__ is not dict.__getitem__):
-            self.real = {key: dict.__getitem__(self.real, key)
-                         for key in kind.__iter__(self.real)}
-        self.now = kind.fromkeys(self.real if type(self.real) is dict
-                                 else kind.__iter__(self.real), UNREAD)
+        kind = type(self.real)
+        if kind not in (dict, OrderedDict):
+            raise unsupported("attribute", f"a {kind.__name__}, "
+                              f"{self.names},")
+        self.now = kind.fromkeys(self.real, UNREAD)
 
 
 class Outside:
     """The objects that existed before the call, as far as they matter."""
+
+    namespace = Namespace
 
     def __init__(self, recorder: Recorder, where):
         self.recorder, self.where = recorder, where
@@ -120,6 +119,8 @@ class Outside:
         self.overlays: dict[tuple[int, str], Namespace] = {}
         self.constants: dict[str, object] = {}
         self.named: dict[int, Constant] = {}
+        self.identifiers = Identifiers()  # of generated text
+        self.identifiers._used_names |= TAKEN
         self.pending: list[Callable[[], Iterable[tuple]]] = []  # calls
 
     # Guards and sources
@@ -137,17 +138,13 @@ class Outside:
 
     def constant(self, value: object, name: str) -> Constant:
         """A source for an object that the generated code holds by name."""
-        known = self.named.get(id(value))
-        if known is None:
-            name = re.sub(r"\W+", "_", name).strip("_")
-            if not name or re.match(r"v?\d", name):
-                name = f"the_{name}"
-            while name in self.constants or name in TAKEN or (
-                    getattr(builtins, name, value) is not value):
-                name += "_"
+        if id(value) not in self.named:
+            if vars(builtins).get(name) is not value:  # `v0` is a value
+                name = self.identifiers.create_name(re.sub(
+                    r"\W+|^v(?=\d)", "_", name).strip("_"), None)
             self.constants[name] = value
-            known = self.named[id(value)] = Constant(name, value)
-        return known
+            self.named[id(value)] = Constant(name, value)
+        return self.named[id(value)]
 
     def lacks(self, names: Source, key) -> None:
         """Guard that a dict has no such key: one guard for each dict."""
@@ -238,19 +235,13 @@ class Outside:
 
     def space(self, kind: str, owner) -> Namespace:
         """The namespace through which an object is read from now on."""
-        if (key := (id(owner), kind)) in self.overlays:
-            return self.overlays[key]
-        self.kept.append(owner)
-        match kind:
-            case "attributes":
-                is_cell = isinstance(owner, types.CellType)
-                parts = (contents(owner) if is_cell else getattr(
-                    self.real(owner), "__dict__", {}),
-                    Attribute(self.found_at(owner), "__dict__"))
-            case "items":
-                parts = owner, self.source(owner)
-        made = self.overlays[key] = Namespace(kind, owner, *parts)
-        return made
+        if (key := (id(owner), kind)) not in self.overlays:
+            self.kept.append(owner)
+            self.overlays[key] = self.namespace(kind, owner, *(
+                (owner, self.source(owner)) if kind == "items" else
+                (contents(self.real(owner)),
+                 Attribute(self.found_at(owner), "__dict__"))))
+        return self.overlays[key]
 
     def globals(self, names: dict) -> Namespace:
         """The namespace of a module."""
@@ -268,29 +259,18 @@ class Outside:
         if space.kind == "attributes":
             return Attribute(self.found_at(space.owner), key)
         if not printable(key):
-            place = self.sources.get(id(self.values.get(id(key))))
-            key = place or self.constant(key, getattr(
-                key, "__name__", "key"))
-        stored = space.real is not space.owner or hasattr(
-            type(space.owner), "__missing__")
-        return (Stored if stored else Item)(space.names, key)
+            raise unsupported("attribute", f"the key {key!r}")
+        return Item(space.names, key)
 
     def read(self, space: Namespace, key):
         """The value at `key`, or ABSENT; either is guarded."""
-        key = self.real(key)
         value = space.now.get(key, ABSENT)
         if value is UNREAD:
-            place = self.place(space, key)
-            real = space.real[key]
-            if type(place) is Stored and real is None:  # as if absent
-                self.guard(space.names, "contains", key)
             value = space.now[key] = space.before[key] = self.admit(
-                real, place, space.trusted)
-        elif value is ABSENT and key not in space.real:
-            if isinstance(key, torch.Tensor) and not space.real:
-                self.guard(space.names, "length", 0)
-            elif not space.trusted:
-                self.lacks(space.names, key)
+                space.real[key], self.place(space, key), space.trusted)
+        elif value is ABSENT and not (
+                key in space.real or space.trusted):
+            self.lacks(space.names, key)
         return value
 
     def real(self, key):
@@ -308,22 +288,13 @@ class Outside:
 
     def statements(self, rebuild) -> list[str]:
         """Statements that do what the trace has put off."""
-        return [rebuild.call(*call) for call in self.writes()]
-
-    def writes(self) -> list[tuple]:
-        """The calls that do what was put off: a function, its arguments."""
-        return [call for ask in self.pending for call in ask()]
-
-    def confusions(self) -> Iterable[tuple[Source, Source]]:
-        """Objects written to, and what may be the same."""
-        return ()
+        return [rebuild.call(*call) for ask in self.pending
+                for call in ask()]
 
     # Dicts as a whole
 
     def keys(self, space: Namespace) -> list:
         """All keys, in order."""
-        if any(isinstance(key, torch.Tensor) for key in space.real):
-            raise unsupported("attribute", "a dict with tensors as keys")
         self.guard(space.names, "keys", tuple(space.real))
         return [*space.now]
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+from collections import namedtuple
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 
 import torch
@@ -274,8 +274,25 @@ def bind(tracer, function: types.FunctionType, args, kwargs) -> dict:
         values = taker(*args, **kwargs)
     except TypeError as error:
         raise Raised(error) from None
-    return {name: value.of(tracer, function) if type(value) is Default
-            else value for name, value in zip(code.co_varnames, values)}
+    return {name: default(tracer, function, *value)
+            if type(value) is Default else value
+            for name, value in zip(code.co_varnames, values)}
+
+
+#: In place of an argument that was not given.
+Default = namedtuple("Default", "place key")
+
+
+def default(tracer, function: types.FunctionType, place: str, key):
+    """An argument's default, guarded unless it cannot have changed."""
+    defaults = getattr(function, place)
+    value, library = defaults[key], trusted(function.__module__)
+    if tracer.is_made(function) or library and is_constant(value):
+        return value
+    source = Attribute(tracer.outside.found_at(function), place)
+    if place == "__defaults__":
+        tracer.outside.guard(source, "length", len(defaults))
+    return tracer.outside.admit(value, Item(source, key), library)
 
 
 @functools.cache
@@ -296,21 +313,3 @@ def taking(code: types.CodeType) -> types.CodeType:
         co_varnames=code.co_varnames[:count],
         co_name=code.co_name, co_qualname=code.co_qualname)
 
-
-@dataclass(frozen=True)
-class Default:
-    """The placeholder of an argument that was not given."""
-
-    place: str
-    key: int | str
-
-    def of(self, tracer, function: types.FunctionType):
-        """The default, guarded unless it cannot have changed."""
-        defaults = getattr(function, self.place)
-        value, library = defaults[self.key], trusted(function.__module__)
-        if tracer.is_made(function) or library and is_constant(value):
-            return value
-        source = Attribute(tracer.outside.found_at(function), self.place)
-        if self.place == "__defaults__":
-            tracer.outside.guard(source, "length", len(defaults))
-        return tracer.outside.admit(value, Item(source, self.key), library)

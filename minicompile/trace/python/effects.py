@@ -15,12 +15,13 @@ import inspect
 import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 
 from ...core.guard import (ABSENT, CONSTANTS, Attribute, Constant, Item,
-                           Source, is_constant)
+                           Source, Stored, is_constant, printable)
 from .. import attributes
 from ..attributes import SLOTS
 from ..frame import OPCODES
@@ -33,8 +34,31 @@ from ..side_effects import FIRST, OUTSIDES, READ, UNREAD, Namespace, Outside
 LONG_LIST = 32
 
 
+
+@dataclass
+class Written(Namespace):
+    """A namespace, with the keys that were written, in order.
+
+    `written` says of each whether it was absent then.
+    """
+
+    written: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        """Read a dict past what its class makes of `real[key]`."""
+        kind = OrderedDict if isinstance(self.real, OrderedDict) else dict
+        if self.kind == "items" and (
+                type(self.real).__getitem__ is not dict.__getitem__):
+            self.real = {key: dict.__getitem__(self.real, key)
+                         for key in kind.__iter__(self.real)}
+        self.now = kind.fromkeys(self.real if type(self.real) is dict
+                                 else kind.__iter__(self.real), UNREAD)
+
+
 class Effects(Outside):
     """The objects that existed before the call, and what became of them."""
+
+    namespace = Written
 
     def __init__(self, recorder, where):
         super().__init__(recorder, where)
@@ -50,6 +74,34 @@ class Effects(Outside):
             return super().elements(real, source)
         self.guard(source, "keys", tuple(real))
         return [*real]
+
+    def place(self, space: Namespace, key) -> Source:
+        """Where the value of a key is, whatever the key and the dict are."""
+        if space.kind == "attributes":
+            return super().place(space, key)
+        if not printable(key):
+            place = self.sources.get(id(self.values.get(id(key))))
+            key = place or self.constant(key, getattr(
+                key, "__name__", "key"))
+        stored = space.real is not space.owner or hasattr(
+            type(space.owner), "__missing__")
+        return (Stored if stored else Item)(space.names, key)
+
+    def read(self, space: Namespace, key):
+        """The value at `key`, or ABSENT; either is guarded."""
+        key = self.real(key)
+        if isinstance(key, torch.Tensor) and not space.real:
+            self.guard(space.names, "length", 0)
+        elif space.now.get(key) is UNREAD and space.real[key] is None and (
+                type(self.place(space, key)) is Stored):  # as if absent
+            self.guard(space.names, "contains", key)
+        return super().read(space, key)
+
+    def keys(self, space: Namespace) -> list:
+        """All keys, in order."""
+        if any(isinstance(key, torch.Tensor) for key in space.real):
+            raise unsupported("attribute", "a dict with tensors as keys")
+        return super().keys(space)
 
     def write(self, space: Namespace, key, value) -> None:
         """Let `key` be `value` from now on (ABSENT deletes it)."""
@@ -70,29 +122,32 @@ class Effects(Outside):
 
     def statements(self, rebuild) -> list[str]:
         """The same; what is written to may be a counter."""
-        counters = self.recorder.sizes.history.counters
-        for _, *given in self.writes():
+        counters, owners = self.recorder.sizes.history.counters, {}
+        for _, *given in [call for ask in self.pending for call in ask()]:
             owner, key = (*given, None, None)[:2]
+            owners[id(owner)] = owner
             space = self.overlays.get((id(owner), "items"))
             if type(key) is str:
                 counters.add(key)
             elif type(key) is int:
                 counters.add(self.place(space, key) if space else Item(
                     self.source(owner), key))
+        self.keep_apart({*map(type, owners.values())})
         return super().statements(rebuild)
 
-    def confusions(self) -> Iterator[tuple[Source, Source]]:
-        """Yield an object written to, and one that may be the same."""
-        owners = dict.fromkeys(
-            id(owner) for _, *given in self.writes() for owner in given[:1])
-        known = {id(value): (value, place) for value in self.kept if type(
-            place := self.source(value)) not in (Constant, type(None))
-            } if owners else {}
-        for at in owners:
-            owner, place = known.get(at, (None, None))
-            for value, other in known.values():
-                if type(value) is type(owner) and value is not owner:
-                    yield place, other
+    def keep_apart(self, kinds: set[type]) -> None:
+        """Guard that no two objects, of classes written to, are one."""
+        places: dict[type, dict[int, Source]] = {}
+        for value in self.kept:
+            place = self.source(value)
+            if type(value) in kinds and type(place) not in (
+                    Constant, type(None)):
+                places.setdefault(type(value), {})[id(value)] = place
+        for same in places.values():
+            if len(same) > 1:
+                each = ", ".join(f"{{{at}}}" for at in range(len(same)))
+                self.relate(f"len(set(map(id, [{each}]))) == {len(same)}",
+                            *same.values())
 
 
 def writers(space: Namespace, key) -> tuple:

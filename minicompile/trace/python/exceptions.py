@@ -178,15 +178,14 @@ def performed(at: Break, *call: str) -> list[str]:
 
     An exception that is being handled is so for the operation, too.
     """
-    known, frames, failed = at.rebuild.known, at.frames, at.rebuild.fresh()
+    known, frames = at.rebuild.known, at.frames
     if (error := handled(frames)) is not None:
         call = known(handling), at.rebuild.value(error), *call
     while frames[-1].handler() is None:
         frames = frames[:-1]
-    raised = at.rest(frames, *caught(
-        frames[-1], Named(f"{failed}.pop()")))
-    return [f"{at.value}, {failed} = {known(attempted)}({', '.join(call)})",
-            f"if {failed}:", f"    return {raised}"]
+    raised = at.rest(frames, *caught(frames[-1], Named("failed.pop()")))
+    return [f"{at.value}, failed = {known(attempted)}({', '.join(call)})",
+            "if failed:", f"    return {raised}"]
 
 
 def attempted(operation, *arguments) -> tuple[object, list]:

@@ -128,6 +128,23 @@ def of_tensor(tracer, tensor: torch.Tensor, name: str):
         raise unsupported("attribute", f"a tensor's {name}")
     return tracer.recorder.function(getattr, (tensor, name), {})
 
+#: Classes whose objects have the attributes of another object, too.
+FORWARDING = {types.MethodType: "__func__",
+              types.GenericAlias: "__origin__", types.ModuleType: ""}
+
+
+@rule(*(kind.__getattribute__ for kind in FORWARDING))
+def forwarded(tracer, owner, name: str):
+    """An attribute of its own, of another object, or of a module."""
+    try:
+        return attributes.generic(tracer, owner, name)
+    except Raised:
+        if target := FORWARDING.get(type(owner)):
+            return attributes.load_attr(
+                tracer, getattr(owner, target), name)
+        attributes.own(tracer, owner, "__getattr__")  # found or not
+        return tracer.native(getattr, (owner, name))
+
 # Operators on objects
 
 #: The comparison that the right operand is asked for.

@@ -14,7 +14,6 @@ import functools
 import importlib.util
 import operator
 import sys
-import types
 from collections.abc import Mapping, Sequence
 from types import CodeType, FunctionType
 
@@ -126,23 +125,6 @@ def UNPACK_EX(frame, counts, given):
     rest = values[before:len(values) - after]
     last = values[len(values) - after:]
     frame.stack += [*reversed(last), rest, *reversed(values[:before])]
-
-# Functions
-
-#: The attributes that a new function is given, by flag.
-FUNCTION_PARTS = {4: "__annotations__", 2: "__kwdefaults__",
-                  1: "__defaults__"}
-
-
-@opcode(2)
-def SET_FUNCTION_ATTRIBUTE(frame, flag, value, function):
-    if flag == 8:  # comes first, and cannot be set
-        return frame.tracer.own(types.FunctionType(
-            function.__code__, function.__globals__, closure=value))
-    if flag == 4 and isinstance(value, tuple):  # of Python 3.11
-        value = dict(zip(value[::2], value[1::2]))
-    setattr(function, FUNCTION_PARTS[flag], value)
-    return function
 
 # Breaks at an `if`, a loop, an attribute
 
