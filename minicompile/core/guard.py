@@ -139,9 +139,6 @@ Local = source_class("Local", "name position", "L[{position}]", "{name}")
 #: The called function object itself.
 Function = source_class("Function", "name", "F", "{name}")
 
-#: A number that Python computes of others: an expression of them.
-Computed = source_class("Computed", "expression", "{expression}")
-
 #: The value that a dict holds at `key`, read without running its class's
 #: own `__getitem__` or `__missing__`.
 Stored = source_class("Stored", "owner key", "dict.get({owner}, {key})",
@@ -149,10 +146,6 @@ Stored = source_class("Stored", "owner key", "dict.get({owner}, {key})",
 
 #: `function(owner)` for a named, pure function such as `type`.
 Call = source_class("Call", "function owner", "{function}({owner})")
-
-#: `tensor.shape[dim]` or `tensor.stride()[dim]`, and its symbol.
-Size = source_class("Size", "owner read dim symbol",
-                    "{owner}.{read}[{dim}]")
 
 
 class Constant(source_class("Constant", "name value", "{name}")):

@@ -66,22 +66,19 @@ def trace(function: types.FunctionType, locals: tuple, *,
     """
     if not isinstance(function, types.FunctionType):
         raise unsupported("code", repr(function))
-    history = history or History()
-    try:
-        return traced_by(Tracer(function, history), locals)
-    except Unsupported as error:
-        refusal = error
-    last = refusal
-    for moment in refusal.stops if breaks else ():
+    history, moments, refusals = history or History(), [None], []
+    for moment in moments:
         try:
             return traced_by(Tracer(function, history, moment), locals,
-                             refusal)
+                             *refusals[:1])
         except Unsupported as error:
-            last = error
-    if refusal.kind == "exception" or last.reason == refusal.reason:
-        raise refusal
-    raise Unsupported(refusal.kind, f"{refusal.reason}; no break can be "
-                      f"there: {last.reason}", refusal.where, refusal.hint)
+            moments += error.stops if breaks and not refusals else ()
+            refusals.append(error)
+    first, last = refusals[0], refusals[-1]
+    if first.kind == "exception" or last.reason == first.reason:
+        raise first
+    raise Unsupported(first.kind, f"{first.reason}; no break can be there: "
+                      f"{last.reason}", first.where, first.hint)
 
 
 def traced_by(tracer: Tracer, locals: tuple,
@@ -93,16 +90,7 @@ def traced_by(tracer: Tracer, locals: tuple,
             _set_grad_enabled(False)
         stack.enter_context(tracer.recorder.fake_mode)
         try:
-            try:
-                return _traced(tracer, *ending(
-                    tracer, _run(tracer, locals)))
-            except Stopped as stopped:
-                frames = stopped.args[0]
-                if len(waiting(tracer)) < len(frames):
-                    raise unsupported(
-                        "code", "something in between") from None
-                return _traced(tracer, *breaking(tracer, frames),
-                               (Unsupported(*why.args),))
+            return _traced(tracer, *_run(tracer, locals, why))
         except Exception as error:
             refusal = _refusal(error)
             refusal.stops = [] if refusal.kind == "recursion" else [
@@ -129,16 +117,22 @@ def _refusal(error: Exception) -> Unsupported:
     return error.at(place) if place else error
 
 
-def _run(tracer: Tracer, locals: tuple):
-    """The result of the function, run on stand-ins of its arguments."""
+def _run(tracer: Tracer, locals: tuple, why: Unsupported | None) -> tuple:
+    """What a run on stand-ins of the arguments leaves to `finish`."""
     rely_on_code(tracer, tracer.function)
     code = tracer.function.__code__
     names = {name: tracer.outside.admit(value, Local(name, position))
              for position, (name, value) in enumerate(
                  zip(code.co_varnames, locals))}
-    how, result = Frame(tracer, tracer.function, names).run()
+    try:
+        how, result = Frame(tracer, tracer.function, names).run()
+    except Stopped as stopped:
+        frames = stopped.args[0]
+        if len(waiting(tracer)) < len(frames):
+            raise unsupported("code", "something in between") from None
+        return *breaking(tracer, frames), (Unsupported(*why.args),)
     assert how is RETURN
-    return result
+    return ending(tracer, result)
 
 
 def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:

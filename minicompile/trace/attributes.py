@@ -32,8 +32,8 @@ METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType,
                 types.ClassMethodDescriptorType, types.BuiltinFunctionType)
 SLOTS = types.GetSetDescriptorType, types.MemberDescriptorType
 
-#: The look-up that `generic` does.
-PLAIN = object.__getattribute__, type.__getattribute__
+#: Classes whose C code looks further than `generic` does.
+FORWARDING = types.MethodType, types.GenericAlias, types.ModuleType
 
 #: Where nn.Module keeps what `__getattr__` finds.
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
@@ -42,7 +42,7 @@ MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 IMMUTABLE = 1 << 8
 
 #: The class that a program sees, for objects that are of another.
-KINDS = {torch.SymInt: int, torch.SymFloat: float}
+KINDS = {}
 
 #: Classes of values whose methods only C code calls.
 STAND_INS = {*SYMBOLIC}
@@ -68,7 +68,7 @@ def load_attr(tracer, owner, name: str):
     except Raised as raised:
         if not isinstance(raised.exception, AttributeError):
             raise
-        if not (follows(custom) or custom in PLAIN):
+        if isinstance(owner, FORWARDING) and not follows(custom):
             raise unsupported(
                 "attribute", f"what C code gives as {name},") from None
         if lookup(tracer, kind, "__getattr__")[0] is ABSENT:

@@ -173,8 +173,7 @@ def closure(tracer, function: types.FunctionType) -> tuple:
     if cells and not tracer.is_made(function):
         base = Attribute(tracer.outside.found_at(function), "__closure__")
         for index, cell in enumerate(cells):
-            if not tracer.is_made(cell):
-                tracer.outside.admit(cell, Item(base, index))
+            tracer.outside.admit(cell, Item(base, index))
     return cells
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 import torch
 
-from ..core.sizes import SYMBOLIC
 from ..core.guard import CONSTANTS, IDENTITIES, printable
 from .reasons import unsupported
 from .side_effects import is_bound
@@ -91,8 +90,7 @@ class Rebuild:
                 self.tracer.is_made(value) or kind is frozenset
                 or is_bound(value)):
             return self.known(value)
-        text = (self.tracer.recorder.sizes.text(value)
-                if kind in SYMBOLIC else self._made(value, kind))
+        text = self._made(value, kind)
         return text if text.isidentifier() else self.hold(text)
 
     def _made(self, value, kind: type) -> str:

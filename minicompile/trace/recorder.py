@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from sympy import Symbol
@@ -223,20 +223,21 @@ def storage(tensor: torch.Tensor) -> int:
 NUMBERS: dict[type, Callable] = {}
 
 
+@dataclass
 class History:
     """The sizes that one function's traces saw; `dynamic` as in compile().
 
     `seen` holds, for each place, its value, or how it varied as a text;
     `symbols` says which places became symbols, and why. With `never`, no
-    place becomes one, marked or not.
+    place becomes one, marked or not. A trace wrote to the `counters`.
     """
 
-    def __init__(self, dynamic: bool | None = False, floats: bool = True,
-                 never: bool = False):
-        self.dynamic, self.floats, self.never = dynamic, floats, never
-        self.seen: dict[tuple, int | float | str] = {}
-        self.symbols: dict[str, str] = {}
-        self.counters: set[Source | str] = set()  # a trace wrote to these
+    dynamic: bool | None = False
+    floats: bool = True
+    never: bool = False
+    seen: dict[tuple, int | float | str] = field(default_factory=dict)
+    symbols: dict[str, str] = field(default_factory=dict)
+    counters: set[Source | str] = field(default_factory=set)
 
 
 class Fakes(FakeTensorMode):

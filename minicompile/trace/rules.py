@@ -16,6 +16,7 @@ import inspect
 import operator
 import types
 from collections import OrderedDict
+from collections.abc import Callable
 
 import torch
 
@@ -121,28 +122,21 @@ def recorded(tracer, op, left, right):
 # Methods that a function or an operator asks its first argument
 
 #: Operators that give a tensor if they are given one.
-UNARY = (operator.neg, operator.pos, operator.invert, operator.abs, abs,
-         round)
-ITEMS = (operator.getitem, operator.setitem, operator.delitem)
+GIVING = {operator.getitem, operator.setitem, operator.delitem}
 
-#: Functions that ask a method of their first argument, and how deep they
-#: look if it is written in C.
-ASKING = {
-    **dict.fromkeys((*UNARY, *ITEMS, reversed, len, int, float,
-                     operator.index), 0),
-    **dict.fromkeys((complex, str, repr, ascii, format), 2)}
+#: How deep C code looks at what it is given, where it is not just that.
+DEPTHS: dict[Callable, int] = {}
 
 
 def ask(tracer, function, *values, **more):
     """The result of a method in Python or with a rule, or of the C code."""
-    name = "repr" if function is ascii else function.__name__
     if not values:
         return tracer.native(function, (), more)
-    if isinstance(values[0], torch.Tensor) and function in (*UNARY, *ITEMS):
+    if isinstance(values[0], torch.Tensor) and function in GIVING:
         return tracer.recorder.function(function, values, more)
-    answer = tracer.asked(f"__{name}__", *values)
+    answer = tracer.asked(f"__{function.__name__}__", *values)
     return answer if answer is not ABSENT else tracer.natively(
-        function, values, more, ASKING.get(function, 0))
+        function, values, more, DEPTHS.get(function, 0))
 
 
 def whole(tracer, function, mapping: dict, *more):
@@ -159,7 +153,7 @@ def means(meaning, *functions):
 
 
 means(binary, *INPLACE, *INPLACE.values(), *COMPARISONS)
-means(ask, *ASKING)
+means(ask, *GIVING, len)
 means(whole, dict.keys, dict.values, dict.items)
 rule(operator.truth, bool)(lambda tracer, *value: tracer.truth(*value))
 rule(object.__init__)(lambda tracer, owner, *args, **kwargs: None)

@@ -127,10 +127,8 @@ class Outside:
 
     def guard(self, source: Source | None, kind: str, expected) -> None:
         """Add a guard, unless it was said before."""
-        guard = Guard(source, kind, expected)
-        key = guard.key()
-        if key not in self.guards:
-            self.guards[key] = Guard(source, kind, expected, self.where())
+        guard = Guard(source, kind, expected, self.where())
+        self.guards.setdefault(guard.key(), guard)
 
     def relate(self, text: str, *sources: Source) -> None:
         """Add a guard on several places, `{0}` being the first's value."""
@@ -188,16 +186,11 @@ class Outside:
                 self.relate("{0} is {1}", source, known)
             return value
         self.kept.append(real)
-        return self._first(real, kind, source)
-
-    def _first(self, real, kind: type, source: Source):
-        """The value of a mutable object read for the first time."""
         if isinstance(real, torch.Tensor):
             return self.remember(real, self._tensor(real, source), source)
         self.guard(source, "type", kind)
-        first = FIRST.get(kind)
-        if first is not None:
-            return first(self, real, source)
+        if kind in FIRST:
+            return FIRST[kind](self, real, source)
         if issubclass(kind, tuple):
             value = made_tuple(kind, self.elements(real, source))
             return value and self.remember(real, value, source)

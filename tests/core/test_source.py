@@ -3,7 +3,8 @@
 import pytest
 
 from minicompile.core.guard import (Attribute, Call, Constant, Item, Local,
-                                    Size, Stored)
+                                    Stored)
+from minicompile.trace.torch.dimensions import Size
 
 X = Local("x", 0)
 

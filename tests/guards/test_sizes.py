@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from minicompile.core.guard import Guard, Local, Size, TensorFacts
+from minicompile.core.guard import Guard, Local, TensorFacts
+from minicompile.trace.torch.dimensions import Size
 
 from .say import X, Y, facts, relation
 

@@ -259,6 +259,18 @@ def text_and_numbers(x):
             "%d and %s" % (3, None), "{}".format((1,)), sum([x, 1.0])) # noqa
 
 
+BY_DTYPE = {torch.float32: 2, torch.float64: 3}
+COUNTED = collections.Counter(a=4)
+
+
+def looked_up(x):
+    """Keys that are no text, a missing key, what a method forwards."""
+    found = x * BY_DTYPE[x.dtype] + COUNTED["a"] - COUNTED["b"]
+    return (found, x.sum.__name__, Seven().__int__.__code__.co_name,
+            getattr(torch, "no such name", None), [*BY_DTYPE], abs(-x),
+            ascii("\u00e9"), int("3"), round(2.5))
+
+
 def caches(x):
     found = recipe(3)
     return x * found.n + found.parts[1]
@@ -268,8 +280,9 @@ def getters(x):
     return x + 1 if torch.is_autocast_enabled("cpu") else x * 2
 
 
-TRACE = [polyfills, text_and_numbers, caches, getters, operators, transforms,
-         caught, caught_after_a_break, drawn, stated, own_function, chosen,
+TRACE = [polyfills, text_and_numbers, looked_up, caches, getters, operators,
+         transforms, caught, caught_after_a_break, drawn, stated,
+         own_function, chosen,
          checkpointed, attending, in_the_library, lower_precision, foreach,
          matched, local_class, local_tuple, messages, handled, of_numpy,
          into, half_run, partial_method]

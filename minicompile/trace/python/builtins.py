@@ -32,7 +32,7 @@ from ..attributes import type_of
 from ..frame import load_cell
 from ..reasons import Raised, unsupported
 from ..recorder import leaves, settled
-from ..rules import ask, means, rule
+from ..rules import DEPTHS, GIVING, ask, means, rule
 from .callbacks import Callback, in_python, look, polyfill
 from .objects import same
 
@@ -128,6 +128,14 @@ def _sum(tracer, values, start=0):
     return start
 
 
+UNARY = {operator.neg, operator.pos, operator.invert, operator.abs, abs,
+         round}
+GIVING |= UNARY
+DEPTHS |= dict.fromkeys((complex, str, repr, format), 2)
+
+means(ask, *UNARY, *DEPTHS, reversed, int, float, operator.index)
+rule(ascii)(lambda tracer, value: tracer.call(repr, (value,)).encode(
+    "ascii", "backslashreplace").decode())
 rule(format)(
     lambda tracer, value, spec="": ask(tracer, format, value, spec))
 rule(object.__format__)(

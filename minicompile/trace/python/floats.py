@@ -18,12 +18,12 @@ from collections.abc import Callable
 from torch.utils._pytree import tree_map
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
-from ...core.guard import Computed, Relation, Source
+from ...core.guard import Relation, Source
 from ...core.sizes import SYMBOLIC, formula, hint
 from ..reasons import unsupported
 from ..recorder import NUMBERS, settled
 from ..rules import INPLACE
-from ..torch.dimensions import SymbolicSizes
+from ..torch.dimensions import Computed, SymbolicSizes
 
 #: How Python writes arithmetic: the sign before the last operand; a call.
 SIGNS = {operator.neg: "-", operator.add: "+", operator.sub: "-",

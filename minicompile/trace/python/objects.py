@@ -128,18 +128,17 @@ def of_tensor(tracer, tensor: torch.Tensor, name: str):
         raise unsupported("attribute", f"a tensor's {name}")
     return tracer.recorder.function(getattr, (tensor, name), {})
 
-#: Classes whose objects have the attributes of another object, too.
-FORWARDING = {types.MethodType: "__func__",
-              types.GenericAlias: "__origin__", types.ModuleType: ""}
+#: Where an object is whose attributes another one has, too.
+TARGETS = {types.MethodType: "__func__", types.GenericAlias: "__origin__"}
 
 
-@rule(*(kind.__getattribute__ for kind in FORWARDING))
+@rule(*(kind.__getattribute__ for kind in attributes.FORWARDING))
 def forwarded(tracer, owner, name: str):
     """An attribute of its own, of another object, or of a module."""
     try:
         return attributes.generic(tracer, owner, name)
     except Raised:
-        if target := FORWARDING.get(type(owner)):
+        if target := TARGETS.get(type(owner)):
             return attributes.load_attr(
                 tracer, getattr(owner, target), name)
         attributes.own(tracer, owner, "__getattr__")  # found or not

@@ -33,14 +33,15 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from ...core.errors import ConstraintViolation
-from ...core.guard import (Computed, Function, Guard, Local, Relation,
-                           Size, Source, chain)
+from ...core.guard import (Function, Guard, Local, Relation, Source,
+                           chain, source_class)
 from ...core.sizes import SYMBOLIC, formula, hint
 from ...core.torch.symbols import text_of
-from ..attributes import type_of
+from ..attributes import KINDS, type_of
 from ..reasons import Raised, unsupported
 from ..recorder import (CONVERSIONS, NUMBERS, PARTS, SETTLE, SIZES,
                         ConstantSizes, History, Recorder, settled)
+from ..reconstruct import MAKERS
 from ..side_effects import Outside
 
 #: The possible symbols in words: a size, a stride, a number.
@@ -56,6 +57,13 @@ SYMBOLIC_FORMS = {
     int: torch.sym_int, float: torch.sym_float, max: torch.sym_max,
     min: torch.sym_min, math.sqrt: torch._sym_sqrt,
     math.log2: torch._sym_log2}
+
+#: `tensor.shape[dim]` or `tensor.stride()[dim]`, and its symbol.
+Size = source_class("Size", "owner read dim symbol",
+                    "{owner}.{read}[{dim}]")
+
+#: A number that Python computes of others: an expression of them.
+Computed = source_class("Computed", "expression", "{expression}")
 
 
 class ShapeSource(TorchSource):
@@ -275,6 +283,9 @@ def dispatch(mode: FakeTensorMode, function, types, args=(), kwargs=None):
 
 
 SIZES.append(SymbolicSizes)
+KINDS |= {torch.SymInt: int, torch.SymFloat: float}
+MAKERS |= dict.fromkeys(SYMBOLIC, lambda rebuild, value: (
+    rebuild.tracer.recorder.sizes.text(value)))
 NUMBERS[int] = lambda sizes, value, source: sizes.env.create_symintnode(
     sizes.symbol(value, source), hint=value)
 
