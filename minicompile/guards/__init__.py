@@ -64,8 +64,8 @@ class Names:
     mourners: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self):
-        self.identifiers._used_names |= {*self.values, "L", "F", "check",
-                                         "key"}  # used in its text
+        self.identifiers._used_names |= {  # what its text uses
+            *self.values, "L", "F", "check", "key", "None"}
 
     def fresh(self, wish: str) -> str:
         """An identifier like `wish` that nothing else uses."""

@@ -26,7 +26,7 @@ from ..core.state import kept
 from .frame import RETURN, Frame
 from .graph_breaks import CONTINUATIONS, breaking, ending, waiting
 from .reasons import Raised, Stopped, internal, unsupported
-from .recorder import ConstantSizes, History
+from .recorder import ConstantSizes, History, storage
 from .tracer import Tracer, rely_on_code
 
 __all__ = ["CONTINUATIONS", "History", "Trace", "is_compiling", "trace",
@@ -150,7 +150,7 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
                  tuple(source for _, source in recorder.placed),
                  tuple(outside.guards.values()), finish, outside.constants,
                  recorder.sizes, breaks, not recorder.written.isdisjoint(
-                     each.storage for each in recorder.inputs))
+                     storage(each.fake) for each in recorder.inputs))
 
 
 def _keep_apart(tracer: Tracer) -> None:
@@ -158,7 +158,7 @@ def _keep_apart(tracer: Tracer) -> None:
     recorder = tracer.recorder
     groups: dict[int, list[Source]] = {}
     for each in recorder.inputs:
-        groups.setdefault(each.storage, []).append(each.source)
+        groups.setdefault(storage(each.fake), []).append(each.source)
     written = recorder.written.intersection(groups)
     for first, *others in map(groups.__getitem__, written):
         if others:

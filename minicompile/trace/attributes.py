@@ -35,9 +35,6 @@ SLOTS = types.GetSetDescriptorType, types.MemberDescriptorType
 #: Classes whose C code looks further than `generic` does.
 FORWARDING = types.MethodType, types.GenericAlias, types.ModuleType
 
-#: Where nn.Module keeps what `__getattr__` finds.
-MODULE_PARTS = ("_parameters", "_buffers", "_modules")
-
 #: The flag of classes made in C, which errors name with their module.
 IMMUTABLE = 1 << 8
 
@@ -188,7 +185,7 @@ def own(tracer, owner, name: str):
 @rule(nn.Module.__getattr__)
 def part(tracer, module: nn.Module, name: str):
     """A module's parameter, buffer or module of this name."""
-    for each in MODULE_PARTS:
+    for each in ("_parameters", "_buffers", "_modules"):
         names = own(tracer, module, each)
         value = names if names is ABSENT else tracer.stored(names, name)
         if value is not ABSENT:

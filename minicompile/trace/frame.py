@@ -118,7 +118,9 @@ class Frame:
         takes, pushes, function = OPCODES.get(step.name, NO_ROW)
         if function is None:
             raise unsupported("opcode", step.name)
-        taken = self.pop(takes(step.argument) if callable(takes) else takes)
+        at = len(self.stack) - (
+            takes(step.argument) if callable(takes) else takes)
+        taken, self.stack[at:] = self.stack[at:], ()
         made = function(self, step.argument, *taken)
         if type(made) is Frame:  # its result is pushed when it returns
             self.tracer.frames.append(made)
@@ -131,14 +133,6 @@ class Frame:
         """The handler in force: target, stack depth, `lasti`; or None."""
         row = self.program.handler(self.current().offset)
         return row and row[2:]
-
-    def pop(self, count: int) -> list:
-        """The topmost `count` values, taken off, lowest first."""
-        if not count:
-            return []
-        values = self.stack[-count:]
-        del self.stack[-count:]
-        return values
 
     def push(self, value, called: int) -> None:
         """Push a value, if called with the NULL that CALL expects."""
@@ -361,14 +355,9 @@ def CALL(frame, count, *values):
 
 
 @opcode(lambda count: count + 3)
-def CALL_KW(frame, _, lower, upper, *values):
+def CALL_KW(frame, _, *values):
     *values, keywords = values
-    if lower is NULL:
-        function = upper
-    elif upper is NULL:
-        function = lower
-    else:
-        function, values = lower, [upper, *values]
+    function, *values = (each for each in values if each is not NULL)
     plain = len(values) - len(keywords)
     return frame.tracer.enter(
         function, values[:plain], dict(zip(keywords, values[plain:])))

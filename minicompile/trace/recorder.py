@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -43,15 +44,8 @@ PARTS = {tuple: tuple, torch.Size: tuple, list: list, dict: dict.values,
 CONVERSIONS = {}
 
 
-@dataclass(frozen=True)
-class GraphInput:
-    """A graph input: the real tensor, its stand-in and where it is."""
-
-    real: torch.Tensor
-    fake: torch.Tensor
-    source: Source
-    node: fx.Node
-    storage: int
+#: A graph input: the real tensor, its stand-in, where it is, its node.
+GraphInput = namedtuple("GraphInput", "real fake source node")
 
 
 class Recorder:
@@ -87,8 +81,7 @@ class Recorder:
         fake = self.sizes.tensor(real, source)
         name = re.sub(r"\W+", "_", str(source)).strip("_")
         self.nodes[id(fake)] = node = self.place(name, fake, source)
-        self.inputs.append(GraphInput(real, fake, source, node,
-                                      storage(fake)))
+        self.inputs.append(GraphInput(real, fake, source, node))
         return fake
 
     def function(self, target, args, kwargs):

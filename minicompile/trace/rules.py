@@ -22,6 +22,7 @@ import torch
 
 from ..core.guard import ABSENT, CONSTANTS
 from ..core.sizes import SYMBOLIC
+from .bytecode import BINARY, COMPARE
 from .reasons import WAYS, Raised, unsupported
 from .recorder import settled
 from .side_effects import is_bound
@@ -80,15 +81,10 @@ def apply(tracer, rule, args: tuple, kwargs: dict):
 
 # Operators
 
-ARITHMETIC = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod",
-              "or_", "pow", "rshift", "sub", "truediv", "xor")
-
-COMPARISONS = {operator.lt, operator.le, operator.gt, operator.ge,
-               operator.eq, operator.ne}
+COMPARISONS = {*COMPARE.values()}
 
 #: In-place operators, and the operators they fall back on.
-INPLACE = {getattr(operator, f"i{name.strip('_')}"): getattr(operator, name)
-           for name in ARITHMETIC}
+INPLACE = dict(zip(BINARY[13:], BINARY[:13], strict=True))
 
 #: Classes whose operators are C's, whatever is on the other side.
 PLAIN = CONSTANTS.union(SYMBOLIC, (tuple, torch.Size))
@@ -241,22 +237,21 @@ def unbound(function, owner, args: tuple) -> tuple:
     return function, args
 
 
-#: Tensor methods that no node can stand for, by the kind of reason.
-REFUSED = {
-    "data-dependent": {
-        "item", "tolist", "numpy", "data_ptr", "__bool__", "__int__",
-        "__float__", "__index__", "__complex__", "is_nonzero", "cpu_",
-        "__contains__", "__format__", "__repr__", "__str__", "__array__",
-        "is_shared", "is_pinned", "is_set_to", "is_inference", "_is_view"},
-    "gradient": {
-        "backward", "register_hook", "retain_grad", "requires_grad_",
-        "register_post_accumulate_grad_hook", "detach_"},
-    "builtin": {
-        "set_", "resize_", "resize_as_", "share_memory_", "storage",
-        "untyped_storage", "__deepcopy__", "__reduce_ex__", "apply_",
-        "map_", "map2_", "as_subclass", "__setstate__", "to_dense",
-        "to_sparse", "storage_offset", "__hash__", "__dir__",
-        "__setattr__", "swap"}}
+#: Tensor methods that no node can stand for, and the kind of reason.
+REFUSED = {name: kind for kind, names in (
+    ("data-dependent", """
+        item tolist numpy data_ptr __bool__ __int__ __float__ __index__
+        __complex__ is_nonzero cpu_ __contains__ __format__ __repr__
+        __str__ __array__ is_shared is_pinned is_set_to is_inference
+        _is_view"""),
+    ("gradient", """
+        backward register_hook retain_grad requires_grad_ detach_
+        register_post_accumulate_grad_hook"""),
+    ("builtin", """
+        set_ resize_ resize_as_ share_memory_ storage untyped_storage
+        __deepcopy__ __reduce_ex__ apply_ map_ map2_ as_subclass
+        __setstate__ to_dense to_sparse storage_offset __hash__ __dir__
+        __setattr__ swap""")) for name in names.split()}
 
 
 def tensor_method(tracer, name: str, args, kwargs):
@@ -264,9 +259,8 @@ def tensor_method(tracer, name: str, args, kwargs):
     if name == "requires_grad_" and args[0].requires_grad is (
             [*args[1:], *kwargs.values(), True][0]):
         return args[0]
-    for kind, names in REFUSED.items():
-        if name in names:
-            raise unsupported(kind, f"Tensor.{name}")
+    if name in REFUSED:
+        raise unsupported(REFUSED[name], f"Tensor.{name}")
     return tracer.recorder.method(name, args, kwargs)
 
 

@@ -39,7 +39,7 @@ OWNERS = (types.ModuleType, type, type(None),
 
 #: Names that mean something else in generated text.
 TAKEN = {"L", "F", "outputs", "finish", "graph", "run", "math", "torch",
-         "disjoint_memory", "value", "failed"}
+         "disjoint_memory", "value", "failed", "None"}
 
 
 def is_bound(value: object) -> bool:

@@ -34,12 +34,12 @@ from .rules import apply, registered
 from .side_effects import OUTSIDES
 
 #: Libraries whose insides are never followed.
-OPAQUE = {"warnings", "importlib", "threading",
-          "random", "time", "io", "subprocess", "socket", "pickle",
-          "numpy", "torch._dynamo", "torch._inductor", "torch._functorch",
-          "torch.utils.checkpoint", "torch.utils.hooks",
-          "torch.autograd", "torch.jit", "torch.library",
-          "torch._higher_order_ops", "torch.distributed.fsdp"}
+OPAQUE = tuple(f"{name}." for name in (
+    "warnings", "importlib", "threading", "random", "time", "io",
+    "subprocess", "socket", "pickle", "numpy", "torch._dynamo",
+    "torch._inductor", "torch._functorch", "torch.utils.checkpoint",
+    "torch.utils.hooks", "torch.autograd", "torch.jit", "torch.library",
+    "torch._higher_order_ops", "torch.distributed.fsdp"))
 
 #: Modules among them that only say in Python what others do.
 FOLLOWED = {"torch.autograd.function", "torch.autograd.grad_mode",
@@ -230,17 +230,10 @@ def _python(tracer, function: types.FunctionType, args, kwargs):
         return rules.tensor_method(tracer, function.__name__, args, kwargs)
     if module == "torch":  # where it is shown, not where it is written
         module = function.__globals__["__name__"]
-    if _is_opaque(module):
+    if module not in FOLLOWED and f"{module}.".startswith(OPAQUE):
         raise unsupported("library",
                           f"{module}.{function.__qualname__}")
     return begin(tracer, function, args, kwargs)
-
-
-@functools.cache
-def _is_opaque(module: str) -> bool:
-    """Whether a module's functions are never followed."""
-    return module not in FOLLOWED and any(
-        module == name or module.startswith(name + ".") for name in OPAQUE)
 
 
 def begin(tracer, function: types.FunctionType, args, kwargs) -> Frame:

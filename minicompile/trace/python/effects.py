@@ -76,7 +76,7 @@ class Effects(Outside):
         return [*real]
 
     def place(self, space: Namespace, key) -> Source:
-        """Where the value of a key is, whatever the key and the dict are."""
+        """Where the value of any key of any dict is."""
         if space.kind == "attributes":
             return super().place(space, key)
         if not printable(key):
