@@ -19,7 +19,7 @@ from chapters.measure.timing import compare, save
 from minicompile.core.guard import Guard, Item, Local, TensorFacts
 from minicompile.guards import KINDS, Names, build_check
 from minicompile.guards.fast import c_functions
-from minicompile.guards.fast.c_functions import in_python
+from minicompile.guards.fast.c_functions import IN_PYTHON
 from minicompile.trace import trace
 
 #: One question each, on a tensor `x` and lists of 100 objects.
@@ -60,9 +60,10 @@ def in_bulk() -> list[dict]:
     """Nanoseconds of a condition in C++, and in Python."""
     x = nn.Linear(4, 4).weight
     guard, row = Guard(Local("x", 0), "tensor", facts(x)), {}
-    for name, write in ("compiled", KINDS["tensor"]), ("python", in_python):
+    for name, kinds in ("compiled", KINDS), ("python", IN_PYTHON):
         names = Names({"x": x})
-        row[name] = _best(write(names, guard).format("x"), names.values)
+        row[name] = _best(kinds["tensor"](names, guard).format("x"),
+                          names.values)
     return [{"question": "a tensor", **row}]
 
 

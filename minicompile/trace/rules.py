@@ -144,8 +144,8 @@ def whole(tracer, function, mapping: dict, *more):
 def means(meaning, *functions):
     """Let `meaning` be the rule of these, and learn which one is called."""
     for function in functions:
-        rule(function)(lambda tracer, *values, _function=function, **more:
-                       meaning(tracer, _function, *values, **more))
+        rule(function)(lambda tracer, /, *values, _which=function, **more:
+                       meaning(tracer, _which, *values, **more))
 
 
 means(binary, *INPLACE, *INPLACE.values(), *COMPARISONS)

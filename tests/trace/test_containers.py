@@ -45,6 +45,8 @@ RESULTS = [
     lambda x: Nothing(), lambda x: Pair(x + 1, ()), lambda x: [],
     lambda x: [x + 1, []], lambda x: {},
     lambda x: {"a": x + 1, (1, 2): [], (): ()}, lambda x: set(),
+    lambda x: dict(values=[(1, x + 1)], tracer=2, kind=3),
+    lambda x: OrderedDict(values=[(1, x + 1)], mapping=2),
     lambda x: {1, 2, 3}, lambda x: {(), (1, (2,))}, lambda x: frozenset(),
     lambda x: frozenset({x.shape, 3}), lambda x: deque(),
     lambda x: deque([x + 1, 2], maxlen=3), lambda x: deque(maxlen=0),

@@ -249,27 +249,22 @@ WORTH_A_STAMP = 8
 OF_DICTS = ("type", "length", "keys", "contains", "lacks", "equal", "is")
 
 
-class Places:
-    """The guards at each source, and what is read through it."""
-
-    def __init__(self, guards: list[Guard], inputs: list[Source]):
-        self.at: dict[Source, list[Guard]] = defaultdict(list)
-        self.below: dict[Source | None, dict] = defaultdict(dict)
-        for guard in guards:
-            for place in guard.places:
-                if len(guard.places) == 1:
-                    self.at[place].append(guard)
-                for each in chain(place):
-                    self.below[each.base][each] = True
-
-    def stamped(self, source: Source | None = None) -> Iterator[Subtree]:
-        """The topmost dicts that are worth a stamp."""
-        for child in self.below[source]:
-            found = Subtree(self, child)
-            if len(found.facts) + 2 * len(found.tensors) >= WORTH_A_STAMP:
-                yield found
-            else:
-                yield from self.stamped(child)
+def stamped(guards: list[Guard]) -> Iterator[Subtree]:
+    """The topmost dicts that are worth a stamp."""
+    at: dict[Source, list[Guard]] = defaultdict(list)
+    below: dict[Source | None, dict] = defaultdict(dict)
+    for guard in guards:
+        for place in guard.places:
+            at[place] += [guard] * (len(guard.places) == 1)
+            for each in chain(place):
+                below[each.base][each] = True
+    waiting = [*below[None]]
+    for source in waiting:
+        found = Subtree(at, below, source)
+        if len(found.facts) + 2 * len(found.tensors) >= WORTH_A_STAMP:
+            yield found
+        else:
+            waiting += below[source]
 
 
 class Subtree:
@@ -279,17 +274,16 @@ class Subtree:
     with the node of its value, or with None. A tensor has None instead.
     """
 
-    def __init__(self, places: Places, root: Source):
-        self.places, self.root = places, root
+    def __init__(self, at: dict, below: dict, root: Source):
+        self.at, self.below, self.root = at, below, root
         self.facts: list[Guard] = []
         self.tensors: list[Guard] = []
-        self.node = any(
-            guard.kind == "type" and guard.expected is dict
-            for guard in places.at[root]) and self.look(root)
+        self.node = any(guard.kind == "type" and guard.expected is dict
+                        for guard in at[root]) and self.look(root)
 
     def look(self, source: Source) -> tuple | None:
         """The node of a place; None if it can change without a trace."""
-        at = {guard.kind: guard for guard in self.places.at[source]}
+        at = {guard.kind: guard for guard in self.at[source]}
         kind = at["type"].expected if "type" in at else None
         if {*at} == {"tensor"} and at["tensor"].expected.type in TENSORS:
             self.tensors.append(at["tensor"])
@@ -298,7 +292,7 @@ class Subtree:
                 kind is dict or kind.__dictoffset__ != 0
                 and kind.__getattribute__ is object.__getattribute__):
             return None
-        self.take(self.places.at[source])
+        self.take(self.at[source])
         return kind, tuple(self.parts(kind, source))
 
     def take(self, guards: list[Guard]) -> None:
@@ -308,8 +302,8 @@ class Subtree:
     def parts(self, kind: type | None, source: Source
               ) -> Iterator[tuple[object, tuple | None]]:
         """The values read from a dict or an object's __dict__, by name."""
-        for child in self.places.below[source] if kind else ():
-            guards = self.places.at[child]
+        for child in self.below[source] if kind else ():
+            guards = self.at[child]
             key = getattr(child, "key" if kind is dict else "name", None)
             if type(key) not in (str, int):
                 continue
@@ -334,7 +328,7 @@ def merge_stamped(names: Names, guards: list[Guard],
     if compiled() is not None:
         names.values["disjoint_memory"] = partial(
             compiled().disjoint_memory, TENSORS)
-    for subtree in [*Places(guards, inputs).stamped()] if counted() else ():
+    for subtree in [*stamped(guards)] if counted() else ():
         subtree.found = names.fresh("found")
         apart = {*map(id, subtree.facts + subtree.tensors)}
         guards = [guard for guard in guards if id(guard) not in apart]

@@ -37,17 +37,6 @@ from .callbacks import Callback, in_python, look, polyfill
 from .objects import same
 
 
-@rule(sorted)
-def _sorted(tracer, values, /, *, key=None, reverse=False):
-    """C code sorts the numbers of the keys, which it may look at."""
-    values = tracer.unpacked(values)
-    keys = look(tracer, values if key is None else [
-        tracer.call(key, (each,)) for each in values])
-    order = tracer.native(sorted, (range(len(keys)),), {
-        "key": keys.__getitem__, "reverse": reverse})
-    return [values[at] for at in order]
-
-
 @polyfill(list.sort)
 def sort_in_place(self, /, *, key=None, reverse=False):
     values = self[:]
@@ -60,43 +49,29 @@ def sort_in_place(self, /, *, key=None, reverse=False):
         self[:] = values
 
 
-def best(tracer, function, *values, key=None, **default):
-    """C code finds the place of the best key; numbers may be symbols."""
-    kinds = {*map(type_of, values)}
-    if len(values) > 1 and not (key or default) and kinds <= CONSTANTS:
-        return tracer.natively(function, values)
-    values = tracer.unpacked(values[0]) if len(values) == 1 else values
-    keys = values if key is None else [
-        tracer.call(key, (each,)) for each in values]
-    if not keys:
-        return tracer.native(function, ((),), default)
-    return values[tracer.native(function, (range(len(keys)),), {
-        "key": look(tracer, keys).__getitem__})]
+def ordered(tracer, function, first, *more, key=None, **options):
+    """C code steps through values, and compares what it looks at."""
+    if more and key is None and not options and {
+            *map(type_of, (first, *more))} <= CONSTANTS:
+        return tracer.natively(function, (first, *more))
+    steps = iter((first, *more)) if more else tracer.iterate(first)
+    return tracer.native(function, (steps,), {**options, "key": Callback(
+        tracer, key, functools.partial(look, tracer))})
 
 
-means(best, min, max)
+def each(tracer, function, given, values, *first):
+    """C code calls a function of the program's for each value."""
+    then = None if function is functools.reduce else tracer.truth
+    return tracer.native(function, (
+        Callback(tracer, given, then), tracer.iterate(values), *first))
 
 
-for _kind in (any, all):
-    rule(_kind)(lambda tracer, values, _kind=_kind: tracer.native(_kind, (
-        map(Callback(tracer, bool), tracer.iterate(values)),)))
-
-rule(functools.reduce)(lambda tracer, function, values, *first: (
-    tracer.native(functools.reduce, (
-        Callback(tracer, function), tracer.iterate(values), *first))))
-
-
-@polyfill()
-def is_true(function, value):
-    return bool(value if function is None else function(value))
-
-
-for _kind in (filter, itertools.filterfalse, itertools.takewhile,
-              itertools.dropwhile):
-    rule(_kind)(lambda tracer, function, values, _kind=_kind:
-                tracer.native(_kind, (
-                    Callback(tracer, functools.partial(is_true, function)),
-                    tracer.iterate(values))))
+means(ordered, sorted, min, max)
+means(each, functools.reduce, filter, itertools.filterfalse,
+      itertools.takewhile, itertools.dropwhile)
+means(lambda tracer, function, values: tracer.native(function, (map(
+    Callback(tracer, None, tracer.truth), tracer.iterate(values)),)),
+    any, all)
 
 
 @polyfill(Sequence.__iter__)
@@ -315,7 +290,6 @@ rule(enum.EnumMeta.__call__)(lambda tracer, kind, /, *args, **kwargs: (
 
 # Constructors of new objects, run as they are
 
-for _make in (collections.namedtuple, re._compile, types.MethodType,
-              functools.partial):
-    rule(_make)(lambda tracer, *args, _make=_make, **kwargs: tracer.own(
-        tracer.native(_make, args, kwargs)))
+means(lambda tracer, make, /, *args, **kwargs: tracer.own(
+    tracer.native(make, args, kwargs)), collections.namedtuple,
+    re._compile, types.MethodType, functools.partial)

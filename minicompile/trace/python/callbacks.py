@@ -152,8 +152,9 @@ SEEN = {name: row for names, row in (
     ("format format_map __mod__ __format__ __repr__ __str__ divmod",
      (2, 2)),
     ("list tuple zip map enumerate deque fsum prod Size bytes bytearray "
-     "from_bytes defaultdict",
-     ("stepped", "stepped"))) for name in names.split()}
+     "from_bytes",
+     ("stepped", "stepped")),
+    ("defaultdict", ("kept", "stepped"))) for name in names.split()}
 
 #: The same for all functions of a module.
 SEEN_IN = {"itertools": ("stepped", "stepped"), "_struct": (2, 2),
@@ -308,15 +309,20 @@ def quiet(name: str | None) -> bool:
 
 
 class Callback:
-    """A function of the traced program that C code may call."""
+    """A function of the traced program that C code may call.
 
-    def __init__(self, tracer, function):
-        self.tracer, self.function = tracer, function
+    None gives its argument. `then` is what C code asks of a result.
+    """
+
+    def __init__(self, tracer, function, then=None):
+        self.tracer, self.function, self.then = tracer, function, then
 
     @unwatched
     def __call__(self, *args, **kwargs):
         try:
-            return self.tracer.call(self.function, args, kwargs)
+            made = args[0] if self.function is None else self.tracer.call(
+                self.function, args, kwargs)
+            return self.then(made) if self.then else made
         except Raised as raised:
             error = raised.exception
         except (Unsupported, RecursionError):
@@ -324,10 +330,6 @@ class Callback:
         except Exception as failure:
             raise internal(failure) from failure
         raise error  # out here, where its context stays what it is
-
-
-rule(Callback.__call__)(lambda tracer, callback, /, *args, **kwargs: (
-    tracer.enter(callback.function, args, kwargs)))
 
 
 class Iteration:

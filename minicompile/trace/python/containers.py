@@ -216,14 +216,6 @@ def pop_element(tracer, values: set):
     return tracer.native(set.pop, (values,))
 
 
-def _collection(kind: type):
-    def collection(tracer, values=(), **more):
-        values = pairs(tracer, values) if issubclass(kind, dict) else map(
-            tracer.key, tracer.unpacked(values))
-        return tracer.native(kind, (values,), more)
-    return collection
-
-
 def pairs(tracer, values) -> list:
     """The keys and values that `dict(values)` is made of."""
     if isinstance(values, dict) or in_python(tracer, values, "keys"):
@@ -232,5 +224,11 @@ def pairs(tracer, values) -> list:
         tracer.unpacked, tracer.unpacked(values))]
 
 
-for _kind in (set, frozenset, dict, OrderedDict):
-    rule(_kind)(_collection(_kind))
+def collection(tracer, kind: type, values=(), /, **more):
+    """A new set or dict, whose keys C code may look up."""
+    values = pairs(tracer, values) if issubclass(kind, dict) else map(
+        tracer.key, tracer.unpacked(values))
+    return tracer.native(kind, (values,), more)
+
+
+means(collection, set, frozenset, dict, OrderedDict)

@@ -256,7 +256,7 @@ READ |= {set: set_in_order, frozenset: set_in_order}
 FIXED = torch.Tensor, types.ModuleType, type, types.FunctionType
 
 
-def store_attr(tracer, owner, name: str, value=ABSENT) -> None:
+def store_attr(tracer, owner, name: str, value) -> None:
     """`owner.name = value`, or `del owner.name`; outside, it waits."""
     given, owner = () if value is ABSENT else (value,), settled(owner)
     how = "__setattr__" if given else "__delattr__"
@@ -267,7 +267,7 @@ def store_attr(tracer, owner, name: str, value=ABSENT) -> None:
         tracer.call(attributes.bound(tracer, owner, how), (name, *given))
 
 
-def store_plain(tracer, owner, name: str, value=ABSENT) -> None:
+def store_plain(tracer, owner, name: str, value) -> None:
     """The same as `object.__setattr__` or `object.__delattr__` does it."""
     outside, given = tracer.outside, () if value is ABSENT else (value,)
     if isinstance(owner, torch.Tensor) and name == "grad" and value is None:
@@ -301,16 +301,13 @@ def store_plain(tracer, owner, name: str, value=ABSENT) -> None:
                       else object.__setattr__, (owner, name, value))
 
 
-for _set, _delete, _store in (
-        (setattr, delattr, store_attr),
-        (object.__setattr__, object.__delattr__, store_plain)):
-    rule(_set)(lambda tracer, owner, name, value, _store=_store: _store(
-        tracer, owner, name, value))
-    rule(_delete)(lambda tracer, owner, name, _store=_store: _store(
-        tracer, owner, name))
+rule(setattr)(store_attr)
+rule(delattr)(partial(store_attr, value=ABSENT))
+rule(object.__setattr__)(store_plain)
+rule(object.__delattr__)(partial(store_plain, value=ABSENT))
 
 OPCODES |= {
     "STORE_ATTR": (2, 0, lambda f, name, value, owner: store_attr(
         f.tracer, owner, name, value)),
     "DELETE_ATTR": (1, 0, lambda f, name, owner: store_attr(
-        f.tracer, owner, name))}
+        f.tracer, owner, name, ABSENT))}

@@ -28,17 +28,17 @@ from ..attributes import SLOTS, STAND_INS
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import settled
 from ..reconstruct import DERIVED, MAKERS, Rebuild
-from ..rules import COMPARISONS, INPLACE, rule
+from ..rules import COMPARISONS, INPLACE, means, rule
 from ..side_effects import BOUND, FIRST, Outside, contents, made_tuple
 from .callbacks import Callback, Iteration
 
 # Objects that the program makes
 
 
-for _base in (object, dict, list, tuple, set, BaseException):
-    rule(_base.__new__)(lambda tracer, *args, _base=_base, **kwargs: (
-        tracer.own(tracer.native(_base.__new__, args[:1] if (
-            _base is object) else args))))
+means(lambda tracer, new, /, *args, **kwargs: tracer.own(tracer.native(
+    new, args[:1] if new is object.__new__ else args)), *(
+        base.__new__ for base in (
+            object, dict, list, tuple, set, BaseException)))
 
 
 @rule(type.__call__)

@@ -122,9 +122,9 @@ def UNPACK_EX(frame, counts, given):
         raise Raised(ValueError(
             "not enough values to unpack (expected at least "
             f"{before + after}, got {len(values)})"))
-    rest = values[before:len(values) - after]
-    last = values[len(values) - after:]
-    frame.stack += [*reversed(last), rest, *reversed(values[:before])]
+    end = len(values) - after
+    frame.stack += [*values[:before], values[before:end],
+                    *values[end:]][::-1]
 
 # Breaks at an `if`, a loop, an attribute
 
