@@ -327,6 +327,6 @@ def test_the_text_is_pinned(golden, counted, monkeypatch):
     guards = [STATE, tensor(X, base()), Guard(Y, "equal", 2, where),
               *module_guards(layers(5), Z)]
     """Where changes of dicts are counted, and where they are not."""
-    monkeypatch.setattr(c_functions, "counted", lambda: counted)
+    monkeypatch.setattr(c_functions, "COUNTED", counted)
     golden("check.txt" if counted else "check_uncounted.txt",
            build_check(guards, {}).source)

@@ -245,6 +245,9 @@ MANY = 32
 #: A dict is worth a stamp if so many guards are below it.
 WORTH_A_STAMP = 8
 
+#: Whether changes are counted: all are in CPython before 3.13.
+COUNTED = sys.version_info < (3, 13)
+
 #: The guards whose answer is in the dict, or the value, they are on.
 OF_DICTS = ("type", "length", "keys", "contains", "lacks", "equal", "is")
 
@@ -325,10 +328,11 @@ def merge_stamped(names: Names, guards: list[Guard],
                   inputs: list[Source]
                   ) -> tuple[list[Guard], list[Source]]:
     """The guards, with one for all below a dict; its tensors as inputs."""
-    if compiled() is not None:
-        names.values["disjoint_memory"] = partial(
-            compiled().disjoint_memory, TENSORS)
-    for subtree in [*stamped(guards)] if counted() else ():
+    if compiled() is None:
+        return guards, inputs
+    names.values["disjoint_memory"] = partial(
+        compiled().disjoint_memory, TENSORS)
+    for subtree in [*stamped(guards)] if COUNTED else ():
         subtree.found = names.fresh("found")
         apart = {*map(id, subtree.facts + subtree.tensors)}
         guards = [guard for guard in guards if id(guard) not in apart]
@@ -361,11 +365,6 @@ def on_unchanged(names: Names, guard: Guard) -> str:
         *lines, f"{seen}[0] = {stamp}", last]) + "\n\n\n")
     return (f"({found} := {ask}({{0}}, {seen}, {facts})) is not None"
             f"\n{' ' * 12}or ({found} := {below}({{0}})) is not None")
-
-
-def counted() -> bool:
-    """Whether changes are counted: all are in CPython before 3.13."""
-    return sys.version_info < (3, 13) and compiled() is not None
 
 
 log.BEGINS.append(lambda stage: stage == "trace" and begin())

@@ -286,17 +286,25 @@ def watched(function, args, kwargs):
 
 
 def unwatched(function):
-    """A method that C code may call, since it interprets."""
+    """A function that C code may call: it interprets, and raises as Python.
+    """
     @functools.wraps(function)
     def call(*args, **kwargs):
         watch = sys.getprofile()
-        if type(watch) is not Watch:
-            return function(*args, **kwargs)
-        sys.setprofile(None)
+        if type(watch) is Watch:
+            sys.setprofile(None)
         try:
             return function(*args, **kwargs)
+        except Raised as raised:
+            error = raised.exception
+        except (Unsupported, RecursionError):
+            raise
+        except Exception as failure:
+            raise internal(failure) from failure
         finally:
-            sys.setprofile(watch)
+            if type(watch) is Watch:
+                sys.setprofile(watch)
+        raise error  # out here, where its context stays what it is
     return call
 
 
@@ -319,17 +327,9 @@ class Callback:
 
     @unwatched
     def __call__(self, *args, **kwargs):
-        try:
-            made = args[0] if self.function is None else self.tracer.call(
-                self.function, args, kwargs)
-            return self.then(made) if self.then else made
-        except Raised as raised:
-            error = raised.exception
-        except (Unsupported, RecursionError):
-            raise
-        except Exception as failure:
-            raise internal(failure) from failure
-        raise error  # out here, where its context stays what it is
+        made = args[0] if self.function is None else self.tracer.call(
+            self.function, args, kwargs)
+        return self.then(made) if self.then else made
 
 
 class Iteration:

@@ -245,16 +245,7 @@ def generating(frame: Frame):
     """
     sent = error = None
     while True:
-        try:
-            if error is None:
-                frame.stack.append(sent)
-            else:
-                unwind(frame, Raised(error))
-            how, value = unwatched(frame.run)()
-        except Raised as raised:
-            how, error = None, raised.exception
-        if how is None:
-            raise error
+        how, value = going(frame, sent, error)
         if how is RETURN:
             return value
         try:
@@ -265,6 +256,16 @@ def generating(frame: Frame):
             return  # the trace has ended, and nobody needs it
         if error is not None and waits(frame):
             raise unsupported("builtin", "throwing into a `yield from`")
+
+
+@unwatched
+def going(frame: Frame, sent, error: BaseException | None) -> tuple:
+    """How a frame is left, which goes on with a value or an exception."""
+    if error is None:
+        frame.stack.append(sent)
+    else:
+        unwind(frame, Raised(error))
+    return frame.run()
 
 
 def waits(frame: Frame) -> bool:

@@ -23,10 +23,11 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core.sizes import UFUNCS
 from ...core.guard import Call, is_constant, trusted
-from ..reasons import Raised, unsupported
+from ..reasons import unsupported
 from ..recorder import settled
 from ..rules import rule
 from ..torch.subgraphs import unchanged
+from .builtins import unless
 from .callbacks import is_featureless, look
 
 # Functions with a cache
@@ -161,11 +162,8 @@ def _start(tracer, bar, iterable=None, desc=None, total=None, leave=True,
     """
     if more or disable is None or not tracer.truth(disable):
         raise unsupported("effect", "a progress bar")
-    if total is None and iterable is not None:
-        try:
-            total = tracer.call(len, (iterable,))
-        except Raised:
-            total = None
+    if total is None:
+        total = unless(Exception, (None,), tracer.call, len, (iterable,))
     vars(bar).update(iterable=iterable, disable=disable, n=initial,
                      leave=leave,
                      total=None if total == float("inf") else total)

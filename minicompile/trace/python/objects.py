@@ -30,6 +30,7 @@ from ..recorder import settled
 from ..reconstruct import DERIVED, MAKERS, Rebuild
 from ..rules import COMPARISONS, INPLACE, means, rule
 from ..side_effects import BOUND, FIRST, Outside, contents, made_tuple
+from ..tracer import MARKS
 from .callbacks import Callback, Iteration
 
 # Objects that the program makes
@@ -238,9 +239,8 @@ def inner(outside: Outside, real: types.FunctionType, source: Source):
     """A function known by its code: its next closure is as good."""
     for name in ("__code__", "__globals__"):
         outside.guard(Attribute(source, name), "is", getattr(real, name))
-    for name in ("_torchdynamo_disable", "_torchdynamo_orig_callable"):
-        if name not in vars(real):
-            outside.lacks(Attribute(source, "__dict__"), name)
+    for name in sorted(MARKS - vars(real).keys()):
+        outside.lacks(Attribute(source, "__dict__"), name)
     return outside.remember(real, real, source)
 
 

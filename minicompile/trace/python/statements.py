@@ -14,7 +14,6 @@ import functools
 import importlib.util
 import operator
 import sys
-from collections.abc import Mapping, Sequence
 from types import CodeType, FunctionType
 
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -128,8 +127,6 @@ def UNPACK_EX(frame, counts, given):
 
 # Breaks at an `if`, a loop, an attribute
 
-END = object()
-
 
 def ask_truth(at: Break) -> tuple:
     """A value's truth: on in one branch or the other, or with the truth."""
@@ -148,7 +145,7 @@ def ask_truth(at: Break) -> tuple:
 def ask_next(at: Break) -> tuple:
     """An iterator's next item: on in the loop, or behind it."""
     steps, stack = at.frame.program.instructions, at.frame.stack
-    end = at.outside.constant(END, "end").code()
+    end = at.outside.constant(ABSENT, "end").code()
     return [at.rebuild.known(next), at.rebuild.value(stack[-1]), end], [
         (f"{at.value} is {end}", steps[at.step.argument].start,
          stack[:-1]), at.on(stack)]
@@ -277,11 +274,10 @@ WAYS |= {"return": returning, "handlers": handlers,
 OPCODES |= {
     "GET_LEN": (0, 1, lambda frame, _: frame.tracer.call(
         len, (frame.stack[-1],))),
-    "MATCH_MAPPING": (0, 1, lambda frame, _: isinstance(
-        frame.stack[-1], Mapping)),
-    "MATCH_SEQUENCE": (0, 1, lambda frame, _: isinstance(
-        frame.stack[-1], Sequence) and not isinstance(
-        frame.stack[-1], (str, bytes, bytearray))),
+    "MATCH_MAPPING": (0, 1, lambda frame, _: bool(
+        type(frame.stack[-1]).__flags__ & 1 << 6)),
+    "MATCH_SEQUENCE": (0, 1, lambda frame, _: bool(
+        type(frame.stack[-1]).__flags__ & 1 << 5)),
 }
 
 
