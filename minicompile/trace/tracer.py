@@ -156,7 +156,7 @@ class Tracer:
             raise unsupported("data-dependent", "a C function") from error
         except Exception as error:
             if id(error) not in self.raised:
-                error.__context__ = None
+                error.__context__ = error.__cause__  # of C's own
             raise Raised(error) from error
 
     # Operators

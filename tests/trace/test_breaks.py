@@ -201,6 +201,11 @@ def in_an_exit_stack(x):
     return y, seen, torch.is_grad_enabled()
 
 
+def stops_by_hand():
+    yield 1
+    raise StopIteration("by hand")
+
+
 @case()
 def what_was_handled_is_remembered(x):
     found = []
@@ -228,6 +233,10 @@ def what_was_handled_is_remembered(x):
         except KeyError:
             raise ValueError("alone") from None
     except ValueError as error:
+        found.append(error)
+    try:
+        [*stops_by_hand()]
+    except RuntimeError as error:
         found.append(error)
     return x * 2, [(repr(e.__context__), repr(e.__cause__),
                     e.__suppress_context__) for e in found]
