@@ -313,3 +313,39 @@ def test_members_and_hashes_ask_their_classes():
         for ours, theirs in zip(compiled(x, coins), function(x, coins)):
             assert torch.equal(torch.as_tensor(ours), torch.as_tensor(theirs))
     assert not compiled.stats().graph_breaks
+
+
+class Lying:
+    def __init__(self, v):
+        self.v = v
+
+    def __getattribute__(self, name):
+        return 42 if name == "v" else object.__getattribute__(self, name)
+
+
+class Hidden:
+    v = property(lambda self: 7)
+
+    def __init__(self, v):
+        self.__dict__["v"] = v
+
+
+class Slots:
+    __slots__ = ("v", "empty")
+
+    def __init__(self, v):
+        self.v = v
+
+    def __getattr__(self, name):
+        return 5
+
+
+@pytest.mark.parametrize("kind", [Lying, Hidden, Slots])
+def test_an_object_is_made_again_without_asking_its_class(kind):
+    made = minicompile.compile(lambda x: kind(x + 1), fullgraph=True,
+                               backend="eager")(torch.ones(2))
+    assert type(made) is kind
+    held = {"v": made.v} if kind is Slots else object.__getattribute__(
+        made, "__dict__")
+    assert list(held) == ["v"] and held["v"].tolist() == [2, 2]
+    assert kind is not Slots or made.empty == 5

@@ -141,55 +141,61 @@ def is_featureless(kind: type) -> bool:
 
 TABLES, SETS = (dict, OrderedDict, defaultdict), (set, frozenset)
 
+# How C functions use their arguments: they look at one to a depth, or:
+
+
+def kept(tracer, value):
+    """They put it somewhere, or ask which object it is."""
+    return value
+
+
+def stepped(tracer, value):
+    """They step through it, or call it."""
+    if isinstance(value, (torch.Tensor, *SETS)) or any(
+            in_python(tracer, value, name)
+            for name in ("__iter__", "__getitem__")):
+        return tracer.iterate(value)
+    return Callback(tracer, value) if callable(value) else look(
+        tracer, value, 0)
+
+
+def elements(tracer, value):
+    """They look up what is in it."""
+    return value if isinstance(value, SETS) else [
+        *map(tracer.key, tracer.unpacked(value))]
+
+
+def compared(tracer, value):
+    """They compare it; it is settled, as none may run a second time."""
+    return settled(look(tracer, value))
+
+
+TO_DEPTH = [functools.partial(look, depth=depth) for depth in range(3)]
+
 #: How C functions use the first argument, and the others.
 SEEN = {name: row for names, row in (
     ("append appendleft insert setdefault get pop send throw partial "
      "repeat slice setitem __setitem__ __get__ issubclass "
      "_has_torch_function "
      "_has_torch_function_unary _has_torch_function_variadic",
-     (0, "kept")),
-    ("extend extendleft __iadd__ join", (0, "stepped")),
+     (TO_DEPTH[0], kept)),
+    ("extend extendleft __iadd__ join", (TO_DEPTH[0], stepped)),
     ("format format_map __mod__ __format__ __repr__ __str__ divmod",
-     (2, 2)),
+     (TO_DEPTH[2], TO_DEPTH[2])),
     ("list tuple zip map enumerate deque fsum prod Size bytes bytearray "
-     "from_bytes",
-     ("stepped", "stepped")),
-    ("defaultdict", ("kept", "stepped"))) for name in names.split()}
+     "from_bytes", (stepped, stepped)),
+    ("defaultdict", (kept, stepped))) for name in names.split()}
 
 #: The same for all functions of a module.
-SEEN_IN = {"itertools": ("stepped", "stepped"), "_struct": (2, 2),
-           **dict.fromkeys(("_heapq", "_bisect"), ("compared", "compared"))}
+SEEN_IN = {"itertools": (stepped, stepped),
+           "_struct": (TO_DEPTH[2], TO_DEPTH[2]),
+           **dict.fromkeys(("_heapq", "_bisect"), (compared, compared))}
 
 rule(str.__mod__)(lambda tracer, text, values: tracer.natively(
     operator.mod, (text, values), depth=2))
 
 #: Methods of sets that look up their argument.
 KEYED = {"add", "discard", "remove", "__contains__"}
-
-
-def seen(tracer, value, how: str | int):
-    """An argument as C code may have it, which looks at it to a depth.
-
-    Or it steps through it or calls it, looks it up, or keeps it.
-    """
-    if how == "stepped" and (
-            isinstance(value, (torch.Tensor, *SETS)) or any(
-                in_python(tracer, value, each)
-                for each in ("__iter__", "__getitem__"))):
-        return tracer.iterate(value)
-    if how == "stepped" and callable(value):
-        return Callback(tracer, value)
-    match how:
-        case "key":
-            return tracer.key(value)
-        case "elements" if not isinstance(value, SETS):
-            return [*map(tracer.key, tracer.unpacked(value))]
-        case "compared":  # settled: none of it may run a second time
-            look(tracer, value)
-            return settled(value)
-        case int() | "stepped":
-            return look(tracer, value, 0 if how == "stepped" else how)
-    return value
 
 
 def arguments(tracer, function, args, kwargs: dict, depth: int) -> tuple:
@@ -209,15 +215,16 @@ def arguments(tracer, function, args, kwargs: dict, depth: int) -> tuple:
     elif not SCALARS.keys().isdisjoint(map(type, args)):
         depth = 2  # NumPy's numbers meet no symbols
     first, others = SEEN.get(getattr(function, "__name__", None)) or (
-        SEEN_IN.get(getattr(function, "__module__", None), (depth, depth)))
+        SEEN_IN.get(getattr(function, "__module__", None),
+                    (TO_DEPTH[depth],) * 2))
     second = others
     if owner in TABLES or owner in SETS and function.__name__ in KEYED:
-        second = "key"
+        second = type(tracer).key
     elif owner in SETS:
-        second = others = "elements"
-    return [seen(tracer, value, how) for value, how in zip(
-        args, chain((first, second), repeat(others)))], {
-        key: seen(tracer, value, others) for key, value in kwargs.items()}
+        second = others = elements
+    return [use(tracer, value) for use, value in zip(
+        chain((first, second), repeat(others)), args)], {
+        key: others(tracer, value) for key, value in kwargs.items()}
 
 
 def look_up(tracer, key):

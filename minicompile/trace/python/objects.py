@@ -17,6 +17,7 @@ import types
 import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 
 import torch
@@ -263,11 +264,14 @@ def instance(rebuild: Rebuild, value) -> tuple:
     kind = type(value)
     if not rebuild.tracer.is_made(value):
         raise unsupported("result", f"a {kind.__name__}")
-    slots = [name for each in kind.__mro__
-             for name, found in vars(each).items()
-             if type(found) is types.MemberDescriptorType]
-    state = {name: getattr(value, name) for name in [
-        *getattr(value, "__dict__", ()), *slots] if hasattr(value, name)}
+    state = {}
+    for each in kind.__mro__:
+        for name, found in vars(each).items():
+            if type(found) is types.MemberDescriptorType or (
+                    name == "__dict__" and isinstance(found, SLOTS)
+                    and found.__get__(value)):
+                with suppress(AttributeError):  # an empty slot
+                    state[name] = found.__get__(value)
     base = builtin_base(kind)
     contents = dict(base.items(value)) if issubclass(base, dict) else (
         [] if base is object else [*base.__iter__(value)])
