@@ -14,35 +14,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from threading import Lock
-from types import MappingProxyType
 
 import torch
 
 from ..core import load, log
 from ..core.graph import Boxed, holds_graphs
-from ..core.schedule import Schedule, Step, views_in
-from .recording import Cuda, Recording, addresses, memory_of, sizes_of
+from ..core.schedule import Schedule, views_in
+from .recording import LOCK, Cuda, Recording
 
-#: Fewer steps are launched one by one faster than a replay's outputs are
-#: cloned.
+#: Fewer steps are launched one by one faster than results are cloned.
 WORTH = 4
-#: How many recordings of a program there may be, and for how many tuples
-#: of sizes the addresses of the last call are known.
-AT_ONCE, SEEN = 4, 1024
-
-
-def refusal(step: Step) -> str | None:
-    """Why a step cannot be recorded on any device, or None."""
-    op = getattr(step, "target", None)
-    if holds_graphs(op):
-        return "the graph chooses a branch"
-    if torch.Tag.data_dependent_output in getattr(op, "tags", ()) or (
-            "index" in str(op)
-            and torch.bool in [view.dtype for view in views_in(step)]):
-        return f"{op} waits for the device"
-    return None
 
 
 def whole(schedule: Schedule, *_: object) -> type[Recording] | str:
@@ -52,25 +33,31 @@ def whole(schedule: Schedule, *_: object) -> type[Recording] | str:
         return "not all tensors are on a CUDA device"
     if len(devices) > 1:
         return "tensors are on several devices"
-    return next(filter(None, map(refusal, schedule.steps)), Recording)
+    for call in schedule.externs:
+        op, given = call.target, [view.dtype for view in views_in(call)]
+        if holds_graphs(op):
+            return "the graph chooses a branch"
+        if torch.Tag.data_dependent_output in getattr(op, "tags", ()) or (
+                "index" in str(op) and torch.bool in given):
+            return f"{op} waits for the device"
+    return Recording
 
 
-#: What makes recordings of a program, or a text that says why nothing can:
-#: given its schedule, how many of its results are the user's, None for
-#: all, the program, if it is one of emit's, and whether to compare the
-#: two. The last row that gives something decides.
-KINDS: list[Callable[..., Callable[..., Recording] | str | None]] = [whole]
+#: What makes recordings of a program, or says why nothing can: given its
+#: schedule, how many of its results are the user's, None for all, the
+#: program, if it is one of emit's, and whether to compare the two. The
+#: last one is asked.
+KINDS: list[Callable[..., Callable[..., Recording] | str]] = [whole]
 
 
 def graphed(runs: Mapping[str, Boxed], schedules: Mapping[str, Schedule],
             check: bool = False, visible: int | None = None,
-            programs: Mapping[str, object] = MappingProxyType({}),
+            programs: Mapping[str, object] | None = None,
             **settings: object) -> GraphedFunction:
     """The programs of one graph, graphed; named as its halves are."""
-    kinds = [next(filter(None, (kind(
-        schedule, visible if name == "forward" else None,
-        programs.get(name), check) for kind in reversed(KINDS))))
-        for name, schedule in schedules.items()]
+    kinds = [KINDS[-1](schedule, visible if name == "forward" else None,
+                       programs and programs[name], check)
+             for name, schedule in schedules.items()]
     reasons = [kind for kind in kinds if isinstance(kind, str)]
     if sum(len(schedule.steps) for schedule in schedules.values()) < WORTH:
         reasons.append(f"fewer than {WORTH} launches")
@@ -92,11 +79,11 @@ class GraphedFunction:
     def __init__(self, forward: Boxed, backward: Boxed | None,
                  device: Cuda, *, blocked: str | None = None,
                  kinds: Sequence[Callable] = (Recording,), **settings):
-        half = partial(HALVES[-1], device=device, lock=Lock(),
-                       blocked=blocked)
-        self.forward = self.ahead = half(forward, kinds[0], **settings)
-        self.backward = half(backward, kinds[-1], ahead=self.ahead)
         self.device, self.blocked = device, blocked
+        self.forward = HALVES[-1](
+            forward, kinds[0], device, blocked, **settings)
+        self.backward = HALVES[-1](
+            backward, kinds[-1], device, blocked, ahead=self.forward)
 
     @property
     def stats(self) -> Counter[str]:
@@ -110,27 +97,24 @@ class Half:
 
     The first `visible` outputs are the user's, the others go to the
     backward. It writes to the inputs in `written`. Those in `static`, such
-    as parameters, stay where they are. Each tuple of sizes has a first
-    call, and recordings, of its own. `stats` counts calls.
+    as parameters, stay where they are.
     """
 
     run: Boxed
     kind: Callable[..., Recording]
     device: Cuda
-    lock: Lock
     blocked: str | None
     visible: int | None = None
     static: Collection[int] = ()
     written: Collection[int] = ()
     ahead: Half | None = None
-    recordings: list[Recording] = field(default_factory=list)  # by use
-    last: dict[tuple, list[int]] = field(default_factory=dict)
-    stats: Counter[str] = field(default_factory=Counter)
-    most: float = AT_ONCE  # recordings
+    recordings: list[Recording] = field(default_factory=list)
+    stats: Counter[str] = field(default_factory=Counter)  # of calls
+    most = 4  # recordings
 
     def __call__(self, inputs: list) -> tuple:
         """The program's results; by replay, if a recording is found."""
-        with self.lock:
+        with LOCK:
             found = self.blocked or self.device.refusal() or (
                 self.find(inputs))
             if isinstance(found, Recording):
@@ -141,45 +125,22 @@ class Half:
 
     def find(self, inputs: list) -> Recording | str:
         """A free recording for these inputs, or why there is none."""
-        self.device.order()
-        sizes = sizes_of(inputs)
-        for recording in reversed(self.recordings):
-            if (recording.sizes == sizes and recording.free()
-                    and not recording.strangers(inputs)):
-                self.recordings.remove(recording)
-                self.recordings.append(recording)
+        for recording in self.recordings:
+            if recording.free() and not recording.strangers(inputs):
                 return recording
-        last = self.last.pop(sizes, None)
-        self.last[sizes] = addresses(inputs)
-        if len(self.last) > SEEN:
-            del self.last[next(iter(self.last))]
-        if last is None:
+        return self.record(inputs, self.static)
+
+    def record(self, inputs: list, bound: Collection[int],
+               pool: object = None) -> Recording | str:
+        """A new recording, which reads the inputs in `bound` where they
+        lie, or why there is none."""
+        if not self.stats:
             return "first call"
-        lender = self.ahead and self.ahead.lender(inputs)
-        return lender if isinstance(lender, str) else self.record(
-            inputs, last, lender)
-
-    def lender(self, inputs: list) -> Recording | str:
-        """The recording that lent a backward its inputs, or why none."""
-        here, why = {*memory_of(inputs).values()}, (
-            "the forward was not replayed")
-        for recording in reversed(self.recordings):
-            if recording.lent.keys() <= here:
-                return recording
-            if recording.lent.keys() & here:
-                why = "a saved value was replaced"
-        return why
-
-    def record(self, inputs: list, last: list[int],
-               lender: Recording | None) -> Recording | str:
-        """A new recording, or why there is none."""
-        if len(self.recordings) >= self.most:
+        if len(self.recordings) == self.most:
             return "no recording is free and fits"
         try:
-            made = self.kind(
-                self.device, self.run, inputs,
-                self.bound(inputs, last, lender), self.visible,
-                self.written, lender)
+            made = self.kind(self.device, self.run, inputs, bound,
+                             self.visible, self.written, pool)
         except Exception as error:  # out of memory, or never to be recorded
             self.blocked = f"cannot be recorded: {error}".split("\n")[0]
             log.show("perf_hints", f"no replay: {self.blocked}")
@@ -187,13 +148,6 @@ class Half:
         self.recordings.append(made)
         self.stats["recorded"] += 1
         return made
-
-    def bound(self, inputs: list, last: list[int],
-              lender: Recording | None) -> set[int]:
-        """The inputs that a new recording reads where they lie."""
-        return {*self.static} | {
-            k for k, memory in memory_of(inputs).items()
-            if lender and memory in lender.lent}
 
 
 #: What makes devices, and halves of graphed functions: the last rows.

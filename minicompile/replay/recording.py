@@ -18,10 +18,10 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor
 
-from ..core.graph import Boxed, dense
+from ..core.graph import Boxed
 
-#: One recording is made at a time in this process.
-_recording = threading.Lock()
+#: Whoever holds it replays or makes a recording, in this process.
+LOCK = threading.RLock()
 
 #: The identity of the memory under a tensor, and how many tensors hold it.
 storage_of, holders = torch._C._storage_id, torch._C._storage_Use_Count
@@ -41,18 +41,16 @@ class Cuda:
         self.stream = self.last = self.address = None
 
     def refusal(self) -> str | None:
-        """Why nothing may be replayed right now, or None."""
-        return ("the caller is recording" if
-                torch._C._cuda_isCurrentStreamCapturing() else None)
-
-    def order(self) -> None:
-        """Make the current stream wait for the last replay."""
+        """Why nothing may be replayed right now; else wait in order."""
+        if torch._C._cuda_isCurrentStreamCapturing():
+            return "the caller is recording"
         address = torch._C._cuda_getCurrentRawStream(self.index)
         if address != self.address:
             current = torch.cuda.current_stream(self.index)
             if self.last is not None:
                 current.wait_stream(self.last)
             self.last, self.address = current, address
+        return None
 
     def pool(self) -> object:
         """Memory for one forward and the backward that goes with it."""
@@ -67,8 +65,7 @@ class Cuda:
         """
         graph = torch.cuda.CUDAGraph()
         self.stream = self.stream or torch.cuda.Stream(self.index)
-        with (_recording, torch.cuda.stream(self.stream),
-              ExitStack() as afterwards):
+        with torch.cuda.stream(self.stream), ExitStack() as afterwards:
             if gc.isenabled():
                 gc.disable()
                 afterwards.callback(gc.enable)
@@ -81,62 +78,52 @@ class Cuda:
         return graph.replay, outputs
 
 
-def sizes_of(values: Iterable) -> tuple:
-    """Those of the values that are no tensors, such as sizes."""
-    return tuple([value for value in values
-                  if not isinstance(value, Tensor)])
-
-
 def memory_of(values: Iterable) -> dict[int, int]:
     """The memory under each tensor among the values, by position."""
     return {k: storage_of(value) for k, value in enumerate(values)
             if isinstance(value, Tensor)}
 
 
-def addresses(values: Iterable) -> list[int]:
-    """The address of each tensor's first element; 0 for other values."""
-    return [value.data_ptr() if isinstance(value, Tensor) else 0
-            for value in values]
+def place(value: object) -> object:
+    """The address of a tensor's first element; any other value itself."""
+    return value.data_ptr() if isinstance(value, Tensor) else value
 
 
 class Recording:
     """A recorded call of a program, ready to be replayed.
 
     It reads the inputs in `bound` where they lie, writes to those in
-    `written`, and lends its outputs from `visible` on. A backward has the
-    forward that lends to it as its `lender`, and works in its memory.
+    `written`, and lends its outputs from `visible` on. A number, such as
+    a size, is bound to its value. `pool` is the memory to work in, if it
+    shares that with another recording.
     """
 
     def __init__(self, device: Cuda, run: Boxed, inputs: list,
                  bound: Collection[int], visible: int | None = None,
-                 written: Iterable[int] = (),
-                 lender: Recording | None = None):
-        self.sizes, self.lender = sizes_of(inputs), lender
-        self.pool = lender.pool if lender else device.pool()
-        read, tensors = list(inputs), memory_of(inputs)
-        self.bound = {k: read[k].data_ptr() for k in tensors if k in bound}
-        self.copied: dict[int, Tensor] = {}  # position -> buffer
+                 written: Iterable[int] = (), pool: object = None):
+        self.pool = device.pool() if pool is None else pool
         with torch.inference_mode(False), torch.no_grad():
-            for k in tensors.keys() - bound:
-                read[k] = like(inputs[k])
-                self.copied[k] = laid_out(read[k])
+            self.copied = {k: like(inputs[k]) for k
+                           in memory_of(inputs).keys() - bound}
+            read = [self.copied.get(k, each)
+                    for k, each in enumerate(inputs)]
+            self.bound = {k: place(each) for k, each in enumerate(inputs)
+                          if k not in self.copied}
             outputs = self.record(device, run, list(read))
         self.written = {*written} & {*self.copied}
         owners = {memory: k for k, memory in memory_of(read).items()}
-        self.kept, self.clones, self.passed = {}, {}, {}
-        for k, output in enumerate(outputs):
-            self.kept[k] = None
-            if not isinstance(output, Tensor):
-                self.kept[k] = output
-            elif (owner := owners.get(storage_of(output))) is not None:
-                self.passed[k] = owner, output.shape, output.stride(), (
-                    output.storage_offset() - read[owner].storage_offset())
+        self.kept, self.clones, self.passed = list(outputs), {}, {}
+        for k, memory in memory_of(outputs).items():
+            if memory in owners:
+                it, owner = outputs[k], owners[memory]
+                self.passed[k] = owner, it.shape, it.stride(), (
+                    it.storage_offset() - read[owner].storage_offset())
             elif visible is None or k < visible:
-                self.clones[k] = output
-            else:
-                self.kept[k] = output
-        lent = memory_of(self.kept.values()).values()
-        self.lent = {memory: holders(memory) for memory in lent}
+                self.clones[k] = outputs[k]
+        for k in (*self.passed, *self.clones):
+            self.kept[k] = None
+        self.lent = {memory: holders(memory)
+                     for memory in memory_of(self.kept).values()}
 
     def record(self, device: Cuda, run: Boxed, inputs: list) -> tuple:
         """The program's outputs for these inputs, as replays fill them."""
@@ -144,9 +131,9 @@ class Recording:
         return outputs
 
     def strangers(self, inputs: list) -> list[int]:
-        """The positions of inputs that lie elsewhere than the recorded."""
-        return [k for k, address in self.bound.items()
-                if inputs[k].data_ptr() != address]
+        """The positions of inputs that are not where they were bound."""
+        return [k for k, known in self.bound.items()
+                if place(inputs[k]) != known]
 
     def free(self) -> bool:
         """Whether all memory that was lent has come back."""
@@ -155,25 +142,25 @@ class Recording:
 
     def run(self, inputs: list) -> tuple:
         """The program's results for these inputs, by a replay."""
-        copy_all([*self.copied.values()],
-                 [laid_out(inputs[k]) for k in self.copied])
+        copy_all(self.copied.values(), [inputs[k] for k in self.copied])
         self.replay()
-        for k in self.written:
-            laid_out(inputs[k]).copy_(self.copied[k])
-        results = {k: each.data if isinstance(each, Tensor) else each
-                   for k, each in self.kept.items()}
-        fresh = {k: like(clone) for k, clone in self.clones.items()}
-        copy_all([*map(laid_out, fresh.values())],
-                 [*map(laid_out, self.clones.values())])
+        copy_all([inputs[k] for k in self.written],
+                 [self.copied[k] for k in self.written])
+        results = [each.data if isinstance(each, Tensor) else each
+                   for each in self.kept]
         for k, (owner, size, stride, shift) in self.passed.items():
             results[k] = inputs[owner].as_strided(
                 size, stride, inputs[owner].storage_offset() + shift)
+        for k, clone in self.clones.items():
+            results[k] = like(clone)
+        copy_all([results[k] for k in self.clones], self.clones.values())
         inputs.clear()
-        return tuple((results | fresh).values())
+        return tuple(results)
 
 
-def copy_all(buffers: list[Tensor], given: list[Tensor]) -> None:
+def copy_all(buffers: Iterable[Tensor], given: Iterable[Tensor]) -> None:
     """Bring the tensors into the buffers, in one launch."""
+    buffers, given = [*map(row, buffers)], [*map(row, given)]
     if len(buffers) == 1:
         buffers[0].copy_(given[0])
     elif buffers:
@@ -185,10 +172,10 @@ def like(tensor: Tensor) -> Tensor:
     return tensor.new_empty_strided(tensor.shape, tensor.stride())
 
 
-def laid_out(tensor: Tensor) -> Tensor:
-    """The tensor; if it has holes or overlaps itself, its memory."""
-    if dense(tensor):
+def row(tensor: Tensor) -> Tensor:
+    """The tensor; if it is not in order, its memory as a single row."""
+    if tensor.is_contiguous():
         return tensor
-    span = 1 + sum((size - 1) * step for size, step in
-                   zip(tensor.shape, tensor.stride()))
+    span = 1 + sum((size - 1) * step for size, step in zip(
+        tensor.shape, tensor.stride()))
     return tensor.detach().as_strided((span,), (1,))

@@ -41,7 +41,7 @@ def test_memory_at_rest_is_poisoned():
     for x in values(3):
         out, lent = region.forward([x])
         assert out.equal(x + 1) and lent.equal(x * 2)
-    stale, recording = lent.data_ptr(), region.ahead.recordings[-1]
+    stale, recording = lent.data_ptr(), region.forward.recordings[-1]
     recording.poison((lent,))  # as what the program gives in every run
     assert lent.equal(x * 2)
     recording.poison((out,))
@@ -57,7 +57,7 @@ def test_a_fault_is_found(fault, monkeypatch):
     region = checked(function, written={0})
     for x in values(3):
         region.forward([x])
-    recording = region.ahead.recordings[0]
+    recording = region.forward.recordings[0]
     if fault == "a result":
         monkeypatch.setitem(recording.clones, 0, torch.ones(3, 4))
     elif fault == "an input":

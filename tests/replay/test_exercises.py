@@ -26,7 +26,7 @@ def test_6_2_what_do_the_copies_weigh():
     w = torch.randn(4, 4)
     for x in [torch.randn(4, 4) for _ in range(3)]:
         region.forward([x, w])
-    assert copied_bytes(region.ahead.recordings[0]) == 3 * 64
+    assert copied_bytes(region.forward.recordings[0]) == 3 * 64
 
 
 def test_6_3_trust_but_verify():
@@ -52,4 +52,4 @@ def test_6_4_replace_this_stage_with_yours():
     f = test_training.apply(region)
     w = torch.randn(4, 4, requires_grad=True)
     held = [f(torch.randn(3, 4, requires_grad=True), w) for _ in range(6)]
-    assert len(held) == 6 and len(region.ahead.recordings) == 1
+    assert len(held) == 6 and len(region.forward.recordings) == 1

@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-from minicompile import replay, split
+from minicompile import split
 from minicompile.replay import GraphedFunction
 from minicompile.replay.policy import adaptive as module
 from tests.replay.fake import FakeDevice
@@ -39,7 +39,7 @@ def test_an_input_that_stays_is_bound_and_not_copied():
         x += 1
         torch.testing.assert_close(region.forward([x]), (x * 2,))
     assert region.stats["recorded"] == 1
-    assert region.ahead.recordings[0].copied == {}
+    assert region.forward.recordings[0].copied == {}
 
 
 def test_a_static_input_that_is_replaced_gets_its_own_recording():
@@ -48,8 +48,8 @@ def test_a_static_input_that_is_replaced_gets_its_own_recording():
     for w in (first, first, second, first, second, second):
         x = torch.randn(4)
         torch.testing.assert_close(region.forward([w, x]), (w * x,))
-    assert all(r.bound.keys() == {0} for r in region.ahead.recordings)
-    assert len(region.ahead.recordings) == 2
+    assert all(r.bound.keys() == {0} for r in region.forward.recordings)
+    assert len(region.forward.recordings) == 2
 
 
 @pytest.mark.parametrize("moves", [False, True])
@@ -184,13 +184,13 @@ def test_each_size_has_a_recording_of_its_own():
         torch.testing.assert_close(region.forward([n, x]),
                                    (x.cumsum(0) * n,))
     assert region.stats["first call"] == 3
-    assert region.stats["recorded"] == len(region.ahead.recordings) == 3
+    assert region.stats["recorded"] == len(region.forward.recordings) == 3
     assert region.stats["replayed"] == 6
 
 
 def test_recordings_for_sizes_are_bounded(monkeypatch):
     monkeypatch.setattr(module, "KEPT", 3)
-    monkeypatch.setattr(replay, "SEEN", 7)
+    monkeypatch.setattr(module, "SEEN", 7)
     region = inference(lambda n, x: (x * n,))
     for n in [*range(2, 9), *range(2, 9)]:
         x = torch.randn(n)
@@ -200,7 +200,7 @@ def test_recordings_for_sizes_are_bounded(monkeypatch):
         "recorded too often for so few calls": 4}
     for n in range(9, 30):
         region.forward([n, torch.randn(n)])
-    assert len(region.ahead.last) == 7
+    assert len(region.forward.last) == 7
 
 
 def test_what_is_not_replayed_says_why(monkeypatch):
@@ -263,7 +263,7 @@ def test_recordings_are_bounded(monkeypatch):
     weights = values(8)
     for w in weights:
         torch.testing.assert_close(region.forward([w, w]), (w * w,))
-    assert len(region.ahead.recordings) == 3
+    assert len(region.forward.recordings) == 3
     assert region.stats["recorded too often for so few calls"] == 4
     torch.testing.assert_close(
         region.forward([weights[2], weights[2]]), (weights[2] ** 2,))
@@ -277,7 +277,7 @@ def test_the_recording_that_was_used_last_is_kept(monkeypatch):
     first, second, third = values(3)
     for w in (first, first, second, first, first, first, third, first):
         torch.testing.assert_close(region.forward([w, w]), (w * w,))
-    bound = [recording.bound[0] for recording in region.ahead.recordings]
+    bound = [recording.bound[0] for recording in region.forward.recordings]
     assert bound == [third.data_ptr(), first.data_ptr()]
 
 
@@ -288,7 +288,7 @@ def test_recordings_are_bounded_in_bytes():
         kept[n] = torch.randn(n)
         for _ in range(2):
             region.forward([n, kept[n]])
-    kept_ones = region.ahead.recordings
+    kept_ones = region.forward.recordings
     assert [each.bytes for each in kept_ones] == [40, 80, 120, 160]
     region.device.limit = 300
     kept[1] = torch.randn(1)
@@ -303,7 +303,7 @@ def test_a_recording_that_lends_is_not_dropped():
     region.device.limit = 0
     given = values(4)
     held = [region.forward([x])[1] for x in given]
-    assert len(region.ahead.recordings) == 3
+    assert len(region.forward.recordings) == 3
     for x, lent in zip(given, held):
         assert lent.equal(x + 1)
 
@@ -319,7 +319,7 @@ def test_a_value_that_is_seen_in_parts_and_lent_whole_is_given_back():
         assert end.equal(x[1:] * 2) and start.equal(x[:2] * 2)
         assert lent.equal(x * 2)
         del lent
-    assert len(region.ahead.recordings) == 1
+    assert len(region.forward.recordings) == 1
 
 
 def test_what_could_not_be_recorded_is_tried_again(monkeypatch):
@@ -352,7 +352,7 @@ def test_a_dropped_region_leaves_nothing_behind():
     region = inference(lambda x: (x + 1,))
     for x in values(3):
         region.forward([x])
-    ghost = weakref.ref(region.ahead.recordings[0].clones[0])
+    ghost = weakref.ref(region.forward.recordings[0].clones[0])
     del region
     gc.collect()
     assert ghost() is None

@@ -117,7 +117,7 @@ def test_what_the_tail_makes_is_not_cloned():
     program = made(last)
     count = len(program.text.launches)
     region, device = replays(program, (True,) * count, count - 1)
-    assert all(not each.clones for each in region.ahead.recordings)
+    assert all(not each.clones for each in region.forward.recordings)
 
 
 def test_an_input_is_not_kept_alive():
@@ -176,7 +176,7 @@ def test_on_a_gpu_logits_are_not_cloned():
             kept.append((compiled(x), layers(x)))
     for found, wanted in kept:
         torch.testing.assert_close(found, wanted)
-    recordings = compiled.cache.entries[0].lowered.graphed.ahead.recordings
+    recordings = compiled.cache.entries[0].lowered.graphed.forward.recordings
     assert recordings and all(
         type(each) is InParts and not each.clones for each in recordings)
     assert compiled.stats().replays["replayed"] >= 3

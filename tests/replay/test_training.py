@@ -93,7 +93,7 @@ def test_steps_are_replayed_and_right(weights):
             w2 -= w2.grad
     assert region.stats["first call"] == 2
     assert region.stats["replayed"] == 10
-    assert len(region.ahead.recordings) == 1
+    assert len(region.forward.recordings) == 1
 
 
 def test_symbolic_sizes(weights):
@@ -121,7 +121,7 @@ def test_symbolic_sizes(weights):
         run(known.given([x, w]))[0].square().sum().backward()
         function(x2, w2).square().sum().backward()
         check(x, x2, w, w2)
-    assert len(region.ahead.recordings) == 3
+    assert len(region.forward.recordings) == 3
     assert region.stats["replayed"] >= 20
 
 
@@ -141,7 +141,7 @@ def test_forwards_pile_up_before_their_backwards(weights):
             refs[k].backward(gradient)
         for x, x2 in leaves:
             check(x, x2, w, w2)
-    assert len(region.ahead.recordings) == 4
+    assert len(region.forward.recordings) == 4
     assert region.stats["every recording is held by a pending backward"]
     assert region.stats["the forward was not replayed"]
 
@@ -169,7 +169,7 @@ def test_a_forward_whose_result_dies_frees_its_recording(weights):
     f = apply(region)
     for _ in range(8):
         f(torch.randn(3, 4, requires_grad=True), w)
-    assert len(region.ahead.recordings) == 1
+    assert len(region.forward.recordings) == 1
     assert region.stats["replayed"] == 7
 
 
@@ -178,10 +178,10 @@ def test_a_pending_forward_keeps_its_recording_from_the_next(weights):
     region = make_region()
     f = apply(region)
     held = [f(torch.randn(3, 4, requires_grad=True), w) for _ in range(3)]
-    assert len(region.ahead.recordings) == 2
+    assert len(region.forward.recordings) == 2
     del held
     f(torch.randn(3, 4, requires_grad=True), w)
-    assert len(region.ahead.recordings) == 2
+    assert len(region.forward.recordings) == 2
 
 
 def test_gradients_accumulate(weights):
@@ -230,7 +230,7 @@ def test_an_exception_between_forward_and_backward(weights):
         out.sum().backward()
         ref.sum().backward()
         check(x, x2, w, w2)
-    assert len(region.ahead.recordings) == 1
+    assert len(region.forward.recordings) == 1
 
 
 @pytest.mark.parametrize("recorded", [False, True])
@@ -261,7 +261,7 @@ def test_memory_that_runs_out_in_a_backward(weights, recorded):
         ref.sum().backward()
         check(x, x2, w, w2)
     del out
-    assert all(each.free() for each in region.ahead.recordings)
+    assert all(each.free() for each in region.forward.recordings)
     assert region.stats["cannot be recorded: no memory"] == (
         5 if recorded else 0)
 

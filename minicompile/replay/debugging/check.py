@@ -10,7 +10,9 @@ torch/_inductor/cudagraph_trees.py, which looks at the allocator.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,8 +20,7 @@ from torch import Tensor
 from ...core.errors import BackendError
 from ...core.graph import Boxed
 from ...core.options import HINTS
-from ...core.schedule import Schedule
-from .. import KINDS, whole
+from .. import KINDS
 from ..recording import Recording, memory_of
 
 
@@ -57,7 +58,7 @@ class Checked(Recording):
         Memory that the program gives in every run, `wanted` being one, is
         that of a constant, and stays.
         """
-        mine = [*self.clones.values(), *self.kept.values()]
+        mine = [*self.clones.values(), *self.kept]
         for k, memory in memory_of(mine).items():
             if memory not in memory_of(wanted).values():
                 torch.empty(
@@ -65,12 +66,11 @@ class Checked(Recording):
                     mine[k].untyped_storage()).fill_(255)
 
 
-def compared(schedule: Schedule, _, program: object, check: bool
-             ) -> type[Recording] | str | None:
-    """Recordings that are compared, if asked for; or why there are none."""
-    found = check and whole(schedule)
-    return Checked if found is Recording else found or None
+def compared(before: Callable, *given: object) -> type[Recording] | str:
+    """Recordings that are compared, if that is asked for."""
+    found = before(*given)
+    return Checked if given[-1] and found is Recording else found
 
 
-KINDS.append(compared)
+KINDS.append(partial(compared, KINDS[-1]))
 HINTS.pop("replay_check", None)  # it has an effect now

@@ -189,14 +189,15 @@ class InParts(Recording):
         return tuple(results)
 
 
-def in_parts(schedule: Schedule, visible: int | None, program: object,
-             check: bool) -> Callable[..., Recording] | None:
+def in_parts(before: Callable, schedule: Schedule, visible: int | None,
+             program: object, check: bool) -> Callable[..., Recording] | str:
     """The recordings of a program in parts, if it has to be or if its
     results are large."""
+    found = before(schedule, visible, program, check)
     gpus = {buffer.device for buffer in schedule.buffers.values()
             if buffer.device.type == "cuda"}
     if program is None or check or len(gpus) > 1:
-        return None
+        return found
     launches, buffers = program.text.launches, program.text.buffers
     recorded = tuple(whole(Schedule(tuple(
         buffers[name] for name in reads_of([*steps]) if name in buffers),
@@ -204,7 +205,7 @@ def in_parts(schedule: Schedule, visible: int | None, program: object,
     tail = tail_of(launches, schedule.outputs, visible)
     if sum(recorded[:tail]) < WORTH - 1 or (
             tail == len(launches) and all(recorded)):
-        return None
+        return found
     return partial(InParts, Parts(program, recorded, tail))
 
 
@@ -241,4 +242,4 @@ def writes(step: Step) -> bool:
     return schema is not None and schema.is_mutable
 
 
-KINDS.append(in_parts)
+KINDS.append(partial(in_parts, KINDS[-1]))

@@ -1,29 +1,36 @@
 """Halves that learn which inputs stay, and make room for recordings.
 
 An input that lies where it lay in the call before is bound, too. If it
-moves after all, it is copied from then on, unless it is `static`. Several
-recordings for the same inputs may be busy, and a program has many: for
-other sizes, and for parameters that were replaced. They may take a part
-of the device; the one that was unused for the longest time makes room.
-Making one costs milliseconds, so a program is not recorded much more often
-than it is called. Without this file only parameters are read where they
-lie, and a program has a few recordings. PyTorch's limit is
+moves after all, it is copied from then on, unless it is `static`. A
+backward finds the recording that lent its inputs. Several recordings for
+the same inputs may be busy, and a program has many: for other sizes, and
+for parameters that were replaced. They may take a part of the device; the
+one that was unused for the longest time makes room. Making one costs
+milliseconds, so a program is not recorded much more often than it is
+called. Without this file only parameters are read where they lie, what is
+lent is copied, and a program has a few recordings. PyTorch's limit is
 torch/_inductor/config.py:triton.cudagraph_unexpected_rerecord_limit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import inf
 
 import torch
+from torch import Tensor
 
-from .. import AT_ONCE, DEVICES, HALVES, Half
-from ..recording import Cuda, Recording, addresses, sizes_of
+from .. import DEVICES, HALVES, Half
+from ..recording import Cuda, Recording, memory_of, place
 
 #: How many recordings of one program are kept. It may be recorded as
 #: often, and once more each time it has been called so many times.
 KEPT, CALLS = 64, 64
+#: How many of them may be for the same inputs.
+AT_ONCE = 4
+#: For how many tuples of sizes the places of the last call are known.
+SEEN = 1024
 
 
 class Bounded(Cuda):
@@ -44,25 +51,45 @@ class Adaptive(Half):
     """A half with as many recordings as its calls need and memory allows.
 
     Inputs that were bound in vain are in `moving`. `made` counts attempts
-    to record, `failed` says why the last one did.
+    to record, `failed` says why the last one did. A backward has what it
+    was lent bound, too, and works in the memory of its forward.
     """
 
-    most: float = inf
+    last: dict[tuple, list] = field(default_factory=dict)  # by sizes
     moving: set[int] = field(default_factory=set)
     made: int = 0
     failed: str = ""
     other: Half | None = None  # forward of a backward, or the reverse
+    most = inf
 
     def __post_init__(self):
         if self.ahead:
             self.other, self.ahead.other = self.ahead, self
 
-    def record(self, inputs: list, last: list[int],
-               lender: Recording | None) -> Recording | str:
+    def find(self, inputs: list) -> Recording | str:
+        """A free recording, which is the last one used from now on."""
+        found = super().find(inputs)
+        if isinstance(found, Recording):
+            self.recordings.remove(found)
+            self.recordings.append(found)
+        return found
+
+    def record(self, inputs: list, bound: Collection[int]
+               ) -> Recording | str:
         """A new recording, or why there is none."""
+        sizes = tuple([each for each in inputs
+                       if not isinstance(each, Tensor)])
+        before, now = self.last.pop(sizes, None), [*map(place, inputs)]
+        self.last[sizes] = now
+        if len(self.last) > SEEN:
+            del self.last[next(iter(self.last))]
+        if before is None:
+            return "first call"
+        lender = self.ahead and self.lender(inputs)
+        if isinstance(lender, str):
+            return lender
         strange = [each.strangers(inputs) for each in self.recordings
-                   if each.sizes == sizes_of(inputs)
-                   and each.lender is lender]
+                   if (each.sizes, each.lender) == (sizes, lender)]
         if strange.count([]) >= AT_ONCE:
             return "every recording is held by a pending backward"
         if [] not in strange:
@@ -74,20 +101,25 @@ class Adaptive(Half):
             return self.failed or "recorded too often for so few calls"
         self.make_room()
         held = self.device.bytes()
-        found = super().record(inputs, last, lender)
+        lent = lender.lent if lender else ()
+        found = super().record(inputs, {*bound} | {
+            k for k, memory in memory_of(inputs).items() if memory in lent
+            or now[k] == before[k] and k not in self.moving},
+            lender and lender.pool)
         self.made, self.failed, self.blocked = self.made + 1, "", None
         if isinstance(found, str):
             self.made, self.failed = allowed, found
         else:
             found.bytes = self.device.bytes() - held
+            found.sizes, found.lender = sizes, lender
         return found
 
-    def bound(self, inputs: list, last: list[int],
-              lender: Recording | None) -> set[int]:
-        """The inputs that a new recording reads where they lie."""
-        return super().bound(inputs, last, lender) | {
-            k for k, (now, then) in enumerate(zip(addresses(inputs), last))
-            if now == then and k not in self.moving}
+    def lender(self, inputs: list) -> Recording | str:
+        """The recording that lent a backward its inputs, or why none."""
+        here = {*memory_of(inputs).values()}
+        return next((each for each in reversed(self.ahead.recordings)
+                     if each.lent.keys() <= here),
+                    "the forward was not replayed")
 
     def make_room(self) -> None:
         """Drop free recordings that read what moves, and the oldest while
