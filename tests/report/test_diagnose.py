@@ -223,11 +223,12 @@ def test_a_debug_folder_has_each_stage(tmp_path, monkeypatch):
         "2_fusion_backward_apart.py", "2_fusion_forward.py",
         "2_fusion_forward_apart.py", "2_fusion_kernel.py",
         "3_emit_backward.py", "3_emit_forward.py", "3_emit_kernel.py",
-        "5_budget_again.py", "seconds.txt"]
+        "5_budget_again.py", "page.html", "seconds.txt"]
     assert [line.split()[0] for line in texts["seconds.txt"].splitlines()
             ] == ["trace", "split", "fusion", "emit"]
     assert "softmax" in texts["0_trace_graph.py"]
     assert "def joint(" in texts["1_split_joint.py"]
+    assert '"k:backward:0"' in texts["page.html"]
     assert 'extern "C"' in texts["3_emit_backward.py"]
     minicompile.compile(bend)(*inputs())
     assert len([*tmp_path.glob("minicompile_debug/*")]) == 1

@@ -65,8 +65,7 @@ def test_the_columns_say_what_is_saved_and_how_long_kernels_take():
 
 def seconds_of(report):
     [entry] = report.entries
-    return explorer.seconds_of(entry.lowered, report.options,
-                               report.inputs[id(entry)])
+    return explorer.seconds_of(entry.lowered, report.inputs[id(entry)])
 
 
 def test_measuring_changes_nothing():

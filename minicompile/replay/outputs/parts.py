@@ -172,7 +172,7 @@ class InParts(Recording):
                 old.copy_(new)
 
     def results_of(self, part: Part) -> tuple:
-        """What a part gives in this call, unrecorded."""
+        """The results of a part in this call, which is not recorded."""
         return part.run([self.known[name] if name in self.known
                          else self.inputs[self.places[name]]
                          for name in part.reads])
@@ -190,7 +190,8 @@ class InParts(Recording):
 
 
 def in_parts(before: Callable, schedule: Schedule, visible: int | None,
-             program: object, check: bool) -> Callable[..., Recording] | str:
+             program: object, check: bool
+             ) -> Callable[..., Recording] | str:
     """The recordings of a program in parts, if it has to be or if its
     results are large."""
     found = before(schedule, visible, program, check)

@@ -114,7 +114,8 @@ def ladder(function: Callable, given: tuple, options: Options
         node for graph, inputs in seen
         for node, made in Tape(graph, inputs).values.items()
         if node.op.startswith("call_") and not all(
-            is_among(each, eager.values) for each in tensors_of(made))),
+            any(error([each], [known]) <= allowed(0, [known])
+                for known in eager.values) for each in tensors_of(made))),
         None)
     for graph, inputs in seen:
         for stage, found, bound in climb(graph, inputs, options):
@@ -262,12 +263,11 @@ def played(call: Callable, inputs: Iterable,
 
 
 def gradients(results: list[Tensor], leaves: list[Tensor]) -> list:
-    """The gradients from tangents that are random, but always the same;
-    None where there is none."""
+    """The gradients from tangents that are always the same; None where
+    there is none."""
     ends = [each for each in results if each.requires_grad]
-    seeds = torch.Generator().manual_seed(0)
-    tangents = [torch.randn(end.shape, generator=seeds).to(
-        end.device, end.dtype) for end in ends]
+    tangents = [torch.arange(1.0, each.numel() + 1).cos().view(each.shape)
+                .to(each.device, each.dtype) for each in ends]
     return [*torch.autograd.grad(
         ends, [each for each in leaves if each.requires_grad], tangents,
         allow_unused=True)] if ends else []
@@ -297,10 +297,3 @@ def allowed(eager: float, results: list) -> float:
     return FACTOR * max([eager, 1e-9, *(
         torch.finfo(each.dtype).eps for each in results
         if each is not None and each.dtype.is_floating_point)])
-
-
-def is_among(found: Tensor, known: list[Tensor]) -> bool:
-    """Whether some tensor is like this one."""
-    return any(each.shape == found.shape and each.dtype == found.dtype
-               and error([found], [each]) <= allowed(0, [each])
-               for each in known)

@@ -2,34 +2,44 @@
 
 In: a function and a call of it. Out: a Report: graphs, guards, kernels,
 breaks, bytes. It prints itself for a terminal, and saves itself as one
-HTML page that needs nothing but a browser. PyTorch's is
+HTML page that needs nothing but a browser. The debug folder has such a
+page of each graph, too. PyTorch's is
 torch/_dynamo/backends/debugging.py (explain).
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
+from itertools import count
 from pathlib import Path
 
 from torch import Tensor, fx
 
-from ...core import TOOLS
+from ...core import TOOLS, log
 from ...core.errors import GraphBreak
+from ...core.graph import render
 from ...core.guard import Guard
 from ...core.options import Options
 from ...core.schedule import Schedule
+from ...core.torch.options import asked
 from ...dispatch import NOTHING, Entry, operations
 from ...dispatch.driver import compile
+from ...pipeline import COMPILED, CompiledGraph
+from ..debugging.timing import CLOCK
 from .explorer import columns
 from .stages import PrintedKernel as Kernel
-from .stages import StageView, printed, views
+from .stages import StageView, apart, compiled_views, printed, views
 
 #: What the page of a report is filled into.
 TEMPLATE = Path(__file__).with_name("explorer.html")
+
+#: Numbers the debug folders of this process.
+NUMBERS = count()
 
 
 @dataclass(frozen=True)
@@ -68,9 +78,10 @@ class Report:
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels, as they are printed."""
-        return tuple(printed(kernel, self.options)
-                     for schedule in self.schedules
-                     for kernel in schedule.kernels)
+        return tuple(printed(kernel, program.text)
+                     for entry in self.entries
+                     for program in entry.lowered.programs.values()
+                     for kernel in program.kernels)
 
     @property
     def externs(self) -> tuple[str, ...]:
@@ -109,18 +120,9 @@ class Report:
 
         Making it may run the kernels once more.
         """
-        details = "".join(
-            f"<details><summary><b>graph {number}: {escape(view.name)}</b> "
-            f"{escape(view.summary)}</summary><pre>{escape(view.full)}"
-            "</pre></details>" for number, stages in enumerate(self.stages)
-            for view in stages)
-        data = json.dumps([columns(entry, self.options, self.inputs.get(
-            id(entry))) for entry in self.entries])
-        parts = {"TITLE": escape(self.name), "DETAILS": details,
-                 "REPORT": escape(str(self)),
-                 "DATA": data.replace("<", "\\u003c")}
-        first, *rest = TEMPLATE.read_text(encoding="utf-8").split("@@")
-        return first + "".join(parts.get(text, text) for text in rest)
+        return page(self.name, str(self), self.stages, [columns(
+            entry.trace.graph, entry.lowered, self.inputs.get(id(entry)))
+            for entry in self.entries])
 
     def _repr_html_(self) -> str:
         """The page in a frame, as a notebook shows it."""
@@ -131,6 +133,52 @@ class Report:
         """Write the report as one page, which needs only a browser."""
         Path(path).write_text(self.page, encoding="utf-8")
         return Path(path)
+
+
+def page(title: str, text: str, stages: list[list[StageView]],
+         data: list[dict]) -> str:
+    """The views and the columns of some graphs as one page of HTML."""
+    details = "".join(
+        f"<details><summary><b>graph {number}: {escape(view.name)}</b> "
+        f"{escape(view.summary)}</summary><pre>{escape(view.full)}"
+        "</pre></details>" for number, each in enumerate(stages)
+        for view in each)
+    parts = {"TITLE": escape(title), "DETAILS": details,
+             "REPORT": escape(text),
+             "DATA": json.dumps(data).replace("<", "\\u003c")}
+    first, *rest = TEMPLATE.read_text(encoding="utf-8").split("@@")
+    return first + "".join(parts.get(each, each) for each in rest)
+
+
+def write(graph: fx.GraphModule, made: CompiledGraph,
+          options: Options) -> None:
+    """Log why kernels are apart, and write each text of a graph as a
+    file, and the page of all, if they are asked for."""
+    if asked() & {"perf_hints", "all"}:
+        for schedule in made.schedules.values():
+            for line in apart(schedule):
+                log.show("perf_hints", line)
+        if made.graphed and made.graphed.blocked:
+            log.show("perf_hints", f"no replay: {made.graphed.blocked}")
+    if not options.trace_enabled:
+        return
+    folder = Path("minicompile_debug", f"{os.getpid()}_{next(NUMBERS)}")
+    folder.mkdir(parents=True)
+    stages = [StageView("trace", "", {"graph": render(graph)}),
+              *compiled_views(made, options)]
+    texts = {f"{number}_{view.name}_{name}.py": f"{text}\n"
+             for number, view in enumerate(stages)
+             for name, text in view.texts.items()}
+    texts["seconds.txt"] = "".join(
+        f"{stage:8}{seconds:8.3f}\n"
+        for stage, seconds in CLOCK.seconds.items())
+    texts["page.html"] = page(
+        folder.name, "", [stages], [columns(graph, made)])
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+COMPILED.append(write)
 
 
 def explain(function: Callable, **options: object) -> Callable[..., Report]:

@@ -1,32 +1,31 @@
 """The explorer: the columns of a page on which every stage is linked.
 
-In: a compiled entry. Out: five columns with the user's lines, the traced
-graph, the joint graph, loops and kernels. Each item names the items that
-it was made of, and the script in explorer.html lights what is connected to
-the one under the pointer. A kernel has its bytes, and its time if the call
-was measured. PyTorch's is tlparse.
+In: a traced graph, compiled. Out: five columns with the user's lines, the
+traced graph, the joint graph, loops and kernels. Each item names the items
+that it was made of, and the script in explorer.html lights what is
+connected to the one under the pointer. A kernel has its bytes, and its
+time if the call was measured. PyTorch's is tlparse.
 """
 
 from __future__ import annotations
 
 import linecache
 import time
-from collections.abc import Callable, Collection, Iterator
-from functools import cache, partial
+from collections.abc import Callable, Iterator
+from functools import partial
 from math import inf
 from pathlib import Path
 
 import torch
 from torch import fx
 
-from ...core.machines.cost import is_foreign
+from ...core.machines.cost import is_foreign, machine
 from ...core.errors import where_of
 from ...core.graph import nbytes, tensors_of, value
 from ...core.loops import Buffer, Kernel
-from ...core.options import Options
 from ...core.schedule import made_by, reads_of
-from ...dispatch import Entry, operations
-from ...emit.program import Text, device_of
+from ...dispatch import operations
+from ...emit.program import device_of
 from ...pipeline import CompiledGraph
 from ...split import make_runtime
 from ..debugging.diagnose import gradients
@@ -46,10 +45,10 @@ def item(id: str, text: str, made_of: Iterator[str] | list = (),
     return {"id": id, "text": text, "of": [*made_of], "note": note}
 
 
-def columns(entry: Entry, options: Options, inputs: list | None
-            ) -> dict[str, list[dict]]:
+def columns(graph: fx.GraphModule, lowered: CompiledGraph,
+            inputs: list | None = None) -> dict[str, list[dict]]:
     """The items of each column, from the user's source to kernels."""
-    traced, lowered = operations(entry.trace.graph), entry.lowered
+    traced = operations(graph)
     at: dict[str, list[str]] = {}
     for node in traced:
         at.setdefault(f"{where_of(node)}", []).append(f"g:{node.name}")
@@ -57,33 +56,29 @@ def columns(entry: Entry, options: Options, inputs: list | None
         item(f"g:{node.name}", statement(node), [f"s:{where_of(node)}"])
         for node in traced]}
     if lowered.pair:
-        saved = lowered.pair.saved.keys()
-        late = set(lowered.joint.late)
         found["Joint graph"] = [item(
             f"j:{node.name}", statement(node), at.get(
-                f"{where_of(node)}", ()), joint_note(node, saved, late))
+                f"{where_of(node)}", ()), joint_note(node, lowered))
             for node in operations(lowered.joint.graph)]
-    loops, kernels, times = [], [], seconds_of(
-        entry.lowered, options, inputs)
-    for half, schedule in lowered.schedules.items():
-        launches = Text(schedule, options).launches
-        for number, (launched, steps) in enumerate(launches):
+    loops, kernels, times = [], [], seconds_of(lowered, inputs)
+    for half, program in lowered.programs.items():
+        text = program.text
+        for number, (launched, steps) in enumerate(text.launches):
+            rows, name = [], getattr(launched, "name", "")
+            for k, loop in enumerate(loop for step in steps for loop
+                                     in getattr(step, "loops", ())):
+                rows.append(item(f"l:{half}:{number}:{k}", str(loop), [
+                    f"j:{name}" for name in loop.origin.split()]))
             made = [each for step in steps for each in made_by(step)]
-            read = {name for step in steps for name in reads_of(step)}
-            made_of = [f"j:{each.name.removesuffix('_0')}" for each in made]
-            text, name = str(launched), getattr(launched, "name", "")
-            if isinstance(launched, Kernel):
-                rows = [item(f"l:{half}:{number}:{k}", str(loop), [
-                    f"j:{name}" for name in loop.origin.split()])
-                    for k, loop in enumerate(
-                        loop for step in steps for loop in step.loops)]
-                loops += rows
-                made_of = [row["id"] for row in rows]
-                text = printed(launched, options).source
-            held = [*made, *filter(None, map(schedule.buffers.get, read))]
+            held = made + [text.buffers[name] for name in reads_of([*steps])
+                           if name in text.buffers]
             kernels.append(item(
-                f"k:{half}:{number}", text, made_of,
+                f"k:{half}:{number}",
+                printed(launched, text).source if rows else str(launched),
+                [row["id"] for row in rows] or [
+                    f"j:{each.name.removesuffix('_0')}" for each in made],
                 f"{half}, {traffic(held, times.get((half, name)))}"))
+            loops += rows
     return found | {"Loops": loops, "Kernels": kernels}
 
 
@@ -99,12 +94,11 @@ def source(nodes: list[fx.Node]) -> list[dict]:
             if any(abs(line - each) <= AROUND for each in lines)]
 
 
-def joint_note(node: fx.Node, saved: Collection[str], late: set[fx.Node]
-               ) -> str:
+def joint_note(node: fx.Node, lowered: CompiledGraph) -> str:
     """The half of a node, and its bytes if it is saved."""
     size = sum(map(nbytes, tensors_of(value(node)))) / 2**10
-    return ("backward" if node in late else "forward") + (
-        f", saved, {size:.1f} KiB" if node.name in saved else "")
+    return ("backward" if node in lowered.joint.late else "forward") + (
+        f", saved, {size:.1f} KiB" * (node.name in lowered.pair.saved))
 
 
 def traffic(held: list[Buffer], seconds: float | None) -> str:
@@ -113,18 +107,9 @@ def traffic(held: list[Buffer], seconds: float | None) -> str:
     size = sum(memory(each) * each.dtype.itemsize for each in held)
     note = f"{size / 2**10:.1f} KiB"
     if seconds:
-        share = size / seconds / bandwidth(held[0].device)
+        share = size / seconds / machine(held[0].device).bandwidth
         note += f", {seconds * 1e6:.1f} us, {share:.0%} of a copy"
     return note
-
-
-@cache
-def bandwidth(device: torch.device) -> float:
-    """Bytes that a copy of 64 MiB reads and writes in one second."""
-    given = torch.empty(1 << 24, device=device)
-    into = torch.empty_like(given)
-    return 2 * nbytes(given) / min(taken(
-        lambda: into.copy_(given), device) for _ in range(RUNS))
 
 
 def taken(call: Callable[[], object], device: torch.device) -> float:
@@ -141,29 +126,28 @@ def taken(call: Callable[[], object], device: torch.device) -> float:
     return start.elapsed_time(end) / 1e3
 
 
-def seconds_of(lowered: CompiledGraph, options: Options,
-               inputs: list | None) -> dict[tuple[str, str], float]:
+def seconds_of(lowered: CompiledGraph, inputs: list | None
+               ) -> dict[tuple[str, str], float]:
     """The shortest time of each kernel, by half and name, in some more
     forwards and backwards. Nothing that a user can see is changed; if it
     might be, nothing is measured."""
+    found: dict[tuple[str, str], float] = {}
     if inputs is None or not lowered.programs or lowered.graphed or any(
             is_foreign(call.target) for schedule
             in lowered.schedules.values() for call in schedule.externs) or (
                 any(each.numel() and not each.untyped_storage().nbytes()
                     for each in tensors_of(inputs))):
-        return {}
-    found: dict[tuple[str, str], float] = {}
-    texts = {half: Text(schedule, options)
-             for half, schedule in lowered.schedules.items()}
+        return found
 
-    def timed(half: str, name: str, launch: Callable) -> None:
-        device = device_of(texts[half].different[name])
-        found[half, name] = min(found.get((half, name), inf),
-                                taken(launch, device))
+    def timed(half: str, kernels: dict[str, Kernel], name: str,
+              launch: Callable) -> None:
+        found[half, name] = min(found.get((half, name), inf), taken(
+            launch, device_of(kernels[name])))
 
     call = make_runtime(lowered.joint, lowered.pair, **{
-        half: launched_by(partial(timed, half), lowered.programs[half].run,
-                          text.different) for half, text in texts.items()})
+        half: launched_by(partial(timed, half, program.text.different),
+                          program.run, program.text.different)
+        for half, program in lowered.programs.items()})
     with torch.random.fork_rng():
         for _ in range(RUNS):
             gradients(tensors_of(call([

@@ -2,25 +2,21 @@
 
 In: a compiled entry. Out: one StageView a stage: a line about what went
 in and what came out, and the texts that the stage itself prints. A report
-shows the line, the tour an excerpt, a saved page the whole. The debug
-folder has a file for each text; PyTorch's is torch/_inductor/debug.py
+shows the line, the tour an excerpt, a saved page the whole, and the debug
+folder has a file for each text. PyTorch's is torch/_inductor/debug.py
 (DebugContext).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from math import inf
-from pathlib import Path
 
 import torch
 from torch import fx
 from torch.fx.node import _get_qualified_name
 
-from ...core import log
 from ...core.machines.cost import kind
 from ...core.errors import where_of
 from ...core.graph import (PRINTERS, nbytes, placeholders, render,
@@ -29,26 +25,22 @@ from ...core.loops import Buffer, Kernel
 from ...core.options import Options
 from ...core.schedule import Schedule, View, made_by, reads_of, views_in
 from ...core.sizes import hint
-from ...core.torch.options import asked
 from ...dispatch import Entry, operations
 from ...emit import cpp
-from ...emit.program import device_of
+from ...emit.launch import TEXTS
+from ...emit.program import Text, device_of
 from ...fusion.group import MOST_BUFFERS, IterationDomain, unite
 from ...fusion.lowerings import elements
 from ...fusion.passes.memory import touched
 from ...guards.explain.reasons import describe
-from ...pipeline import COMPILED, CompiledGraph
+from ...pipeline import CompiledGraph
 from ...split import Pair
-from ..debugging.timing import CLOCK
 
 #: So many buffers a kernel may have to be shown as an example.
 FEW = 7
 
 #: The lines of an excerpt.
 HEAD = 12
-
-#: Numbers the debug folders of this process.
-NUMBERS = count()
 
 
 @dataclass(frozen=True)
@@ -62,13 +54,10 @@ class PrintedKernel:
     writes: tuple[str, ...]
 
 
-def printed(kernel: Kernel, options: Options) -> PrintedKernel:
-    """A kernel of the loop language, with its printed text."""
-    if device_of(kernel).type == "cpu" and options.cpu_backend == "cpp":
-        source = cpp.text_of(kernel)
-    else:
-        from ...emit.triton import print_kernel
-        source = print_kernel(kernel)
+def printed(kernel: Kernel, text: Text) -> PrintedKernel:
+    """A kernel of a program, as its device's printer writes it."""
+    is_cpp = isinstance(text.printers[device_of(kernel)], cpp.CppPrinter)
+    source = (cpp.text_of if is_cpp else TEXTS[-1])(kernel)
     ops = dict.fromkeys(
         name for loop in kernel.loops for name in loop.origin.split())
     return PrintedKernel(kernel.name, source, tuple(ops), kernel.read,
@@ -127,14 +116,12 @@ def compiled_views(lowered: CompiledGraph, options: Options
         return
     yield split_view(lowered)
     if lowered.programs:
-        kernel = telling(lowered.schedules)
+        programs, (kernel, source) = lowered.programs, telling(lowered)
         yield fusion_view(lowered, kernel)
-        programs, text = lowered.programs, kernel and printed(
-            kernel, options).source
         lines = sum(p.source.count("\n") for p in programs.values())
         yield StageView(
             "emit", f"{len(programs)} programs of {lines} lines",
-            {"kernel": text or ""} | programs)
+            {"kernel": source} | programs)
         yield StageView("replay", replayed(lowered))
     else:
         yield StageView("fusion", lowered.fallback or (
@@ -176,8 +163,7 @@ def budget_view(pair: Pair, options: Options) -> StageView:
         "backward", {"again": "# computed again: " + ", ".join(again)})
 
 
-def fusion_view(lowered: CompiledGraph, kernel: Kernel | None
-                ) -> StageView:
+def fusion_view(lowered: CompiledGraph, kernel: object) -> StageView:
     """Operators run one by one, against kernels."""
     schedules = lowered.schedules
     alone = sum(hint(tensor.numel())
@@ -191,7 +177,7 @@ def fusion_view(lowered: CompiledGraph, kernel: Kernel | None
         "fusion", f"{kernels} kernels + {externs} operators, moving "
         f"{alone / 1e6:.2f}M -> "
         f"{sum(map(moved, schedules.values())) / 1e6:.2f}M elements",
-        {"kernel": kernel or ""} | schedules | {
+        {"kernel": kernel} | schedules | {
             f"{half}_apart": "\n".join(
                 f"# {line}" for line in apart(schedule))
             for half, schedule in schedules.items()})
@@ -295,13 +281,15 @@ def statement(node: fx.Node) -> str:
 PRINTERS.append(as_function)
 
 
-def telling(schedules: dict[str, Schedule]) -> Kernel | None:
-    """The kernel that tells most: few buffers, a reduction, many loops."""
-    return max((kernel for schedule in schedules.values()
-                for kernel in schedule.kernels), default=None,
-               key=lambda kernel: (
-                   len(kernel.read) + len(kernel.written) <= FEW,
-                   bool(kernel.reduced), len(kernel.loops)))
+def telling(lowered: CompiledGraph) -> tuple[object, str]:
+    """The kernel that tells most, and its text: one with few buffers, a
+    reduction, many loops."""
+    every = [(kernel, program.text) for program in lowered.programs.values()
+             for kernel in program.kernels]
+    kernel, text = max(every, default=("", None), key=lambda each: (
+        len(each[0].read) + len(each[0].written) <= FEW,
+        bool(each[0].reduced), len(each[0].loops)))
+    return kernel, printed(kernel, text).source if text else ""
 
 
 def replayed(lowered: CompiledGraph) -> str:
@@ -314,30 +302,3 @@ def replayed(lowered: CompiledGraph) -> str:
     became = ", ".join(f"{why}: {count}"
                        for why, count in graphed.stats.items())
     return f"{steps} steps to record as CUDA graphs; calls: {became}"
-
-
-def write(graph: fx.GraphModule, made: CompiledGraph,
-          options: Options) -> None:
-    """Log why kernels are apart, and write each text of a graph as a
-    file, if they are asked for."""
-    if asked() & {"perf_hints", "all"}:
-        for schedule in made.schedules.values():
-            for line in apart(schedule):
-                log.show("perf_hints", line)
-        if made.graphed and made.graphed.blocked:
-            log.show("perf_hints", f"no replay: {made.graphed.blocked}")
-    if not options.trace_enabled:
-        return
-    folder = Path("minicompile_debug", f"{os.getpid()}_{next(NUMBERS)}")
-    folder.mkdir(parents=True)
-    trace = StageView("trace", "", {"graph": render(graph)})
-    for number, view in enumerate([trace, *compiled_views(made, options)]):
-        for name, text in view.texts.items():
-            (folder / f"{number}_{view.name}_{name}.py").write_text(
-                f"{text}\n")
-    (folder / "seconds.txt").write_text("".join(
-        f"{stage:8}{seconds:8.3f}\n"
-        for stage, seconds in CLOCK.seconds.items()))
-
-
-COMPILED.append(write)
