@@ -284,7 +284,9 @@ def made_once(how: Callable, state: FrameState, like: FunctionType,
     key = (how, state, id(like.__globals__), id(cell), *more)
     if key not in _functions:
         code = how(state, *more)
-        _functions[key] = FunctionType(
+        made = _functions[key] = FunctionType(
             code, like.__globals__, like.__name__, None,
             (cell,) if code.co_freevars else None)
+        made.__qualname__, made.__module__ = (
+            like.__qualname__, like.__module__)
     return _functions[key]
