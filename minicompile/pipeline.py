@@ -43,6 +43,7 @@ class CompiledGraph:
     graphed: replay.GraphedFunction | None = None  # reduce-overhead
     fallback: str = ""  # why a shallower backend was taken, if one was
     notes: Counter[str] = field(default_factory=Counter)  # calls not run so
+    kernels: int = 0  # in its programs
 
 
 def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
@@ -136,7 +137,9 @@ def fused(lowered: CompiledGraph, options: Options) -> CompiledGraph:
     except CompileError as failed:
         log.warn_once(f"minicompile does not fuse: {failed}")
         return replace(lowered, fallback=str(failed))
-    return replace(lowered, schedules=schedules, programs=programs)
+    return replace(lowered, schedules=schedules, programs=programs,
+                   kernels=sum(len(each.kernels) for each
+                               in schedules.values()))
 
 
 def program_of(graph: fx.GraphModule, options: Options,
@@ -172,6 +175,10 @@ BACKENDS: dict[str, Callable] = {}
 #: last is asked.
 OTHERS: list[Callable[[str, str | None, dict | None], Callable]] = [
     lambda name, *_: one_of("backend", name, (*OURS, *BACKENDS))]
+
+#: What brings a graph down to a depth of OURS; the last row decides.
+LOWER: list[Callable[[fx.GraphModule, Sequence, str, Options],
+                     CompiledGraph]] = [lower_ours]
 
 #: Each is told of every graph that was compiled.
 COMPILED: list[Callable[[fx.GraphModule, CompiledGraph, Options],
@@ -211,7 +218,7 @@ def compile_graph(graph: fx.GraphModule, inputs: Sequence,
             backend) or OTHERS[-1](backend, mode, options)
         return CompiledGraph(_boxed(call(graph, list(inputs))))
     chosen = make_options(mode, options)
-    made = lower_ours(graph, inputs, OURS[backend], chosen)
+    made = LOWER[-1](graph, inputs, OURS[backend], chosen)
     for tell in COMPILED:
         tell(graph, made, chosen)
     return made

@@ -80,6 +80,8 @@ def apart():
     if package := sys.modules.get("minicompile.dispatch"):
         for cache in list(package.CACHES):
             cache.clear()
+    if package := sys.modules.get("minicompile.pipeline"):
+        del package.LOWER[1:]  # nor looks for it on the disk
 
 
 @pytest.fixture

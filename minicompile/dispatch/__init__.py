@@ -209,8 +209,7 @@ class Cache:
         stats.graphs += bool(nodes)
         stats.graph_breaks += len(traced.breaks)
         stats.fallbacks += Counter(filter(None, [lowered.fallback]))
-        stats.kernels += sum(len(program.kernels) for program
-                             in lowered.programs.values())
+        stats.kernels += lowered.kernels
         return self.find(locals)
 
     def add(self, entry: Entry) -> None:
@@ -240,7 +239,7 @@ def link(traced: Trace, guards: Iterable[Guard], lowered: CompiledGraph,
               and value in CONTINUATIONS}
     exec(traced.finish, names)
     graph = lowered.call
-    if not lowered.programs and any(
+    if not lowered.kernels and any(
             turns(node.target) for node in traced.graph.graph.nodes):
         graph = kept()(graph)
     check = build_check(

@@ -19,6 +19,7 @@ from torch.fx.graph import _Namespace
 
 from ..core.cache import store
 from ..core.errors import BackendError, CompileError
+from ..core.graph import Boxed
 from ..core.index import Index, index
 from ..core.loops import Buffer, Kernel
 from ..core.options import Options
@@ -39,7 +40,7 @@ class Program:
 
     source: str
     path: Path
-    run: Callable[[list], tuple]
+    run: Boxed
     kernels: tuple[Kernel, ...]
     waits: tuple[Callable[[], object], ...] = ()
     text: Text | None = None  # what it was written from
@@ -64,20 +65,26 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
         source = text.program()
         for finish in FINISHES:
             source = finish(source)
-        path = store(source, ".py")
-        names = {"__name__": f"minicompile_{path.stem}",
-                 "__file__": str(path)}
-        exec(compile(source, str(path), "exec"), names)
+        names, run = load(source, text.given | {
+            text.names[name]: value
+            for name, value in schedule.constants.items()})
         waits = tuple(start(text, names) for start in STARTS)
     except Exception as error:
         raise _blamed(schedule, error) from error
-    names.update(text.given)
-    names.update({text.names[name]: value
-                  for name, value in schedule.constants.items()})
+    return Program(source, Path(names["__file__"]), run, schedule.kernels,
+                   waits, text)
+
+
+def load(source: str, given: dict) -> tuple[dict, Boxed]:
+    """The names of a program, those given too, and its `call`."""
+    path = store(source, ".py")
+    names = {"__name__": f"minicompile_{path.stem}",
+             "__file__": str(path), **given}
+    exec(compile(source, str(path), "exec"), names)
     run = names["call"]
     for wrap in RUNS:
-        run = wrap(run, text)
-    return Program(source, path, run, schedule.kernels, waits, text)
+        run = wrap(run)
+    return names, run
 
 
 def _blamed(schedule: Schedule, error: Exception) -> CompileError:
@@ -107,7 +114,7 @@ FINISHES: list[Callable[[str], str]] = []
 #: What begins when a program is loaded; each gives what waits for it.
 STARTS: list[Callable[[Text, dict], Callable[[], object]]] = []
 #: Each wraps the `call` of a loaded program.
-RUNS: list[Callable[[Callable, Text], Callable]] = []
+RUNS: list[Callable[[Boxed], Boxed]] = []
 #: Names that a buffer must not have.
 TAKEN = """aten torch empty_strided call inputs built entry library stream
     stream_of results_of in_layout""".split()

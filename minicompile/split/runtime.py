@@ -5,17 +5,19 @@ list) -> tuple`. The idea: a `torch.autograd.Function` whose backward runs
 the compiled backward. Around it stands what a graph cannot say: autograd
 hears of writes, and views are made of the real memory. A gradient that no
 tangent reaches is None, and an error waits only where a second derivative
-is not zero. PyTorch's is
-torch/_functorch/_aot_autograd/runtime_wrappers.py; its missing gradients
-are zeros, and every second derivative raises.
+is not zero. All that it has to know of the graphs is plain data, `FACTS`.
+PyTorch's is torch/_functorch/_aot_autograd/runtime_wrappers.py; its
+missing gradients are zeros, and every second derivative raises.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace as Facts
 
 import torch
+from torch import fx
 from torch.autograd.graph import increment_version
 
 from ..core.errors import where_of
@@ -30,34 +32,36 @@ DOUBLE_BACKWARD = (
     "traced graph under autograd")
 
 #: What makes of a Function one that does more as eager does.
-FUNCTIONS: list[Callable[[Joint, type], type]] = []
+FUNCTIONS: list[Callable[[Facts, type], type]] = []
 
 
-def make_runtime(joint: Joint, pair: Pair, forward: Boxed,
+def make_runtime(joint: Joint, pair: Pair | None, forward: Boxed,
                  backward: Boxed | None = None,
-                 notes: Counter | None = None) -> Boxed:
+                 notes: Counter | None = None,
+                 facts: Facts | None = None) -> Boxed:
     """The callable that gives the user's results from the inputs.
 
     `forward` and `backward` run the two halves of `pair`. A call in which
     a written input shares memory with another runs the original graph,
-    which `notes` counts.
+    which `notes` counts. If the `facts` are given, it needs no graph but
+    those of `joint.source` and `joint.results`.
     """
-    if joint.autocast:  # the graph's casts are in it already
+    facts = facts or Facts(**{
+        name: find(joint, pair) for name, find in FACTS.items()})
+    if facts.autocast:  # the graph's casts are in it already
         forward = no_autocast(forward)
     if backward is not None:
         function = autograd_function(
-            joint, pair, forward, no_autocast(backward))
+            facts, joint.source, forward, no_autocast(backward))
         for change in FUNCTIONS:
-            function = change(joint, function)
-        run = trainable(joint, function)
+            function = change(facts, function)
+        run = trainable(facts, function)
     else:
-        wanted = any(getattr(value(node), "requires_grad", False)
-                     for node in joint.primals)
-        run = torch.no_grad()(forward) if wanted else forward
+        run = torch.no_grad()(forward) if facts.wanted else forward
     plain = backward is None and not (
-        joint.results or joint.mutated or joint.tracked)
+        joint.results or facts.mutated or facts.tracked)
     return run if plain else finished(
-        joint, run, Counter() if notes is None else notes)
+        facts, joint, run, Counter() if notes is None else notes)
 
 
 def no_autocast(run: Boxed) -> Boxed:
@@ -68,17 +72,13 @@ def no_autocast(run: Boxed) -> Boxed:
     return call
 
 
-def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
-                      run_backward: Boxed) -> type:
+def autograd_function(facts: Facts, source: fx.GraphModule,
+                      run_forward: Boxed, run_backward: Boxed) -> type:
     """A Function whose backward is the compiled backward."""
-    count, parts = joint.forward_outputs, made_of(joint)
-    fakes = [value(node) for node in joint.tangent_nodes]
-    vary = any(fake._has_symbolic_sizes_strides for fake in fakes)
-    expected = [] if vary else [*map(layout, fakes)]
-    blind = [k for k in range(count) if k not in joint.tangents]
-    numbers, saved = [[k for k in pair.saved.values() if (
-        k < len(joint.primals) and is_number(joint.primals[k])) is number]
-        for number in (True, False)]
+    count = facts.forward_outputs
+    numbers = [k for k in facts.saved if k in facts.numbers]
+    saved = [k for k in facts.saved if k not in facts.numbers]
+    blind = [k for k in range(count) if k not in facts.tangents]
     saves = len(saved)
 
     class Compiled(torch.autograd.Function):
@@ -97,8 +97,8 @@ def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
                 ctx.mark_non_differentiable(*[results[k] for k in blind])
             ctx.set_materialize_grads(False)
             ctx.numbers = [inputs[k] for k in numbers]
-            ctx.layouts = expected or [
-                layout(results[k]) for k in joint.tangents]
+            ctx.layouts = facts.layouts or [
+                layout(results[k]) for k in facts.tangents]
             return *results, anchor
 
         @staticmethod
@@ -108,32 +108,30 @@ def autograd_function(joint: Joint, pair: Pair, run_forward: Boxed,
             ctx.maybe_clear_saved_tensors()  # all but retained ones
             with torch.no_grad():
                 values[saves:] = [fit(given[k], *form) for k, form
-                                  in zip(joint.tangents, ctx.layouts)]
+                                  in zip(facts.tangents, ctx.layouts)]
                 values[:0] = ctx.numbers
                 found = run_backward(values)
-            found = dict(zip(joint.gradients, as_eager(
-                joint, found, parts, given, anchor)))
-            return tuple(map(found.get, range(len(joint.primals))))
+            found = dict(zip(facts.gradients, as_eager(
+                facts, source, found, given, anchor)))
+            return tuple(map(found.get, range(facts.inputs)))
 
     return Compiled
 
 
-def trainable(joint: Joint, function: type) -> Boxed:
+def trainable(facts: Facts, function: type) -> Boxed:
     """`function` as a call that records a step of autograd's."""
-    unreached = [k for k, gradient in zip(joint.gradients, joint.grads)
-                 if gradient is None and any(joint.grads)]
     # Function.apply looks for transforms and defaults, which we have not.
     apply = super(torch.autograd.Function, function).apply
 
     def run(inputs: list) -> tuple:
-        for position in unreached:  # else autograd would visit what it
-            inputs[position] = inputs[position].detach()  # comes from
+        for k in facts.unreached:  # else autograd would visit what they
+            inputs[k] = inputs[k].detach()  # come from
         return apply(*inputs)[:-1]
 
     return run if torch.is_grad_enabled() else torch.enable_grad()(run)
 
 
-def made_of(joint: Joint) -> list[frozenset[int]]:
+def made_of(joint: Joint, _: Pair) -> list[frozenset[int]]:
     """For each gradient the outputs whose tangents it is made of, and
     INPUT if it is no linear function of these."""
     labels = {joint.primals[k]: frozenset([INPUT]) for k in joint.gradients}
@@ -146,16 +144,17 @@ def made_of(joint: Joint) -> list[frozenset[int]]:
     return [labels.get(gradient, none) for gradient in joint.grads]
 
 
-def as_eager(joint: Joint, found, parts: list[frozenset[int]],
-             tangents, anchor: torch.Tensor | None) -> list:
+def as_eager(facts: Facts, source: fx.GraphModule, found, tangents,
+             anchor: torch.Tensor | None) -> list:
     """The gradients, None for those whose tangents are all None, and with
     an error where they would be differentiated: under create_graph.
 
     They vary with tangents and inputs; the history of `anchor` leads to
     the inputs.
     """
+    parts = facts.parts
     given = {k for k, tangent in enumerate(tangents) if tangent is not None}
-    if not given.issuperset(joint.tangents):
+    if not given.issuperset(facts.tangents):
         found = [gradient if made <= {INPUT} or made & given else None
                  for gradient, made in zip(found, parts)]
     if not torch.is_grad_enabled():
@@ -168,13 +167,20 @@ def as_eager(joint: Joint, found, parts: list[frozenset[int]],
               if gradient is not None and not parts[k].isdisjoint(varying)]
     if not places:
         return found
-    lines = map(where_of, joint.source.graph.nodes)
+    lines = map(where_of, source.graph.nodes)
     error = torch._C._functions.DelayedError(DOUBLE_BACKWARD.format(
         next(filter(None, lines), "a graph")), len(places) + len(varying))
     marked = error(*[found[k] for k in places], *varying.values())
     for k, gradient in zip(places, marked):
         found[k] = gradient
     return found
+
+
+def layouts(joint: Joint, _: Pair) -> list[tuple]:
+    """The layouts of the tangents; none if sizes vary."""
+    fakes = [value(node) for node in joint.tangent_nodes]
+    vary = any(fake._has_symbolic_sizes_strides for fake in fakes)
+    return [] if vary else [*map(layout, fakes)]
 
 
 def layout(tensor: torch.Tensor) -> tuple:
@@ -196,10 +202,11 @@ def fit(gradient: torch.Tensor | None, size, stride, dtype,
     return fitted.zero_() if gradient is None else fitted.copy_(gradient)
 
 
-def finished(joint: Joint, run: Boxed, notes: Counter) -> Boxed:
+def finished(facts: Facts, joint: Joint, run: Boxed, notes: Counter
+             ) -> Boxed:
     """`run`, then results made; autograd is told of the inputs that it
     writes to."""
-    written, together = joint.mutated, joint.mutated + joint.tracked
+    written, together = facts.mutated, [*facts.mutated, *facts.tracked]
     make = joint.results and bare(joint.results)
 
     def call(inputs: list) -> tuple:
@@ -225,3 +232,21 @@ def overlap(inputs: list, written: list[int]) -> bool:
     return len(set(owners)) < len(owners) and any(
         owners.count(torch._C._storage_id(inputs[k])) > 1 for k in written)
 
+
+#: All that the runtime has to know of the halves, as plain data: inputs,
+#: and results of the forward, are numbers.
+FACTS: dict[str, Callable[[Joint, Pair], object]] = {
+    **{name: lambda joint, _, name=name: getattr(joint, name)
+       for name in "autocast forward_outputs mutated tracked tangents "
+                   "gradients".split()},
+    "inputs": lambda joint, _: len(joint.primals),
+    "wanted": lambda joint, _: any(
+        getattr(value(node), "requires_grad", False)
+        for node in joint.primals),
+    "unreached": lambda joint, _: [
+        k for k, gradient in zip(joint.gradients, joint.grads)
+        if gradient is None and any(joint.grads)],
+    "saved": lambda _, pair: [*pair.saved.values()],
+    "numbers": lambda joint, _: [
+        k for k, node in enumerate(joint.primals) if is_number(node)],
+    "layouts": layouts, "parts": made_of}

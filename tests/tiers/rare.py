@@ -550,8 +550,13 @@ def guards():
 
 def dispatch():
     """Blocks that are alike, each called with more shapes than a limit;
-    a wrapper's attributes and methods are its module's, before a copy and
-    after."""
+    a graph that was compiled before; a wrapper's attributes and methods
+    are its module's, before a copy and after."""
+    for program in (sharing, rewriting, losses) * 2:
+        x, w = (torch.rand(4, 4) for _ in range(2))
+        given = (x, w) if program is losses else (x,)
+        assert_same(program, *given, fallback=True, options={
+            "fallback_random": True})
     for _ in range(3):
         layer = nn.Linear(4, 4)
         calls = [minicompile.compile(layer, dynamic=False),

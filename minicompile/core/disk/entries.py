@@ -35,6 +35,10 @@ from ..torch.options import bytes_in
 #: An entry's name: a hash, and what it is, or a random word until it is.
 NAME = re.compile(r"([0-9a-f]{32})\.(\w+)")
 
+#: What ends in the hash of its name and of what comes before; the name of
+#: anything else is its hash.
+SIGNED = ("so", "json")
+
 #: So many seconds after its last use, another process may need an entry.
 IN_USE = 60
 
@@ -107,18 +111,18 @@ def is_sound(name: str, content: bytes) -> bool:
     if not (found := NAME.fullmatch(name)):
         return False
     key = found[1].encode()
-    if found[2] == "so":
+    if found[2] in SIGNED:
         return content[-64:] == digest(key + content[:-64])
     return digest(content)[:32] == key
 
 
 def entry(name: str, make: Make, anew: bool = False) -> Path:
-    """The path of an entry, which `make(path)` makes if it is not there;
-    a library is signed."""
+    """The path of an entry, which `make(path)` makes if it is not there,
+    and which is signed if its name is not its hash."""
     def signed(path: Path) -> None:
         make(path)
         content = path.read_bytes()
-        if name.endswith(".so") and not is_sound(name, content):
+        if name.endswith(SIGNED) and not is_sound(name, content):
             path.write_bytes(content + digest(name[:32].encode() + content))
 
     def work(folder: Path) -> Path:
@@ -132,6 +136,16 @@ def entry(name: str, make: Make, anew: bool = False) -> Path:
 
 
 ENTRIES.append(entry)
+
+
+def find(name: str) -> bytes | None:
+    """What a signed entry says, if it is there and sound."""
+    def work(folder: Path) -> bytes | None:
+        if content := read(folder / name):
+            told(folder / name, True)
+            return content[:-64]
+        return None
+    return within(work)
 
 
 def entries(folder: Path) -> list[tuple[Path, os.stat_result]]:
@@ -155,7 +169,7 @@ def told(path: Path, there: bool) -> None:
             ADDED[folder] = ADDED.get(folder, inf) + path.stat().st_size
             if ADDED[folder] > SHARE * limit():
                 trim(folder)
-        elif path.suffix == ".so":
+        elif path.name.endswith(SIGNED):
             os.utime(path)
 
 
@@ -186,7 +200,7 @@ def clear() -> None:
 
 
 def save_cache(path: str | Path) -> int:
-    """Write the libraries of the cache as one file; how many they are.
+    """Write libraries and graphs of the cache as one file; how many.
 
     Another process, or a machine with the same processor and compiler,
     starts warm after `load_cache(path)`.
@@ -194,7 +208,7 @@ def save_cache(path: str | Path) -> int:
     count = 0
     with open(path, "w", encoding="ascii") as file:
         for each, _ in entries(place()):
-            if each.suffix == ".so" and (content := read(each)):
+            if each.name.endswith(SIGNED) and (content := read(each)):
                 text = b64encode(content).decode()
                 file.write(json.dumps([each.name, text]) + "\n")
                 count += 1
@@ -202,10 +216,10 @@ def save_cache(path: str | Path) -> int:
 
 
 def load_cache(path: str | Path) -> int:
-    """Add the libraries of a saved file to the cache; how many they are.
+    """Add what is in a saved file to the cache; how many entries.
 
-    They are machine code, which a compiled function runs, and the checks
-    find damage, not malice: load no file that you would not run.
+    They are machine code and programs, which a compiled function runs, and
+    the checks find damage, not malice: load no file that you would not run.
     """
     count = refused = 0
     with open(path, "rb") as lines:
@@ -213,7 +227,7 @@ def load_cache(path: str | Path) -> int:
             try:
                 name, text = json.loads(line)
                 content = b64decode(text, validate=True)
-                if not name.endswith(".so") or not is_sound(
+                if not name.endswith(SIGNED) or not is_sound(
                         name, content):
                     raise ValueError
             except (AttributeError, TypeError, ValueError, RecursionError):

@@ -10,6 +10,7 @@ cpp.enable_kernel_profile in torch/_inductor/config.py.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 import time
@@ -23,7 +24,9 @@ from rich.console import Console
 from torch.autograd import profiler
 
 from ...core import log
-from ...emit.program import RUNS, Text, device_of
+from ...core.graph import Boxed
+from ...emit.launch import Launch
+from ...emit.program import RUNS
 
 #: Seconds before a compile shows itself.
 PATIENCE = 1
@@ -80,10 +83,11 @@ def launched_by(launch: Callable[[str, Callable], object], run: Callable,
     return FunctionType(program.__code__, names)
 
 
-def profiled(run: Callable, text: Text) -> Callable:
+def profiled(run: Boxed) -> Boxed:
     """The program; under a profiler its CPU kernels are rows."""
-    kernels = [name for name, kernel in text.different.items()
-               if device_of(kernel).type == "cpu"]
+    kernels = [name for name, each in unwrap(run).__globals__.items()
+               if type(each) is Launch
+               or isinstance(each, ctypes._CFuncPtr)]
     seen = launched_by(lambda name, launch: profiler.record_function(
         name)(launch)(), run, kernels)
 

@@ -1,6 +1,6 @@
 """Backwards of results that have nothing in common, one after the other.
 
-In: a `Joint`, and the `Function` that runs its compiled halves. Out: a
+In: `FACTS` of a graph, and the `Function` that runs its halves. Out: a
 `Function` that also runs its backward for one of several results, and
 later for another. In eager these are graphs of their own: the backward of
 one leaves what the other saved. Without this file the second backward is
@@ -13,17 +13,17 @@ from types import SimpleNamespace
 
 from torch import fx
 
-from ..joint import Joint, ancestors
-from ..runtime import FUNCTIONS
+from ..joint import Joint, Pair, ancestors
+from ..runtime import FACTS, FUNCTIONS, Facts
 
 CHANGED = ("one of the variables needed for gradient computation has been "
            "modified by an inplace operation since its first backward")
 
 
-def apart(joint: Joint, function: type) -> type:
+def apart(facts: Facts, function: type) -> type:
     """`function`; if some results have no step in common, one whose saved
     values outlive the first backward."""
-    group = groups(joint)
+    group = dict(facts.groups)
     if len({*group.values()}) < 2:
         return function
 
@@ -58,7 +58,7 @@ def apart(joint: Joint, function: type) -> type:
     return Apart
 
 
-def groups(joint: Joint) -> dict[int, int]:
+def groups(joint: Joint, _: Pair) -> list[tuple[int, int]]:
     """For each result, by its number, the first one that has a step in
     common with it."""
     first: dict[fx.Node, int] = {}
@@ -71,7 +71,8 @@ def groups(joint: Joint) -> dict[int, int]:
         for other, of in found.items():
             found[other] = min(met) if of in met else of
         first |= dict.fromkeys(steps, k)
-    return found
+    return [*found.items()]
 
 
+FACTS["groups"] = groups
 FUNCTIONS.append(apart)

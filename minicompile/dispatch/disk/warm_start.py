@@ -1,0 +1,223 @@
+"""A graph that was compiled before, perhaps by another process.
+
+In: a traced graph and its inputs. Out: a CompiledGraph, from an entry of
+the disk's cache if there is one. The name of an entry is the hash of all
+that the stages after the trace read: the graph's text, facts about each
+input, switches, options, versions, the machine. An entry is plain data,
+FACTS and the texts of programs, which run only if the hash at its end is
+that of the whole. A graph that no text can say, or with sizes that vary,
+is compiled anew in each process. Without this file all are.
+PyTorch's is torch/_inductor/codecache.py:FxGraphCache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import (FakeTensor,
+                                           extract_tensor_metadata)
+from torch.fx.graph import _custom_builtins
+from torch.utils._pytree import tree_leaves
+
+from ...core import log
+from ...core.cache import key_of
+from ...core.disk.entries import entry, find
+from ...core.machines.cost import machine, name_of
+from ...core.options import Options
+from ...core.state import KEPT, global_state, kept
+from ...core.torch.options import asked
+from ...emit.cpp import processor
+from ...emit.program import load
+from ...pipeline import LOWER, CompiledGraph, lower_ours
+from ...split.runtime import FACTS, make_runtime
+
+#: The classes of arguments that a graph's text says.
+PLAIN = {fx.Node, type(None), bool, int, float, complex, str, slice,
+         type(Ellipsis), torch.dtype, torch.device, torch.layout,
+         torch.memory_format}
+
+#: The questions about PyTorch's backends, such as mkldnn's and attention's.
+ASKED = [name for name in dir(torch._C) if re.fullmatch(
+    r"_get_\w+_(enabled|order|precision)", name)]
+
+#: The packages whose files no user replaces.
+KNOWN = {*sys.stdlib_module_names, "minicompile", "torch", "torchgen",
+         "numpy", "sympy", "triton", "rich"}
+
+#: The stages after the trace; names in their modules that change nothing
+#: of what they make.
+STAGES = tuple(f"minicompile.{stage}" for stage in (
+    "core", "split", "budget", "fusion", "emit", "replay", "pipeline"))
+TOLD = ("BACKENDS", "BEGINS", "COMPILED", "__builtins__")
+
+
+def text_of(graph: fx.GraphModule) -> str | None:
+    """The graph as a Python function of PyTorch's operators; None if it
+    calls or holds something else."""
+    leaves: list = []
+    for node in graph.graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            return None
+        fx.node.map_aggregate((node.args, node.kwargs), leaves.append)
+    code = graph.graph.python_code("self")
+    says = {*map(type, leaves)} <= PLAIN and (
+        code.globals.keys() <= _custom_builtins.keys())
+    spaces = {*re.findall(r"torch\.ops\.(\w+)", code.src)}
+    return code.src if says and spaces <= {"aten", "prims"} else None
+
+
+def facts(inputs: Sequence) -> list | None:
+    """All that is known of the inputs, but their elements; None if they
+    are more than tensors, or sizes vary."""
+    if any(type(each) not in (FakeTensor, torch.Tensor, torch.nn.Parameter)
+           or each._has_symbolic_sizes_strides for each in inputs):
+        return None
+    memory = [*map(torch._C._storage_id, inputs)]
+    return [(extract_tensor_metadata(each), each.is_leaf, each._is_view(),
+             memory.index(place), name_of(each.device),
+             machine(each.device)) for each, place in zip(inputs, memory)]
+
+
+@cache
+def versions() -> str:
+    """The hash of our own files, with the versions of all else."""
+    package, triton = Path(__file__).parents[2], ""
+    with suppress(metadata.PackageNotFoundError):
+        triton = metadata.version("triton")
+    return key_of(sys.version, torch.__version__, triton, processor(), *(
+        f"{path.relative_to(package)}\0{path.read_text('utf-8')}"
+        for path in sorted(package.rglob("*.py"))))
+
+
+def ours_alone() -> bool:
+    """Whether no function of the stages, or row of a table, is a user's,
+    which no hash would cover."""
+    homes = {getattr(each, "__module__", None)
+             for name, module in [*sys.modules.items()]
+             if name.startswith(STAGES)
+             for each in tree_leaves([value for key, value in [
+                 *vars(module).items()] if key not in TOLD])}
+    return {f"{home or 'torch'}".split(".")[0] for home in homes} <= KNOWN
+
+
+def switches() -> list[tuple]:
+    """The setter of each switch, and the arguments that set it as now."""
+    return [(*switch, read(*switch[1:])) for switch, read in KEPT.items()]
+
+
+def name_of_entry(graph: fx.GraphModule, inputs: Sequence, depth: str,
+                  options: Options) -> str | None:
+    """The name of the graph's entry; None if it is to have none."""
+    if depth != "fused" or options.cudagraphs or options.trace_enabled or (
+            asked()):
+        return None
+    text, known = text_of(graph), facts(inputs)
+    if text is None or known is None or not ours_alone():
+        return None
+    regions = [node.meta.get("recompute") for node in graph.graph.nodes]
+    state = [global_state(), sorted(
+        f"{turn.__name__}{how}" for turn, *how in switches()),
+             [getattr(torch._C, name)() for name in ASKED],
+             os.environ.get("TRITON_INTERPRET")]
+    return key_of(versions(), text, *map(repr, (
+        regions, known, options, state))) + ".json"
+
+
+def made_again(name: str) -> property:
+    """A field that has what a stage makes again."""
+    return field(init=False, repr=False, default=property(
+        lambda self: getattr(self.again(), name)))
+
+
+@dataclass(frozen=True)
+class Found(CompiledGraph):
+    """A compiled graph that was found. Its stages run `again` when someone
+    asks what they made."""
+
+    joint: property = made_again("joint")
+    pair: property = made_again("pair")
+    schedules: property = made_again("schedules")
+    programs: property = made_again("programs")
+    again: Callable[[], CompiledGraph] | None = None
+
+
+def written(made: CompiledGraph) -> bytes | None:
+    """A compiled graph as an entry; None if it holds what no text says."""
+    if not made.programs or any(
+            program.text.given or program.text.schedule.constants
+            for program in made.programs.values()):
+        return None
+    shared = made.joint.results
+    results = text_of(shared) if shared else ""
+    return None if results is None else json.dumps({
+        "kernels": made.kernels, "results": results,
+        "programs": {name: program.source for name, program
+                     in made.programs.items()},
+        "facts": {name: find(made.joint, made.pair)
+                  for name, find in FACTS.items()}}, default=(
+            lambda each: [*each] if isinstance(each, frozenset)
+            else str(each))).encode()
+
+
+def read(content: bytes, graph: fx.GraphModule,
+         again: Callable[[], CompiledGraph]) -> Found:
+    """The compiled graph of an entry that is sound."""
+    held, notes, results = json.loads(content), Counter(), None
+    facts = SimpleNamespace(**held["facts"])
+    facts.parts = [*map(frozenset, facts.parts)]
+    facts.layouts = [
+        (size, tuple(stride), getattr(torch, dtype.split(".")[1]),
+         torch.device(device))
+        for size, stride, dtype, device in facts.layouts]
+    runs = {name: load(source, {})[1]
+            for name, source in held["programs"].items()}
+    if held["results"]:
+        names = {name: each.obj for name, each in _custom_builtins.items()}
+        exec(held["results"], names)
+        results = SimpleNamespace(forward=partial(names["forward"], None))
+    return Found(make_runtime(
+        SimpleNamespace(source=graph, results=results), None, **runs,
+        notes=notes, facts=facts), notes=notes, kernels=held["kernels"],
+        again=again)
+
+
+def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
+              options: Options) -> CompiledGraph:
+    """The graph of an entry; else as the stages make it, for the next."""
+    name = name_of_entry(graph, inputs, depth, options)
+    if name is None:
+        return lower_ours(graph, inputs, depth, options)
+    before, inference = switches(), torch.is_inference_mode_enabled()
+
+    @cache
+    def again() -> CompiledGraph:
+        with torch.inference_mode(inference), kept():
+            for turn, *how in before:
+                turn(*how)
+            return lower_ours(graph, inputs, depth, options)
+
+    try:
+        if content := find(name):
+            return read(content, graph, again)
+    except Exception as error:
+        log.show("perf_hints", f"{name} is of no use: {error}")
+    made = lower_ours(graph, inputs, depth, options)
+    if content := written(made):
+        entry(name, partial(Path.write_bytes, data=content), True)
+    return made
+
+
+LOWER.append(looked_up)
