@@ -216,7 +216,7 @@ def storage(tensor: torch.Tensor) -> int:
 NUMBERS: dict[type, Callable] = {}
 
 
-@dataclass
+@dataclass(eq=False)
 class History:
     """The sizes that one function's traces saw; `dynamic` as in compile().
 
