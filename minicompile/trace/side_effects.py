@@ -149,7 +149,7 @@ class Outside:
         known = self.guards.get((names, "lacks"))
         keys, where = (known.expected, known.where) if known else (
             (), self.where())
-        if key not in keys:
+        if key not in {*keys}:  # by hash: a tensor compares as one
             self.guards[names, "lacks"] = Guard(
                 names, "lacks", (*keys, key), where)
 

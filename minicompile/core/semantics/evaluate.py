@@ -76,7 +76,8 @@ def evaluate_loop(loop: Loop, storage: Storage) -> None:
 def evaluate(value: Expression, points: Storage) -> torch.Tensor:
     """The value at all points together: each node's text, which finds
     tensors where a loop has numbers, rounded to the node's dtype."""
-    known = NAMESPACE | {str(key): held for key, held in points.items()}
+    known = {name: on_numbers(each) for name, each in OPS.items()
+             } | NAMESPACE | {str(key): held for key, held in points.items()}
     names: dict[Expression, str] = {}
     for node in walk(value):
         text = text_of(node, names, "masked({}, {}, {})")
