@@ -20,11 +20,12 @@ from torch.utils._pytree import tree_map
 
 from ..index import Atom, Index, enclosed, evaluate_index
 from ..loops import (OPS, REDUCTIONS, Const, Expression, Kernel, Load, Loop,
-                     Op, Position, neutral, renamed, walk)
+                     Op, Position, neutral, picked, renamed, walk)
 from ..schedule import Extern, Schedule, View, made_by
 
 #: Memory by a buffer's name, and numbers or tensors of them by atom.
 Storage = dict[str | Atom, object]
+
 
 def on_numbers(function: Callable) -> Callable:
     """The same function, which takes Python numbers for tensors too."""
@@ -33,19 +34,12 @@ def on_numbers(function: Callable) -> Callable:
         for each in given))
 
 
-def masked(memory: torch.Tensor, at: torch.Tensor, inside: torch.Tensor
-           ) -> torch.Tensor:
-    """What is read where a mask is true, and 0 elsewhere."""
-    return torch.where(inside, memory[torch.where(inside, at, 0)], 0)
-
-
 #: The names that a kernel printed as Python uses: `exec(str(kernel),
 #: dict(NAMESPACE))` defines a function that runs on flat tensors.
 NAMESPACE = {name: on_numbers(function) for name, function in OPS.items()
              } | {"torch": torch, "inf": inf, "nan": nan,
-                  "empty": torch.empty, "masked": on_numbers(masked),
-                  "cast": lambda value, dtype: torch.as_tensor(
-                      value).to(dtype)}
+                  "empty": torch.empty, "cast": lambda value, dtype:
+                  torch.as_tensor(value).to(dtype)}
 
 #: PyTorch's names of reductions.
 BEST = {"max": "amax", "min": "amin", "any": "amax", "all": "amin"}
@@ -74,17 +68,32 @@ def evaluate_loop(loop: Loop, storage: Storage) -> None:
 
 
 def evaluate(value: Expression, points: Storage) -> torch.Tensor:
-    """The value at all points together: each node's text, which finds
-    tensors where a loop has numbers, rounded to the node's dtype."""
-    known = {name: on_numbers(each) for name, each in OPS.items()
-             } | NAMESPACE | {str(key): held for key, held in points.items()}
+    """The value at all points together: the text of each operation, which
+    finds tensors where a loop has numbers, rounded to the node's dtype."""
+    known = {name: on_numbers(function) for name, function in OPS.items()
+             } | NAMESPACE
     names: dict[Expression, str] = {}
     for node in walk(value):
-        text = text_of(node, names, "masked({}, {}, {})")
+        text = text_of(node, names)
         names[node] = text if isinstance(node, Const) else f"_{len(names)}"
-        known[names[node]] = torch.as_tensor(eval(text, known)).to(
-            node.dtype)
+        found = read(node, points, names, known) if hasattr(
+            node, "index") else eval(text, known)
+        known[names[node]] = torch.as_tensor(found).to(node.dtype)
     return known[names[value]]
+
+
+def read(node: Position | Load, points: Storage,
+         names: dict[Expression, str], known: dict) -> torch.Tensor:
+    """Positions, or what memory holds there; 0 where a mask is false."""
+    at = torch.as_tensor(evaluate_index(node.index, points | {
+        pick: known[names[pick.value]] for pick in picked(node.index)}))
+    if isinstance(node, Position):
+        return at
+    if node.mask is None:
+        return points[node.buffer][at]
+    inside = known[names[node.mask]]
+    held = points[node.buffer][torch.where(inside, at, 0)]
+    return torch.where(inside, held, 0)
 
 
 def evaluate_schedule(schedule: Schedule, inputs: list) -> tuple:
@@ -222,8 +231,7 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<",
           "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 
-def text_of(node: Expression, names: dict[Expression, str],
-            masked: str = "{}[{}] if {} else 0") -> str:
+def text_of(node: Expression, names: dict[Expression, str]) -> str:
     """One node as Python, its parts being written already."""
     match node:
         case Const(value, _):
@@ -231,9 +239,8 @@ def text_of(node: Expression, names: dict[Expression, str],
         case Position(where, _):
             return str(renamed(where, names.get))
         case Load(buffer, where, _, mask):
-            where = renamed(where, names.get)
-            return masked.format(buffer, where, names[mask]) if mask else (
-                f"{buffer}[{where}]")
+            text = f"{buffer}[{renamed(where, names.get)}]"
+            return f"{text} if {names[mask]} else 0" if mask else text
         case Op("cast", (operand,), dtype):
             return f"cast({names[operand]}, {dtype})"
         case Op(name, (a, b), _) if name in _INFIX:
