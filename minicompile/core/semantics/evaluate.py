@@ -70,8 +70,8 @@ def evaluate_loop(loop: Loop, storage: Storage) -> None:
 def evaluate(value: Expression, points: Storage) -> torch.Tensor:
     """The value at all points together: the text of each operation, which
     finds tensors where a loop has numbers, rounded to the node's dtype."""
-    known = {name: on_numbers(function) for name, function in OPS.items()
-             } | NAMESPACE
+    known = NAMESPACE | {name: on_numbers(OPS[name])
+                         for name in OPS.keys() - NAMESPACE.keys()}
     names: dict[Expression, str] = {}
     for node in walk(value):
         text = text_of(node, names)
