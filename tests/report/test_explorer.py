@@ -174,7 +174,7 @@ WALK = """
     const press = key => document.activeElement.dispatchEvent(
         new KeyboardEvent("keydown", {key, bubbles: true}))
     const names = () => lit.map(row => row.element.textContent)
-    const column = element => element.parentElement.children[0].textContent
+    const column = element => element.closest("section").children[0].textContent
     const [kernel] = [...items("Kernels")].filter(
         each => each.textContent.includes("void"))
     kernel.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}))
@@ -247,5 +247,5 @@ def test_five_thousand_nodes_open_in_two_seconds(tmp_path, monkeypatch):
         search.value = "node_77:"; find()
         document.body.offsetHeight
         return [opened, performance.now() - opened, count.textContent]
-        """) for _ in range(2))
+        """) for _ in range(3))
     assert found[0] < 2000 and found[1] < 1000 and found[2] == "5 found"
