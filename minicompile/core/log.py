@@ -1,4 +1,4 @@
-"""What the compiler says: each stage's work, and warnings.
+"""The compiler's messages: each stage's work, and warnings.
 
 In: the name of an artifact, or of a stage, and what was made. Out: rows of
 the reference print and measure it; the road keeps it to itself. Warnings

@@ -3,8 +3,8 @@
 In: the entries of core/cache.py. Out: the same, kept from process to
 process in a directory that only the user can write. Nothing is executed
 because it lies there: the name of a text is its hash, and a library ends
-in the hash of its name and of what comes before. What differs is made
-again. The least recently used go when there are more bytes than
+in the hash of its name and of what comes before. An entry that differs is
+made again. The least recently used go when there are more bytes than
 MINICOMPILE_CACHE_SIZE. A saved file has a line of plain data for each
 library, and loading it makes the same checks. PyTorch's are
 torch.compiler.save_cache_artifacts and load_cache_artifacts.
@@ -139,7 +139,7 @@ ENTRIES.append(entry)
 
 
 def find(name: str) -> bytes | None:
-    """What a signed entry says, if it is there and sound."""
+    """The content of a signed entry, if it is there and sound."""
     def work(folder: Path) -> bytes | None:
         if content := read(folder / name):
             told(folder / name, True)

@@ -1,11 +1,12 @@
 """torch.compile's names of options and of logs, and sizes as texts.
 
 In: the name of an option, as a user of torch.compile gives it. Out: ours;
-an option that only affects speed does nothing, for a reason. An unknown
-name, or a name that would change results, is an OptionError. The variable
-MINICOMPILE_LOGS lists artifacts, as TORCH_LOGS does, and they are printed.
-Without this file an option that is not ours is a warning, and no artifact
-is printed. PyTorch's are in torch/_inductor/config.py and torch/_logging.
+an option that only affects speed may do nothing, and a hint says why. An
+unknown name, or a name that would change results, is an OptionError. The
+variable MINICOMPILE_LOGS lists artifacts, as TORCH_LOGS does, and they are
+printed. Without this file an option that is not ours is a warning, and no
+artifact is printed. PyTorch's are in torch/_inductor/config.py and
+torch/_logging.
 """
 
 from __future__ import annotations

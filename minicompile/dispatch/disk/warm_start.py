@@ -5,8 +5,8 @@ the disk's cache if there is one. The name of an entry is the hash of all
 that the stages after the trace read: the graph's text, facts about each
 input, switches, options, versions, the machine. An entry is plain data,
 FACTS and the texts of programs, which run only if the hash at its end is
-that of the whole. A graph that no text can say, or with sizes that vary,
-is compiled anew in each process. Without this file all are.
+that of the whole. A graph that no text can say, or whose sizes vary, is
+compiled in each process. Without this file all are.
 PyTorch's is torch/_inductor/codecache.py:FxGraphCache.
 """
 
@@ -196,7 +196,7 @@ def read(content: bytes, graph: fx.GraphModule,
 
 def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
               options: Options) -> CompiledGraph:
-    """The graph of an entry; else as the stages make it, for the next."""
+    """The graph of an entry, or else the stages' own, which is kept."""
     name = name_of_entry(graph, inputs, depth, options)
     if name is None:
         return lower_ours(graph, inputs, depth, options)

@@ -1,4 +1,4 @@
-"""What torch.compile has besides: wrappers, modules in place, backends.
+"""The rest of torch.compile: wrappers, modules in place, backends.
 
 In: a module, or the name of a backend that is not ours. Out: a wrapper
 that libraries take for torch.compile's, the module itself with compiled
@@ -138,7 +138,7 @@ def list_backends(exclude_tags: Sequence[str] = ()) -> list[str]:
 
 
 def of_torch(name: str, mode: str | None, options: dict | None) -> Callable:
-    """What torch.compile makes of a graph with a backend of its own."""
+    """A backend that hands each graph to one of torch.compile's."""
     one_of("backend", name, list_backends())
     return lambda graph, inputs: torch.compile(
         graph, backend=name, mode=mode, options=options)
