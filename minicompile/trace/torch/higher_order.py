@@ -22,6 +22,7 @@ from torch.utils._pytree import (tree_flatten, tree_leaves, tree_map,
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from ...core.graph import tensors_of
+from ...core.sizes import python_forms
 from ..frame import closure, load_cell
 from ..python.callbacks import unwatched
 from ..reasons import unsupported
@@ -197,8 +198,9 @@ def transformed(tracer, name: str, options: dict, function, args, kwargs):
         graph, captured = parts
         return graph(*tensors_of((given, named)), *captured)
 
-    leaves, spec = tree_flatten(tracer.native(
-        applied, (name, options, called, args, kwargs)))
+    with python_forms(tracer.recorder.sizes.symbols):
+        leaves, spec = tree_flatten(tracer.native(
+            applied, (name, options, called, args, kwargs)))
     return tree_unflatten(tracer.recorder.run(
         "call_function", transform, lambda *_: tuple(leaves),
         (name, options, *parts, args, kwargs), {}), spec)
