@@ -19,7 +19,8 @@ from minicompile.split.prices import min_cut
 from minicompile.budget.memory.bound import (bound_peak, front, peak,
                                              scored)
 from minicompile.core.machines import cost
-from minicompile.core.graph import nbytes, value
+from minicompile.core.graph import nbytes, tensors_of, value
+from minicompile.dispatch import operations
 from minicompile.pipeline import fused_halves
 from minicompile.report.views import models
 from tests.budget.test_peak import TOWER, allocated, tower
@@ -69,13 +70,12 @@ def test_the_peak_falls_with_the_bound_on_six_models(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_measured_is_what_was_simulated(name):
     """And so it falls, too. What operators allocate inside of themselves is
-    not simulated: a convolution copies its weights."""
-    tolerance = 0.09 if name in ("resnet", "bottleneck") else 0.02
+    not simulated: a convolution may copy its weights."""
     loss = MODELS[name]()
     joint = split.record(*captured(loss), seeded=True)
     best = front(plans_of(joint)[0])
     given = sum(nbytes(value(node)) for node in joint.primals)
-    measured = []
+    inside, measured = max(map(workspace, operations(joint.graph))), []
     for plan in {0: best[0], 1: best[len(best) // 2], 2: best[-1]}.values():
         run = minicompile.compile(loss, options={
             "memory": f"{plan.peak}B"})
@@ -87,8 +87,21 @@ def test_what_is_measured_is_what_was_simulated(name):
             lambda run=run: run().backward() or True))
         for leaf in leaves:
             leaf.grad = None
-        assert measured[-1] == pytest.approx(plan.peak, rel=tolerance)
+        assert (0.98 * plan.peak <= measured[-1]
+                <= 1.02 * plan.peak + inside)
     assert measured == sorted(measured, reverse=True)
+
+
+def workspace(node):
+    """The bytes that a convolution allocates besides its results, here."""
+    if "convolution" not in str(node.target):
+        return 0
+    args = torch.utils._pytree.tree_map_only(torch.Tensor, lambda each: (
+        torch.empty_strided(each.size(), each.stride(), dtype=each.dtype)
+        .normal_()), torch.fx.map_arg(node.args, value))
+    made = []
+    most = allocated(lambda: made.append(node.target(*args)) or True)
+    return most - sum(map(nbytes, tensors_of(made)))
 
 
 def run_leaves(loss):
