@@ -35,8 +35,8 @@ def found(monkeypatch):
     """The graphs that were found, and what they are made of."""
     graphs, read = [], warm_start.read
 
-    def reading(content, graph, again):
-        graphs.append(read(content, graph, again))
+    def reading(*given):
+        graphs.append(read(*given))
         return graphs[-1]
     monkeypatch.setattr(warm_start, "read", reading)
     return graphs
@@ -179,6 +179,13 @@ def name(function, *args, **options):
     return names[0]
 
 
+def marked(dim, **limits):
+    """A matrix with a dimension that varies."""
+    given = x.detach().clone()
+    minicompile.mark_dynamic(given, dim, **limits)
+    return given
+
+
 def by(number):
     return lambda x: x * number
 
@@ -193,7 +200,9 @@ def test_all_that_a_stage_reads_is_in_the_name(folder):
         name(by(2), plain.bfloat16()), name(by(2), plain, options={
             "fallback_random": True}),
         name(by(2), plain, options={"activation_memory_budget": 0.5}),
-        name(by(2), x[0, 0].detach())]
+        name(by(2), x[0, 0].detach()),
+        name(by(2), plain, dynamic=True), name(by(2), marked(0)),
+        name(by(2), marked(1)), name(by(2), marked(1, max=64))]
     with torch.no_grad():
         names.append(name(by(2), x))
     with torch.inference_mode():
@@ -242,11 +251,72 @@ def test_what_no_text_says_has_no_entry(folder, found, program):
     assert not found and not [*folder.glob("*.json")]
 
 
-def test_sizes_that_vary_have_no_entry(folder, found):
+def halves(x, w):
+    """Its reshape needs an even number of rows."""
+    y = x.reshape(-1, 2, x.shape[1]).sum(1)
+    return torch.cat([y, y]) @ w + x.shape[0] // 2, x[1:].softmax(0)
+
+
+def scaled(x, w, n=3.5):
+    return x * n + w.sum(), x.shape[0] * n
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+@pytest.mark.parametrize("program", [layer, halves, scaled])
+def test_sizes_may_vary(folder, found, program, dynamic):
+    """What is found guards all that its stages once relied on."""
+    checks = []
+    for turn in range(2):
+        compiled = minicompile.compile(program, dynamic=dynamic)
+        for rows in (8, 10, 12):
+            given = torch.randn(rows, 8, requires_grad=True)
+            results = [], []
+            for call, made in zip((compiled, program), results):
+                y = call(given, w)
+                y = y if isinstance(y, tuple) else (y,)
+                made += [*y, torch.autograd.grad(y[0].sum(), given)]
+            torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+        entries = compiled.cache.entries
+        assert len(entries) == compiled.stats().graphs <= 2
+        assert len(found) == turn * len(entries)
+        checks.append([(rows, columns, bool(each.check(
+            compiled.cache.bind(torch.randn(
+                rows, columns, requires_grad=True), w), program)))
+            for each in entries for rows in range(14)
+            for columns in (1, 6, 8)])
+    assert checks[0] == checks[1]
+
+
+def test_a_size_that_does_not_fit_is_compiled(folder, found):
+    def even(x):
+        return (x[: x.shape[0] // 2] + 1 if x.shape[0] % 2 == 0 else x) * 2
     for _ in range(2):
-        compiled = minicompile.compile(layer, dynamic=True)
-        assert compiled(x, w).shape == (8, 8)
-    assert not found
+        compiled = minicompile.compile(even, dynamic=True)
+        for rows in (8, 9, 10, 11):
+            given = torch.randn(rows, 5)
+            torch.testing.assert_close(compiled(given), even(given))
+        assert compiled.stats().graphs == 2
+    assert len(found) == 2
+
+
+def test_an_entry_for_other_facts_is_made_again(folder, found):
+    """Its guards are asked, and its ranges compared."""
+    def call():
+        assert_same(halves, x, w, dynamic=True, calls=1)
+    call()
+    path, = folder.glob("*.json")
+    whole = path.read_bytes()
+    held = json.loads(whole[:-64])
+    guards, ranges = held["learnt"]
+    assert guards and ranges
+    for wrong in ([*guards, "1 == 2"], ranges), (guards, ranges[1:]), (
+            [*guards, "s == 1"], ranges):
+        path.write_bytes(signed(path, json.dumps(
+            {**held, "learnt": wrong}).encode()))
+        call()
+        assert not found
+    call()
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("backend", ["eager", "split"])

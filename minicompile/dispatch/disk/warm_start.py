@@ -5,8 +5,9 @@ the disk's cache if there is one. The name of an entry is the hash of all
 that the stages after the trace read: the graph's text, facts about each
 input, switches, options, versions, the machine. An entry is plain data,
 FACTS and the texts of programs, which run only if the hash at its end is
-that of the whole. A graph that no text can say, or whose sizes vary, is
-compiled in each process. Without this file all are.
+that of the whole. If sizes vary, it has the facts about them that the
+stages relied on, and they are guarded again. A graph that no text can say
+is compiled in each process. Without this file all are.
 PyTorch's is torch/_inductor/codecache.py:FxGraphCache.
 """
 
@@ -29,6 +30,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import (FakeTensor,
                                            extract_tensor_metadata)
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _custom_builtins
 from torch.utils._pytree import tree_leaves
 
@@ -37,8 +39,11 @@ from ...core.cache import key_of
 from ...core.disk.entries import entry, find
 from ...core.machines.cost import machine, name_of
 from ...core.options import Options
+from ...core.sizes import hint
 from ...core.state import KEPT, global_state, kept
 from ...core.torch.options import asked
+from ...core.torch.symbols import ON_PROXIES
+from ...core.torch.symbols import text_of as text_of_size
 from ...emit.cpp import processor
 from ...emit.program import load
 from ...pipeline import LOWER, CompiledGraph, lower_ours
@@ -48,6 +53,9 @@ from ...split.runtime import FACTS, make_runtime
 PLAIN = {fx.Node, type(None), bool, int, float, complex, str, slice,
          type(Ellipsis), torch.dtype, torch.device, torch.layout,
          torch.memory_format}
+
+#: The classes of sizes and numbers that vary.
+VARYING = torch.SymInt, torch.SymFloat
 
 #: The questions about PyTorch's backends, such as mkldnn's and attention's.
 ASKED = [name for name in dir(torch._C) if re.fullmatch(
@@ -69,7 +77,9 @@ def text_of(graph: fx.GraphModule) -> str | None:
     calls or holds something else."""
     leaves: list = []
     for node in graph.graph.nodes:
-        if node.op in ("get_attr", "call_module"):
+        if node.op in ("get_attr", "call_module") or getattr(
+                node.meta.get("example_value"),  # Dynamo's
+                "_has_symbolic_sizes_strides", False):
             return None
         fx.node.map_aggregate((node.args, node.kwargs), leaves.append)
     code = graph.graph.python_code("self")
@@ -81,14 +91,39 @@ def text_of(graph: fx.GraphModule) -> str | None:
 
 def facts(inputs: Sequence) -> list | None:
     """All that is known of the inputs, but their elements; None if they
-    are more than tensors, or sizes vary."""
+    are more than tensors, and sizes or numbers that vary."""
+    tensors = [each for each in inputs if type(each) not in VARYING]
     if any(type(each) not in (FakeTensor, torch.Tensor, torch.nn.Parameter)
-           or each._has_symbolic_sizes_strides for each in inputs):
+           or each._has_symbolic_sizes_strides and not sizes_of(inputs)
+           for each in tensors):
         return None
-    memory = [*map(torch._C._storage_id, inputs)]
-    return [(extract_tensor_metadata(each), each.is_leaf, each._is_view(),
-             memory.index(place), name_of(each.device),
-             machine(each.device)) for each, place in zip(inputs, memory)]
+    memory = [*map(torch._C._storage_id, tensors)]
+    return [*((extract_tensor_metadata(each), each.is_leaf, each._is_view(),
+               memory.index(place), name_of(each.device),
+               machine(each.device))
+              for each, place in zip(tensors, memory)),
+            [hint(each) if type(each) in VARYING else ""
+             for each in inputs], *learnt(inputs)]
+
+
+def sizes_of(inputs: Sequence) -> ShapeEnv | None:
+    """All that is known of sizes that vary, if some do."""
+    for each in inputs:
+        if type(each) in VARYING:
+            return each.node.shape_env
+    return None
+
+
+def learnt(inputs: Sequence) -> tuple[list[str], list[str]]:
+    """The guards on sizes that vary; and the range and value of each, and
+    what stands for it."""
+    if (env := sizes_of(inputs)) is None:
+        return [], []
+    return [text_of_size(guard.expr) for guard in env.guards], sorted(
+        f"{symbol} in [{reach.lower}, {reach.upper}] is "
+        f"{env.backed_var_to_val.get(symbol)} or "
+        f"{env.replacements.get(symbol)}"
+        for symbol, reach in env.var_to_range.items())
 
 
 @cache
@@ -154,7 +189,7 @@ class Found(CompiledGraph):
     again: Callable[[], CompiledGraph] | None = None
 
 
-def written(made: CompiledGraph) -> bytes | None:
+def written(made: CompiledGraph, inputs: Sequence) -> bytes | None:
     """A compiled graph as an entry; None if it holds what no text says."""
     if not made.programs or any(
             program.text.given or program.text.schedule.constants
@@ -164,6 +199,7 @@ def written(made: CompiledGraph) -> bytes | None:
     results = text_of(shared) if shared else ""
     return None if results is None else json.dumps({
         "kernels": made.kernels, "results": results,
+        "learnt": learnt(inputs),
         "programs": {name: program.source for name, program
                      in made.programs.items()},
         "facts": {name: find(made.joint, made.pair)
@@ -172,10 +208,20 @@ def written(made: CompiledGraph) -> bytes | None:
             else str(each))).encode()
 
 
-def read(content: bytes, graph: fx.GraphModule,
+def read(content: bytes, graph: fx.GraphModule, inputs: Sequence,
          again: Callable[[], CompiledGraph]) -> Found:
-    """The compiled graph of an entry that is sound."""
+    """The compiled graph of an entry that is sound. The facts that its
+    stages learnt about sizes are guarded."""
     held, notes, results = json.loads(content), Counter(), None
+    guards, ranges = held["learnt"]
+    env, sizes = sizes_of(inputs), {**ON_PROXIES}
+    for symbol, number in env.backed_var_to_val.items() if env else ():
+        sizes[f"{symbol}"] = env.create_symintnode(
+            symbol, hint=int(number)) if symbol.is_integer else (
+                env.create_symfloatnode(symbol, hint=float(number)))
+    if not all(bool(eval(text, sizes)) for text in guards) or (
+            learnt(inputs)[1] != ranges):
+        raise ValueError("other facts about sizes")
     facts = SimpleNamespace(**held["facts"])
     facts.parts = [*map(frozenset, facts.parts)]
     facts.layouts = [
@@ -211,11 +257,11 @@ def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
 
     try:
         if content := find(name):
-            return read(content, graph, again)
+            return read(content, graph, inputs, again)
     except Exception as error:
         log.show("perf_hints", f"{name} is of no use: {error}")
     made = lower_ours(graph, inputs, depth, options)
-    if content := written(made):
+    if content := written(made, inputs):
         entry(name, partial(Path.write_bytes, data=content), True)
     return made
 
