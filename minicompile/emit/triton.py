@@ -18,7 +18,7 @@ from ..core.index import (Index, Variable, atoms_of, enclosed, index,
 from ..core.loops import (REDUCTIONS, Expression, Kernel, Load, Position,
                           picked, renamed, rewrite, unflatten)
 from .target import HALVES, TRITON, Form
-from .writer import Fold, Stage, Store, Work, Writer, computes, failure
+from .writer import Fold, Stage, Store, Work, Writer, computes
 
 #: The elements of a row that a program works on at a time.
 LONGEST = 4096
@@ -261,9 +261,6 @@ class TritonWriter(Writer):
 
     def load(self, node: Load, along: frozenset[str]) -> str:
         """The text of a load, masked where points do not exist."""
-        if node.buffer not in self.kernel.read:
-            raise failure(self.kernel, f"it reads {node.buffer} at a place"
-                          " that another thread writes")
         if node.host:
             return TRITON.scalar.format(
                 argument(self.kernel, node.buffer),

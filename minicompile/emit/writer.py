@@ -21,7 +21,7 @@ import torch
 from ..core.errors import BackendError, CompileError
 from ..core.index import Index, atoms_of
 from ..core.loops import (Const, Expression, Kernel, Load, Loop, Node,
-                          Op, renamed, rewrite)
+                          Op, renamed, rewrite, walk)
 from .target import Target
 
 
@@ -62,58 +62,6 @@ class Store:
 Work = Expression | Fold | Store
 
 
-@dataclass
-class Numbering:
-    """The values of a kernel, each after its operands, and its stores."""
-
-    kernel: Kernel
-    places: dict[Work, Place] = field(default_factory=dict)
-    stores: dict[str, Store] = field(default_factory=dict)
-
-    def add(self, loop: Loop) -> None:
-        """Place the value of a loop, reduced and cast if it is to be, and
-        store it. A reduction of a single element is the element."""
-        value, into = rewrite(loop.value, self.number), loop.buffer
-        if loop.reduction is not None and self.kernel.reduced:
-            value = self.placed(Fold(loop.reduction, (value,), value.dtype,
-                                     loop.down is not None))
-        if value.dtype != into.dtype:
-            value = self.placed(Op("cast", (value,), into.dtype))
-        self.stores[into.name] = self.placed(
-            Store(into.name, loop.index, value))
-
-    def number(self, node: Expression) -> Expression:
-        """A node, placed; or the stored value that a load reads."""
-        store = self.stores.get(node.buffer) if isinstance(
-            node, Load) else None
-        if store is None:
-            return self.placed(node)
-        if store.index != node.index:
-            if node.buffer in self.kernel.internal:
-                raise BackendError(f"{self.kernel.name} reads {node} before"
-                                   " it is in memory")
-            return self.placed(node, self.places[store].stage + 1)
-        value = store.value if not isinstance(store.value, Const) else (
-            self.placed(Op("cast", (store.value,), node.dtype)))
-        return value if node.mask is None else self.placed(Op(
-            "where", (node.mask, value, self.placed(Const(0, node.dtype))),
-            node.dtype))
-
-    def placed(self, node: Work, stage: int = 0) -> Work:
-        """The node; it can be computed where its operands have been."""
-        if node not in self.places:
-            fold, given = isinstance(node, Fold), [
-                self.places[part] for part in node.parts]
-            where = getattr(node, "index", None)
-            element = not fold and (
-                any(place.element for place in given)
-                or where is not None and not atoms_of(where).isdisjoint(
-                    self.kernel.reduced))
-            self.places[node] = Place(element, max(
-                [stage, *(place.stage + fold for place in given)]))
-        return node
-
-
 @dataclass(frozen=True)
 class Stage:
     """Work on the row, then a pass over the elements; values come first,
@@ -129,19 +77,56 @@ class Stage:
 
 def stages(kernel: Kernel) -> tuple[Stage, ...]:
     """The kernel's work in stages; each pass computes all it needs."""
-    numbering = Numbering(kernel)
+    stores: dict[str, Store] = {}
     for loop in kernel.loops:
-        numbering.add(loop)
-    needed = reached(store for store in numbering.stores.values()
-                     if store.buffer not in kernel.internal)
-    live = {node: place for node, place in numbering.places.items()
-            if node in needed}
-    last = max((place.stage for place in live.values()), default=0)
-    return tuple(_stage(number, live) for number in range(last + 1))
+        stores[loop.buffer.name] = stored(loop, kernel, stores)
+    needed = {*walk(*(store for name, store in stores.items()
+                      if name not in kernel.internal))}
+    places: dict[Work, Place] = {}
+    for node in walk(*stores.values()):
+        if node in needed:
+            places[node] = placed(node, kernel, places)
+    last = max((place.stage for place in places.values()), default=0)
+    return tuple(_stage(number, places) for number in range(last + 1))
 
 
-def reached(roots: Iterable[Work],
-            through: Callable[[Work], bool] = lambda _: True) -> set[Work]:
+def stored(loop: Loop, kernel: Kernel, stores: dict[str, Store]) -> Store:
+    """What a loop stores: its value, reduced and cast if it is to be. A
+    load of what an earlier loop has stored becomes the value of that
+    store. A reduction of a single element is the element."""
+    def known(node: Expression) -> Expression:
+        if not isinstance(node, Load) or node.buffer in kernel.read:
+            return node
+        store = stores.get(node.buffer)
+        if store is None or store.index != node.index:
+            raise BackendError(f"{kernel.name} reads {node} before it is "
+                               "in memory")
+        value = store.value if not isinstance(store.value, Const) else (
+            Op("cast", (store.value,), node.dtype))
+        return value if node.mask is None else Op(
+            "where", (node.mask, value, Const(0, node.dtype)), node.dtype)
+
+    value, into = rewrite(loop.value, known), loop.buffer
+    if loop.reduction is not None and kernel.reduced:
+        value = Fold(loop.reduction, (value,), value.dtype,
+                     loop.down is not None)
+    if value.dtype != into.dtype:
+        value = Op("cast", (value,), into.dtype)
+    return Store(into.name, loop.index, value)
+
+
+def placed(node: Work, kernel: Kernel, places: dict[Work, Place]) -> Place:
+    """Where a node is computed, if its operands are at these places."""
+    fold, where = isinstance(node, Fold), getattr(node, "index", None)
+    given = [places[part] for part in node.parts]
+    return Place(not fold and (
+        any(place.element for place in given) or where is not None
+        and not atoms_of(where).isdisjoint(kernel.reduced)), max(
+            [0, *(place.stage + fold for place in given)]))
+
+
+def reached(roots: Iterable[Work], through: Callable[[Work], bool]
+            ) -> set[Work]:
     """The roots and their parts, as far as the way is `through` them."""
     found: set[Work] = set()
     waiting = list(roots)

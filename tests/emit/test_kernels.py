@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -335,16 +336,18 @@ def test_names_that_are_words_of_cpp():
     check(pointwise(total, buffer("double", 5), (i,)), given)
 
 
-def test_what_no_memory_holds_cannot_be_read_elsewhere():
+@pytest.mark.parametrize("hidden", [{"inner"}, ()])
+def test_what_another_row_stores_cannot_be_read(hidden):
     (i,) = variables("i", 8)
     inner = buffer("inner", 8)
     out = buffer("out", 8)
     kernel = Kernel("kernel", (i,), (), (
         Loop(inner, at(inner, i), (i,), load(buffer("x", 8), i)),
         Loop(out, at(out, i), (i,), load(inner, index(i) * -1 + 7))),
-        frozenset({"inner"}))
-    with pytest.raises(BackendError, match="inner"):
-        cpp.text_of(kernel)
+        frozenset(hidden))
+    for loops in (kernel.loops, kernel.loops[::-1]):
+        with pytest.raises(BackendError, match="inner"):
+            cpp.text_of(replace(kernel, loops=loops))
 
 
 @pytest.mark.parametrize("dtype", [F32, F64, torch.bfloat16, torch.float16])

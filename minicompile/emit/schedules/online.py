@@ -16,10 +16,10 @@ from dataclasses import replace
 
 import torch
 
-from ...core.loops import Expression, Op
+from ...core.loops import Expression, Op, walk
 from ..target import FUNCTIONS
 from ..triton import WRITERS, TritonWriter
-from ..writer import Fold, Stage, Store, reached
+from ..writer import Fold, Stage, Store
 
 
 def fading(work: tuple[Stage, ...]) -> set[Expression]:
@@ -66,8 +66,8 @@ class OnlineWriter(TritonWriter):
     def left(self, stage: Stage) -> Stage:
         """The stage without the sums that an earlier one does."""
         early = {fold for sums in self.online.values() for fold in sums}
-        needed = reached(node for node in stage.body if isinstance(
-            node, (Fold, Store)) and node not in early)
+        needed = {*walk(*(node for node in stage.body if isinstance(
+            node, (Fold, Store)) and node not in early))}
         return replace(stage, body=tuple(
             node for node in stage.body if node in needed))
 
