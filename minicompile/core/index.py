@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf, prod
+from math import inf, isfinite, prod
 from weakref import WeakValueDictionary
 
 
@@ -147,10 +147,10 @@ class Index:
     __radd__, __rmul__ = __add__, __mul__
 
     def __floordiv__(self, other: Index | int) -> Index:
-        return DIVISIONS[-1](self, index(other))[0]
+        return divided(self, index(other))[0]
 
     def __mod__(self, other: Index | int) -> Index:
-        return DIVISIONS[-1](self, index(other))[1]
+        return divided(self, index(other))[1]
 
     def __repr__(self) -> str:
         return self.text(str)
@@ -229,37 +229,53 @@ def coefficient(where: Index, variable: Variable) -> Index | None:
 
 
 @lru_cache(maxsize=100_000)
-def _least(where: Index) -> float:
-    """A number that `where` is never below: the sum of those of its terms.
-    The atoms of each have ends of their own."""
-    total: float = 0
-    for atoms, factor in where.terms:
-        found = {factor}
-        for ends in map(_ends, atoms):
-            found = {a * b for a in found for b in ends}
-        total += min(found)
-    return total
+def below(where: Index, moving: bool = False) -> Index | None:
+    """A number that `where` is never below, or if only loop variables are
+    replaced, an Index of symbols; None if nothing is known.
+
+    One atom after the other becomes one of its ends: which of them, tells
+    the sign of what one step of the atom adds. Symbols come last, because
+    variables end at them.
+    """
+    found = [atom for atoms, _ in where.terms for atom in atoms]
+    atom = next(filter(varies, found), found[0] if found else None)
+    if atom is None or moving and not varies(atom):
+        return where
+
+    def at(value: Index) -> Index:
+        return index(fold(where, lambda each: value if each == atom
+                          else index(each)))
+    step, (low, high) = at(index(atom) + 1) - where, ends_of(atom)
+    end = low if not_negative(step) else (
+        high if not_negative(-step) else None)
+    return end and below(at(end), moving)
 
 
-def _ends(atom: Atom) -> tuple[float, float]:
-    """Numbers that an atom is never below and never above."""
+def varies(atom: Atom) -> bool:
+    """Whether a loop variable is in it."""
+    return any(isinstance(a, Variable) for a in atoms_of(index(atom)))
+
+
+def ends_of(atom: Atom) -> tuple[Index | None, Index | None]:
+    """Bounds of an atom from below and above; None: not known."""
     match atom:
         case Variable(_, size) | Division("%", _, size):
-            return 0, most_of(size) - 1
-        case Division(_, dividend, divisor):
-            low, high = least_of(dividend), most_of(dividend)
-            return low // int(divisor), high // int(divisor)
-    return atom.least, atom.most
-
-
-#: What finds a number that an index is never below: the last of these. The
-#: first takes symbols for numbers that are each the same at all times.
-LEAST: list[Callable[[Index], float]] = [_least]
+            return index(0), size - 1
+        case Symbol(_, _, least, most):
+            return tuple(index(int(end)) if isfinite(end) else None
+                         for end in (least, most))
+        case Division(_, dividend, by) if by.constant or varies(atom):
+            low, high = (below(d, varies(atom))
+                         for d in (dividend, -dividend))
+            return low and low // by, high and -high // by
+    found = not_negative(atom.dividend)
+    return (index(0), atom.dividend) if found else (None, None)
 
 
 def least_of(where: Index) -> float:
     """A number that `where` is never below, for all sizes; else -inf."""
-    return LEAST[-1](where)
+    found = below(where)
+    return -inf if found is None else int(found)
 
 
 def most_of(where: Index) -> float:
@@ -287,6 +303,10 @@ def enclosed(text: str) -> str:
     return text
 
 
+#: Ways to simplify a division. Each gives quotient and remainder, or None.
+DIVISIONS: list[Callable[[Index, Index], tuple[Index, Index] | None]] = []
+
+
 @lru_cache(maxsize=100_000)
 def divided(where: Index, divisor: Index) -> tuple[Index, Index]:
     """`where // divisor` and `where % divisor`. The terms that are
@@ -303,13 +323,10 @@ def divided(where: Index, divisor: Index) -> tuple[Index, Index]:
     rest = where - whole * divisor
     if in_range(rest, divisor):
         return whole, rest
-    quotient, left = (index(Division(sign, rest, divisor))
-                      for sign in ("//", "%"))
+    quotient, left = next(
+        filter(None, (way(rest, divisor) for way in DIVISIONS)),
+        [index(Division(sign, rest, divisor)) for sign in ("//", "%")])
     return whole + quotient, left
-
-
-#: What divides and takes remainders: the last of these.
-DIVISIONS: list[Callable[[Index, Index], tuple[Index, Index]]] = [divided]
 
 
 def _rejoin(where: Index) -> Index:

@@ -7,9 +7,8 @@ which Python computes before the kernels run. A float, as in
 `x * x.shape[0] ** -0.5`, is an operator's argument. Each symbol is an
 input of its graph. Without this file shapes are static.
 
-Such numbers are divided as polynomials are, and what is shown of an index
-holds for all sizes. Without this file more divisions are left in kernels.
-Inductor's is torch/_inductor/sizevars.py.
+Such numbers are divided as polynomials are. Without this file more
+divisions are left in kernels. Inductor's is torch/_inductor/sizevars.py.
 
 A GPU's kernel takes a float32 tensor of no dimensions on the host as a
 number. Without this file an operator does.
@@ -19,8 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import lru_cache
-from math import gcd, inf, isfinite
+from math import gcd, inf
 from weakref import WeakKeyDictionary
 
 import sympy
@@ -31,10 +29,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
 from ...core.errors import BackendError
-from ...core.index import (DIVISIONS, LEAST, Atom, Division, Index, Symbol,
-                           Variable, atoms_of, fold, in_range, index,
-                           least_of, not_negative, product)
-from ...core.index import divided as simply_divided
+from ...core.index import (DIVISIONS, Division, Index, Symbol, divided,
+                           in_range, index, least_of, product)
 from ...core.loops import symbols_of
 from ...core.schedule import Extern, Step, made_by
 from ...core.torch.symbols import text_of
@@ -46,82 +42,6 @@ from ..lowerings import SYMBOLS_READ, Value
 #: learnt later is not looked at: what was shown before stays true.
 SYMBOLS: WeakKeyDictionary[ShapeEnv, dict[sympy.Expr, Symbol]] = (
     WeakKeyDictionary())
-
-
-@lru_cache(maxsize=100_000)
-def below(where: Index, moving: bool = False) -> Index | None:
-    """A number that `where` is never below, or if only loop variables are
-    replaced, an Index of symbols; None if nothing is known.
-
-    One atom after the other becomes one of its ends: which of them, tells
-    the sign of what one step of the atom adds. Symbols come last, because
-    variables end at them.
-    """
-    found = [atom for atoms, _ in where.terms for atom in atoms]
-    atom = next(filter(varies, found), found[0] if found else None)
-    if atom is None or moving and not varies(atom):
-        return where
-
-    def at(value: Index) -> Index:
-        return index(fold(where, lambda each: value if each == atom
-                          else index(each)))
-    step, (low, high) = at(index(atom) + 1) - where, ends_of(atom)
-    end = low if not_negative(step) else (
-        high if not_negative(-step) else None)
-    return end and below(at(end), moving)
-
-
-def varies(atom: Atom) -> bool:
-    """Whether a loop variable is in it."""
-    return any(isinstance(a, Variable) for a in atoms_of(index(atom)))
-
-
-def ends_of(atom: Atom) -> tuple[Index | None, Index | None]:
-    """Bounds of an atom from below and above; None: not known."""
-    match atom:
-        case Variable(_, size) | Division("%", _, size):
-            return index(0), size - 1
-        case Symbol(_, _, least, most):
-            return tuple(index(int(end)) if isfinite(end) else None
-                         for end in (least, most))
-        case Division(_, dividend, by) if by.constant or varies(atom):
-            low, high = (below(d, varies(atom))
-                         for d in (dividend, -dividend))
-            return low and low // by, high and -high // by
-    found = not_negative(atom.dividend)
-    return (index(0), atom.dividend) if found else (None, None)
-
-
-def least(where: Index) -> float:
-    """A number that `where` is never below, for all sizes; else -inf."""
-    found = below(where)
-    return -inf if found is None else int(found)
-
-
-@lru_cache(maxsize=100_000)
-def divided(where: Index, divisor: Index) -> tuple[Index, Index]:
-    """`where // divisor` and `where % divisor`, as simple as we can: a
-    factor of both cancels, if what is left is in its range."""
-    if divisor == 0:
-        return simply_divided(where, divisor)
-    whole, rest = split(where, divisor)
-    if in_range(rest, divisor):
-        return whole, rest
-    common = {gcd(divisor.constant or 1, n) for atoms, n in rest.terms
-              if atoms}
-    for scale in sorted(common - {1}, reverse=True):
-        high, low = split(rest, index(scale))
-        if in_range(low, index(scale)):
-            quotient, left = divided(high, divisor // scale)
-            return whole + quotient, left * scale + low
-    quotient, left = simply_divided(rest, divisor)
-    match rest.terms:
-        case [([Division("//", inner, by)], 1)]:
-            quotient = inner // (by * divisor)
-        case [([Division("%", inner, by)], 1)] if by % divisor == 0:
-            quotient, left = inner // divisor % (by // divisor), (
-                inner % divisor)
-    return whole + quotient, left
 
 
 def split(where: Index, divisor: Index) -> tuple[Index, Index]:
@@ -141,6 +61,38 @@ def split(where: Index, divisor: Index) -> tuple[Index, Index]:
         if len(rest.terms) < len(where.terms) or not atoms:
             return part + more, rest
     return index(0), where
+
+
+def by_a_sum(where: Index, divisor: Index) -> tuple[Index, Index] | None:
+    """Multiples of the divisor are taken out."""
+    whole, rest = split(where, divisor)
+    if whole != 0:
+        more, rest = divided(rest, divisor)
+        return whole + more, rest
+    return None
+
+
+def cancelled(where: Index, divisor: Index) -> tuple[Index, Index] | None:
+    """A factor of both cancels, if what is left is in its range."""
+    common = {gcd(divisor.constant or 1, n) for atoms, n in where.terms
+              if atoms}
+    for scale in sorted(common - {1}, reverse=True):
+        high, low = split(where, index(scale))
+        if in_range(low, index(scale)):
+            quotient, left = divided(high, divisor // scale)
+            return quotient, left * scale + low
+    return None
+
+
+def again(where: Index, divisor: Index) -> tuple[Index, Index] | None:
+    """A quotient or a remainder is divided once more."""
+    match where.terms:
+        case [([Division("//", inner, by)], 1)]:
+            return inner // (by * divisor), index(
+                Division("%", where, divisor))
+        case [([Division("%", inner, by)], 1)] if by % divisor == 0:
+            return inner // divisor % (by // divisor), inner % divisor
+    return None
 
 
 def from_sizes(number: torch.SymInt | torch.SymFloat) -> Index | int:
@@ -231,8 +183,7 @@ def found_sizes(steps: list[Step], lowered: Lowering
     return found
 
 
-LEAST.append(least)
-DIVISIONS.append(divided)
+DIVISIONS.extend((by_a_sum, cancelled, again))
 ABROAD.append(host_number)
 SIZES.append(found_sizes)
 SYMBOLS_READ.append(from_sizes)
