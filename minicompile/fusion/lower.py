@@ -27,7 +27,7 @@ from ..core.schedule import Extern, View, made_by, reads_of
 from .group import loop_of
 from .lowerings import (DTYPES, LoweringContext, Value, axes, elements,
                         indices_of, loaded, lowering_rule, number_of,
-                        points, strided_view, view)
+                        points, view)
 
 #: The call that ends a graph for each input that it writes to.
 WRITE = torch.ops.aten.copy_.default
@@ -35,10 +35,6 @@ WRITE = torch.ops.aten.copy_.default
 #: The form of an operand on another device than the result, given the
 #: lowering, the node, its value and the result: the last of these.
 ABROAD: list[Callable[..., Value | None]] = [lambda *given: None]
-
-#: A way to store a reduction as several, given the simple way, the kind,
-#: the value and the axes, or None: the last of these.
-SPLITS: list[Callable[..., Value | None]] = [lambda *given: None]
 
 #: A value longer than this is stored, however it is used.
 MOST_OPERATIONS, MOST_LOADS = 64, 24
@@ -127,7 +123,9 @@ class Lowering:
         for node in module.graph.nodes:
             if node in self.uses.readers:
                 self.run(node)
-        self.outputs = tuple(map(self.output, results(module.graph)))
+        self.outputs = tuple(
+            self.argument(each, getattr(each, "op", "") != "placeholder")
+            for each in results(module.graph))
         read, steps = reads_of((self.outputs, *self.writes.values())), []
         for step in reversed(self.steps):
             if isinstance(step, Extern) or step.buffer.name in read:
@@ -146,8 +144,8 @@ class Lowering:
                 self.constants[buffer.name] = held
         elif node.target is WRITE and node.args[0].op == "placeholder":
             into, written = node.args
-            self.writes[self.values[into].element.buffer] = self.output(
-                written, shared=False)
+            self.writes[self.values[into].element.buffer] = self.argument(
+                written, own=True)
             self.values[node] = self.values[written]
         elif node.op == "call_function":
             self.values[node] = fake_of(node) if is_number(
@@ -253,22 +251,6 @@ class Lowering:
                  if source.target is not operator.getitem]
         return " ".join(names or [node.args[0].name])
 
-    def reduce(self, node: fx.Node, kind: str, value: Value,
-               reduced: tuple[int, ...], keepdim: bool) -> Value:
-        """`value` reduced over some dimensions, stored."""
-        shape = tuple(index(1) if axis in reduced else size
-                      for axis, size in enumerate(value.shape)
-                      if keepdim or axis not in reduced)
-        if all(value.shape[axis] == 1 for axis in reduced):
-            return strided_view(value, shape, row_major(shape))
-
-        def simply(value: Value, reduced: tuple[int, ...],
-                   shape: tuple[Index, ...], *notes) -> Value:
-            return self.fill(node, value, shape, reduced, kind, *notes)
-        found = SPLITS[-1](simply, kind, value, reduced)
-        return simply(value, reduced, shape) if found is None else (
-            strided_view(found, shape, row_major(shape)))
-
     def extern(self, node: fx.Node):
         """The ATen operator, called on whole tensors."""
         schema = getattr(node.target, "_schema", None)
@@ -295,37 +277,23 @@ class Lowering:
         values = tuple(b and loaded(b) for b in buffers)
         return values[0] if many is not fake else values
 
-    def argument(self, node: object):
-        """An operator's argument for a node: Views in place of tensors."""
-        if not isinstance(node, fx.Node):
-            return number_of(node)
-        value = self.values[node]
-        return self.view(node, value, strides_of(node)) if isinstance(
+    def argument(self, node: object, own: bool = False):
+        """An operator's argument or a result: Views in place of tensors,
+        of the graph's `own` memory if no one else may hold it."""
+        value = self.values[node] if isinstance(node, fx.Node) else node
+        return self.view(node, value, strides_of(node), own) if isinstance(
             value, Value) else number_of(value)
 
-    def view(self, node: fx.Node, value: Value,
-             stride: tuple[Index, ...]) -> View:
+    def view(self, node: fx.Node, value: Value, stride: tuple[Index, ...],
+             own: bool = False) -> View:
         """The value in memory with these strides, stored if need be; later
         readers of the node then read the stored value."""
         found = strided(value, stride)
-        if found is None:
+        if found is None or own and found.buffer in self.shared:
             value = self.store(node, value, stride)
             if isinstance(self.values.get(node), Value):
                 self.values[node] = value
-        return found or strided(value, stride)
-
-    def output(self, result: object, shared: bool = True):
-        """A result: a View of memory that is not an input's, or itself.
-
-        An input is returned as it is, if memory may be `shared` with it.
-        """
-        found = self.argument(result)
-        if isinstance(found, View) and found.buffer in self.shared and not (
-                shared and result.op == "placeholder"):
-            stride = strides_of(result)
-            found = strided(self.store(
-                result, self.values[result], stride), stride)
-        return found
+        return strided(value, stride)
 
     def buffer(self, node: fx.Node, fake: torch.Tensor) -> Buffer:
         """A new buffer, shaped and strided as a fake tensor."""

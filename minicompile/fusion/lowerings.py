@@ -29,7 +29,7 @@ from ..core.graph import tensors_of
 from ..core.graph import value as fake_of
 from ..core.index import Index, Variable, guess, index, product
 from ..core.loops import (SIMPLIFY, Buffer, Const, Expression, Load, Op,
-                          Position, flatten, rewrite, unflatten)
+                          Position, flatten, rewrite, row_major, unflatten)
 from ..core.sizes import SYMBOLIC
 
 if TYPE_CHECKING:
@@ -144,6 +144,10 @@ DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16,
           torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
           torch.bool}
 
+#: A way to store a reduction as several, given the simple way, the kind,
+#: the value and the axes, or None: the last of these.
+SPLITS: list[Callable[..., Value | None]] = [lambda *given: None]
+
 
 @dataclass(frozen=True)
 class LoweringContext:
@@ -170,8 +174,19 @@ class LoweringContext:
         the best of bools is whether any or all are true."""
         if a.dtype == torch.bool:
             kind = {"max": "any", "min": "all"}.get(kind, kind)
-        return self.lowering.reduce(self.node, kind, a, axes_of(a, axes),
-                                    keepdim)
+        reduced = axes_of(a, axes)
+        shape = tuple(index(1) if axis in reduced else size
+                      for axis, size in enumerate(a.shape)
+                      if keepdim or axis not in reduced)
+
+        def simply(value: Value, reduced: tuple[int, ...],
+                   shape: tuple[Index, ...], *notes) -> Value:
+            return self.lowering.fill(self.node, value, shape, reduced,
+                                      kind, *notes)
+        found = a if all(a.shape[axis] == 1 for axis in reduced) else (
+            SPLITS[-1](simply, kind, a, reduced))
+        return simply(a, reduced, shape) if found is None else (
+            strided_view(found, shape, row_major(shape)))
 
 
 def lowering_rule(node: fx.Node) -> Callable | None:

@@ -26,8 +26,7 @@ from ...core.loops import walk as nodes_of
 from ...core.machines.cost import WALKING
 from .. import MERGING
 from ..group import MOST_BUFFERS, Body, Group, Groups, IterationDomain, fits
-from ..lower import SPLITS
-from ..lowerings import Value, axes, elements, points
+from ..lowerings import SPLITS, Value, axes, elements, points
 from ..rules.arithmetic import reshaped
 from ..rules.indexing import inside_or
 from .memory import NEAREST, touched, variables_of
