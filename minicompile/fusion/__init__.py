@@ -22,7 +22,7 @@ from ..core.loops import Buffer, Kernel
 from ..core.schedule import (Extern, Schedule, Step, View, readers_of,
                              reads_of)
 from ..core.state import young_only
-from .group import KERNELS, Group, Groups
+from .group import Group, Groups
 from .lower import Lowering
 
 #: Passes over the groups and the buffers that are never freed, before the
@@ -32,6 +32,10 @@ MERGING: list[Callable[[Groups, Collection[str]], None]] = []
 #: Passes over the groups in order. Each is given that, the Groups, and the
 #: buffers that are never freed and the inputs that are.
 ORDERING: list[Callable[..., list[Group]]] = []
+
+#: Passes over a kernel, whose loops run over a variable for its rows and
+#: one for their elements.
+KERNELS: list[Callable[[Kernel], Kernel]] = []
 
 #: Passes that make steps write to inputs. Each is given the steps, what was
 #: lowered and the writes to do, and returns the writes that are left.
@@ -96,14 +100,16 @@ def steps_of(groups: list[Group], returned: Iterable[str]) -> list[Step]:
             continue
         needed = {name for name in group.body.stores if name in returned
                   or readers.get(name, set()) - {number}}
-        kernel = KERNELS[-1]([loop for _, loop in sorted(
-            group.steps.items())], group.body.domain)
-        nodes = " ".join(loop.origin for loop in kernel.loops).split()
+        loops = tuple(loop for _, loop in sorted(group.steps.items()))
+        nodes = " ".join(loop.origin for loop in loops).split()
         plain = dict.fromkeys(re.sub(r"_\d+$", "", node) for node in nodes)
-        steps.append(replace(
-            kernel, name="_".join([f"kernel_{next(kernels)}",
-                                   *list(plain)[:4]]),
-            internal=frozenset(group.body.stores) - needed))
+        name = "_".join([f"kernel_{next(kernels)}", *list(plain)[:4]])
+        rows, row = group.body.domain.variables
+        kernel = Kernel(name, (rows,), (row,) * (row.size != 1), loops,
+                        frozenset(group.body.stores) - needed)
+        for change in KERNELS:
+            kernel = change(kernel)
+        steps.append(kernel)
     return steps
 
 

@@ -15,14 +15,13 @@ do. Inductor's is torch/_inductor/scheduler.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 from ..core.graph import has_effect
-from ..core.index import (Index, Variable, guess, index, product,
-                          substitute)
-from ..core.loops import Buffer, Kernel, Loop, flatten, unflatten, walk
+from ..core.index import Index, Variable, guess, index, product
+from ..core.loops import Buffer, Loop, flatten, unflatten, walk
 from ..core.schedule import Extern, made_by, reads_of
 from .lowerings import Value, axes, points
 
@@ -42,13 +41,14 @@ class IterationDomain:
         """The variable that counts rows, and the one for their elements."""
         return *axes((self.rows,), "i"), *axes((self.row,), "r")
 
-    @cached_property
-    def whole(self) -> dict[Variable, Index]:
-        """Replaces a variable that counts the elements of all rows, if
-        another one counts rows."""
+    def fitted(self, loop: Loop) -> Loop:
+        """A loop that fits, over these variables: one that counts the
+        elements of all rows counts rows and their elements."""
+        flat = axes((self.rows * self.row,), "i")
+        if self.row == 1 or loop.ranges != flat:
+            return loop
         place = flatten(points(self.variables), (self.row, 1))
-        return dict.fromkeys(
-            axes((self.rows * self.row,) * (self.row != 1), "i"), place)
+        return loop.over(dict.fromkeys(flat, place), self.variables, ())
 
     @classmethod
     def of(cls, loop: Loop) -> IterationDomain:
@@ -94,32 +94,11 @@ def unite(a: IterationDomain, b: IterationDomain
     return a if fits else None
 
 
-@lru_cache(maxsize=100_000)
-def seen_from(where: Index, domain: IterationDomain) -> Index:
-    """An index of a loop that fits, in terms of the domain's variables."""
-    return substitute(where, domain.whole) if domain.whole else where
-
-
-def kernel_of(loops: list[Loop], domain: IterationDomain) -> Kernel:
-    """A nameless kernel of loops that fit, over the domain's variables."""
-    rows, row = domain.variables
-    return Kernel("", (rows,), (row,) if row.size != 1 else (), tuple(
-        loop.over(domain.whole, (rows, row), ())
-        if domain.whole.keys() & {*loop.ranges} else loop
-        for loop in loops))
-
-
-#: What makes a kernel of loops that fit a domain: the last of these.
-KERNELS: list[Callable[[list[Loop], IterationDomain], Kernel]] = [
-    kernel_of]
-
-
 @dataclass(frozen=True)
 class Body:
-    """Loops, and a domain for all of them.
+    """Loops over the variables of one domain.
 
-    `stores` and `reads` say where in terms of the latter each buffer is
-    stored and read.
+    `stores` and `reads` say where each buffer is stored and read.
     """
 
     domain: IterationDomain
@@ -128,14 +107,18 @@ class Body:
     @cached_property
     def stores(self) -> dict[str, Index]:
         """An index for each buffer."""
-        return {loop.buffer.name: seen_from(loop.index, self.domain)
-                for loop in self.loops}
+        return {loop.buffer.name: loop.index for loop in self.loops}
 
     @cached_property
     def reads(self) -> dict[tuple[str, Index], None]:
         """A buffer and an index for each place, in order."""
-        return {(load.buffer, seen_from(load.index, self.domain)): None
+        return {(load.buffer, load.index): None
                 for loop in self.loops for load in loop.loads}
+
+    def over(self, domain: IterationDomain) -> Body:
+        """The loops over the variables of a domain that they fit."""
+        return self if domain == self.domain else Body(
+            domain, tuple(map(domain.fitted, self.loops)))
 
 
 def fits(first: Body, second: Body) -> bool:
@@ -147,7 +130,8 @@ def fits(first: Body, second: Body) -> bool:
 class Group:
     """Loops that run together, or one operator call; grows by merging.
 
-    `own` has a bit for each of its steps. `before` has one or more for
+    `steps` are by position, in the order of the loops in `body`, if it has
+    one. `own` has a bit for each of them. `before` has one or more for
     each group that must run earlier, and none for any other.
     """
 
@@ -184,8 +168,10 @@ class Group:
                    for dep in other.deps if dep is not self)
 
     def absorb(self, other: Group, body: Body) -> None:
-        """Become the union with `other`, which is then forgotten."""
-        self.steps, self.body = self.steps | other.steps, body
+        """Become the union with `other`, which is then forgotten; `body`
+        has the loops of this one, then those of the other."""
+        self.steps = dict(zip((*self.steps, *other.steps), body.loops))
+        self.body = body
         for near in other.deps:
             near.users = near.users - {other} | {self}
         for near in other.users:
@@ -249,9 +235,7 @@ class Groups:
         if len(devices) > 1 or domain is None or (
                 a.is_apart(b) or b.is_apart(a)):
             return
-        first, second = (
-            body if body.domain == domain else replace(body, domain=domain)
-            for body in (a.body, b.body))
+        first, second = a.body.over(domain), b.body.over(domain)
         reads = (name for name, _ in (*first.reads, *second.reads))
         if (fits(first, second) and fits(second, first)
                 and wanted(first, second)

@@ -5,7 +5,7 @@ import torch
 
 from minicompile.core.semantics.evaluate import evaluate_loop
 from minicompile.core.index import Variable, index
-from minicompile.core.loops import Buffer
+from minicompile.core.loops import Buffer, Kernel
 from minicompile.fusion.group import IterationDomain, loop_of, unite
 from minicompile.fusion.lowerings import loaded
 from minicompile.fusion.passes.loop_nests import nested, steps_of
@@ -34,7 +34,10 @@ def buffer(name, shape, stride):
 
 
 def kernel_of(*loops, domain=None):
-    return nested(loops, domain or IterationDomain.of(loops[0]))
+    domain = domain or IterationDomain.of(loops[0])
+    return nested(Kernel("kernel", domain.variables[:1],
+                         domain.variables[1:] * (domain.row != 1),
+                         tuple(map(domain.fitted, loops))))
 
 
 @pytest.mark.parametrize("shape, source, target, ranges", [

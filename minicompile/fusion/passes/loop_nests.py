@@ -10,12 +10,12 @@ loops. A step that does not divide stays a division. Inductor's is
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
-from ...core.index import (Division, Index, Variable, guess, index,
-                           substitute)
-from ...core.loops import Kernel, Loop, flatten, row_major
-from ..group import KERNELS, IterationDomain, seen_from
+from ...core.index import Division, Index, Variable, guess, index
+from ...core.loops import Kernel, flatten, row_major
+from .. import KERNELS
 from ..lowerings import axes
 
 
@@ -32,14 +32,13 @@ def steps_of(where: Index, flat: Variable) -> set[Index]:
     return found
 
 
-def nested(loops: list[Loop], domain: IterationDomain) -> Kernel:
-    """A nameless kernel of loops that fit the domain. Nested loops take the
-    place of the divisions of a variable, if each step divides the next.
-    """
-    used = {seen_from(i, domain) for loop in loops for i in loop.indices}
+def nested(kernel: Kernel) -> Kernel:
+    """The kernel with nested loops in place of the divisions of a variable,
+    if each step divides the next."""
+    used = {where for loop in kernel.loops for where in loop.indices}
     made: dict[Variable, tuple[Variable, ...]] = {}
-    change = dict(domain.whole)
-    for flat in domain.variables:
+    change: dict[Variable, Index] = {}
+    for flat in kernel.ranges + kernel.reduced:
         sizes, inner = [], flat.size
         for step in sorted(set().union(*(steps_of(i, flat) for i in used)),
                            key=guess, reverse=True):
@@ -50,15 +49,15 @@ def nested(loops: list[Loop], domain: IterationDomain) -> Kernel:
         if made[flat] != (flat,):
             change[flat] = flatten(map(index, made[flat]),
                                    row_major(tuple(sizes)))
-    rows, row = made.values()
-    for flat, place in domain.whole.items():
-        made[flat], change[flat] = rows + row, substitute(place, change)
-    return Kernel("", rows, row, tuple(
-        loop if change.keys().isdisjoint(loop.ranges + loop.reduced) else
-        loop.over(change, *(
-            tuple(v for flat in old for v in made.get(flat, (flat,)))
-            for old in (loop.ranges, loop.reduced)))
-        for loop in loops))
+
+    def over(variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
+        return tuple(v for flat in variables
+                     for v in made.get(flat, (flat,)))
+    return replace(kernel, ranges=over(kernel.ranges),
+                   reduced=over(kernel.reduced), loops=tuple(
+        loop.over(change, over(loop.ranges), over(loop.reduced))
+        if change.keys() & {*loop.ranges, *loop.reduced} else loop
+        for loop in kernel.loops))
 
 
 KERNELS.append(nested)

@@ -185,16 +185,14 @@ def join(groups: Groups, rows: Group, several: list[Group]) -> bool:
             and is_worth(rows.body, body)):
         return False
     for columns in several:
-        columns.steps = {place: chunks[loop.buffer.name]
-                         for place, loop in columns.steps.items()}
-        rows.absorb(columns, rows.body)
+        rows.absorb(columns, Body(domain, rows.body.loops + tuple(
+            chunks[loop.buffer.name] for loop in columns.body.loops)))
         groups.merged[columns] = rows
-    rows.body = Body(domain, rows.body.loops + body.loops)
     ends = sorted(last, key=hash)
     for group in ends:
         group.steps = {place: over_chunks(loop, chunks, domain)
                        for place, loop in group.steps.items()}
-        loops = tuple(loop for _, loop in sorted(group.steps.items()))
+        loops = tuple(group.steps.values())
         group.body = Body(IterationDomain.of(next(
             loop for loop in loops if loop.reduction)), loops)
         groups.join(ends[0], group)
@@ -222,7 +220,7 @@ def over_chunks(loop: Loop, chunks: dict[str, Loop],
     """A reduction of the parts of columns as one of their chunks, a loop
     over columns as it is, and None for any other."""
     if not loop.reduction:
-        return loop if loop.ranges[0].size == rows.row else None
+        return loop if loop.ranges == axes((rows.row,), "i") else None
     made = chunks.get(getattr(loop.value, "buffer", ""))
     if made is None:
         return None
