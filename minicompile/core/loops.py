@@ -18,7 +18,7 @@ import torch
 
 from .errors import Where
 from .index import (Atom, Index, Interned, Symbol, Variable, atoms_of,
-                    enclosed, index, product, substitute)
+                    enclosed, guess, index, product, substitute)
 
 
 class Node(metaclass=Interned):
@@ -147,6 +147,16 @@ def neutral(kind: str, dtype: torch.dtype) -> bool | int | float:
     return REDUCTIONS[kind][0]
 
 
+#: The 16-bit floats.
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def accurate(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which eager computes with numbers of this one, and in
+    which a kernel holds them between operations."""
+    return torch.float32 if dtype in HALVES else dtype
+
+
 def flatten(indices: Iterable[Index],
             strides: Iterable[Index | int]) -> Index:
     """The sum of index times stride: a position in memory."""
@@ -194,6 +204,11 @@ class Buffer:
             return Index({})
         last = (size - 1 for size in self.shape)
         return flatten(last, self.stride) + 1
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the memory; a guess if its size is symbolic."""
+        return guess(self.elements) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)

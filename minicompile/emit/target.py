@@ -20,17 +20,11 @@ import torch
 
 from ..core.errors import CompileError
 from ..core.index import Division, Index, enclosed, not_negative
-from ..core.loops import REDUCTIONS, Const, Expression, Op, neutral
+from ..core.loops import (HALVES, REDUCTIONS, Const, Expression, Op,
+                          accurate, neutral)
 
 if TYPE_CHECKING:
     from .writer import Fold
-
-HALVES = (torch.float16, torch.bfloat16)
-
-
-def held(dtype: torch.dtype) -> torch.dtype:
-    """The type in which a value of `dtype` is held between operations."""
-    return torch.float32 if dtype in HALVES else dtype
 
 
 @dataclass(frozen=True)
@@ -60,9 +54,11 @@ Exact = partial(Form, exact=True)
 Question = partial(Form, given="common", made=torch.bool)
 
 
-def functions(names: str) -> dict[str, Form]:
+def functions(names: str, given: str = "{0}", form: Callable = Form
+              ) -> dict[str, Form]:
     """Functions of floats that both have under the same name."""
-    return {name: Form(f"{name}{{f}}({{0}})", f"libdevice.{name}({{0}})")
+    return {name: form(f"{name}{{f}}({given})",
+                       f"libdevice.{name}({given})")
             for name in names.split()}
 
 
@@ -176,7 +172,7 @@ class Target:
 
     def type_of(self, dtype: torch.dtype) -> str:
         """The type that holds a value of this dtype."""
-        return self.types[held(dtype)]
+        return self.types[accurate(dtype)]
 
     def operation(self, op: Op, operands: list[str],
                   form: Form | None = None) -> str:
@@ -202,12 +198,12 @@ class Target:
         ).replace("--", "- -")
         if op.dtype in HALVES and rounded_already(form, op):
             return text
-        return self.convert(text, form.made or held(work), op.dtype)
+        return self.convert(text, form.made or accurate(work), op.dtype)
 
     def convert(self, text: str, given: torch.dtype,
                 wanted: torch.dtype) -> str:
         """A value of one dtype as another, by PyTorch's rules."""
-        source = held(given)
+        source = accurate(given)
         if wanted in (given, source):
             return text
         if wanted in HALVES:
@@ -226,7 +222,7 @@ class Target:
     def literal(self, value: bool | int | float, dtype: torch.dtype,
                 scalar: bool = False) -> str:
         """A number in the type that holds `dtype`."""
-        dtype = held(dtype)
+        dtype = accurate(dtype)
         if dtype == torch.bool:
             text = repr(bool(value))
         elif dtype.is_floating_point:
@@ -243,7 +239,7 @@ class Target:
 
     def accumulator(self, fold: Fold) -> torch.dtype:
         """The dtype in which a reduction is accumulated."""
-        given = held(fold.operands[0].dtype)
+        given = accurate(fold.operands[0].dtype)
         return self.reduced_as.get((fold.reduction, given), given)
 
     def neutral(self, fold: Fold, dtype: torch.dtype) -> str:

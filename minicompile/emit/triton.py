@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 
 from ..core.index import (Index, Variable, atoms_of, enclosed, index,
                           most_of, product, substitute)
-from ..core.loops import (REDUCTIONS, Expression, Kernel, Load, Position,
-                          picked, renamed, rewrite, unflatten)
-from .target import HALVES, TRITON, Form
+from ..core.loops import (HALVES, REDUCTIONS, Expression, Kernel, Load,
+                          Position, picked, renamed, rewrite, unflatten)
+from .target import TRITON, Form
 from .writer import Fold, Stage, Store, Work, Writer, computes
 
 #: The elements of a row that a program works on at a time.

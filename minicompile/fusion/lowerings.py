@@ -29,7 +29,8 @@ from ..core.graph import tensors_of
 from ..core.graph import value as fake_of
 from ..core.index import Index, Variable, guess, index, product
 from ..core.loops import (SIMPLIFY, Buffer, Const, Expression, Load, Op,
-                          Position, flatten, rewrite, row_major, unflatten)
+                          Position, accurate, flatten, rewrite, row_major,
+                          unflatten)
 from ..core.sizes import SYMBOLIC
 
 if TYPE_CHECKING:
@@ -213,12 +214,6 @@ def number(value: bool | int | float | Index) -> Expression:
     return Const(value, kinds[type(value)])
 
 
-def accurate(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which eager computes a formula of several operations."""
-    small = dtype in (torch.float16, torch.bfloat16)
-    return torch.float32 if small else dtype
-
-
 def literal(value: bool | int | float | Index,
             dtype: torch.dtype) -> Expression:
     """A Python number in a computation of this dtype: exact, where a
@@ -227,14 +222,6 @@ def literal(value: bool | int | float | Index,
     if isinstance(node, Const) and dtype != torch.bool:
         return Const(node.value, dtype)
     return cast(node, accurate(dtype))
-
-
-def as_operand(operand: Operand, shape: tuple[Index, ...],
-               dtype: torch.dtype) -> Expression:
-    """The operand's element in this shape, in this dtype."""
-    if isinstance(operand, Value):
-        return cast(broadcast(operand, shape).element, dtype)
-    return literal(operand, dtype)
 
 
 def elementwise(build: str | Callable[..., Expression],
@@ -255,8 +242,10 @@ def elementwise(build: str | Callable[..., Expression],
         kinds = [kind(*operands) if callable(kind) else kind or inner
                  for kind in dtypes or (None,)]
         kinds += kinds[-1:] * len(operands)
-        parts = tuple(as_operand(operand, context.shape, kind)
-                      for operand, kind in zip(operands, kinds))
+        parts = tuple(
+            cast(broadcast(operand, context.shape).element, kind)
+            if isinstance(operand, Value) else literal(operand, kind)
+            for operand, kind in zip(operands, kinds))
         return context.value(Op(build, parts, dtype) if named else cast(
             build(inner, *parts), dtype))
     return rule

@@ -18,10 +18,10 @@ import re
 
 import torch
 
-from ...core.loops import Const, Expression, Load, Op
+from ...core.loops import Const, Expression, Load, Op, accurate
 from ...core.options import HINTS
 from ..launch import NUMERICS
-from ..target import FUNCTIONS, form_of, held
+from ..target import FUNCTIONS, form_of
 from ..triton import REWRITES
 
 #: Operations that round a number to their other operand's 16-bit type.
@@ -38,7 +38,7 @@ def as_on_a_gpu(node: Expression) -> Expression:
             return Op("mul", (value, inverse), node.dtype)
         case Op("div" | "pow", (value, Const(number))) if not isinstance(
                 value, Const) and form_of(node)[1].is_floating_point:
-            work = held(form_of(node)[1])
+            work = accurate(form_of(node)[1])
             if node.name == "div":
                 inverse = (1 / torch.tensor(number, dtype=work)).item()
                 return Op("mul", (value, Const(inverse, work)), node.dtype)
@@ -51,7 +51,7 @@ def as_on_a_gpu(node: Expression) -> Expression:
 
 def rounded(node: Expression) -> Expression:
     """A number of a 16-bit type as one; other operands as they are."""
-    if not isinstance(node, Const) or held(node.dtype) == node.dtype:
+    if not isinstance(node, Const) or accurate(node.dtype) == node.dtype:
         return node
     return Const(torch.tensor(node.value, dtype=node.dtype).item(),
                  node.dtype)

@@ -20,10 +20,10 @@ import torch
 
 from ...core.index import (Index, Variable, coefficient, guess, index,
                            most_of, product)
-from ...core.loops import (EXPENSIVE, Expression, Kernel, flatten,
+from ...core.loops import (EXPENSIVE, Expression, Kernel, accurate, flatten,
                            row_major)
 from ..cpp import FLAGS, WRITERS, CppWriter
-from ..target import CPP, held
+from ..target import CPP
 from ..writer import Fold, Stage, Store, reached, stages
 
 #: Work, in cheap operations, that is worth waking a second thread for.
@@ -230,7 +230,7 @@ class OrderedWriter(CppWriter):
     def accumulated(self, fold: Fold) -> torch.dtype:
         """A short sum in lanes, 16 side by side, loses no digits."""
         short = not self.lanes and most_of(self.kernel.row_length) <= LONG
-        return held(fold.dtype) if short else super().accumulated(fold)
+        return accurate(fold.dtype) if short else super().accumulated(fold)
 
     def flag(self, fold: Fold) -> list[str]:
         """The name of what notes NaN, which OpenMP's maximum loses."""

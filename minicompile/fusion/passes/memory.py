@@ -130,11 +130,6 @@ def horizontal(groups: Groups, returned: Collection[str]) -> None:
                     groups.join(other, group, resembles)
 
 
-def bytes_of(buffers: Iterable[Buffer]) -> dict[str, int]:
-    """How much memory each buffer needs."""
-    return {b.name: elements(b.shape) * b.dtype.itemsize for b in buffers}
-
-
 def reorder(order: list[Group], groups: Groups, kept: Collection[str],
             dying: Iterable[Buffer]) -> list[Group]:
     """The groups in an order in which some run early.
@@ -146,9 +141,10 @@ def reorder(order: list[Group], groups: Groups, kept: Collection[str],
              for group, steps in alive.items()}
     readers = {name: set(map(groups.find, each))  # those still to run
                for name, each in groups.readers.items()}
-    made = {group: bytes_of(b for step in steps for b in made_by(step))
+    made = {group: {b.name: b.nbytes for step in steps
+                    for b in made_by(step)}
             for group, steps in alive.items()}
-    sizes = bytes_of(dying)
+    sizes = {b.name: b.nbytes for b in dying}
     for own in made.values():
         sizes |= own
 

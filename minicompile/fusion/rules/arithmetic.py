@@ -26,12 +26,11 @@ import torch
 
 from ...core.index import (Index, Symbol, index, most_of, not_negative,
                            product)
-from ...core.loops import (Const, Expression, Op, Position, flatten,
-                           row_major)
-from ..lowerings import (RULES, Axes, LoweringContext, Operand, Value,
-                         accurate, axes, axes_of, broadcast, divided_by,
-                         elementwise, exactly, fill, points, reducing,
-                         strided_view)
+from ...core.loops import (Const, Expression, Op, Position, accurate,
+                           flatten, row_major)
+from ..lowerings import (RULES, Axes, LoweringContext, Operand, Value, axes,
+                         axes_of, broadcast, divided_by, elementwise,
+                         exactly, fill, points, reducing, strided_view)
 
 
 def reshaped(value: Value, shape: tuple[Index, ...]) -> Value:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import product as product_of
 from math import inf
 
@@ -104,9 +104,13 @@ def with_axis(point: Point, axis: int, where: Index) -> Point:
     return (*point[:axis], where, *point[axis:][1:])
 
 
-def both(a: Expression, b: Expression) -> Expression:
-    """Whether both conditions hold."""
-    return decided(Op("logical_and", (a, b), torch.bool))
+def test(name: str, a: Expression, b: Expression) -> Expression:
+    """A comparison of two numbers, or a condition of two conditions."""
+    return decided(Op(name, (a, b), torch.bool))
+
+
+#: Whether both conditions hold.
+both = partial(test, "logical_and")
 
 
 def inside_or(a: Value, at: Point, other: Expression | None) -> Expression:
@@ -173,11 +177,6 @@ def repeat(context: LoweringContext, a: Value, *_) -> Value:
     skip = len(context.shape) - len(a.shape)
     return a.moved(context.shape, tuple(
         i % size for i, size in zip(context.point[skip:], a.shape)))
-
-
-def test(name: str, a: Expression, b: Expression) -> Expression:
-    """A comparison of two whole numbers."""
-    return Op(name, (a, b), torch.bool)
 
 
 def named(context: LoweringContext, places: Value, size: Index,
