@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import ceil, gcd, inf
 from operator import getitem
 
@@ -35,6 +35,9 @@ CEILINGS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07,
             0.05, 0.03, 0.02, 0.01, 0.0)
 #: Where no more values are saved, each is tried without one of them.
 FEW = 12
+#: How many plans are fused for the lowest peak, and how much higher than
+#: it, or than a bound, the guess of a plan may be that has it.
+LOWEST, NEAR = 3, 1.05
 
 #: Gives both halves' schedules by the values that are saved.
 Fused = Callable[[frozenset[str]], Mapping[str, Schedule]]
@@ -191,25 +194,31 @@ class Scored:
     seconds: float
 
 
-def scored(joint, *, cut: Callable, fused: Fused) -> Iterator[Scored]:
+def scored(joint, *, cut: Callable, fused: Fused) -> list[Scored]:
     """Plans from the fastest on, each with the peak of its schedules."""
+    most = peaks(joint, fused)
+    return [Scored(plan.saved, most(plan.saved), plan.seconds)
+            for plan in smaller(cut(joint), most)]
+
+
+def peaks(joint, fused: Fused) -> Callable[[frozenset[str]], int]:
+    """What finds the peak of a plan, inputs included, and fuses it once."""
     given = sum(nbytes(value(node)) for node in joint.primals)
+    return cache(lambda saved: given + peak(fused(saved)))
 
-    @cache
-    def most(saved: frozenset[str]) -> int:
-        return given + peak(fused(saved))
 
-    seconds = {frozenset(): 0.0}
-    if joint.training:
-        fastest = cut(joint)
-        priced = cache(fastest.costs.cut)
-        plans = [plan_within(fastest, int(share * fastest.bytes), priced)
-                 for share in CEILINGS]
-        if len(fastest.sizes) <= FEW:
-            plans += descent(fastest, most)
-        seconds = {plan.saved: plan.seconds for plan in plans}
-    for saved in sorted(seconds, key=seconds.get):
-        yield Scored(saved, most(saved), seconds[saved])
+def smaller(fastest, most: Callable[[frozenset[str]], int]) -> Iterator:
+    """Plans that save ever less, in order of time, each when needed."""
+    priced, seen = cache(fastest.costs.cut), set()
+    plans = (plan_within(fastest, int(share * fastest.bytes), priced)
+             for share in CEILINGS)
+    if len(fastest.sizes) <= FEW:
+        plans = sorted([*plans, *descent(fastest, most)],
+                       key=lambda plan: plan.seconds)
+    for plan in plans:
+        if plan.saved not in seen:
+            seen.add(plan.saved)
+            yield plan
 
 
 def descent(fastest, most: Callable[[frozenset[str]], int]) -> Iterator:
@@ -240,33 +249,53 @@ def front(plans: Iterable[Scored]) -> list[Scored]:
     return best
 
 
+@dataclass(frozen=True)
+class Front:
+    """The front of some plans, which are found when it is printed."""
+
+    plans: Callable[[], list[Scored]]
+
+    def __str__(self) -> str:
+        return "\n".join([
+            "plans to choose from: MiB at the peak, us of saving",
+            *(f"{plan.peak / 2 ** 20:12.2f}{plan.seconds * 1e6:12.1f}"
+              for plan in front(self.plans()))])
+
+
 def bound_peak(joint, bound: int | float | str, *, cut: Callable,
                fused: Fused) -> frozenset[str]:
     """The values to save so that the peak is at most `bound`.
 
     `bound` is in bytes, a share of the fastest plan's peak, or "min". An
-    OptionError names the least that can be had, if that is more.
+    OptionError names the least that can be had, if that is more. The plans
+    that are likely to fit, by their guess, are fused first.
     """
-    tried: list[Scored] = []
-    for plan in scored(joint, cut=cut, fused=fused):
-        tried.append(plan)
-        limit = 0 if bound == "min" else bound * (
-            tried[0].peak if isinstance(bound, float) else 1)
-        if plan.peak <= limit:
-            break
-    best = front(tried)
-    least = best[-1]
-    log.show("memory", "\n".join([
-        f"plans within memory={bound!r}: MiB at the peak, us of saving",
-        *(f"{plan.peak / 2 ** 20:12.2f}{plan.seconds * 1e6:12.1f}"
-          for plan in best)]))
-    if bound == "min" or least.peak <= limit:
-        return least.saved
-    size = ceil(least.peak / 2 ** 20 * 100) / 100
+    log.show("memory", Front(partial(scored, joint, cut=cut, fused=fused)))
+    fastest, most = cut(joint), peaks(joint, fused)
+    if bound == "min":
+        plans = [*smaller(fastest, most)]
+        near = NEAR * min(plan.guess for plan in plans)
+        tried = [plan for plan in plans if plan.guess <= near][:LOWEST]
+        return min(tried, key=lambda each: most(each.saved)).saved
+    highest = most(fastest.saved)
+    limit = bound * (highest if isinstance(bound, float) else 1)
+    if highest <= limit:
+        return fastest.saved
+    likely = NEAR * fastest.guess * limit / highest
+    plans = []
+    for plan in smaller(fastest, most):
+        plans.append(plan)
+        if plan.guess <= likely and most(plan.saved) <= limit:
+            return plan.saved
+    for plan in plans:
+        if most(plan.saved) <= limit:
+            return plan.saved
+    least = min(most(plan.saved) for plan in plans)
+    size = ceil(least / 2 ** 20 * 100) / 100
     raise OptionError(
         f"memory={bound!r} cannot be met: the least that this graph can do "
         f"with, its inputs included, is {size:.2f}MiB, "
-        f"{least.peak / tried[0].peak:.2f} of the fastest plan's peak")
+        f"{least / highest:.2f} of the fastest plan's peak")
 
 
 def read(memory: object) -> int | float | str | None:

@@ -144,6 +144,7 @@ KINDS: dict[object, str] = {op: kind for kind, names in {
 
 #: The kinds of nodes that a loop of chapter 4 expresses.
 LOOPS = ("pointwise", "reduction")
+TAGS = {getattr(torch.Tag, kind, None): kind for kind in LOOPS}
 
 
 def kind(node: fx.Node) -> str:
@@ -158,10 +159,9 @@ def kind(node: fx.Node) -> str:
     if node.op != "call_function" or is_number(node) or (
             not computes or getattr(op, "is_view", False)):
         return "free"
-    tagged = [kind for kind in LOOPS if getattr(
-        torch.Tag, kind, None) in getattr(op, "tags", ())]
-    return KINDS.get(op) or (
-        *tagged, "counted" if work_of(op) else "unknown")[0]
+    found = KINDS.get(op) or next(filter(None, map(
+        TAGS.get, getattr(op, "tags", ()))), None)
+    return found or ("counted" if work_of(op) else "unknown")
 
 
 def is_extern(node: fx.Node) -> bool:

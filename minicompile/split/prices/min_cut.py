@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from torch import fx
@@ -22,7 +23,7 @@ from torch import fx
 from ...core.machines import cost
 from ...core.graph import has_effect, is_number, nbytes, value
 from ..joint import (CHOOSE, CUTS, HIDDEN, Joint, ancestors, backward_nodes,
-                     root)
+                     kept_nodes, root)
 
 NEVER = float("inf")
 ON_THE_WAY = 0.02  # of a pass: arithmetic inside a loop that runs anyway
@@ -55,6 +56,23 @@ class Plan:
         """Bytes kept for the backward."""
         return sum(self.sizes.values())
 
+    @cached_property
+    def guess(self) -> int:
+        """About the peak of a step: the most bytes alive, inputs included,
+        if the backward recomputes a value just before its first reader."""
+        joint = self.costs.joint
+        given = sum(nbytes(value(node)) for node in joint.primals)
+        kept = {*kept_nodes(joint, self.saved)}
+        held = kept.difference(joint.primals)
+        needed = set(backward_nodes(joint, kept))
+        back = ancestors([node for node in joint.late if node in needed],
+                         (), kept)
+        return given + max(
+            most_alive(joint.early, self.costs.written, set(),
+                       [*joint.outputs, *held]),
+            most_alive(back, in_memory(back, joint.grads), held,
+                       joint.grads))
+
     def without(self, dropped: set[str]) -> Plan:
         """The plan that saves all but the `dropped` values."""
         return self.costs.plan({node for node in self.costs.joint.early
@@ -85,14 +103,14 @@ class Prices:
                        for source in node.all_input_nodes}
         self.needed |= set(filter(None, joint.grads))
         self.hidden = set().union(*(find(joint) for find in HIDDEN))
-        written = in_memory(joint)
+        self.written = in_memory(joint.early, joint.outputs)
         reads = readings([*joint.early, *joint.late], depths(joint.late),
-                         written)
+                         self.written)
         self.prices = {node: Price(
             recomputing(node, reads) if RECOMPUTABLE.get(
                 node.target, node in self.hidden
                 or not cost.is_opaque(node)) else NEVER,
-            saving(joint, node, node in written, reads[node]))
+            saving(joint, node, node in self.written, reads[node]))
             for node in joint.early if not is_number(node)}
 
     def cut(self, byte_price: float, expensive: float) -> Plan:
@@ -179,20 +197,40 @@ def saving(joint: Joint, node: fx.Node, written: bool, times: set) -> float:
     return (TIE + (not written) + read) * cost.one_pass(node)
 
 
-def in_memory(joint: Joint) -> set[fx.Node]:
-    """The values that the forward writes to memory, saved or not.
+def in_memory(half: list[fx.Node], returned: Iterable) -> set[fx.Node]:
+    """The values that a half writes to memory, saved or not.
 
     A value stays in a loop's registers if every reader can be in that
     loop. It cannot be when it is no loop, or waits for another kernel:
     then it has more kernels before it than the value itself.
     """
-    depth = depths(joint.early)
-    reads = readings(joint.early, depth)
-    returned = set(joint.outputs)
-    return {node for node in joint.early
+    depth, returned = depths(half), set(returned)
+    reads = readings(half, depth)
+    return {node for node in half
             if node in returned or cost.is_extern(node)
             or any(kernel or at > depth[node]
                    for at, kernel in reads[node])}
+
+
+def most_alive(half: list[fx.Node], written: set[fx.Node],
+               given: set[fx.Node], returned: Iterable) -> int:
+    """About the most bytes alive while a half runs in this order, and
+    holds what it is `given` alone. No loop is made to find it."""
+    returned, end = {root(node) for node in returned if node}, len(half)
+    stored = {node for node in written | returned
+              if root(node) is node and node.op == "call_function"}
+    until = dict.fromkeys(returned, end)
+    for at, node in reversed([*enumerate(half)]):
+        last = until.setdefault(node, at)
+        for source in node.all_input_nodes:
+            until[source] = max(until.get(source, 0),
+                                at if node in stored else last)
+    change = [0] * (end + 2)
+    for at, node in [*((0, node) for node in given), *enumerate(half)]:
+        if node in stored or node in given:
+            change[at] += nbytes(value(node))
+            change[until.get(node, at) + 1] -= nbytes(value(node))
+    return max(accumulate(change))
 
 
 def depths(half: list[fx.Node]) -> dict[fx.Node, int]:
