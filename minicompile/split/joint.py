@@ -92,12 +92,16 @@ class Joint:
     @cached_property
     def late(self) -> list[fx.Node]:
         """The backward nodes, in order, the tangents not among them."""
-        found = dict.fromkeys(self.tangent_nodes)
+        return self.after(self.tangent_nodes)
+
+    def after(self, starts: list[fx.Node]) -> list[fx.Node]:
+        """The nodes that need one of the `starts`, in order."""
+        found = dict.fromkeys(starts)
         for node in self.graph.graph.nodes:
             if node.op != "output" and not found.keys().isdisjoint(
                     node.all_input_nodes):
                 found[node] = None
-        return [*found][len(self.tangent_nodes):]
+        return [*found][len(starts):]
 
     def __str__(self) -> str:
         return render(self.graph, "joint")
@@ -278,31 +282,24 @@ def copied(node: fx.Node) -> fx.Node:
     return copy
 
 
-def separate(graph: fx.Graph, forward_outputs: int) -> None:
-    """Copy a forward output whose memory is an input's or another's.
+def finish(graph: fx.Graph, mutated: tuple[int, ...], at: int) -> None:
+    """Keep the forward outputs apart; from number `at` on, write them to
+    the `mutated` inputs, in order, instead of returning them.
 
-    In eager they are apart, so a write to the first must not show in the
-    second.
+    An output whose memory is an input's or another's is copied: in eager
+    they are apart, so a write to one must not show in the other.
     """
     taken = {n for n in graph.nodes if n.op in ("placeholder", "get_attr")}
-    returned, outputs = graph.output_node(), list(results(graph))
-    for position, node in enumerate(outputs[:forward_outputs]):
-        if isinstance(node, fx.Node) and root(node) in taken:
-            with graph.inserting_before(returned):
+    inputs, outputs = placeholders(graph), list(results(graph))
+    end, returned = at + len(mutated), graph.output_node()
+    with graph.inserting_before(returned):
+        for position, node in enumerate(outputs[:end]):
+            if isinstance(node, fx.Node) and root(node) in taken:
                 outputs[position] = copied(node)
-        elif isinstance(node, fx.Node):
-            taken.add(root(node))
-    returned.args = (tuple(outputs),)
-
-
-def write_back(graph: fx.Graph, mutated: tuple[int, ...], at: int) -> None:
-    """Write the outputs from number `at` on to these inputs, in order,
-    instead of returning them."""
-    outputs, end = results(graph), at + len(mutated)
-    with graph.inserting_before(graph.output_node()):
+            elif isinstance(node, fx.Node):
+                taken.add(root(node))
         for k, new in zip(mutated, outputs[at:end]):
-            into = placeholders(graph)[k]
-            step = graph.create_node("call_function", WRITE, (into, new),
-                                     name="copy_")
-            step.meta = {**new.meta, "val": value(into)}
-    graph.output_node().args = ((*outputs[:at], *outputs[end:]),)
+            step = graph.create_node("call_function", WRITE, (
+                inputs[k], new), name="copy_")
+            step.meta = {**new.meta, "val": value(inputs[k])}
+    returned.args = ((*outputs[:at], *outputs[end:]),)

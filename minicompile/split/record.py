@@ -23,7 +23,7 @@ from ..core.errors import BackendError, Where, brief, where_of
 from ..core.graph import placeholders, tensors_of
 from ..core.sizes import python_forms
 from .aliases import InPlaceWrites, Input, describe_results
-from .joint import Joint, separate, without_dead, write_back
+from .joint import Joint, finish, without_dead
 from .recorder import RecordingMode, recording, unwrapped
 
 
@@ -85,9 +85,8 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
           torch._C._DisableAutocast(), python_forms(recorder.sizes)):
         for improved in PASSES:
             joint = improved(joint, recorder.fake_mode, len(ends))
-    separate(joint, len(ends))
     mutated = tuple(each.position for each in written)
-    write_back(joint, mutated, len(fresh))
+    finish(joint, mutated, len(fresh))
     return Joint(
         _LazyGraphModule(recorder.constants, joint, "Joint"), graph,
         len(fresh), results, mutated,

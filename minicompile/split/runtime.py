@@ -134,14 +134,12 @@ def trainable(facts: Facts, function: type) -> Boxed:
 def made_of(joint: Joint, _: Pair) -> list[frozenset[int]]:
     """For each gradient the outputs whose tangents it is made of, and
     INPUT if it is no linear function of these."""
-    labels = {joint.primals[k]: frozenset([INPUT]) for k in joint.gradients}
-    labels.update((node, frozenset([k])) for k, node in zip(
-        joint.tangents, joint.tangent_nodes))
-    none: frozenset[int] = frozenset()
-    for node in joint.graph.graph.nodes:
-        labels.setdefault(node, none.union(
-            *(labels[source] for source in node.all_input_nodes)))
-    return [labels.get(gradient, none) for gradient in joint.grads]
+    starts = {INPUT: [joint.primals[k] for k in joint.gradients], **{
+        k: [node] for k, node in zip(joint.tangents, joint.tangent_nodes)}}
+    after = {k: {*nodes, *joint.after(nodes)}
+             for k, nodes in starts.items()}
+    return [frozenset(k for k, nodes in after.items() if gradient in nodes)
+            for gradient in joint.grads]
 
 
 def as_eager(facts: Facts, source: fx.GraphModule, found, tangents,
