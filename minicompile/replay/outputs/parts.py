@@ -23,10 +23,11 @@ from itertools import groupby
 import torch
 
 from ...core.machines.cost import machine
-from ...core.graph import Boxed
+from ...core.graph import Boxed, has_effect
 from ...core.index import Symbol, evaluate_index, guess, index
 from ...core.loops import Buffer
-from ...core.schedule import Schedule, Step, View, made_by, reads_of
+from ...core.schedule import (Extern, Schedule, Step, View, made_by,
+                              reads_of)
 from .. import KINDS, WORTH, whole
 from ..recording import Cuda, Recording
 
@@ -213,8 +214,8 @@ def in_parts(before: Callable, schedule: Schedule, visible: int | None,
 def tail_of(launches: Launches, outputs: tuple, visible: int | None) -> int:
     """From which launch on a program runs after its replay.
 
-    Steps that write to inputs, or that make something for the backward,
-    are in no tail.
+    Steps that draw, that write to inputs, or that make something for the
+    backward, are in no tail.
     """
     results, saved = (reads_of(part) for part in (
         outputs[:visible], () if visible is None else outputs[visible:]))
@@ -223,8 +224,8 @@ def tail_of(launches: Launches, outputs: tuple, visible: int | None) -> int:
         steps = launches[place][1]
         made = [each for step in steps for each in made_by(step)]
         if any(each.into or each.name in saved for each in made) or any(
-                getattr(step, "aliases", False) or writes(step)
-                for step in steps):
+                step.aliases or has_effect(step)
+                for step in steps if isinstance(step, Extern)):
             break
         gained -= LAUNCH
         for each in made:
@@ -235,12 +236,6 @@ def tail_of(launches: Launches, outputs: tuple, visible: int | None) -> int:
         if size >= LARGE and gained > most:
             best, most = place, gained
     return best
-
-
-def writes(step: Step) -> bool:
-    """Whether a call writes to what it is given."""
-    schema = getattr(getattr(step, "target", None), "_schema", None)
-    return schema is not None and schema.is_mutable
 
 
 KINDS.append(partial(in_parts, KINDS[-1]))
