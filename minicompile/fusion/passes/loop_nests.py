@@ -38,7 +38,8 @@ def nested(kernel: Kernel) -> Kernel:
     used = {where for loop in kernel.loops for where in loop.indices}
     made: dict[Variable, tuple[Variable, ...]] = {}
     change: dict[Variable, Index] = {}
-    for flat in kernel.ranges + kernel.reduced:
+    for flat in dict.fromkeys(v for each in (kernel, *kernel.loops)
+                              for v in each.ranges + each.reduced):
         sizes, inner = [], flat.size
         for step in sorted(set().union(*(steps_of(i, flat) for i in used)),
                            key=guess, reverse=True):

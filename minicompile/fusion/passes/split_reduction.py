@@ -224,8 +224,9 @@ def over_chunks(loop: Loop, chunks: dict[str, Loop],
     made = chunks.get(getattr(loop.value, "buffer", ""))
     if made is None:
         return None
-    chunk, = axes(made.buffer.shape[:1], "r")
-    return loop.over({loop.reduced[0]: index(chunk)}, loop.ranges, (chunk,))
+    chunk = axes(made.buffer.shape[:1], "r")
+    return loop.over({loop.reduced[0]: points(chunk)[0]}, loop.ranges,
+                     chunk)
 
 
 def is_worth(rows: Body, columns: Body) -> bool:
