@@ -217,7 +217,7 @@ OPCODES |= {
     "BINARY_OP": (2, 1, lambda f, op, a, b: f.tracer.binary(op, a, b)),
     "COMPARE_OP": (2, 1, lambda f, op, a, b: f.tracer.binary(op, a, b)),
     "TO_BOOL": (1, 1, lambda f, _, x: f.tracer.truth(x)),
-    "GET_ITER": (1, 1, lambda f, _, x: f.tracer.iterate(x)),
+    "GET_ITER": (1, 1, lambda f, _, x: f.tracer.iterator(x)),
     "BUILD_TUPLE": (int, 1, lambda f, _, *values: values),
     "BUILD_LIST": (int, 1, lambda f, _, *values: [*values]),
     "BUILD_MAP": (lambda count: 2 * count, 1, lambda f, _, *values: (
@@ -308,9 +308,14 @@ OPCODES |= {name: (1, None, functools.partial(jump_on_truth, *row))
 
 def advance(frame, step: Callable) -> StopIteration | None:
     """Push what the iterator on top gives next, or return its end."""
-    frame.tracer.inside(frame.stack[-1])
+    tracer, iterator = frame.tracer, frame.stack[-1]
     try:
-        frame.stack.append(frame.tracer.native(step, (frame.stack[-1],)))
+        value = tracer.asked("__next__", iterator) if (
+            step is next) else ABSENT
+        if value is ABSENT:
+            tracer.inside(iterator)
+            value = tracer.native(step, (iterator,))
+        frame.stack.append(value)
     except Raised as raised:
         if not isinstance(raised.exception, StopIteration):
             raise

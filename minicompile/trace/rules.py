@@ -160,7 +160,7 @@ rule(torch._C._get_tracing_state)(lambda tracer: None)
 def _iter(tracer, value, *sentinel):
     if sentinel:
         raise unsupported("builtin", "iter with a sentinel")
-    return tracer.iterate(value)
+    return tracer.iterator(value)
 
 
 # Functions written in C

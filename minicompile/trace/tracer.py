@@ -191,11 +191,15 @@ class Tracer:
 
     # Iteration
 
-    def iterate(self, value):
-        """`iter(value)` as an iterator that is safe to run natively."""
+    def iterator(self, value):
+        """`iter(value)`, which may be an object of the program's."""
         made = self.asked("__iter__", value)
-        return WAYS["step"](self, made) if made is not ABSENT else (
-            self.natively(iter, (self.outside.resolve(value),), depth=0))
+        return made if made is not ABSENT else self.natively(
+            iter, (self.outside.resolve(value),), depth=0)
+
+    def iterate(self, value):
+        """The same, as an iterator that C code may step."""
+        return WAYS["step"](self, self.iterator(value))
 
     def mapping(self, value) -> dict:
         """The items of `**value`, as a dict."""

@@ -290,6 +290,38 @@ def runs_already(x):
     return list(mine)
 
 
+class Countdown:
+    def __init__(self, left):
+        self.left = left
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
+
+
+def is_its_own_iterator(x):
+    steps = Countdown(5)
+    same, first = iter(steps) is steps, next(iter(steps))
+    for each in steps:
+        if each == 2:
+            break
+    return (same, first, type(iter(steps)) is Countdown, steps.left,
+            iter(steps).left, sum(steps))
+
+
+def sums_what_fails(x):
+    def steps():
+        yield 1
+        raise ValueError("after one")
+
+    return told(lambda: sum(steps()), ValueError)
+
+
 def of_which_class(x):
     steps = (i for i in range(3))
     return isinstance(steps, types.GeneratorType), type(steps).__name__

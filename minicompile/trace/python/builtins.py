@@ -94,7 +94,7 @@ REAL = {float, torch.SymFloat}
 
 @rule(sum)
 def _sum(tracer, values, start=0):
-    values = tuple(tracer.iterate(values))
+    values = tracer.unpacked(values)
     kinds = {*map(type, values)}
     if not kinds.isdisjoint(REAL) and kinds <= {int, bool, *REAL}:
         return tracer.native(sum, (values, start))

@@ -242,7 +242,7 @@ def items(tracer, value) -> dict:
     """The items of `**value`, which is no dict."""
     keys = tracer.call(attributes.load_attr(tracer, value, "keys"))
     return {key: tracer.ask(operator.getitem, value, key)
-            for key in [*tracer.iterate(keys)]}
+            for key in tracer.unpacked(keys)}
 
 
 # The Python that C functions call

@@ -274,7 +274,7 @@ def foreach(function, tracer, *args, **kwargs):
     name = function.__name__.removeprefix("_foreach_")
     home = torch.Tensor if name.endswith("_") else torch
     one = NAMES.get(name) or getattr(home, name, None)
-    args = [list(tracer.iterate(a)) if k > 2 and torch.is_tensor(a) else a
+    args = [tracer.unpacked(a) if k > 2 and torch.is_tensor(a) else a
             for k, a in enumerate(args)]  # the factors of addcdiv
     lists = [a for a in args if isinstance(a, (list, tuple))]
     if one is None or len({*map(len, lists)}) != 1:
