@@ -184,8 +184,8 @@ def load_cell(tracer, cell: types.CellType, name: str):
 def store_cell(tracer, cell: types.CellType, value) -> None:
     """Set a cell's content; outside, the write waits for the end."""
     if tracer.outside.is_outside(cell):
-        tracer.outside.write(tracer.outside.space("attributes", cell),
-                             "cell_contents", value)
+        WAYS["write"](tracer.outside, tracer.outside.space(
+            "attributes", cell), "cell_contents", value)
     else:
         cell.cell_contents = value
 

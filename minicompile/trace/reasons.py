@@ -43,6 +43,7 @@ WAYS: dict[str, Callable] = {name: refusing(kind, what) for (
     ("prepare", "builtin", "that looks at objects"),
     ("key", "builtin", "that looks up an object"),
     ("mapping", "builtin", "`**` of an object"),
+    ("write", "effect", "a write"),
     ("tensor", "attribute", "what a tensor knows"),
     ("marked", "disabled", "a function"), ("out", "effect", "out="),
     ("perform", "opcode", "in a `try`"),

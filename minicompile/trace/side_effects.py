@@ -23,7 +23,7 @@ from torch.fx.graph import _Namespace as Identifiers
 
 from ..core.guard import (ABSENT, CONSTANTS, IDENTITIES, Attribute,
                           Constant, Guard, Item, Relation, Source,
-                          TensorFacts, printable, trusted)
+                          Stored, TensorFacts, printable, trusted)
 from .reasons import unsupported
 from .recorder import NUMBERS, Recorder
 
@@ -36,6 +36,9 @@ BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 #: The kinds of `__self__` of C functions that are no methods.
 OWNERS = (types.ModuleType, type, type(None),
           type(torch._C._get_tracing_state.__self__))
+
+#: So many constants in a sequence are compared in one go.
+LONG_LIST = 32
 
 #: Names that mean something else in generated text.
 TAKEN = {"L", "F", "outputs", "finish", "graph", "run", "math", "torch",
@@ -87,7 +90,8 @@ class Namespace:
 
     `real` is the dict from outside, found at `names`, and `owner` the
     object that is written to. `now` is the dict in its present state,
-    `before` the items read from it.
+    `before` the items read from it. `written` has the keys written, in
+    order, and says of each whether it was absent then.
     """
 
     kind: str  # "attributes" or "items"
@@ -96,19 +100,19 @@ class Namespace:
     names: Source
     trusted: bool = False
     before: dict = field(default_factory=dict)
+    written: dict = field(default_factory=dict)
 
     def __post_init__(self):
-        kind = type(self.real)
-        if kind not in (dict, OrderedDict):
-            raise unsupported("attribute", f"a {kind.__name__}, "
-                              f"{self.names},")
+        """Read a dict past what its class makes of `real[key]`."""
+        kind = OrderedDict if isinstance(self.real, OrderedDict) else dict
+        if type(self.real) is not dict:
+            self.real = {key: dict.__getitem__(self.real, key)
+                         for key in kind.__iter__(self.real)}
         self.now = kind.fromkeys(self.real, UNREAD)
 
 
 class Outside:
     """The objects that existed before the call, as far as they matter."""
-
-    namespace = Namespace
 
     def __init__(self, recorder: Recorder, where):
         self.recorder, self.where = recorder, where
@@ -117,6 +121,7 @@ class Outside:
         self.sources: dict[int, Source] = {}  # id(value) -> source
         self.kept: list[object] = []  # ids stay valid while objects live
         self.overlays: dict[tuple[int, str], Namespace] = {}
+        self.orders: dict[int, tuple] = {}  # of sets with a copy in another
         self.constants: dict[str, object] = {}
         self.named: dict[int, Constant] = {}
         self.identifiers = Identifiers()  # of generated text
@@ -200,10 +205,16 @@ class Outside:
         return self.remember(real, real, source)
 
     def elements(self, real, source: Source) -> list:
-        """The elements of a sequence."""
-        self.guard(source, "length", len(real))
-        return [self.admit(each, Item(source, index))
-                for index, each in enumerate(real)]
+        """The elements of a sequence; of a long one, all in one guard."""
+        places = [(each, Item(source, at)) for at, each in enumerate(real)]
+        if len(real) < LONG_LIST or not CONSTANTS.issuperset(
+                map(type, real)) or any(
+                type(each) in NUMBERS and self.recorder.sizes.is_symbol(
+                    each, place, self) for each, place in places):
+            self.guard(source, "length", len(real))
+            return [self.admit(*each) for each in places]
+        self.guard(source, "keys", tuple(real))
+        return [*real]
 
     def remember(self, real, value, source: Source):
         """`value`, from now on the stand-in of `real`."""
@@ -230,7 +241,7 @@ class Outside:
         """The namespace through which an object is read from now on."""
         if (key := (id(owner), kind)) not in self.overlays:
             self.kept.append(owner)
-            self.overlays[key] = self.namespace(kind, owner, *(
+            self.overlays[key] = Namespace(kind, owner, *(
                 (owner, self.source(owner)) if kind == "items" else
                 (contents(self.real(owner)),
                  Attribute(self.found_at(owner), "__dict__"))))
@@ -252,18 +263,28 @@ class Outside:
         if space.kind == "attributes":
             return Attribute(self.found_at(space.owner), key)
         if not printable(key):
-            raise unsupported("attribute", f"the key {key!r}")
-        return Item(space.names, key)
+            place = self.sources.get(id(self.values.get(id(key))))
+            key = place or self.constant(key, getattr(
+                key, "__name__", "key"))
+        return (Item if type(space.owner) in (dict, OrderedDict)
+                else Stored)(space.names, key)
 
     def read(self, space: Namespace, key):
         """The value at `key`, or ABSENT; either is guarded."""
+        key = self.real(key)
         value = space.now.get(key, ABSENT)
         if value is UNREAD:
+            value, place = space.real[key], self.place(space, key)
+            if value is None and type(place) is Stored:  # as if absent
+                self.guard(space.names, "contains", key)
             value = space.now[key] = space.before[key] = self.admit(
-                space.real[key], self.place(space, key), space.trusted)
+                value, place, space.trusted)
         elif value is ABSENT and not (
                 key in space.real or space.trusted):
-            self.lacks(space.names, key)
+            if isinstance(key, torch.Tensor) and not space.real:
+                self.guard(space.names, "length", 0)
+            else:
+                self.lacks(space.names, key)
         return value
 
     def real(self, key):
@@ -272,12 +293,6 @@ class Outside:
             return next((each.real for each in self.recorder.inputs
                          if each.fake is key), key)
         return key
-
-    # Writes: a row of the reference lets them wait until the graph has run
-
-    def write(self, space: Namespace, key, value) -> None:
-        """Let `key` be `value` from now on."""
-        raise unsupported("effect", f"a write to {self.place(space, key)}")
 
     def statements(self, rebuild) -> list[str]:
         """Statements that do what the trace has put off."""
@@ -288,6 +303,8 @@ class Outside:
 
     def keys(self, space: Namespace) -> list:
         """All keys, in order."""
+        if any(isinstance(key, torch.Tensor) for key in space.real):
+            raise unsupported("attribute", "a dict with tensors as keys")
         self.guard(space.names, "keys", tuple(space.real))
         return [*space.now]
 
@@ -313,9 +330,6 @@ class Outside:
         return id(value) in self.sources and self.values.get(
             id(value)) is value
 
-
-#: The classes that keep the outside of a trace; the last is in use.
-OUTSIDES: list[type[Outside]] = [Outside]
 
 #: How an object of each class is read for the first time.
 FIRST: dict[type, Callable] = {}

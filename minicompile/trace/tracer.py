@@ -31,7 +31,7 @@ from .frame import Frame
 from .reasons import WAYS, Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, History, Recorder
 from .rules import apply, registered
-from .side_effects import OUTSIDES
+from .side_effects import Outside
 
 #: Libraries whose insides are never followed.
 OPAQUE = tuple(f"{name}." for name in (
@@ -51,6 +51,9 @@ MARKS = {"_torchdynamo_orig_callable", "_torchdynamo_disable"}
 
 DEEPEST = 120
 
+#: Functions that judge what a trace leaves, given its Rebuild.
+CHECKS: list[Callable] = []
+
 
 class Tracer:
     """The state of one trace; opcodes and rules act through it."""
@@ -63,7 +66,7 @@ class Tracer:
         self.frames: list = []
         self.left: list = []  # frames that wait where the trace failed
         self.recorder = Recorder(self.where, history)
-        self.outside = OUTSIDES[-1](self.recorder, self.where)
+        self.outside = Outside(self.recorder, self.where)
         self.outside.sources[id(function)] = Function(function.__name__)
         self.made: dict[int, object] = {}
         self.found: dict[tuple, tuple] = {}  # results of attributes.lookup
@@ -71,7 +74,7 @@ class Tracer:
         self.origins: dict[int, tuple] = {}  # exceptions, and where
         self.turned: list[tuple[tuple, tuple]] = []  # switches
         self.generators: dict[int, tuple] = {}
-        self.checks: list[Callable] = []  # of what a trace leaves
+        self.checks = [*CHECKS]
         self.outside.guard(None, "state", self.state)
 
     def tick(self) -> int:

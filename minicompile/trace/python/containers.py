@@ -18,7 +18,7 @@ import torch
 
 from ...core.guard import ABSENT, CONSTANTS
 from .. import attributes
-from ..reasons import Raised, refusing, unsupported
+from ..reasons import WAYS, Raised, refusing, unsupported
 from ..rules import means, rule, whole
 from ..side_effects import UNREAD
 from .callbacks import in_python, polyfill
@@ -63,7 +63,7 @@ def set_item(tracer, mapping: dict, key, value) -> None:
         return tracer.native(method, (mapping, key, *given))
     if value is ABSENT and not has_item(tracer, mapping, key):
         raise Raised(KeyError(key))
-    outside.write(outside.space("items", mapping), key, value)
+    WAYS["write"](outside, outside.space("items", mapping), key, value)
 
 
 rule(dict.__delitem__, OrderedDict.__delitem__)(

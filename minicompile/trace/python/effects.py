@@ -15,139 +15,43 @@ import inspect
 import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 
-from ...core.guard import (ABSENT, CONSTANTS, Attribute, Constant, Item,
-                           Source, Stored, is_constant, printable)
+from ...core.guard import (ABSENT, Attribute, Constant, Item, Source,
+                           is_constant)
 from .. import attributes
 from ..attributes import SLOTS
 from ..frame import OPCODES
-from ..reasons import unsupported
-from ..recorder import NUMBERS, settled
+from ..reasons import WAYS, unsupported
+from ..reconstruct import Rebuild
+from ..recorder import settled
 from ..rules import rule
-from ..side_effects import FIRST, OUTSIDES, READ, UNREAD, Namespace, Outside
-
-#: So many constants in a sequence are compared in one go.
-LONG_LIST = 32
-
+from ..side_effects import (FIRST, LONG_LIST, READ, UNREAD, Namespace,
+                            Outside)
+from ..tracer import CHECKS
 
 
-@dataclass
-class Written(Namespace):
-    """A namespace, with the keys that were written, in order.
-
-    `written` says of each whether it was absent then.
-    """
-
-    written: dict = field(default_factory=dict)
-
-    def __post_init__(self):
-        """Read a dict past what its class makes of `real[key]`."""
-        kind = OrderedDict if isinstance(self.real, OrderedDict) else dict
-        if self.kind == "items" and (
-                type(self.real).__getitem__ is not dict.__getitem__):
-            self.real = {key: dict.__getitem__(self.real, key)
-                         for key in kind.__iter__(self.real)}
-        self.now = kind.fromkeys(self.real if type(self.real) is dict
-                                 else kind.__iter__(self.real), UNREAD)
+def write(outside: Outside, space: Namespace, key, value) -> None:
+    """Let `key` be `value` from now on (ABSENT deletes it)."""
+    key = outside.real(key)
+    if not space.written:
+        outside.pending.append(partial(changes, space))
+    if key not in space.now:  # it comes last, or last again
+        space.written.pop(key, None)
+    space.written.setdefault(key, key not in space.now)
+    if value is not ABSENT:
+        space.now[key] = value
+    elif key in space.now:
+        del space.now[key]
+        outside.read(space, key)  # an absence is guarded, and a presence
+        if key in space.real and not isinstance(
+                space.owner, types.CellType):
+            outside.guard(space.names, "contains", key)
 
 
-class Effects(Outside):
-    """The objects that existed before the call, and what became of them."""
-
-    namespace = Written
-
-    def __init__(self, recorder, where):
-        super().__init__(recorder, where)
-        self.orders: dict[int, tuple] = {}  # of sets with a copy in another
-
-    def elements(self, real, source: Source) -> list:
-        """The elements of a sequence; of a long one, all in one guard."""
-        if len(real) < LONG_LIST or not CONSTANTS.issuperset(
-                map(type, real)) or any(
-                type(item) in NUMBERS and self.recorder.sizes.is_symbol(
-                    item, Item(source, index), self)
-                for index, item in enumerate(real)):
-            return super().elements(real, source)
-        self.guard(source, "keys", tuple(real))
-        return [*real]
-
-    def place(self, space: Namespace, key) -> Source:
-        """Where the value of any key of any dict is."""
-        if space.kind == "attributes":
-            return super().place(space, key)
-        if not printable(key):
-            place = self.sources.get(id(self.values.get(id(key))))
-            key = place or self.constant(key, getattr(
-                key, "__name__", "key"))
-        stored = space.real is not space.owner or hasattr(
-            type(space.owner), "__missing__")
-        return (Stored if stored else Item)(space.names, key)
-
-    def read(self, space: Namespace, key):
-        """The value at `key`, or ABSENT; either is guarded."""
-        key = self.real(key)
-        if isinstance(key, torch.Tensor) and not space.real:
-            self.guard(space.names, "length", 0)
-        elif space.now.get(key) is UNREAD and space.real[key] is None and (
-                type(self.place(space, key)) is Stored):  # as if absent
-            self.guard(space.names, "contains", key)
-        return super().read(space, key)
-
-    def keys(self, space: Namespace) -> list:
-        """All keys, in order."""
-        if any(isinstance(key, torch.Tensor) for key in space.real):
-            raise unsupported("attribute", "a dict with tensors as keys")
-        return super().keys(space)
-
-    def write(self, space: Namespace, key, value) -> None:
-        """Let `key` be `value` from now on (ABSENT deletes it)."""
-        key = self.real(key)
-        if not space.written:
-            self.pending.append(partial(changes, space))
-        if key not in space.now:  # it comes last, or last again
-            space.written.pop(key, None)
-        space.written.setdefault(key, key not in space.now)
-        if value is not ABSENT:
-            space.now[key] = value
-        elif key in space.now:
-            del space.now[key]
-            self.read(space, key)  # an absence is guarded, and a presence
-            if key in space.real and not isinstance(
-                    space.owner, types.CellType):
-                self.guard(space.names, "contains", key)
-
-    def statements(self, rebuild) -> list[str]:
-        """The same; what is written to may be a counter."""
-        counters, owners = self.recorder.sizes.history.counters, {}
-        for _, *given in [call for ask in self.pending for call in ask()]:
-            owner, key = (*given, None, None)[:2]
-            owners[id(owner)] = owner
-            space = self.overlays.get((id(owner), "items"))
-            if type(key) is str:
-                counters.add(key)
-            elif type(key) is int:
-                counters.add(self.place(space, key) if space else Item(
-                    self.source(owner), key))
-        self.keep_apart({*map(type, owners.values())})
-        return super().statements(rebuild)
-
-    def keep_apart(self, kinds: set[type]) -> None:
-        """Guard that no two objects, of classes written to, are one."""
-        places: dict[type, dict[int, Source]] = {}
-        for value in self.kept:
-            place = self.source(value)
-            if type(value) in kinds and type(place) not in (
-                    Constant, type(None)):
-                places.setdefault(type(value), {})[id(value)] = place
-        for same in places.values():
-            if len(same) > 1:
-                each = ", ".join(f"{{{at}}}" for at in range(len(same)))
-                self.relate(f"len(set(map(id, [{each}]))) == {len(same)}",
-                            *same.values())
+WAYS["write"] = write
 
 
 def writers(space: Namespace, key) -> tuple:
@@ -183,7 +87,41 @@ def changes(space: Namespace) -> Iterator[tuple]:
             yield put, owner, key, value
 
 
-OUTSIDES.append(Effects)
+# What was written to
+
+
+def account(rebuild: Rebuild) -> None:
+    """Note the places written to: they may be counters."""
+    outside, owners = rebuild.outside, {}
+    counters = outside.recorder.sizes.history.counters
+    for _, *given in [call for ask in outside.pending for call in ask()]:
+        owner, key = (*given, None, None)[:2]
+        owners[id(owner)] = owner
+        space = outside.overlays.get((id(owner), "items"))
+        if type(key) is str:
+            counters.add(key)
+        elif type(key) is int:
+            counters.add(outside.place(space, key) if space else Item(
+                outside.source(owner), key))
+    keep_apart(outside, {*map(type, owners.values())})
+
+
+def keep_apart(outside: Outside, kinds: set[type]) -> None:
+    """Guard that no two objects, of classes written to, are one."""
+    places: dict[type, dict[int, Source]] = {}
+    for value in outside.kept:
+        place = outside.source(value)
+        if type(value) in kinds and type(place) not in (
+                Constant, type(None)):
+            places.setdefault(type(value), {})[id(value)] = place
+    for same in places.values():
+        if len(same) > 1:
+            each = ", ".join(f"{{{at}}}" for at in range(len(same)))
+            outside.relate(f"len(set(map(id, [{each}]))) == {len(same)}",
+                           *same.values())
+
+
+CHECKS.append(account)
 
 # Containers from outside
 
@@ -272,7 +210,7 @@ def store_plain(tracer, owner, name: str, value) -> None:
     outside, given = tracer.outside, () if value is ABSENT else (value,)
     if isinstance(owner, torch.Tensor) and name == "grad" and value is None:
         if outside.source(owner) is not None:
-            outside.write(outside.space("attributes", owner), name, value)
+            write(outside, outside.space("attributes", owner), name, value)
         return
     if isinstance(owner, FIXED) and not tracer.is_made(owner):
         tracer.recorder.sizes.history.counters.add(name)
@@ -293,7 +231,7 @@ def store_plain(tracer, owner, name: str, value) -> None:
             raise unsupported("effect", f"deleting {name}")
         if not given and attributes.own(tracer, owner, name) is ABSENT:
             raise attributes.no_attribute(type(owner), name)
-        outside.write(outside.space("attributes", owner), name, value)
+        write(outside, outside.space("attributes", owner), name, value)
     elif not given:
         tracer.native(delattr, (owner, name))
     else:

@@ -60,8 +60,9 @@ OPCODES |= {
     "DELETE_DEREF": (0, 0, lambda f, name: (
         load_cell(f.tracer, f.names[name], name),  # or it raises
         store_cell(f.tracer, f.names[name], ABSENT))),
-    "STORE_GLOBAL": (1, 0, lambda f, name, value: f.tracer.outside.write(
-        f.tracer.outside.globals(f.globals), name, value)),
+    "STORE_GLOBAL": (1, 0, lambda f, name, value: WAYS["write"](
+        f.tracer.outside, f.tracer.outside.globals(f.globals), name,
+        value)),
     "IMPORT_FROM": (0, 1, lambda f, name: attributes.load_attr(
         f.tracer, f.stack[-1], name)),
     "LOAD_SUPER_ATTR": (3, None, lambda f, found, maker, *of: f.push(
