@@ -11,6 +11,7 @@ torch/_dynamo/guards.py.
 
 from __future__ import annotations
 
+import builtins
 import enum
 import functools
 import math
@@ -18,11 +19,12 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, make_dataclass
 from keyword import iskeyword
 
 import torch
+from torch.fx.graph import _Namespace
 
 from .errors import Where
 from .index import Interned
@@ -249,3 +251,26 @@ class Guard:
         name = getattr(expected, "__name__", None) or getattr(
             expected, "co_name", None)
         return f"{place}: {self.kind} {name or repr(expected)}"
+
+
+class Identifiers:
+    """The objects that a generated text calls by name."""
+
+    def __init__(self, values: dict[str, object], taken: Iterable[str]):
+        self.values, self.known = values, {}
+        self.namespace = _Namespace()
+        self.namespace._used_names |= {*values, *taken}
+
+    def fresh(self, wish: str) -> str:
+        """An identifier like `wish` that is not in use; never `v0`."""
+        return self.namespace.create_name(
+            re.sub(r"[\W_]+|^v(?=\d)", "_", wish).strip("_"), None)
+
+    def name(self, wish: str, value: object) -> str:
+        """A name like `wish` for `value`, or the builtin that it is."""
+        if id(value) not in self.known:
+            if vars(builtins).get(wish) is not value:
+                wish = self.fresh(wish)
+            self.known[id(value)] = wish
+            self.values[wish] = value
+        return self.known[id(value)]

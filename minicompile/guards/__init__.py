@@ -15,11 +15,9 @@ C++: torch/csrc/dynamo/guards.cpp.
 
 from __future__ import annotations
 
-import builtins
 import enum
 import math
 import os
-import re
 import struct
 import types
 import weakref
@@ -29,12 +27,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import torch
-from torch.fx.graph import _Namespace as Identifiers
 
 from ..core import load
 from ..core.errors import Unsupported
-from ..core.guard import (CONSTANTS, IDENTITIES, Guard, Source,
-                          TensorFacts, chain, printable)
+from ..core.guard import (CONSTANTS, IDENTITIES, Guard, Identifiers,
+                          Source, TensorFacts, chain, printable)
 from ..core.sizes import SCALARS
 from ..core.state import NEVER_ACTIVE, SWITCHES, global_state
 
@@ -53,41 +50,20 @@ class Held(weakref.ref):
     """An object that a guard expects, and that may die."""
 
 
-@dataclass
-class Names:
+class Names(Identifiers):
     """The namespace of one check, and functions that it calls."""
 
-    values: dict[str, object]
-    functions: list[str] = field(default_factory=list)
-    identifiers: Identifiers = field(default_factory=Identifiers)
-    known: dict[int, str] = field(default_factory=dict)
-    mourners: list[Callable[[], None]] = field(default_factory=list)
-
-    def __post_init__(self):
-        self.identifiers._used_names |= {  # what its text uses
-            *self.values, "L", "F", "check", "key", "None"}
-
-    def fresh(self, wish: str) -> str:
-        """An identifier like `wish` that nothing else uses."""
-        return self.identifiers.create_name(
-            re.sub(r"[\W_]+", "_", wish).strip("_"), None)
-
-    def name(self, wish: str, value: object) -> str:
-        """A name whose value is `value`, which the check keeps alive."""
-        if id(value) not in self.known:
-            self.known[id(value)] = name = self.fresh(wish)
-            self.values[name] = value
-        return self.known[id(value)]
+    def __init__(self, values: dict[str, object]):
+        super().__init__(values, ("L", "F", "check", "key", "None"))
+        self.functions: list[str] = []
+        self.mourners: list[Callable[[], None]] = []
 
     def literal(self, wish: str, value: object) -> str:
         """The value as Python text, in a format; else a name for it."""
         if printable(value) and len(text := repr(value)) <= LONGEST_TEXT:
             return text.replace("{", "{{").replace("}", "}}")
-        if issubclass(type(value), type):
-            wish = value.__name__
-            if vars(builtins).get(wish) is value:
-                return wish
-        return self.name(wish, value)
+        return self.name(value.__name__ if issubclass(
+            type(value), type) else wish, value)
 
     def hold(self, value: object) -> object:
         """`value`, or a reference to it; all is cleared when it dies."""

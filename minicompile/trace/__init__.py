@@ -148,7 +148,8 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
     graph = fx.GraphModule(recorder.modules, recorder.graph)
     return Trace(graph, tuple(n.meta["val"] for n, _ in recorder.placed),
                  tuple(source for _, source in recorder.placed),
-                 tuple(outside.guards.values()), finish, outside.constants,
+                 tuple(outside.guards.values()), finish,
+                 outside.identifiers.values,
                  recorder.sizes, breaks, not recorder.written.isdisjoint(
                      storage(each.fake) for each in recorder.inputs))
 

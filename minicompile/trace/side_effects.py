@@ -10,8 +10,6 @@ PyTorch's are torch/_dynamo/variables/builder.py and side_effects.py.
 
 from __future__ import annotations
 
-import builtins
-import re
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -19,11 +17,10 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import nn
-from torch.fx.graph import _Namespace as Identifiers
 
 from ..core.guard import (ABSENT, CONSTANTS, IDENTITIES, Attribute,
-                          Constant, Guard, Item, Relation, Source,
-                          Stored, TensorFacts, printable, trusted)
+                          Constant, Guard, Identifiers, Item, Relation,
+                          Source, Stored, TensorFacts, printable, trusted)
 from .reasons import unsupported
 from .recorder import NUMBERS, Recorder
 
@@ -122,10 +119,7 @@ class Outside:
         self.kept: list[object] = []  # ids stay valid while objects live
         self.overlays: dict[tuple[int, str], Namespace] = {}
         self.orders: dict[int, tuple] = {}  # of sets with a copy in another
-        self.constants: dict[str, object] = {}
-        self.named: dict[int, Constant] = {}
-        self.identifiers = Identifiers()  # of generated text
-        self.identifiers._used_names |= TAKEN
+        self.identifiers = Identifiers({}, TAKEN)
         self.pending: list[Callable[[], Iterable[tuple]]] = []  # calls
 
     # Guards and sources
@@ -141,13 +135,7 @@ class Outside:
 
     def constant(self, value: object, name: str) -> Constant:
         """A source for an object that the generated code holds by name."""
-        if id(value) not in self.named:
-            if vars(builtins).get(name) is not value:  # `v0` is a value
-                name = self.identifiers.create_name(re.sub(
-                    r"\W+|^v(?=\d)", "_", name).strip("_"), None)
-            self.constants[name] = value
-            self.named[id(value)] = Constant(name, value)
-        return self.named[id(value)]
+        return Constant(self.identifiers.name(name, value), value)
 
     def lacks(self, names: Source, key) -> None:
         """Guard that a dict has no such key: one guard for each dict."""
