@@ -237,7 +237,7 @@ def test_a_long_list_costs_little():
     compiled = minicompile.compile(lambda x, ns: x * ns[3], backend="eager")
 
     def fastest(call):
-        return min(timeit.repeat(call, number=50, repeat=15,
+        return min(timeit.repeat(call, number=50, repeat=60,
                                  timer=time.thread_time))
 
     x, seconds = torch.ones(2), []

@@ -422,7 +422,7 @@ raise SystemExit(os.waitpid(child, 0)[1])
 @pytest.mark.slow(sample=1)
 def test_a_process_forked_while_the_guards_compile_compiles_them(
         tmp_path):
-    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=120,
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=600,
                    env={**os.environ, "MINICOMPILE_CACHE_DIR": str(tmp_path)})
 
 
