@@ -22,7 +22,6 @@ import torch
 from ...core import log
 from ...core.errors import OptionError
 from ...core.graph import nbytes, value
-from ...core.index import guess
 from ...core.machines import cost
 from ...core.options import SHOULD_BE
 from ...core.schedule import Extern, Schedule, made_by
@@ -162,7 +161,7 @@ def live_bytes(schedule: Schedule) -> list[int]:
     Donated inputs count until their last use. Symbolic sizes are those
     that were traced.
     """
-    sizes = {name: guess(buffer.elements) * buffer.dtype.itemsize
+    sizes = {name: buffer.nbytes
              for name, buffer in schedule.buffers.items()}
     mine = set(schedule.donated)
     alive = sum(map(sizes.get, mine))

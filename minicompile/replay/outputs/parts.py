@@ -24,7 +24,7 @@ import torch
 
 from ...core.machines.cost import machine
 from ...core.graph import Boxed, has_effect
-from ...core.index import Symbol, evaluate_index, guess, index
+from ...core.index import Symbol, evaluate_index, index
 from ...core.loops import Buffer
 from ...core.schedule import (Extern, Schedule, Step, View, made_by,
                               reads_of)
@@ -230,9 +230,8 @@ def tail_of(launches: Launches, outputs: tuple, visible: int | None) -> int:
         gained -= LAUNCH
         for each in made:
             if each.name in results:
-                copied = guess(each.elements) * each.dtype.itemsize
-                size += copied
-                gained += 2 * copied / machine(each.device).bandwidth
+                size += each.nbytes
+                gained += 2 * each.nbytes / machine(each.device).bandwidth
         if size >= LARGE and gained > most:
             best, most = place, gained
     return best
