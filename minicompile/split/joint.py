@@ -92,16 +92,20 @@ class Joint:
     @cached_property
     def late(self) -> list[fx.Node]:
         """The backward nodes, in order, the tangents not among them."""
-        return self.after(self.tangent_nodes)
+        starts = dict.fromkeys(self.tangent_nodes, frozenset([0]))
+        return [node for node, labels in self.after(starts).items()
+                if labels and node not in starts]
 
-    def after(self, starts: list[fx.Node]) -> list[fx.Node]:
-        """The nodes that need one of the `starts`, in order."""
-        found = dict.fromkeys(starts)
+    def after(self, starts: dict[fx.Node, frozenset[int]]
+              ) -> dict[fx.Node, frozenset[int]]:
+        """The nodes, in order, each with the labels of the `starts` that
+        it needs; a start has its own."""
+        found, none = dict(starts), frozenset()
         for node in self.graph.graph.nodes:
-            if node.op != "output" and not found.keys().isdisjoint(
-                    node.all_input_nodes):
-                found[node] = None
-        return [*found][len(starts):]
+            if node.op != "output":
+                found.setdefault(node, none.union(
+                    *map(found.__getitem__, node.all_input_nodes)))
+        return found
 
     def __str__(self) -> str:
         return render(self.graph, "joint")

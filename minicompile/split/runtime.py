@@ -134,12 +134,11 @@ def trainable(facts: Facts, function: type) -> Boxed:
 def made_of(joint: Joint, _: Pair) -> list[frozenset[int]]:
     """For each gradient the outputs whose tangents it is made of, and
     INPUT if it is no linear function of these."""
-    starts = {INPUT: [joint.primals[k] for k in joint.gradients], **{
-        k: [node] for k, node in zip(joint.tangents, joint.tangent_nodes)}}
-    after = {k: {*nodes, *joint.after(nodes)}
-             for k, nodes in starts.items()}
-    return [frozenset(k for k, nodes in after.items() if gradient in nodes)
-            for gradient in joint.grads]
+    starts = {joint.primals[k]: INPUT for k in joint.gradients} | dict(
+        zip(joint.tangent_nodes, joint.tangents))
+    labels = joint.after({node: frozenset([label])
+                          for node, label in starts.items()})
+    return [labels.get(gradient, frozenset()) for gradient in joint.grads]
 
 
 def as_eager(facts: Facts, source: fx.GraphModule, found, tangents,
