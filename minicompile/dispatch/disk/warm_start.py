@@ -93,8 +93,9 @@ def facts(inputs: Sequence) -> list | None:
     """All that is known of the inputs, but their elements; None if they
     are more than tensors, and sizes or numbers that vary."""
     tensors = [each for each in inputs if type(each) not in VARYING]
+    env = sizes_of(inputs)
     if any(type(each) not in (FakeTensor, torch.Tensor, torch.nn.Parameter)
-           or each._has_symbolic_sizes_strides and not sizes_of(inputs)
+           or each._has_symbolic_sizes_strides and not env
            for each in tensors):
         return None
     memory = [*map(torch._C._storage_id, tensors)]
@@ -103,7 +104,7 @@ def facts(inputs: Sequence) -> list | None:
                machine(each.device))
               for each, place in zip(tensors, memory)),
             [hint(each) if type(each) in VARYING else ""
-             for each in inputs], *learnt(inputs)]
+             for each in inputs], guards(env), ranges(env)]
 
 
 def sizes_of(inputs: Sequence) -> ShapeEnv | None:
@@ -114,16 +115,18 @@ def sizes_of(inputs: Sequence) -> ShapeEnv | None:
     return None
 
 
-def learnt(inputs: Sequence) -> tuple[list[str], list[str]]:
-    """The guards on sizes that vary; and the range and value of each, and
-    what stands for it."""
-    if (env := sizes_of(inputs)) is None:
-        return [], []
-    return [text_of_size(guard.expr) for guard in env.guards], sorted(
+def guards(env: ShapeEnv | None) -> list[str]:
+    """The facts about sizes that vary, in the order they were learnt."""
+    return [text_of_size(guard.expr) for guard in env.guards] if env else []
+
+
+def ranges(env: ShapeEnv | None) -> list[str]:
+    """The range and value of each size, and what stands for it."""
+    return sorted(
         f"{symbol} in [{reach.lower}, {reach.upper}] is "
         f"{env.backed_var_to_val.get(symbol)} or "
         f"{env.replacements.get(symbol)}"
-        for symbol, reach in env.var_to_range.items())
+        for symbol, reach in env.var_to_range.items()) if env else []
 
 
 @cache
@@ -189,7 +192,7 @@ class Found(CompiledGraph):
     again: Callable[[], CompiledGraph] | None = None
 
 
-def written(made: CompiledGraph, inputs: Sequence) -> bytes | None:
+def written(made: CompiledGraph, env: ShapeEnv | None) -> bytes | None:
     """A compiled graph as an entry; None if it holds what no text says."""
     if not made.programs or any(
             program.text.given or program.text.schedule.constants
@@ -199,7 +202,7 @@ def written(made: CompiledGraph, inputs: Sequence) -> bytes | None:
     results = text_of(shared) if shared else ""
     return None if results is None else json.dumps({
         "kernels": made.kernels, "results": results,
-        "learnt": learnt(inputs),
+        "learnt": (guards(env), ranges(env)),
         "programs": {name: program.source for name, program
                      in made.programs.items()},
         "facts": {name: find(made.joint, made.pair)
@@ -208,19 +211,19 @@ def written(made: CompiledGraph, inputs: Sequence) -> bytes | None:
             else str(each))).encode()
 
 
-def read(content: bytes, graph: fx.GraphModule, inputs: Sequence,
+def read(content: bytes, graph: fx.GraphModule, env: ShapeEnv | None,
          again: Callable[[], CompiledGraph]) -> Found:
     """The compiled graph of an entry that is sound. The facts that its
     stages learnt about sizes are guarded."""
     held, notes, results = json.loads(content), Counter(), None
-    guards, ranges = held["learnt"]
-    env, sizes = sizes_of(inputs), {**ON_PROXIES}
+    learnt, within = held["learnt"]
+    sizes = {**ON_PROXIES}
     for symbol, number in env.backed_var_to_val.items() if env else ():
         sizes[f"{symbol}"] = env.create_symintnode(
             symbol, hint=int(number)) if symbol.is_integer else (
                 env.create_symfloatnode(symbol, hint=float(number)))
-    if not all(bool(eval(text, sizes)) for text in guards) or (
-            learnt(inputs)[1] != ranges):
+    if not all(bool(eval(text, sizes)) for text in learnt) or (
+            ranges(env) != within):
         raise ValueError("other facts about sizes")
     facts = SimpleNamespace(**held["facts"])
     facts.parts = [*map(frozenset, facts.parts)]
@@ -246,6 +249,7 @@ def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
     name = name_of_entry(graph, inputs, depth, options)
     if name is None:
         return lower_ours(graph, inputs, depth, options)
+    env = sizes_of(inputs)
     before, inference = switches(), torch.is_inference_mode_enabled()
 
     @cache
@@ -257,11 +261,11 @@ def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
 
     try:
         if content := find(name):
-            return read(content, graph, inputs, again)
+            return read(content, graph, env, again)
     except Exception as error:
         log.show("perf_hints", f"{name} is of no use: {error}")
     made = lower_ours(graph, inputs, depth, options)
-    if content := written(made, inputs):
+    if content := written(made, env):
         entry(name, partial(Path.write_bytes, data=content), True)
     return made
 
