@@ -21,7 +21,6 @@ import torch
 
 from ...core import log
 from ...core.errors import OptionError
-from ...core.graph import nbytes, value
 from ...core.machines import cost
 from ...core.options import SHOULD_BE
 from ...core.schedule import Extern, Schedule, made_by
@@ -195,15 +194,21 @@ class Scored:
 
 def scored(joint, *, cut: Callable, fused: Fused) -> list[Scored]:
     """Plans from the fastest on, each with the peak of its schedules."""
-    most = peaks(joint, fused)
+    fastest = cut(joint)
+    return simulated(fastest, peaks(fastest, fused))
+
+
+def simulated(fastest, most: Callable[[frozenset[str]], int]
+              ) -> list[Scored]:
+    """The fastest plan and all that save less, with their peaks."""
     return [Scored(plan.saved, most(plan.saved), plan.seconds)
-            for plan in smaller(cut(joint), most)]
+            for plan in smaller(fastest, most)]
 
 
-def peaks(joint, fused: Fused) -> Callable[[frozenset[str]], int]:
-    """What finds the peak of a plan, inputs included, and fuses it once."""
-    given = sum(nbytes(value(node)) for node in joint.primals)
-    return cache(lambda saved: given + peak(fused(saved)))
+def peaks(fastest, fused: Fused) -> Callable[[frozenset[str]], int]:
+    """A function that gives the peak of a plan of the same graph, inputs
+    included, and that fuses each plan once."""
+    return cache(lambda saved: fastest.costs.given + peak(fused(saved)))
 
 
 def smaller(fastest, most: Callable[[frozenset[str]], int]) -> Iterator:
@@ -269,8 +274,9 @@ def bound_peak(joint, bound: int | float | str, *, cut: Callable,
     OptionError names the least that can be had, if that is more. The plans
     that are likely to fit, by their guess, are fused first.
     """
-    log.show("memory", Front(partial(scored, joint, cut=cut, fused=fused)))
-    fastest, most = cut(joint), peaks(joint, fused)
+    fastest = cut(joint)
+    most = peaks(fastest, fused)
+    log.show("memory", Front(partial(simulated, fastest, most)))
     if bound == "min":
         plans = [*smaller(fastest, most)]
         near = NEAR * min(plan.guess for plan in plans)

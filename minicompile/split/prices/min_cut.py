@@ -61,13 +61,12 @@ class Plan:
         """About the peak of a step: the most bytes alive, inputs included,
         if the backward recomputes a value just before its first reader."""
         joint = self.costs.joint
-        given = sum(nbytes(value(node)) for node in joint.primals)
         kept = {*kept_nodes(joint, self.saved)}
         held = kept.difference(joint.primals)
         needed = set(backward_nodes(joint, kept))
         back = ancestors([node for node in joint.late if node in needed],
                          (), kept)
-        return given + max(
+        return self.costs.given + max(
             most_alive(joint.early, self.costs.written, set(),
                        [*joint.outputs, *held]),
             most_alive(back, in_memory(back, joint.grads), held,
@@ -99,6 +98,7 @@ class Prices:
 
     def __init__(self, joint: Joint):
         self.joint = joint
+        self.given = sum(nbytes(value(node)) for node in joint.primals)
         self.needed = {source for node in joint.late
                        for source in node.all_input_nodes}
         self.needed |= set(filter(None, joint.grads))
