@@ -212,10 +212,6 @@ def storage(tensor: torch.Tensor) -> int:
 
 # Sizes
 
-#: The classes of numbers that may vary, and what makes a symbol of one.
-NUMBERS: dict[type, Callable] = {}
-
-
 @dataclass(eq=False)
 class History:
     """The sizes that one function's traces saw; `dynamic` as in compile().
@@ -266,6 +262,9 @@ class ConstantSizes:
         with mode:  # another one of its memory
             return torch.empty(0, dtype=fake.dtype,
                                device=fake.device).set_(fake)
+
+    def symbolic(self, value, source: Source, outside):
+        """The symbol of a number that may vary; none here."""
 
     def run(self, call: Callable, function, args, kwargs):
         """The result of a C function."""

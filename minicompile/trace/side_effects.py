@@ -22,7 +22,7 @@ from ..core.guard import (ABSENT, CONSTANTS, IDENTITIES, Attribute,
                           Constant, Guard, Identifiers, Item, Relation,
                           Source, Stored, TensorFacts, printable, trusted)
 from .reasons import unsupported
-from .recorder import NUMBERS, Recorder
+from .recorder import Recorder
 
 #: The placeholder of a value that was not read yet.
 UNREAD = object()
@@ -160,8 +160,7 @@ class Outside:
     def admit(self, real, source: Source, trusted: bool = False):
         """The value used for `real`, guarded by the facts that it shows."""
         kind, sizes = type(real), self.recorder.sizes
-        if kind in NUMBERS and sizes.is_symbol(real, source, self) and (
-                symbol := sizes.number(real, source)) is not None:
+        if (symbol := sizes.symbolic(real, source, self)) is not None:
             self.guard(source, "type", kind)
             return symbol
         if kind in CONSTANTS:
@@ -197,8 +196,8 @@ class Outside:
         places = [(each, Item(source, at)) for at, each in enumerate(real)]
         if len(real) < LONG_LIST or not CONSTANTS.issuperset(
                 map(type, real)) or any(
-                type(each) in NUMBERS and self.recorder.sizes.is_symbol(
-                    each, place, self) for each, place in places):
+                self.recorder.sizes.symbolic(*each, self) is not None
+                for each in places):
             self.guard(source, "length", len(real))
             return [self.admit(*each) for each in places]
         self.guard(source, "keys", tuple(real))

@@ -21,9 +21,9 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from ...core.guard import Relation, Source
 from ...core.sizes import SYMBOLIC, formula, hint
 from ..reasons import unsupported
-from ..recorder import NUMBERS, settled
+from ..recorder import settled
 from ..rules import INPLACE
-from ..torch.dimensions import Computed, SymbolicSizes
+from ..torch.dimensions import NUMBERS, Computed, SymbolicSizes
 
 #: How Python writes arithmetic: the sign before the last operand; a call.
 SIGNS = {operator.neg: "-", operator.add: "+", operator.sub: "-",

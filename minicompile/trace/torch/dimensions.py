@@ -39,8 +39,8 @@ from ...core.sizes import SYMBOLIC, formula, hint
 from ...core.torch.symbols import text_of
 from ..attributes import KINDS, type_of
 from ..reasons import Raised, unsupported
-from ..recorder import (CONVERSIONS, NUMBERS, PARTS, SETTLE, SIZES,
-                        ConstantSizes, History, Recorder, settled)
+from ..recorder import (CONVERSIONS, PARTS, SETTLE, SIZES, ConstantSizes,
+                        History, Recorder, settled)
 from ..reconstruct import MAKERS
 from ..side_effects import Outside
 
@@ -57,6 +57,11 @@ SYMBOLIC_FORMS = {
     int: torch.sym_int, float: torch.sym_float, max: torch.sym_max,
     min: torch.sym_min, math.sqrt: torch._sym_sqrt,
     math.log2: torch._sym_log2}
+
+#: The classes of numbers that may vary, and what makes a symbol of one.
+NUMBERS: dict[type, Callable] = {
+    int: lambda sizes, value, source: sizes.env.create_symintnode(
+        sizes.symbol(value, source), hint=value)}
 
 #: `tensor.shape[dim]` or `tensor.stride()[dim]`, and its symbol.
 Size = source_class("Size", "owner read dim symbol",
@@ -195,21 +200,22 @@ class SymbolicSizes(ConstantSizes):
         self.ranges.append(self.relation("{0} == {}", expr, source))
         return False
 
-    def is_symbol(self, value: int | float, source: Source,
-                  outside: Outside) -> bool:
-        """Whether a number may vary: a float, an argument, a counter.
+    def symbolic(self, value, source: Source, outside: Outside):
+        """The symbol of a number that may vary, or None.
 
-        Other ints that modules and globals hold were meant to stay.
+        That is a float, an argument or a counter. Other ints that modules
+        and globals hold were meant to stay.
         """
-        if not (self.history.dynamic or self.varies(
-                NUMBER, 0, source, value)):
-            return False
+        if type(value) not in NUMBERS or not (
+                self.history.dynamic or self.varies(
+                    NUMBER, 0, source, value)):
+            return None
         places = {*chain(source)}
-        return type(value) is float or (
+        return self.number(value, source) if type(value) is float or (
             named(source) in self.history.counters) or (
             any(isinstance(each, (Local, Function)) for each in places)
             and not any(isinstance(each, nn.Module) and outside.source(
-                each) in places for each in outside.kept))
+                each) in places for each in outside.kept)) else None
 
     def run(self, call: Callable, function, args, kwargs):
         """The result of a C function; of plain numbers, if it fails."""
@@ -286,8 +292,6 @@ SIZES.append(SymbolicSizes)
 KINDS |= {torch.SymInt: int, torch.SymFloat: float}
 MAKERS |= dict.fromkeys(SYMBOLIC, lambda rebuild, value: (
     rebuild.tracer.recorder.sizes.text(value)))
-NUMBERS[int] = lambda sizes, value, source: sizes.env.create_symintnode(
-    sizes.symbol(value, source), hint=value)
 
 
 def named(source: Source) -> Source | str:
