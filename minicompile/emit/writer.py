@@ -91,9 +91,9 @@ def stages(kernel: Kernel) -> tuple[Stage, ...]:
 
 
 def stored(loop: Loop, kernel: Kernel, stores: dict[str, Store]) -> Store:
-    """What a loop stores: its value, reduced and cast if it is to be. A
-    load of what an earlier loop has stored becomes the value of that
-    store. A reduction of a single element is the element."""
+    """The store of a loop's value, reduced and cast where it must be. A
+    load of an earlier loop's buffer becomes the value stored there. A
+    reduction of a single element is the element."""
     def known(node: Expression) -> Expression:
         if not isinstance(node, Load) or node.buffer in kernel.read:
             return node

@@ -282,7 +282,7 @@ def sight(operator, fake: torch.Tensor, *args, **kwargs):
 
 @lru_cache(maxsize=10_000)
 def seen(operator, shape: Sequence[int], args: tuple, kwargs):
-    """What `sight` gives, once for each call that looks the same."""
+    """The fake result that `sight` gives, once for equal calls."""
     with enable_python_dispatcher():
         return operator(torch.empty(shape, device="meta"),
                         *args, **dict(kwargs))

@@ -290,8 +290,9 @@ def finish(graph: fx.Graph, mutated: tuple[int, ...], at: int) -> None:
     """Keep the forward outputs apart; from number `at` on, write them to
     the `mutated` inputs, in order, instead of returning them.
 
-    An output whose memory is an input's or another's is copied: in eager
-    they are apart, so a write to one must not show in the other.
+    An output that shares memory with an input or another output is
+    copied. They are apart in eager: a write to one does not change the
+    other.
     """
     taken = {n for n in graph.nodes if n.op in ("placeholder", "get_attr")}
     inputs, outputs = placeholders(graph), list(results(graph))

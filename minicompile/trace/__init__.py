@@ -118,7 +118,7 @@ def _refusal(error: Exception) -> Unsupported:
 
 
 def _run(tracer: Tracer, locals: tuple, why: Unsupported | None) -> tuple:
-    """What a run on stand-ins of the arguments leaves to `finish`."""
+    """Run the code on stand-ins of its arguments, up to `finish`."""
     rely_on_code(tracer, tracer.function)
     code = tracer.function.__code__
     names = {name: tracer.outside.admit(value, Local(name, position))

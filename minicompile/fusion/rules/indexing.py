@@ -61,7 +61,7 @@ TRUE = Const(True, torch.bool)
 
 def compare(name: str, where: Index, end: Index) -> Expression:
     """Whether `where` is "lt" or "ge" `end`: a constant if that is known.
-    What `where` has added to its variables goes to the other side."""
+    The terms of `where` without a variable go to the other side."""
     for rest, holds in ((where - end, "ge"), (end - 1 - where, "lt")):
         if not_negative(rest):
             return Const(name == holds, torch.bool)

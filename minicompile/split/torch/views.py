@@ -4,9 +4,10 @@ In: a call that writes, or what the graph returned, while it is recorded.
 Out: the call, after which all strides are as they were; a graph that makes
 the results of the inputs and of the tensors to compute. The idea: the
 steps from a memory to a view are in the recording, so the same steps are
-taken in the real memory. What functionalisation would not write as eager
-does is refused. Without this file a graph runs as traced if it writes to a
-view, or to an input that autograd follows, or if results share memory.
+taken in the real memory. A write is refused where functionalisation would
+not write as eager does. Without this file a graph runs as traced if it
+writes to a view, or to an input that autograd follows, or if results share
+memory.
 PyTorch's is
 torch/_functorch/_aot_autograd/functional_utils.py:gen_alias_from_base.
 """

@@ -1,4 +1,4 @@
-"""What a reader is told about each kind of reason to stop a trace.
+"""The sentences for a reader, one for each reason to stop a trace.
 
 In: the kinds of `unsupported`. Out: a row for each, the sentence and what
 to write instead. Without this file, a reason is its kind and its details.

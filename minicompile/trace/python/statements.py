@@ -1,8 +1,8 @@
 """The statements that few models need, and breaks at an `if` or a loop.
 
 In: a frame, the instruction's argument, the values it takes off the
-stack. Out: what it pushes, as CPython would; for an instruction that
-cannot go on in a trace, the function that Python calls between two graphs.
+stack. Out: the values that CPython would push; where a trace cannot go
+on, the function that Python calls between two graphs.
 Python makes a class, too: the `class` statement is a graph break.
 PyTorch has torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase.
 """
