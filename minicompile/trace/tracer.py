@@ -47,7 +47,8 @@ FOLLOWED = {"torch.autograd.function", "torch.autograd.grad_mode",
             "torch._higher_order_ops.associative_scan"}
 
 #: The attributes of functions that are compiled, or left alone.
-MARKS = {"_torchdynamo_orig_callable", "_torchdynamo_disable"}
+MARKS = {"_torchdynamo_orig_callable", "_torchdynamo_disable",
+         "_dynamo_marked_constant"}
 
 DEEPEST = 120
 

@@ -255,3 +255,33 @@ def test_a_wrapped_function_passed_anew_is_known_by_its_code():
     disabled = minicompile.disable(wrapped(3))
     assert compiled(disabled, x).tolist() == [9, 9]
     assert compiled.stats().graph_breaks == 1
+
+
+SETTING = {"scale": 2.0, "calls": 0}
+
+
+@torch.compiler.assume_constant_result
+def setting(name):
+    SETTING["calls"] += 1
+    return SETTING[name], [SETTING["scale"], "seen"]
+
+
+def test_an_assumed_constant_is_asked_once(monkeypatch):
+    monkeypatch.setitem(SETTING, "calls", 0)
+    x = torch.rand(3)
+    compiled = minicompile.compile(
+        lambda x: (x * setting("scale")[0], setting("scale")[1][1]),
+        fullgraph=True)
+    assert compiled(x)[0].equal(x * 2) and compiled(x)[1] == "seen"
+    monkeypatch.setitem(SETTING, "scale", 3.0)
+    assert compiled(x)[0].equal(x * 2)
+    assert SETTING["calls"] == 2 and compiled.stats().recompiles == 0
+
+
+def test_an_assumed_constant_of_a_tensor_is_a_break():
+    @torch.compiler.assume_constant_result
+    def size(x):
+        return x.shape[0]
+
+    compiled = assert_same(lambda x: x * size(x), torch.rand(3))
+    assert compiled.cache.breaks[0].kind == "disabled"

@@ -14,8 +14,10 @@ from collections import namedtuple
 from collections.abc import Callable
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core import TOOLS
+from ...core.guard import is_constant
 from ..reasons import REASONS, WAYS, refusing, unsupported
 from ..recorder import settled
 from ..rules import rule
@@ -107,6 +109,8 @@ def enter_marked(tracer, function, args, kwargs):
     The function that was compiled is followed, and so is an optimizer's
     method that PyTorch, not a user, disabled for Dynamo.
     """
+    if hasattr(function, "_dynamo_marked_constant"):
+        return assumed(tracer, function, args, kwargs)
     inside = vars(function).get("_torchdynamo_orig_callable")
     why = getattr(function, "_torchdynamo_disable_msg", None) or ""
     is_lazy = function.__globals__.get("__name__") == "torch._compile"
@@ -120,6 +124,20 @@ def enter_marked(tracer, function, args, kwargs):
 
 
 WAYS["marked"] = enter_marked
+
+
+def assumed(tracer, function, args=(), kwargs=None):
+    """What a function of constants gives now: nothing guards it, since
+    torch.compiler.assume_constant_result says that it stays."""
+    args, kwargs = settled(tuple(args)), kwargs or {}
+    if tracer.is_made(function) or not is_constant(
+            (*args, *kwargs.values())):
+        raise unsupported("disabled", f"{function.__qualname__} of what is "
+                          "no constant (assume_constant_result)")
+    with unset_fake_temporarily():
+        result = tracer.native(function, args, kwargs)
+    return tracer.outside.admit(result, tracer.outside.constant(
+        result, function.__name__))
 
 
 REASONS["asked"] = ("the program asks for a graph break: {what}",
