@@ -162,3 +162,48 @@ def test_a_gradient_written_in_does_not_reach_what_was_read_before(backend):
             False, True, True], run
         after.sum().backward()
         torch.testing.assert_close(w.grad, torch.full((3,), 2.))
+
+
+MASK = torch.tensor([True, False, True])
+MASKED = {
+    "number": lambda y, v: operator.setitem(y, y > 0.5, 2),
+    "number of rows": lambda y, v: operator.setitem(y, MASK, -0.5),
+    "tensor of one": lambda y, v: operator.setitem(y, MASK, v[0]),
+    "row": lambda y, v: operator.setitem(y, MASK, v),
+    "row, once": lambda y, v: operator.setitem(y, MASK, v.view(1, 2)),
+    "ones before": lambda y, v: operator.setitem(
+        y, y > 0.5, v[:1].view(1)),
+    "transposed": lambda y, v: operator.setitem(
+        y.t(), MASK.new_tensor([False, True]), v[1:]),
+    "view": lambda y, v: operator.setitem(y[1:], MASK[1:], v),
+    "none": lambda y, v: operator.setitem(y, y > 9, v[:1]),
+}
+OTHERS = {
+    "element of itself": lambda y, v: operator.setitem(y, MASK, y[0, 0]),
+    "rows": lambda y, v: operator.setitem(y, MASK, torch.stack([v, -v])),
+    "pair": lambda y, v: operator.setitem(y, (slice(None), v > 1), 3.),
+    "zero-dim": lambda y, v: operator.setitem(y, MASK[0], 3.),
+}
+
+
+@pytest.mark.parametrize("backend", ["split", "fused"])
+@pytest.mark.parametrize("name", MASKED | OTHERS)
+def test_a_write_under_a_mask_fuses_if_all_get_the_same(name, backend):
+    def function(x, v):
+        y = x * 1
+        (MASKED | OTHERS)[name](y, v)
+        return y.sin()
+
+    given = BOX.clone().requires_grad_(), ROW.clone().requires_grad_()
+    assert_same(function, *given, backend=backend,
+                fallback=name not in MASKED)
+    if name in MASKED and backend == "fused":
+        assert not minicompile.explain(function)(*given).externs
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.bfloat16])
+def test_a_write_under_a_mask_keeps_the_dtype(dtype):
+    def function(x):
+        x[MASK] = 1.5
+        return x.clone()
+    assert_same(function, BOX.to(dtype), backward=False)

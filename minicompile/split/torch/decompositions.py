@@ -1,16 +1,18 @@
 """The operators that are taken apart, by PyTorch's formulas or our own.
 
 Out: rows of the tables of decompositions. Formulas of our own cover the
-gradient of a loss, one-hot numbers, a GradScaler's step and operators that
-draw random numbers. Matrix products are padded to shapes that a GPU's
-library is quick at. Without this file these operators run as ATen has
-them, with eager's random numbers, and masks are saved. PyTorch's formulas
-are in torch/_decomp and torch/_inductor/fx_passes, such as pad_mm.py and
-replace_random.py, its choice in torch/_inductor/decomposition.py.
+gradient of a loss, writes under a mask, one-hot numbers, a GradScaler's
+step and operators that draw random numbers. Matrix products are padded to
+shapes that a GPU's library is quick at. Without this file these operators
+run as ATen has them, with eager's random numbers, and masks are saved.
+PyTorch's formulas are in torch/_decomp and torch/_inductor/fx_passes, such
+as pad_mm.py and replace_random.py, its choice in
+torch/_inductor/decomposition.py.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from math import inf, pi
@@ -26,6 +28,7 @@ from ...core.machines import cost
 from ...core.errors import BackendError
 from ...core.graph import dense, operators
 from ...core.random.philox import UNIFORM
+from ..aliases import storage_of
 from ..record import CALLS
 from ..recorder import DECOMPOSITIONS, RecordingMode, aten, unwrapped
 
@@ -126,6 +129,24 @@ def one_hot(_, classes: torch.Tensor, num_classes: int = -1):
     require((classes >= 0) & (classes < num_classes))
     places = torch.arange(num_classes, device=classes.device)
     return (classes.unsqueeze(-1) == places).long().contiguous()
+
+
+def put(_, tensor: torch.Tensor, places: object, given: object) -> None:
+    """`tensor[places] = given`; a choice for each element if the places are
+    a mask and all get the same. PyTorch's counts the chosen ones first."""
+    if not (isinstance(places, torch.Tensor) and places.dtype is torch.bool
+            and places.dim() and places.device == tensor.device):
+        return operator.setitem(tensor, places, given)
+    rest = tensor.dim() - places.dim()
+    mask = places.reshape(*places.shape, *[1] * rest)
+    if not isinstance(given, torch.Tensor) or not given.dim():
+        return tensor.masked_fill_(mask, given)
+    alike = all(size == 1 for size in given.shape[:max(
+        0, given.dim() - rest)])
+    if not alike or given.dtype != tensor.dtype or (
+            storage_of(given) == storage_of(tensor)):
+        return operator.setitem(tensor, places, given)
+    return tensor.copy_(torch.where(mask, given, tensor))
 
 
 def attention(recorder: RecordingMode, query, key, value, attn_mask=None,
@@ -362,5 +383,6 @@ DECOMPOSITIONS |= {
     aten.mm.default: lambda a, b: addmm(None, a, b),
     aten.addmm.default: addmm,
 }
+CALLS[operator.setitem] = put
 CALLS[torch._C._nn.one_hot] = one_hot
 CALLS[F.scaled_dot_product_attention] = attention
