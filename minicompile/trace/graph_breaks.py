@@ -79,8 +79,9 @@ class Break:
         """The way on; the value is on the stack if something reads it."""
         frame = self.frame
         then = frame.program.instructions[frame.next]
+        fused = frame.program.at(then.end) > frame.next + 1
         if then.name == "POP_TOP" or (
-                then.name == "STORE_FAST" and then.argument
+                then.name == "STORE_FAST" and not fused and then.argument
                 not in WAYS["live"](frame, then.end)):
             return "", then.end, below
         return "", self.step.end, [*below, Named(self.value)]
