@@ -100,14 +100,16 @@ def text_of(kernel: Kernel) -> str:
 
 
 def types(kernel: Kernel) -> dict[str, str]:
-    """C++'s type of every buffer the kernel touches."""
+    """C++'s type of every buffer the kernel touches. Bools are read as
+    bytes: g++ makes no vectors of a loop that reads `bool`."""
     found = {load.buffer: load.dtype for loop in kernel.loops
              for load in loop.loads}
     found |= {loop.buffer.name: loop.buffer.dtype for loop in kernel.loops}
     for dtype in found.values():
         if dtype not in CPP.types:
             raise failure(kernel, f"C++ has no type for {dtype} here")
-    return {name: CPP.types[dtype] for name, dtype in found.items()}
+    return {name: "uint8" if dtype == torch.bool else CPP.types[dtype]
+            for name, dtype in found.items()}
 
 
 #: The first lines of the source. No standard header is read: that would
@@ -158,10 +160,11 @@ template <class T> inline_ T minimum(T a, T b) {
 FUNCTIONS["cpp"].append(HEADER)
 
 #: No -ffast-math: NaN, infinity and -0.0 are what they are in eager, and
-#: additions keep their order. -fwrapv: integers wrap around.
+#: additions keep their order. -fwrapv: integers wrap around. Partial
+#: redundancy elimination would put branches into vector loops.
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-fwrapv",
          "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
-         "-fno-plt", "-w", "-shared", "-fPIC", "-lm"]
+         "-fno-plt", "-fno-tree-pre", "-w", "-shared", "-fPIC", "-lm"]
 
 
 @cache

@@ -9,6 +9,8 @@ from __future__ import annotations
 import platform
 import re
 import subprocess
+import time
+import timeit
 
 import pytest
 import torch
@@ -111,3 +113,29 @@ def test_the_place_of_the_best_is_found_in_vectors(name, axis):
     text, = kernels(lambda x: getattr(x, name)(axis), torch.empty(64, 1024))
     assert text.count("#pragma omp simd") >= 2
     assert "reduction(min:" in text or axis == 0
+
+
+MASKED = {
+    "elements": lambda x, mask: torch.where(mask, 0.0, x * 2) + 1,
+    "rows": lambda x, mask: x.masked_fill(mask, -1e9).softmax(1),
+    "argmax": lambda x, mask: torch.where(mask, x, -1e9).argmax(1),
+}
+
+
+@pytest.mark.slow(sample=1)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="vectors of x86")
+@pytest.mark.parametrize("name", MASKED)
+def test_a_mask_costs_no_branch(name):
+    """A random mask is no slower than one that always holds."""
+    x, masks = torch.randn(512, 1024), [
+        torch.rand(512, 1024) < share for share in (0.5, 2)]
+    compiled = minicompile.compile(MASKED[name])
+
+    def fastest(mask):
+        return min(timeit.repeat(lambda: compiled(x, mask), number=1,
+                                 repeat=30, timer=time.thread_time))
+    for mask in masks:
+        assert_same(MASKED[name], x, mask)
+        compiled(x, mask)
+    mixed, whole = map(fastest, masks)
+    assert mixed < 2 * whole
