@@ -153,6 +153,11 @@ def same(x):
     return Same.apply(x) * 2
 
 
+def same_memory(x):
+    y = x * 2
+    return Same.apply(x), y, Same.apply(y).t()
+
+
 def nested(x):
     return Nested.apply(x * 1)
 
@@ -203,6 +208,13 @@ def test_values_and_gradients_are_eagers(name, backend):
     for some in (args, [args[0], *[a.detach() for a in args[1:]]],
                  [a.detach() for a in args]):
         assert_same(fn, *some, backend=backend, fullgraph=True)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_view_has_the_gradient_of_the_function(backend):
+    """As a view of the input it would have another."""
+    assert_same(same_memory, rows(), backend=backend,
+                fallback=backend != "eager")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -222,13 +222,16 @@ def view_of(recorder: RecordingMode, output: torch.Tensor,
 def leads_to(output: torch.Tensor, base: torch.Tensor) -> bool:
     """Whether the gradient of the view `output` flows to `base`.
 
-    It does not through a view that was made under no_grad.
+    It does not through a view that was made under no_grad, and a user's
+    Function gives another gradient.
     """
     step = output.grad_fn
     while step is not None:
         if step is base.grad_fn or getattr(step, "variable", 0) is base:
             return True
-        step = step.next_functions[0][0] if step.next_functions else None
+        step = step.next_functions[0][0] if step.next_functions and not (
+            isinstance(step, torch.autograd.function.BackwardCFunction)
+            ) else None
     return False
 
 
