@@ -116,8 +116,8 @@ STARTS: list[Callable[[Text, dict], Callable[[], object]]] = []
 #: Each wraps the `call` of a loaded program.
 RUNS: list[Callable[[Boxed], Boxed]] = []
 #: Names that a buffer must not have.
-TAKEN = """aten torch empty_strided call inputs built entry library stream
-    stream_of results_of in_layout""".split()
+TAKEN = """aten math torch empty_strided call inputs built entry library
+    stream stream_of results_of in_layout""".split()
 
 #: Operators that `torch` has under the same name: a call takes half the
 #: time. The results of the first line are always laid out row by row.
@@ -155,13 +155,15 @@ class Text:
             free.create_name(name, None)
         self.names = {name: free.create_name(name, None)
                       for name in self.buffers}
+        self.taken, self.sizes = schedule.unpacked(self.names.__getitem__)
 
     def program(self) -> str:
         """The whole file."""
         kernels, externs = self.schedule.kernels, self.schedule.externs
         head = "\n".join([
             f'"""Kernels: {len(kernels)}. Operators: {len(externs)}."""',
-            "", "import torch", "from torch import empty_strided", "",
+            "", *["import math"] * ("math." in f"{self.sizes}"),
+            "import torch", "from torch import empty_strided", "",
             *(printer.prelude for printer in self.printers.values()),
             "from minicompile.emit.program import results_of, in_layout",
             "", "aten = torch.ops.aten", *(
@@ -174,10 +176,9 @@ class Text:
 
     def call(self) -> str:
         """The function `call`: unpack, run the steps, return."""
-        names, sizes = self.schedule.unpacked(self.names.__getitem__)
         lines = [p.begin for p in self.printers.values() if p.begin]
-        lines += [f"{listed(names)} = inputs"] if names else []
-        lines += ["inputs.clear()", *sizes]
+        lines += [f"{listed(self.taken)} = inputs"] if self.taken else []
+        lines += ["inputs.clear()", *self.sizes]
         freed = {name for dead in self.schedule.last_use for name in dead}
         last = {name: place for place, (_, steps) in enumerate(
             self.launches) for step in steps for name in mentioned(step)}

@@ -99,6 +99,20 @@ def test_numbers_made_of_sizes():
             torch.testing.assert_close(a, b)
 
 
+@pytest.mark.filterwarnings("error:a graph of")
+def test_sizes_times_a_fraction():
+    """Their formulas need Python's functions of numbers."""
+    def function(x):
+        return F.interpolate(x, scale_factor=1.5, mode="bilinear")
+    compiled = minicompile.compile(function, dynamic=True)
+    for size in (5, 8):
+        x = torch.randn(2, 3, size, size + 1, requires_grad=True)
+        found, expected = (
+            (y, *torch.autograd.grad(y.square().sum(), x))
+            for y in (compiled(x), function(x)))
+        torch.testing.assert_close(found, expected)
+
+
 #: What eager answers with its input, with a view of it, or with a copy.
 IDENTITIES = {
     "dropout": lambda x: F.dropout(x, 0.5, False),
