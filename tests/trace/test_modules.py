@@ -76,6 +76,16 @@ def test_layer(name, module, args, training, follow):
     follow(module.train(training), *args)
 
 
+def test_attention_whose_weights_nobody_wants(follow):
+    layer = nn.MultiheadAttention(16, 4, batch_first=True).eval()
+
+    def attended(x):
+        y, weights = layer(x, x, x, need_weights=False)
+        return y, weights is None
+    with torch.no_grad():
+        follow(attended, torch.randn(2, 5, 16))
+
+
 class Shared(nn.Module):
     """Tied weights, module lists and dicts, parameters in containers."""
 

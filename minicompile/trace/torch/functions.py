@@ -269,6 +269,14 @@ def _grouped(tracer, *args, **kwargs):
         torch._C._group_tensors_by_device_and_dtype(*args, **kwargs))
 
 
+@rule(torch._native_multi_head_attention)
+def _attention(tracer, *given):
+    """The results; eager gives None for weights that are not wanted."""
+    result, weights = tracer.recorder.function(
+        torch._native_multi_head_attention, given, {})
+    return result, weights if all(given[10:11]) else None
+
+
 def foreach(function, tracer, *args, **kwargs):
     """An operator on lists, one tensor after the other if that can be."""
     name = function.__name__.removeprefix("_foreach_")
