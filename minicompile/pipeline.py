@@ -62,7 +62,8 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
         joint = split.record(graph, inputs,
                              fuse and not options.fallback_random)
         log.show("joint_graph", joint)
-        pair = split.partition(joint, split.CHOOSE[-1](joint, options))
+        pair = joint.halved(frozenset(split.CHOOSE[-1](joint, options)))
+        joint.halved.cache_clear()  # the plans that were not chosen
         runs = {name: _boxed(half) for name, half in pair.halves().items()}
         made = CompiledGraph(_boxed(graph), joint, pair)
         if fuse:
@@ -101,10 +102,11 @@ def saved_within(joint: split.Joint, options: Options) -> frozenset[str]:
 
 def fused_halves(joint: split.Joint, saved: frozenset[str]
                  ) -> dict[str, Schedule]:
-    """The schedules of both halves if these values are saved."""
-    pair = split.partition(joint, saved)
-    return {name: fusion.fuse(half, pair.donated) for name, half
-            in pair.halves().items()}
+    """The schedules of both halves if these values are saved, which are
+    compiled if this plan is chosen."""
+    pair = joint.halved(saved)
+    return {name: half.meta.setdefault("fused", fusion.fuse(
+        half, pair.donated)) for name, half in pair.halves().items()}
 
 
 if split.CUTS and budget.WITHIN:
@@ -154,7 +156,7 @@ def program_of(graph: fx.GraphModule, options: Options,
             lambda branch: program_of(branch, options)[1].ready().run))
 
     log.begin("fusion")
-    schedule = fusion.fuse(graph, dying)
+    schedule = graph.meta.pop("fused", None) or fusion.fuse(graph, dying)
     schedule = replace(schedule, steps=tuple(map(compiled, schedule.steps)))
     log.show("fusion", schedule)
     log.begin("emit")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Set
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from operator import getitem
 
 import torch
@@ -106,6 +106,11 @@ class Joint:
                 found.setdefault(node, none.union(
                     *map(found.__getitem__, node.all_input_nodes)))
         return found
+
+    @cached_property
+    def halved(self) -> Callable[[frozenset[str]], Pair]:
+        """Gives the halves that save some values, cut once for each."""
+        return cache(partial(partition, self))
 
     def __str__(self) -> str:
         return render(self.graph, "joint")
