@@ -83,6 +83,12 @@ class Joint:
         return results(self.graph.graph)[self.forward_outputs:]
 
     @cached_property
+    def ends(self) -> list[fx.Node]:
+        """The nodes that the backward runs for: effects and gradients."""
+        return [*filter(has_effect, self.late),
+                *(node for node in self.grads if isinstance(node, fx.Node))]
+
+    @cached_property
     def early(self) -> list[fx.Node]:
         """The forward nodes, in order: those that need no tangent."""
         other = {*self.tangent_nodes, *self.late}
@@ -220,9 +226,7 @@ def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:
 
 def backward_nodes(joint: Joint, kept: set[fx.Node]) -> list[fx.Node]:
     """The backward in the order it runs, what it recomputes included."""
-    effects = [node for node in joint.late if has_effect(node)]
-    grads = [node for node in joint.grads if isinstance(node, fx.Node)]
-    return ancestors([*effects, *grads], kept | set(joint.tangent_nodes))
+    return ancestors(joint.ends, kept | set(joint.tangent_nodes))
 
 
 def halves(joint: Joint, kept: list[fx.Node], outputs: list

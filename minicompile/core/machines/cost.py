@@ -144,6 +144,8 @@ KINDS: dict[object, str] = {op: kind for kind, names in {
 
 #: The kinds of nodes that a loop of chapter 4 expresses.
 LOOPS = ("pointwise", "reduction")
+#: Those of nodes that run as the ATen op, memory to memory.
+EXTERN = ("copying", "counted", "unknown")
 TAGS = {getattr(torch.Tag, kind, None): kind for kind in LOOPS}
 
 
@@ -162,11 +164,6 @@ def kind(node: fx.Node) -> str:
     found = KINDS.get(op) or next(filter(None, map(
         TAGS.get, getattr(op, "tags", ()))), None)
     return found or ("counted" if work_of(op) else "unknown")
-
-
-def is_extern(node: fx.Node) -> bool:
-    """Whether the node runs as the ATen op, memory to memory."""
-    return kind(node) not in ("free", *LOOPS)
 
 
 def is_foreign(op: object) -> bool:

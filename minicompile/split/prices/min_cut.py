@@ -66,11 +66,11 @@ class Plan:
         needed = set(backward_nodes(joint, kept))
         back = ancestors([node for node in joint.late if node in needed],
                          (), kept)
+        written = in_memory(back, joint.grads, self.costs.kinds)
         return self.costs.given + max(
             most_alive(joint.early, self.costs.written, set(),
                        [*joint.outputs, *held]),
-            most_alive(back, in_memory(back, joint.grads), held,
-                       joint.grads))
+            most_alive(back, written, held, joint.grads))
 
     def without(self, dropped: set[str]) -> Plan:
         """The plan that saves all but the `dropped` values."""
@@ -103,9 +103,11 @@ class Prices:
                        for source in node.all_input_nodes}
         self.needed |= set(filter(None, joint.grads))
         self.hidden = set().union(*(find(joint) for find in HIDDEN))
-        self.written = in_memory(joint.early, joint.outputs)
-        reads = readings([*joint.early, *joint.late], depths(joint.late),
-                         self.written)
+        self.kinds = {node: cost.kind(node) for node
+                      in [*joint.early, *joint.late] if not is_number(node)}
+        self.written = in_memory(joint.early, joint.outputs, self.kinds)
+        reads = readings([*joint.early, *joint.late], self.kinds,
+                         depths(joint.late, self.kinds), self.written)
         self.prices = {node: Price(
             recomputing(node, reads) if RECOMPUTABLE.get(
                 node.target, node in self.hidden
@@ -117,7 +119,7 @@ class Prices:
         """The cheapest plan when bytes and matrix products cost this."""
         prices = {}
         for node, price in self.prices.items():
-            cheap = cost.kind(node) not in ("counted", "unknown")
+            cheap = self.kinds[node] not in ("counted", "unknown")
             prices[node] = Price(0.0, NEVER) if node in self.hidden else (
                 Price(price.recompute * (1 if cheap else expensive),
                       price.save + byte_price * size(self.joint, node)))
@@ -197,17 +199,18 @@ def saving(joint: Joint, node: fx.Node, written: bool, times: set) -> float:
     return (TIE + (not written) + read) * cost.one_pass(node)
 
 
-def in_memory(half: list[fx.Node], returned: Iterable) -> set[fx.Node]:
+def in_memory(half: list[fx.Node], returned: Iterable,
+              kinds: Mapping[fx.Node, str]) -> set[fx.Node]:
     """The values that a half writes to memory, saved or not.
 
     A value stays in a loop's registers if every reader can be in that
     loop. It cannot be when it is no loop, or waits for another kernel:
     then it has more kernels before it than the value itself.
     """
-    depth, returned = depths(half), set(returned)
-    reads = readings(half, depth)
+    depth, returned = depths(half, kinds), set(returned)
+    reads = readings(half, kinds, depth)
     return {node for node in half
-            if node in returned or cost.is_extern(node)
+            if node in returned or kinds.get(node) in cost.EXTERN
             or any(kernel or at > depth[node]
                    for at, kernel in reads[node])}
 
@@ -233,18 +236,21 @@ def most_alive(half: list[fx.Node], written: set[fx.Node],
     return max(accumulate(change))
 
 
-def depths(half: list[fx.Node]) -> dict[fx.Node, int]:
-    """How many kernels that no loop expresses come before each node."""
+def depths(half: list[fx.Node], kinds: Mapping[fx.Node, str]
+           ) -> dict[fx.Node, int]:
+    """How many kernels that no loop expresses come before each node.
+    `kinds` says how each node runs, besides numbers."""
     depth: dict[fx.Node, int] = {}
     for node in half:
-        depth[node] = cost.is_extern(node) + max(
+        depth[node] = (kinds.get(node) in cost.EXTERN) + max(
             (depth.get(source, 0) for source in node.all_input_nodes),
             default=0)
     return depth
 
 
-def readings(nodes: list[fx.Node], depth: dict[fx.Node, int],
-             written: Container[fx.Node] = ()) -> dict[fx.Node, set]:
+def readings(nodes: list[fx.Node], kinds: Mapping[fx.Node, str],
+             depth: dict[fx.Node, int], written: Container[fx.Node] = ()
+             ) -> dict[fx.Node, set]:
     """The depths at which a half reads each value, and whether the value
     has to lie in memory there. `depth` has the nodes of that half.
 
@@ -253,19 +259,18 @@ def readings(nodes: list[fx.Node], depth: dict[fx.Node, int],
     """
     found: dict[fx.Node, set] = defaultdict(set)
     for node in reversed(nodes):
-        if is_number(node):
-            continue
-        if cost.kind(node) == "free":
+        kind = kinds.get(node)
+        if kind == "free":
             times = found[node]
-        elif node in depth:
-            kernel = cost.is_extern(node)
+        elif kind and node in depth:
+            kernel = kind in cost.EXTERN
             times = {(depth[node] - kernel, kernel)}
-        elif cost.kind(node) == "pointwise" and node not in written:
+        elif kind == "pointwise" and node not in written:
             times = on_the_way(found[node])
         else:
             continue
         for source in node.all_input_nodes:
-            part = cost.kind(node) == "free" and nbytes(
+            part = kind == "free" and nbytes(
                 value(node)) < nbytes(value(source))
             found[source] |= on_the_way(times) if part else times
     return found
@@ -303,11 +308,14 @@ def saturate(room: list[dict[int, int]], source: int, sink: int
     """Push all the flow there is; not 0 for what `source` still reaches.
 
     `room` holds how much more may flow from each vertex to each other.
+    The first paths go from lower to higher numbers, up to the sink.
     """
     for tail, ends in enumerate(room):
         for head in ends:
             room[head].setdefault(tail, 0)
-    while (level := levels(room, source))[sink]:
+    level = [*range(1, len(room) + 1)]
+    level[sink] = len(room) + 1
+    while level[sink]:
         onward = [[*ends] for ends in room]
         path = [source]
         while path:
@@ -328,6 +336,7 @@ def saturate(room: list[dict[int, int]], source: int, sink: int
                 path.append(end)
             else:
                 onward[at].pop()
+        level = levels(room, source)
     return level
 
 
