@@ -33,9 +33,9 @@ CEILINGS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07,
             0.05, 0.03, 0.02, 0.01, 0.0)
 #: Where no more values are saved, each is tried without one of them.
 FEW = 12
-#: How many plans are fused for the lowest peak, and how much higher than
-#: it, or than a bound, the guess of a plan may be that has it.
-LOWEST, NEAR = 3, 1.05
+#: How much higher than the lowest guess, or than a bound, the guess of a
+#: plan may be that is fused.
+NEAR = 1.02
 
 #: Gives both halves' schedules by the values that are saved.
 Fused = Callable[[frozenset[str]], Mapping[str, Schedule]]
@@ -279,9 +279,11 @@ def bound_peak(joint, bound: int | float | str, *, cut: Callable,
     log.show("memory", Front(partial(simulated, fastest, most)))
     if bound == "min":
         plans = [*smaller(fastest, most)]
-        near = NEAR * min(plan.guess for plan in plans)
-        tried = [plan for plan in plans if plan.guess <= near][:LOWEST]
-        return min(tried, key=lambda each: most(each.saved)).saved
+        if len(fastest.sizes) > FEW:
+            lowest = min(plans, key=lambda each: each.guess)
+            plans = [next(plan for plan in plans if plan.guess
+                          <= NEAR * lowest.guess), lowest]
+        return min(plans, key=lambda each: most(each.saved)).saved
     highest = most(fastest.saved)
     limit = bound * (highest if isinstance(bound, float) else 1)
     if highest <= limit:

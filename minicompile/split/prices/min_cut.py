@@ -67,9 +67,11 @@ class Plan:
         back = ancestors([node for node in joint.late if node in needed],
                          (), kept)
         written = in_memory(back, joint.grads, self.costs.kinds)
+        returned = [*filter(None, joint.outputs), *held]
+        fore = {*ancestors(returned, ())}.__contains__
         return self.costs.given + max(
-            most_alive(joint.early, self.costs.written, set(),
-                       [*joint.outputs, *held]),
+            most_alive([*filter(fore, joint.early)], self.costs.written,
+                       set(), returned),
             most_alive(back, written, held, joint.grads))
 
     def without(self, dropped: set[str]) -> Plan:
