@@ -155,14 +155,14 @@ class Text:
             free.create_name(name, None)
         self.names = {name: free.create_name(name, None)
                       for name in self.buffers}
-        self.taken, self.sizes = schedule.unpacked(self.names.__getitem__)
 
     def program(self) -> str:
         """The whole file."""
         kernels, externs = self.schedule.kernels, self.schedule.externs
+        call = self.call()
         head = "\n".join([
             f'"""Kernels: {len(kernels)}. Operators: {len(externs)}."""',
-            "", *["import math"] * ("math." in f"{self.sizes}"),
+            "", *["import math"] * ("math." in call),
             "import torch", "from torch import empty_strided", "",
             *(printer.prelude for printer in self.printers.values()),
             "from minicompile.emit.program import results_of, in_layout",
@@ -172,13 +172,14 @@ class Text:
         kernels = [printer.define(tuple(
             k for k in self.different.values() if device_of(k) == device))
                    for device, printer in self.printers.items()]
-        return "\n\n\n".join([head, *kernels, self.call()]) + "\n"
+        return "\n\n\n".join([head, *kernels, call]) + "\n"
 
     def call(self) -> str:
         """The function `call`: unpack, run the steps, return."""
+        names, sizes = self.schedule.unpacked(self.names.__getitem__)
         lines = [p.begin for p in self.printers.values() if p.begin]
-        lines += [f"{listed(self.taken)} = inputs"] if self.taken else []
-        lines += ["inputs.clear()", *self.sizes]
+        lines += [f"{listed(names)} = inputs"] if names else []
+        lines += ["inputs.clear()", *sizes]
         freed = {name for dead in self.schedule.last_use for name in dead}
         last = {name: place for place, (_, steps) in enumerate(
             self.launches) for step in steps for name in mentioned(step)}
