@@ -207,3 +207,18 @@ def test_a_write_under_a_mask_keeps_the_dtype(dtype):
         x[MASK] = 1.5
         return x.clone()
     assert_same(function, BOX.to(dtype), backward=False)
+
+
+@pytest.mark.parametrize("mask, given", [
+    (torch.ones(1, 2, dtype=torch.bool), 0.5), (MASK[:1], ROW),
+    (MASK.view(3, 1), ROW[:1]), (MASK, BOX), (MASK, ROW.double())])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_mask_or_row_that_does_not_fit_raises(mask, given, dynamic):
+    def function(x):
+        y = x * 1
+        y[mask] = given
+        return y
+    with pytest.raises(Exception) as eager:
+        function(BOX)
+    with pytest.raises(eager.type):
+        minicompile.compile(function, dynamic=dynamic)(BOX)

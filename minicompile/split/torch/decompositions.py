@@ -135,7 +135,8 @@ def put(_, tensor: torch.Tensor, places: object, given: object) -> None:
     """`tensor[places] = given`; a choice for each element if the places are
     a mask and all get the same. PyTorch's counts the chosen ones first."""
     if not (isinstance(places, torch.Tensor) and places.dtype is torch.bool
-            and places.dim() and places.device == tensor.device):
+            and places.dim() and places.device == tensor.device
+            and places.shape == tensor.shape[:places.dim()]):
         return operator.setitem(tensor, places, given)
     rest = tensor.dim() - places.dim()
     mask = places.reshape(*places.shape, *[1] * rest)
