@@ -13,8 +13,8 @@ torch/_functorch/partitioners.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Set
-from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from dataclasses import dataclass, field
+from functools import cached_property
 from operator import getitem
 
 import torch
@@ -38,6 +38,7 @@ class Joint:
     for each differentiable output. Outputs: the first `forward_outputs`
     belong to the forward, the rest are gradients, one for each of
     `gradients`. Its last steps write to the inputs that are `mutated`.
+    `plans` has the halves that were tried, by what they save.
     """
 
     graph: fx.GraphModule
@@ -49,6 +50,8 @@ class Joint:
     tangents: tuple[int, ...]  # forward outputs with a gradient
     gradients: tuple[int, ...]  # inputs that want one
     autocast: bool = False  # recorded in an autocast region
+    plans: dict[frozenset[str], Pair] = field(
+        default_factory=dict, compare=False)
 
     @property
     def training(self) -> bool:
@@ -112,11 +115,6 @@ class Joint:
                 found.setdefault(node, none.union(
                     *map(found.__getitem__, node.all_input_nodes)))
         return found
-
-    @cached_property
-    def halved(self) -> Callable[[frozenset[str]], Pair]:
-        """Gives the halves that save some values, cut once for each."""
-        return cache(partial(partition, self))
 
     def __str__(self) -> str:
         return render(self.graph, "joint")
