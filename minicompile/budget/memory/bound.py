@@ -35,7 +35,7 @@ CEILINGS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07,
 FEW = 12
 #: How much higher than the lowest guess, or than a bound, the guess of a
 #: plan may be that is fused.
-NEAR = 1.02
+NEAR = 1.05
 
 #: Gives both halves' schedules by the values that are saved.
 Fused = Callable[[frozenset[str]], Mapping[str, Schedule]]
