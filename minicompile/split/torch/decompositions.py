@@ -134,20 +134,20 @@ def one_hot(_, classes: torch.Tensor, num_classes: int = -1):
 def put(_, tensor: torch.Tensor, places: object, given: object) -> None:
     """`tensor[places] = given`; a choice for each element if the places are
     a mask and all get the same. PyTorch's counts the chosen ones first."""
-    if not (isinstance(places, torch.Tensor) and places.dtype is torch.bool
+    if (isinstance(places, torch.Tensor) and places.dtype is torch.bool
             and places.dim() and places.device == tensor.device
             and places.shape == tensor.shape[:places.dim()]):
-        return operator.setitem(tensor, places, given)
-    rest = tensor.dim() - places.dim()
-    mask = places.reshape(*places.shape, *[1] * rest)
-    if not isinstance(given, torch.Tensor) or not given.dim():
-        return tensor.masked_fill_(mask, given)
-    alike = all(size == 1 for size in given.shape[:max(
-        0, given.dim() - rest)])
-    if not alike or given.dtype != tensor.dtype or (
-            storage_of(given) == storage_of(tensor)):
-        return operator.setitem(tensor, places, given)
-    return tensor.copy_(torch.where(mask, given, tensor))
+        rest = tensor.dim() - places.dim()
+        mask = places.reshape(*places.shape, *[1] * rest)
+        if not isinstance(given, torch.Tensor) or not given.dim():
+            tensor.masked_fill_(mask, given)
+            return
+        if given.dtype == tensor.dtype and (
+                storage_of(given) != storage_of(tensor)) and all(
+                size == 1 for size in given.shape[:-rest or None]):
+            tensor.copy_(torch.where(mask, given, tensor))
+            return
+    operator.setitem(tensor, places, given)
 
 
 def attention(recorder: RecordingMode, query, key, value, attn_mask=None,

@@ -7,8 +7,7 @@ steps from a memory to a view are in the recording, so the same steps are
 taken in the real memory. A write is refused where functionalisation would
 not write as eager does. Without this file a graph runs as traced if it
 writes to a view, or to an input that autograd follows, or if results share
-memory.
-PyTorch's is
+memory. PyTorch's is
 torch/_functorch/_aot_autograd/functional_utils.py:gen_alias_from_base.
 """
 
@@ -178,7 +177,7 @@ def shared_results(recorder: RecordingMode, outputs, inputs: list[Input],
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
-    """What autograd knows the tensor as a view of, or itself."""
+    """The tensor that autograd knows this one as a view of, or itself."""
     return tensor if tensor._base is None else tensor._base
 
 
@@ -229,9 +228,9 @@ def leads_to(output: torch.Tensor, base: torch.Tensor) -> bool:
     while step is not None:
         if step is base.grad_fn or getattr(step, "variable", 0) is base:
             return True
-        step = step.next_functions[0][0] if step.next_functions and not (
-            isinstance(step, torch.autograd.function.BackwardCFunction)
-            ) else None
+        if isinstance(step, torch.autograd.function.BackwardCFunction):
+            return False
+        step = step.next_functions[0][0] if step.next_functions else None
     return False
 
 

@@ -126,10 +126,10 @@ def enter_marked(tracer, function, args, kwargs):
 WAYS["marked"] = enter_marked
 
 
-def assumed(tracer, function, args=(), kwargs=None):
-    """What a function of constants gives now: nothing guards it, since
-    torch.compiler.assume_constant_result says that it stays."""
-    args, kwargs = settled(tuple(args)), kwargs or {}
+def assumed(tracer, function, args: tuple, kwargs: dict):
+    """The present result of a function of constants, by its author's word
+    the same for good (torch.compiler.assume_constant_result)."""
+    args = settled(args)
     if tracer.is_made(function) or not is_constant(
             (*args, *kwargs.values())):
         raise unsupported("disabled", f"{function.__qualname__} of what is "
