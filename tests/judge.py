@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 #: Rounding that is nobody's error, in units of the last place: a kernel
 #: adds up to 256 rows before it hands them on to a double.
@@ -35,9 +36,30 @@ def judged(compare: Callable, got, want, function: Callable, *args) -> None:
         try:
             compare(got, want, in_double(function, *args))
         except AssertionError:
-            raise
+            with OtherSide() as other:
+                exact = in_double(function, *args)
+            if not other.kinks:
+                raise
+            compare(got, want, exact)
         except Exception:  # there is no such program in double
             raise first from None
+
+
+class OtherSide(TorchDispatchMode):
+    """Puts what a ReLU gets within rounding of zero on zero's other side.
+
+    The gradient jumps there, and single precision may take either.
+    """
+
+    kinks = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket is torch.ops.aten.relu:
+            x = args[0]
+            near = x.abs() < ROUNDING * torch.finfo(torch.float32).eps
+            self.kinks += int((near & (x != 0)).sum())
+            args = (torch.where(near, -x, x),)
+        return func(*args, **(kwargs or {}))
 
 
 def in_double(function: Callable, *args):

@@ -48,6 +48,23 @@ def test_infinities_and_nans_are_eagers():
         assert not accepted(wrong, got, function, X)
 
 
+@pytest.mark.parametrize("input, right", [
+    (1e-7, True), (1e-5, False), (0., False)])
+def test_on_a_kink_the_gradient_of_either_side_is_right(input, right):
+    x = X.clone()
+    x[7] = input
+
+    def gradient(x):
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(x.relu().sum(), x)[0]
+    flipped = gradient(x)
+    flipped[7] = 1 - flipped[7]
+    assert accepted(gradient(x), gradient(x), gradient, x)
+    assert accepted(flipped, gradient(x), gradient, x) == right
+    flipped[8] = 1 - flipped[8]
+    assert not accepted(flipped, gradient(x), gradient, x)
+
+
 def accepted(got, want, function, *args) -> bool:
     try:
         judged(near, got, want, function, *args)
