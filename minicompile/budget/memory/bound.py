@@ -283,7 +283,8 @@ def bound_peak(joint, bound: int | float | str, *, cut: Callable,
             lowest = min(plans, key=lambda each: each.guess)
             plans = [next(plan for plan in plans if plan.guess
                           <= NEAR * lowest.guess), lowest]
-        return min(plans, key=lambda each: most(each.saved)).saved
+        tried = [*dict.fromkeys(plan.saved for plan in plans)]
+        return min(tried, key=most) if tried[1:] else tried[0]
     highest = most(fastest.saved)
     limit = bound * (highest if isinstance(bound, float) else 1)
     if highest <= limit:

@@ -22,8 +22,7 @@ from torch import fx
 
 from ...core.machines import cost
 from ...core.graph import has_effect, is_number, nbytes, value
-from ..joint import (CHOOSE, CUTS, HIDDEN, Joint, ancestors, backward_nodes,
-                     kept_nodes, root)
+from ..joint import CHOOSE, CUTS, HIDDEN, Joint, ancestors, root
 
 NEVER = float("inf")
 ON_THE_WAY = 0.02  # of a pass: arithmetic inside a loop that runs anyway
@@ -48,6 +47,7 @@ class Plan:
     saved: frozenset[str]  # names in the joint graph
     sizes: dict[str, int]  # bytes of each saved value that is no input
     costs: Prices  # which has plans at other prices
+    backward: list[fx.Node]  # what it reads and computes, in order
     seconds: float  # of saving and recomputing
     dropping: Callable[[str], float]  # seconds more without this one
 
@@ -61,17 +61,13 @@ class Plan:
         """About the peak of a step: the most bytes alive, inputs included,
         if the backward recomputes a value just before its first reader."""
         joint = self.costs.joint
-        kept = {*kept_nodes(joint, self.saved)}
-        held = kept.difference(joint.primals)
-        needed = set(backward_nodes(joint, kept))
-        back = ancestors([node for node in joint.late if node in needed],
-                         (), kept)
+        held = {node for node in self.backward if node.name in self.saved
+                and node.op != "placeholder"}
+        back = [node for node in self.backward if node not in held]
         written = in_memory(back, joint.grads, self.costs.kinds)
-        returned = [*filter(None, joint.outputs), *held]
-        fore = {*ancestors(returned, ())}.__contains__
         return self.costs.given + max(
-            most_alive([*filter(fore, joint.early)], self.costs.written,
-                       set(), returned),
+            most_alive(joint.early, self.costs.written, set(),
+                       [*joint.outputs, *held]),
             most_alive(back, written, held, joint.grads))
 
     def without(self, dropped: set[str]) -> Plan:
@@ -134,7 +130,8 @@ class Prices:
                  if node in saved and not is_number(node)}
         sizes = {name: size(self.joint, node)
                  for name, node in named.items()}
-        computed = set(backward_nodes(self.joint, saved))
+        backward = ancestors(self.joint.late, saved)
+        computed = set(backward)
 
         def seconds(node: fx.Node) -> float:
             price = self.prices.get(node, Price(0.0, 0.0))
@@ -151,7 +148,7 @@ class Prices:
 
         return Plan(frozenset(named), {
             name: bytes for name, bytes in sizes.items() if bytes},
-            self, sum(map(seconds, computed)), dropping)
+            self, backward, sum(map(seconds, computed)), dropping)
 
 
 def size(joint: Joint, node: fx.Node) -> int:
@@ -226,6 +223,8 @@ def most_alive(half: list[fx.Node], written: set[fx.Node],
               if root(node) is node and node.op == "call_function"}
     until = dict.fromkeys(returned, end)
     for at, node in reversed([*enumerate(half)]):
+        if node not in until and not has_effect(node):
+            continue  # nothing reads it
         last = until.setdefault(node, at)
         for source in node.all_input_nodes:
             until[source] = max(until.get(source, 0),
