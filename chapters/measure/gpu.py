@@ -2,17 +2,20 @@
 
     python -m chapters.measure.gpu            all of it, some 5 minutes
     python -m chapters.measure.gpu calls      one part
+    python -m chapters.measure.gpu autotune   minutes more, of timing products
 """
 
 from __future__ import annotations
 
 import copy
 import sys
+from functools import partial
 
 import torch
 from torch import nn
 
 import minicompile
+from chapters.measure import gpu_transformers
 from chapters.measure.cpu import (gelu_of_layer_norm, plus_one, softmax,
                                   step, ten_pointwise)
 from chapters.measure.timing import compare, save
@@ -111,8 +114,54 @@ def models() -> None:
     save("gpu_models", rows)
 
 
+class Logits(nn.Module):
+    """GPT-2 with its published shape, as a function of tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.model, self.batch = gpu_transformers.gpt2()
+
+    def forward(self, tokens):
+        return self.model(tokens).logits
+
+
+def loss(run, batch):
+    with torch.autocast("cuda", torch.bfloat16):
+        return run(batch).square().mean()
+
+
+def training(run, batch):
+    loss(run, batch).backward()
+    run.zero_grad()
+
+
+def autotune() -> None:
+    """`mode="max-autotune"`, in which torch.compile times kernels for each
+    product; bf16 autocast."""
+    mlp = nn.Sequential(*(each for _ in range(5) for each in (
+        nn.Linear(4096, 4096), nn.GELU()))).cuda()
+    wide = torch.randn(2048, 4096, device="cuda")
+    gpt2 = Logits().cuda().eval()
+    tokens = torch.randint(50257, gpt2.batch, device="cuda")
+    rows = []
+    for name, work, model, batch in (
+            ("MLP of 4096, inference", torch.no_grad()(loss), mlp, wide),
+            ("MLP of 4096, training", training, mlp, wide),
+            ("GPT-2, inference", torch.no_grad()(loss), gpt2, tokens)):
+        torch._dynamo.reset()
+        ways = {"eager": model,
+                "torch.compile": torch.compile(model, mode="max-autotune"),
+                "minicompile": minicompile.compile(
+                    model, mode="max-autotune")}
+        seconds = compare({who: partial(work, run, batch)
+                           for who, run in ways.items()}, cuda=True)
+        rows.append({"what": name, **{f"{who} ms": t * 1e3
+                                      for who, t in seconds.items()}})
+    save("gpu_autotune", rows)
+
+
 PARTS = {"bandwidth": bandwidth, "calls": calls, "models": models}
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
-        PARTS[part]()
+        {**PARTS, "autotune": autotune}[part]()
