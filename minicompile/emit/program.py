@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 
@@ -23,8 +23,7 @@ from ..core.graph import Boxed
 from ..core.index import Index, index
 from ..core.loops import Buffer, Kernel
 from ..core.options import Options
-from ..core.schedule import (Extern, Schedule, Step, View, made_by,
-                             reads_of)
+from ..core.schedule import Extern, Schedule, Step, View
 from .cpp import CppPrinter
 from .launch import printer_in_triton
 from .writer import failure
@@ -104,11 +103,12 @@ def printer_for(device: torch.device, options: Options):
     return printer_in_triton(device, options.numerics)
 
 
-#: The launches and calls, each with the steps whose work it does.
-Launches = list[tuple[Step, tuple[Step, ...]]]
-#: How steps become launches; the last row decides.
-PLANS: list[Callable[[Text], Launches]] = [
-    lambda text: [(step, (step,)) for step in text.schedule.steps]]
+#: How a program takes its steps; the last row decides.
+PLANS: list[Callable[[Text], tuple[Step, ...]]] = [
+    lambda text: text.schedule.steps]
+#: What tells a kernel from others that need a text of their own; the last
+#: row decides.
+KEYS: list[Callable[[Kernel], object]] = [lambda kernel: kernel.name]
 #: Rewrites of a program's text before it is stored.
 FINISHES: list[Callable[[str], str]] = []
 #: What begins when a program is loaded; each gives what waits for it.
@@ -129,11 +129,11 @@ class Text:
     """A schedule being written as a program.
 
     It has the `buffers` by name, constants too; the `devices` and their
-    names, such as `cuda_0`, and the `printers` of their kernels; the
-    `launches` and calls, with the steps whose work each does; the kernels
-    that are `different`, which are printed; and the `names` of buffers in
-    the program. `given` collects objects that no text can name, such as a
-    subgraph of an operator; the program gets them when it is loaded.
+    names, such as `cuda_0`, and the `printers` of their kernels; which
+    kernel is `launched` for each, by name; those that are `different`,
+    which are printed; and the `names` of buffers in the program. `given`
+    collects objects that no text can name, such as a subgraph of an
+    operator; the program gets them when it is loaded.
     """
 
     def __init__(self, schedule: Schedule, options: Options):
@@ -146,9 +146,12 @@ class Text:
                         for buffer in self.buffers.values()}
         self.printers = {device: printer_for(device, options) for device in
                          dict.fromkeys(map(device_of, schedule.kernels))}
-        self.launches: Launches = PLANS[-1](self)
-        self.different = {printed.name: printed for printed, _ in
-                          self.launches if isinstance(printed, Kernel)}
+        self.schedule = replace(schedule, steps=PLANS[-1](self))
+        first: dict[object, Kernel] = {}
+        self.launched = {
+            kernel.name: first.setdefault(KEYS[-1](kernel), kernel)
+            for kernel in self.schedule.kernels}
+        self.different = {each.name: each for each in first.values()}
         free = _Namespace()
         for name in (*TAKEN, *self.different, *self.devices.values(),
                      *map(str, schedule.sizes)):
@@ -158,10 +161,10 @@ class Text:
 
     def program(self) -> str:
         """The whole file."""
-        kernels, externs = self.schedule.kernels, self.schedule.externs
-        call = self.call()
+        call, schedule = self.call(), self.schedule
         head = "\n".join([
-            f'"""Kernels: {len(kernels)}. Operators: {len(externs)}."""',
+            f'"""Kernels: {len(schedule.kernels)}. '
+            f'Operators: {len(schedule.externs)}."""',
             "", *["import math"] * ("math." in call),
             "import torch", "from torch import empty_strided", "",
             *(printer.prelude for printer in self.printers.values()),
@@ -180,41 +183,28 @@ class Text:
         lines = [p.begin for p in self.printers.values() if p.begin]
         lines += [f"{listed(names)} = inputs"] if names else []
         lines += ["inputs.clear()", *sizes]
-        freed = {name for dead in self.schedule.last_use for name in dead}
-        last = {name: place for place, (_, steps) in enumerate(
-            self.launches) for step in steps for name in mentioned(step)}
-        for place, (printed, steps) in enumerate(self.launches):
-            lines += dict.fromkeys(
-                line for step in steps for line in comment(step))
-            for step in steps:
-                lines += (self.extern(step) if isinstance(step, Extern)
-                          else self.allocated(step))
-            if isinstance(printed, Kernel) and printed.rows != 0:
-                lines.append(self.launch(printed, steps))
-            dead = dict.fromkeys(
-                self.names[name] for step in steps
-                for name in mentioned(step)
-                if last[name] == place and name in freed)
-            lines += [f"del {', '.join(dead)}"] if dead else []
+        for step, dead in zip(self.schedule.steps, self.schedule.last_use):
+            lines += comment(step)
+            lines += (self.extern(step) if isinstance(step, Extern)
+                      else self.launch(step))
+            lines += [f"del {', '.join(map(self.names.get, dead))}"
+                      ] * bool(dead)
         results = listed(map(self.value, self.schedule.outputs))
         return "\n    ".join(["def call(inputs):", *lines,
                               f"return ({results})"])
 
-    def allocated(self, step: Kernel) -> list[str]:
-        """The lines that name or allocate a kernel's results."""
-        return [f"{self.names[b.name]} = " + (
+    def launch(self, step: Kernel) -> list[str]:
+        """The lines that name or allocate a kernel's results, and the one
+        that launches it, if it has any work."""
+        lines = [f"{self.names[b.name]} = " + (
             self.names.get(b.into) or f"empty_strided({layout_text(b)}, "
             f"dtype={b.dtype}, device={self.devices[b.device]})")
             for b in step.written.values()]
-
-    def launch(self, printed: Kernel, steps: tuple[Kernel, ...]) -> str:
-        """The line that launches what does the work of these kernels."""
-        reads, writes = (dict.fromkeys(
-            self.names[name] for step in steps
-            for name in getattr(step, what))
-            for what in ("read", "written"))
-        return self.printers[device_of(printed)].launch(
-            printed, (*reads, *writes), tuple(map(str, steps[0].symbols)))
+        given = map(self.names.get, (*step.read, *step.written))
+        return lines if step.rows == 0 else [
+            *lines, self.printers[device_of(step)].launch(
+                self.launched[step.name], tuple(given),
+                tuple(map(str, step.symbols)))]
 
     def extern(self, step: Extern) -> list[str]:
         """The call of an operator, its results in the right layout."""
@@ -293,11 +283,6 @@ def layout_text(of: Buffer | View) -> str:
     """Sizes and strides as two Python tuples."""
     return ", ".join(f"({listed(map(str, sizes))})"
                      for sizes in (of.shape, of.stride))
-
-
-def mentioned(step: Step) -> list[str]:
-    """The buffers that the lines of a step name."""
-    return [*(buffer.name for buffer in made_by(step)), *reads_of(step)]
 
 
 def comment(step: Step) -> list[str]:

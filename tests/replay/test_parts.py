@@ -76,10 +76,10 @@ def replays(program, recorded, tail):
 def test_any_cut_gives_what_the_program_gives(function, seed):
     choose = random.Random(seed)
     program = made(function)
-    count = len(program.text.launches)
+    count = len(program.text.schedule.steps)
     free = [place for place in range(count) if not any(
-        getattr(step, "aliases", False) for _, steps in
-        program.text.launches[place:] for step in steps)]
+        getattr(step, "aliases", False)
+        for step in program.text.schedule.steps[place:])]
     tail = choose.choice([*free, count])
     recorded = tuple(choose.random() < 0.6 for _ in range(count))
     region, device = replays(program, recorded, tail)
@@ -98,7 +98,7 @@ def test_a_cut_program_has_sizes_that_vary():
     compiled = minicompile.compile(function, dynamic=True, fullgraph=True)
     compiled(torch.randn(5, 8), torch.randn(8, 8))
     program = compiled.cache.entries[0].lowered.programs["forward"]
-    count = len(program.text.launches)
+    count = len(program.text.schedule.steps)
     region = GraphedFunction(program.run, None, FakeDevice(), kinds=[
         partial(InParts, Parts(program, tuple(
             k % 3 != 1 for k in range(count)), count - 1))])
@@ -115,14 +115,14 @@ def test_a_cut_program_has_sizes_that_vary():
 
 def test_what_the_tail_makes_is_not_cloned():
     program = made(last)
-    count = len(program.text.launches)
+    count = len(program.text.schedule.steps)
     region, device = replays(program, (True,) * count, count - 1)
     assert all(not each.clones for each in region.forward.recordings)
 
 
 def test_an_input_is_not_kept_alive():
     program = made(last)
-    count = len(program.text.launches)
+    count = len(program.text.schedule.steps)
     region = GraphedFunction(program.run, None, FakeDevice(), kinds=[
         partial(InParts, Parts(program, (True,) * count, count - 1))])
     x, w = values(2)
@@ -155,10 +155,10 @@ def test_which_launches_are_the_tail(name):
     function, size, visible, expected = TAILS[name]
     schedule = fuse(as_cuda(aten(function, torch.randn(size, size),
                                  torch.randn(size, size))))
-    launches = [(step, (step,)) for step in schedule.steps]
-    found = launches[tail_of(launches, schedule.outputs, visible):]
+    found = schedule.steps[tail_of(
+        schedule.steps, schedule.outputs, visible):]
     assert len(found) == len(expected)
-    for (step, _), word in zip(found, expected):
+    for step, word in zip(found, expected):
         assert word in (str(step.target) if isinstance(step, Extern)
                         else step.name)
 

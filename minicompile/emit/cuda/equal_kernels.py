@@ -20,7 +20,7 @@ from ...core.loops import Expression, Kernel, Load, Position, rewrite
 from ...core.schedule import Extern, Step, made_by, reads_of
 from ..launch import TEXTS, TritonPrinter
 from ..target import FUNCTIONS
-from ..program import PLANS, Launches, Text, device_of
+from ..program import KEYS, PLANS, Text, device_of
 from ..triton import argument, print_kernel
 
 #: How many kernels are one launch, at most, and how many tensors it takes.
@@ -28,13 +28,6 @@ MOST, MOST_TENSORS = 16, 160
 #: Elements of new memory that a kernel may fill earlier or later, and of
 #: a buffer that nobody needs after it.
 WRITTEN, READ = 1 << 14, 1 << 20
-
-
-def merged(launches: Launches) -> Launches:
-    """The launches; of equal kernels, each is the first one."""
-    first: dict[object, Kernel] = {}
-    return [(first.setdefault(form(step), step) if isinstance(step, Kernel)
-             else step, done) for step, done in launches]
 
 
 def form(kernel: Kernel) -> object:
@@ -81,8 +74,8 @@ class Members:
                     and self.reads.isdisjoint(other.writes))
 
 
-def batched(text: Text) -> Launches:
-    """The launches of a program, equal kernels together.
+def batched(text: Text) -> tuple[Step, ...]:
+    """The steps of a program, equal kernels together.
 
     From the last to the first, each waits for a later one of its kind;
     then, from the first to the last, each joins an earlier one.
@@ -93,8 +86,8 @@ def batched(text: Text) -> Launches:
         Members(form(step) if may_move(step, {*freed} - held, text)
                 else None, (step,), {*reads_of(step)}, writes_of(step))
         for step, freed in zip(text.schedule.steps, text.schedule.last_use)]
-    return [(together(launch.steps), launch.steps)
-            for launch in joined(joined(launches))]
+    return tuple(together(launch.steps)
+                 for launch in joined(joined(launches)))
 
 
 def joined(launches: list[Members]) -> list[Members]:
@@ -185,4 +178,5 @@ def pick(number, choices):
 ''')
 
 TEXTS.append(print_batch)
-PLANS.append(lambda text: merged(batched(text)))
+KEYS.append(form)
+PLANS.append(batched)

@@ -34,13 +34,10 @@ from ..recording import Cuda, Recording
 #: Bytes that are worth moving, and the seconds Python needs for a launch.
 LARGE, LAUNCH = 2 ** 20, 8e-6
 
-#: As in emit: a launch or a call, and the steps whose work it does.
-Launches = Sequence[tuple[Step, tuple[Step, ...]]]
-
 
 @dataclass(frozen=True)
 class Part:
-    """Launches in order: a function of the buffers and sizes it `reads`
+    """Steps in order: a function of the buffers and sizes it `reads`
     that gives others those it `makes`."""
 
     run: Boxed
@@ -56,55 +53,53 @@ class Parts:
     def __init__(self, program: object, recorded: Sequence[bool],
                  tail: int):
         self.program, self.schedule = program, program.text.schedule
-        launches, results = program.text.launches, self.schedule.outputs
+        steps, results = self.schedule.steps, self.schedule.outputs
         self.parts, end = [], 0
         for is_recorded, group in groupby(recorded[:tail]):
             start, end = end, end + len([*group])
-            steps = steps_of(launches[start:end])
-            wanted = reads_of([steps_of(launches[end:]), results])
-            makes = [made for step in steps for made in made_by(step)
-                     if made.name in wanted]
-            self.parts.append(self.part(launches[start:end], [
+            wanted = reads_of([*steps[end:], results])
+            makes = [made for step in steps[start:end]
+                     for made in made_by(step) if made.name in wanted]
+            self.parts.append(self.part(steps[start:end], [
                 View(made.name, made.shape, made.stride, index(0),
                      made.dtype) for made in makes], is_recorded))
-        last = {made.name for step in steps_of(launches[tail:])
+        last = {made.name for step in steps[tail:]
                 for made in made_by(step)}
         self.moved = {place: view for place, view in enumerate(results)
                       if isinstance(view, View) and view.buffer in last}
-        self.tail = self.part(launches[tail:], [*self.moved.values()])
-        self.rest = self.part([], [
+        self.tail = self.part(steps[tail:], [*self.moved.values()])
+        self.rest = self.part((), [
             None if place in self.moved else view
             for place, view in enumerate(results)])
         given, sizes = self.schedule.inputs, self.schedule.sizes
         self.numbers = self.written(
-            Schedule(given, (), tuple(map(index, sizes)), {}, sizes), ())
+            Schedule(given, (), tuple(map(index, sizes)), {}, sizes))
 
-    def part(self, launches: Launches, outputs: list,
+    def part(self, steps: tuple[Step, ...], outputs: list,
              is_recorded: bool = False) -> Part:
-        """Some launches; they are given buffers, and then all sizes."""
-        steps, buffers = steps_of(launches), self.program.text.buffers
+        """Some steps; they are given buffers, and then all sizes."""
+        buffers = self.program.text.buffers
         known = {made.name for step in steps for made in made_by(step)}
         known |= self.schedule.constants.keys()
-        reads = [name for name in reads_of([steps, outputs])
+        reads = [name for name in reads_of([*steps, outputs])
                  if name not in known]
         sizes = {symbol: place for place, symbol in enumerate(
             self.schedule.sizes, len(reads))}
         given = [buffers[name] for name in reads] + [None] * len(sizes)
         run = self.written(Schedule(
-            tuple(given), tuple(steps), tuple(outputs),
-            self.schedule.constants, sizes), launches)
+            tuple(given), steps, tuple(outputs),
+            self.schedule.constants, sizes))
         return Part(run, (*reads, *sizes), tuple(
             buffers[view.buffer] for view in outputs
             if isinstance(view, View)), is_recorded)
 
-    def written(self, schedule: Schedule, launches: Launches
-                ) -> Callable[[list], tuple]:
-        """A function that does only these launches of the program.
+    def written(self, schedule: Schedule) -> Callable[[list], tuple]:
+        """A function that does only these steps of the program.
 
         `schedule` says what they read and which results are wanted.
         """
         text, made = copy(self.program.text), {}
-        text.schedule, text.launches = schedule, launches
+        text.schedule = schedule
         names = unwrap(self.program.run).__globals__
         exec(text.call(), names, made)
         names.update(text.given)
@@ -116,11 +111,6 @@ class Parts:
         numbers = zip(self.schedule.sizes, self.numbers(list(inputs)))
         return {each.name: value for each, value in found
                 if each} | dict(numbers)
-
-
-def steps_of(launches: Launches) -> list[Step]:
-    """The steps whose work the launches do, in order."""
-    return [step for _, steps in launches for step in steps]
 
 
 class InParts(Recording):
@@ -200,32 +190,32 @@ def in_parts(before: Callable, schedule: Schedule, visible: int | None,
             if buffer.device.type == "cuda"}
     if program is None or check or len(gpus) > 1:
         return found
-    launches, buffers = program.text.launches, program.text.buffers
+    steps, buffers = program.text.schedule.steps, program.text.buffers
     recorded = tuple(whole(Schedule(tuple(
-        buffers[name] for name in reads_of([*steps]) if name in buffers),
-        steps, (), {})) is Recording for _, steps in launches)
-    tail = tail_of(launches, schedule.outputs, visible)
+        buffers[name] for name in reads_of(step) if name in buffers),
+        (step,), (), {})) is Recording for step in steps)
+    tail = tail_of(steps, schedule.outputs, visible)
     if sum(recorded[:tail]) < WORTH - 1 or (
-            tail == len(launches) and all(recorded)):
+            tail == len(steps) and all(recorded)):
         return found
     return partial(InParts, Parts(program, recorded, tail))
 
 
-def tail_of(launches: Launches, outputs: tuple, visible: int | None) -> int:
-    """From which launch on a program runs after its replay.
+def tail_of(steps: tuple[Step, ...], outputs: tuple,
+            visible: int | None) -> int:
+    """From which step on a program runs after its replay.
 
     Steps that draw, that write to inputs, or that make something for the
     backward, are in no tail.
     """
     results, saved = (reads_of(part) for part in (
         outputs[:visible], () if visible is None else outputs[visible:]))
-    best, most, size, gained = len(launches), 0.0, 0, LAUNCH
-    for place in reversed(range(len(launches))):
-        steps = launches[place][1]
-        made = [each for step in steps for each in made_by(step)]
-        if any(each.into or each.name in saved for each in made) or any(
-                step.aliases or has_effect(step)
-                for step in steps if isinstance(step, Extern)):
+    best, most, size, gained = len(steps), 0.0, 0, LAUNCH
+    for place, step in reversed([*enumerate(steps)]):
+        made = made_by(step)
+        if any(each.into or each.name in saved for each in made) or (
+                isinstance(step, Extern)
+                and (step.aliases or has_effect(step))):
             break
         gained -= LAUNCH
         for each in made:

@@ -63,21 +63,22 @@ def columns(graph: fx.GraphModule, lowered: CompiledGraph,
     loops, kernels, times = [], [], seconds_of(lowered, inputs)
     for half, program in lowered.programs.items():
         text = program.text
-        for number, (launched, steps) in enumerate(text.launches):
-            rows, name = [], getattr(launched, "name", "")
-            for k, loop in enumerate(loop for step in steps for loop
-                                     in getattr(step, "loops", ())):
+        for number, step in enumerate(text.schedule.steps):
+            rows, name = [], getattr(step, "name", "")
+            launched = text.launched.get(name, step)
+            for k, loop in enumerate(getattr(step, "loops", ())):
                 rows.append(item(f"l:{half}:{number}:{k}", str(loop), [
                     f"j:{name}" for name in loop.origin.split()]))
-            made = [each for step in steps for each in made_by(step)]
-            held = made + [text.buffers[name] for name in reads_of([*steps])
-                           if name in text.buffers]
+            made = made_by(step)
+            held = made + [text.buffers[read] for read in reads_of(step)
+                           if read in text.buffers]
             kernels.append(item(
                 f"k:{half}:{number}",
                 printed(launched, text).source if rows else str(launched),
                 [row["id"] for row in rows] or [
                     f"j:{each.name.removesuffix('_0')}" for each in made],
-                f"{half}, {traffic(held, times.get((half, name)))}"))
+                half + ", " + traffic(held, times.get((
+                    half, getattr(launched, "name", ""))))))
             loops += rows
     return found | {"Loops": loops, "Kernels": kernels}
 
