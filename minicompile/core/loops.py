@@ -314,13 +314,16 @@ class Kernel:
 SIMPLIFY: list[Callable[[Expression], Expression]] = [lambda node: node]
 
 
-def walk(*roots) -> list:
+def walk(*roots, through: Callable[[object], bool] | None = None) -> list:
     """The roots and all that they are made of, each once and after its
-    `parts`: of an expression every node, operands first."""
+    `parts`: of an expression every node, operands first. The parts of a
+    node are left out if the way does not lead `through` it."""
     done: dict[object, None] = {}
     waiting = [*reversed(roots)]
     while waiting:
-        left = [part for part in waiting[-1].parts if part not in done]
+        node, left = waiting[-1], ()
+        if through is None or through(node):
+            left = [part for part in node.parts if part not in done]
         if left:
             waiting += reversed(left)
         else:

@@ -11,7 +11,7 @@ nothing else. Inductor's is torch/_inductor/codegen/common.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
@@ -125,19 +125,6 @@ def placed(node: Work, kernel: Kernel, places: dict[Work, Place]) -> Place:
             [0, *(place.stage + fold for place in given)]))
 
 
-def reached(roots: Iterable[Work], through: Callable[[Work], bool]
-            ) -> set[Work]:
-    """The roots and their parts, as far as the way is `through` them."""
-    found: set[Work] = set()
-    waiting = list(roots)
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting += node.parts if through(node) else ()
-    return found
-
-
 def _stage(number: int, live: dict[Work, Place]) -> Stage:
     """One of the stages."""
     row = [node for node, place in live.items() if place == (False, number)
@@ -145,8 +132,8 @@ def _stage(number: int, live: dict[Work, Place]) -> Stage:
     ends = [node for node, place in live.items()
             if isinstance(node, Store) and place == (True, number)
             or isinstance(node, Fold) and place.stage == number + 1]
-    needed = reached((part for end in ends for part in end.parts),
-                     lambda node: live[node].element)
+    needed = {*walk(*(part for end in ends for part in end.parts),
+                    through=lambda node: live[node].element)}
     body = [node for node in live if live[node].element and node in needed]
     return Stage(*(tuple(sorted(work, key=lambda node: (
         isinstance(node, Fold) and not node.down,

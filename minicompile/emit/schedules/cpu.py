@@ -21,10 +21,10 @@ import torch
 from ...core.index import (Index, Variable, coefficient, guess, index,
                            most_of, product)
 from ...core.loops import (EXPENSIVE, Expression, Kernel, accurate, flatten,
-                           row_major)
+                           row_major, walk)
 from ..cpp import FLAGS, WRITERS, CppWriter
 from ..target import CPP
-from ..writer import Fold, Stage, Store, reached, stages
+from ..writer import Fold, Stage, Store, stages
 
 #: Work, in cheap operations, that is worth waking a second thread for.
 WAKING = 1 << 15
@@ -172,9 +172,9 @@ class OrderedWriter(CppWriter):
         are read elsewhere."""
         if not self.lanes:
             return super().row(stage)
-        read = reached((node for other in self.stages for node in (
+        read = walk(*(node for other in self.stages for node in (
             *other.body, *(other.row if other is not stage else ()))),
-            lambda node: node not in stage.row)
+            through=lambda node: node not in stage.row)
         public = {value: self.array(value, self.breadth) + self.lane
                   for value in stage.row if value in read}
         with self.abreast():
@@ -267,12 +267,13 @@ def keeping(work: tuple[Stage, ...], keep: Callable[[Expression], bool]
     done: set[Expression] = set()
     found = []
     for stage in work:
-        values = [node for node in stage.body
-                  if not isinstance(node, (Fold, Store))]
-        needed = reached({*stage.body}.difference(values),
-                         {*stage.body}.difference(done).__contains__)
-        for node in values:
-            if keep(node) or not worth.isdisjoint(node.parts):
+        ends = {node for node in stage.body
+                if isinstance(node, (Fold, Store))}
+        needed = {*walk(
+            *ends, through={*stage.body}.difference(done).__contains__)}
+        for node in stage.body:
+            if node not in ends and (
+                    keep(node) or not worth.isdisjoint(node.parts)):
                 worth.add(node)
         again, body = (tuple(
             node for node in stage.body if node in needed
