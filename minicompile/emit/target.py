@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,9 +21,6 @@ from ..core.errors import CompileError
 from ..core.index import Division, Index, enclosed, not_negative
 from ..core.loops import (HALVES, REDUCTIONS, Const, Expression, Op,
                           accurate, neutral)
-
-if TYPE_CHECKING:
-    from .writer import Fold
 
 
 @dataclass(frozen=True)
@@ -237,19 +233,14 @@ class Target:
         return self.scalar.format(text, type=kind) if (
             scalar or dtype in self.scalars) else text
 
-    def accumulator(self, fold: Fold) -> torch.dtype:
-        """The dtype in which a reduction is accumulated."""
-        given = accurate(fold.operands[0].dtype)
-        return self.reduced_as.get((fold.reduction, given), given)
-
-    def neutral(self, fold: Fold, dtype: torch.dtype) -> str:
+    def neutral(self, reduction: str, dtype: torch.dtype) -> str:
         """The literal that changes no result of the reduction."""
-        return self.literal(neutral(fold.reduction, dtype), dtype)
+        return self.literal(neutral(reduction, dtype), dtype)
 
-    def combined(self, fold: Fold, dtype: torch.dtype, *partial: str
+    def combined(self, reduction: str, dtype: torch.dtype, *partial: str
                  ) -> str:
         """Two partial results as one: the reduction's repeated step."""
-        form = FORMS[REDUCTIONS[fold.reduction][1]]
+        form = FORMS[REDUCTIONS[reduction][1]]
         return form.text(self.language).format(
             *partial, type=self.types[dtype])
 

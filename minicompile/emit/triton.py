@@ -334,7 +334,7 @@ class TritonWriter(Writer):
         if axis.even:
             return text
         return (f"tl.where({axis.name}_inside, {text}, "
-                f"{TRITON.neutral(fold, dtype)})")
+                f"{TRITON.neutral(fold.reduction, dtype)})")
 
     def finish(self, fold: Fold) -> None:
         """Write the reduction of a block to a column, or to a number."""

@@ -21,7 +21,7 @@ import torch
 from ..core.errors import BackendError, CompileError
 from ..core.index import Index, atoms_of
 from ..core.loops import (Const, Expression, Kernel, Load, Loop, Node,
-                          Op, renamed, rewrite, walk)
+                          Op, accurate, renamed, rewrite, walk)
 from .target import Target
 
 
@@ -217,7 +217,8 @@ class Writer:
         for fold in folds:
             dtype = self.accumulated(fold)
             self.add(self.target.declared.format(
-                self.accumulator(fold), self.target.neutral(fold, dtype),
+                self.accumulator(fold),
+                self.target.neutral(fold.reduction, dtype),
                 type=self.target.types[dtype], shape=self.shape))
 
     def element(self, stage: Stage) -> None:
@@ -238,7 +239,7 @@ class Writer:
         """Write the step of a reduction."""
         name = self.accumulator(fold)
         self.add(self.target.assigned.format(name, self.target.combined(
-            fold, self.accumulated(fold), name, self.part(fold))))
+            fold.reduction, self.accumulated(fold), name, self.part(fold))))
 
     def part(self, fold: Fold) -> str:
         """The value that a step adds to a reduction."""
@@ -275,7 +276,8 @@ class Writer:
 
     def accumulated(self, fold: Fold) -> torch.dtype:
         """The dtype of a reduction's accumulator."""
-        return self.target.accumulator(fold)
+        given = accurate(fold.operands[0].dtype)
+        return self.target.reduced_as.get((fold.reduction, given), given)
 
     def accumulator(self, fold: Fold) -> str:
         """The name of a reduction's accumulator, then of its result."""

@@ -193,7 +193,8 @@ class OrderedWriter(CppWriter):
             starts = []
             for fold in folds:
                 dtype, name = self.accumulated(fold), self.accumulator(fold)
-                starts.append(f"{name} = {CPP.neutral(fold, dtype)};")
+                start = CPP.neutral(fold.reduction, dtype)
+                starts.append(f"{name} = {start};")
                 self.add(f"{CPP.types[dtype]} {name.partition('[')[0]}"
                          f"[{self.breadth}];")
             with self.abreast():
