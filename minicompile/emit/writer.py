@@ -150,7 +150,6 @@ class Writer:
     """
 
     kernel: Kernel
-    stages: tuple[Stage, ...] = ()
     texts: dict[Expression, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     depth: int = 1
@@ -160,7 +159,7 @@ class Writer:
     target: ClassVar[Target]
 
     def __post_init__(self):
-        self.stages = self.stages or stages(self.kernel)
+        self.stages = stages(self.kernel)
 
     def add(self, *lines: str) -> None:
         """Write lines in the block that is open."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,7 +24,7 @@ from ...core.loops import (EXPENSIVE, Expression, Kernel, accurate, flatten,
                            row_major, walk)
 from ..cpp import FLAGS, WRITERS, CppWriter
 from ..target import CPP
-from ..writer import Fold, Stage, Store, stages
+from ..writer import Fold, Stage, Store
 
 #: Work, in cheap operations, that is worth waking a second thread for.
 WAKING = 1 << 15
@@ -81,9 +81,8 @@ def is_expensive(node: Expression) -> bool:
     return getattr(node, "name", None) in EXPENSIVE
 
 
-@dataclass
 class OrderedWriter(CppWriter):
-    """A writer of a kernel whose innermost loop is chosen.
+    """A writer of a kernel's loops in the order of memory.
 
     `outer` variables of the row run one by one. The rows of `lanes` run
     side by side, `breadth` at a time, inside all other loops; the last of
@@ -92,11 +91,42 @@ class OrderedWriter(CppWriter):
     beyond `worth` elements wakes more threads.
     """
 
-    outer: tuple[Variable, ...] = field(kw_only=True)
-    lanes: tuple[Variable, ...] = field(kw_only=True)
-    breadth: int = field(kw_only=True)
-    worth: int = field(kw_only=True)
-    kept: dict[Expression, str] = field(default_factory=dict)
+    def __post_init__(self):
+        """If the innermost is a variable of the row, rows run side by
+        side, and with them a second variable if accesses are transposed.
+        A row keeps its expensive values from pass to pass, if the stack
+        holds them and rows do not run side by side.
+        """
+        super().__post_init__()
+        kernel, inner = self.kernel, fastest(self.kernel)
+        lanes = (inner,) if inner in kernel.ranges else ()
+        tile = turned_axis(kernel, inner, lambda v: guess(v.size) >= 8
+                           ) if lanes and not kernel.reduced else None
+        self.lanes = (tile, *lanes) if tile else lanes
+        self.outer = tuple(v for v in kernel.ranges if v not in self.lanes)
+        self.breadth = 32 if tile else self.width() if lanes else 1
+        keeps = not lanes and most_of(kernel.row_length) <= ON_STACK
+        self.stages = keeping(
+            self.stages, lambda node: keeps and is_expensive(node))
+        costly = sum(is_expensive(node) for stage in self.stages
+                     for node in stage.body + stage.row)
+        self.worth = WAKING // (1 + 8 * costly + len(kernel.loops))
+        self.kernel = replace(kernel, reduced=tuple(sorted(
+            kernel.reduced, key=inner.__eq__)))
+
+    def width(self) -> int:
+        """How many rows run side by side: as many as the cache holds, but
+        few enough for all threads to have some."""
+        (inner,), length = self.lanes, guess(self.kernel.row_length)
+        size, length = guess(inner.size), max(1, length)
+        if inner.size.constant is None:
+            size = max(size, 1024)
+        if sum(bool(stage.body) for stage in self.stages) > 1:
+            return min(size, max(16, (1 << 16) // length // 16 * 16),
+                       SIDE_BY_SIDE * 64)
+        others = guess(product(v.size for v in self.outer))
+        share = size * others // (4 * PIECES) // 64 * 64
+        return min(size, max(1024 // length, share, 64), SIDE_BY_SIDE)
 
     @property
     def blocked(self) -> tuple[Variable, ...]:
@@ -284,49 +314,6 @@ def keeping(work: tuple[Stage, ...], keep: Callable[[Expression], bool]
     return tuple(found)
 
 
-def ordered(kernel: Kernel) -> OrderedWriter:
-    """The loops in the order of memory.
-
-    If the innermost is a variable of the row, rows run side by side, and
-    with them a second variable if accesses are transposed. A row keeps its
-    expensive values from pass to pass, if the stack holds them and rows do
-    not run side by side.
-    """
-    inner, ranges = fastest(kernel), kernel.ranges
-    lanes = (inner,) if inner in ranges else ()
-    tile = turned_axis(kernel, inner, lambda v: guess(v.size) >= 8
-                       ) if lanes and not kernel.reduced else None
-    keeps = not lanes and most_of(kernel.row_length) <= ON_STACK
-    work = keeping(stages(kernel),
-                   lambda node: keeps and is_expensive(node))
-    costly = sum(is_expensive(node) for stage in work
-                 for node in stage.body + stage.row)
-    outer = tuple(v for v in ranges if v not in (inner, tile))
-    return OrderedWriter(
-        replace(kernel, reduced=tuple(sorted(
-            kernel.reduced, key=inner.__eq__))), work,
-        worth=WAKING // (1 + 8 * costly + len(kernel.loops)),
-        outer=outer, lanes=(tile, *lanes) if tile else lanes,
-        breadth=32 if tile else width(
-            kernel, work, inner, outer) if lanes else 1)
-
-
-def width(kernel: Kernel, work: tuple[Stage, ...], inner: Variable,
-          outer: tuple[Variable, ...]) -> int:
-    """How many rows run side by side: as many as the cache holds, but few
-    enough for all threads to have some."""
-    size = guess(inner.size)
-    length = max(1, guess(kernel.row_length))
-    if inner.size.constant is None:
-        size = max(size, 1024)
-    if sum(bool(stage.body) for stage in work) > 1:
-        return min(size, max(16, (1 << 16) // length // 16 * 16),
-                   SIDE_BY_SIDE * 64)
-    others = guess(product(v.size for v in outer))
-    share = size * others // (4 * PIECES) // 64 * 64
-    return min(size, max(1024 // length, share, 64), SIDE_BY_SIDE)
-
-
 def openmp() -> list[str]:
     """The flags for threads: those of the library that PyTorch has loaded.
 
@@ -340,4 +327,4 @@ def openmp() -> list[str]:
 
 
 FLAGS += openmp()
-WRITERS.append(lambda kernel: [ordered(kernel)])
+WRITERS.append(lambda kernel: [OrderedWriter(kernel)])
