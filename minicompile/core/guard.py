@@ -205,26 +205,15 @@ class TensorFacts:
                 f"{', requires grad' * self.requires_grad}")
 
 
-@dataclass(frozen=True, repr=False)
-class Relation:
-    """A condition on the values at some sources, `{0}` being the first."""
-
-    text: str
-    sources: tuple[Source, ...]
-
-    def __repr__(self) -> str:
-        return self.text.format(*self.sources)
-
-
 @dataclass(frozen=True)
 class Guard:
     """`source` must satisfy `kind` with `expected`; `where` is why.
 
-    Chapter 2 has the table of kinds. A `relation` has sources of its own,
-    and the `state` of torch has none.
+    Chapter 2 has the table of kinds. A `relation` is a text about several
+    sources, `{0}` being the first; the `state` of torch has none.
     """
 
-    source: Source | None
+    source: Source | tuple[Source, ...] | None
     kind: str
     expected: object
     where: Where | None = None
@@ -241,11 +230,13 @@ class Guard:
     @property
     def places(self) -> tuple[Source, ...]:
         """The sources whose values the guard is about."""
-        if isinstance(self.expected, Relation):
-            return self.expected.sources
+        if isinstance(self.source, tuple):
+            return self.source
         return () if self.source is None else (self.source,)
 
     def __str__(self) -> str:
+        if self.kind == "relation":
+            return f"torch: relation {self.expected.format(*self.source)}"
         place = "torch" if self.source is None else str(self.source)
         expected = self.expected  # a class, function or code by its name
         name = getattr(expected, "__name__", None) or getattr(

@@ -188,7 +188,7 @@ KINDS: dict[str, str | Callable[[Names, Guard], str]] = {
     "lacks": "{{0}}.keys().isdisjoint({0})",
     "absent": "not hasattr({{0}}, {0})",
     "is": on_identity, "state": on_state,
-    "relation": lambda names, guard: guard.expected.text}
+    "relation": lambda names, guard: guard.expected}
 
 #: The names that relations use.
 SAID = {"math": math, "torch": torch, "disjoint_memory": disjoint_memory}

@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from ..core.guard import (ABSENT, CONSTANTS, IDENTITIES, Attribute,
-                          Constant, Guard, Identifiers, Item, Relation,
-                          Source, Stored, TensorFacts, printable, trusted)
+                          Constant, Guard, Identifiers, Item, Source,
+                          Stored, TensorFacts, printable, trusted)
 from .reasons import unsupported
 from .recorder import Recorder
 
@@ -124,14 +124,15 @@ class Outside:
 
     # Guards and sources
 
-    def guard(self, source: Source | None, kind: str, expected) -> None:
+    def guard(self, source: Source | tuple[Source, ...] | None, kind: str,
+              expected) -> None:
         """Add a guard, unless it was said before."""
         guard = Guard(source, kind, expected, self.where())
         self.guards.setdefault(guard.key(), guard)
 
     def relate(self, text: str, *sources: Source) -> None:
         """Add a guard on several places, `{0}` being the first's value."""
-        self.guard(None, "relation", Relation(text, sources))
+        self.guard(sources, "relation", text)
 
     def constant(self, value: object, name: str) -> Constant:
         """A source for an object that the generated code holds by name."""

@@ -3,7 +3,7 @@
 import torch
 
 from minicompile.core.guard import (Attribute, Function, Guard, Item,
-                                    Local, Relation, TensorFacts)
+                                    Local, TensorFacts)
 from minicompile.guards import global_state
 
 F = Function("f")
@@ -23,7 +23,7 @@ def tensor(source, value):
 
 
 def relation(text, *sources):
-    return Guard(None, "relation", Relation(text, sources))
+    return Guard(sources, "relation", text)
 
 
 def module_guards(module, source):

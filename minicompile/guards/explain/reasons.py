@@ -18,7 +18,7 @@ from types import FunctionType, ModuleType
 import torch
 from torch.fx.graph import dtype_abbrs
 
-from ...core.guard import Guard, Source, TensorFacts, chain
+from ...core.guard import Guard, TensorFacts, chain
 from ...core.state import NEVER_ACTIVE, SWITCHES, global_state
 from .. import EXPLAINED, Check, Held, Names, condition
 
@@ -46,7 +46,7 @@ class Failure:
 
 def failures(check: Check, L: tuple, F: object) -> Iterator[Failure]:
     """The failures, in order; nothing about what a failed place holds."""
-    told: set[Source | None] = set()
+    told: set[object] = set()
     names = Names({**check.names.values})
     read = functools.cache(lambda source: eval(
         source.code(), names.values, {"L": L, "F": F}))
@@ -115,8 +115,8 @@ def changes(guard: Guard, x: object = None, *others: object
         case "relation":
             numbers = [f"{place} is {value}" for place, value in zip(
                 guard.places, (x, *others)) if type(value) in (int, float)]
-            yield f"`{old}`", "true", "false" + ": " * bool(
-                numbers) + ", ".join(numbers)
+            yield (f"`{old.format(*guard.places)}`", "true", "false"
+                   + ": " * bool(numbers) + ", ".join(numbers))
         case _:
             yield name, abridged(old), abridged(x)
 

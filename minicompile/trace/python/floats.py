@@ -18,7 +18,7 @@ from collections.abc import Callable
 from torch.utils._pytree import tree_map
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
-from ...core.guard import Relation, Source
+from ...core.guard import Guard, Source
 from ...core.sizes import SYMBOLIC, formula, hint
 from ..reasons import unsupported
 from ..recorder import settled
@@ -46,13 +46,14 @@ def floating(sizes: SymbolicSizes, value: float, source: Source):
         return None
     made = sizes.env.create_symfloatnode(sizes.symbol(value, source),
                                          hint=value)
-    sizes.ranges.append(Relation("math.isfinite({0})", (source,)))
+    sizes.ranges.append(Guard((source,), "relation",
+                              "math.isfinite({0})"))
 
     def sign() -> None:
         if made.node.expr.is_number:
-            sizes.ranges.append(Relation(
+            sizes.ranges.append(Guard((source,), "relation", (
                 "math.copysign(1, {0}) == "
-                f"{math.copysign(1, value)}", (source,)))
+                f"{math.copysign(1, value)}")))
     sizes.late.append(sign)
     sizes.compute = functools.partial(run_floats, sizes)
     return made
@@ -103,8 +104,8 @@ def arithmetic(sizes: SymbolicSizes, function, args: tuple):
         return None
     source = Computed(text)
     if source not in sizes.numbers:
-        sizes.ranges.append(Relation(
-            f"type({{0}}) is {type(value).__name__}", (source,)))
+        sizes.ranges.append(Guard((source,), "relation", (
+            f"type({{0}}) is {type(value).__name__}")))
     return sizes.number(value, source)
 
 

@@ -32,9 +32,9 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from ...core.errors import ConstraintViolation
-from ...core.guard import (Function, Guard, Local, Relation, Source,
-                           chain, source_class)
+from ...core.errors import ConstraintViolation, Where
+from ...core.guard import (Function, Guard, Local, Source, chain,
+                           source_class)
 from ...core.sizes import SYMBOLIC, formula, hint
 from ...core.torch.symbols import text_of
 from ..attributes import KINDS, type_of
@@ -94,7 +94,7 @@ class SymbolicSizes(ConstantSizes):
         self.env: ShapeEnv = mode.shape_env
         mode.dispatch = partial(dispatch, mode)
         self.numbers: dict[Source, torch.SymInt | None] = {}
-        self.ranges: list[Relation] = []
+        self.ranges: list[Guard] = []
         self.late: list[Callable] = []
         self.fakes: dict[Source, tuple[torch.Tensor, torch.Size]] = {}
         # held weakly: fake tensors would keep its tracer for ever
@@ -191,7 +191,7 @@ class SymbolicSizes(ConstantSizes):
             self.symbols[expr] = source
             reach = self.env.var_to_range[expr]
             self.ranges += [
-                Relation(f"{{0}} {sign} {end}", (source,))
+                Guard((source,), "relation", f"{{0}} {sign} {end}")
                 for sign, end in ((">=", reach.lower), ("<=", reach.upper))
                 if isinstance(end, Integer)]  # else it holds of every int
             if type(value) is torch.SymInt:
@@ -256,27 +256,26 @@ class SymbolicSizes(ConstantSizes):
         if not expr.free_symbols:
             return repr(settled(value))
         made = self.relation("({})", expr)
-        return made.text.format(*[each.code() for each in made.sources])
+        return made.expected.format(*[each.code() for each in made.source])
 
     def guards(self) -> tuple[Guard, ...]:
         """All that the graph relies on, as relations between sizes."""
         for hold in self.late:
             hold()
-        found = [(relation, None) for relation in self.ranges]
-        found += [(self.relation("{}", guard.expr), guard.sloc)
-                  for guard in self.env.guards]
-        return tuple(Guard(None, "relation", relation, where)
-                     for relation, where in found)
+        return (*self.ranges, *(
+            self.relation("{}", guard.expr, where=guard.sloc)
+            for guard in self.env.guards))
 
-    def relation(self, form: str, expr: Expr, *sources: Source) -> Relation:
+    def relation(self, form: str, expr: Expr, *sources: Source,
+                 where: Where | None = None) -> Guard:
         """`form` with the expression in it, over sources."""
         symbols = sorted(expr.free_symbols, key=str)
         names = {str(symbol): f"{{{index}}}" for index, symbol
                  in enumerate(symbols, len(sources))}
         text = re.sub(r"\w+", lambda word: names.get(word[0], word[0]),
                       text_of(expr))
-        return Relation(form.replace("{}", text), (
-            *sources, *map(self.symbols.__getitem__, symbols)))
+        return Guard((*sources, *map(self.symbols.__getitem__, symbols)),
+                     "relation", form.replace("{}", text), where)
 
 
 def dispatch(mode: FakeTensorMode, function, types, args=(), kwargs=None):
