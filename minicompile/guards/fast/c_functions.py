@@ -14,8 +14,8 @@ use_recursive_dict_tags_for_guards in torch/_dynamo/config.py.
 
 from __future__ import annotations
 
-import struct
 import sys
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache, lru_cache, partial
@@ -30,21 +30,6 @@ from ...core.guard import (Attribute, Constant, Guard, Source, TensorFacts,
 from .. import KINDS, MERGED, Names, body
 
 FUNCTIONS = r"""
-// A tensor's facts, but for sizes and strides, as two words.
-struct Facts {
-    PyTypeObject *kind;
-    int8_t dtype, device, index, layout, is_neg, is_conj, grad, dims;
-};
-
-Facts facts(PyObject *x) {
-    auto &tensor = *((Variable *)x)->tensor;
-    auto device = tensor.device();
-    return {Py_TYPE(x), (int8_t)c10::typeMetaToScalarType(tensor.dtype()),
-            (int8_t)device.type(), device.index(), (int8_t)tensor.layout(),
-            tensor.is_neg(), tensor.is_conj(), tensor.requires_grad(),
-            (int8_t)tensor.sizes().size()};
-}
-
 // Whether all numbers are as expected; INT64_MIN stands for any number.
 bool agree(c10::IntArrayRef numbers, const int64_t *expected) {
     return std::equal(numbers.begin(), numbers.end(), expected,
@@ -52,16 +37,20 @@ bool agree(c10::IntArrayRef numbers, const int64_t *expected) {
             return is == should || should == INT64_MIN; });
 }
 
-// Whether x is a tensor as described().
+// Whether x is a tensor as packed() says.
 bool holds(PyObject *x, PyObject *packed) try {
-    auto &expected = *(const Facts *)PyBytes_AsString(packed);
-    if (Py_TYPE(x) != expected.kind) return false;
-    auto is = facts(x);
-    if (memcmp(&is, &expected, sizeof is)) return false;
-    auto numbers = (const int64_t *)(&expected + 1);
-    auto &tensor = *((Variable *)x)->tensor;
-    return agree(tensor.sizes(), numbers)
-        && agree(tensor.strides(), numbers + is.dims);
+    if ((PyObject *)Py_TYPE(x) != PyTuple_GET_ITEM(packed, 0))
+        return false;
+    auto &is = *((Variable *)x)->tensor;
+    auto &like = *((Variable *)PyTuple_GET_ITEM(packed, 1))->tensor;
+    auto numbers = PyTuple_GET_ITEM(packed, 2);
+    auto sizes = (const int64_t *)PyBytes_AS_STRING(numbers);
+    auto strides = sizes + PyBytes_GET_SIZE(numbers) / sizeof *sizes / 2;
+    return is.dtype() == like.dtype() && is.device() == like.device()
+        && is.layout() == c10::kStrided && !is.is_neg() && !is.is_conj()
+        && is.requires_grad() == like.requires_grad()
+        && (ptrdiff_t)is.sizes().size() == strides - sizes
+        && agree(is.sizes(), sizes) && agree(is.strides(), strides);
 } catch (...) { return false; }  // such as one without strides
 
 ASK(agrees) {
@@ -91,10 +80,6 @@ ASK(same) {
         && PySequence_Fast_GET_SIZE(given[0]) == count
         && !memcmp(PySequence_Fast_ITEMS(given[0]),
                    PySequence_Fast_ITEMS(given[1]), count * sizeof *given));
-}
-ASK(metadata) {
-    auto found = facts(given[0]);
-    return PyBytes_FromStringAndSize((char *)&found, sizeof found);
 }
 
 // A place in memory, and what was found there. A stamp is a list of these,
@@ -185,7 +170,7 @@ ASK(settled) {
 
 static PyMethodDef entries[] = {
     ENTRY(address), ENTRY(agrees), ENTRY(disjoint_memory), ENTRY(same),
-    ENTRY(metadata), ENTRY(stamped), ENTRY(settled), {}};
+    ENTRY(stamped), ENTRY(settled), {}};
 MODULE(questions)
 """
 
@@ -208,14 +193,14 @@ def compiled() -> ModuleType | None:
 
 
 @lru_cache(maxsize=1024)
-def packed(facts: TensorFacts) -> bytes:
-    """The form of a tensor's facts that C++ compares with."""
-    like = torch.empty(0, dtype=facts.dtype, device=facts.device)
-    start = compiled().metadata(like)[8:14]
-    sizes = (ANY if size is None else size
-             for size in (*facts.shape, *facts.stride))
-    return struct.pack(f"q6sbb{2 * len(facts.shape)}q", id(facts.type),
-                       start, facts.requires_grad, len(facts.shape), *sizes)
+def packed(facts: TensorFacts) -> tuple[type, torch.Tensor, bytes]:
+    """The form of a tensor's facts that C++ compares with: its class, a
+    tensor with its metadata, its sizes and strides."""
+    like = torch.empty(0, dtype=facts.dtype, device=facts.device,
+                       requires_grad=facts.requires_grad)
+    return facts.type, like, array("q", [
+        ANY if size is None else size
+        for size in (*facts.shape, *facts.stride)]).tobytes()
 
 
 def on_tensor(names: Names, guard: Guard) -> str:
