@@ -1,6 +1,6 @@
 """Torch's global switches: how to read them and how to put them back.
 
-In: nothing. Out: the GlobalState of this thread, now; and a context that
+In: nothing. Out: the global state of this thread, now; and a context that
 puts the switches back. An operator gives other results under another
 default dtype, under autocast or without gradients, though its arguments
 are the same. PyTorch's counterpart is GLOBAL_STATE in
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections import namedtuple
 from collections.abc import Callable
 
 import torch
@@ -29,11 +28,11 @@ def autocast() -> tuple[tuple[str, torch.dtype], ...]:
 
 #: The switches that change what an operator does, and what reads each.
 SWITCHES: dict[str, Callable[[], object]] = {
-    "grad_enabled": torch.is_grad_enabled,
-    "inference": torch.is_inference_mode_enabled,
+    "gradient mode": torch.is_grad_enabled,
+    "inference mode": torch.is_inference_mode_enabled,
     "autocast": autocast,
-    "default_dtype": torch.get_default_dtype,
-    "deterministic": torch._C._get_deterministic_algorithms}
+    "the default dtype": torch.get_default_dtype,
+    "use_deterministic_algorithms": torch._C._get_deterministic_algorithms}
 
 #: Modes that a compiled graph would bypass: it never runs under them.
 NEVER_ACTIVE: dict[str, Callable[[], object]] = {
@@ -43,12 +42,10 @@ NEVER_ACTIVE: dict[str, Callable[[], object]] = {
     "torch.jit.trace": torch._C._is_tracing,
     "forward-mode AD": lambda: forward_ad._current_level >= 0}
 
-GlobalState = namedtuple("GlobalState", SWITCHES)
 
-
-def global_state() -> GlobalState:
-    """The values of torch's global switches now, in this thread."""
-    return GlobalState(*[read() for read in SWITCHES.values()])
+def global_state() -> tuple:
+    """The values of torch's SWITCHES now, in this thread."""
+    return tuple([read() for read in SWITCHES.values()])
 
 
 def eager_is_watched() -> bool:

@@ -167,8 +167,7 @@ def disjoint_memory(*tensors: torch.Tensor) -> bool:
 
 def on_state(names: Names, guard: Guard) -> str:
     """Torch's switches stand as they did, and no mode is active."""
-    asked = [(read, getattr(guard.expected, switch))
-             for switch, read in SWITCHES.items()]
+    asked = [*zip(SWITCHES.values(), guard.expected)]
     asked += [(active, False) for active in NEVER_ACTIVE.values()]
     return f" and\n{' ' * 12}".join(
         f"{names.name(read.__name__, read)}() == "

@@ -85,7 +85,7 @@ def traced_by(tracer: Tracer, locals: tuple,
              why: Unsupported | None = None) -> Trace:
     """The trace, up to where the tracer is to stop; `why` it is."""
     with kept(), ExitStack() as stack:
-        if tracer.state.inference:  # it hides what is written
+        if tracer.inference:  # it hides what is written
             stack.enter_context(inference_mode(False))
             _set_grad_enabled(False)
         stack.enter_context(tracer.recorder.fake_mode)

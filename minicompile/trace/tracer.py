@@ -63,7 +63,7 @@ class Tracer:
                  stop: int | None = None):
         self.function = function
         self.clock, self.stop = 0, stop
-        self.state = global_state()
+        self.inference = torch.is_inference_mode_enabled()
         self.frames: list = []
         self.left: list = []  # frames that wait where the trace failed
         self.recorder = Recorder(self.where, history)
@@ -76,7 +76,7 @@ class Tracer:
         self.turned: list[tuple[tuple, tuple]] = []  # switches
         self.generators: dict[int, tuple] = {}
         self.checks = [*CHECKS]
-        self.outside.guard(None, "state", self.state)
+        self.outside.guard(None, "state", global_state())
 
     def tick(self) -> int:
         """The number of the next instruction; Stopped at the last."""

@@ -78,11 +78,6 @@ def failures(check: Check, L: tuple, F: object) -> Iterator[Failure]:
 
 EXPLAINED.append(failures)
 
-#: How a person calls the switches of GlobalState.
-SAYINGS = {"grad_enabled": "gradient mode", "inference": "inference mode",
-           "autocast": "autocast", "default_dtype": "the default dtype",
-           "deterministic": "use_deterministic_algorithms"}
-
 #: How a guard of each kind reads a value.
 READ = {"type": type, "length": len, "keys": tuple}
 
@@ -99,7 +94,7 @@ def changes(guard: Guard, x: object = None, *others: object
         case "state":
             for switch, was, now in zip(SWITCHES, old, global_state()):
                 if was != now:
-                    yield SAYINGS[switch], shown(was), shown(now)
+                    yield switch, shown(was), shown(now)
             yield from ((mode, "inactive", "active") for mode, active
                         in NEVER_ACTIVE.items() if active())
         case "type" | "length" | "keys" as kind:

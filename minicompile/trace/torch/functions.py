@@ -191,7 +191,7 @@ rule(torch._C._get_sdp_priority_order)(
 
 
 rule(torch.is_inference)(refusing("disabled", "torch.is_inference"))
-rule(torch.is_inference_mode_enabled)(lambda tracer: tracer.state.inference)
+rule(torch.is_inference_mode_enabled)(lambda tracer: tracer.inference)
 
 #: Questions that a trace answers as a compiler does.
 ANSWERS = {
