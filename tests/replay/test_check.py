@@ -10,7 +10,7 @@ import torch
 import minicompile
 from minicompile.core.errors import BackendError
 from minicompile.replay import GraphedFunction, graphed
-from minicompile.replay.debugging.check import Checked
+from minicompile.replay.outputs.parts import Checked
 from tests.replay import test_training
 from tests.replay.fake import FakeDevice
 from tests.replay.test_eligibility import schedule

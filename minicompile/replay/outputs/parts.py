@@ -1,35 +1,43 @@
 """Programs in parts: what is recorded, and what runs between and after.
+And whole programs, whose replays `options={"replay_check": True}` checks.
 
 A recording holds no step that chooses between graphs, works on the CPU or
 waits for the device. Such a step runs between two recordings, and its
 results go to where the later recording reads them. A step that makes a
 large result for the user is not recorded either, if it is near the end.
 It runs after the replay with what follows, into new memory: the result is
-moved out, where others are cloned. Without this file such a step keeps
-the program from being recorded, and results are cloned. torch.compile
-cuts a graph in torch/_inductor/scheduler.py, and hands out memory that
-the next call overwrites: torch/_inductor/cudagraph_trees.py.
+moved out, where others are cloned. A check poisons memory before a replay
+and compares its results, bit by bit, with the program's. So memory that is
+still read, or that the replay does not write, shows as NaN. It is slow,
+and for finding faults in replay. Without this file such a step keeps the
+program from being recorded, results are cloned, and nothing is checked.
+torch.compile cuts a graph in torch/_inductor/scheduler.py, and hands out
+memory that the next call overwrites: torch/_inductor/cudagraph_trees.py,
+whose check_memory_pool looks at the allocator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import partial
 from inspect import unwrap
 from itertools import groupby
 
 import torch
+from torch import Tensor
 
+from ...core.errors import BackendError
 from ...core.machines.cost import machine
 from ...core.graph import Boxed, has_effect
 from ...core.index import Symbol, evaluate_index, index
 from ...core.loops import Buffer
+from ...core.options import HINTS
 from ...core.schedule import (Extern, Schedule, Step, View, made_by,
                               reads_of)
 from .. import KINDS, WORTH, whole
-from ..recording import Cuda, Recording
+from ..recording import Cuda, Recording, memory_of
 
 #: Bytes that are worth moving, and the seconds Python needs for a launch.
 LARGE, LAUNCH = 2 ** 20, 8e-6
@@ -116,12 +124,12 @@ class Parts:
 class InParts(Recording):
     """Recordings of parts of a program, and what runs between them.
 
-    That reads, by name, what a replay leaves, which is `known`, and bound
-    inputs, at their `places`, of this call.
+    That reads what is `known` by name: what a replay leaves, and, while
+    it runs, the bound inputs of this call, which are at `places`.
     """
 
     def __init__(self, parts: Parts, *given):
-        self.parts, self.inputs = parts, []
+        self.parts = parts
         super().__init__(*given)
 
     def record(self, device: Cuda, run: Boxed, inputs: list) -> tuple:
@@ -142,14 +150,14 @@ class InParts(Recording):
                 self.steps.append((None, part, made))
             known |= {buffer.name: value
                       for buffer, value in zip(part.makes, made)}
+        reads = {name for part in (*self.parts.parts, self.parts.tail)
+                 if not part.is_recorded for name in part.reads}
         self.places = {given.name: place for place, given
                        in enumerate(self.parts.schedule.inputs)
-                       if given and place in self.bound}
-        self.known = {
-            name: known[name]
-            for part in (*self.parts.parts, self.parts.tail)
-            if not part.is_recorded for name in part.reads
-            if name not in self.places}
+                       if given and given.name in reads
+                       and place in self.bound}
+        self.known = {name: known[name]
+                      for name in reads - self.places.keys()}
         rest = self.parts.rest
         return rest.run([known[name] for name in rest.reads])
 
@@ -164,28 +172,70 @@ class InParts(Recording):
 
     def results_of(self, part: Part) -> tuple:
         """The results of a part in this call, which is not recorded."""
-        return part.run([self.known[name] if name in self.known
-                         else self.inputs[self.places[name]]
-                         for name in part.reads])
+        return part.run([self.known[name] for name in part.reads])
 
     def run(self, inputs: list) -> tuple:
         """The program's results for these inputs, by replays."""
-        self.inputs = list(inputs)
+        self.known |= {name: inputs[place]
+                       for name, place in self.places.items()}
         results = list(super().run(inputs))
         if self.parts.moved:
             for place, made in zip(self.parts.moved, self.results_of(
                     self.parts.tail)):
                 results[place] = made
-        self.inputs = []
+        self.known |= dict.fromkeys(self.places)
         return tuple(results)
 
 
-def in_parts(before: Callable, schedule: Schedule, visible: int | None,
-             program: object, check: bool
-             ) -> Callable[..., Recording] | str:
-    """The recordings of a program in parts, if it has to be or if its
-    results are large."""
-    found = before(schedule, visible, program, check)
+class Checked(Recording):
+    """A recording that is poisoned, replayed and compared in each run."""
+
+    def __init__(self, device, run: Boxed, *given):
+        self.program = run
+        super().__init__(device, run, *given)
+
+    def run(self, inputs: list) -> tuple:
+        """The program's results, or a BackendError if a replay differs."""
+        kept, given = list(inputs), deepcopy([
+            each.detach() if isinstance(each, Tensor) else each
+            for each in inputs])
+        gpus = {each.device for each in inputs
+                if isinstance(each, Tensor) and each.is_cuda}
+        with torch.random.fork_rng(gpus):
+            wanted = self.program(list(given))
+            self.poison(wanted)
+        found = super().run(inputs)
+        try:
+            torch.testing.assert_close(
+                {"results": found, "inputs": tuple(kept)},
+                {"results": wanted, "inputs": tuple(given)},
+                rtol=0, atol=0, equal_nan=True)
+        except AssertionError as error:
+            raise BackendError("a result of a replay is not what its "
+                               f"program gives: {error}") from None
+        return found
+
+    def poison(self, wanted: tuple) -> None:
+        """Fill the memory that a replay writes with NaN.
+
+        Memory that the program gives in every run, `wanted` being one, is
+        that of a constant, and stays.
+        """
+        mine = [*self.clones.values(), *self.kept]
+        for k, memory in memory_of(mine).items():
+            if memory not in memory_of(wanted).values():
+                torch.empty(
+                    0, dtype=torch.uint8, device=mine[k].device).set_(
+                    mine[k].untyped_storage()).fill_(255)
+
+
+def kind_of(schedule: Schedule, visible: int | None, program: object,
+            check: bool) -> Callable[..., Recording] | str:
+    """The recordings of a program: checked, if that is asked for; in
+    parts, if it has to be or if its results are large."""
+    found = whole(schedule)
+    if check and found is Recording:
+        return Checked
     gpus = {buffer.device for buffer in schedule.buffers.values()
             if buffer.device.type == "cuda"}
     if program is None or check or len(gpus) > 1:
@@ -227,4 +277,5 @@ def tail_of(steps: tuple[Step, ...], outputs: tuple,
     return best
 
 
-KINDS.append(partial(in_parts, KINDS[-1]))
+KINDS.append(kind_of)
+HINTS.pop("replay_check", None)  # it has an effect now
