@@ -57,7 +57,8 @@ def eager_is_watched() -> bool:
 #: The setter of each switch that a trace may turn, with the arguments
 #: that the setter and the reader share -> the reader.
 KEPT: dict[tuple, Callable[..., object]] = {
-    (torch._C._set_grad_enabled,): torch.is_grad_enabled}
+    (torch._C._set_grad_enabled,): torch.is_grad_enabled,
+    (torch.set_autocast_cache_enabled,): torch.is_autocast_cache_enabled}
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from ..core.errors import BackendError, Where, brief, where_of
 from ..core.graph import placeholders, tensors_of
 from ..core.sizes import python_forms
+from ..core.state import kept
 from .aliases import InPlaceWrites, Input, describe_results
 from .joint import Joint, finish, without_dead
 from .recorder import RecordingMode, recording, unwrapped
@@ -186,12 +187,8 @@ def unchanged_state():
 
     Inference mode is off, because it would hide what is written.
     """
-    cached, grad = (torch.is_autocast_cache_enabled(),
-                    torch.is_grad_enabled())
-    torch.set_autocast_cache_enabled(False)
-    try:
-        with (torch.inference_mode(False), torch.set_grad_enabled(grad),
-              torch.autograd.set_multithreading_enabled(False)):
-            yield
-    finally:
-        torch.set_autocast_cache_enabled(cached)
+    grad = torch.is_grad_enabled()
+    with (kept(), torch.inference_mode(False), torch.set_grad_enabled(grad),
+          torch.autograd.set_multithreading_enabled(False)):
+        torch.set_autocast_cache_enabled(False)
+        yield

@@ -80,3 +80,21 @@ def test_a_view_of_an_input_is_written_to_in_inference_mode(
             torch.testing.assert_close(mine, other)
     stats = compiled.stats()
     assert not stats.fallbacks and not stats.graph_breaks
+
+
+def test_a_refused_graph_leaves_the_modes_as_they_were():
+    """Autocast's depth decides when it forgets its casts, and is guarded.
+    """
+    def twice(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x @ x
+            torch.ops.aten._foreach_add_.Scalar([y, y], 1)
+        return y
+
+    compiled = minicompile.compile(twice, backend="split")
+    with pytest.warns(UserWarning, match="one place twice"):
+        for _ in range(2):
+            close(compiled(torch.eye(2)), twice(torch.eye(2)))
+    assert torch.autocast_increment_nesting() == 1
+    assert torch.autocast_decrement_nesting() == 0
+    assert compiled.stats().graphs == 1
