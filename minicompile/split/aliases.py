@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import fx
@@ -35,7 +35,7 @@ MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
 
 #: The methods that are assignments, such as `+=`.
 ASSIGNMENTS = {"__setitem__", *(f"__i{name[2:]}" for name in dir(operator))}
-#: Writes of one result for each element, in the order of the elements.
+#: Writes of a result for each element, laid out as the elements are.
 SIMPLE = {f"{mark}{name}{end}" for name in ("add", "sub", "mul")
           for mark, end in (("", "_"), ("__i", "__"))} | {"relu_", "relu"}
 
@@ -61,25 +61,18 @@ REFUSED: dict[str, tuple[Callable[[torch.Tensor], bool], str]] = {
 }
 
 
-@contextmanager
 def simple_write(recorder: RecordingMode, name: str, written: list,
-                 args: tuple, kwargs: dict):
-    """Around a call that writes to all of one tensor; refuses any other.
-    """
-    tensor, operands = args[0], [*args[1:], *kwargs.values()]
-    layout = tensor.size(), tensor.stride()
-    if (len(written) > 1 or written[0] is not tensor or name not in SIMPLE
-            or tensor._is_view() or not dense(tensor)
+                 args: tuple, kwargs: dict) -> AbstractContextManager:
+    """Around a call that writes to all of one tensor, and reads numbers
+    besides; refuses any other."""
+    tensor, *numbers = *args, *kwargs.values()
+    if (name not in SIMPLE or tensor._is_view() or not dense(tensor)
             or tensor.is_leaf and tensor.requires_grad
+            or not all(isinstance(each, (int, float)) for each in numbers)
             or any(torch.result_type(tensor, each) != tensor.dtype
-                   for each in operands)
-            or any(storage_of(each) == storage_of(tensor)
-                   for each in tensors_of(operands))):
+                   for each in numbers)):
         raise BackendError(f"{name} writes to a part of some memory")
-    yield
-    now = unwrapped(tensor)
-    if (now.size(), now.stride()) != layout:
-        raise BackendError(f"{name} changes the layout of a tensor")
+    return nullcontext()
 
 
 #: What a call that writes runs under; the last is in use.
