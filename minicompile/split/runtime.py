@@ -22,6 +22,7 @@ from torch.autograd.graph import increment_version
 
 from ..core.errors import where_of
 from ..core.graph import Boxed, bare, is_number, value
+from ..core.state import kept
 from .joint import Joint, Pair
 
 INPUT = -1  # the label of what changes with an input that is differentiated
@@ -205,16 +206,17 @@ def finished(facts: Facts, joint: Joint, run: Boxed, notes: Counter
     writes to."""
     written, together = facts.mutated, [*facts.mutated, *facts.tracked]
     make = joint.results and bare(joint.results)
+    source = kept()(bare(joint.source))  # it may fail under no_grad
 
     def call(inputs: list) -> tuple:
         if torch._C._are_functorch_transforms_active():
-            return joint.source(*inputs)
+            return source(*inputs)
         if together and overlap(inputs, together):
             notes["a written input shares memory with another"] += 1
-            return joint.source(*inputs)
+            return source(*inputs)
         if written and not torch.is_inference_mode_enabled():
             if any([inputs[k].is_inference() for k in written]):
-                return joint.source(*inputs)  # it raises
+                return source(*inputs)  # it raises
             increment_version([inputs[k] for k in written])
         kept = list(inputs) if make else ()
         outputs = run(inputs)

@@ -98,3 +98,31 @@ def test_a_refused_graph_leaves_the_modes_as_they_were():
     assert torch.autocast_increment_nesting() == 1
     assert torch.autocast_decrement_nesting() == 0
     assert compiled.stats().graphs == 1
+
+
+@pytest.mark.parametrize("backend", ["split", "fused"])
+def test_a_traced_graph_that_fails_leaves_the_modes_as_they_were(backend):
+    """It runs if a written input shares memory, or may not be written."""
+    def normalized(x, mean, var, at):
+        with torch.no_grad():
+            y = torch.nn.functional.batch_norm(x, mean, var, training=True)
+            chosen = x[at]
+        return y + chosen
+
+    def written(x, _):
+        with torch.no_grad():
+            x.add_(1)
+        return x * 2
+
+    memory, x = torch.rand(6), torch.rand(4, 3)
+    with torch.inference_mode():
+        frozen = torch.ones(2)
+    for function, good, bad, error in (
+            (normalized, (x, memory[:3], torch.ones(3), torch.tensor([1])),
+             (x, memory[:3], memory[3:], torch.tensor([9])), IndexError),
+            (written, (torch.ones(2), 1), (frozen, 1), RuntimeError)):
+        compiled = minicompile.compile(function, backend=backend)
+        compiled(*good)
+        with pytest.raises(error):
+            compiled(*bad)
+        assert torch.is_grad_enabled() and compiled.stats().graphs == 1
