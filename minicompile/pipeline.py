@@ -25,6 +25,7 @@ from .core.graph import Boxed, bare, holds_graphs
 from .core.options import HINTS, Options, make_options
 from .core.schedule import Schedule, Step
 from .core.sizes import SYMBOLIC
+from .core.state import kept, turns
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ def compile_graph(graph: fx.GraphModule, inputs: Sequence,
     if backend not in OURS:
         call = backend if callable(backend) else BACKENDS.get(
             backend) or OTHERS[-1](backend, mode, options)
-        return CompiledGraph(_boxed(call(graph, list(inputs))))
+        return CompiledGraph(_boxed(graph, call(graph, list(inputs))))
     chosen = make_options(mode, options)
     made = LOWER[-1](graph, inputs, OURS[backend], chosen)
     for tell in COMPILED:
@@ -233,8 +234,15 @@ def compile_graph(graph: fx.GraphModule, inputs: Sequence,
     return made
 
 
-def _boxed(function: Callable) -> Boxed:
-    """A function of tensors, or a graph, as a boxed call."""
-    if isinstance(function, fx.GraphModule):
-        function = bare(function)
-    return lambda given: tuple(function(*given))
+def _boxed(graph: fx.GraphModule, made: Callable | None = None) -> Boxed:
+    """The graph, or what a backend made of it, as a boxed call, which puts
+    back the switches that the graph turns."""
+    made = graph if made is None else made
+    if isinstance(made, fx.GraphModule):
+        made = bare(made)
+
+    def run(given: list) -> tuple:
+        return tuple(made(*given))
+
+    turned = any(turns(node.target) for node in graph.graph.nodes)
+    return kept()(run) if turned else run

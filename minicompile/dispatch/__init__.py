@@ -29,7 +29,7 @@ from torch import fx
 from ..core import load, log
 from ..core.errors import Unsupported
 from ..core.guard import Guard
-from ..core.state import eager_is_watched, kept, turns, young_only
+from ..core.state import eager_is_watched, young_only
 from ..guards import Check, build_check
 from ..pipeline import OURS, CompiledGraph, Settings, compile_graph
 from ..trace import CONTINUATIONS, History, Trace, trace
@@ -238,16 +238,12 @@ def link(traced: Trace, guards: Iterable[Guard], lowered: CompiledGraph,
               if type(value) is types.FunctionType
               and value in CONTINUATIONS}
     exec(traced.finish, names)
-    graph = lowered.call
-    if not lowered.kernels and any(
-            turns(node.target) for node in traced.graph.graph.nodes):
-        graph = kept()(graph)
     check = build_check(
         guards, traced.constants,
         traced.sources if operations(traced.graph) else ())
     traced = replace(traced, guards=(), sizes=None)
-    return Entry(check, RUNS[-1](traced, graph, names["finish"]), traced,
-                 lowered)
+    return Entry(check, RUNS[-1](traced, lowered.call, names["finish"]),
+                 traced, lowered)
 
 
 def straight(traced: Trace, graph: Callable, finish: Callable) -> Callable:

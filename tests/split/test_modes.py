@@ -126,3 +126,18 @@ def test_a_traced_graph_that_fails_leaves_the_modes_as_they_were(backend):
         with pytest.raises(error):
             compiled(*bad)
         assert torch.is_grad_enabled() and compiled.stats().graphs == 1
+
+
+def test_a_graph_of_another_tracer_leaves_the_modes_as_they_were():
+    def chosen(x, at, y):
+        with torch.no_grad():
+            z = x[at]
+            torch.ops.aten._foreach_add_.Scalar([y, y], 1)
+        return z + 1
+
+    compiled = torch.compile(chosen, backend="minicompile")
+    with pytest.warns(UserWarning, match="one place twice"):
+        compiled(torch.ones(3), torch.tensor([1]), torch.ones(2))
+    with pytest.raises(IndexError):
+        compiled(torch.ones(3), torch.tensor([9]), torch.ones(2))
+    assert torch.is_grad_enabled()
