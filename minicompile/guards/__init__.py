@@ -230,7 +230,7 @@ class Check:
         """False once an object has died that some guard expects."""
         return bool(self.names.values)
 
-    def explain(self, L: tuple, F: object) -> list:
+    def explain(self, L: tuple, F: object) -> list[str]:
         """Every guard that does not hold, with its old and new value."""
         return [why for each in EXPLAINED for why in each(self, L, F)]
 

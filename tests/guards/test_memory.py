@@ -52,11 +52,9 @@ def test_alive_tells_when_an_entry_can_go():
     thing = Thing()
     check = build_check([Guard(X, "is", thing)], {})
     assert check.alive
-    [guard] = check.guards
     del thing
     assert not check.alive
-    [failure] = check.explain((None,), None)
-    assert failure.guard is guard and failure.new == "deleted"
+    assert check.explain((None,), None) == ["`x` was there, is deleted"]
 
 
 def test_a_check_dies_with_its_last_user(build):

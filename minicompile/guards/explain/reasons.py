@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import reprlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from operator import contains
 from types import FunctionType, ModuleType
 
@@ -27,24 +26,14 @@ ABRIDGED = reprlib.Repr()
 ABRIDGED.maxstring = ABRIDGED.maxother = ABRIDGED.maxlong = 80
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A guard that does not hold: `what` was `old`, is `new`."""
-
-    guard: Guard
-    what: str
-    old: str
-    new: str
-
-    def __str__(self) -> str:
-        line = f"{self.what} was {self.old}, is {self.new}"
-        if self.guard.where is None:
-            return line
-        where = self.guard.where
-        return f"{line}\n  relied on at {where}  {where.text}".rstrip()
+def failure(guard: Guard, what: str, old: str, new: str) -> str:
+    """That `what` was `old` and is `new`, and who relied on it."""
+    where = guard.where
+    relied = f"\n  relied on at {where}  {where.text}" if where else ""
+    return f"{what} was {old}, is {new}{relied.rstrip()}"
 
 
-def failures(check: Check, L: tuple, F: object) -> Iterator[Failure]:
+def failures(check: Check, L: tuple, F: object) -> Iterator[str]:
     """The failures, in order; nothing about what a failed place holds."""
     told: set[object] = set()
     names = Names({**check.names.values})
@@ -52,7 +41,7 @@ def failures(check: Check, L: tuple, F: object) -> Iterator[Failure]:
         source.code(), names.values, {"L": L, "F": F}))
     for guard in check.guards:
         if type(guard.expected) is Held and guard.expected() is None:
-            yield Failure(guard, f"`{guard.source}`", "there", "deleted")
+            yield failure(guard, f"`{guard.source}`", "there", "deleted")
         if not check.alive:
             continue
         if any(not told.isdisjoint(chain(place)) for place in guard.places):
@@ -62,7 +51,7 @@ def failures(check: Check, L: tuple, F: object) -> Iterator[Failure]:
                          for step in reversed([*chain(place)])):
                 read(each)
         except Exception as error:
-            yield Failure(guard, f"`{each}`", "there", "gone ("
+            yield failure(guard, f"`{each}`", "there", "gone ("
                           f"{type(error).__name__}: {error})")
             told.add(each)
             continue
@@ -72,7 +61,7 @@ def failures(check: Check, L: tuple, F: object) -> Iterator[Failure]:
         if attempt(eval, asked, names.values, given) is not True:
             told.add(guard.source)
             for what, old, new in changes(guard, *values):
-                yield Failure(guard, what, old, new if new != old
+                yield failure(guard, what, old, new if new != old
                               else f"another: {new}")
 
 
