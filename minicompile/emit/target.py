@@ -180,7 +180,8 @@ class Target:
         wanted = [work] * len(operands)
         if op.name == "where":
             wanted[0] = torch.bool
-        value = "device." in text or all(
+        called = "device." in text or text.partition("(")[0].isidentifier()
+        value = called or all(
             isinstance(part, Const) for part in op.operands)
         texts = [enclosed(
             self.literal(part.value, kind, value)

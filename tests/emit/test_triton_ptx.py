@@ -187,21 +187,22 @@ def test_an_exponential_that_is_more_than_added_up_is_eagers():
     torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.int32,
     torch.bool, torch.uint8], ids=str)
 def test_every_operation_compiles(dtype, of, monkeypatch):
-    """One kernel that does all that a type can, to blocks or to numbers."""
+    """One kernel that does all that a type can, to blocks or to numbers,
+    or to one of these and a constant."""
     monkeypatch.setattr(triton_kernels, "DEVICE", torch.device("cuda", 0))
     made, at = triton_kernels.buffer, triton_kernels.at
     ranges = triton_kernels.variables("i", (4096,))
     a, b = (at(made(n, (4096,), dtype), ranges) for n in "ab")
     test = at(made("test", (4096,), torch.bool), ranges)
-    loops = []
+    three, loops = Const(3 if dtype != torch.bool else True, dtype), []
     for name in [name for name, kind in CASES if kind == dtype]:
-        operands = (a,) if name in ARITY[1] else (
-            (test, a, b) if name == "where" else (a, b))
         kind = result_type(name, dtype)
-        kernel = triton_kernels.pointwise(
-            Op(name, operands, kind), made(f"{name}_out", (4096,), kind),
-            ranges)
-        loops += kernel.loops
+        for k, pair in enumerate([(a, b), (a, three), (three, a)]):
+            operands = (a,) if name in ARITY[1] else (
+                (test, *pair) if name == "where" else pair)
+            loops += triton_kernels.pointwise(
+                Op(name, operands, kind),
+                made(f"{name}_{k}", (4096,), kind), ranges).loops
     reduced = triton_kernels.variables("r", (2048,)) * (of == "rows")
     if reduced:
         row = at(made("row", (4096, 2048)), ranges + reduced)
