@@ -43,7 +43,7 @@ OPAQUE = tuple(f"{name}." for name in (
 
 #: Modules among them that only say in Python what others do.
 FOLLOWED = {"torch.autograd.function", "torch.autograd.grad_mode",
-            "torch._functorch.functional_call",
+            "torch.jit", "torch._functorch.functional_call",
             "torch._higher_order_ops.associative_scan"}
 
 #: The attributes of functions that are compiled, or left alone.

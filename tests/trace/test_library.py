@@ -249,6 +249,21 @@ def test_questions_about_the_compiler():
     assert torch.equal(got, torch.full((2,), 2.0)) and not scripting
 
 
+def test_what_is_written_for_torchscript_is_python():
+    @torch.jit.script_if_tracing
+    def double(x):
+        return x * 2
+
+    def f(x):
+        made = torch.jit.annotate(list[torch.Tensor], [])
+        made.append(double(x))
+        return made, torch.jit.isinstance(made, list[torch.Tensor])
+
+    got, known = minicompile.compile(f, backend="eager", fullgraph=True)(
+        torch.ones(2))
+    assert torch.equal(got[0], torch.full((2,), 2.0)) and known is True
+
+
 def test_what_is_asked_is_guarded():
     compiled = minicompile.compile(logging_that_is_off, backend="eager",
                                    fullgraph=True)
