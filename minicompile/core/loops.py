@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 
 import torch
@@ -314,20 +315,20 @@ class Kernel:
 SIMPLIFY: list[Callable[[Expression], Expression]] = [lambda node: node]
 
 
-def walk(*roots, through: Callable[[object], bool] | None = None) -> list:
+def walk(*roots, parts: Callable = attrgetter("parts")) -> list:
     """The roots and all that they are made of, each once and after its
-    `parts`: of an expression every node, operands first. The parts of a
-    node are left out if the way does not lead `through` it."""
+    `parts`: of an expression every node, operands first."""
     done: dict[object, None] = {}
-    waiting = [*reversed(roots)]
+    begun, waiting = set(), [*reversed(roots)]
     while waiting:
-        node, left = waiting[-1], ()
-        if through is None or through(node):
-            left = [part for part in node.parts if part not in done]
+        node = waiting.pop()
+        left = () if node in begun else [
+            part for part in parts(node) if part not in done]
         if left:
-            waiting += reversed(left)
+            waiting += (node, *reversed(left))
         else:
-            done[waiting.pop()] = None
+            done[node] = None
+        begun.add(node)
     return list(done)
 
 

@@ -132,8 +132,9 @@ def _stage(number: int, live: dict[Work, Place]) -> Stage:
     ends = [node for node, place in live.items()
             if isinstance(node, Store) and place == (True, number)
             or isinstance(node, Fold) and place.stage == number + 1]
-    needed = {*walk(*(part for end in ends for part in end.parts),
-                    through=lambda node: live[node].element)}
+    needed = {*walk(
+        *(part for end in ends for part in end.parts),
+        parts=lambda node: node.parts if live[node].element else ())}
     body = [node for node in live if live[node].element and node in needed]
     return Stage(*(tuple(sorted(work, key=lambda node: (
         isinstance(node, Fold) and not node.down,

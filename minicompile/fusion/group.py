@@ -157,11 +157,6 @@ class Group:
         """The position of its last step in the order that lowering had."""
         return max(self.steps)
 
-    @property
-    def parts(self) -> list[Group]:
-        """The groups that must run earlier, in order."""
-        return sorted(self.deps, key=lambda group: group.last)
-
     def is_apart(self, other: Group) -> bool:
         """Whether something must run after this and before the other."""
         return any(dep.before & self.own
@@ -246,5 +241,7 @@ class Groups:
 
     def ordered(self) -> list[Group]:
         """The groups, as near to the graph's order as they can run."""
-        return walk(*sorted({*self.all} - self.merged.keys(),
-                            key=lambda group: group.last))
+        def in_order(groups: Iterable[Group]) -> list[Group]:
+            return sorted(groups, key=lambda group: group.last)
+        return walk(*in_order({*self.all} - self.merged.keys()),
+                    parts=lambda group: in_order(group.deps))

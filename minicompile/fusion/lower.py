@@ -240,13 +240,10 @@ class Lowering:
     def origin(self, node: fx.Node) -> str:
         """The nodes whose work a loop for `node` does, in order: itself,
         and those before it that are not in memory."""
-        found, waiting = {node}, [node]
-        while waiting:
-            new = {source for source in waiting.pop().all_input_nodes
-                   if source.op == "call_function" and not is_number(
-                       source) and source not in self.made} - found
-            found |= new
-            waiting += new
+        found = walk(node, parts=lambda node: [
+            source for source in node.all_input_nodes
+            if source.op == "call_function" and not is_number(source)
+            and source not in self.made])
         names = [source.name for source in sorted(found)
                  if source.target is not operator.getitem]
         return " ".join(names or [node.args[0].name])

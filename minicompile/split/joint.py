@@ -12,7 +12,7 @@ torch/_functorch/partitioners.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Set
+from collections.abc import Callable, Container, Iterable, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import getitem
@@ -24,6 +24,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from ..core.errors import BackendError
 from ..core.graph import (has_effect, is_number, nbytes, placeholders,
                           render, results, value)
+from ..core.loops import walk
 from ..core.options import Options
 
 #: What writes to an input; all else in a joint graph makes values.
@@ -240,18 +241,10 @@ def ancestors(ends, stop: Container[fx.Node],
               known: Container[fx.Node] = ()) -> list[fx.Node]:
     """The nodes that `ends` are computed from, inputs first, not beyond
     `stop`, without those `known`."""
-    ordered: dict[fx.Node, None] = {}
-    waiting = [(node, False) for node in reversed(list(ends))]
-    while waiting:
-        node, done = waiting.pop()
-        if done:
-            ordered[node] = None
-        elif node not in ordered and node not in known:
-            waiting.append((node, True))
-            if node not in stop:
-                waiting.extend((source, False) for source
-                               in reversed(node.all_input_nodes))
-    return list(ordered)
+    def unknown(nodes: Iterable[fx.Node]) -> list[fx.Node]:
+        return [node for node in nodes if node not in known]
+    return walk(*unknown(ends), parts=lambda node: () if node in stop
+                else unknown(node.all_input_nodes))
 
 
 def extract(joint: Joint, nodes, inputs, outputs) -> fx.GraphModule:

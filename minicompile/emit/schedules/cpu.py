@@ -204,7 +204,7 @@ class OrderedWriter(CppWriter):
             return super().row(stage)
         read = walk(*(node for other in self.stages for node in (
             *other.body, *(other.row if other is not stage else ()))),
-            through=lambda node: node not in stage.row)
+            parts=lambda node: () if node in stage.row else node.parts)
         public = {value: self.array(value, self.breadth) + self.lane
                   for value in stage.row if value in read}
         with self.abreast():
@@ -300,8 +300,8 @@ def keeping(work: tuple[Stage, ...], keep: Callable[[Expression], bool]
     for stage in work:
         ends = {node for node in stage.body
                 if isinstance(node, (Fold, Store))}
-        needed = {*walk(
-            *ends, through={*stage.body}.difference(done).__contains__)}
+        needed = {*walk(*ends, parts=lambda node, new={*stage.body} - done:
+                        node.parts if node in new else ())}
         for node in stage.body:
             if node not in ends and (
                     keep(node) or not worth.isdisjoint(node.parts)):
