@@ -249,6 +249,35 @@ def test_questions_about_the_compiler():
     assert torch.equal(got, torch.full((2,), 2.0)) and not scripting
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("device", [
+    "cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_what_surrounds_cudnns_layers_is_compiled(kind, device, monkeypatch):
+    if device == "cpu":
+        monkeypatch.setattr(torch.backends.cudnn, "is_acceptable",
+                            lambda tensor: True)
+    layer = kind(4, 5, num_layers=2, batch_first=True).to(device)
+
+    def f(x):
+        y, _ = layer(x.sin() * 2)
+        return y.cos() + 1
+
+    x = torch.randn(2, 3, 4, device=device)
+    compiled, found = minicompile.compile(f), []
+    for run in (compiled, compiled, f):
+        y = run(x)
+        y.sum().backward()
+        found.append([y, *(p.grad for p in layer.parameters())])
+        layer.zero_grad()
+    torch.testing.assert_close(found[0], found[2])
+    torch.testing.assert_close(found[1], found[2])
+    stats = compiled.stats()
+    assert stats.graphs == 2 and not stats.recompiles
+    assert not stats.fallbacks
+    with pytest.raises(Unsupported, match="cuDNN's"):
+        minicompile.compile(f, fullgraph=True)(x)
+
+
 def test_what_is_written_for_torchscript_is_python():
     @torch.jit.script_if_tracing
     def double(x):

@@ -277,6 +277,18 @@ def _attention(tracer, *given):
     return result, weights if all(given[10:11]) else None
 
 
+def recurrent(function, tracer, data, *args):
+    """A layer's results; cuDNN's kernel wants the weights in one piece of
+    memory, which the values of a trace do not have."""
+    if torch.backends.cudnn.is_acceptable(data):
+        raise unsupported("library", f"cuDNN's {function.__name__}")
+    return tracer.recorder.function(function, (data, *args), {})
+
+
+for _layer in torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu:
+    rule(_layer)(functools.partial(recurrent, _layer))
+
+
 def foreach(function, tracer, *args, **kwargs):
     """An operator on lists, one tensor after the other if that can be."""
     name = function.__name__.removeprefix("_foreach_")
