@@ -218,9 +218,9 @@ def finished(facts: Facts, joint: Joint, run: Boxed, notes: Counter
             if any([inputs[k].is_inference() for k in written]):
                 return source(*inputs)  # it raises
             increment_version([inputs[k] for k in written])
-        kept = list(inputs) if make else ()
+        given = list(inputs) if make else ()
         outputs = run(inputs)
-        return make(*kept, *outputs) if make else outputs
+        return make(*given, *outputs) if make else outputs
     return call
 
 
