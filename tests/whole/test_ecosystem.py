@@ -17,6 +17,7 @@ from transformers import (GPT2Config, GPT2LMHeadModel, Trainer,
 
 import minicompile
 from minicompile.dispatch.driver import OptimizedModule
+from tests.whole.test_modules import INSTALLED
 
 
 class Scaled(nn.Module):
@@ -248,9 +249,7 @@ def test_torch_compile_goes_into_what_is_compiled():
     torch.testing.assert_close(outer(x), x.sin() * 4 + 2)
 
 
-@pytest.mark.skipif(
-    "minicompile" not in torch.compiler.list_backends(),
-    reason="PyTorch learns the name when the package is installed")
+@INSTALLED
 def test_accelerate_hands_its_graphs_to_our_backend():
     accelerate = pytest.importorskip("accelerate")
     plugin = accelerate.utils.TorchDynamoPlugin(backend="eager")
