@@ -1,8 +1,7 @@
 """What the whole compiler is worth on a GPU, beside eager and torch.compile.
 
-    python -m chapters.measure.gpu            all of it, some 5 minutes
+    python -m chapters.measure.gpu            all of it, some 10 minutes
     python -m chapters.measure.gpu calls      one part
-    python -m chapters.measure.gpu autotune   minutes more, of timing products
 """
 
 from __future__ import annotations
@@ -160,8 +159,9 @@ def autotune() -> None:
     save("gpu_autotune", rows)
 
 
-PARTS = {"bandwidth": bandwidth, "calls": calls, "models": models}
+PARTS = {"bandwidth": bandwidth, "calls": calls, "models": models,
+         "autotune": autotune}
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
-        {**PARTS, "autotune": autotune}[part]()
+        PARTS[part]()
