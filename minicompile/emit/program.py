@@ -128,10 +128,10 @@ DIRECT = (*ROW_MAJOR, "convolution", "embedding")
 class Text:
     """A schedule being written as a program.
 
-    It has the `buffers` by name, constants too; the `devices` and their
-    names, such as `cuda_0`, and the `printers` of their kernels; which
-    kernel is `launched` for each, by name; those that are `different`,
-    which are printed; and the `names` of buffers in the program. `given`
+    It has the `buffers` by name, constants too, and their `names` in the
+    program; the `devices` and their names, such as `cuda_0`, and the
+    `printers` of their kernels. `launched` has the kernel that stands for
+    each, by name. Those that are `different` are printed. `given`
     collects objects that no text can name, such as a subgraph of an
     operator; the program gets them when it is loaded.
     """

@@ -10,10 +10,10 @@ moved out, where others are cloned. A check poisons memory before a replay
 and compares its results, bit by bit, with the program's. So memory that is
 still read, or that the replay does not write, shows as NaN. It is slow,
 and for finding faults in replay. Without this file such a step keeps the
-program from being recorded, results are cloned, and nothing is checked.
-torch.compile cuts a graph in torch/_inductor/scheduler.py, and hands out
-memory that the next call overwrites: torch/_inductor/cudagraph_trees.py,
-whose check_memory_pool looks at the allocator.
+program from being recorded. Results are cloned, and nothing is checked.
+torch.compile cuts a graph in torch/_inductor/scheduler.py. It hands out
+memory that the next call overwrites, in torch/_inductor/cudagraph_trees.py;
+check_memory_pool there looks at the allocator.
 """
 
 from __future__ import annotations
