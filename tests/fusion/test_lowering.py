@@ -10,7 +10,7 @@ from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.core.schedule import Extern
 from minicompile.fusion import fuse
 from minicompile.fusion.lowerings import RULES
-from minicompile.fusion.rules import indexing
+from minicompile.fusion.rules import pooling
 from tests.fusion.graphs import as_cuda, assert_right, aten
 
 X, Y, V = torch.Size((4, 6)), torch.Size((4, 6)), torch.Size((6,))
@@ -409,7 +409,7 @@ POOLS = {
 @pytest.mark.parametrize("name", POOLS)
 def test_small_windows_are_read_by_a_loop(name, dtype, monkeypatch):
     """On a GPU; here the rule is tried on a CPU."""
-    monkeypatch.setitem(indexing.POOLED, "cpu", 9)
+    monkeypatch.setitem(pooling.POOLED, "cpu", 9)
     x = torch.randn(2, 3, 9, 8, dtype=dtype)
     x[0, 1, 2, 3], x[1, 0, 4:, :] = torch.nan, -torch.inf
     graph = aten(POOLS[name], x)
@@ -417,9 +417,9 @@ def test_small_windows_are_read_by_a_loop(name, dtype, monkeypatch):
     assert not fuse(as_cuda(graph)).externs
 
 
-def test_a_window_that_is_asked_for_its_place_is_an_operator(monkeypatch):
-    monkeypatch.setitem(indexing.POOLED, "cpu", 9)
+def test_a_large_window_is_an_operator(monkeypatch):
+    monkeypatch.setitem(pooling.POOLED, "cpu", 9)
     x = torch.randn(2, 3, 9, 8)
-    for function in (lambda x: F.max_pool2d(x, 2, return_indices=True),
-                     lambda x: F.max_pool2d(x, 4).sin()):
+    for function in (lambda x: F.max_pool2d(x, 4).sin(),
+                     lambda x: F.avg_pool2d(x, (2, 5)).sin()):
         assert len(assert_right(aten(function, x), (x,)).externs) == 1

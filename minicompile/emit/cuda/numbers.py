@@ -15,11 +15,13 @@ always contracts, and calls a library's erf.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import torch
 
 from ...core.loops import Const, Expression, Load, Op, accurate
 from ...core.options import HINTS
+from ...core.semantics.ranges import bounds, fits
 from ..launch import NUMERICS
 from ..target import FUNCTIONS, form_of
 from ..triton import REWRITES
@@ -57,7 +59,33 @@ def rounded(node: Expression) -> Expression:
                  node.dtype)
 
 
-REWRITES.append(as_on_a_gpu)
+def narrow(node: Expression) -> Expression:
+    """A whole number that 32 bits hold, computed in 32 bits.
+
+    It is widened at once, and whatever reads it drops that if it can.
+    """
+    parts = tuple(map(before_widening, getattr(node, "operands", ())))
+    if not all(part.dtype != torch.int64 or isinstance(part, Const)
+               and fits(bounds(part), torch.int32) for part in parts):
+        return node
+    if node.dtype == torch.int64 and not isinstance(node, Const) and fits(
+            bounds(node), torch.int32):
+        made = Op(node.name, parts, torch.int32) if parts else replace(
+            node, dtype=torch.int32)
+        return Op("cast", (made,), torch.int64)
+    short = isinstance(node, Op) and node.dtype != torch.int64
+    return Op(node.name, parts, node.dtype) if short else node
+
+
+def before_widening(node: Expression) -> Expression:
+    """A number of 32 bits that the node only widens; or the node."""
+    match node:
+        case Op("cast", (part,), torch.int64) if part.dtype == torch.int32:
+            return part
+    return node
+
+
+REWRITES.extend((as_on_a_gpu, narrow))
 
 # Faster
 

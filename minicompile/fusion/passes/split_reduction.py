@@ -19,15 +19,17 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from math import ceil
 
-from ...core.index import atoms_of, coefficient, index, product
-from ...core.loops import (Const, Load, Loop, neutral, row_major,
+from ...core.index import Index, atoms_of, coefficient, index, product
+from ...core.loops import (Const, Load, Loop, Op, neutral, row_major,
                            unflatten)
 from ...core.loops import walk as nodes_of
 from ...core.machines.cost import WALKING
 from .. import MERGING
 from ..group import MOST_BUFFERS, Body, Group, Groups, IterationDomain, fits
-from ..lowerings import SPLITS, Value, axes, elements, points
-from ..rules.arithmetic import reshaped
+from ..lowerings import (SPLITS, LoweringContext, Value, axes, divided_by,
+                         elements, literal, points)
+from ..rules.arithmetic import (MOMENTS, moments, multiplied, reshaped,
+                                squared)
 from ..rules.indexing import inside_or
 from .memory import NEAREST, touched, variables_of
 
@@ -115,21 +117,52 @@ def split(simply: Callable[..., Value], kind: str, value: Value,
     parts = parts_wanted(value, reduced)
     if parts == 1:
         return None
+    rows, length = in_rows(value, reduced, parts)
+    *sizes, _ = rows.shape
+    shape = index(parts), *sizes
+    part, *others, flat = points(axes((*shape, length)))
+    some = simply(replace(rows, shape=(*shape, length), element=inside_or(
+        rows, (*others, part * length + flat),
+        Const(neutral(kind, value.dtype), value.dtype))),
+        (len(shape),), shape, "part", row_major(shape), rows)
+    return simply(some, (0,), tuple(sizes))
+
+
+def in_rows(value: Value, reduced: tuple[int, ...], parts: int
+            ) -> tuple[Value, Index]:
+    """The value with what is reduced in its last dimension, and how long
+    the parts of that are."""
     order = sorted(range(len(value.shape)), key=lambda k: (k in reduced, k))
     shape = tuple(value.shape[k] for k in order)
     turned = value.moved(shape, tuple(
         points(axes(shape))[order.index(k)] for k in range(len(order))))
     sizes = turned.shape[:-len(reduced)]
     total = product(turned.shape[-len(reduced):])
-    rows = reshaped(turned, (*sizes, total))
-    length = (total + (parts - 1)) // parts
-    shape = (index(parts), *sizes)
-    part, *others, flat = points(axes((*shape, length)))
-    some = simply(replace(rows, shape=(*shape, length), element=inside_or(
-        rows, (*others, part * length + flat),
-        Const(neutral(kind, value.dtype), value.dtype))),
-        (len(shape),), shape, "part", row_major(shape), rows)
-    return simply(some, (0,), sizes)
+    return (reshaped(turned, (*sizes, total)),
+            (total + (parts - 1)) // parts)
+
+
+def split_moments(context: LoweringContext, a: Value,
+                  reduced: tuple[int, ...]) -> tuple[Value, Value]:
+    """Both sums of each part, in one trip to memory, and of their results:
+    the distances from the mean are those from a part's own mean, and that
+    one's from the mean, once for each element."""
+    parts = parts_wanted(a, reduced)
+    rows, length = in_rows(a, reduced, parts)
+    if parts == 1 or rows.shape[-1] != length * parts:
+        return moments(context, a, reduced)
+    shape = index(parts), *rows.shape[:-1], length
+    part, *others, flat = points(axes(shape))
+    sums, squares = (reshaped(each, shape[:-1]) for each in moments(
+        context, rows.moved(shape, (*others, part * length + flat)),
+        (len(shape) - 1,)))
+    whole = context.reduce("sum", sums, (0,), True)
+    between = squared(divided_by(sums, length),
+                      divided_by(whole, rows.shape[-1]))
+    all_squares = replace(squares, element=Op("add", (
+        squares.element, multiplied(a.dtype, between.element, literal(
+            length, a.dtype))), a.dtype))
+    return whole, context.reduce("sum", all_squares, (0,), True)
 
 
 def walk(groups: Groups, _: Collection[str]) -> None:
@@ -249,4 +282,5 @@ def is_worth(rows: Body, columns: Body) -> bool:
 
 
 SPLITS.append(split)
+MOMENTS.append(split_moments)
 MERGING.append(walk)

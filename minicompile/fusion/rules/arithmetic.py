@@ -24,13 +24,19 @@ from functools import reduce
 
 import torch
 
-from ...core.index import (Index, Symbol, index, most_of, not_negative,
-                           product)
+from ...core.index import (Index, Symbol, index, least_of, most_of,
+                           not_negative, product)
 from ...core.loops import (Const, Expression, Op, Position, accurate,
                            flatten, row_major)
 from ..lowerings import (RULES, Axes, LoweringContext, Operand, Value, axes,
-                         axes_of, broadcast, divided_by, elementwise,
+                         axes_of, broadcast, cast, divided_by, elementwise,
                          exactly, fill, points, reducing, strided_view)
+
+
+#: All whole numbers up to this one are floats.
+EXACT = 2 ** 24
+#: The types of devices where eager does not raise either.
+SILENT = {"cuda"}
 
 
 def reshaped(value: Value, shape: tuple[Index, ...]) -> Value:
@@ -66,12 +72,14 @@ def promoted(*operands: Operand) -> torch.dtype:
 
 def dividing(name: str) -> Callable:
     """The rule of a division, rounded or not, or of its remainder; a
-    kernel cannot raise, so a whole divisor must not be 0."""
+    kernel cannot raise, so where eager does a whole divisor must not be 0.
+    """
     def rule(context: LoweringContext, a: Operand, b: Operand, *,
              rounding_mode: str | None = None) -> Value | None:
         safe = (isinstance(b, (int, float)) and b != 0 or isinstance(
             b, Index) and not_negative(b - 1))
-        if not (context.dtype.is_floating_point or safe):
+        if not (context.dtype.is_floating_point or safe
+                or context.device.type in SILENT):
             return None
         return elementwise(f"{name}_{rounding_mode}" if rounding_mode
                            else name)(context, a, b)
@@ -110,16 +118,19 @@ def clamp(context: LoweringContext, a: Value, least: Operand | None = None,
 
 
 def arange(context: LoweringContext, *bounds, **options) -> Value | None:
-    """start, start + step, start + 2 * step, …; whole numbers only."""
+    """start, start + step, start + 2 * step, …; of whole numbers, which a
+    float has no digit too few for."""
     start, _, step = ((0, *bounds, 1), (*bounds, 1), bounds)[
         len(bounds) - 1]
     start, step = (options.get(name, number) for name, number in
                    (("start", start), ("step", step)))  # those of iota
-    if context.dtype.is_floating_point or not (
-            isinstance(start, (int, Index)) and isinstance(step, int)):
+    if not (isinstance(start, (int, Index)) and isinstance(step, int)):
         return None
-    return context.value(Position(
-        context.point[0] * step + start, context.dtype))
+    place = context.point[0] * step + start
+    if context.dtype.is_floating_point and not (
+            -EXACT <= least_of(place) and most_of(place) <= EXACT):
+        return None
+    return context.value(cast(Position(place, torch.int64), context.dtype))
 
 
 def place_of(best: Value, context: LoweringContext, a: Value, dims: Axes,
@@ -157,20 +168,39 @@ def var_mean(context: LoweringContext, a: Value, axes: Axes = None, *,
              ) -> tuple[Value, Value] | None:
     """The variance and the mean, in two passes: first the mean, then the
     squared differences, divided by their number less `correction`."""
-    total = product(a.shape[axis] for axis in axes_of(a, axes))
+    reduced = axes_of(a, axes)
+    total = product(a.shape[axis] for axis in reduced)
     correction = 1 if correction is None else correction
     left = total - int(correction)
     if int(correction) != correction or not not_negative(left):
         return None
     inner = a.to(accurate(context.dtype))
-    middle = divided_by(context.reduce("sum", inner, axes, True), total)
-    off = Op("sub", (inner.element, broadcast(
-        middle, inner.shape).element), inner.dtype)
-    squares = replace(inner, element=multiplied(inner.dtype, off, off))
-    variance = divided_by(
-        context.reduce("sum", squares, axes, keepdim), left)
-    average = reshaped(middle, variance.shape)
-    return variance.to(context.dtype), average.to(context.dtype)
+    sums, squares = MOMENTS[-1](context, inner, reduced)
+    shape = tuple(index(1) if axis in reduced else size
+                  for axis, size in enumerate(a.shape)
+                  if keepdim or axis not in reduced)
+    return tuple(reshaped(divided_by(each, number), shape).to(context.dtype)
+                 for each, number in ((squares, left), (sums, total)))
+
+
+def moments(context: LoweringContext, a: Value, reduced: tuple[int, ...]
+            ) -> tuple[Value, Value]:
+    """The sum, and that of the squared distances from the mean."""
+    sums = context.reduce("sum", a, reduced, True)
+    count = product(a.shape[axis] for axis in reduced)
+    return sums, context.reduce("sum", squared(
+        a, divided_by(sums, count)), reduced, True)
+
+
+def squared(a: Value, middle: Value) -> Value:
+    """The squared distance of each element from one for its row."""
+    off = Op("sub", (a.element, broadcast(middle, a.shape).element),
+             a.dtype)
+    return replace(a, element=multiplied(a.dtype, off, off))
+
+
+#: How both sums are found: the last of these.
+MOMENTS: list[Callable[..., tuple[Value, Value]]] = [moments]
 
 
 def var(context: LoweringContext, a: Value, axes: Axes = None, **rest

@@ -23,18 +23,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from itertools import product as product_of
-from math import inf
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from ...core.errors import where_of
 from ...core.index import (Atom, Index, Variable, atoms_of, in_range,
-                           index, not_negative, product, substitute)
+                           index, least_of, not_negative, product,
+                           substitute)
 from ...core.loops import (SIMPLIFY, Const, Expression, Load, Op, Position,
                            rewrite)
 from ...core.schedule import Extern
+from ...core.semantics.ranges import bounds
 from ..lower import strides_of
 from ..lowerings import (RULES, LoweringContext, Point, Value, broadcast,
                          cast, elements, fakes, number, sight, size_of,
@@ -93,8 +93,6 @@ def decided(node: Expression) -> Expression:
 
 #: So many elements are read or passed over for each place, at least.
 FEW = 4
-#: How many elements a window has at most for a loop to read it.
-POOLED = {"cuda": 9}
 #: What a GPU moves while the check of places is launched, in elements.
 CHECK = {"cuda": 1 << 15}
 
@@ -172,6 +170,19 @@ def flip(context: LoweringContext, a: Value, axes: Sequence[int]) -> Value:
         for axis, (i, size) in enumerate(zip(context.point, a.shape))))
 
 
+def rolled(context: LoweringContext, a: Value, by: Sequence[int],
+           axes: Sequence[int] = ()) -> Value | None:
+    """`a`, whose elements move along some dimensions, and come in again on
+    the other side; a processor divides slowly, so there PyTorch moves."""
+    if context.device.type == "cpu" or not axes and len(a.shape) != 1:
+        return None
+    point = [*context.point]
+    for shift, axis in zip(by, axes or (0,), strict=True):
+        size = a.shape[axis]
+        point[axis] = (point[axis] + (size - index(shift) % size)) % size
+    return a.moved(context.shape, tuple(point))
+
+
 def repeat(context: LoweringContext, a: Value, *_) -> Value:
     """`a` laid several times side by side."""
     skip = len(context.shape) - len(a.shape)
@@ -180,27 +191,33 @@ def repeat(context: LoweringContext, a: Value, *_) -> Value:
 
 
 def named(context: LoweringContext, places: Value, size: Index,
-          point: Point, name: str = "", wraps: bool = False) -> Index:
+          point: Point, name: str = "", wraps: bool = False,
+          sure: bool = False) -> Index:
     """The place named at a point by `places`, an Index below `size`.
 
     If it `wraps`, -1 is the last place. Raises, as eager does, if a place
-    is outside.
+    is outside; unless PyTorch is `sure` that none is.
     """
     found = places.element
     if isinstance(found, Position) and in_range(found.index, size):
         return places.at(point).index
+    low, high = bounds(found)
+    if 0 <= low and high < least_of(size):
+        return index(Picked(f"{context.node.name}{name}", size,
+                            places.at(point)))
     places = places.to(torch.int64)
     least, most, first, last = map(number, (
         -size if wraps else 0, size, 0, size - 1))
-    right = context.lowering.view(context.node, context.reduce(
-        "all", replace(places, element=both(
-            test("ge", places.element, least),
-            test("lt", places.element, most)))), ())
-    context.lowering.steps.append(Extern(
-        torch.ops.aten._assert_async.msg, (
-            right, f"index out of bounds for a dimension of size {size}"),
-        {}, (None,), where_of(context.node)))
-    context.lowering.made.pop(context.node)  # what is there is the check
+    if not sure:
+        right = context.lowering.view(context.node, context.reduce(
+            "all", replace(places, element=both(
+                test("ge", places.element, least),
+                test("lt", places.element, most)))), ())
+        context.lowering.steps.append(Extern(
+            torch.ops.aten._assert_async.msg, (
+                right, "index out of bounds for a dimension of size "
+                f"{size}"), {}, (None,), where_of(context.node)))
+        context.lowering.made.pop(context.node)  # what is there: the check
 
     value = places.at(point)
     if wraps:
@@ -247,8 +264,8 @@ def gather(context: LoweringContext, a: Value, axis: int, places: Value,
 
 
 def indexed(context: LoweringContext, a: Value,
-            places: Sequence[Value | None], wraps: bool = True
-            ) -> Point | None:
+            places: Sequence[Value | None], wraps: bool = True,
+            sure: bool = False) -> Point | None:
     """`a[places]`: tensors name places together, in dimensions that take
     the place of theirs; at the front, if theirs are not neighbours."""
     given = {axis: each for axis, each in enumerate(places)
@@ -262,8 +279,16 @@ def indexed(context: LoweringContext, a: Value,
     rest = iter(point[:start] + point[end:])
     return tuple(
         named(context, given[axis], a.shape[axis],
-              point[end - len(given[axis].shape):end], f"_{axis}", wraps)
+              point[end - len(given[axis].shape):end], f"_{axis}", wraps,
+              sure)
         if axis in given else next(rest) for axis in range(len(a.shape)))
+
+
+def unsafe_index(context: LoweringContext, a: Value,
+                 places: Sequence[Value | None]) -> Value | None:
+    """`a[places]`, where every place is inside."""
+    where = indexed(context, a, places, sure=True)
+    return where and a.moved(context.shape, where)
 
 
 def selected(context: LoweringContext, a: Value, axis: int, places: Value
@@ -274,37 +299,11 @@ def selected(context: LoweringContext, a: Value, axis: int, places: Value
     return indexed(context, a, [*[None] * axis, one], False)
 
 
-def pooled(context: LoweringContext, a: Value, size: Sequence[int],
-           step: Sequence[int] = (), margin: Sequence[int] = (0, 0),
-           apart: Sequence[int] = (1, 1), *_) -> tuple[Value, None] | None:
-    """The greatest element of each window, if the window is small, and
-    its place is not asked for."""
-    places = [user for user in context.node.users if user.args[1] == 1]
-    window = [*product_of(*map(range, spread(size)))]
-    if (context.device.type not in POOLED or len(window) > POOLED[
-            context.device.type] or not context.dtype.is_floating_point
-            or not context.lowering.uses.readers.keys().isdisjoint(places)):
-        return None
-    least, point = Const(-inf, context.dtype), context.point
-    corner = [i * n - m for i, n, m in zip(
-        point[-2:], spread(step or size), spread(margin))]
-    parts = [inside_or(a, (*point[:-2], *(
-        i + k * n for i, k, n in zip(corner, offsets, spread(apart)))),
-        least) for offsets in window]
-    return context.value(reduce(lambda found, part: Op(
-        "maximum", (found, part), context.dtype), parts)), None
-
-
-def spread(numbers: Sequence[int]) -> Sequence[int]:
-    """A number for each of two dimensions; a single number is for both."""
-    return [*numbers] * (2 // len(numbers))
-
-
 SIMPLIFY.append(decided)
 RULES |= {
-    "max_pool2d_with_indices": pooled,
     "cat": cat, "constant_pad_nd": pad, "flip": flip, "repeat": repeat,
-    "slice_scatter": slice_scatter,
+    "roll": rolled, "slice_scatter": slice_scatter,
+    "_unsafe_index.Tensor": unsafe_index,
     **dict.fromkeys(("unsafe_split", "unsafe_split_with_sizes"),
                     lambda *given: view(*given)),  # with its own memory
     **{name: reading(along) for name, along in (

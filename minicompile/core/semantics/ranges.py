@@ -1,0 +1,75 @@
+"""The ranges of whole numbers that a kernel computes.
+
+In: an expression. Out: numbers that it is never below and never above. A
+place that is known to lie inside of a tensor needs no check, and a number
+that 32 bits hold is computed in 32 bits, as a GPU does it best. A float is
+taken to be a little off, as rounding has it. PyTorch's are
+torch/utils/_sympy/value_ranges.py and torch/_inductor/bounds.py.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import product
+from math import floor, inf, isfinite
+
+import torch
+
+from ..index import least_of, most_of
+from ..loops import Const, Expression, Op, Position
+
+Ends = tuple[float, float]
+
+#: What a float is off by, at most, as a share.
+OFF = 2.0 ** -20
+
+
+def fits(ends: Ends, dtype: torch.dtype) -> bool:
+    """Whether all whole numbers between two are numbers of the dtype."""
+    limits = torch.iinfo(dtype)
+    return limits.min <= ends[0] <= ends[1] <= limits.max
+
+
+@lru_cache(maxsize=10_000)
+def bounds(node: Expression) -> Ends:
+    """Numbers that the value is never below and never above."""
+    low, high = ends_of(node)
+    if node.dtype == torch.bool:
+        return max(low, 0), min(high, 1)
+    if node.dtype.is_floating_point:
+        return low - abs(low) * OFF, high + abs(high) * OFF
+    limits = torch.iinfo(node.dtype)
+    return (low, high) if fits((low, high), node.dtype) else (
+        limits.min, limits.max)
+
+
+def ends_of(node: Expression) -> Ends:
+    """The same, as if no digit was lost."""
+    ends = [*map(bounds, node.operands)] if isinstance(node, Op) else []
+    known = all(map(isfinite, sum(ends, ())))
+    match node:
+        case Const(number) if number == number:
+            return number, number
+        case Position(where):
+            return least_of(where), most_of(where)
+        case Op("add" | "sub" as name) if known:
+            (a, b), (c, d) = ends
+            return (a + c, b + d) if name == "add" else (a - d, b - c)
+        case Op("mul") if known:
+            found = [one * other for one, other in product(*ends)]
+            return min(found), max(found)
+        case Op("maximum" | "minimum" as name):
+            return tuple(map(max if name == "maximum" else min, *ends))
+        case Op("abs") if known:
+            [(a, b)] = ends
+            return max(a, -b, 0), max(-a, b)
+        case Op("where"):
+            (_, (a, b), (c, d)) = ends
+            return min(a, c), max(b, d)
+        case Op("floor") if known:
+            return tuple(map(floor, ends[0]))
+        case Op("cast", (part,)) if known:
+            cut = part.dtype.is_floating_point and not (
+                node.dtype.is_floating_point)
+            return tuple(map(int, ends[0])) if cut else ends[0]
+    return -inf, inf

@@ -1,0 +1,166 @@
+"""Rules: pooling in small windows, forward and backward.
+
+A loop reads the elements of a window one after the other: its neighbours
+do the same, so that all but the first lie in a cache. In the backward an
+element asks the few windows that it lies in, instead of each window adding
+to its elements: no two threads write to one place. The maximum's place is
+found on the way. PyTorch's kernels for a CPU are as good, and those for a
+GPU better where windows are large, so there the operator runs. Inductor's
+are the lowerings of `max_pool2d_with_indices` and `avg_pool2d`, and of
+their gradients, in torch/_inductor/lowering.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from itertools import product as product_of
+from math import ceil, inf, prod
+
+import torch
+
+from ...core.index import Index, index, not_negative
+from ...core.loops import Const, Expression, Op, Position, accurate
+from ..lowerings import RULES, LoweringContext, Point, Value, cast, literal
+from .indexing import TRUE, both, compare, inside_or, test
+
+#: How many elements a window has at most for a loop to read it.
+POOLED = {"cuda": 9}
+
+Pair = Sequence[int]
+
+
+def spread(numbers: Pair) -> Pair:
+    """A number for each of two dimensions; a single number is for both."""
+    return [*numbers] * (2 // len(numbers))
+
+
+def pays(context: LoweringContext, size: Pair) -> bool:
+    """Whether a loop is to read these windows."""
+    return prod(spread(size)) <= POOLED.get(context.device.type, 0) and (
+        context.dtype.is_floating_point)
+
+
+def within(context: LoweringContext, size: Pair, step: Pair, margin: Pair,
+           apart: Pair = (1,)) -> list[Point]:
+    """The points of the elements in a result's window, row by row."""
+    *outer, row, column = context.point
+    corner = [i * n - m for i, n, m in zip((row, column), spread(
+        step or size), spread(margin))]
+    return [(*outer, *(i + k * n for i, k, n in zip(
+        corner, steps, spread(apart))))
+        for steps in product_of(*map(range, spread(size)))]
+
+
+def around(context: LoweringContext, size: Pair, step: Pair, margin: Pair
+           ) -> Iterator[tuple[Point, Expression]]:
+    """The windows that an element may lie in, the first in memory first,
+    and whether it does; not whether there is such a window."""
+    *outer, row, column = context.point
+    size, step = spread(size), spread(step or size)
+    inner = [i + m for i, m in zip((row, column), spread(margin))]
+    for back in product_of(*(range(ceil(k / n))[::-1]
+                             for k, n in zip(size, step))):
+        at = [i // n - k for i, n, k in zip(inner, step, back)]
+        yield (*outer, *at), reduce(both, (
+            compare("lt", i - place * n, index(k))
+            for i, place, n, k in zip(inner, at, step, size)))
+
+
+def binary(name: str, a: Expression, b: Expression) -> Expression:
+    """An operation on two numbers of one dtype."""
+    return Op(name, (a, b), a.dtype)
+
+
+def total(context: LoweringContext, parts: Sequence[Expression],
+          divisor: int = 1) -> Value:
+    """The sum of the parts, from the left, divided and rounded."""
+    dtype = accurate(context.dtype)
+    found = reduce(lambda a, b: binary("add", a, b), (
+        cast(part, dtype) for part in parts))
+    found = found if divisor == 1 else binary(
+        "div", found, literal(divisor, dtype))
+    return context.value(cast(found, context.dtype))
+
+
+def divisor(image: Sequence[Index], pooled: Sequence[Index], size: Pair,
+            step: Pair, margin: Pair, include: bool, by: int | None
+            ) -> int | None:
+    """What a window's sum is divided by; None if windows differ in it."""
+    whole = all(
+        (include or not m) and not_negative(end + m - (n - 1) * s + m - k)
+        for end, n, k, s, m in zip(image[-2:], pooled[-2:], *map(
+            spread, (size, step or size, margin))))
+    return by or (prod(spread(size)) if whole else None)
+
+
+def averaged(context: LoweringContext, a: Value, size: Pair,
+             step: Pair = (), margin: Pair = (0,), _: bool = False,
+             include: bool = True, by: int | None = None) -> Value | None:
+    """The mean of each window."""
+    how = size, step, margin
+    count = divisor(a.shape, context.shape, *how, include, by)
+    zero = Const(0, a.dtype)
+    return total(context, [inside_or(a, at, zero) for at in within(
+        context, *how)], count) if count and pays(context, size) else None
+
+
+def averaged_back(context: LoweringContext, gradient: Value, a: Value,
+                  size: Pair, step: Pair, margin: Pair, _: bool,
+                  include: bool, by: int | None) -> Value | None:
+    """Each window's gradient, divided among its elements."""
+    how = size, step, margin
+    count = divisor(a.shape, gradient.shape, *how, include, by)
+    return total(context, [
+        chosen(lies, gradient, at) for at, lies in around(context, *how)
+        ], count) if count and pays(context, size) else None
+
+
+def chosen(condition: Expression, a: Value, at: Point) -> Expression:
+    """An element where the condition holds, or 0."""
+    zero = Const(0, a.dtype)
+    found = inside_or(a, at, zero)
+    return found if condition is TRUE else Op(
+        "where", (condition, found, zero), a.dtype)
+
+
+def greatest(context: LoweringContext, a: Value, size: Pair,
+             step: Pair = (), margin: Pair = (0,), apart: Pair = (1,), *_
+             ) -> tuple[Value, Value] | None:
+    """The greatest element of each window, and its place in the image:
+    the first of equal ones, and the last NaN."""
+    if not pays(context, size):
+        return None
+    least = found = Const(-inf, context.dtype)
+    windows, width = within(context, size, step, margin, apart), a.shape[-1]
+    row, column = (binary("maximum", Position(where, torch.int32), Const(
+        0, torch.int32)) for where in windows[0][-2:])
+    place = binary("add", binary("mul", row, Position(
+        width, torch.int32)), column)
+    for at in windows:
+        part = inside_or(a, at, least)
+        better = test("logical_or", test("gt", part, found),
+                      test("ne", part, part))
+        place = Op("where", (better, Position(
+            at[-2] * width + at[-1], place.dtype), place), place.dtype)
+        found = binary("maximum", found, part)
+    return context.value(found), context.value(cast(place, torch.int64))
+
+
+def greatest_back(context: LoweringContext, gradient: Value, a: Value,
+                  size: Pair, step: Pair, margin: Pair, apart: Pair,
+                  _: bool, places: Value) -> Value | None:
+    """The gradients of the windows whose greatest an element is."""
+    if not pays(context, size) or {*apart} != {1}:
+        return None
+    *_, row, column = context.point
+    here = Position(row * a.shape[-1] + column, torch.int64)
+    return total(context, [chosen(test("eq", inside_or(
+        places, at, Const(-1, torch.int64)), here), gradient, at)
+        for at, _ in around(context, size, step, margin)])
+
+
+RULES |= {
+    "avg_pool2d": averaged, "avg_pool2d_backward": averaged_back,
+    "max_pool2d_with_indices": greatest,
+    "max_pool2d_with_indices_backward": greatest_back}

@@ -1,0 +1,106 @@
+"""Operators that a GPU's kernels do better than PyTorch's own.
+
+Out: rows of the tables of decompositions, for tensors on a GPU alone.
+PyTorch's kernels for these move each element by itself, ask for a division
+or two, and read what another kernel has just written. Taken apart, they
+are views and arithmetic on places, which fuse with what is around them. A
+convolution's bias is an addition after it in eager, too. On a CPU these
+operators run as ATen has them. PyTorch's choice is in
+torch/_inductor/decomposition.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch._decomp import decomposition_table
+from torch.nn import functional as F
+
+from ...core.graph import operators, tensors_of
+from ..recorder import DECOMPOSITIONS, aten
+from .decompositions import require
+
+#: The types of the devices where it pays.
+DEVICES = {"cuda"}
+
+#: Operators of which PyTorch has a formula; not those of their gradients.
+BY_FORMULA = """
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d
+    upsample_linear1d upsample_bilinear2d upsample_bicubic2d
+    upsample_trilinear3d reflection_pad1d reflection_pad2d
+    reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
+    _adaptive_avg_pool2d pixel_shuffle pixel_unshuffle mv"""
+
+
+def there(formula: Callable, *args, **kwargs):
+    """What the formula gives for tensors on such a device, or
+    NotImplemented."""
+    devices = {each.device.type for each in tensors_of((args, kwargs))}
+    return formula(*args, **kwargs) if devices <= DEVICES else (
+        NotImplemented)
+
+
+def convolution(image, weight, bias, *how):
+    """A convolution, then its bias."""
+    if bias is None:
+        return NotImplemented
+    return aten.convolution(image, weight, None, *how) + bias.reshape(
+        -1, *[1] * (weight.dim() - 2))
+
+
+def convolution_backward(gradient, image, weight, sizes, *how):
+    """Its gradients; that of the bias is a sum, which fuses."""
+    *how, (of_image, of_weight, of_bias) = how
+    if not of_bias:
+        return NotImplemented
+    made = aten.convolution_backward(gradient, image, weight, sizes, *how,
+                                     [of_image, of_weight, False])
+    return *made[:2], gradient.sum(
+        [k for k in range(image.dim()) if k != 1])
+
+
+def im2col(image, size, apart, margin, step):
+    """The blocks that windows show, each as a column."""
+    if apart != [1, 1] or image.dim() != 4:
+        return NotImplemented
+    rows, columns = margin
+    blocks = F.pad(image, (columns, columns, rows, rows)).unfold(
+        2, size[0], step[0]).unfold(3, size[1], step[1])
+    return blocks.permute(0, 1, 4, 5, 2, 3).flatten(1, 3).flatten(2)
+
+
+def index_add(into, dim, places, given, *, alpha=1):
+    """Slices added at places of one dimension; PyTorch has a quicker
+    kernel where each element names its own."""
+    if places.dim() != 1 or given.dim() != into.dim():
+        return NotImplemented
+    shape = [1] * given.dim()
+    shape[dim] = -1
+    return into.scatter_add(dim, places.view(shape).expand(given.shape), (
+        given * alpha if alpha != 1 else given))
+
+
+def scatter(into, dim, places, given):
+    """One element of each row replaced, as the gradient of a maximum is:
+    a choice for each element."""
+    size, one = [*into.shape], [*places.shape]
+    if not into.dim() or one.pop(dim) != 1 or (
+            size.pop(dim) < 1 or one != size) or (
+            torch.is_tensor(given) and given.shape != places.shape):
+        return NotImplemented
+    require((places >= 0) & (places < into.size(dim)))
+    shape = [1] * into.dim()
+    shape[dim] = -1
+    here = torch.arange(into.size(dim), device=into.device).view(shape)
+    return torch.where(here == places, given, into)
+
+
+DECOMPOSITIONS |= {op: partial(there, formula) for op, formula in {
+    **{op: decomposition_table[op] for name in BY_FORMULA.split()
+       for op in operators(name) if op in decomposition_table},
+    aten.im2col.default: im2col, aten.index_add.default: index_add,
+    aten.scatter.src: scatter, aten.scatter.value: scatter,
+    aten.convolution.default: convolution,
+    aten.convolution_backward.default: convolution_backward}.items()}

@@ -1,0 +1,63 @@
+"""The bounds of what kernels compute hold for all of its values."""
+
+import pytest
+import torch
+
+from minicompile.core.index import Variable, index
+from minicompile.core.loops import Const, Load, Op, Position
+from minicompile.core.semantics.evaluate import evaluate
+from minicompile.core.semantics.ranges import bounds
+
+I = Variable("i", index(50))  # noqa: E741
+PLACE = Position(index(I) * 2 - 7, torch.int64)
+
+
+def whole(name, *operands):
+    return Op(name, operands, torch.int64)
+
+
+def number(value, dtype=torch.int64):
+    return Const(value, dtype)
+
+
+def scaled(by):
+    """A place of another image, as interpolation finds it."""
+    wide = Op("cast", (PLACE,), torch.float32)
+    return Op("cast", (Op("floor", (Op("mul", (wide, Const(
+        by, torch.float32)), torch.float32),), torch.float32),), torch.int64)
+
+
+KNOWN = {
+    "place": PLACE,
+    "reflected": whole("sub", number(40), whole("abs", whole(
+        "sub", PLACE, number(30)))),
+    "clamped": whole("minimum", whole("maximum", PLACE, number(0)),
+                     number(9)),
+    "product": whole("mul", PLACE, whole("sub", number(3), PLACE)),
+    "scaled": scaled(0.37), "negative": scaled(-1.9),
+    "chosen": Op("where", (Op("lt", (PLACE, number(0)), torch.bool), whole(
+        "add", PLACE, number(100)), PLACE), torch.int64),
+    "truth": Op("cast", (Op("lt", (PLACE, number(5)), torch.bool),),
+                torch.int64),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_no_value_is_outside(name):
+    found = evaluate(KNOWN[name], {I: torch.arange(50)})
+    low, high = bounds(KNOWN[name])
+    assert low <= found.min() and found.max() <= high
+    assert high - low < 1 << 20
+
+
+def test_what_lies_in_memory_has_no_bounds():
+    load = Load("x", index(I), torch.int64)
+    least, most = torch.iinfo(torch.int64).min, torch.iinfo(
+        torch.int64).max
+    assert bounds(load) == (least, most)
+    assert bounds(whole("minimum", load, number(9))) == (least, 9)
+    assert bounds(whole("maximum", whole("minimum", load, number(9)),
+                        number(0))) == (0, 9)
+    overflowing = whole("mul", whole("minimum", PLACE, number(
+        1 << 40)), number(1 << 60))
+    assert bounds(overflowing) == (least, most)

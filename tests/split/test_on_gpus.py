@@ -1,0 +1,124 @@
+"""Operators that are taken apart on a GPU: tried on a CPU, beside eager."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from minicompile import compile
+from minicompile.fusion.rules import pooling
+from minicompile.split.torch import on_gpus
+from tests.same import assert_same
+
+SMALL, WIDE = (2, 4, 9, 8), (2, 8, 12, 14)
+
+
+def places(x):
+    return torch.tensor([3, 0, 3, 8], device=x.device)
+
+
+FUNCTIONS = {
+    "nearest": (lambda x: F.interpolate(x, scale_factor=2), SMALL),
+    "nearest, odd": (lambda x: F.interpolate(x.sin(), (13, 5)), SMALL),
+    "bilinear": (lambda x: F.interpolate(
+        x.sin(), scale_factor=1.7, mode="bilinear"), SMALL),
+    "aligned": (lambda x: F.interpolate(
+        x, (5, 19), mode="bilinear", align_corners=True) * 2, SMALL),
+    "bicubic": (lambda x: F.interpolate(
+        x, scale_factor=2, mode="bicubic"), SMALL),
+    "linear": (lambda x: F.interpolate(x[0], 21, mode="linear"), SMALL),
+    "trilinear": (lambda x: F.interpolate(
+        x[None], (3, 5, 6), mode="trilinear"), SMALL),
+    "reflected": (lambda x: F.pad(x, (1, 3, 2, 0), "reflect") * 2, SMALL),
+    "replicated": (lambda x: F.pad(x, (1, 3, 2, 0), "replicate"), SMALL),
+    "blocks": (lambda x: F.unfold(x, (2, 3), 1, (1, 0), (2, 1)) * 2, SMALL),
+    "far blocks": (lambda x: F.unfold(x, 2, dilation=2), SMALL),
+    "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (6, 7)), WIDE),
+    "uneven": (lambda x: F.adaptive_avg_pool2d(x.exp(), (5, 3)), WIDE),
+    "shuffled": (lambda x: F.pixel_shuffle(x, 2) * 2, WIDE),
+    "unshuffled": (lambda x: F.pixel_unshuffle(x, 2) * 2, WIDE),
+    "product": (lambda x: x[0, 0] @ x[0, 0, 0], SMALL),
+    "added": (lambda x: x.new_zeros(9, 4, 2, 8).index_add(
+        0, places(x), x.permute(1, 2, 0, 3)[:, :4] * 2), SMALL),
+    "doubled": (lambda x: x.index_add(
+        2, places(x), x[:, :, :4], alpha=2), SMALL),
+    "greatest": (lambda x: x.max(1)[0] + x.min(1, keepdim=True)[0][:, 0],
+                 SMALL),
+    "scattered": (lambda x: x.scatter(1, x.argmax(1, True), x[:, :1]),
+                  SMALL),
+    "of more": (lambda x: x.scatter(1, x.argmax(1, True), x[:, 1:]), SMALL),
+    "a number": (lambda x: x.scatter(-1, x.argmin(-1, True), 2.0), SMALL),
+    "several": (lambda x: x.scatter(2, places(x)[
+        None, None, :, None].expand(2, 4, 4, 8), 1.0), SMALL),
+}
+
+POOLS = {
+    "mean": lambda x: F.avg_pool2d(x.sin(), 2),
+    "overlapping": lambda x: F.avg_pool2d(x, 3, 1, 1) - x,
+    "inside alone": lambda x: F.avg_pool2d(
+        x, (3, 2), (2, 1), 1, count_include_pad=False),
+    "rest counts": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+    "by": lambda x: F.avg_pool2d(x, 3, 2, divisor_override=5),
+    "large": lambda x: F.avg_pool2d(x, 4),
+    "stem": lambda x: F.max_pool2d(x.sin(), 3, 2, 1),
+    "pairs": lambda x: F.max_pool2d(x, 2),
+    "apart": lambda x: F.max_pool2d(x, (2, 3), 1, dilation=(3, 2)),
+    "rest": lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
+    "one image": lambda x: F.max_pool2d(x[0], 2, 1).sin(),
+    "places": lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True),
+}
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(on_gpus, "DEVICES", {"cpu"})
+    monkeypatch.setitem(pooling.POOLED, "cpu", 9)
+
+
+def example(shape, dtype=torch.float32):
+    torch.manual_seed(0)
+    return torch.randn(shape).to(dtype).requires_grad_()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_taken_apart_it_is_eager_s(as_on_a_gpu, name):
+    function, shape = FUNCTIONS[name]
+    assert_same(function, example(shape))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*FUNCTIONS, *POOLS])
+def test_on_a_gpu_it_is_eager_s(name):
+    function, shape = FUNCTIONS.get(name) or (POOLS[name], WIDE)
+    x = example(shape).detach().cuda().requires_grad_()
+    assert_same(function, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", POOLS)
+def test_a_pool_is_eager_s(as_on_a_gpu, name, dtype):
+    x = example(WIDE, dtype)
+    assert_same(POOLS[name], x)
+
+
+def test_a_pool_gives_the_place_that_eager_gives(as_on_a_gpu):
+    x = example(WIDE).detach()
+    x[0, 1, 2, 3], x[1, 0, 4:, :], x[0, 2] = torch.nan, -torch.inf, 1.0
+    for mine, theirs in zip(compile(POOLS["places"])(x),
+                            POOLS["places"](x), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0,
+                                   equal_nan=True)
+
+
+def test_a_convolution_s_bias_and_its_gradient(as_on_a_gpu):
+    def function(x, weight, bias):
+        return F.conv2d(x, weight, bias, padding=1).relu()
+    x, weight = example(SMALL), example((6, 4, 3, 3))
+    compiled = assert_same(function, x, weight, example((6,)))
+    assert compiled.stats().kernels
+
+
+def test_a_place_outside_is_still_an_error(as_on_a_gpu):
+    compiled = compile(lambda x, at: x.scatter(1, at, x[:, :1]))
+    x = example((3, 4)).detach()
+    with pytest.raises(RuntimeError, match="out of"):
+        compiled(x, torch.tensor([[1], [7], [0]]))
