@@ -232,6 +232,7 @@ class Loop:
     where: Where | None = None
     origin: str = ""  # the graph nodes that this loop computes
     whole: object = field(default=None, compare=False)  # what it splits
+    turned: Index | None = None  # where an element lies, unless row by row
 
     @cached_property
     def loads(self) -> tuple[Load, ...]:
@@ -252,7 +253,9 @@ class Loop:
         """The same loop over other variables: what old ones become."""
         return replace(self, index=substitute(self.index, change),
                        ranges=ranges, reduced=reduced,
-                       value=rewrite(self.value, at=change))
+                       value=rewrite(self.value, at=change),
+                       turned=self.turned and substitute(
+                           self.turned, change))
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,14 @@ from itertools import chain
 
 from ..core.graph import has_effect
 from ..core.index import Index, Variable, guess, index, product
-from ..core.loops import Buffer, Loop, flatten, unflatten, walk
+from ..core.loops import (Buffer, Loop, flatten, row_major, unflatten,
+                          walk)
 from ..core.schedule import Extern, made_by, reads_of
 from .lowerings import Value, axes, points
+
+#: Where the elements of rows may lie, other than one after the other, for
+#: loops that join two bodies: the last of these.
+PLACES: list[Callable[[Body, Body], Iterable[Index]]] = [lambda a, b: ()]
 
 #: A kernel with more buffers than this is slow to launch and to compile.
 MOST_BUFFERS = 48
@@ -41,13 +46,14 @@ class IterationDomain:
         """The variable that counts rows, and the one for their elements."""
         return *axes((self.rows,), "i"), *axes((self.row,), "r")
 
-    def fitted(self, loop: Loop) -> Loop:
+    def fitted(self, loop: Loop, place: Index | None = None) -> Loop:
         """A loop that fits, over these variables: one that counts the
-        elements of all rows counts rows and their elements."""
+        elements of all rows counts rows and their elements, which lie at
+        a `place` if not one after the other."""
         flat = axes((self.rows * self.row,), "i")
         if self.row == 1 or loop.ranges != flat:
             return loop
-        place = flatten(points(self.variables), (self.row, 1))
+        place = place or flatten(points(self.variables), (self.row, 1))
         return loop.over(dict.fromkeys(flat, place), self.variables, ())
 
     @classmethod
@@ -73,7 +79,10 @@ def loop_of(buffer: Buffer, value: Value, reduced: tuple[int, ...] = (),
     steps = dict(zip(rows, map(guess, stride), strict=True))
     loop = Loop(buffer, flatten(points(rows), stride),
                 tuple(sorted(rows, key=lambda v: -steps[v])), value.element,
-                tuple(variables[k] for k in reduced), kind, **notes)
+                tuple(variables[k] for k in reduced), kind, turned=flatten(
+                    points(variables), row_major(value.shape)
+                    ) if reduced and kept[-1:] > [*reduced[-1:]] else None,
+                **notes)
     flat = IterationDomain.of(loop).variables
     change = dict(chain(*(
         zip(old, unflatten(place, tuple(v.size for v in old)), strict=True)
@@ -115,10 +124,11 @@ class Body:
         return {(load.buffer, load.index): None
                 for loop in self.loops for load in loop.loads}
 
-    def over(self, domain: IterationDomain) -> Body:
+    def over(self, domain: IterationDomain, place: Index | None = None
+             ) -> Body:
         """The loops over the variables of a domain that they fit."""
-        return self if domain == self.domain else Body(
-            domain, tuple(map(domain.fitted, self.loops)))
+        return self if domain == self.domain else Body(domain, tuple(
+            domain.fitted(loop, place) for loop in self.loops))
 
 
 def fits(first: Body, second: Body) -> bool:
@@ -230,14 +240,17 @@ class Groups:
         if len(devices) > 1 or domain is None or (
                 a.is_apart(b) or b.is_apart(a)):
             return
-        first, second = a.body.over(domain), b.body.over(domain)
-        reads = (name for name, _ in (*first.reads, *second.reads))
-        if (fits(first, second) and fits(second, first)
-                and wanted(first, second)
-                and len({*first.stores, *second.stores, *reads}
-                        ) <= MOST_BUFFERS):
-            a.absorb(b, Body(domain, first.loops + second.loops))
-            self.merged[b] = a
+        for place in (None, *PLACES[-1](a.body, b.body)):
+            first, second = (each.body.over(domain, place)
+                             for each in (a, b))
+            reads = (name for name, _ in (*first.reads, *second.reads))
+            if (fits(first, second) and fits(second, first)
+                    and wanted(first, second)
+                    and len({*first.stores, *second.stores, *reads}
+                            ) <= MOST_BUFFERS):
+                a.absorb(b, Body(domain, first.loops + second.loops))
+                self.merged[b] = a
+                return
 
     def ordered(self) -> list[Group]:
         """The groups, as near to the graph's order as they can run."""

@@ -48,8 +48,10 @@ def test_a_row_too_long_for_registers_is_walked_along():
 
 
 def test_columns_lie_side_by_side_in_a_block():
-    tiling, = tilings(lambda x: x.sum(0), torch.empty(64, 100_000))
-    assert blocks(tiling) == [("x", 64), ("r", 64)]
+    for dtype, block in ((torch.float32, 32), (torch.bfloat16, 64)):
+        tiling, = tilings(lambda x: x.sum(0), torch.empty(
+            64, 100_000, dtype=dtype))
+        assert blocks(tiling) == [("x", block), ("r", 64)]
 
 
 def test_columns_that_are_stored_but_not_summed_have_a_tiling():

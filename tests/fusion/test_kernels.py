@@ -278,7 +278,7 @@ def test_transformer_block_counts(dtype):
               (64, 192), (64, 64)]
     forward, backward = counts(block, *shapes, dtype=dtype)
     assert forward == (4, 5)
-    assert backward == (6, 9)
+    assert backward == (4 if dtype is torch.float32 else 6, 9)
 
 
 def test_the_work_grows_with_the_graph_and_not_with_its_square():
@@ -314,3 +314,26 @@ def test_one_scalar_read_by_both_joins_small_kernels_only(rows, together):
     graph = aten(masks, torch.tensor(3), torch.randn(8, 8))
     first = fuse(graph).kernels[0]
     assert (len(first.written) == 2) == together
+
+
+@pytest.mark.parametrize("name, function, shape, count", [
+    ("softmax", lambda x: x.softmax(1), (64, 512, 512), 1),
+    ("norm of channels", lambda x: (x - x.mean(1, True)) / x.std(
+        1, keepdim=True), (32, 128, 56, 56), 1),
+    ("batch norm", lambda x: F.batch_norm(
+        x, None, None, training=True).relu(), (64, 128, 56, 56), 3),
+])
+def test_columns_and_moments_on_a_gpu_take_few_kernels(
+        name, function, shape, count):
+    """One that holds columns whole; and a variance in one trip."""
+    schedule = fuse(as_cuda(aten(function, *fake_inputs(shape))))
+    assert len(schedule.kernels) == count and not schedule.externs
+
+
+@pytest.mark.parametrize("shape", [(3, 40_000), (40_000, 3), (2, 9, 30_000),
+                                   (7, 131_071)])
+def test_the_moments_of_parts_are_those_of_the_whole(shape):
+    x = torch.randn(shape) * 3 + 100
+    assert_right(aten(lambda x: torch.var_mean(x, 0), x), (x,))
+    assert_right(aten(lambda x: torch.var_mean(x, -1), x), (x,))
+    assert_right(aten(torch.var_mean, x), (x,))

@@ -45,7 +45,8 @@ FUNCTIONS = {
                  SMALL),
     "scattered": (lambda x: x.scatter(1, x.argmax(1, True), x[:, :1]),
                   SMALL),
-    "of more": (lambda x: x.scatter(1, x.argmax(1, True), x[:, 1:]), SMALL),
+    "of more": (lambda x: x.scatter(
+        1, x.argmax(1, True), x.detach()[:, 1:]), SMALL),
     "a number": (lambda x: x.scatter(-1, x.argmin(-1, True), 2.0), SMALL),
     "several": (lambda x: x.scatter(2, places(x)[
         None, None, :, None].expand(2, 4, 4, 8), 1.0), SMALL),

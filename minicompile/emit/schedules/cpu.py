@@ -43,18 +43,20 @@ CLAUSES = {"sum": "+", "prod": "*", "any": "|", "all": "&",
 STEP_COST = {0: 0.02, 1: 0.1, -1: 0.1}
 
 
-def fastest(kernel: Kernel) -> Variable | None:
-    """The variable whose neighbours lie side by side in memory."""
+def fastest(kernel: Kernel, lanes: int = 16) -> Variable | None:
+    """The variable whose neighbours lie side by side in memory, of which
+    `lanes` are worked on together."""
     return min((kernel.ranges + kernel.reduced)[::-1], default=None,
-               key=lambda variable: _cost(kernel, variable))
+               key=lambda variable: _cost(kernel, variable, lanes))
 
 
-def _cost(kernel: Kernel, variable: Variable) -> float:
+def _cost(kernel: Kernel, variable: Variable, lanes: int) -> float:
     """The cache lines touched for each point if this one is innermost."""
     steps = [coefficient(where, variable) for where in accesses(kernel)]
     cost = sum(1.0 if step is None else STEP_COST.get(step.constant, 1.0)
                for step in steps)
-    return (cost + 0.01) * max(1.0, 16 / (guess(variable.size) or 64))
+    return (cost + 0.01) * max(1.0, lanes / (
+        guess(variable.size) or 64))
 
 
 def turned_axis(kernel: Kernel, first: Variable,

@@ -8,25 +8,36 @@ torch/_inductor/runtime/triton_heuristics.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from math import inf
 
 from ...core.index import (Division, Index, Symbol, Variable, atoms_of,
                            fold, guess, index, least_of, most_of,
                            not_negative)
-from ...core.loops import Kernel, Op, walk
+from ...core.loops import Kernel, Op, picked, walk
 from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
 from ..writer import stages
 from .cpu import fastest, keeping, turned_axis
 
 #: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
 ENOUGH = 2 * 132
-#: The bytes a thread loads of one tensor: twice what one load can take.
-A_THREAD = 32
+#: The bytes a thread loads of one tensor: twice what one load can take;
+#: and those of a line of the cache, which columns share.
+A_THREAD, A_LINE = 32, 128
 #: The elements of a row that one block can keep in registers.
 IN_REGISTERS = 40_000
+#: A row of so many elements shares its program with others.
+SHORT = 256
+#: The elements of columns that one block can keep in registers.
+HELD = 16_384
+#: The loads of one tensor that make a window of neighbours.
+WINDOW = 4
+#: A variable of so many neighbours is as good as a longer one: the next
+#: one goes on where it ends.
+FEW = 4
 #: The elements of a block that walks along rows, or down columns.
-WALKING, DOWN = 4096, 16_384
+WALKING, DOWN = 8192, 8192
 #: The registers that one of these needs to compute, beside its operand.
 LENGTHY = frozenset("erf erfc lgamma pow".split())
 WORKING = 2
@@ -34,7 +45,7 @@ WORKING = 2
 
 def tile(kernel: Kernel) -> Tiling:
     """A line, a tile of two variables, rows or columns."""
-    first = fastest(kernel)
+    first = fastest(kernel, FEW)
     second = turned_axis(kernel, first, lambda v: min(
         _count(v.size), _count(first.size)) >= 16) if first else None
     if kernel.reduced:
@@ -55,10 +66,14 @@ def counting(kernel: Kernel, tiling: Tiling) -> Tiling:
 
 
 def line(kernel: Kernel, first: Variable | None) -> Tiling:
-    """All points in a row."""
-    moved = [load for loop in kernel.loops for load in loop.loads]
-    moved += kernel.written.values()
+    """All points in a row; few a thread, if each reads its neighbours."""
+    loads = {load for loop in kernel.loops for load in loop.loads}
+    moved = [*loads, *kernel.written.values()]
     thread = A_THREAD // max(each.dtype.itemsize for each in moved)
+    beside = Counter(load.buffer for load in loads
+                     if not picked(load.index))
+    if max(beside.values(), default=0) >= WINDOW:
+        thread = 2
     block = _fitted(_count(kernel.rows), 128 * thread, 128)
     return Tiling((Axis("x", _last(kernel.ranges, first), block),),
                   max(1, block // (32 * thread)))
@@ -83,11 +98,19 @@ def rows(kernel: Kernel) -> Tiling:
                        Axis("r", kernel.reduced, walking)),
                       max(1, walking // 512), looped="r")
     whole = pow2(length)
-    block = max(1, min(2048 // whole, pow2(count // ENOUGH)))
+    several = whole <= SHORT and passes(kernel) == 1
+    block = max(1, min((2048 if several else 512) // whole,
+                       pow2(count // ENOUGH)))
     elements = block * whole
-    warps = max(1, min(8, elements // 1024), elements // 2048)
+    warps = max(1, min(8, elements // (256 if whole > SHORT else 1024)),
+                elements // 2048)
     return Tiling((Axis("x", kernel.ranges, block),
                    Axis("r", kernel.reduced, whole)), warps)
+
+
+def passes(kernel: Kernel) -> int:
+    """How many times the elements of a row are met."""
+    return sum(bool(stage.body) for stage in stages(kernel))
 
 
 def registers(kernel: Kernel) -> int:
@@ -107,19 +130,27 @@ def registers(kernel: Kernel) -> int:
 
 
 def columns(kernel: Kernel, first: Variable) -> Tiling:
-    """Neighbouring columns together, their rows walked along.
+    """Neighbouring columns together, their rows walked along; or whole, if
+    several passes read them.
 
     The registers of a thread hold its part of each sum and of each load.
     """
     count, length = _count(kernel.rows), kernel.row_length
-    block = _fitted(2 * count, 64, 16)
+    whole = pow2(min(most_of(length), 2 * HELD))
+    if passes(kernel) > 1 and whole * 16 <= HELD:
+        block = min(64, max(16, HELD // 2 // whole))
+        return Tiling((Axis("x", _last(kernel.ranges, first), block),
+                       Axis("r", kernel.reduced, whole)),
+                      max(1, block * whole // 1024))
     sums = [loop for loop in kernel.loops if loop.reduction is not None]
     read = {load for loop in sums for load in loop.loads
             if first in atoms_of(load.index)}
+    line = A_LINE // max([load.dtype.itemsize for load in read], default=4)
+    block = _fitted(2 * count, max(16, line), 16)
     shared = block * (len(sums) or 1) * (len(read) or 1)
     below = pow2(DOWN // shared // 2 + 1)  # and at least 1
     down = min(pow2(_count(length)), below)
-    warps = max(1, min(8, block * down // 512))
+    warps = max(1, block * down // 1024)
     return Tiling((Axis("x", _last(kernel.ranges, first), block),
                    Axis("r", kernel.reduced, down)), warps,
                   looped="r" * (most_of(length) > down))

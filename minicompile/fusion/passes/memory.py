@@ -38,12 +38,18 @@ from ...core.loops import Buffer, Kernel, Load, Op, picked, walk
 from ...core.schedule import (Extern, Step, View, made_by, readers_of,
                               reads_of)
 from .. import MERGING, ORDERING, STORING
-from ..group import Body, Group, Groups, IterationDomain
+from ..group import PLACES, Body, Group, Groups, IterationDomain
 from ..lower import SAVINGS, STORED, Lowering, Uses
 from ..lowerings import Value, elements
 
 #: A launch takes at least as long as reading so many elements.
 LAUNCH = 2 ** 14
+
+#: The types of devices whose kernels hold whole columns.
+COLUMNS = {"cuda"}
+
+#: How many steps of a reader's other operands are looked at.
+NEAR = 16
 
 #: How many of the groups that read a buffer are tried for a merge.
 NEAREST = 8
@@ -77,15 +83,36 @@ def saves(uses: Uses, node: fx.Node, value: Value) -> bool:
 
     Storing moves all that it reads once. The value itself moves once, and
     once more for each reader but the first, which runs in the kernel that
-    stores it. Not storing moves all that it reads once per reader.
+    stores it. Not storing moves all that it reads once per reader, but for
+    what that one reads anyway.
     """
-    readers = len(uses.readers[node])
-    if readers < 2:
+    readers = uses.readers[node]
+    if len(readers) < 2:
         return False
     own = uses.counts[node] * value.dtype.itemsize
-    read = sum(min(own, touched(load.index) * load.dtype.itemsize)
-               for load in walk(value.element) if isinstance(load, Load))
-    return read + own * readers < read * readers
+    loads = {load: min(own, touched(load.index) * load.dtype.itemsize)
+             for load in walk(value.element) if isinstance(load, Load)}
+    again = sum(size for reader in readers
+                for anyway in [read_besides(uses, reader, node)]
+                for load, size in loads.items()
+                if load.buffer not in anyway)
+    return sum(loads.values()) + own * len(readers) < again
+
+
+def read_besides(uses: Uses, reader: fx.Node, node: fx.Node) -> set[str]:
+    """The inputs of the graph, or what lies in memory, that a reader of a
+    node reads at all its elements for its other operands."""
+    found, waiting, seen = set(), [reader], {node}
+    for each in waiting:
+        for source in {*each.all_input_nodes} - seen:
+            seen.add(source)
+            if uses.counts.get(source, 0) < uses.counts[node]:
+                continue
+            if source.op == "placeholder" or source in uses.stored:
+                found.add(source.name)
+            elif uses.rules.get(source) and len(waiting) < NEAR:
+                waiting.append(source)
+    return found
 
 
 def repeats(uses: Uses, node: fx.Node, value: Value) -> bool:
@@ -107,12 +134,24 @@ def shares(first: Body, second: Body) -> bool:
                for _, where in first.reads.keys() & second.reads)
 
 
+def in_columns(first: Body, second: Body) -> list[Index]:
+    """Where elements of a loop over all of them lie in the columns that
+    another loop reduces, if programs can hold columns on the device."""
+    if (first.domain.row == 1) == (second.domain.row == 1):
+        return []
+    return [*dict.fromkeys(
+        loop.turned for loop in first.loops + second.loops
+        if loop.turned is not None and not loop.whole
+        and loop.buffer.device.type in COLUMNS)]
+
+
 def resembles(first: Body, second: Body) -> bool:
-    """Whether the loops of both run over the same points, and read
-    different elements: what both read has been judged already."""
+    """Whether the loops of one run over the points of the other's, and
+    read different elements: what both read has been judged already."""
     mine, theirs = ({IterationDomain.of(loop) for loop in body.loops}
                     for body in (first, second))
-    return mine == theirs and not first.reads.keys() & second.reads
+    return (mine <= theirs or theirs <= mine) and not (
+        first.reads.keys() & second.reads)
 
 
 def horizontal(groups: Groups, returned: Collection[str]) -> None:
@@ -229,5 +268,6 @@ def in_turn(kernel: Kernel, made: Buffer, given: Buffer) -> bool:
 
 SAVINGS.extend((saves, repeats))
 MERGING.append(horizontal)
+PLACES.append(in_columns)
 ORDERING.append(reorder)
 STORING.append(in_place)
