@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import minicompile
 from minicompile.core.index import Variable, index
 from minicompile.core.loops import Const, Load, Op, Position
 from minicompile.core.semantics.evaluate import evaluate
@@ -61,3 +62,25 @@ def test_what_lies_in_memory_has_no_bounds():
     overflowing = whole("mul", whole("minimum", PLACE, number(
         1 << 40)), number(1 << 60))
     assert bounds(overflowing) == (least, most)
+
+
+def test_a_float_in_memory_may_be_nan_whatever_bounds_it():
+    load = Load("x", index(I), torch.float32)
+    held = Op("maximum", (Op("minimum", (load, Const(
+        9.0, torch.float32)), torch.float32), Const(
+        0.0, torch.float32)), torch.float32)
+    limits = torch.iinfo(torch.int64)
+    assert bounds(Op("cast", (held,), torch.int64)) == (
+        limits.min, limits.max)
+
+
+def test_a_place_that_is_nan_is_an_error_as_in_eager():
+    def function(x, t):
+        return x[t.clamp(0, 9).long()] * 2
+    compiled = minicompile.compile(function)
+    x, t = torch.randn(10, 64), torch.tensor([1.5, 7.0, 12.0, -3.0])
+    torch.testing.assert_close(compiled(x, t), function(x, t))
+    t[2] = torch.nan
+    for each in (function, compiled):
+        with pytest.raises((IndexError, RuntimeError)):
+            each(x, t)

@@ -3,8 +3,10 @@
 In: an expression. Out: numbers that it is never below and never above. A
 place that is known to lie inside of a tensor needs no check, and a number
 that 32 bits hold is computed in 32 bits, as a GPU does it best. A float is
-taken to be a little off, as rounding has it. PyTorch's are
-torch/utils/_sympy/value_ranges.py and torch/_inductor/bounds.py.
+taken to be a little off, as rounding has it. One that lies in memory may
+be NaN, which no bound holds back: nothing is known of what is made of it.
+PyTorch's are torch/utils/_sympy/value_ranges.py and
+torch/_inductor/bounds.py.
 """
 
 from __future__ import annotations
@@ -52,23 +54,25 @@ def ends_of(node: Expression) -> Ends:
             return number, number
         case Position(where):
             return least_of(where), most_of(where)
-        case Op("add" | "sub" as name) if known:
+        case Op() if not known:
+            return -inf, inf
+        case Op("add" | "sub" as name):
             (a, b), (c, d) = ends
             return (a + c, b + d) if name == "add" else (a - d, b - c)
-        case Op("mul") if known:
+        case Op("mul"):
             found = [one * other for one, other in product(*ends)]
             return min(found), max(found)
         case Op("maximum" | "minimum" as name):
             return tuple(map(max if name == "maximum" else min, *ends))
-        case Op("abs") if known:
+        case Op("abs"):
             [(a, b)] = ends
             return max(a, -b, 0), max(-a, b)
         case Op("where"):
             (_, (a, b), (c, d)) = ends
             return min(a, c), max(b, d)
-        case Op("floor") if known:
+        case Op("floor"):
             return tuple(map(floor, ends[0]))
-        case Op("cast", (part,)) if known:
+        case Op("cast", (part,)):
             cut = part.dtype.is_floating_point and not (
                 node.dtype.is_floating_point)
             return tuple(map(int, ends[0])) if cut else ends[0]
