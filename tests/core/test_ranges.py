@@ -84,3 +84,25 @@ def test_a_place_that_is_nan_is_an_error_as_in_eager():
     for each in (function, compiled):
         with pytest.raises((IndexError, RuntimeError)):
             each(x, t)
+
+
+def test_a_float_of_few_digits_is_far_off():
+    wide = Position(index(Variable("i", index(2052))), torch.int64)
+    for dtype, off in ((torch.bfloat16, 8), (torch.float16, 1)):
+        found = bounds(Op("cast", (Op("cast", (wide,), dtype),),
+                          torch.int64))
+        assert found[1] >= 2051 + off
+    large = Op("mul", (Op("cast", (wide,), torch.float16), Const(
+        100.0, torch.float16)), torch.float16)
+    assert bounds(large) == (-torch.inf, torch.inf)  # it may be infinite
+
+
+@pytest.mark.parametrize("rows, place", [
+    (320, lambda: torch.arange(320)[-2:].bfloat16().long()),
+    (2052, lambda: torch.arange(2052).half().long()),
+    (1, lambda: (torch.arange(300) * 0.002).bool().long()),
+    (1, lambda: (torch.arange(70_000).half() * 0).long())])
+def test_a_place_outside_is_an_error(rows, place):
+    compiled = minicompile.compile(lambda x: (x * 2)[place()] + 1)
+    with pytest.raises((IndexError, RuntimeError)):
+        compiled(torch.randn(rows, 32))

@@ -70,7 +70,9 @@ POOLS = {
 
 
 @pytest.fixture
-def as_on_a_gpu(monkeypatch):
+def as_on_a_gpu(monkeypatch, tmp_path):
+    """The tables of a GPU; what is kept on disk does not know of them."""
+    monkeypatch.setenv("MINICOMPILE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(on_gpus, "DEVICES", {"cpu"})
     monkeypatch.setitem(pooling.POOLED, "cpu", 9)
 
@@ -104,10 +106,15 @@ def test_a_pool_is_eager_s(as_on_a_gpu, name, dtype):
 def test_a_pool_gives_the_place_that_eager_gives(as_on_a_gpu):
     x = example(WIDE).detach()
     x[0, 1, 2, 3], x[1, 0, 4:, :], x[0, 2] = torch.nan, -torch.inf, 1.0
-    for mine, theirs in zip(compile(POOLS["places"])(x),
-                            POOLS["places"](x), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=0,
-                                   equal_nan=True)
+    x[1, 1] = -torch.inf
+
+    def apart(x):
+        return F.max_pool2d(x, 3, 1, 1, 2, return_indices=True)
+    for function in (POOLS["places"], apart):
+        for mine, theirs in zip(compile(function)(x), function(x),
+                                strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=0,
+                                       equal_nan=True)
 
 
 def test_a_convolution_s_bias_and_its_gradient(as_on_a_gpu):
@@ -123,3 +130,36 @@ def test_a_place_outside_is_still_an_error(as_on_a_gpu):
     x = example((3, 4)).detach()
     with pytest.raises(RuntimeError, match="out of"):
         compiled(x, torch.tensor([[1], [7], [0]]))
+
+
+WHOLE = torch.arange(12).view(3, 4)
+AT = torch.tensor([[0], [3], [2]])
+
+
+@pytest.mark.parametrize("function", [
+    lambda: WHOLE.scatter(1, AT, 1.5), lambda: WHOLE.scatter(1, AT, AT),
+    lambda: (WHOLE > 5).scatter(1, AT, 2),
+    lambda: WHOLE.half().scatter(1, AT, 3),
+    lambda: WHOLE.half().scatter(1, AT, 1e6),
+    lambda: WHOLE.byte().scatter(1, AT, 1000),
+    lambda: torch.zeros(3, 4).index_add(0, AT[:2, 0] * 0, torch.ones(2, 1)),
+    lambda: torch.zeros(3, 4).index_add(0, AT[:2, 0] * 0, torch.ones(2, 3)),
+    lambda: WHOLE.char().index_add(0, AT[:2, 0] * 0, WHOLE.char()[:2],
+                                   alpha=300),
+    lambda: torch.zeros(3, 4).index_add(-1, AT[:, 0], torch.ones(3, 3)),
+    lambda: torch.randn(3, 4) @ torch.randn(4).double(),
+    lambda: F.unfold(WHOLE[None, None], 2)])
+def test_dtypes_and_errors_are_eager_s(as_on_a_gpu, function):
+    def outcome(call):
+        try:
+            return call()
+        except RuntimeError as error:
+            return type(error)
+    torch.manual_seed(0)
+    wanted = outcome(function)
+    torch.manual_seed(0)
+    found = outcome(compile(function))
+    if isinstance(wanted, type):
+        assert found is wanted
+    else:
+        torch.testing.assert_close(found, wanted)

@@ -3,8 +3,9 @@
 In: an expression. Out: numbers that it is never below and never above. A
 place that is known to lie inside of a tensor needs no check, and a number
 that 32 bits hold is computed in 32 bits, as a GPU does it best. A float is
-taken to be a little off, as rounding has it. One that lies in memory may
-be NaN, which no bound holds back: nothing is known of what is made of it.
+taken to be off by its last digit, as rounding has it. One that lies in
+memory, or is too large, may become NaN, which no bound holds back: nothing
+is known of what is made of it.
 PyTorch's are torch/utils/_sympy/value_ranges.py and
 torch/_inductor/bounds.py.
 """
@@ -22,10 +23,6 @@ from ..loops import Const, Expression, Op, Position
 
 Ends = tuple[float, float]
 
-#: What a float is off by, at most, as a share.
-OFF = 2.0 ** -20
-
-
 def fits(ends: Ends, dtype: torch.dtype) -> bool:
     """Whether all whole numbers between two are numbers of the dtype."""
     limits = torch.iinfo(dtype)
@@ -37,9 +34,13 @@ def bounds(node: Expression) -> Ends:
     """Numbers that the value is never below and never above."""
     low, high = ends_of(node)
     if node.dtype == torch.bool:
-        return max(low, 0), min(high, 1)
+        return 0, 1
     if node.dtype.is_floating_point:
-        return low - abs(low) * OFF, high + abs(high) * OFF
+        about = torch.finfo(node.dtype)
+        low -= abs(low) * about.eps + about.tiny
+        high += abs(high) * about.eps + about.tiny
+        return (low, high) if -about.max <= low <= high <= about.max else (
+            -inf, inf)
     limits = torch.iinfo(node.dtype)
     return (low, high) if fits((low, high), node.dtype) else (
         limits.min, limits.max)

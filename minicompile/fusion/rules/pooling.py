@@ -133,8 +133,9 @@ def greatest(context: LoweringContext, a: Value, size: Pair,
         return None
     least = found = Const(-inf, context.dtype)
     windows, width = within(context, size, step, margin, apart), a.shape[-1]
-    row, column = (binary("maximum", Position(where, torch.int32), Const(
-        0, torch.int32)) for where in windows[0][-2:])
+    row, column = (binary("maximum", *(
+        Position(each, torch.int32) for each in (where, where % n)))
+        for where, n in zip(windows[0][-2:], spread(apart)))
     place = binary("add", binary("mul", row, Position(
         width, torch.int32)), column)
     for at in windows:

@@ -42,6 +42,14 @@ def there(formula: Callable, *args, **kwargs):
         NotImplemented)
 
 
+def of_floats(formula: Callable, *args, **kwargs):
+    """The same, if the tensors are floats of one dtype."""
+    dtypes = {each.dtype for each in tensors_of((args, kwargs))}
+    return there(formula, *args, **kwargs) if (
+        len(dtypes) == 1 and dtypes.pop().is_floating_point) else (
+            NotImplemented)
+
+
 def convolution(image, weight, bias, *how):
     """A convolution, then its bias."""
     if bias is None:
@@ -74,10 +82,13 @@ def im2col(image, size, apart, margin, step):
 def index_add(into, dim, places, given, *, alpha=1):
     """Slices added at places of one dimension; PyTorch has a quicker
     kernel where each element names its own."""
-    if places.dim() != 1 or given.dim() != into.dim():
+    wanted, shape = [*into.shape], [1] * into.dim()
+    if not wanted or places.dim() != 1 or given.dtype != into.dtype or not (
+            alpha == 1 or given.is_floating_point()):
         return NotImplemented
-    shape = [1] * given.dim()
-    shape[dim] = -1
+    wanted[dim], shape[dim] = places.numel(), -1
+    if [*given.shape] != wanted:
+        return NotImplemented  # it raises
     return into.scatter_add(dim, places.view(shape).expand(given.shape), (
         given * alpha if alpha != 1 else given))
 
@@ -87,8 +98,11 @@ def scatter(into, dim, places, given):
     a choice for each element."""
     size, one = [*into.shape], [*places.shape]
     if not into.dim() or one.pop(dim) != 1 or (
-            size.pop(dim) < 1 or one != size) or (
-            torch.is_tensor(given) and given.shape != places.shape):
+            size.pop(dim) < 1 or one != size):
+        return NotImplemented
+    if (given.shape, given.dtype) != (places.shape, into.dtype) if (
+            torch.is_tensor(given)) else not (into.is_floating_point() and (
+                abs(given) <= torch.finfo(into.dtype).max)):
         return NotImplemented
     require((places >= 0) & (places < into.size(dim)))
     shape = [1] * into.dim()
@@ -97,10 +111,13 @@ def scatter(into, dim, places, given):
     return torch.where(here == places, given, into)
 
 
-DECOMPOSITIONS |= {op: partial(there, formula) for op, formula in {
-    **{op: decomposition_table[op] for name in BY_FORMULA.split()
-       for op in operators(name) if op in decomposition_table},
-    aten.im2col.default: im2col, aten.index_add.default: index_add,
-    aten.scatter.src: scatter, aten.scatter.value: scatter,
-    aten.convolution.default: convolution,
-    aten.convolution_backward.default: convolution_backward}.items()}
+DECOMPOSITIONS |= {
+    **{op: partial(of_floats, decomposition_table[op])
+       for name in BY_FORMULA.split() for op in operators(name)
+       if op in decomposition_table},
+    aten.im2col.default: partial(of_floats, im2col),
+    **{op: partial(there, formula) for op, formula in {
+        aten.index_add.default: index_add,
+        aten.scatter.src: scatter, aten.scatter.value: scatter,
+        aten.convolution.default: convolution,
+        aten.convolution_backward.default: convolution_backward}.items()}}
