@@ -150,7 +150,7 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     shared = block * (len(sums) or 1) * (len(read) or 1)
     below = pow2(DOWN // shared // 2 + 1)  # and at least 1
     down = min(pow2(_count(length)), below)
-    warps = max(1, block * down // 1024)
+    warps = max(1, min(8, block * down // 512))
     return Tiling((Axis("x", _last(kernel.ranges, first), block),
                    Axis("r", kernel.reduced, down)), warps,
                   looped="r" * (most_of(length) > down))
