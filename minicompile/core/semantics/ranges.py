@@ -5,9 +5,8 @@ place that is known to lie inside of a tensor needs no check, and a number
 that 32 bits hold is computed in 32 bits, as a GPU does it best. A float is
 taken to be off by its last digit, as rounding has it. One that lies in
 memory, or is too large, may become NaN, which no bound holds back: nothing
-is known of what is made of it.
-PyTorch's are torch/utils/_sympy/value_ranges.py and
-torch/_inductor/bounds.py.
+is known of what is made of it. PyTorch's are
+torch/utils/_sympy/value_ranges.py and torch/_inductor/bounds.py.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from ..index import least_of, most_of
 from ..loops import Const, Expression, Op, Position
 
 Ends = tuple[float, float]
+
 
 def fits(ends: Ends, dtype: torch.dtype) -> bool:
     """Whether all whole numbers between two are numbers of the dtype."""

@@ -62,7 +62,8 @@ def rounded(node: Expression) -> Expression:
 def narrow(node: Expression) -> Expression:
     """A whole number that 32 bits hold, computed in 32 bits.
 
-    It is widened at once, and whatever reads it drops that if it can.
+    The result is widened at once. A reader that needs no more than 32 bits
+    takes the number before that.
     """
     parts = tuple(map(before_widening, getattr(node, "operands", ())))
     if not all(part.dtype != torch.int64 or isinstance(part, Const)

@@ -83,8 +83,8 @@ def saves(uses: Uses, node: fx.Node, value: Value) -> bool:
 
     Storing moves all that it reads once. The value itself moves once, and
     once more for each reader but the first, which runs in the kernel that
-    stores it. Not storing moves all that it reads once per reader, but for
-    what that one reads anyway.
+    stores it. Not storing moves all that it reads once per reader, except
+    what the reader reads anyway.
     """
     readers = uses.readers[node]
     if len(readers) < 2:
@@ -92,9 +92,8 @@ def saves(uses: Uses, node: fx.Node, value: Value) -> bool:
     own = uses.counts[node] * value.dtype.itemsize
     loads = {load: min(own, touched(load.index) * load.dtype.itemsize)
              for load in walk(value.element) if isinstance(load, Load)}
-    again = sum(size for reader in readers
-                for anyway in [read_besides(uses, reader, node)]
-                for load, size in loads.items()
+    besides = [read_besides(uses, reader, node) for reader in readers]
+    again = sum(size for anyway in besides for load, size in loads.items()
                 if load.buffer not in anyway)
     return sum(loads.values()) + own * len(readers) < again
 
@@ -104,7 +103,9 @@ def read_besides(uses: Uses, reader: fx.Node, node: fx.Node) -> set[str]:
     node reads at all its elements for its other operands."""
     found, waiting, seen = set(), [reader], {node}
     for each in waiting:
-        for source in {*each.all_input_nodes} - seen:
+        for source in each.all_input_nodes:
+            if source in seen:
+                continue
             seen.add(source)
             if uses.counts.get(source, 0) < uses.counts[node]:
                 continue

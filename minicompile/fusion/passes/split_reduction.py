@@ -144,9 +144,11 @@ def in_rows(value: Value, reduced: tuple[int, ...], parts: int
 
 def split_moments(context: LoweringContext, a: Value,
                   reduced: tuple[int, ...]) -> tuple[Value, Value]:
-    """Both sums of each part, in one trip to memory, and of their results:
-    the distances from the mean are those from a part's own mean, and that
-    one's from the mean, once for each element."""
+    """Both sums of each part, in one trip to memory; then of the parts.
+
+    An element is as far from the mean as from its part's own mean, and as
+    that is from the whole one's: their squares add up over a part.
+    """
     parts = parts_wanted(a, reduced)
     rows, length = in_rows(a, reduced, parts)
     if parts == 1 or rows.shape[-1] != length * parts:

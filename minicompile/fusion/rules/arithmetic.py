@@ -164,7 +164,7 @@ def placing(kind: str, both: bool = False) -> Callable:
 
 
 def var_mean(context: LoweringContext, a: Value, axes: Axes = None, *,
-             correction: int | float | None = 1, keepdim: bool = False
+             correction: int | float | None = 1, **_
              ) -> tuple[Value, Value] | None:
     """The variance and the mean, in two passes: first the mean, then the
     squared differences, divided by their number less `correction`."""
@@ -176,11 +176,8 @@ def var_mean(context: LoweringContext, a: Value, axes: Axes = None, *,
         return None
     inner = a.to(accurate(context.dtype))
     sums, squares = MOMENTS[-1](context, inner, reduced)
-    shape = tuple(index(1) if axis in reduced else size
-                  for axis, size in enumerate(a.shape)
-                  if keepdim or axis not in reduced)
-    return tuple(reshaped(divided_by(each, number), shape).to(context.dtype)
-                 for each, number in ((squares, left), (sums, total)))
+    return tuple(reshaped(divided_by(each, number), context.shape).to(
+        context.dtype) for each, number in ((squares, left), (sums, total)))
 
 
 def moments(context: LoweringContext, a: Value, reduced: tuple[int, ...]

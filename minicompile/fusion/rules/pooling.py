@@ -73,20 +73,19 @@ def binary(name: str, a: Expression, b: Expression) -> Expression:
 
 
 def total(context: LoweringContext, parts: Sequence[Expression],
-          divisor: int = 1) -> Value:
+          by: int = 1) -> Value:
     """The sum of the parts, from the left, divided and rounded."""
     dtype = accurate(context.dtype)
     found = reduce(lambda a, b: binary("add", a, b), (
         cast(part, dtype) for part in parts))
-    found = found if divisor == 1 else binary(
-        "div", found, literal(divisor, dtype))
+    found = found if by == 1 else binary("div", found, literal(by, dtype))
     return context.value(cast(found, context.dtype))
 
 
 def divisor(image: Sequence[Index], pooled: Sequence[Index], size: Pair,
             step: Pair, margin: Pair, include: bool, by: int | None
             ) -> int | None:
-    """What a window's sum is divided by; None if windows differ in it."""
+    """The number that divides each window's sum; None if they differ."""
     whole = all(
         (include or not m) and not_negative(end + m - (n - 1) * s + m - k)
         for end, n, k, s, m in zip(image[-2:], pooled[-2:], *map(

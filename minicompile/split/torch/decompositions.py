@@ -78,6 +78,13 @@ DIGITS = {torch.float16: 11, torch.bfloat16: 8}
 SINGLE = {torch.float32, *DIGITS}
 
 
+def along(dim: int, like: torch.Tensor, vector: torch.Tensor):
+    """The vector along one of the dimensions that `like` has."""
+    shape = [1] * like.dim()
+    shape[dim] = -1
+    return vector.view(shape)
+
+
 def nll_loss_backward(grad_output, self, target, weight, reduction,
                       ignore_index, total_weight):
     """The gradient of nll_loss, each element on its own.
@@ -85,9 +92,8 @@ def nll_loss_backward(grad_output, self, target, weight, reduction,
     PyTorch's formula scatters; this one compares, and so it fuses.
     """
     dim = min(1, self.dim() - 1)
-    shape = [1] * self.dim()
-    shape[dim] = self.size(dim)
-    classes = torch.arange(self.size(dim), device=self.device).view(shape)
+    classes = along(dim, self, torch.arange(
+        self.size(dim), device=self.device))
     if self.dim() > 1 or target.dim() == 0:
         target = target.unsqueeze(dim)
     if reduction == 1:  # the mean
@@ -95,7 +101,7 @@ def nll_loss_backward(grad_output, self, target, weight, reduction,
     elif self.dim() > 1 and grad_output.dim():
         grad_output = grad_output.unsqueeze(dim)
     if weight is not None:
-        grad_output = grad_output * weight.view(shape)
+        grad_output = grad_output * along(dim, self, weight)
     chosen = (classes == target) & (target != ignore_index)
     return torch.where(chosen, -grad_output, 0).to(self.dtype)
 

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from ...core.graph import operators, tensors_of
 from ..recorder import DECOMPOSITIONS, aten
-from .decompositions import require
+from .decompositions import along, require
 
 #: The types of the devices where it pays.
 DEVICES = {"cuda"}
@@ -35,7 +35,7 @@ BY_FORMULA = """
 
 
 def there(formula: Callable, *args, **kwargs):
-    """What the formula gives for tensors on such a device, or
+    """The formula's result for tensors on such a device, or
     NotImplemented."""
     devices = {each.device.type for each in tensors_of((args, kwargs))}
     return formula(*args, **kwargs) if devices <= DEVICES else (
@@ -82,15 +82,16 @@ def im2col(image, size, apart, margin, step):
 def index_add(into, dim, places, given, *, alpha=1):
     """Slices added at places of one dimension; PyTorch has a quicker
     kernel where each element names its own."""
-    wanted, shape = [*into.shape], [1] * into.dim()
+    wanted = [*into.shape]
     if not wanted or places.dim() != 1 or given.dtype != into.dtype or not (
             alpha == 1 or given.is_floating_point()):
         return NotImplemented
-    wanted[dim], shape[dim] = places.numel(), -1
+    wanted[dim] = places.numel()
     if [*given.shape] != wanted:
         return NotImplemented  # it raises
-    return into.scatter_add(dim, places.view(shape).expand(given.shape), (
-        given * alpha if alpha != 1 else given))
+    return into.scatter_add(
+        dim, along(dim, into, places).expand(given.shape),
+        given * alpha if alpha != 1 else given)
 
 
 def scatter(into, dim, places, given):
@@ -105,9 +106,8 @@ def scatter(into, dim, places, given):
                 abs(given) <= torch.finfo(into.dtype).max)):
         return NotImplemented
     require((places >= 0) & (places < into.size(dim)))
-    shape = [1] * into.dim()
-    shape[dim] = -1
-    here = torch.arange(into.size(dim), device=into.device).view(shape)
+    here = along(dim, into, torch.arange(
+        into.size(dim), device=into.device))
     return torch.where(here == places, given, into)
 
 
