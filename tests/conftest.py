@@ -31,6 +31,9 @@ def pytest_addoption(parser):
     parser.addoption("--part", choices=["quick", "rest"],
                      help="quick: the slow tests are left out, but for a "
                           "sample; rest: only what quick leaves out")
+    parser.addoption("--share", type=int,
+                     help="an eighth of the tests: each number draws "
+                          "another")
 
 
 def pytest_configure(config):
@@ -46,12 +49,16 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a GPU"))
-    if part := config.getoption("--part"):
-        chosen = quick(items, config.getoption("--seed"))
-        kept = [(part == "quick") == (item in chosen) for item in items]
-        config.hook.pytest_deselected(items=[
-            item for item, keep in zip(items, kept) if not keep])
-        items[:] = [item for item, keep in zip(items, kept) if keep]
+    part, drawn = (config.getoption(name) for name in ("--part", "--share"))
+    chosen = quick(items, config.getoption("--seed")) if part else set()
+
+    def wanted(item) -> bool:
+        luck = random.Random(f"{drawn} {item.nodeid}").random()
+        return (part is None or (part == "quick") == (item in chosen)) and (
+            drawn is None or luck < 1 / 8)
+    config.hook.pytest_deselected(
+        items=[item for item in items if not wanted(item)])
+    items[:] = filter(wanted, items)
 
 
 def quick(items, seed: int) -> set:
