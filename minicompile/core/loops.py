@@ -187,8 +187,8 @@ def row_major(shape: tuple[Index, ...]) -> tuple[Index, ...]:
 class Buffer:
     """Memory for one tensor: strides in elements, starting at 0.
 
-    `into` names the input whose memory this is, if a kernel writes to
-    that input in place.
+    `into` names the input or the buffer whose memory this is, if a kernel
+    writes to that in place.
     """
 
     name: str
@@ -220,6 +220,8 @@ class Loop:
     is. Storing rounds to the buffer's dtype; a reduction accumulates in
     the value's dtype. A loop that goes `down` runs over elements, reduces
     so many rows at a time, those with one `index`, and fills the buffer.
+    A loop that `adds` to memory computes a part of its index: several of
+    its points may have the same.
     """
 
     buffer: Buffer
@@ -234,18 +236,27 @@ class Loop:
     whole: object = field(default=None, compare=False)  # what it splits
     turned: Index | None = None  # where an element lies, unless row by row
 
+    @property
+    def adds(self) -> bool:
+        """Whether the value is added to what lies in memory."""
+        return bool(picked(self.index))
+
+    @cached_property
+    def nodes(self) -> list[Expression]:
+        """All that it computes, each once and after its parts."""
+        return walk(*(pick.value for pick in picked(self.index)), self.value)
+
     @cached_property
     def loads(self) -> tuple[Load, ...]:
-        """Every load of the value, each once."""
-        return tuple(dict.fromkeys(
-            part for part in walk(self.value) if isinstance(part, Load)))
+        """Every load, each once."""
+        return tuple(node for node in self.nodes if isinstance(node, Load))
 
     @cached_property
     def indices(self) -> tuple[Index, ...]:
-        """Where it stores, and every index in the value, each once."""
+        """Where it stores, and every index that it reads, each once."""
         return tuple(dict.fromkeys([self.index, *(
-            part.index for part in walk(self.value)
-            if isinstance(part, (Load, Position)))]))
+            node.index for node in self.nodes
+            if isinstance(node, (Load, Position)))]))
 
     def over(self, change: Mapping[Variable, Index],
              ranges: tuple[Variable, ...],

@@ -144,7 +144,9 @@ def reads_of(step: object) -> dict[str, None]:
         case list():
             return {name: None for each in step for name in reads_of(each)}
         case Loop():
-            return dict.fromkeys(load.buffer for load in step.loads)
+            into = [step.buffer.into] * step.adds
+            return dict.fromkeys([*(load.buffer for load in step.loads),
+                                  *into])
         case Kernel():
             into = [buffer.into for buffer in step.written.values()]
             return dict.fromkeys([*step.read, *filter(None, into)])

@@ -294,8 +294,8 @@ class TritonWriter(Writer):
         """The line of a store, masked where points do not exist."""
         along = self.reach(store).union(a.name for a in self.tiling.outer)
         pointer = self.pointer(store.buffer, store.index, along)
-        return (f"tl.store({pointer}, {self.read(store.value)}"
-                f"{self.mask(along)})")
+        return (f"tl.{'atomic_add' if store.adds else 'store'}({pointer}, "
+                f"{self.read(store.value)}{self.mask(along)})")
 
     def loops(self, folds: list[Fold]):
         """The loop that walks along a row; none if the block holds it."""

@@ -21,7 +21,7 @@ import torch
 from ..core.errors import BackendError, CompileError
 from ..core.index import Index, atoms_of
 from ..core.loops import (Const, Expression, Kernel, Load, Loop, Node,
-                          Op, accurate, renamed, rewrite, walk)
+                          Op, accurate, picked, renamed, rewrite, walk)
 from .target import Target
 
 
@@ -53,9 +53,14 @@ class Store:
     value: Expression
 
     @property
-    def parts(self) -> tuple[Expression]:
-        """The value, which it waits for."""
-        return (self.value,)
+    def adds(self) -> tuple[Expression, ...]:
+        """The numbers that name its place, if it adds to memory there."""
+        return tuple(pick.value for pick in picked(self.index))
+
+    @property
+    def parts(self) -> tuple[Expression, ...]:
+        """The values that it waits for."""
+        return *self.adds, self.value
 
 
 #: What is done in a stage: computing a value, or storing it.

@@ -235,10 +235,12 @@ class Groups:
         a, b = self.find(a), self.find(b)
         if a is b or None in (a.body, b.body):
             return
-        devices = {each.body.loops[0].buffer.device for each in (a, b)}
+        loops = a.body.loops + b.body.loops
+        devices = {loop.buffer.device for loop in loops}
         domain = unite(a.body.domain, b.body.domain)
-        if len(devices) > 1 or domain is None or (
-                a.is_apart(b) or b.is_apart(a)):
+        if len(devices) > 1 or domain is None or any(
+                loop.adds for loop in loops) or (
+                    a.is_apart(b) or b.is_apart(a)):
             return
         for place in (None, *PLACES[-1](a.body, b.body)):
             first, second = (each.body.over(domain, place)

@@ -31,6 +31,9 @@ from .recorder import RecordingMode, recording, unwrapped
 #: How a call is recorded that cannot run on functional tensors, such as a
 #: choice of two graphs.
 CALLS: dict[Callable, Callable] = {}
+#: What records other calls in place of a node's; it gives their result, or
+#: None if it has nothing better.
+INSTEAD: list[Callable[[Player, fx.Node], torch.Tensor | None]] = []
 #: What gives a better form of a joint graph, and leaves it alone. The last
 #: argument says how many of its outputs belong to the forward.
 PASSES: list[Callable[[fx.Graph, FakeTensorMode, int], fx.Graph]] = []
@@ -131,6 +134,9 @@ class Player(fx.Interpreter):
         line = where_of(node)
         self.recorder.enter(line, node.meta.get("recompute"))
         with refusing(node.name, line):
+            for other in INSTEAD:
+                if (made := other(self, node)) is not None:
+                    return made
             args, kwargs = self.fetch_args_kwargs_from_env(node)
             return getattr(self, node.op)(node.target, args, kwargs)
 

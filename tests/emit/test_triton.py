@@ -26,7 +26,7 @@ from minicompile.emit.triton_math import INTERPRETED
 
 HERE = Path(__file__).parent
 SUITES = [HERE / f"test_{name}.py" for name in (
-    "triton_ops", "triton_programs", "triton_walk", "online")]
+    "triton_ops", "triton_programs", "triton_walk", "online", "adding")]
 
 
 @pytest.mark.skipif(INTERPRETED, reason="this is the interpreter's process")

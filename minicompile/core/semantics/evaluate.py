@@ -54,7 +54,7 @@ def evaluate_loop(loop: Loop, storage: Storage) -> None:
         points[variable] = torch.arange(lengths[place]).reshape(
             [-1 if k == place else 1 for k in range(len(lengths))])
     buffer, value = storage[loop.buffer.name], evaluate(loop.value, points)
-    at = torch.as_tensor(evaluate_index(loop.index, points))
+    at = evaluate(Position(loop.index, torch.int64), points)
     place, given = (each.expand(lengths).reshape(-1)
                     for each in (at, value))
     if kind := loop.reduction:
@@ -63,8 +63,9 @@ def evaluate_loop(loop: Loop, storage: Storage) -> None:
             kind, value.dtype)
         given = buffer.to(wide).scatter_reduce(
             0, place, given.to(wide), BEST.get(kind, kind))
-        place = slice(None)
-    buffer[place] = given.to(value.dtype).to(buffer.dtype)
+        place = torch.arange(len(buffer))
+    buffer.index_put_((place,), given.to(value.dtype).to(buffer.dtype),
+                      accumulate=loop.adds)
 
 
 def evaluate(value: Expression, points: Storage) -> torch.Tensor:
@@ -209,6 +210,9 @@ def lines_of(loop: Loop) -> list[str]:
             lines.append(f"{indent}{target} = {start}")
     value = named(loop.value, {}, lines, indent)
     value = f"{rule}({target}, {value})" if rule else value
+    if loop.adds:
+        place = named(Position(loop.index, torch.int64), {}, lines, indent)
+        return [*lines, f"{indent}{loop.buffer.name}[{place}] += {value}"]
     return [*lines, f"{indent}{target} = {value}"]
 
 

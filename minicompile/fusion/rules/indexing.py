@@ -32,13 +32,13 @@ from ...core.index import (Atom, Index, Variable, atoms_of, in_range,
                            index, least_of, not_negative, product,
                            substitute)
 from ...core.loops import (SIMPLIFY, Const, Expression, Load, Op, Position,
-                           rewrite)
+                           rewrite, walk)
 from ...core.schedule import Extern
 from ...core.semantics.ranges import bounds
 from ..lower import strides_of
-from ..lowerings import (RULES, LoweringContext, Point, Value, broadcast,
-                         cast, elements, fakes, number, sight, size_of,
-                         view)
+from ..lowerings import (RULES, LoweringContext, Point, Value, axes,
+                         broadcast, cast, elements, fakes, number, points,
+                         sight, size_of, view)
 
 
 @dataclass(frozen=True)
@@ -209,10 +209,11 @@ def named(context: LoweringContext, places: Value, size: Index,
     least, most, first, last = map(number, (
         -size if wraps else 0, size, 0, size - 1))
     if not sure:
+        each = once(places)
         right = context.lowering.view(context.node, context.reduce(
-            "all", replace(places, element=both(
-                test("ge", places.element, least),
-                test("lt", places.element, most)))), ())
+            "all", replace(each, element=both(
+                test("ge", each.element, least),
+                test("lt", each.element, most)))), ())
         context.lowering.steps.append(Extern(
             torch.ops.aten._assert_async.msg, (
                 right, "index out of bounds for a dimension of size "
@@ -226,6 +227,16 @@ def named(context: LoweringContext, places: Value, size: Index,
     for limit, end in (("maximum", first), ("minimum", last)):
         value = Op(limit, (value, end), torch.int64)
     return index(Picked(f"{context.node.name}{name}", size, value))
+
+
+def once(value: Value) -> Value:
+    """The value without what is repeated along a dimension."""
+    used = {atom for part in walk(value.element) if hasattr(part, "index")
+            for atom in atoms_of(part.index)}
+    shape = tuple(size if axis in used or not not_negative(size - 1)
+                  else index(1)
+                  for axis, size in zip(axes(value.shape), value.shape))
+    return value.moved(shape, points(axes(shape)))
 
 
 def reading(along: Callable[..., Point | None]) -> Callable:

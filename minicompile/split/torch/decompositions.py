@@ -15,10 +15,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import partial
-from math import inf, pi
+from math import pi
 
 import torch
-from torch import fx
 from torch._decomp import decomposition_table
 from torch.nn import functional as F
 from torch.utils._python_dispatch import (
@@ -30,7 +29,7 @@ from ...core.graph import dense, operators
 from ...core.random.philox import UNIFORM
 from ..aliases import storage_of
 from ..record import CALLS
-from ..recorder import DECOMPOSITIONS, RecordingMode, aten, unwrapped
+from ..recorder import DECOMPOSITIONS, RecordingMode, aten
 
 #: Why, and the ops it holds for, with all their overloads and gradients.
 REASONS: dict[str, str] = {
@@ -70,9 +69,6 @@ REASONS: dict[str, str] = {
 ROWS = {"cuda": 16}
 #: How many times longer a product takes if they are not.
 SLOWER = 4
-#: Operators that only choose among the elements of their first operand.
-SAME_ELEMENTS = (aten.expand, aten.unsqueeze, aten.slice, aten.select,
-                 aten.permute, aten.index, aten.clone)
 #: Binary digits of a float in [0, 1); the numbers drawn have 24.
 DIGITS = {torch.float16: 11, torch.bfloat16: 8}
 SINGLE = {torch.float32, *DIGITS}
@@ -154,49 +150,6 @@ def put(_, tensor: torch.Tensor, places: object, given: object) -> None:
             tensor.copy_(torch.where(mask, given, tensor))
             return
     operator.setitem(tensor, places, given)
-
-
-def attention(recorder: RecordingMode, query, key, value, attn_mask=None,
-              *given, **named):
-    """Attention, without a mask that is known to hold everywhere.
-
-    Libraries make such a mask only while they are compiled, and many
-    kernels of attention take none.
-    """
-    weights = *query.shape[:-1], key.shape[-2]
-    if attn_mask is not None and (
-            torch.broadcast_shapes(attn_mask.shape, weights) != weights):
-        raise BackendError("a mask is larger than the weights it masks")
-    if attn_mask is not None and attn_mask.dtype is torch.bool and (
-            lowest(recorder.known(unwrapped(attn_mask))) >= 1):
-        attn_mask = None
-    return F.scaled_dot_product_attention(
-        query, key, value, attn_mask, *given, **named)
-
-
-def lowest(node: fx.Node | float) -> float:
-    """No element of the node's value is below this; -inf if unknown."""
-    if not isinstance(node, fx.Node):
-        return node if isinstance(node, int) else -inf
-    op, args = getattr(node.target, "overloadpacket", None), node.args
-    if op in SAME_ELEMENTS:
-        return lowest(args[0])
-    if op is aten.arange:
-        start, _, step = args if len(args) == 3 else (*args, None, 1)[:3]
-        return 0 if len(args) == 1 else min(
-            lowest(start), inf * lowest(step))
-    if op is aten.full:
-        return lowest(args[1])
-    if op is aten.ge:
-        least = args[1]
-        return isinstance(least, int) and lowest(args[0]) >= least
-    if op is aten.add and not node.kwargs and (
-            node.meta["val"].dtype is torch.int64):
-        return lowest(args[0]) + lowest(args[1])
-    if op in (aten.bitwise_and, aten.logical_and) and (
-            node.meta["val"].dtype is torch.bool):
-        return min(lowest(args[0]) > 0, lowest(args[1]) > 0)
-    return -inf
 
 
 def addmm(bias: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor,
@@ -392,4 +345,3 @@ DECOMPOSITIONS |= {
 }
 CALLS[operator.setitem] = put
 CALLS[torch._C._nn.one_hot] = one_hot
-CALLS[F.scaled_dot_product_attention] = attention

@@ -1,0 +1,147 @@
+"""Additions to elements that numbers name, in loops that add to memory.
+
+The Triton kernels run on a GPU, or with TRITON_INTERPRET=1.
+"""
+
+import pytest
+import torch
+
+import minicompile
+from minicompile import emit, fusion
+from minicompile.core.options import Options
+from minicompile.core.schedule import Extern
+from minicompile.fusion.rules import adding, indexing
+from tests.emit.triton_kernels import DEVICE, RUNS
+from tests.fusion.graphs import as_cuda, assert_right, aten
+from tests.judge import judged, near
+
+
+def table(*shape):
+    return torch.randn(*shape or (6, 5, 8))
+
+
+def places(*shape, size=6):
+    return torch.randint(size, shape)
+
+
+def messages(x, a, b):
+    """What a graph's edges carry from one node to another, added up."""
+    sent = x.index_select(0, a) * 2
+    return torch.zeros_like(x).scatter_add(
+        0, b[:, None, None].expand(sent.shape), sent)
+
+
+#: name -> (a function, what makes its arguments).
+PROGRAMS = {
+    "rows": (lambda x, p, y: x.scatter_add(0, p, y), lambda: (
+        table(), places(9, 5, 8), table(9, 5, 8))),
+    "the last dimension": (lambda x, p, y: x.scatter_add(-1, p, y), lambda: (
+        table(), places(6, 5, 3, size=8), table(6, 5, 3))),
+    "fewer places than numbers": (
+        lambda x, p, y: x.scatter_add(1, p, y.exp()), lambda: (
+            table(), places(2, 3, 4, size=5), table(6, 7, 8))),
+    "a vector": (lambda x, p, y: x.scatter_add(0, p, y).relu(), lambda: (
+        table(7), places(50, size=7), table(50))),
+    "one place": (lambda x, p, y: x.scatter_add(0, p, y), lambda: (
+        table(1), places(20, size=1), table(20))),
+    "messages": (messages, lambda: (table(), places(30), places(30))),
+    "a transpose": (
+        lambda x, p, y: x.mT.scatter_add(0, p, y.mT).exp(), lambda: (
+            table(), places(6, 8, 5), table())),
+    "twice": (
+        lambda x, p, y: x.scatter_add(0, p, y).scatter_add(1, p % 5, y),
+        lambda: (table(), places(6, 5, 8), table())),
+    "added and returned": (
+        lambda x, p, y: ((z := x * 2), z.scatter_add(0, p, y), z + 1),
+        lambda: (table(), places(6, 5, 8), table())),
+    "read where it was added": (
+        lambda x, p, y: (x.scatter_add(0, p, y) * 2).gather(0, p[:1]) + 1,
+        lambda: (table(), places(6, 5, 8), table())),
+    "in place": (lambda x, p, y: x.clone().scatter_add_(0, p, y + x),
+                 lambda: (table(), places(6, 5, 8), table())),
+    "a gradient": (
+        lambda x, p: torch.ops.aten.scatter_add(
+            torch.zeros_like(x), 1, p, x.gather(1, p).cos()),
+        lambda: (table(), places(6, 5, 8, size=5))),
+}
+
+
+@pytest.fixture
+def anywhere(monkeypatch):
+    """As if a CPU's memory could add, and however few numbers."""
+    for device in "cpu", "cuda":
+        monkeypatch.setitem(adding.ADDED, device, (torch.float32,))
+        monkeypatch.setitem(indexing.CHECK, device, 0)
+
+
+def added(schedule):
+    """How many loops add to memory."""
+    return sum(loop.adds for kernel in schedule.kernels
+               for loop in kernel.loops)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_loops_that_add_mean_the_same(name, anywhere):
+    function, inputs = PROGRAMS[name]
+    args = inputs()
+    schedule = assert_right(aten(function, *args), args)
+    assert added(schedule) == 1 + (name == "twice")
+    assert {str(call.target) for call in schedule.externs} <= {
+        "aten._assert_async.msg", "aten.gather.default"}
+
+
+@pytest.mark.skipif(not RUNS, reason="needs a GPU, or TRITON_INTERPRET=1")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_kernels_that_add(name, anywhere):
+    function, inputs = PROGRAMS[name]
+    args = [arg.to(DEVICE) for arg in inputs()]
+    graph = aten(function, *args)
+    program = emit.emit(fusion.fuse(graph), Options(cpu_backend="triton"))
+    assert "tl.atomic_add(" in program.source
+    judged(near, program.run(list(args)), graph(*args), graph, *args)
+
+
+@pytest.mark.skipif(not RUNS, reason="needs a GPU, or TRITON_INTERPRET=1")
+def test_a_place_outside_raises(anywhere):
+    def f(x, p, y):
+        return x.scatter_add(0, p, y)
+    if DEVICE == "cuda":
+        pytest.skip("a GPU stops at once")
+    run = minicompile.compile(f, options={"cpu_backend": "triton"})
+    x, y, right = table(5), table(3), torch.tensor([0, 4, 0])
+    for _ in range(2):
+        torch.testing.assert_close(run(x, right, y), f(x, right, y))
+        for far in (5, -1, 2 ** 40):
+            with pytest.raises(RuntimeError):
+                run(x, torch.tensor([0, far, 1]), y)
+
+
+def externs(dtype=torch.float32, count=1 << 16):
+    """The operators called for a scatter_add on a GPU."""
+    x, y = (torch.empty(size, 8, dtype=dtype) for size in (100, count // 8))
+    graph = as_cuda(aten(lambda x, p, y: x.scatter_add(0, p, y), x, places(
+        count // 8, 8), y))
+    return [str(each.target) for each in fusion.fuse(graph).steps
+            if isinstance(each, Extern)]
+
+
+def test_where_an_order_is_asked_for_pytorch_adds():
+    ours, theirs = ["aten._assert_async.msg"], ["aten.scatter_add.default"]
+    assert externs() == ours
+    assert externs(count=64) == theirs
+    assert externs(torch.bfloat16) == theirs
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert externs() == theirs
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_places_that_repeat_are_checked_once(anywhere):
+    x, p, y = table(6, 8), places(40), table(40, 8)
+    schedule = fusion.fuse(aten(lambda x, p, y: x.scatter_add(
+        0, p[:, None].expand(40, 8), y), x, p, y))
+    check, *_ = (loop for kernel in schedule.kernels for loop
+                 in kernel.loops if loop.reduction == "all")
+    assert all(variable.size != 8 and variable.size != 320
+               for variable in (*check.ranges, *check.reduced))
