@@ -244,7 +244,8 @@ class Loop:
     @cached_property
     def nodes(self) -> list[Expression]:
         """All that it computes, each once and after its parts."""
-        return walk(*(pick.value for pick in picked(self.index)), self.value)
+        return walk(*(pick.value for pick in picked(self.index)),
+                    self.value)
 
     @cached_property
     def loads(self) -> tuple[Load, ...]:

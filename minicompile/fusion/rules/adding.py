@@ -38,7 +38,8 @@ def scatter_add(context: LoweringContext, a: Value, axis: int,
         return None
     variables = axes(places.shape)
     point, axis = points(variables), axis % len(places.shape)
-    at = with_axis(point, axis, named(context, places, a.shape[axis], point))
+    at = with_axis(point, axis, named(
+        context, places, a.shape[axis], point))
     lowering.fill(node, a, context.shape, suffix="before")
     before = lowering.steps[-1].buffer
     buffer = replace(before, name=lowering.fresh(node), into=before.name)

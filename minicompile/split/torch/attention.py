@@ -84,10 +84,12 @@ def pays(*parts: torch.Tensor) -> bool:
     device, dtype, width = value.device, value.dtype, value.shape[-1]
     if torch.is_autocast_enabled(device.type) and dtype is torch.float32:
         dtype = torch.get_autocast_dtype(device.type)
-    return dtype in NUMBERS and value.dim() in (3, 4) and all(
+    alike = all(
         each.device == device and each.dtype is value.dtype
-        and each.dim() == value.dim() and not each._version for each in parts
-        ) and all(map(statically_known_true, (
+        and each.dim() == value.dim() and not each._version
+        for each in parts)
+    return alike and dtype in NUMBERS and value.dim() in (3, 4) and all(
+        map(statically_known_true, (
             value.shape[-2] >= LONG.get(device.type, inf),
             width <= WIDEST, width % 8 == 0, query.shape[-1] == width,
             *(one == two for each in parts for one, two in zip(
