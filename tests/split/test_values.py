@@ -184,10 +184,22 @@ def test_write_to_a_differentiable_input(function):
                 leaves=False)
 
 
-def test_writing_through_as_strided_to_gaps_is_refused():
-    with pytest.raises(BackendError, match="gaps"):
-        assert_same(lambda x: x.as_strided((2, 2), (1, 2)).add_(1),
-                    T(3, 8)[:, ::2])
+@pytest.mark.parametrize("function, inputs", [
+    (lambda x: x.as_strided((2, 2), (1, 2)).add_(1), lambda: T(3, 8)[:, ::2]),
+    (lambda x: (x * 2)[2:].as_strided((2,), (1,), 0), lambda: T(6))])
+def test_as_strided_of_a_part_of_memory_is_refused(function, inputs):
+    with pytest.raises(BackendError, match="a part of some memory"):
+        assert_same(function, inputs())
+
+
+def test_a_write_through_as_strided_before_an_input_is_done():
+    def f(x):
+        x.as_strided((2,), (1,), 0).fill_(-1)
+        return x + 1
+    ours, eager = torch.arange(10.), torch.arange(10.)
+    with pytest.warns(UserWarning, match="a part of some memory"):
+        assert torch.equal(compile(f)(ours[4:8]), f(eager[4:8]))
+    assert torch.equal(ours, eager)
 
 
 def test_an_input_the_backward_needs_is_copied_before_it_changes():
