@@ -1,5 +1,8 @@
 """Attention written in parts is one call where that takes less time."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import fx
@@ -139,3 +142,23 @@ def test_one_call_is_as_exact_on_a_gpu():
                    for function in (compiled, plain))
     assert ours <= 2 * eager
     assert called(plain, args)
+
+
+ORDER = """
+import sys, torch, minicompile
+from torch.nn import functional as F
+x = torch.randn(1, 2, 512, 64, device="cuda", dtype=torch.bfloat16)
+def attended(x):
+    return F.scaled_dot_product_attention(x, x, x)
+(minicompile.compile(attended) if len(sys.argv) > 1 else attended)(x)
+print(torch._C._get_sdp_priority_order())
+"""
+
+
+@pytest.mark.gpu
+def test_a_compile_leaves_pytorchs_choice_of_kernels_alone():
+    """PyTorch puts them in order when it first chooses, whoever asks."""
+    ours, eager = (subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ORDER, *more], text=True,
+        capture_output=True, check=True).stdout for more in (["-"], []))
+    assert ours == eager

@@ -57,8 +57,18 @@ def _module(tracer, module: nn.Module, /, *args, **kwargs):
 # Modes
 
 
+@functools.cache
+def choose_once() -> None:
+    """Let PyTorch choose a kernel of attention. It puts them in order when
+    it first chooses; an order read before would be put back after it."""
+    one = torch.empty(1, 1, 1, 8, dtype=torch.float16, device="cuda")
+    torch._fused_sdp_choice(one, one, one)
+
+
 def priority() -> tuple[int, ...]:
     """The kernels that attention may choose from, the preferred first."""
+    if torch.cuda.is_initialized():
+        choose_once()
     return (*torch._C._get_sdp_priority_order(),)
 
 
