@@ -214,14 +214,29 @@ def number(value: bool | int | float | Index) -> Expression:
     return Const(value, kinds[type(value)])
 
 
-def literal(value: bool | int | float | Index,
-            dtype: torch.dtype) -> Expression:
-    """A Python number in a computation of this dtype: exact, where a
-    tensor would be rounded, as in eager."""
+def literal(value: bool | int | float | Index, dtype: torch.dtype,
+            like: torch.dtype | None = None) -> Expression:
+    """A Python number in a computation of this dtype: exact, or first
+    rounded to a 16-bit float as a tensor of the dtype `like` would be."""
     node = number(value)
-    if isinstance(node, Const) and dtype != torch.bool:
-        return Const(node.value, dtype)
-    return cast(node, accurate(dtype))
+    if not isinstance(node, Const) or dtype == torch.bool:
+        return cast(cast(node, like or node.dtype), accurate(dtype))
+    return Const(torch.tensor(node.value, dtype=like).item() if like and (
+        accurate(like) != like) else node.value, dtype)
+
+
+#: Operations whose second operand eager's CPU kernels keep exact, and
+#: those that round all their operands on a GPU.
+EXACT = frozenset("mul div div_floor div_trunc".split())
+ROUNDING = frozenset("pow fmod remainder lt le gt ge".split())
+
+
+def is_exact(context: LoweringContext, name: object, place: int) -> bool:
+    """Whether eager keeps a number exact that meets 16-bit floats as this
+    operand of an operation; else it is rounded to such a float first."""
+    if context.device.type == "cpu":
+        return name in EXACT and place == 1
+    return name not in ROUNDING
 
 
 def elementwise(build: str | Callable[..., Expression],
@@ -231,8 +246,19 @@ def elementwise(build: str | Callable[..., Expression],
     Given a function of a dtype and operands, the rule computes in that
     dtype and rounds once, at the end. The operands are converted to
     `dtypes`; the last entry also holds for further operands. An entry is
-    a dtype, a function of the operands, or None: the result's dtype.
+    a dtype, a function of the operands, or None: the result's dtype. On a
+    CPU a tensor without dimensions is a number like any other.
     """
+    def part(context: LoweringContext, operand: Operand, kind: torch.dtype,
+             place: int) -> Expression:
+        exact = is_exact(context, build, place)
+        if not isinstance(operand, Value):
+            return literal(operand, kind, None if exact else kind if (
+                isinstance(build, str)) else context.dtype)
+        if exact and context.device.type == "cpu" and not operand.shape:
+            kind = accurate(kind)
+        return cast(broadcast(operand, context.shape).element, kind)
+
     def rule(context: LoweringContext, *operands: Operand, **options
              ) -> Value | None:
         if options:
@@ -243,9 +269,8 @@ def elementwise(build: str | Callable[..., Expression],
                  for kind in dtypes or (None,)]
         kinds += kinds[-1:] * len(operands)
         parts = tuple(
-            cast(broadcast(operand, context.shape).element, kind)
-            if isinstance(operand, Value) else literal(operand, kind)
-            for operand, kind in zip(operands, kinds))
+            part(context, operand, kind, place) for place, (operand, kind)
+            in enumerate(zip(operands, kinds)))
         return context.value(Op(build, parts, dtype) if named else cast(
             build(inner, *parts), dtype))
     return rule

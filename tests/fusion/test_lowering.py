@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from minicompile.core.errors import BackendError
+from minicompile.core.loops import Const, walk
 from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.core.schedule import Extern
 from minicompile.fusion import fuse
@@ -237,6 +238,36 @@ def test_pointwise_chains_in_half_precision_are_bitwise_eager():
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         x, y = numbers((50,), dtype), numbers((50,), dtype)
         check(chain, x, y, exactly=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_number_beside_halves_has_the_digits_that_eager_leaves_it(dtype):
+    """Rounded first, but for a factor and a divisor; so is a tensor without
+    dimensions."""
+    x = torch.linspace(-3, 3, 500).to(dtype)
+    x[:4] = torch.tensor([0.1, 0.3, 0.7, -0.3])
+    for number in (0.1, 0.3, 0.7):
+        for name in "eq ne lt le gt ge remainder fmod".split():
+            check(lambda x, by=number, f=getattr(torch, name): f(x, by), x,
+                  exactly=True)
+        check(lambda x, by=number: (
+            x + by, x - by, by - x, x * by, x / by, F.hardshrink(x, by),
+            torch.add(x, x.sign(), alpha=by), x.abs() ** by), x,
+            exactly=True)
+        for other in (torch.tensor(number), torch.tensor(number).double()):
+            check(lambda x, y: (x + y, y - x, x * y, y * x, x / y, y / x,
+                                x % y, x < y), x, other, exactly=True)
+    check(lambda x, y: (x * y, x / y), x, torch.tensor(2051), exactly=True)
+    check(lambda x, y: x / y, x, torch.tensor(65536.0), exactly=True)
+
+
+def test_on_a_gpu_a_number_is_rounded_if_it_is_compared():
+    graph = as_cuda(aten(lambda x: (x * 0.1, x + 0.1, x < 0.1, x % 0.1),
+                         torch.randn(9).bfloat16()))
+    found = [each.value for kernel in fuse(graph).kernels
+             for loop in kernel.loops for each in walk(loop.value)
+             if isinstance(each, Const)]
+    assert found == [0.1, 0.1, *[torch.tensor(0.1).bfloat16().item()] * 2]
 
 
 @pytest.mark.parametrize("function", [

@@ -26,14 +26,9 @@ from ..launch import NUMERICS
 from ..target import FUNCTIONS, form_of
 from ..triton import REWRITES
 
-#: Operations that round a number to their other operand's 16-bit type.
-ROUNDING = frozenset("pow fmod remainder lt le gt ge".split())
-
 
 def as_on_a_gpu(node: Expression) -> Expression:
     """An operation: it multiplies by an inverse, and to get a power."""
-    if getattr(node, "name", None) in ROUNDING:
-        node = Op(node.name, tuple(map(rounded, node.operands)), node.dtype)
     match node:
         case Op("div", (value, Load(host=True) as by)):
             inverse = Op("reciprocal", (by,), by.dtype)
@@ -49,14 +44,6 @@ def as_on_a_gpu(node: Expression) -> Expression:
                 return square if number == 2 else Op(
                     "mul", (square, value), node.dtype)
     return node
-
-
-def rounded(node: Expression) -> Expression:
-    """A number of a 16-bit type as one; other operands as they are."""
-    if not isinstance(node, Const) or accurate(node.dtype) == node.dtype:
-        return node
-    return Const(torch.tensor(node.value, dtype=node.dtype).item(),
-                 node.dtype)
 
 
 def narrow(node: Expression) -> Expression:
