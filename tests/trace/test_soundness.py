@@ -1,5 +1,6 @@
 """Facts a trace relied on: when one changes, the graph is not reused."""
 
+import abc
 import collections
 import functools
 import heapq
@@ -477,3 +478,97 @@ def test_a_c_function_called_by_its_call_method_runs_once_a_call(capsys):
     for _ in range(2):
         assert compiled(torch.ones(2)).eq(2).all()
         assert capsys.readouterr().out == "called\n"
+
+
+Registry = abc.ABCMeta("Registry", (), {})
+
+
+@typing.runtime_checkable
+class Masked(typing.Protocol):
+    mask: object
+
+
+@typing.runtime_checkable
+class Scaling(typing.Protocol):
+    def scale(self): ...
+
+
+class Everything(type):
+    def __instancecheck__(cls, value):
+        return True
+
+
+class Anything(metaclass=Everything):
+    pass
+
+
+def masked(x, value):
+    return x * 2 if isinstance(value, Masked) else x + 1
+
+
+def matched(x, value):
+    match value:
+        case Masked():
+            return x * 2
+    return x + 1
+
+
+def masked_by_now(x, value):
+    value.mask = None
+    return x * 2 if isinstance(value, (int, Masked)) else x + 1
+
+
+@pytest.mark.parametrize("function", [masked, matched])
+def test_what_a_protocol_names_comes_and_goes(function):
+    without, with_one = Plain(), Plain()
+    with_one.mask = 1
+    compiled = check(function, (X, without), (X, with_one))
+    del with_one.mask
+    assert torch.equal(compiled(X, with_one), X + 1)
+
+
+def test_what_a_protocol_names_is_written_in_the_call():
+    check(masked_by_now, (X, Plain()), graphs=1)
+
+
+def test_a_class_may_have_what_a_protocol_names():
+    def f(x, value):
+        return x * 2 if isinstance(value, Scaling) else x + 1
+
+    class Scaled:
+        def scale(self):
+            return 2
+
+    value = Scaled()
+    compiled = check(f, (X, value), (X, X), (X, Plain()), graphs=3)
+    value.scale = None
+    assert torch.equal(compiled(X, value), f(X, value))
+    del value.scale, Scaled.scale
+    assert torch.equal(compiled(X, value), X + 1)
+
+
+@pytest.mark.parametrize("kinds", [Registry, (int, Registry),
+                                   int | Registry])
+def test_a_class_is_registered_later(kinds):
+    def f(x, value):
+        return x * 2 if isinstance(value, kinds) else x + 1
+
+    def g(x, kind):
+        return x * 2 if issubclass(kind, kinds) else x + 1
+
+    class Late:
+        pass
+
+    value = Late()
+    first, second = check(f, (X, value), graphs=1), check(
+        g, (X, Late), graphs=1)
+    Registry.register(Late)
+    assert torch.equal(first(X, value), X * 2)
+    assert torch.equal(second(X, Late), X * 2)
+
+
+def test_a_users_check_is_asked_about_tensors_and_numbers():
+    def f(x, value):
+        return x * 2 if isinstance(value, Anything) else x + 1
+
+    check(f, (X, X), (X, 3), (X, Plain()), graphs=3)

@@ -11,6 +11,7 @@ torch/_dynamo/variables/builtin.py.
 
 from __future__ import annotations
 
+import abc
 import collections
 import copyreg
 import enum
@@ -19,19 +20,21 @@ import inspect
 import itertools
 import operator
 import re
+import sys
 import types
+import typing
 import weakref
 from collections.abc import Sequence
 
 import torch
 
 from ...core.guard import (ABSENT, CONSTANTS, IDENTITIES, Call,
-                           is_constant)
+                           is_constant, trusted)
 from .. import attributes
 from ..attributes import type_of
 from ..frame import load_cell
 from ..reasons import Raised, unsupported
-from ..recorder import leaves, settled
+from ..recorder import settled
 from ..rules import DEPTHS, GIVING, ask, means, rule
 from .callbacks import Callback, in_python, look, polyfill
 from .objects import same
@@ -133,23 +136,73 @@ def _hash(tracer, value):
 #: The class of classes such as torch.FloatTensor.
 TYPED = type(torch.FloatTensor)
 
+UNIONS = typing.Union, types.UnionType
+
+
+def judged(tracer, function, name: str, value, kinds):
+    """The answer of several classes, or of a user's check; or ABSENT."""
+    if type(kinds) is tuple or typing.get_origin(kinds) in UNIONS:
+        return any(tracer.call(function, (value, each)) for each in (
+            getattr(kinds, "__args__", kinds)))
+    check = in_python(tracer, kinds, name)
+    if check is None or trusted(check.__module__):
+        return ABSENT
+    return tracer.truth(tracer.call(check, (kinds, value)))
+
 
 @rule(isinstance)
 def _isinstance(tracer, value, kinds):
     kind = type_of(value)
-    if kind is type(value):
-        attributes.rely_on(tracer, kind)
-        return tracer.native(isinstance, (value, kinds))
-    if any(isinstance(each, TYPED) for each in leaves((kinds,))):
+    if kind is kinds:
+        return True
+    answer = judged(tracer, isinstance, "__instancecheck__", value, kinds)
+    if answer is not ABSENT:
+        return answer
+    if isinstance(kinds, TYPED):
         raise unsupported("builtin", "isinstance of a typed tensor")
-    return tracer.native(issubclass, (kind, kinds))
+    if getattr(kinds, "_is_runtime_protocol", False) and (
+            kinds._is_protocol):
+        return unless(TypeError, (kinds in kind.__mro__,), _issubclass,
+                      tracer, kind, kinds) or conforms(
+                          tracer, value, kinds)
+    if isinstance(kinds, abc.ABCMeta):
+        _issubclass(tracer, kind, kinds)  # guarded
+    attributes.rely_on(tracer, kind)
+    return tracer.native(*(
+        (isinstance, (value, kinds)) if kind is type(value)
+        else (issubclass, (kind, kinds))))
 
 
 @rule(issubclass)
 def _issubclass(tracer, kind, kinds):
+    answer = judged(tracer, issubclass, "__subclasscheck__", kind, kinds)
+    if answer is not ABSENT:
+        return answer
     if isinstance(kind, type):
         attributes.rely_on(tracer, kind)
-    return tracer.native(issubclass, (kind, kinds))
+    answer = tracer.native(issubclass, (kind, kinds))
+    if isinstance(kinds, abc.ABCMeta) and any(
+            attributes.kept_in(tracer, each) for each in (kind, kinds)):
+        tracer.outside.relate(f"issubclass({{0}}, {{1}}) is {answer}", *(
+            tracer.outside.constant(each, each.__name__)
+            for each in (kind, kinds)))
+    return answer
+
+
+def conforms(tracer, value, protocol: type) -> bool:
+    """Whether an object has all that a Protocol names.
+
+    None is no method. Since Python 3.12 no descriptor is asked.
+    """
+    for name in sorted(typing._get_protocol_attrs(protocol)):
+        if sys.version_info < (3, 12):
+            found = _getattr(tracer, value, name, ABSENT)
+        elif (found := attributes.own(tracer, value, name)) is ABSENT:
+            found, _ = attributes.lookup(tracer, type_of(value), name)
+        if found is ABSENT or found is None and callable(
+                getattr(protocol, name, None)):
+            return False
+    return True
 
 
 @rule(type)
