@@ -255,9 +255,15 @@ PYTHON = (types.FunctionType, types.MethodType,
 VALUES = ("torch._tensor", "torch._subclasses")
 MILD = {"__hash__", "__instancecheck__", "__subclasscheck__"}
 
+#: What gives C code the text of a symbol: its formula.
+TEXTS = [each.__repr__.__code__ for each in SYMBOLIC]
+
 
 class Watch:
-    """A profiler for `sys.setprofile` that refuses calls of user code."""
+    """A profiler for `sys.setprofile` that refuses calls of user code.
+
+    A symbol that C code prints becomes a constant, in Python's words.
+    """
 
     def __init__(self, function):
         self.function, self.asked = function, False
@@ -267,6 +273,9 @@ class Watch:
             return
         name, code = getattr(self.function, "__name__", ""), frame.f_code
         home = frame.f_globals.get("__name__") or ""
+        if code in TEXTS:
+            number = frame.f_locals["self"]
+            number.node._graph_repr = repr(settled(number)).__str__
         if home.startswith(VALUES) and code.co_name not in MILD:
             self.asked = True  # raised later: C++ is not to be unwound
         elif not quiet(home):
