@@ -1,8 +1,11 @@
 """Floats that vary: what Python computes of them, to the last bit."""
 
+import collections
 import math
 import random
+import string  # noqa: F401
 import struct
+import types  # noqa: F401
 
 import pytest
 import torch
@@ -194,3 +197,50 @@ def test_text_does_not_explode():
     x = torch.ones(2, dtype=torch.float64)
     for s in (0.5, 0.7, 0.6, 0.3):
         assert bits(compiled(x, s)) == bits(program(x, s))
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+#: What C code prints of containers, and of an exception.
+TEXTS = """[s]
+{"lr": s}
+Pair(s, (n, [s]))
+collections.deque([s])
+collections.OrderedDict(a=s)
+collections.defaultdict(int, a=s)
+{1: s}.items()
+{1: s}.values()
+types.MappingProxyType({"a": s})
+[x.shape[0] / 4]
+ValueError("big", s, n)
+[KeyError(s * 10)]
+string.Template("$a").substitute(a=s)
+"%(a)s" % {"a": s}
+"{a}".format_map({"a": s})
+"{a[0]}".format(a=[s])""".splitlines()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_is_pythons(text, dynamic):
+    made = eval(f"lambda x, s, n: {text}", globals())
+
+    def program(x, s):
+        made_now = made(x, s, x.shape[0])
+        return x * s, str(made_now), repr(made_now), f"{made_now}"
+
+    compiled = minicompile.compile(program, backend="eager",
+                                   dynamic=dynamic)
+    for size, s in (2, 1.5), (3, 2.5), (4, -0.0), (5, 1e22):
+        x = torch.ones(size)
+        assert compiled(x, s)[1:] == program(x, s)[1:]
+
+
+@pytest.mark.parametrize("first", ["int(s % 1)", "str(s)",
+                                   "torch.tensor(s)"])
+def test_a_constant_keeps_its_sign(first):
+    program = eval(f"lambda x, s: (x, {first}, s // 1)", globals())
+    compiled = minicompile.compile(program, backend="eager")
+    x = torch.ones(2)
+    for s in (0.5, 0.7, -0.0, 0.0):
+        assert bits(compiled(x, s)[2]) == bits(program(x, s)[2])

@@ -15,6 +15,7 @@ import math
 import operator
 from collections.abc import Callable
 
+import torch
 from torch.utils._pytree import tree_map
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
@@ -65,6 +66,8 @@ NUMBERS[float] = floating
 def run_floats(sizes: SymbolicSizes, call: Callable, function, args,
                kwargs):
     """The result of a C function that may be given floats that vary."""
+    args = [settled(each) if type(each) is torch.SymFloat
+            and each.node.expr.is_number else each for each in args]
     if any(map(varies, args)) and not kwargs:
         made = arithmetic(sizes, function, args)
         if made is not None:
