@@ -141,6 +141,15 @@ def without_end(x, depth=0):
     return x if depth > 500 else without_end(x + 1, depth + 1)
 
 
+class Closing:
+    def __del__(self):
+        print("closed")
+
+
+def make_what_closes_itself(x):
+    return x + 1, type(Closing()).__name__
+
+
 def in_a_with(x):
     with torch.no_grad():
         for _ in range(3):
@@ -174,4 +183,4 @@ EXAMPLES = (choose_between_shapes, ask_a_value, take_a_number,
             set_a_global_tensor, read_a_version, differentiate,
             look_at_locals, catch_two_at_once, take_an_array,
             ask_where_it_lives, write_to_a_part, return_a_list_in_itself,
-            start_a_coroutine, without_end)
+            start_a_coroutine, without_end, make_what_closes_itself)

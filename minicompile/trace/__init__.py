@@ -93,7 +93,8 @@ def traced_by(tracer: Tracer, locals: tuple,
             return _traced(tracer, *_run(tracer, locals, why))
         except Exception as error:
             refusal = _refusal(error)
-            refusal.stops = [] if refusal.kind == "recursion" else [
+            whole = refusal.kind in ("recursion", "finalizer")
+            refusal.stops = [] if whole else [
                 frame.moment for frame in reversed(waiting(tracer))]
             raise refusal from getattr(error, "exception", None)
 

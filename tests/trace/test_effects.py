@@ -272,3 +272,40 @@ def test_a_slot_is_read_as_it_was_written():
     for _ in range(2):
         assert compiled(torch.ones(2), owner).equal(torch.full((2,), 3.0))
         assert owner.a.equal(torch.full((2,), 2.0))
+
+
+class Closing:
+    def __init__(self, log):
+        self.log = log
+
+    def __del__(self):
+        self.log.append("closed")
+
+
+def closed_at_the_end(x, log):
+    kept = Closing(log)
+    return x + len(kept.log)
+
+
+def closed_before(x, log):
+    kept = Closing(log)
+    del kept
+    log.append("after")
+    return x + 1
+
+
+def closed_in_a_call(x, log):
+    closed_at_the_end(x, log)
+    log.append("after")
+    return x + 1
+
+
+@pytest.mark.parametrize("function", [closed_at_the_end, closed_before,
+                                      closed_in_a_call])
+def test_an_object_ends_when_eagers_does(function):
+    compiled = minicompile.compile(function, backend="eager")
+    x, ours, theirs = torch.ones(2), [], []
+    with pytest.warns(UserWarning, match="__del__"):
+        for _ in range(2):
+            assert torch.equal(compiled(x, ours), function(x, theirs))
+    assert ours == theirs and "closed" in ours

@@ -37,10 +37,17 @@ from .callbacks import Callback, Iteration
 # Objects that the program makes
 
 
-means(lambda tracer, new, /, *args, **kwargs: tracer.own(tracer.native(
-    new, args[:1] if new is object.__new__ else args)), *(
-        base.__new__ for base in (
-            object, dict, list, tuple, set, BaseException)))
+def bare(tracer, new, kind, /, *args, **kwargs):
+    """An instance without attributes, whose class has no `__del__`."""
+    if type(attributes.lookup(tracer, kind, "__del__")[0]) is (
+            types.FunctionType):
+        raise unsupported("finalizer", f"{kind.__qualname__}.__del__")
+    return tracer.own(tracer.native(
+        new, (kind,) if new is object.__new__ else (kind, *args)))
+
+
+means(bare, *(base.__new__ for base in (
+    object, dict, list, tuple, set, BaseException)))
 
 
 @rule(type.__call__)

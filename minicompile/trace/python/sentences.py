@@ -43,6 +43,8 @@ REASONS |= {
                   "use a plain attribute"),
     "recursion": ("calls are nested deeper than {what}",
                   "write the recursion as a loop"),
+    "finalizer": ("{what} runs when an object dies, unseen by a trace",
+                  "let a `with` statement release what the object holds"),
     "gradient": ("{what} runs autograd inside the compiled function",
                  "call it outside, on the result"),
     "code": ("{what} is not a plain Python function",
