@@ -171,10 +171,18 @@ def closure(tracer, function: types.FunctionType) -> tuple:
     return cells
 
 
+def unbound(name: str) -> Raised:
+    return Raised(UnboundLocalError(
+        f"cannot access local variable {name!r} where it is not "
+        "associated with a value"))
+
+
 def load_cell(tracer, cell: types.CellType, name: str):
     """A cell's content."""
     value = attributes.own(tracer, cell, "cell_contents")
     if value is ABSENT:
+        if name in tracer.frames[-1].program.code.co_cellvars:
+            raise unbound(name)
         raise Raised(NameError(
             f"cannot access free variable {name!r} where it is not "
             "associated with a value in enclosing scope"))
@@ -242,9 +250,7 @@ OPCODES |= {
 @opcode(0, None)
 def LOAD_FAST(frame, name):
     if name not in frame.names:
-        raise Raised(UnboundLocalError(
-            f"cannot access local variable {name!r} where it is not "
-            "associated with a value"))
+        raise unbound(name)
     frame.stack.append(frame.names[name])
 
 

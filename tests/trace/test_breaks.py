@@ -1062,3 +1062,29 @@ def test_a_warning_says_why_no_break_was_possible():
             r"print cannot be followed; no break can be there: "
             r"a caller of vars (.|\n)*in printing_before_vars\n *print")):
         compiled(torch.ones(2))
+
+
+class Quiet:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *given):
+        print(end="")
+
+
+def test_an_empty_cell_of_ones_own_is_an_unbound_variable():
+    def program(x):
+        with Quiet():
+            try:
+                cell += 1  # noqa: F821
+            except UnboundLocalError as error:
+                text = str(error)
+        print(end="")
+        try:
+            cell += 1
+        except UnboundLocalError as error:
+            return x + 1, text, str(error), lambda: cell
+
+    x = torch.ones(2)
+    got = minicompile.compile(program, backend="eager")(x)
+    assert got[1:3] == program(x)[1:3]
