@@ -288,6 +288,8 @@ def wrap(function: types.FunctionType, settings: Settings,
             try:
                 locals = cache.bind(*args, **kwargs)
             except TypeError:
+                locals = None
+            if locals is None:
                 return function(*args, **kwargs)
         check, run = cache.first
         inputs = check(locals, function)

@@ -208,6 +208,12 @@ def test_wrong_names_list_what_is_allowed():
         minicompile.compile(3)
 
 
+def test_a_wrong_call_is_pythons_own_error():
+    with pytest.raises(TypeError, match="missing") as raised:
+        minicompile.compile(affine)()
+    assert raised.value.__context__ is None
+
+
 def test_a_mode_or_options_and_not_both():
     with pytest.raises(minicompile.OptionError, match="not both"):
         minicompile.compile(affine, mode="default", options={})
