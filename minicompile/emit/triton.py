@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from ..core.index import (Index, Variable, atoms_of, enclosed, index,
                           most_of, product, substitute)
 from ..core.loops import (HALVES, REDUCTIONS, Expression, Kernel, Load,
-                          Position, picked, renamed, rewrite, unflatten)
+                          Op, Position, picked, renamed, rewrite,
+                          unflatten)
 from .target import TRITON, Form
 from .writer import Fold, Stage, Store, Work, Writer, computes
 
@@ -162,6 +163,8 @@ def print_kernel(kernel: Kernel) -> str:
     body = WRITERS[-1](kernel, tiling=tiling)
     body.blocks()
     body.work()
+    if any("device.checked(" in line for line in body.lines):
+        about += ["debug=True", "sanitize_overflow=False"]
     return "\n".join([
         *(f"# {about}" for about in computes(kernel)),
         "@launched(" + (",\n          " if sized else ", ").join(about)
@@ -238,6 +241,11 @@ class TritonWriter(Writer):
                 return form.format(text, type=TRITON.type_of(dtype))
             case Load():
                 return self.load(node, along)
+            case Op("checked", (place, end)):
+                given = self.read(place)
+                if mask := self.mask(along).removeprefix(", mask="):
+                    given = f"tl.where({mask}, {given}, 0)"
+                return f"device.checked({given}, {self.read(end)})"
         if self.summed.isdisjoint(node.parts):
             return super().value(node)
         self.summed.add(node)

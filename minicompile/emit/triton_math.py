@@ -85,6 +85,13 @@ def minimum(a, b):
 
 
 @triton.jit
+def checked(place, end):
+    """The place; if it is not one of the first `end`, all stops."""
+    tl.device_assert((0 <= place) & (place < end), "index out of bounds")
+    return place
+
+
+@triton.jit
 def mul(a, b):
     """The product, for reductions."""
     return a * b

@@ -4,6 +4,8 @@ The Triton kernels run on a GPU, or with TRITON_INTERPRET=1.
 """
 
 import functools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -13,7 +15,9 @@ import minicompile
 from minicompile import emit, fusion
 from minicompile.core.options import Options
 from minicompile.core.schedule import Extern
+from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.emit.triton_math import INTERPRETED
+from minicompile.fusion.rules import indexing
 from tests.emit.triton_kernels import DEVICE, RUNS
 from tests.fusion.graphs import as_cuda, assert_right, aten
 from tests.fusion.symbolic import assert_same_at, results, symbolic
@@ -246,15 +250,73 @@ def test_from_memory_to_memory_the_operator_moves():
     assert not schedule.kernels
 
 
-@pytest.mark.parametrize("words, calls", [
-    (4096, ["aten._assert_async.msg"]), (16, ["aten.embedding.default"])])
-def test_on_a_gpu_a_few_rows_are_not_worth_a_check(words, calls):
+@pytest.mark.parametrize("words", [4096, 16])
+def test_a_gpus_kernel_checks_the_places_itself(words):
     w, p = torch.empty(50_000, 512), places(words)
     graph = as_cuda(aten(lambda w, p: F.embedding(p, w) + 1, w, p))
-    assert [str(e.target) for e in fusion.fuse(graph).externs] == calls
+    schedule = fusion.fuse(graph)
+    kernel, = schedule.steps
+    assert "checked" in str(kernel)
+
+
+@pytest.fixture
+def stopping(monkeypatch):
+    """As if kernels on a CPU could stop."""
+    monkeypatch.setattr(indexing, "STOPS", {"cpu", "cuda"})
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_kernels_that_stop_mean_the_same(name, stopping):
+    function, inputs = PROGRAMS[name]
+    args = inputs()
+    schedule = assert_right(aten(function, *args), args)
+    assert "aten._assert_async.msg" not in {
+        str(call.target) for call in schedule.externs}
+    if INTERPRETED:
+        run = minicompile.compile(function, options={
+            "cpu_backend": "triton"})
+        judged(near, run(*args), function(*args), function, *args)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_kernel_stops_at_a_place_outside(name, stopping):
+    function, shape, _ = WRONG[name]
+    x, right = torch.randn(shape), torch.tensor([0, 2, 1])
+    schedule = assert_right(aten(function, x, right), (x, right))
+    for far in (99, -99, 2 ** 40):
+        with pytest.raises(IndexError, match="index out of bounds"):
+            evaluate_schedule(schedule, [x, torch.tensor([0, far, 1])])
+
+
+def test_only_places_that_are_read_are_checked(stopping):
+    """Around a pad no element of its operand is read."""
+    x, p = torch.randn(3, 5), torch.tensor([0, 1])
+    schedule = assert_right(aten(lambda x, p: F.pad(x.index_select(
+        0, p + torch.arange(2)) * 2, (0, 0, 4, 9)), x, p), (x, p))
+    assert "checked" in str(schedule) and not schedule.externs
 
 
 def test_a_place_that_is_a_loop_variable_needs_no_check():
     graph = aten(lambda x: x[torch.arange(3)] + 1, cube())
     kernel, = assert_right(graph, (cube(),)).steps
     assert len(kernel.read) == 1
+
+
+OUTSIDE = """
+import torch, minicompile
+w, p = (torch.randn(9, 512, device="cuda"), torch.arange(4096, device="cuda"))
+run = minicompile.compile(lambda w, p: w.index_select(0, p) * 2)
+run(w, p % 9)
+torch.cuda.synchronize()
+print("right", flush=True)
+run(w, p % 9 + 3)
+torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.gpu
+def test_a_gpu_stops_at_a_place_outside():
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", OUTSIDE],
+                         text=True, capture_output=True)
+    assert ran.returncode and ran.stdout == "right\n"
+    assert "device-side assert" in ran.stderr

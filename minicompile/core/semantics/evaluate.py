@@ -34,10 +34,18 @@ def on_numbers(function: Callable) -> Callable:
         for each in given))
 
 
+def checked(place: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
+    """The place; IndexError if it is not one of the first `end`."""
+    if not ((0 <= place) & (place < end)).all():
+        raise IndexError(f"index out of bounds: there are {end.max()}")
+    return place
+
+
 #: The names that a kernel printed as Python uses: `exec(str(kernel),
 #: dict(NAMESPACE))` defines a function that runs on flat tensors.
 NAMESPACE = {name: on_numbers(function) for name, function in OPS.items()
              } | {"torch": torch, "inf": inf, "nan": nan,
+                  "checked": on_numbers(checked),
                   "empty": torch.empty, "cast": lambda value, dtype:
                   torch.as_tensor(value).to(dtype)}
 

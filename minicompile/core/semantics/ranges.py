@@ -60,6 +60,9 @@ def ends_of(node: Expression) -> Ends:
         case Op("add" | "sub" as name):
             (a, b), (c, d) = ends
             return (a + c, b + d) if name == "add" else (a - d, b - c)
+        case Op("checked"):
+            (_, _), (_, last) = ends
+            return 0, last - 1
         case Op("mul"):
             found = [one * other for one, other in product(*ends)]
             return min(found), max(found)

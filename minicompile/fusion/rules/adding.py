@@ -19,9 +19,9 @@ import torch
 from ...core.errors import where_of
 from ...core.loops import Loop, flatten, unflatten
 from ..group import IterationDomain
-from ..lowerings import (RULES, LoweringContext, Value, axes, elements,
-                         loaded, points)
-from .indexing import CHECK, named, with_axis
+from ..lowerings import (RULES, LoweringContext, Value, axes, loaded,
+                         points)
+from .indexing import named, with_axis
 
 #: The numbers to which the memory of a device adds.
 ADDED = {"cuda": (torch.float32,)}
@@ -33,8 +33,7 @@ def scatter_add(context: LoweringContext, a: Value, axis: int,
     dimension."""
     node, lowering, device = context.node, context.lowering, a.device.type
     if not places.shape or context.dtype not in ADDED.get(device, ()) or (
-            elements(places.shape) < CHECK[device]
-            or torch.are_deterministic_algorithms_enabled()):
+            torch.are_deterministic_algorithms_enabled()):
         return None
     variables = axes(places.shape)
     point, axis = points(variables), axis % len(places.shape)

@@ -12,10 +12,11 @@ the kernel computes, and that is less than the dimension's size. So an
 operand that is computed is computed there, and nowhere else: the cross
 entropy of a row reads one logit more, and the row is never written.
 
-A kernel cannot raise. An operator checks the places and raises as eager
-does; until it has, a wrong place stands for the nearest right one, so that
-no kernel reads outside of a tensor. Inductor's are `indirect_indexing` and
-`check_bounds` of torch/_inductor/sizevars.py and ops_handler.py.
+A GPU's kernel stops at a wrong place, as eager's does. Others cannot: an
+operator checks the places and raises; until it has, a wrong place stands
+for the nearest right one, so that no kernel reads outside of a tensor.
+Inductor's are `indirect_indexing` and `check_bounds` of
+torch/_inductor/sizevars.py and ops_handler.py.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ def decided(node: Expression) -> Expression:
 
 #: So many elements are read or passed over for each place, at least.
 FEW = 4
-#: What a GPU moves while the check of places is launched, in elements.
-CHECK = {"cuda": 1 << 15}
+#: The types of the devices whose kernels stop at a wrong place.
+STOPS = {"cuda"}
 
 
 def with_axis(point: Point, axis: int, where: Index) -> Point:
@@ -119,9 +120,15 @@ def inside_or(a: Value, at: Point, other: Expression | None) -> Expression:
         for name, end in (("ge", index(0)), ("lt", size))), TRUE)
     if isinstance(inside, Const):
         return a.at(at) if inside.value else other
-    part = rewrite(a.at(at), lambda part: replace(
-        part, mask=both(part.mask or TRUE, inside))
-        if isinstance(part, Load) else part)
+    def masked(part: Expression) -> Expression:
+        match part:
+            case Load(mask=mask):
+                return replace(part, mask=both(mask or TRUE, inside))
+            case Op("checked", (place, end), dtype):
+                place = Op("where", (inside, place, Const(0, dtype)), dtype)
+                return Op("checked", (place, end), dtype)
+        return part
+    part = rewrite(a.at(at), masked)
     return part if other is None else Op(
         "where", (inside, part, other), a.dtype)
 
@@ -208,7 +215,8 @@ def named(context: LoweringContext, places: Value, size: Index,
     places = places.to(torch.int64)
     least, most, first, last = map(number, (
         -size if wraps else 0, size, 0, size - 1))
-    if not sure:
+    stops = not sure and places.device.type in STOPS
+    if not (sure or stops):
         each = once(places)
         right = context.lowering.view(context.node, context.reduce(
             "all", replace(each, element=both(
@@ -224,6 +232,9 @@ def named(context: LoweringContext, places: Value, size: Index,
     if wraps:
         value = Op("where", (test("lt", value, first), Op("add", (
             value, most), torch.int64), value), torch.int64)
+    if stops:
+        value = Op("checked", (value, most), torch.int64)
+        return index(Picked(f"{context.node.name}{name}", size, value))
     for limit, end in (("maximum", first), ("minimum", last)):
         value = Op(limit, (value, end), torch.int64)
     return index(Picked(f"{context.node.name}{name}", size, value))
@@ -254,10 +265,9 @@ def reading(along: Callable[..., Point | None]) -> Callable:
         computed = not isinstance(a.element, Load)
         picks = sum(elements(each.shape) for each in tree_leaves(rest)
                     if isinstance(each, Value))
-        made, check = elements(context.shape), CHECK.get(a.device.type, 0)
-        few = FEW * picks <= max(made, elements(a.shape))
-        if not (a.shape and few and (computed or made >= check
-                                     and node not in lowering.uses.stored)):
+        few = FEW * picks <= max(elements(context.shape), elements(a.shape))
+        if not (a.shape and few and (
+                computed or node not in lowering.uses.stored)):
             return None
         where = along(context, a, *rest)
         value = where and a.moved(context.shape, where)
