@@ -107,6 +107,26 @@ def test_hooks_of_the_wrapper_and_of_the_module():
     assert seen == ["before", "inside", "after", "backward"] * 2
 
 
+def test_a_hook_of_all_modules_is_called_once_for_each():
+    model, run = both()
+    seen, every = [], nn.modules.module
+    handles = [
+        every.register_module_forward_pre_hook(
+            lambda module, _: seen.append(type(module).__name__)),
+        every.register_module_forward_hook(lambda *given: given[2] * 2)]
+    run.register_forward_hook(lambda *_: seen.append("after"))
+    outer = minicompile.compile(lambda x: run(x) + 1)
+    try:
+        want, names = model(X), seen.copy()
+        for call in (run, run, outer):
+            seen.clear()
+            assert torch.allclose(call(X), want + (call is outer))
+            assert seen == [*names, "after"]
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 def copied(run, how):
     """A copy of a compiled module, made in one of three ways."""
     if how == "deepcopy":

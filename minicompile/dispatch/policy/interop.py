@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 
@@ -33,7 +34,12 @@ class OptimizedModule(Wrapper):
     """A wrapper that libraries take for torch.compile's, by its name too.
 
     Copies and pickles hold no compiled code: they are compiled again.
+    The hooks of all modules are left to the user's module.
     """
+
+    _call_impl = types.FunctionType(nn.Module._call_impl.__code__, {
+        name: {} if name.startswith("_global_") else value
+        for name, value in vars(nn.modules.module).items()})
 
     def __init__(self, module: nn.Module, settings: Settings):
         """Make `forward`, under the signature of the user's."""
