@@ -3,9 +3,9 @@
 In: a float from outside that was another one before, such as a learning
 rate. Out: a symbol. sympy takes floats for real numbers, so no expression
 is built of such symbols. A number that Python computes of them, by one of
-the rows here, is a symbol of its own; its place is the text of that
-computation. Any other function but a comparison gets a constant. PyTorch's
-is `wrap_symfloat` in torch/_dynamo/variables/builder.py.
+the rows here or by `math`, is a symbol of its own; its place is the text of
+that computation. Any other function but a comparison gets a constant.
+PyTorch's is `wrap_symfloat` in torch/_dynamo/variables/builder.py.
 """
 
 from __future__ import annotations
@@ -68,11 +68,10 @@ def run_floats(sizes: SymbolicSizes, call: Callable, function, args,
     """The result of a C function that may be given floats that vary."""
     args = [settled(each) if type(each) is torch.SymFloat
             and each.node.expr.is_number else each for each in args]
-    if any(map(varies, args)) and not kwargs:
-        made = arithmetic(sizes, function, args)
-        if made is not None:
-            return made
-    if getattr(function, "__module__", None) == "math" or any(
+    made = None if kwargs else arithmetic(sizes, function, args)
+    if made is not None:
+        return made
+    if of_math(function) or any(
             type(each) is int and abs(each) > EXACT for each in args):
         args = tree_map(settled, tuple(args))
     value = SymbolicSizes.compute(sizes, call, function, args, kwargs)
@@ -90,14 +89,18 @@ def arithmetic(sizes: SymbolicSizes, function, args: tuple):
     if one is given that sympy's text might not give back.
     """
     sign = SIGNS.get(INPLACE.get(function, function))
-    if not (sign or function in CALLED) or not all(
+    if not any(isinstance(each, torch.SymFloat)
+               if sign or of_math(function)
+               else function in CALLED and varies(each)
+               for each in args) or not all(
             isinstance(each, SYMBOLIC) or type(each) in (int, float)
             and abs(each) <= EXACT for each in args):
         return None
     parts = [f"({sizes.text(each)})" if isinstance(each, SYMBOLIC)
              else f"({each!r})" for each in args]
     text = f"({' '.join([*parts[:-1], sign, parts[-1]])})" if sign else (
-        f"{function.__name__}({', '.join(parts)})")
+        f"{'math.' * of_math(function)}{function.__name__}"
+        f"({', '.join(parts)})")
     try:
         value = function(*map(hint, args))
         fits = type(value) in (int, float) and math.isfinite(value)
@@ -110,6 +113,10 @@ def arithmetic(sizes: SymbolicSizes, function, args: tuple):
         sizes.ranges.append(Guard((source,), "relation", (
             f"type({{0}}) is {type(value).__name__}")))
     return sizes.number(value, source)
+
+
+def of_math(function) -> bool:
+    return getattr(function, "__module__", None) == "math"
 
 
 def varies(value) -> bool:
