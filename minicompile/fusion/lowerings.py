@@ -172,9 +172,10 @@ class LoweringContext:
     def reduce(self, kind: str, a: Value, axes: Axes = None,
                keepdim: bool = False) -> Value:
         """`a` reduced over some dimensions, in its own dtype, and stored;
-        the best of bools is whether any or all are true."""
+        of bools the result is whether any or all are true."""
         if a.dtype == torch.bool:
-            kind = {"max": "any", "min": "all"}.get(kind, kind)
+            kind = {"max": "any", "sum": "any", "min": "all",
+                    "prod": "all"}.get(kind, kind)
         reduced = axes_of(a, axes)
         shape = tuple(index(1) if axis in reduced else size
                       for axis, size in enumerate(a.shape)

@@ -133,6 +133,17 @@ def arange(context: LoweringContext, *bounds, **options) -> Value | None:
     return context.value(cast(Position(place, torch.int64), context.dtype))
 
 
+def truth(kind: str) -> Callable:
+    """The rule of any and all, for which no dimensions are none of them.
+    """
+    def rule(context: LoweringContext, a: Value, axes: Axes = None,
+             keepdim: bool = False) -> Value:
+        a = a.to(torch.bool)
+        found = a if axes == [] else context.reduce(kind, a, axes, keepdim)
+        return found.to(context.dtype)
+    return rule
+
+
 def place_of(best: Value, context: LoweringContext, a: Value, dims: Axes,
              keepdim: bool) -> Value:
     """The first position, row by row, of the best element of `a`; NaN is
@@ -245,8 +256,7 @@ RULES |= {
     "prod": reducing("prod", exactly), "var.correction": var,
     "var_mean.correction": var_mean,
     "max.default": reducing("max"), "min.default": reducing("min"),
-    **{name: reducing(name, lambda a, _: a.to(torch.bool))
-       for name in ("any", "all")},
+    **{name: truth(name) for name in ("any", "all")},
     "argmax": placing("max"), "argmin": placing("min"),
     "max.dim": placing("max", both=True),
     "min.dim": placing("min", both=True),
