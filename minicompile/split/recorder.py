@@ -44,6 +44,9 @@ def in_order(x: torch.Tensor, *_, **__):
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = dict.fromkeys((
     aten.bernoulli.p, aten.normal_functional.default), in_order)
 
+#: What raises if a call must not be compiled, given the recorder.
+CHECKS: list[Callable] = []
+
 
 @cache
 def decomposition_of(op: torch._ops.OpOverload) -> Callable | None:
@@ -88,6 +91,8 @@ class RecordingMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if op in ANSWERED:
             return self.fake_mode.dispatch(op, types, args, kwargs)
+        for check in CHECKS:
+            check(self, op, args, kwargs)
         rule = decomposition_of(op)
         if rule is not None:
             with self:

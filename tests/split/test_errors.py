@@ -150,3 +150,50 @@ def test_a_check_costs_no_kernel_of_its_own():
                in (lambda y: F.one_hot(y, 3) * 2,
                    lambda y: (y[:, None] == torch.arange(3)).long() * 2)]
     assert len(kernels[0]) <= len(kernels[1]) + 1
+
+
+mask, whole, short = ones > 0, torch.arange(9), torch.randn(4).half()
+
+#: What eager's CPU kernels have no kernel for, or no place.
+WRONG = [
+    *[(f, (mask,)) for f in (
+        torch.abs, torch.floor, torch.round, F.relu, torch.argmax,
+        lambda m: 1 - m, lambda m: m - 1, lambda m: m.sum() - m)],
+    *[(f, (whole,)) for f in (
+        lambda x: x.softmax(0), torch.std, F.gelu,
+        lambda x: torch.lerp(x, x, 0.5), lambda x: F.huber_loss(x, x))],
+    *[(f, (short,)) for f in (
+        lambda x: x.masked_fill(x > 0, -1e9), lambda x: x.clamp(max=1e9),
+        lambda x: torch.full_like(x, 1e9), lambda x: x.clone().fill_(1e9),
+        lambda x: x + torch.full((4,), -1e9, dtype=torch.half))],
+    (lambda x: x.clone().fill_(300), (whole.byte(),))]
+
+
+@pytest.mark.parametrize("place", range(len(WRONG)))
+@pytest.mark.filterwarnings("ignore")
+def test_dtypes_that_eager_has_no_kernel_for_raise_its_error(place):
+    function, args = WRONG[place]
+    with pytest.raises(Exception) as expected:
+        function(*args)
+    with pytest.raises(type(expected.value)) as found:
+        minicompile.compile(function)(*args)
+    assert str(found.value) == str(expected.value)
+
+
+def test_what_eager_has_kernels_for_is_compiled():
+    def function(x, m, n):
+        x = x.masked_fill(m, float("-inf")).softmax(0) + 1e9
+        return x * n.sum(), n % 3 - n.max(), ~m, n[n.argmin()], x - n
+    args = short, short > 0, whole[:4]
+    compiled = minicompile.compile(function)
+    assert all(a.dtype == b.dtype and a.equal(b) for a, b in zip(
+        compiled(*args), function(*args), strict=True))
+    assert not compiled.stats().fallbacks
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("other", [torch.float32, torch.bfloat16], ids=str)
+def test_a_loss_has_the_dtype_that_eager_gives_it(other):
+    for args in (short, short.to(other)), (short.to(other), short):
+        found = minicompile.compile(F.huber_loss)(*args)
+        assert found.dtype == F.huber_loss(*args).dtype

@@ -1,0 +1,85 @@
+"""Calls that eager's CPU kernels refuse: they are not compiled.
+
+Eager has no `abs` of bools, subtracts none, and fills no float16 with -1e9.
+Fake tensors do not know that, and a loop computes all of it. So eager is
+asked, once for each operator, its dtypes and its numbers: the operator runs
+on a few ones. If it complains about these, the graph runs as
+traced, and the user sees eager's own error. Floats of 32 and 64 bits are
+not asked about. Without this file such calls give a result.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch.fx.node import map_aggregate
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ...core.errors import BackendError
+from ...core.graph import tensors_of
+from ...core.sizes import SYMBOLIC
+from ..recorder import CHECKS, RecordingMode, aten, functional
+
+#: The dtypes that all kernels have.
+USUAL = {torch.float32, torch.float64}
+#: What eager says of dtypes and of numbers that they cannot hold.
+COMPLAINTS = re.compile("not implemented for|support|overflow")
+#: Eager's complaint about a call, or "", and the dtypes of its results.
+ANSWERS: dict[str, tuple[str, list[torch.dtype]]] = {}
+
+
+def refuse(recorder: RecordingMode, op: torch._ops.OpOverload, args: tuple,
+           kwargs: dict) -> None:
+    """Raise a BackendError if eager raises for such dtypes and numbers, or
+    has a result of another dtype than the fake one."""
+    tensors = tensors_of((args, kwargs))
+    dtypes = {each.dtype for each in tensors} | {
+        kwargs.get("dtype") or torch.float32}
+    devices = {each.device.type for each in tensors} | {
+        torch.device(kwargs.get("device") or "cpu").type}
+    if op is aten.full.default:
+        args = ([2], *args[1:])
+    elif not tensors or op.namespace != "aten" or (
+            torch.Tag.nondeterministic_seeded in op.tags):
+        return
+    if dtypes <= USUAL or devices != {"cpu"}:
+        return
+    key = f"{op} {map_aggregate((args, kwargs), described)}"
+    if key not in ANSWERS:
+        ANSWERS[key] = asked(op, args, kwargs)
+    complaint, made = ANSWERS[key]
+    if complaint:
+        raise BackendError(f"eager has no {op} of such: {complaint}")
+    if made and len(dtypes) > 1:
+        fake = recorder.fake_mode.dispatch(op, (), args, kwargs)
+        if made != [each.dtype for each in tensors_of(fake)]:
+            raise BackendError(f"{op} has another dtype in eager")
+
+
+def described(leaf: object) -> object:
+    """All that an answer depends on."""
+    return f"{leaf.dtype} {leaf.dim()}" if isinstance(
+        leaf, torch.Tensor) else 1 if isinstance(leaf, SYMBOLIC) else leaf
+
+
+def sample(leaf: object) -> object:
+    """Ones of the same dtype and rank; eager fills one alone unasked."""
+    return torch.ones([2] * leaf.dim(), dtype=leaf.dtype) if isinstance(
+        leaf, torch.Tensor) else 1 if isinstance(leaf, SYMBOLIC) else leaf
+
+
+def asked(op: torch._ops.OpOverload, args: tuple, kwargs: dict
+          ) -> tuple[str, list[torch.dtype]]:
+    """What eager says of the call."""
+    with functional(False), _disable_current_modes(), torch.no_grad():
+        args, kwargs = map_aggregate((args, kwargs), sample)
+        try:
+            made = op(*args, **kwargs)
+        except Exception as error:
+            text = str(error).partition("\n")[0]
+            return COMPLAINTS.search(text) and text or "", []
+        return "", [each.dtype for each in tensors_of(made)]
+
+
+CHECKS.append(refuse)
