@@ -2,8 +2,8 @@
 
 Eager has no `abs` of bools, subtracts none, and fills no float16 with -1e9.
 Fake tensors do not know that, and a loop computes all of it. So eager is
-asked, once for each operator, its dtypes and its numbers: the operator runs
-on a few ones. If it complains about these, the graph runs as
+asked, once for each operator that loops may compute, its dtypes and its
+numbers: the operator runs on a few ones. If it complains, the graph runs as
 traced, and the user sees eager's own error. Floats of 32 and 64 bits are
 not asked about. Without this file such calls give a result.
 """
@@ -19,10 +19,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ...core.errors import BackendError
 from ...core.graph import tensors_of
 from ...core.sizes import SYMBOLIC
-from ..recorder import CHECKS, RecordingMode, aten, functional
+from ..recorder import (CHECKS, DECOMPOSITIONS, RecordingMode, aten,
+                        functional)
 
 #: The dtypes that all kernels have.
 USUAL = {torch.float32, torch.float64}
+#: What PyTorch calls the operators that loops compute.
+LOOPS = {"pointwise", "reduction"}
 #: What eager says of dtypes and of numbers that they cannot hold.
 COMPLAINTS = re.compile("not implemented for|support|overflow")
 #: Eager's complaint about a call, or "", and the dtypes of its results.
@@ -41,8 +44,10 @@ def refuse(recorder: RecordingMode, op: torch._ops.OpOverload, args: tuple,
     if op is aten.full.default:
         args = ([2], *args[1:])
     elif not tensors or op.namespace != "aten" or (
-            torch.Tag.nondeterministic_seeded in op.tags):
-        return
+            torch.Tag.nondeterministic_seeded in op.tags) or not (
+                op in DECOMPOSITIONS or op is aten.full_like.default
+                or LOOPS & {tag.name for tag in op.tags}):
+        return  # it runs as it is, and complains by itself
     if dtypes <= USUAL or devices != {"cpu"}:
         return
     key = f"{op} {map_aggregate((args, kwargs), described)}"
