@@ -275,6 +275,21 @@ def test_on_a_gpu_a_number_is_rounded_if_it_is_compared():
     assert found == [0.1, 0.1, *[torch.tensor(0.1).bfloat16().item()] * 2]
 
 
+@pytest.mark.parametrize("x", [
+    torch.tensor([1e25, 3e25]), torch.linspace(-1, 1, 50) * 1e-25,
+    torch.full((1000,), 1e8) + torch.arange(1000.)], ids=str)
+def test_a_deviation_is_rounded_once(x):
+    graph = aten(lambda x: (x.std(), *torch.std_mean(x, 0), x.var(),
+                            torch.var_mean(x, 0)[0]), x)
+    schedule = assert_right(graph, (x,))
+    assert not schedule.externs
+    found, exact = evaluate_schedule(schedule, [x]), x.double()
+    for made, wanted in zip(found, (
+            exact.std(), exact.std(), exact.mean(), exact.var(),
+            exact.var()), strict=True):
+        torch.testing.assert_close(made, wanted.float())
+
+
 @pytest.mark.parametrize("function", [
     lambda x: x.sum(1), lambda x: x + 1, lambda x: x.t() * 2,
     lambda x: torch.cat([x, torch.ones(2, x.shape[1])]),
@@ -293,6 +308,7 @@ def test_a_row_that_is_repeated_no_times_is_not_written():
 def test_tensors_without_dimensions():
     check(lambda x, y: (x + y, x.sum(), x.exp() * y), torch.randn(()),
           torch.randn(()))
+    check(lambda x: x.flip(0) + 1, torch.randn(()))
 
 
 @pytest.mark.parametrize("function", [

@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 
+import minicompile
 from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.emit import emit
 from minicompile.fusion import fuse
@@ -46,3 +47,14 @@ def test_an_operator_takes_a_float_made_of_sizes():
     for rows in (5, 8):
         assert assert_same_at(graph, emit(schedule).run, scaled,
                               [torch.randn(rows, 7)])
+
+
+def test_a_correction_is_made_of_sizes():
+    def deviation(x):
+        return x.std(1, correction=x.shape[1] - 2)
+
+    compiled = minicompile.compile(deviation)
+    for columns in (5, 7, 8):
+        x = torch.randn(3, columns)
+        torch.testing.assert_close(compiled(x), deviation(x))
+    assert not compiled.stats().fallbacks

@@ -137,7 +137,7 @@ KINDS: dict[object, str] = {op: kind for kind, names in {
         flip roll repeat tril triu full full_like arange scalar_tensor
         empty empty_strided empty_like eye linspace""",
     "reduction": "sum mean amax amin prod any all argmax argmin var"
-                 " var_mean",
+                 " std var_mean std_mean",
     "copying": """scatter scatter_add index_put index_add index_copy
         as_strided_scatter embedding_dense_backward mv""",
 }.items() for name in names.split() for op in operators(name)}

@@ -174,21 +174,38 @@ def placing(kind: str, both: bool = False) -> Callable:
     return rule
 
 
-def var_mean(context: LoweringContext, a: Value, axes: Axes = None, *,
-             correction: int | float | None = 1, **_
-             ) -> tuple[Value, Value] | None:
-    """The variance and the mean, in two passes: first the mean, then the
-    squared differences, divided by their number less `correction`."""
-    reduced = axes_of(a, axes)
-    total = product(a.shape[axis] for axis in reduced)
-    correction = 1 if correction is None else correction
-    left = total - int(correction)
-    if int(correction) != correction or not not_negative(left):
-        return None
-    inner = a.to(accurate(context.dtype))
-    sums, squares = MOMENTS[-1](context, inner, reduced)
-    return tuple(reshaped(divided_by(each, number), context.shape).to(
-        context.dtype) for each, number in ((squares, left), (sums, total)))
+def varying(rooted: bool, both: bool) -> Callable:
+    """The rule of var or std, alone or with the mean, in two passes: first
+    the mean, then the squared differences, divided by their number less
+    `correction`.
+
+    A CPU computes them in float64 and rounds once, as eager does; but not
+    what norms are made of, both without a correction.
+    """
+    def rule(context: LoweringContext, a: Value, axes: Axes = None, *,
+             correction: int | float | Index | None = 1, **_
+             ) -> Value | tuple[Value, Value] | None:
+        reduced = axes_of(a, axes)
+        total = product(a.shape[axis] for axis in reduced)
+        less = 1 if correction is None else correction
+        if isinstance(less, float) and not less.is_integer():
+            return None
+        left = total - (int(less) if isinstance(less, float) else less)
+        if not not_negative(left):
+            return None
+        once = context.device.type == "cpu" and (
+            rooted or not both or less != 0)
+        inner = a.to(torch.float64 if once else accurate(context.dtype))
+        sums, squares = MOMENTS[-1](context, inner, reduced)
+        spread, middle = (reshaped(divided_by(each, by), context.shape)
+                          for each, by in ((squares, left), (sums, total)))
+        if rooted:
+            spread = spread if once else spread.to(context.dtype)
+            spread = replace(spread, element=Op(
+                "sqrt", (spread.element,), spread.dtype))
+        found = spread.to(context.dtype), middle.to(context.dtype)
+        return found if both else found[0]
+    return rule
 
 
 def moments(context: LoweringContext, a: Value, reduced: tuple[int, ...]
@@ -209,13 +226,6 @@ def squared(a: Value, middle: Value) -> Value:
 
 #: How both sums are found: the last of these.
 MOMENTS: list[Callable[..., tuple[Value, Value]]] = [moments]
-
-
-def var(context: LoweringContext, a: Value, axes: Axes = None, **rest
-        ) -> Value | None:
-    """var(dim, correction)."""
-    found = var_mean(context, a, axes, **rest)
-    return found and found[0]
 
 
 def drawn(context: LoweringContext, seed: Value, draw: int, _) -> Value:
@@ -253,8 +263,11 @@ RULES |= {
                     lambda context, *_, **__: fill(context, 0)),
     **dict.fromkeys("arange.default arange.start arange.start_step "
                     "prims.iota".split(), arange),
-    "prod": reducing("prod", exactly), "var.correction": var,
-    "var_mean.correction": var_mean,
+    "prod": reducing("prod", exactly),
+    "var.correction": varying(False, False),
+    "std.correction": varying(True, False),
+    "var_mean.correction": varying(False, True),
+    "std_mean.correction": varying(True, True),
     "max.default": reducing("max"), "min.default": reducing("min"),
     **{name: truth(name) for name in ("any", "all")},
     "argmax": placing("max"), "argmin": placing("min"),

@@ -171,7 +171,7 @@ def slice_scatter(context: LoweringContext, a: Value, source: Value,
 
 def flip(context: LoweringContext, a: Value, axes: Sequence[int]) -> Value:
     """`a` backwards along some dimensions."""
-    axes = {axis % len(a.shape) for axis in axes}
+    axes = {axis % (len(a.shape) or 1) for axis in axes}
     return a.moved(context.shape, tuple(
         size - 1 - i if axis in axes else i
         for axis, (i, size) in enumerate(zip(context.point, a.shape))))

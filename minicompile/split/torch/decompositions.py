@@ -51,7 +51,7 @@ REASONS: dict[str, str] = {
         _safe_softmax _softmax _softmax_backward_data aminmax
         batch_norm_backward cudnn_batch_norm dist linalg_vector_norm
         logsumexp nansum native_batch_norm native_group_norm
-        native_layer_norm norm std std_mean trace""",
+        native_layer_norm norm trace""",
     "losses: a choice of elements, arithmetic and a sum": """
         binary_cross_entropy_backward binary_cross_entropy_with_logits
         huber_loss mse_loss nll_loss2d_forward nll_loss_forward
