@@ -115,6 +115,15 @@ def test_a_place_outside_raises(anywhere):
                 run(x, torch.tensor([0, far, 1]), y)
 
 
+def test_places_in_a_row_are_no_reason_to_add(anywhere):
+    def f(x, y):
+        places = torch.arange(3)[:, None].expand(3, 8)
+        return x.scatter_add(0, places, y), x.scatter_add(
+            0, places * 0, y), x.scatter_add(0, 2 - places, y)
+    args = table(3, 8), table(3, 8)
+    assert added(assert_right(aten(f, *args), args)) < 3
+
+
 def externs(dtype=torch.float32):
     """The operators called for a scatter_add on a GPU."""
     x, y = (torch.empty(size, 8, dtype=dtype) for size in (100, 50))

@@ -17,7 +17,7 @@ from dataclasses import replace
 import torch
 
 from ...core.errors import where_of
-from ...core.loops import Loop, flatten, unflatten
+from ...core.loops import Loop, flatten, picked, unflatten
 from ..group import IterationDomain
 from ..lowerings import (RULES, LoweringContext, Value, axes, loaded,
                          points)
@@ -39,6 +39,8 @@ def scatter_add(context: LoweringContext, a: Value, axis: int,
     point, axis = points(variables), axis % len(places.shape)
     at = with_axis(point, axis, named(
         context, places, a.shape[axis], point))
+    if not any(map(picked, at)):
+        return None  # the places are a loop's own
     lowering.fill(node, a, context.shape, suffix="before")
     before = lowering.steps[-1].buffer
     buffer = replace(before, name=lowering.fresh(node), into=before.name)
