@@ -83,11 +83,16 @@ def loop_of(buffer: Buffer, value: Value, reduced: tuple[int, ...] = (),
                     points(variables), row_major(value.shape)
                     ) if reduced and kept[-1:] > [*reduced[-1:]] else None,
                 **notes)
+    return counted(loop)
+
+
+def counted(loop: Loop) -> Loop:
+    """The loop with one variable for its rows, one for their elements."""
     flat = IterationDomain.of(loop).variables
     change = dict(chain(*(
         zip(old, unflatten(place, tuple(v.size for v in old)), strict=True)
         for old, place in zip((loop.ranges, loop.reduced), points(flat)))))
-    return loop.over(change, flat[:1], flat[1:] * bool(reduced))
+    return loop.over(change, flat[:1], flat[1:] * bool(loop.reduced))
 
 
 def unite(a: IterationDomain, b: IterationDomain

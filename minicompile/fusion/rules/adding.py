@@ -5,9 +5,9 @@ is a number that the kernel computes, and two elements may name the same
 one. So memory itself adds, one number after the other: a load, an addition
 and a store that no other thread comes between. PyTorch's kernel does so
 too, and its sums have no fixed order either: where a program asks for one,
-that runs, as it does on a CPU. What is added is computed in this kernel, so
-the messages of a graph's edges are never written. Inductor's is the store
-mode `atomic_add` in torch/_inductor/lowering.py.
+that runs, as it does on a CPU. This kernel also computes the numbers that
+it adds, so the messages of a graph's edges are never written. Inductor's is
+the store mode `atomic_add` in torch/_inductor/lowering.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import replace
 import torch
 
 from ...core.errors import where_of
-from ...core.loops import Loop, flatten, picked, unflatten
-from ..group import IterationDomain
+from ...core.loops import Loop, flatten, picked
+from ..group import counted
 from ..lowerings import (RULES, LoweringContext, Value, axes, loaded,
                          points)
 from .indexing import named, with_axis
@@ -44,12 +44,9 @@ def scatter_add(context: LoweringContext, a: Value, axis: int,
     lowering.fill(node, a, context.shape, suffix="before")
     before = lowering.steps[-1].buffer
     buffer = replace(before, name=lowering.fresh(node), into=before.name)
-    loop = Loop(buffer, flatten(at, before.stride), variables,
-                source.at(point), where=where_of(node),
-                origin=lowering.origin(node))
-    flat, _ = IterationDomain.of(loop).variables
-    lowering.steps.append(loop.over(dict(zip(variables, unflatten(
-        *points((flat,)), places.shape), strict=True)), (flat,), ()))
+    lowering.steps.append(counted(Loop(
+        buffer, flatten(at, before.stride), variables, source.at(point),
+        where=where_of(node), origin=lowering.origin(node))))
     return loaded(buffer)
 
 

@@ -32,11 +32,16 @@ SAME_ELEMENTS = (aten.expand, aten.unsqueeze, aten.slice, aten.select,
                  aten.permute, aten.index, aten.clone)
 
 
+def name_of(node: fx.Node) -> str:
+    """The name of the function or method that a node calls."""
+    return getattr(node.target, "__name__", node.target)
+
+
 def inside(node: object, *names: str) -> tuple:
     """The arguments of a call, if its name is one of these and only one
     other call reads its result; else nothing."""
     if not isinstance(node, fx.Node) or len(node.users) != 1 or (
-            getattr(node.target, "__name__", node.target) not in names):
+            name_of(node) not in names):
         return ()
     return *node.args, *node.kwargs.values()
 
@@ -44,16 +49,15 @@ def inside(node: object, *names: str) -> tuple:
 def in_parts(player: Player, node: fx.Node) -> torch.Tensor | None:
     """`softmax(query @ key * scale) @ value` as one call, or None.
 
-    What was recorded of it until now is dead. Weights and scores may be
-    converted to other floats on the way, as the one kernel does.
+    The nodes recorded for its parts are dead then. Weights and scores may
+    be converted to other floats on the way, as the one kernel does.
     """
     def uncast(part: object) -> object:
         given = inside(part, "to", "float", "type_as")
         return uncast(given[0]) if given and (
             player.env[part].is_floating_point()) else part
 
-    name = getattr(node.target, "__name__", node.target)
-    if name not in PRODUCTS or node.kwargs or len(node.args) != 2:
+    if name_of(node) not in PRODUCTS or node.kwargs or len(node.args) != 2:
         return None
     weights, value = node.args
     scores, *along = inside(uncast(weights), "softmax") or [None]

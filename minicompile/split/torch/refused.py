@@ -76,7 +76,7 @@ def sample(leaf: object) -> object:
 
 def asked(op: torch._ops.OpOverload, args: tuple, kwargs: dict
           ) -> tuple[str, list[torch.dtype]]:
-    """What eager says of the call."""
+    """Eager's complaint about the call, and the dtypes of its results."""
     with (functional(False), _disable_current_modes(), torch.no_grad(),
           torch._C._DisableAutocast()):
         args, kwargs = map_aggregate((args, kwargs), sample)
