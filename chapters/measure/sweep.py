@@ -6,7 +6,7 @@ is asked whether it takes it. One line of JSON a sample is appended to
 build/sweep/<backend>.jsonl, so a run goes on where the last one stopped.
 Writes chapters/results/sweep.json. Run: python -m chapters.measure.sweep
     --suites operators modules   --dtypes float32   --samples 4
-    --backend fused   --only sort   --fresh   --table
+    --backend fused   --only sort   --fresh   --table   --device cuda
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def arguments() -> argparse.Namespace:
                         default=["float32", "float64"])
     parser.add_argument("--samples", type=int, help="at most, an operator")
     parser.add_argument("--backend", default="split")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--only", default="", help="part of a name")
     parser.add_argument("--fresh", action="store_true",
                         help="forget what earlier runs found")
@@ -55,7 +56,8 @@ def entries(asked: argparse.Namespace) -> list[tuple[str, str, str]]:
     return [(suite, dtype, name) for suite in asked.suites
             for dtype in (asked.dtypes if suite == "operators"
                           else asked.dtypes[:1])
-            for name in operators.names(suite, dtype) if asked.only in name]
+            for name in operators.names(suite, dtype, asked.device)
+            if asked.only in name]
 
 
 def read(path: Path) -> list[dict]:
@@ -101,7 +103,8 @@ def work(asked: argparse.Namespace, path: Path) -> None:
 def judged(suite: str, dtype: str, name: str, asked):
     """A line for each sample; `theirs`: whether torch.compile takes it."""
     reasons = set()
-    for case in operators.cases(suite, name, dtype, asked.samples):
+    for case in operators.cases(suite, name, dtype, asked.samples,
+                                device=asked.device):
         verdict = operators.examine(case, asked.backend)
         line = operators.told(case, verdict)
         if verdict.reason not in reasons:  # '' of the first one compiled
@@ -163,7 +166,8 @@ def why(lines: list[dict]) -> dict[str, list[str]]:
 def main() -> None:
     asked = arguments()
     BUILD.mkdir(parents=True, exist_ok=True)
-    path = BUILD / f"{asked.backend}.jsonl"
+    name = asked.backend + f"_{asked.device}" * (asked.device != "cpu")
+    path = BUILD / f"{name}.jsonl"
     if asked.worker:
         work(asked, path)
         return
@@ -180,7 +184,7 @@ def main() -> None:
         if line.get("status") == "wrong":
             print(f"wrong: {line['suite']} {line['name']} {line['dtype']} "
                   f"{line['sample']}: {line['reason'][:300]}")
-    if asked.backend == "split" and not asked.only:
+    if name == "split" and not asked.only:
         save("sweep", summary(lines), left_to_eager=why(lines))
     sys.exit(code or any(line.get("status") == "wrong" for line in lines))
 

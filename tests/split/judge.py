@@ -39,11 +39,11 @@ def copied(value):
     if not value.numel():
         return torch.empty_strided(
             value.size(), value.stride(), dtype=value.dtype,
-            requires_grad=value.requires_grad)
+            device=value.device, requires_grad=value.requires_grad)
     span = 1 + sum((size - 1) * step for size, step
                    in zip(value.size(), value.stride()))
     memory = value.detach().as_strided((span,), (1,)).clone()
-    made = torch.empty(0, dtype=value.dtype).set_(
+    made = torch.empty(0, dtype=value.dtype, device=value.device).set_(
         memory.untyped_storage(), 0, value.size(), value.stride())
     return made.requires_grad_(value.requires_grad)
 
@@ -179,7 +179,7 @@ def gradients(results, args, sources) -> list:
                and each.grad_fn is not None]
     if not outputs or not sources:
         return []
-    weights = [torch.linspace(0.5, 1.5, each.numel()).to(each.dtype)
+    weights = [torch.linspace(0.5, 1.5, each.numel()).to(each)
                .view(each.shape) for each in outputs]
     found = torch.autograd.grad(outputs, sources, weights,
                                 allow_unused=True)

@@ -83,10 +83,13 @@ def entries(suite: str) -> dict:
     return found
 
 
-def names(suite: str, dtype: str = "float32") -> list[str]:
-    """The entries of a suite that take a dtype on a CPU."""
+def names(suite: str, dtype: str = "float32",
+          device: str = "cpu") -> list[str]:
+    """The entries of a suite that take a dtype on a device."""
     return sorted(name for name, entry in entries(suite).items()
-                  if getattr(torch, dtype) in entry.dtypes)
+                  if getattr(torch, dtype) in (
+                      entry.dtypes if suite == "modules" else
+                      entry.supported_dtypes(device)))
 
 
 def chosen(suite: str, seed: int, share: float) -> list[str]:
@@ -97,36 +100,40 @@ def chosen(suite: str, seed: int, share: float) -> list[str]:
 
 
 def cases(suite: str, name: str, dtype: str, limit: int | None = None,
-          seed: int = 0) -> Iterator[Case]:
+          seed: int = 0, device: str = "cpu") -> Iterator[Case]:
     """At most `limit` samples of an entry, spread over all it has."""
     torch.manual_seed(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = [*MAKERS[suite](entries(suite)[name], getattr(torch, dtype))]
+        made = [*MAKERS[suite](entries(suite)[name],
+                               getattr(torch, dtype), device)]
     step = max(1, len(made) // (limit or len(made) or 1))
     for position in range(seed % step, len(made), step)[:limit]:
         leaves, make = made[position]
         yield Case(suite, name, dtype, position, tuple(leaves), make)
 
 
-def _operators(entry, dtype) -> Iterator[tuple]:
+def _operators(entry, dtype, device) -> Iterator[tuple]:
     """(leaves, make) of each sample of an OpInfo."""
     for sample in entry.sample_inputs(
-            "cpu", dtype, requires_grad=entry.supports_autograd):
+            device, dtype, requires_grad=(
+                entry.supports_autograd and dtype.is_floating_point)):
         yield _called(entry.op, (sample.input, *sample.args), sample.kwargs)
 
 
-def _errors(entry, dtype) -> Iterator[tuple]:
+def _errors(entry, dtype, device) -> Iterator[tuple]:
     """(leaves, make) of each sample that an OpInfo says must raise."""
-    for error in entry.error_inputs("cpu"):
+    for error in entry.error_inputs(device):
         sample = error.sample_input
         yield _called(entry.op, (sample.input, *sample.args), sample.kwargs)
 
 
-def _in_place(entry, dtype) -> Iterator[tuple]:
+def _in_place(entry, dtype, device) -> Iterator[tuple]:
     """(leaves, make) of each sample, written into its first argument."""
     for sample in entry.sample_inputs(
-            "cpu", dtype, requires_grad=entry.supports_inplace_autograd):
+            device, dtype, requires_grad=(
+                entry.supports_inplace_autograd
+                and dtype.is_floating_point)):
         if not sample.broadcasts_input:
             yield _called(entry.inplace_variant,
                           (sample.input, *sample.args), sample.kwargs)
@@ -157,21 +164,21 @@ def _flattened(wrapping, args, kwargs) -> tuple:
     return leaves, make
 
 
-def _modules(entry, dtype) -> Iterator[tuple]:
+def _modules(entry, dtype, device) -> Iterator[tuple]:
     """(leaves, make) of each sample of a ModuleInfo, training and not."""
     for training in (True, False):
         for sample in entry.module_inputs_func(
-                entry, device="cpu", dtype=dtype, requires_grad=True,
+                entry, device=device, dtype=dtype, requires_grad=True,
                 training=training):
             if sample.forward_input is not None:
-                yield _module(entry, dtype, sample, training)
+                yield _module(entry, dtype, device, sample, training)
 
 
-def _module(entry, dtype, sample, training: bool) -> tuple:
+def _module(entry, dtype, device, sample, training: bool) -> tuple:
     """The leaves of the inputs, and what runs a copy of the module."""
     built = entry.module_cls(*sample.constructor_input.args,
                              **sample.constructor_input.kwargs)
-    built = built.to(dtype).train(training)
+    built = built.to(device, dtype).train(training)
     given = sample.forward_input
     if isinstance(built, torch.nn.modules.lazy.LazyModuleMixin):
         built(*given.args, **given.kwargs)  # now it has parameters

@@ -197,3 +197,11 @@ def test_a_loss_has_the_dtype_that_eager_gives_it(other):
     for args in (short, short.to(other)), (short.to(other), short):
         found = minicompile.compile(F.huber_loss)(*args)
         assert found.dtype == F.huber_loss(*args).dtype
+
+
+def test_a_loss_overflows_in_halves_where_eager_does():
+    x = torch.tensor([-60.0, 2.0]).half()
+    args = x, torch.tensor([1.0, -1.0]).half()
+    assert minicompile.compile(F.soft_margin_loss)(*args).equal(
+        F.soft_margin_loss(*args))
+    assert F.soft_margin_loss(*args).isinf()

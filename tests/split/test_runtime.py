@@ -239,6 +239,8 @@ REFUSED = {
     "out= grows": (lambda x: torch.sum(x, 0, out=x), "another shape"),
     "unfold": (lambda x: x.unfold(0, 2, 3).mul_(2), "unfold"),
     "dtype": (lambda x: x.long().mul_(1.5), "another dtype"),
+    "quotient": (lambda x: x.long().div_(2), "another dtype"),
+    "floats": (lambda x: x.long().ldexp_(x), "another dtype"),
     "normal_": (lambda x: x.new_empty(20, 2)[:, 0].normal_(), "gaps"),
     "item": (lambda x: x * x.sum().item(), "DataDependent"),
     "eager's own error": (lambda x: x @ x[:2], "size"),

@@ -55,7 +55,7 @@ REASONS: dict[str, str] = {
     "losses: a choice of elements, arithmetic and a sum": """
         binary_cross_entropy_backward binary_cross_entropy_with_logits
         huber_loss mse_loss nll_loss2d_forward nll_loss_forward
-        smooth_l1_loss soft_margin_loss""",
+        smooth_l1_loss""",
     "gradients of views: zeros with a part filled in": """
         diagonal_backward select_backward select_scatter
         slice_backward""",

@@ -31,6 +31,9 @@ from ..recorder import RecordingMode, aten, functional, unwrapped
 
 #: What is not checked to fit in place, as an integer times 1.5 does not.
 CASTS = {"add", "sub", "mul", "subtract", "multiply"}
+#: The same of quotients and other floats, which whole numbers cannot hold.
+FLOATS = {"div", "divide", "truediv", "true_divide", "addcdiv", "ldexp",
+          "logit"}
 
 
 @contextmanager
@@ -55,13 +58,15 @@ def memory_of(name: str, written: list, args: tuple, kwargs: dict) -> list:
         base = base_of(each)
         start, memory = each.storage_offset(), storage_of(each)
         steps = view_steps(each)
+        plain = name.strip("_").removeprefix("i")
         for refused, reason in (
             (base.is_leaf and base.requires_grad
              and torch.is_grad_enabled(), "an input that has a gradient"),
             (name.startswith("_fused_"), "lists of tensors"),
             (changes_shape(name), "a tensor's shape or memory"),
-            (name.strip("_").removeprefix("i") in CASTS
+            (plain in CASTS | FLOATS and not kwargs.get("rounding_mode")
              and not torch.can_cast(
+                 torch.float32 if plain in FLOATS else
                  torch.result_type(*args[:2]), each.dtype),
              "a tensor of another dtype"),
             (reach(each) < 0 or reach(base) < 0,
