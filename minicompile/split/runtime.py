@@ -32,8 +32,9 @@ DOUBLE_BACKWARD = (
     'for the second, use compile(..., backend="eager"), which runs the '
     "traced graph under autograd")
 
-#: What makes of a Function one that does more as eager does.
-FUNCTIONS: list[Callable[[Facts, type], type]] = []
+#: What gives a Function the values that it saved, given the tangents.
+SAVED: list[Callable[..., list]] = [
+    lambda facts, ctx, given: list(ctx.saved_tensors)]
 
 
 def make_runtime(joint: Joint, pair: Pair | None, forward: Boxed,
@@ -52,11 +53,8 @@ def make_runtime(joint: Joint, pair: Pair | None, forward: Boxed,
     if facts.autocast:  # the graph's casts are in it already
         forward = no_autocast(forward)
     if backward is not None:
-        function = autograd_function(
-            facts, joint.source, forward, no_autocast(backward))
-        for change in FUNCTIONS:
-            function = change(facts, function)
-        run = trainable(facts, function)
+        run = trainable(facts, autograd_function(
+            facts, joint.source, forward, no_autocast(backward)))
     else:
         run = torch.no_grad()(forward) if facts.wanted else forward
     plain = backward is None and not (
@@ -104,7 +102,7 @@ def autograd_function(facts: Facts, source: fx.GraphModule,
 
         @staticmethod
         def backward(ctx, *given):
-            values = list(ctx.saved_tensors) if saves else []
+            values = SAVED[-1](facts, ctx, given) if saves else []
             anchor = values[saves] if saves else None
             ctx.maybe_clear_saved_tensors()  # all but retained ones
             with torch.no_grad():
