@@ -20,7 +20,7 @@ from chapters.measure.timing import save
 from minicompile import split
 from minicompile.split.prices import min_cut
 from minicompile.report.views import models
-from minicompile.budget.memory.bound import front, scored
+from minicompile.budget.memory.bound import Plans
 from minicompile.pipeline import fused_halves
 
 def allocated(step) -> int:
@@ -43,16 +43,16 @@ def main() -> None:
     joint = split.record(*captured(lambda: model(*batch)), seeded=True)
     given = sum(t.nbytes for t in (*model.parameters(), *model.buffers(),
                                    *batch))
+    plans = Plans(min_cut.cut(joint), partial(fused_halves, joint))
     rows = []
-    for plan in front(scored(
-            joint, cut=min_cut.cut, fused=partial(fused_halves, joint))):
+    for plan in plans.front():
         run = minicompile.compile(
-            model, options={"memory": f"{plan.peak}B"})
+            model, options={"memory": f"{plans.peak(plan)}B"})
         run(*batch).backward()
         model.zero_grad()
         measured = given + allocated(lambda run=run: run(*batch).backward())
         model.zero_grad()
-        rows.append({"simulated_mib": plan.peak / 2 ** 20,
+        rows.append({"simulated_mib": plans.peak(plan) / 2 ** 20,
                      "measured_mib": measured / 2 ** 20,
                      "priced_ms": plan.seconds * 1e3})
     save("peak", rows)

@@ -16,8 +16,7 @@ from chapters.measure.cuts import Bottleneck, captured
 from chapters.measure.split import llama
 from minicompile import split
 from minicompile.split.prices import min_cut
-from minicompile.budget.memory.bound import (bound_peak, front, peak,
-                                             scored)
+from minicompile.budget.memory.bound import Plans, bound_peak, peak
 from minicompile.core.machines import cost
 from minicompile.core.graph import nbytes, tensors_of, value
 from minicompile.dispatch import operations
@@ -46,7 +45,7 @@ MODELS = {
 def plans_of(joint):
     """The plans that are tried, and the schedules of any plan."""
     fused = cache(partial(fused_halves, joint))
-    return list(scored(joint, cut=min_cut.cut, fused=fused)), fused
+    return Plans(min_cut.cut(joint), fused), fused
 
 
 @pytest.mark.slow(sample=1)
@@ -54,15 +53,17 @@ def plans_of(joint):
 def test_the_peak_falls_with_the_bound_on_six_models(name):
     """Over 20 bounds, simulated; and the time never falls."""
     joint = split.record(*captured(MODELS[name]()), seeded=True)
-    found, fused = plans_of(joint)
+    plans, fused = plans_of(joint)
+    found = [*plans]
     by_names = {plan.saved: plan for plan in found}
-    most, least = found[0].peak, min(plan.peak for plan in found)
+    most, least = plans.peak(found[0]), min(map(plans.peak, found))
     chosen = [by_names[bound_peak(
         joint, most - (most - least) * step // 19, cut=min_cut.cut,
         fused=fused)] for step in range(20)]
-    assert chosen[0] == found[0] and chosen[-1].peak == least <= most
+    assert chosen[0] is found[0]
+    assert plans.peak(chosen[-1]) == least <= most
     for before, after in zip(chosen, chosen[1:]):
-        assert after.peak <= before.peak
+        assert plans.peak(after) <= plans.peak(before)
         assert after.seconds >= before.seconds
 
 
@@ -73,12 +74,13 @@ def test_what_is_measured_is_what_was_simulated(name):
     not simulated: a convolution may copy its weights."""
     loss = MODELS[name]()
     joint = split.record(*captured(loss), seeded=True)
-    best = front(plans_of(joint)[0])
+    plans, _ = plans_of(joint)
+    best = plans.front()
     given = sum(nbytes(value(node)) for node in joint.primals)
     inside, measured = max(map(workspace, operations(joint.graph))), []
     for plan in {0: best[0], 1: best[len(best) // 2], 2: best[-1]}.values():
         run = minicompile.compile(loss, options={
-            "memory": f"{plan.peak}B"})
+            "memory": f"{plans.peak(plan)}B"})
         leaves = [leaf for leaf in run_leaves(loss) if leaf.requires_grad]
         run().backward()
         for leaf in leaves:
@@ -87,8 +89,8 @@ def test_what_is_measured_is_what_was_simulated(name):
             lambda run=run: run().backward() or True))
         for leaf in leaves:
             leaf.grad = None
-        assert (0.98 * plan.peak <= measured[-1]
-                <= 1.02 * plan.peak + inside)
+        assert (0.98 * plans.peak(plan) <= measured[-1]
+                <= 1.02 * plans.peak(plan) + inside)
     assert measured == sorted(measured, reverse=True)
 
 
@@ -156,8 +158,8 @@ def test_no_plan_of_a_small_graph_is_much_better(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         joint = split.record(*captured(lambda: function(*args)))
-    ours, fused = plans_of(joint)
-    costs = min_cut.cut(joint).costs
+    plans, fused = plans_of(joint)
+    ours, costs = [*plans], plans.fastest.costs
     inputs = {n for n in costs.prices if n.op == "placeholder"}
     named = {name for plan in ours for name in plan.saved}
     kept = [n for n in costs.prices if n.name in named and n not in inputs]
@@ -169,10 +171,10 @@ def test_no_plan_of_a_small_graph_is_much_better(seed):
         for some in combinations(kept, count):
             plan = costs.plan(inputs | {*some})
             every.append((given + peak(fused(plan.saved)), plan.seconds))
-    least = min(plan.peak for plan in ours)
+    least = min(map(plans.peak, ours))
     for bound, _ in every:
         if bound >= least:
-            found = min(p.seconds for p in ours if p.peak <= bound)
+            found = min(p.seconds for p in ours if plans.peak(p) <= bound)
             best = min([seconds for most, seconds in every
                         if most <= 0.995 * bound], default=found)
             assert found - best <= 0.03 * step

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 import minicompile
 from minicompile import split
 from minicompile.split.prices import min_cut
-from minicompile.budget.memory.bound import (bound_peak, front, live_bytes,
-                                             peak, read, scored)
+from minicompile.budget.memory.bound import (Plans, bound_peak, live_bytes,
+                                             peak, read)
 from minicompile.core.errors import OptionError
 from minicompile.core.options import Options
 from minicompile.pipeline import fused_halves
@@ -117,31 +117,32 @@ TOWER = [torch.rand(512, 64, requires_grad=True),
 def plans():
     """The plans of the tower that are simulated, and its joint graph."""
     joint = split.record(graph_of(tower, TOWER), TOWER)
-    return joint, list(scored(
-        joint, cut=min_cut.cut, fused=partial(fused_halves, joint)))
+    return joint, Plans(min_cut.cut(joint), partial(fused_halves, joint))
 
 
 def test_no_plan_of_the_front_is_beaten():
     _, found = plans()
-    best = front(found)
-    assert len(best) > 2 and best[0].seconds == found[0].seconds
+    best = found.front()
+    assert len(best) > 2 and best[0].seconds == next(iter(found)).seconds
+    scores = [(found.peak(plan), plan.seconds) for plan in found]
     for plan in best:
+        peak, seconds = found.peak(plan), plan.seconds
         assert not any(
-            other.peak <= plan.peak and other.seconds <= plan.seconds
-            and (other.peak, other.seconds) != (plan.peak, plan.seconds)
-            for other in found)
+            one <= peak and two <= seconds and (one, two) != (peak, seconds)
+            for one, two in scores)
 
 
 def test_a_lower_bound_is_kept_and_never_faster():
     joint, found = plans()
     by_names = {plan.saved: plan for plan in found}
-    least = min(plan.peak for plan in found)
+    least = min(map(found.peak, by_names.values()))
+    first = next(iter(by_names.values()))
     chosen = [by_names[bound_peak(
         joint, bound, cut=min_cut.cut, fused=partial(fused_halves, joint))]
-        for bound in range(found[0].peak, least - 1, -20_000)]
-    assert chosen[0] == found[0]
+        for bound in range(found.peak(first), least - 1, -20_000)]
+    assert chosen[0] is first
     for before, after in zip(chosen, chosen[1:]):
-        assert after.peak <= before.peak
+        assert found.peak(after) <= found.peak(before)
         assert after.seconds >= before.seconds
     with pytest.raises(OptionError, match="cannot be met") as refused:
         bound_peak(joint, least - 1, cut=min_cut.cut,

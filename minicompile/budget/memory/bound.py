@@ -11,9 +11,8 @@ torch/_inductor/memory.py:estimate_peak_memory, and bounds none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from math import ceil, gcd, inf
 from operator import getitem
 
@@ -182,88 +181,67 @@ def peak(schedules: Mapping[str, Schedule]) -> int:
         live_bytes, schedules.values()))))
 
 
-@dataclass(frozen=True)
-class Scored:
-    """A plan by what it costs: bytes at the peak, inputs included, and
-    the seconds of saving and recomputing."""
+class Plans:
+    """Plans that save ever less, in order of time, each when needed.
 
-    saved: frozenset[str]
-    peak: int
-    seconds: float
+    `fused` gives the schedules of a plan. As a text, it is the front.
+    """
 
+    def __init__(self, fastest, fused: Fused):
+        self.fastest, self.fused = fastest, fused
+        self.peaks: dict[frozenset[str], int] = {}
 
-def scored(joint, *, cut: Callable, fused: Fused) -> list[Scored]:
-    """Plans from the fastest on, each with the peak of its schedules."""
-    fastest = cut(joint)
-    return simulated(fastest, peaks(fastest, fused))
+    def peak(self, plan) -> int:
+        """The peak of a plan's schedules, inputs included."""
+        if plan.saved not in self.peaks:
+            self.peaks[plan.saved] = plan.costs.given + peak(
+                self.fused(plan.saved))
+        return self.peaks[plan.saved]
 
+    def __iter__(self) -> Iterator:
+        priced, seen = cache(self.fastest.costs.cut), set()
+        plans = (plan_within(self.fastest, int(
+            share * self.fastest.bytes), priced) for share in CEILINGS)
+        if len(self.fastest.sizes) <= FEW:
+            plans = sorted([*plans, *self.descent()],
+                           key=lambda plan: plan.seconds)
+        for plan in plans:
+            if plan.saved not in seen:
+                seen.add(plan.saved)
+                yield plan
 
-def simulated(fastest, most: Callable[[frozenset[str]], int]
-              ) -> list[Scored]:
-    """The fastest plan and all that save less, with their peaks."""
-    return [Scored(plan.saved, most(plan.saved), plan.seconds)
-            for plan in smaller(fastest, most)]
+    def descent(self) -> Iterator:
+        """Plans that save one value less; then so from the best of them:
+        the lowest, or the one that loses the least time for each byte."""
+        def lowest(each) -> tuple:
+            return self.peak(each), each.seconds
 
+        def loss(each) -> float:
+            gained = self.peak(before) - self.peak(each)
+            return (each.seconds - before.seconds) / max(gained, 1)
 
-def peaks(fastest, fused: Fused) -> Callable[[frozenset[str]], int]:
-    """A function that gives the peak of a plan of the same graph, inputs
-    included, and that fuses each plan once."""
-    return cache(lambda saved: fastest.costs.given + peak(fused(saved)))
+        for best in lowest, loss:
+            plan = self.fastest
+            while plan.sizes:
+                before = plan
+                tried = [plan.without({name}) for name in plan.sizes]
+                yield from tried
+                plan = min(tried, key=best)
 
-
-def smaller(fastest, most: Callable[[frozenset[str]], int]) -> Iterator:
-    """Plans that save ever less, in order of time, each when needed."""
-    priced, seen = cache(fastest.costs.cut), set()
-    plans = (plan_within(fastest, int(share * fastest.bytes), priced)
-             for share in CEILINGS)
-    if len(fastest.sizes) <= FEW:
-        plans = sorted([*plans, *descent(fastest, most)],
-                       key=lambda plan: plan.seconds)
-    for plan in plans:
-        if plan.saved not in seen:
-            seen.add(plan.saved)
-            yield plan
-
-
-def descent(fastest, most: Callable[[frozenset[str]], int]) -> Iterator:
-    """Plans that save one value less; then so from the best of them: the
-    lowest, or the one that loses the least time for each byte."""
-    def lowest(each) -> tuple:
-        return most(each.saved), each.seconds
-
-    def loss(each) -> float:
-        gained = most(before.saved) - most(each.saved)
-        return (each.seconds - before.seconds) / max(gained, 1)
-
-    for best in lowest, loss:
-        plan = fastest
-        while plan.sizes:
-            before = plan
-            tried = [plan.without({name}) for name in plan.sizes]
-            yield from tried
-            plan = min(tried, key=best)
-
-
-def front(plans: Iterable[Scored]) -> list[Scored]:
-    """The plans that no other beats in both, the fastest first."""
-    best: list[Scored] = []
-    for plan in sorted(plans, key=lambda each: (each.seconds, each.peak)):
-        if not best or plan.peak < best[-1].peak:
-            best.append(plan)
-    return best
-
-
-@dataclass(frozen=True)
-class Front:
-    """The front of some plans, which are found when it is printed."""
-
-    plans: Callable[[], list[Scored]]
+    def front(self) -> list:
+        """The plans that no other beats in both, the fastest first."""
+        best: list = []
+        for plan in sorted(self, key=lambda each: (
+                each.seconds, self.peak(each))):
+            if not best or self.peak(plan) < self.peak(best[-1]):
+                best.append(plan)
+        return best
 
     def __str__(self) -> str:
         return "\n".join([
             "plans to choose from: MiB at the peak, us of saving",
-            *(f"{plan.peak / 2 ** 20:12.2f}{plan.seconds * 1e6:12.1f}"
-              for plan in front(self.plans()))])
+            *(f"{self.peak(plan) / 2 ** 20:12.2f}"
+              f"{plan.seconds * 1e6:12.1f}" for plan in self.front())])
 
 
 def bound_peak(joint, bound: int | float | str, *, cut: Callable,
@@ -275,30 +253,29 @@ def bound_peak(joint, bound: int | float | str, *, cut: Callable,
     that are likely to fit, by their guess, are fused first.
     """
     fastest = cut(joint)
-    most = peaks(fastest, fused)
-    log.show("memory", Front(partial(simulated, fastest, most)))
+    plans = Plans(fastest, fused)
+    log.show("memory", plans)
     if bound == "min":
-        plans = [*smaller(fastest, most)]
+        found = [*plans]
         if len(fastest.sizes) > FEW:
-            lowest = min(plans, key=lambda each: each.guess)
-            plans = [next(plan for plan in plans if plan.guess
+            lowest = min(found, key=lambda each: each.guess)
+            found = [next(plan for plan in found if plan.guess
                           <= NEAR * lowest.guess), lowest]
-        tried = [*dict.fromkeys(plan.saved for plan in plans)]
-        return min(tried, key=most) if tried[1:] else tried[0]
-    highest = most(fastest.saved)
+        return min(found, key=plans.peak).saved
+    highest = plans.peak(fastest)
     limit = bound * (highest if isinstance(bound, float) else 1)
     if highest <= limit:
         return fastest.saved
     likely = NEAR * fastest.guess * limit / highest
-    plans = []
-    for plan in smaller(fastest, most):
-        plans.append(plan)
-        if plan.guess <= likely and most(plan.saved) <= limit:
-            return plan.saved
+    found = []
     for plan in plans:
-        if most(plan.saved) <= limit:
+        found.append(plan)
+        if plan.guess <= likely and plans.peak(plan) <= limit:
             return plan.saved
-    least = min(most(plan.saved) for plan in plans)
+    for plan in found:
+        if plans.peak(plan) <= limit:
+            return plan.saved
+    least = min(map(plans.peak, found))
     size = ceil(least / 2 ** 20 * 100) / 100
     raise OptionError(
         f"memory={bound!r} cannot be met: the least that this graph can do "
