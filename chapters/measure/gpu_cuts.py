@@ -28,7 +28,7 @@ MODELS = {
 
 def torch_choice(joint, share: float, **_) -> frozenset[str]:
     """What PyTorch's cut saves, as `choose` names it."""
-    if not joint.training:
+    if not joint.tangents:
         return frozenset()
     given = placeholders(torch_backward(joint).graph)
     return frozenset({node.name for node in given}

@@ -48,16 +48,11 @@ class Joint:
     results: fx.GraphModule | None  # inputs, fresh values -> results
     mutated: tuple[int, ...]  # inputs that the graph writes to
     tracked: tuple[int, ...]  # inputs that `results` writes to
-    tangents: tuple[int, ...]  # forward outputs with a gradient
+    tangents: tuple[int, ...]  # forward outputs with a gradient, if any
     gradients: tuple[int, ...]  # inputs that want one
     autocast: bool = False  # recorded in an autocast region
     plans: dict[frozenset[str], Pair] = field(
         default_factory=dict, compare=False)
-
-    @property
-    def training(self) -> bool:
-        """Whether there is a backward half at all."""
-        return bool(self.tangents)
 
     @cached_property
     def primals(self) -> list[fx.Node]:
@@ -85,12 +80,6 @@ class Joint:
     def grads(self) -> tuple:
         """The gradients: a node, or None where there is none."""
         return results(self.graph.graph)[self.forward_outputs:]
-
-    @cached_property
-    def ends(self) -> list[fx.Node]:
-        """The nodes that the backward runs for: effects and gradients."""
-        return [*filter(has_effect, self.late),
-                *(node for node in self.grads if isinstance(node, fx.Node))]
 
     @cached_property
     def early(self) -> list[fx.Node]:
@@ -198,7 +187,7 @@ def partition(joint: Joint, saved: set[str]) -> Pair:
     number = {n: k for k, n in enumerate([*joint.primals, *outputs])}
     kept.sort(key=lambda node: (not is_number(node), number[node]))
     forward, backward = halves(joint, kept, outputs)
-    return Pair(forward, backward if joint.training else None,
+    return Pair(forward, backward if joint.tangents else None,
                 {node.name: number[node] for node in kept})
 
 
@@ -224,8 +213,10 @@ def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:
 
 
 def backward_nodes(joint: Joint, kept: set[fx.Node]) -> list[fx.Node]:
-    """The backward in the order it runs, what it recomputes included."""
-    return ancestors(joint.ends, kept | set(joint.tangent_nodes))
+    """The backward in the order it runs, what it recomputes included. It
+    runs for gradients and effects."""
+    ends = [*filter(has_effect, joint.late), *filter(None, joint.grads)]
+    return ancestors(ends, kept.union(joint.tangent_nodes))
 
 
 def halves(joint: Joint, kept: list[fx.Node], outputs: list

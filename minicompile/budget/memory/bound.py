@@ -51,7 +51,7 @@ def choose(joint, budget: float, *, cut: Callable, bound: object = None,
     """
     if bound is not None:
         return bound_peak(joint, read(bound), cut=cut, fused=fused)
-    if not joint.training:
+    if not joint.tangents:
         return frozenset()
     fastest = cut(joint)
     ceiling = int(budget * fastest.bytes + 0.5)

@@ -22,7 +22,7 @@ import torch
 from ...core.index import Index, index, not_negative
 from ...core.loops import Const, Expression, Op, Position, accurate
 from ..lowerings import RULES, LoweringContext, Point, Value, cast, literal
-from .indexing import TRUE, both, compare, inside_or, test
+from .indexing import both, compare, decided, inside_or, test
 
 #: How many elements a window has at most for a loop to read it.
 POOLED = {"cuda": 9}
@@ -118,9 +118,8 @@ def averaged_back(context: LoweringContext, gradient: Value, a: Value,
 def chosen(condition: Expression, a: Value, at: Point) -> Expression:
     """An element where the condition holds, or 0."""
     zero = Const(0, a.dtype)
-    found = inside_or(a, at, zero)
-    return found if condition is TRUE else Op(
-        "where", (condition, found, zero), a.dtype)
+    return decided(Op("where", (condition, inside_or(a, at, zero), zero),
+                      a.dtype))
 
 
 def greatest(context: LoweringContext, a: Value, size: Pair,

@@ -11,6 +11,7 @@ not asked about. Without this file such calls give a result.
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import torch
 from torch.fx.node import map_aggregate
@@ -50,9 +51,10 @@ def refuse(recorder: RecordingMode, op: torch._ops.OpOverload, args: tuple,
         return  # it runs as it is, and complains by itself
     if dtypes <= USUAL or devices != {"cpu"}:
         return
-    key = f"{op} {map_aggregate((args, kwargs), described)}"
+    call = map_aggregate((args, kwargs), sample)
+    key = f"{op} {call}"
     if key not in ANSWERS:
-        ANSWERS[key] = asked(op, args, kwargs)
+        ANSWERS[key] = asked(op, call)
     complaint, made = ANSWERS[key]
     if complaint:
         raise BackendError(f"eager has no {op} of such: {complaint}")
@@ -62,24 +64,21 @@ def refuse(recorder: RecordingMode, op: torch._ops.OpOverload, args: tuple,
             raise BackendError(f"{op} has another dtype in eager")
 
 
-def described(leaf: object) -> object:
-    """All that an answer depends on."""
-    return f"{leaf.dtype} {leaf.dim()}" if isinstance(
-        leaf, torch.Tensor) else 1 if isinstance(leaf, SYMBOLIC) else leaf
-
-
 def sample(leaf: object) -> object:
-    """Ones of the same dtype and rank; eager fills one alone unasked."""
-    return torch.ones([2] * leaf.dim(), dtype=leaf.dtype) if isinstance(
-        leaf, torch.Tensor) else 1 if isinstance(leaf, SYMBOLIC) else leaf
+    """All that an answer depends on: of a tensor, what makes ones of the
+    same dtype and rank; eager fills one alone unasked."""
+    return partial(torch.ones, [2] * leaf.dim(), dtype=leaf.dtype) if (
+        isinstance(leaf, torch.Tensor)) else 1 if (
+            isinstance(leaf, SYMBOLIC)) else leaf
 
 
-def asked(op: torch._ops.OpOverload, args: tuple, kwargs: dict
+def asked(op: torch._ops.OpOverload, call: tuple
           ) -> tuple[str, list[torch.dtype]]:
     """Eager's complaint about the call, and the dtypes of its results."""
     with (functional(False), _disable_current_modes(), torch.no_grad(),
           torch._C._DisableAutocast()):
-        args, kwargs = map_aggregate((args, kwargs), sample)
+        args, kwargs = map_aggregate(call, lambda leaf: leaf() if (
+            isinstance(leaf, partial)) else leaf)
         try:
             made = op(*args, **kwargs)
         except Exception as error:
