@@ -25,21 +25,18 @@ from ..core.state import young_only
 from .group import Group, Groups
 from .lower import Lowering
 
-#: Passes over the groups and the buffers that are never freed, before the
-#: groups are ordered.
-MERGING: list[Callable[[Groups, Collection[str]], None]] = []
+#: Passes over the groups, before they are ordered.
+MERGING: list[Callable[[Groups], None]] = []
 
-#: Passes over the groups in order. Each is given that, the Groups, and the
-#: buffers that are never freed and the inputs that are.
-ORDERING: list[Callable[..., list[Group]]] = []
-
-#: Passes over a kernel, whose loops run over a variable for its rows and
-#: one for their elements.
-KERNELS: list[Callable[[Kernel], Kernel]] = []
-
-#: Passes that make steps write to inputs. Each is given the steps, what was
-#: lowered and the writes to do, and returns the writes that are left.
-STORING: list[Callable[..., dict[str, View]]] = []
+#: What orders them, given the buffers that are never freed and the inputs
+#: that are; what gives a kernel, whose loops run over a variable for its
+#: rows and one for their elements, other loops; and what makes steps write
+#: to inputs, and says which writes are left. The last rows count.
+ORDERING: list[Callable[..., list[Group]]] = [
+    lambda groups, kept, freed: groups.ordered()]
+KERNELS: list[Callable[[Kernel], Kernel]] = [lambda kernel: kernel]
+STORING: list[Callable[[list[Step], Lowering], dict[str, View]]] = [
+    lambda steps, lowered: lowered.writes]
 
 COPY = torch.ops.aten._foreach_copy_.default
 
@@ -63,17 +60,12 @@ def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     groups = Groups(lowered.steps)
     returned = reads_of((lowered.outputs, *lowered.writes.values()))
     for merge in MERGING:
-        merge(groups, returned)
+        merge(groups)
     given = [b if isinstance(b, Buffer) else None for b in lowered.inputs]
     freed = [b for node, b in zip(placeholders(module.graph), given)
              if b and node.name in dying]
-    order = groups.ordered()
-    for reorder in ORDERING:
-        order = reorder(order, groups, returned, freed)
-    steps = steps_of(order, returned)
-    left = lowered.writes
-    for store in STORING:
-        left = store(steps, lowered, left)
+    steps = steps_of(ORDERING[-1](groups, returned, freed), returned)
+    left = STORING[-1](steps, lowered)
     if left:
         into = [replace(value, buffer=name, offset=index(0))
                 for name, value in left.items()]
@@ -105,11 +97,9 @@ def steps_of(groups: list[Group], returned: Iterable[str]) -> list[Step]:
         plain = dict.fromkeys(re.sub(r"_\d+$", "", node) for node in nodes)
         name = "_".join([f"kernel_{next(kernels)}", *list(plain)[:4]])
         rows, row = group.body.domain.variables
-        kernel = Kernel(name, (rows,), (row,) * (row.size != 1), loops,
-                        frozenset(group.body.stores) - needed)
-        for change in KERNELS:
-            kernel = change(kernel)
-        steps.append(kernel)
+        steps.append(KERNELS[-1](Kernel(
+            name, (rows,), (row,) * (row.size != 1), loops,
+            frozenset(group.body.stores) - needed)))
     return steps
 
 

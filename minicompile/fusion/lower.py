@@ -42,8 +42,7 @@ MOST_OPERATIONS, MOST_LOADS = 64, 24
 #: Operations that cost more than moving an element.
 STORED = EXPENSIVE | {"sqrt", "rsqrt", "div_trunc"}
 
-#: Further reasons to store a value, each a function of the Uses, the node
-#: and the value.
+#: Further reasons to store a value, given the Uses, the node and the value.
 SAVINGS: list[Callable[..., bool]] = []
 
 
@@ -90,13 +89,17 @@ class Uses:
             self.stored.add(node)
 
     def is_expensive(self, node: fx.Node, value: Value) -> bool:
-        """Whether to store a value rather than compute it again."""
+        """Whether to store a value rather than compute it again: for
+        several readers, or for one that has many more elements."""
         nodes = walk(value.element)
         work = [part.name for part in nodes if isinstance(part, Op)]
         loads = [part for part in nodes if isinstance(part, Load)]
         if len(work) > MOST_OPERATIONS or len(loads) > MOST_LOADS:
             return True
-        return (len(self.readers[node]) > 1 and not STORED.isdisjoint(work)
+        often = len(self.readers[node]) > 1 or any(
+            self.counts.get(reader, 0) > 4 * self.counts[node]
+            for reader in self.readers[node])
+        return (often and not STORED.isdisjoint(work)
                 or any(saves(self, node, value) for saves in SAVINGS))
 
 

@@ -1,8 +1,7 @@
 """Passes that save memory, and trips to it.
 
 A value with several readers is stored if that moves fewer bytes than
-computing it for each of them. So is an expensive one if its reader would
-compute each element many times.
+computing it for each of them.
 
 Horizontal fusion: groups that do not need each other join as well. Groups
 that read the same elements read them once, if these are many enough:
@@ -34,12 +33,12 @@ from functools import lru_cache
 from torch import fx
 
 from ...core.index import Division, Index, Variable, atoms_of, guess
-from ...core.loops import Buffer, Kernel, Load, Op, picked, walk
+from ...core.loops import Buffer, Kernel, Load, picked, walk
 from ...core.schedule import (Extern, Step, View, made_by, readers_of,
                               reads_of)
 from .. import MERGING, ORDERING, STORING
 from ..group import PLACES, Body, Group, Groups, IterationDomain
-from ..lower import SAVINGS, STORED, Lowering, Uses
+from ..lower import SAVINGS, Lowering, Uses
 from ..lowerings import Value, elements
 
 #: A launch takes at least as long as reading so many elements.
@@ -116,16 +115,6 @@ def read_besides(uses: Uses, reader: fx.Node, node: fx.Node) -> set[str]:
     return found
 
 
-def repeats(uses: Uses, node: fx.Node, value: Value) -> bool:
-    """Whether a reader has many more elements, so that computing an
-    expensive value there repeats the work."""
-    most = max((uses.counts.get(reader, 0) for reader
-                in uses.readers[node]), default=0)
-    return most > 4 * uses.counts[node] and any(
-        isinstance(part, Op) and part.name in STORED
-        for part in walk(value.element))
-
-
 def shares(first: Body, second: Body) -> bool:
     """Whether both read the same elements, and enough of them to be
     worth it that the results of both are there earlier than needed."""
@@ -155,7 +144,7 @@ def resembles(first: Body, second: Body) -> bool:
         first.reads.keys() & second.reads)
 
 
-def horizontal(groups: Groups, returned: Collection[str]) -> None:
+def horizontal(groups: Groups) -> None:
     """Merge each group with those that read the same elements, and with
     those that read other results of the same step."""
     for group in list(groups.all):
@@ -170,13 +159,14 @@ def horizontal(groups: Groups, returned: Collection[str]) -> None:
                     groups.join(other, group, resembles)
 
 
-def reorder(order: list[Group], groups: Groups, kept: Collection[str],
+def reorder(groups: Groups, kept: Collection[str],
             dying: Iterable[Buffer]) -> list[Group]:
     """The groups in an order in which some run early.
 
     `kept` are buffers that are never freed, `dying` inputs that are.
     """
-    alive = {group: list(group.steps.values()) for group in order}
+    alive = {group: list(group.steps.values())
+             for group in groups.ordered()}
     reads = {group: reads_of(steps).keys()
              for group, steps in alive.items()}
     readers = {name: set(map(groups.find, each))  # those still to run
@@ -197,7 +187,7 @@ def reorder(order: list[Group], groups: Groups, kept: Collection[str],
                            if name not in kept and readers[name] == {group})
 
     found: dict[Group, None] = {}
-    for first in order:
+    for first in alive:
         ready = [first]
         while ready:
             group = ready.pop()
@@ -214,8 +204,7 @@ def reorder(order: list[Group], groups: Groups, kept: Collection[str],
     return list(found)
 
 
-def in_place(steps: list[Step], lowered: Lowering,
-             writes: dict[str, View]) -> dict[str, View]:
+def in_place(steps: list[Step], lowered: Lowering) -> dict[str, View]:
     """Make kernels store into inputs; the writes that none of them can."""
     inputs = {given.name: given for given in lowered.inputs
               if isinstance(given, Buffer)}
@@ -223,7 +212,7 @@ def in_place(steps: list[Step], lowered: Lowering,
     makers = {name: place for place, step in enumerate(steps)
               if isinstance(step, Kernel) for name in step.written}
     left = {}
-    for name, value in writes.items():
+    for name, value in lowered.writes.items():
         place = makers.get(value.buffer)
         if place is None or value.buffer in returned or not can_store(
                 steps, place, inputs[name], value, readers.get(name, ())):
@@ -267,7 +256,7 @@ def in_turn(kernel: Kernel, made: Buffer, given: Buffer) -> bool:
         for load in loop.loads if load.buffer == given.name)
 
 
-SAVINGS.extend((saves, repeats))
+SAVINGS.append(saves)
 MERGING.append(horizontal)
 PLACES.append(in_columns)
 ORDERING.append(reorder)

@@ -15,7 +15,7 @@ Inductor's is MixOrderReduction of torch/_inductor/scheduler.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -167,7 +167,7 @@ def split_moments(context: LoweringContext, a: Value,
     return whole, context.reduce("sum", all_squares, (0,), True)
 
 
-def walk(groups: Groups, _: Collection[str]) -> None:
+def walk(groups: Groups) -> None:
     """Join groups that reduce rows with those that reduce columns: with
     all that fit, or with some."""
     for rows in list(groups.all):
