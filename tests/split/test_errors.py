@@ -205,3 +205,13 @@ def test_a_loss_overflows_in_halves_where_eager_does():
     assert minicompile.compile(F.soft_margin_loss)(*args).equal(
         F.soft_margin_loss(*args))
     assert F.soft_margin_loss(*args).isinf()
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+def test_only_the_first_result_has_to_have_eagers_dtype(dtype):
+    """Eager holds a batch's statistics in float32, a fake one in halves."""
+    norm = torch.nn.BatchNorm2d(3).to(dtype)
+    compiled = minicompile.compile(norm)
+    x = torch.randn(2, 3, 4, 4).to(dtype).requires_grad_()
+    compiled(x).sum().backward()
+    assert x.grad.dtype == dtype and not compiled.stats().fallbacks

@@ -29,8 +29,9 @@ USUAL = {torch.float32, torch.float64}
 LOOPS = {"pointwise", "reduction"}
 #: What eager says of dtypes and of numbers that they cannot hold.
 COMPLAINTS = re.compile("not implemented for|support|overflow")
-#: Eager's complaint about a call, or "", and the dtypes of its results.
-ANSWERS: dict[str, tuple[str, list[torch.dtype]]] = {}
+#: Eager's complaint about a call, or "", and the dtype of its result: the
+#: first, where there are several.
+ANSWERS: dict[str, tuple[str, torch.dtype | None]] = {}
 
 
 def refuse(recorder: RecordingMode, op: torch._ops.OpOverload, args: tuple,
@@ -55,12 +56,12 @@ def refuse(recorder: RecordingMode, op: torch._ops.OpOverload, args: tuple,
     key = f"{op} {call}"
     if key not in ANSWERS:
         ANSWERS[key] = asked(op, call)
-    complaint, made = ANSWERS[key]
+    complaint, dtype = ANSWERS[key]
     if complaint:
         raise BackendError(f"eager has no {op} of such: {complaint}")
-    if made and len(dtypes) > 1:
+    if dtype and len(dtypes) > 1:
         fake = recorder.fake_mode.dispatch(op, (), args, kwargs)
-        if {*made} != {each.dtype for each in tensors_of(fake)}:
+        if tensors_of(fake)[0].dtype != dtype:
             raise BackendError(f"{op} has another dtype in eager")
 
 
@@ -73,8 +74,8 @@ def sample(leaf: object) -> object:
 
 
 def asked(op: torch._ops.OpOverload, call: tuple
-          ) -> tuple[str, list[torch.dtype]]:
-    """Eager's complaint about the call, and the dtypes of its results."""
+          ) -> tuple[str, torch.dtype | None]:
+    """Eager's complaint about the call, and the dtype of its result."""
     with (functional(False), _disable_current_modes(), torch.no_grad(),
           torch._C._DisableAutocast()):
         args, kwargs = map_aggregate(call, lambda leaf: leaf() if (
@@ -83,8 +84,8 @@ def asked(op: torch._ops.OpOverload, call: tuple
             made = op(*args, **kwargs)
         except Exception as error:
             text = str(error).partition("\n")[0]
-            return COMPLAINTS.search(text) and text or "", []
-        return "", [each.dtype for each in tensors_of(made)]
+            return COMPLAINTS.search(text) and text or "", None
+        return "", next((each.dtype for each in tensors_of(made)), None)
 
 
 CHECKS.append(refuse)
