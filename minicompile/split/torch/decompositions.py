@@ -13,7 +13,7 @@ torch/_inductor/decomposition.py.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import pi
 
@@ -240,8 +240,10 @@ def seeded(op: torch._ops.OpOverload, formula: Callable, *args,
     with without_recorder():
         like = recorder.fake_mode.dispatch(op, (), args, kwargs)
     first = like[0] if isinstance(like, tuple) else like
+    of = sorted(args, key=lambda each: not isinstance(
+        each, (torch.Tensor, Sequence)))
     made = NotImplemented if first.is_complex() else formula(
-        partial(unit, recorder, first), *args, **kwargs)
+        partial(unit, recorder, first), *of)
     return recorder.restride(made.to(like.dtype), like.stride()) if (
         isinstance(made, torch.Tensor)) else made
 
@@ -271,16 +273,21 @@ def draw(recorder: RecordingMode, like: torch.Tensor) -> torch.Tensor:
                    like.shape)
 
 
-def between(unit, low=0, high=1):
+def between(unit, _, low=0, high=1):
     """Between `low` and `high`."""
     return unit(short=True) * (high - low) + low if low <= high else (
         NotImplemented)
 
 
-def normal(unit, mean=0, deviation=1, *_, **__):
+def normal(unit, _, mean=0, deviation=1):
     """The bell curve, by Box and Muller from two uniform numbers."""
     length = torch.sqrt(-2 * torch.log(1 - unit()))
     return length * torch.cos(2 * pi * unit()) * deviation + mean
+
+
+def chance(unit, _, p: float):
+    """True with a probability of `p`."""
+    return unit() < p if 0 <= p <= 1 else NotImplemented
 
 
 def exponential(unit, _, rate=1.0):
@@ -288,8 +295,9 @@ def exponential(unit, _, rate=1.0):
     return torch.log1p(-unit()).clamp(max=-2 ** -25) / -rate
 
 
-def integers(unit, low: int, high: int | None, *_, **__):
-    """Whole numbers from `low` to below `high`."""
+def integers(unit, _, *ends: int | None):
+    """Whole numbers from 0, or another number, to below the last."""
+    low, high = (0, *ends)[-2:]
     if high is None or not 0 < high - low <= 2 ** 32:
         return NotImplemented
     return torch.floor(unit() * (high - low)) + low
@@ -303,26 +311,18 @@ def dropout(unit, x, p: float, train: bool | None):
     return (x * kept * (1 / (1 - p))).to(x.dtype), kept
 
 
-#: What each operator is, given `unit`, which draws, and its arguments.
-FORMULAS: dict[torch._ops.OpOverload, Callable] = {
-    **dict.fromkeys((aten.rand.default, aten.rand_like.default),
-                    lambda unit, *_, **__: between(unit)),
-    aten.uniform.default: lambda unit, x, *ends: between(unit, *ends),
-    **dict.fromkeys((aten.randn.default, aten.randn_like.default),
-                    lambda unit, *_, **__: normal(unit)),
-    aten.normal_functional.default: lambda unit, x, *of: normal(unit, *of),
-    aten.bernoulli.p: lambda unit, x, p: (
-        unit() < p if 0 <= p <= 1 else NotImplemented),
-    aten.exponential.default: exponential,
-    aten.randint.default: (
-        lambda unit, high, *_, **__: integers(unit, 0, high)),
-    aten.randint.low: integers,
-    **dict.fromkeys((aten.randint_like.default, aten.random.to),
-                    lambda unit, x, high, **_: integers(unit, 0, high)),
-    **dict.fromkeys((aten.randint_like.low_dtype,
-                     getattr(aten.random, "from")),
-                    lambda unit, x, *ends, **_: integers(unit, *ends)),
-    aten.native_dropout.default: dropout,
+#: What operators are, given `unit`, which draws, their tensor or size, and
+#: then their numbers.
+FORMULAS: dict[Callable, list[torch._ops.OpOverload]] = {
+    between: [aten.rand.default, aten.rand_like.default,
+              aten.uniform.default],
+    normal: [aten.randn.default, aten.randn_like.default,
+             aten.normal_functional.default],
+    chance: [aten.bernoulli.p], exponential: [aten.exponential.default],
+    integers: [aten.randint.default, aten.randint.low, aten.random.to,
+               aten.randint_like.default, aten.randint_like.low_dtype,
+               getattr(aten.random, "from")],
+    dropout: [aten.native_dropout.default],
 }
 
 #: Operators that eager draws in another order than they do.
@@ -336,7 +336,7 @@ DECOMPOSITIONS |= {op: decomposition_table[op]
                    if op in decomposition_table}
 DECOMPOSITIONS |= {
     **{op: partial(seeded, op, formula)
-       for op, formula in FORMULAS.items()},
+       for formula, ops in FORMULAS.items() for op in ops},
     aten.nll_loss_backward.default: nll_loss_backward,
     aten.nll_loss2d_backward.default: nll_loss_backward,
     aten._amp_foreach_non_finite_check_and_unscale.default: unscale,
