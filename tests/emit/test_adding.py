@@ -10,7 +10,7 @@ import minicompile
 from minicompile import emit, fusion
 from minicompile.core.options import Options
 from minicompile.core.schedule import Extern
-from minicompile.fusion.rules import adding
+from minicompile.fusion.rules import indexing
 from tests.emit.triton_kernels import DEVICE, RUNS
 from tests.fusion.graphs import as_cuda, assert_right, aten
 from tests.judge import judged, near
@@ -70,7 +70,7 @@ PROGRAMS = {
 def anywhere(monkeypatch):
     """As if a CPU's memory could add."""
     for device in "cpu", "cuda":
-        monkeypatch.setitem(adding.ADDED, device, (torch.float32,))
+        monkeypatch.setitem(indexing.ADDED, device, (torch.float32,))
 
 
 def added(schedule):

@@ -15,8 +15,17 @@ entropy of a row reads one logit more, and the row is never written.
 A GPU's kernel stops at a wrong place, as eager's does. Others cannot: an
 operator checks the places and raises; until it has, a wrong place stands
 for the nearest right one, so that no kernel reads outside of a tensor.
+
+A loop stores to each place once, unless numbers name the places: then two
+elements may name the same one, and memory itself adds, one number after the
+other. PyTorch's kernel does so too, and its sums have no fixed order
+either: where a program asks for one, that runs, as it does on a CPU. Ours
+also computes the numbers that it adds, so the messages of a graph's edges
+are never written.
+
 Inductor's are `indirect_indexing` and `check_bounds` of
-torch/_inductor/sizevars.py and ops_handler.py.
+torch/_inductor/sizevars.py and ops_handler.py, and the store mode
+`atomic_add` in torch/_inductor/lowering.py.
 """
 
 from __future__ import annotations
@@ -32,14 +41,15 @@ from ...core.errors import where_of
 from ...core.index import (Atom, Index, Variable, atoms_of, in_range,
                            index, least_of, not_negative, product,
                            substitute)
-from ...core.loops import (SIMPLIFY, Const, Expression, Load, Op, Position,
-                           rewrite, walk)
+from ...core.loops import (SIMPLIFY, Const, Expression, Load, Loop, Op,
+                           Position, flatten, picked, rewrite, walk)
 from ...core.schedule import Extern
 from ...core.semantics.ranges import bounds
+from ..group import counted
 from ..lower import strides_of
 from ..lowerings import (RULES, LoweringContext, Point, Value, axes,
-                         broadcast, cast, elements, fakes, number, points,
-                         sight, size_of, view)
+                         broadcast, cast, elements, fakes, loaded, number,
+                         points, sight, size_of, view)
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,8 @@ def decided(node: Expression) -> Expression:
 FEW = 4
 #: The types of the devices whose kernels stop at a wrong place.
 STOPS = {"cuda"}
+#: The numbers to which the memory of a device adds.
+ADDED = {"cuda": (torch.float32,)}
 
 
 def with_axis(point: Point, axis: int, where: Index) -> Point:
@@ -320,8 +332,32 @@ def selected(context: LoweringContext, a: Value, axis: int, places: Value
     return indexed(context, a, [*[None] * axis, one], False)
 
 
+def scatter_add(context: LoweringContext, a: Value, axis: int,
+                places: Value, source: Value) -> Value | None:
+    """`a` with elements of `source` added where `places` says, along one
+    dimension."""
+    node, lowering, device = context.node, context.lowering, a.device.type
+    if not places.shape or context.dtype not in ADDED.get(device, ()) or (
+            torch.are_deterministic_algorithms_enabled()):
+        return None
+    variables = axes(places.shape)
+    point, axis = points(variables), axis % len(places.shape)
+    at = with_axis(point, axis, named(
+        context, places, a.shape[axis], point))
+    if not any(map(picked, at)):
+        return None  # the places are a loop's own
+    lowering.fill(node, a, context.shape, suffix="before")
+    before = lowering.steps[-1].buffer
+    buffer = replace(before, name=lowering.fresh(node), into=before.name)
+    lowering.steps.append(counted(Loop(
+        buffer, flatten(at, before.stride), variables, source.at(point),
+        where=where_of(node), origin=lowering.origin(node))))
+    return loaded(buffer)
+
+
 SIMPLIFY.append(decided)
 RULES |= {
+    "scatter_add": scatter_add,
     "cat": cat, "constant_pad_nd": pad, "flip": flip, "repeat": repeat,
     "roll": rolled, "slice_scatter": slice_scatter,
     "_unsafe_index.Tensor": unsafe_index,
