@@ -32,7 +32,7 @@ def pytest_addoption(parser):
                      help="quick: the slow tests are left out, but for a "
                           "sample; rest: only what quick leaves out")
     parser.addoption("--share", type=int,
-                     help="an eighth of the tests: each number draws "
+                     help="a sixteenth of the tests: each number draws "
                           "another")
 
 
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(config, items):
     def wanted(item) -> bool:
         luck = random.Random(f"{drawn} {item.nodeid}").random()
         return (part is None or (part == "quick") == (item in chosen)) and (
-            drawn is None or luck < 1 / 8)
+            drawn is None or luck < 1 / 16)
     config.hook.pytest_deselected(
         items=[item for item in items if not wanted(item)])
     items[:] = filter(wanted, items)

@@ -297,6 +297,7 @@ def test_what_may_be_in_use_and_what_is_no_entry_stays(
     assert all(path.exists() for path in kept) and not half.exists()
 
 
+@pytest.mark.slow(sample=2)
 @pytest.mark.parametrize("size", ["much", "-1B", "", "1e9", "12"])
 def test_a_size_that_is_none_is_an_error_at_import(size):
     ran = subprocess.run(

@@ -162,6 +162,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.slow(sample=25)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("function", [*ALONE, *PAIRS])
 def test_as_in_eager(function, layout):

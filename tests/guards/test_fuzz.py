@@ -65,6 +65,7 @@ def test_the_world_is_reusable_as_it_is(made):
     assert outcome(lambda: kept.run(world.call())) == eager(world)
 
 
+@pytest.mark.slow(sample=70)
 @pytest.mark.parametrize("name", ALTERING)
 def test_each_altering_change_is_noticed_and_named(made, name):
     random.seed(name)

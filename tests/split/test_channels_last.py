@@ -151,6 +151,7 @@ RESIZED = {
 }
 
 
+@pytest.mark.slow(sample=5)
 @pytest.mark.parametrize("name", RESIZED)
 def test_sizes_may_be_symbols(name):
     def function(x, w):

@@ -313,6 +313,7 @@ def drawn_between(name: str, run, size: int) -> list[torch.Tensor]:
     return [y.detach(), x.grad, torch.rand(1)]
 
 
+@pytest.mark.slow(sample=15)
 @pytest.mark.parametrize("name, backend", [
     *((name, "split") for name in ON_IMAGES),
     ("randn", "fused"), ("dropout", "fused"), ("dropout2d", "fused")])

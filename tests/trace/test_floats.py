@@ -147,6 +147,7 @@ def outcome(function, *args):
         return type(error)
 
 
+@pytest.mark.slow(sample=60)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_as_python_computes(text):

@@ -25,6 +25,7 @@ def check(seed: int, backend: str) -> None:
                    in compiled.stats().fallbacks), seed
 
 
+@pytest.mark.slow(sample=5)
 @pytest.mark.parametrize("seed", range(1000, 1016))
 def test_a_sample_of_programs(seed):
     check(seed, "split")
