@@ -1,10 +1,10 @@
 """Files that are made once: the texts of programs, and C++ libraries.
 
 In: a text, or a text in C++. Out: a path whose name is the hash of what
-made it; a loaded library. g++ compiles it, or what CXX names; one that is
-missing or broken is a CompileError with its first complaint. On the road a
-file lasts as long as its process; a row of the reference keeps it from
-process to process. PyTorch's are torch/_inductor/codecache.py and
+made it; a loaded library. g++ compiles it, or what CXX names. A compiler
+that is missing or broken is a CompileError with its first complaint. On
+the road a file lasts as long as its process; a row of the reference keeps
+it from process to process. PyTorch's are torch/_inductor/codecache.py and
 cpp_builder.py.
 """
 

@@ -67,9 +67,18 @@ def test_the_peak_falls_with_the_bound_on_six_models(name):
         assert after.seconds >= before.seconds
 
 
+@pytest.fixture
+def one_thread():
+    """Attention on a CPU allocates memory for each thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.slow(sample=1)
 @pytest.mark.parametrize("name", MODELS)
-def test_what_is_measured_is_what_was_simulated(name):
+def test_what_is_measured_is_what_was_simulated(name, one_thread):
     """And so it falls, too. What operators allocate inside of themselves is
     not simulated: a convolution may copy its weights."""
     loss = MODELS[name]()

@@ -49,7 +49,7 @@ def as_on_a_gpu(node: Expression) -> Expression:
 def narrow(node: Expression) -> Expression:
     """A whole number that 32 bits hold, computed in 32 bits.
 
-    The result is widened at once. A reader that needs no more than 32 bits
+    The result is then widened. A reader that needs no more than 32 bits
     takes the number before that.
     """
     parts = tuple(map(before_widening, getattr(node, "operands", ())))
