@@ -46,16 +46,6 @@ class IterationDomain:
         """The variable that counts rows, and the one for their elements."""
         return *axes((self.rows,), "i"), *axes((self.row,), "r")
 
-    def fitted(self, loop: Loop, place: Index | None = None) -> Loop:
-        """A loop that fits, over these variables: one that counts the
-        elements of all rows counts rows and their elements, which lie at
-        a `place` if not one after the other."""
-        flat = axes((self.rows * self.row,), "i")
-        if self.row == 1 or loop.ranges != flat:
-            return loop
-        place = place or flatten(points(self.variables), (self.row, 1))
-        return loop.over(dict.fromkeys(flat, place), self.variables, ())
-
     @classmethod
     def of(cls, loop: Loop) -> IterationDomain:
         """The domain that a loop needs by itself."""
@@ -131,9 +121,16 @@ class Body:
 
     def over(self, domain: IterationDomain, place: Index | None = None
              ) -> Body:
-        """The loops over the variables of a domain that they fit."""
-        return self if domain == self.domain else Body(domain, tuple(
-            domain.fitted(loop, place) for loop in self.loops))
+        """The loops over the variables of a domain that they fit. One that
+        counts the elements of all rows counts rows and their elements,
+        which lie at a `place` if not one after the other."""
+        if domain == self.domain:
+            return self
+        flat = axes((domain.rows * domain.row,), "i")
+        place = place or flatten(points(domain.variables), (domain.row, 1))
+        return Body(domain, tuple(
+            loop.over(dict.fromkeys(flat, place), domain.variables, ())
+            if loop.ranges == flat else loop for loop in self.loops))
 
 
 def fits(first: Body, second: Body) -> bool:

@@ -126,14 +126,9 @@ def number_of(given: object) -> object:
     return SYMBOLS_READ[-1](given)
 
 
-def size_of(number: int | torch.SymInt | Index) -> Index:
-    """One size or stride of a fake tensor as an Index."""
-    return index(number_of(number))
-
-
 def indices_of(numbers: Iterable) -> tuple[Index, ...]:
     """Sizes or strides of a fake tensor as Indices."""
-    return tuple(map(size_of, numbers))
+    return tuple(index(number_of(each)) for each in numbers)
 
 
 #: An Index is a whole number made of sizes.
@@ -291,7 +286,7 @@ def view(context: LoweringContext, a: Value, *_, **__
     made = sight(context.node.target, *args, **kwargs)
     found = tuple(
         strided_view(a, indices_of(fake.shape), indices_of(part.stride()),
-                     size_of(part.storage_offset()))
+                     number_of(part.storage_offset()))
         for fake, part in zip(tensors_of(fake_of(context.node)),
                               tensors_of(made), strict=True))
     return found[0] if isinstance(made, torch.Tensor) else found

@@ -6,7 +6,8 @@ import torch
 from minicompile.core.semantics.evaluate import evaluate_loop
 from minicompile.core.index import Variable, index
 from minicompile.core.loops import Buffer, Kernel
-from minicompile.fusion.group import IterationDomain, loop_of, unite
+from minicompile.fusion.group import (Body, IterationDomain, loop_of,
+                                        unite)
 from minicompile.fusion.lowerings import loaded
 from minicompile.fusion.passes.loop_nests import nested, steps_of
 from minicompile.fusion.passes.memory import touched
@@ -35,9 +36,10 @@ def buffer(name, shape, stride):
 
 def kernel_of(*loops, domain=None):
     domain = domain or IterationDomain.of(loops[0])
+    bodies = [Body(IterationDomain.of(loop), (loop,)) for loop in loops]
     return nested(Kernel("kernel", domain.variables[:1],
-                         domain.variables[1:] * (domain.row != 1),
-                         tuple(map(domain.fitted, loops))))
+                         domain.variables[1:] * (domain.row != 1), tuple(
+        loop for body in bodies for loop in body.over(domain).loops)))
 
 
 @pytest.mark.parametrize("shape, source, target, ranges", [

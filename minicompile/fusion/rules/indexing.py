@@ -48,8 +48,8 @@ from ...core.semantics.ranges import bounds
 from ..group import counted
 from ..lower import strides_of
 from ..lowerings import (RULES, LoweringContext, Point, Value, axes,
-                         broadcast, cast, elements, fakes, loaded, number,
-                         points, sight, size_of, view)
+                         broadcast, cast, elements, fakes, indices_of,
+                         loaded, number, points, sight, view)
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,10 @@ def slice_scatter(context: LoweringContext, a: Value, source: Value,
     part = sight(torch.ops.aten.slice, fake, *args, **kwargs)
     axis %= len(a.shape)
     inner = product(a.shape[axis + 1:])
-    if size_of(part.stride(axis)) != inner:
+    step, start = indices_of([part.stride(axis), part.storage_offset()])
+    if step != inner:
         return None  # every other one
-    start, point = size_of(part.storage_offset()) // inner, context.point
+    point, start = context.point, start // inner
     return context.value(inside_or(source, with_axis(
         point, axis, point[axis] - start), a.element))
 
