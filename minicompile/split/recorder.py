@@ -32,17 +32,12 @@ from ..core.sizes import SYMBOLIC, Numbers, python_forms
 aten = torch.ops.aten
 
 
-def in_order(x: torch.Tensor, *_, **__):
-    """Eager draws in the order of the memory; without a file of the
-    reference the operator that does not write draws row by row."""
-    if not x.is_contiguous():
-        raise BackendError("a draw is in the order of the memory")
-    return NotImplemented
-
-
 #: How an operator is taken apart. The formulas are in the reference.
-DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = dict.fromkeys((
-    aten.bernoulli.p, aten.normal_functional.default), in_order)
+DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {}
+
+#: Draws that eager makes in the order of the memory, and these row by row;
+#: the reference knows how to.
+ROW_BY_ROW = {aten.bernoulli.p, aten.normal_functional.default}
 
 #: What raises if a call must not be compiled, given the recorder.
 CHECKS: list[Callable] = []
@@ -108,6 +103,8 @@ class RecordingMode(TorchDispatchMode):
                                "functionalisation; it runs as eager")
         if iskeyword(op._overloadname):
             raise BackendError(f"{op} has a name that no program can say")
+        if op in ROW_BY_ROW and not args[0].is_contiguous():
+            raise BackendError("a draw is in the order of the memory")
         arguments, keywords = self.argument(args), self.argument(kwargs)
         result = self.fake_mode.dispatch(op, (), args, kwargs)
         if op in TRANSPARENT:

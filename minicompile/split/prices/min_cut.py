@@ -128,8 +128,8 @@ class Prices:
         """The plan that saves exactly these, with what it costs."""
         named = {node.name: node for node in self.joint.early
                  if node in saved and not is_number(node)}
-        sizes = {name: size(self.joint, node)
-                 for name, node in named.items()}
+        sizes = {name: kept for name, node in named.items()
+                 if (kept := size(self.joint, node))}
         backward = ancestors(self.joint.late, saved)
         computed = set(backward)
 
@@ -146,9 +146,8 @@ class Prices:
             return sum(map(seconds, more)) + (
                 self.prices[node].recompute - self.prices[node].save)
 
-        return Plan(frozenset(named), {
-            name: bytes for name, bytes in sizes.items() if bytes},
-            self, backward, sum(map(seconds, computed)), dropping)
+        return Plan(frozenset(named), sizes, self, backward,
+                    sum(map(seconds, computed)), dropping)
 
 
 def size(joint: Joint, node: fx.Node) -> int:

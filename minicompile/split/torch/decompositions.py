@@ -29,7 +29,7 @@ from ...core.graph import dense, operators
 from ...core.random.philox import UNIFORM
 from ..aliases import storage_of
 from ..record import CALLS
-from ..recorder import DECOMPOSITIONS, RecordingMode, aten
+from ..recorder import DECOMPOSITIONS, ROW_BY_ROW, RecordingMode, aten
 
 #: Why, and the ops it holds for, with all their overloads and gradients.
 REASONS: dict[str, str] = {
@@ -329,6 +329,7 @@ FORMULAS: dict[Callable, list[torch._ops.OpOverload]] = {
 ORDERED = {aten.bernoulli.p: along_memory,
            aten.normal_functional.default: without_gaps}
 
+ROW_BY_ROW.clear()
 DECOMPOSITIONS |= {op: decomposition_table[op]
                    for names in REASONS.values() for name in names.split()
                    for gradient in ("", "_backward")

@@ -16,14 +16,13 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import compress
 
 import torch
 from torch import fx
 from torch.overrides import _pop_mode_temporarily as without_watch
 from torch.utils._python_dispatch import (
     _pop_mode_temporarily as without_recorder)
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from ...core.errors import BackendError
 from ...core.graph import bare, has_effect, tensors_of, value
@@ -139,16 +138,15 @@ def looped(carried: int, goes_on, body, *given) -> tuple:
 
 def attention(recorder: RecordingMode, *args) -> tuple:
     """The results of a flex_attention, its call recorded as it is."""
-    leaves, spec = tree_flatten(args)
-    free = [isinstance(each, (torch.Tensor, *SYMBOLIC)) for each in leaves]
-    given = without_gradient([*compress(leaves, free)])
-    leaves = [None if each else leaf for leaf, each in zip(leaves, free)]
+    kinds = torch.Tensor, *SYMBOLIC
+    given = without_gradient([each for each in tree_leaves(args)
+                              if isinstance(each, kinds)])
+    form = tree_map_only(kinds, lambda _: ..., args)
 
     def call(*given):
         rest = iter(given)
-        return torch.ops.higher_order.flex_attention(*tree_unflatten([
-            next(rest) if each else leaf
-            for leaf, each in zip(leaves, free)], spec))
+        return torch.ops.higher_order.flex_attention(*tree_map(
+            lambda leaf: next(rest) if leaf is ... else leaf, form))
 
     with paused(), recorder.fake_mode:
         made = call(*given)
