@@ -136,8 +136,6 @@ CHOOSE: list[Callable[[Joint, Options], Set[str]]] = [
     lambda joint, options: {root(node).name for node in joint.early}]
 #: What makes the plans that a budget chooses from, if the reference does.
 CUTS: list[Callable] = []
-#: Each finds values of a joint graph that are never to be saved.
-HIDDEN: list[Callable[[Joint], set[fx.Node]]] = []
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ op, and next to nothing when a loop in the backward can do it on the way.
 The cheapest plan is a minimum cut, found by Dinic's maximum flow. Without
 this file all that the backward reads is saved, whatever the budget.
 PyTorch prices in bytes and forbids what it holds to be expensive, in
-torch/_functorch/partitioners.py.
+torch/_functorch/partitioners.py; `must_recompute` there is our `inside`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import fx
 
 from ...core.machines import cost
 from ...core.graph import has_effect, is_number, nbytes, value
-from ..joint import CHOOSE, CUTS, HIDDEN, Joint, ancestors, root
+from ..joint import CHOOSE, CUTS, Joint, ancestors, root
 
 NEVER = float("inf")
 ON_THE_WAY = 0.02  # of a pass: arithmetic inside a loop that runs anyway
@@ -100,7 +100,7 @@ class Prices:
         self.needed = {source for node in joint.late
                        for source in node.all_input_nodes}
         self.needed |= set(filter(None, joint.grads))
-        self.hidden = set().union(*(find(joint) for find in HIDDEN))
+        self.hidden = inside(joint)
         self.kinds = {node: cost.kind(node) for node
                       in [*joint.early, *joint.late] if not is_number(node)}
         self.written = in_memory(joint.early, joint.outputs, self.kinds)
@@ -148,6 +148,29 @@ class Prices:
 
         return Plan(frozenset(named), sizes, self, backward,
                     sum(map(seconds, computed)), dropping)
+
+
+def inside(joint: Joint) -> set[fx.Node]:
+    """The values inside the user's checkpoints.
+
+    A value that the forward reads after a checkpoint is its result, and
+    has a price like any other. A value that only the backward computes from
+    the inside is inside, too. A random draw is kept: it cannot be
+    repeated.
+    """
+    returned = [n for n in joint.outputs if isinstance(n, fx.Node)]
+    forward, hidden = {*ancestors(returned, set())}, set()
+    for node in joint.early:
+        region = node.meta.get("recompute")
+        if has_effect(node) or node in returned:
+            continue
+        users = [user for user in node.users if user in forward]
+        if region is not None and all(
+                user.meta.get("recompute") == region for user in users
+                ) if node in forward else (
+                    not hidden.isdisjoint(node.all_input_nodes)):
+            hidden.add(node)
+    return hidden
 
 
 def size(joint: Joint, node: fx.Node) -> int:

@@ -4,10 +4,9 @@ In: PyTorch's operator, its graphs and operands, while the graph around
 them is recorded. Out: functional results of one call. Each graph of a
 cond or a loop is recorded as a joint graph of its own. A cond becomes two
 calls, one forward and one backward. A loop and an attention have no
-backward here: a graph that needs one runs as traced. The values inside a
-checkpoint are hidden from the cut, so that they are computed again.
-PyTorch's are in torch/_higher_order_ops, such as cond.py:CondAutogradOp,
-and torch/_functorch/partitioners.py:must_recompute.
+backward here: a graph that needs one runs as traced. The operators of a
+checkpoint are marked. PyTorch's are in torch/_higher_order_ops, such as
+cond.py:CondAutogradOp.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from ...core.errors import BackendError
-from ...core.graph import bare, has_effect, tensors_of, value
+from ...core.graph import bare, tensors_of, value
 from ...core.sizes import SYMBOLIC
-from ..joint import HIDDEN, Joint, ancestors, halves
+from ..joint import Joint, halves
 from ..record import CALLS, record
 from ..recorder import RecordingMode, functional, unwrapped
 
@@ -184,36 +183,12 @@ def without_gradient(given) -> list:
     return [*map(unwrapped, given)]
 
 
-def inside(joint: Joint) -> set[fx.Node]:
-    """The values inside the user's checkpoints.
-
-    A value that the forward reads after a checkpoint is its result, and
-    has a price like any other. A value that only the backward computes from
-    the inside is inside, too. A random draw is kept: it cannot be
-    repeated.
-    """
-    returned = [n for n in joint.outputs if isinstance(n, fx.Node)]
-    forward, hidden = {*ancestors(returned, set())}, set()
-    for node in joint.early:
-        region = node.meta.get("recompute")
-        if has_effect(node) or node in returned:
-            continue
-        users = [user for user in node.users if user in forward]
-        if region is not None and all(
-                user.meta.get("recompute") == region for user in users
-                ) if node in forward else (
-                    not hidden.isdisjoint(node.all_input_nodes)):
-            hidden.add(node)
-    return hidden
-
-
 def checkpoint(recorder: RecordingMode, function, *args, **_) -> object:
     """The results of a checkpoint that Dynamo found, as one region."""
     recorder.region = object()
     return function(*args)
 
 
-HIDDEN.append(inside)
 CALLS |= {
     torch.ops.higher_order.cond: conditional,
     torch.ops.higher_order.while_loop: loop,
