@@ -140,8 +140,8 @@ DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16,
           torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
           torch.bool}
 
-#: A way to store a reduction as several, given the simple way, the kind,
-#: the value and the axes, or None: the last of these.
+#: The result of several reductions in place of one, given its context, its
+#: kind, the value and the axes, or None: the last of these.
 SPLITS: list[Callable[..., Value | None]] = [lambda *given: None]
 
 
@@ -175,15 +175,10 @@ class LoweringContext:
         shape = tuple(index(1) if axis in reduced else size
                       for axis, size in enumerate(a.shape)
                       if keepdim or axis not in reduced)
-
-        def simply(value: Value, reduced: tuple[int, ...],
-                   shape: tuple[Index, ...], *notes) -> Value:
-            return self.lowering.fill(self.node, value, shape, reduced,
-                                      kind, *notes)
         found = a if all(a.shape[axis] == 1 for axis in reduced) else (
-            SPLITS[-1](simply, kind, a, reduced))
-        return simply(a, reduced, shape) if found is None else (
-            strided_view(found, shape, row_major(shape)))
+            SPLITS[-1](self, kind, a, reduced))
+        return strided_view(found, shape, row_major(shape)) if found else (
+            self.lowering.fill(self.node, a, shape, reduced, kind))
 
 
 def lowering_rule(node: fx.Node) -> Callable | None:

@@ -15,8 +15,8 @@ Inductor's is MixOrderReduction of torch/_inductor/scheduler.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 
 from ...core.index import Index, atoms_of, coefficient, index, product
@@ -26,8 +26,8 @@ from ...core.loops import walk as nodes_of
 from ...core.machines.cost import WALKING
 from .. import MERGING
 from ..group import MOST_BUFFERS, Body, Group, Groups, IterationDomain, fits
-from ..lowerings import (SPLITS, LoweringContext, Value, axes, divided_by,
-                         elements, literal, points)
+from ..lowerings import (SPLITS, LoweringContext, Point, Value, axes,
+                         divided_by, elements, literal, points)
 from ..rules.arithmetic import (MOMENTS, moments, multiplied, reshaped,
                                 squared)
 from ..rules.indexing import inside_or
@@ -111,35 +111,35 @@ def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
     return False
 
 
-def split(simply: Callable[..., Value], kind: str, value: Value,
+def split(context: LoweringContext, kind: str, value: Value,
           reduced: tuple[int, ...]) -> Value | None:
     """The reduction of each row's parts, then of their results; or None."""
     parts = parts_wanted(value, reduced)
     if parts == 1:
         return None
-    rows, length = in_rows(value, reduced, parts)
-    *sizes, _ = rows.shape
-    shape = index(parts), *sizes
-    part, *others, flat = points(axes((*shape, length)))
-    some = simply(replace(rows, shape=(*shape, length), element=inside_or(
-        rows, (*others, part * length + flat),
-        Const(neutral(kind, value.dtype), value.dtype))),
-        (len(shape),), shape, "part", row_major(shape), rows)
-    return simply(some, (0,), tuple(sizes))
+    rows, shape, point = in_rows(value, reduced, parts)
+    fill = partial(context.lowering.fill, context.node, kind=kind)
+    some = fill(replace(rows, shape=shape, element=inside_or(
+        rows, point, Const(neutral(kind, value.dtype), value.dtype))),
+        shape[:-1], (len(shape) - 1,), suffix="part",
+        stride=row_major(shape[:-1]), whole=rows)
+    return fill(some, shape[1:-1], (0,))
 
 
 def in_rows(value: Value, reduced: tuple[int, ...], parts: int
-            ) -> tuple[Value, Index]:
-    """The value with what is reduced in its last dimension, and how long
-    the parts of that are."""
+            ) -> tuple[Value, tuple[Index, ...], Point]:
+    """The value with what is reduced in its last dimension, the shape of
+    its parts, and where their elements are in it."""
     order = sorted(range(len(value.shape)), key=lambda k: (k in reduced, k))
     shape = tuple(value.shape[k] for k in order)
     turned = value.moved(shape, tuple(
         points(axes(shape))[order.index(k)] for k in range(len(order))))
     sizes = turned.shape[:-len(reduced)]
     total = product(turned.shape[-len(reduced):])
-    return (reshaped(turned, (*sizes, total)),
-            (total + (parts - 1)) // parts)
+    shape = index(parts), *sizes, (total + (parts - 1)) // parts
+    part, *others, flat = points(axes(shape))
+    return (reshaped(turned, (*sizes, total)), shape,
+            (*others, part * shape[-1] + flat))
 
 
 def split_moments(context: LoweringContext, a: Value,
@@ -150,20 +150,17 @@ def split_moments(context: LoweringContext, a: Value,
     that is from the whole one's: their squares add up over a part.
     """
     parts = parts_wanted(a, reduced)
-    rows, length = in_rows(a, reduced, parts)
-    if parts == 1 or rows.shape[-1] != length * parts:
+    rows, shape, point = in_rows(a, reduced, parts)
+    if parts == 1 or rows.shape[-1] != shape[-1] * parts:
         return moments(context, a, reduced)
-    shape = index(parts), *rows.shape[:-1], length
-    part, *others, flat = points(axes(shape))
     sums, squares = (reshaped(each, shape[:-1]) for each in moments(
-        context, rows.moved(shape, (*others, part * length + flat)),
-        (len(shape) - 1,)))
+        context, rows.moved(shape, point), (len(shape) - 1,)))
     whole = context.reduce("sum", sums, (0,), True)
-    between = squared(divided_by(sums, length),
+    between = squared(divided_by(sums, shape[-1]),
                       divided_by(whole, rows.shape[-1]))
     all_squares = replace(squares, element=Op("add", (
         squares.element, multiplied(a.dtype, between.element, literal(
-            length, a.dtype))), a.dtype))
+            shape[-1], a.dtype))), a.dtype))
     return whole, context.reduce("sum", all_squares, (0,), True)
 
 
