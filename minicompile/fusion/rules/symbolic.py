@@ -159,22 +159,19 @@ def host_number(lowering: Lowering, node: fx.Node, value: Value,
     return Value((), result.device, replace(value.element, host=True))
 
 
-def symbols_used(steps: list[Step], lowered: Lowering) -> set[Symbol]:
-    """The symbols that kernels, calls, buffers or results use."""
+def found_sizes(steps: list[Step], lowered: Lowering
+                ) -> dict[Symbol, int | None]:
+    """The input of each symbol that kernels, calls, buffers or results
+    use; those in its formula come before it."""
     calls = [(s.args, s.kwargs) for s in steps if isinstance(s, Extern)]
     used = tree_leaves((calls, lowered.outputs, [*map(made_by, steps)]))
     parts = tree_leaves([getattr(leaf, "__dict__", leaf) for leaf in used])
-    return symbols_of(*(part for part in parts if isinstance(part, Index))
-                      ).union(SIZES[0](steps, lowered))
-
-
-def found_sizes(steps: list[Step], lowered: Lowering
-                ) -> dict[Symbol, int | None]:
-    """The input of each symbol; those in its formula come before it."""
+    wanted = symbols_of(*(part for part in parts if isinstance(part, Index))
+                        ).union(SIZES[0](steps, lowered))
     places = {given: number for number, given in enumerate(lowered.inputs)
               if isinstance(given, Index)}
-    wanted = sorted(symbols_used(steps, lowered), key=str)
-    found = {part: places.get(index(part)) for symbol in wanted
+    found = {part: places.get(index(part))
+             for symbol in sorted(wanted, key=str)
              for part in (*symbol.of, symbol)}
     for symbol, place in found.items():
         if place is None and not symbol.formula:

@@ -140,8 +140,6 @@ class Prices:
 
         def dropping(name: str) -> float:
             node = named[name]
-            if node not in computed:
-                return 0.0
             more = ancestors(node.all_input_nodes, saved, computed)
             return sum(map(seconds, more)) + (
                 self.prices[node].recompute - self.prices[node].save)
