@@ -143,7 +143,8 @@ class Group:
     """Loops that run together, or one operator call; grows by merging.
 
     `steps` are by position, in the order of the loops in `body`, if it has
-    one. `own` has a bit for each of them. `before` has one or more for
+    one. `own` has a bit for each of them: of two groups, the one with the
+    later last step has the greater number. `before` has one or more for
     each group that must run earlier, and none for any other.
     """
 
@@ -163,11 +164,6 @@ class Group:
     def __hash__(self) -> int:
         """Sets of groups have the same order in every run."""
         return self.number
-
-    @property
-    def last(self) -> int:
-        """The position of its last step in the order that lowering had."""
-        return max(self.steps)
 
     def is_apart(self, other: Group) -> bool:
         """Whether something must run after this and before the other."""
@@ -222,7 +218,7 @@ class Groups:
                 self.makers[buffer.name] = group
             for name in names:
                 self.readers.setdefault(name, []).append(group)
-            for dep in sorted(deps, key=lambda dep: -dep.last):
+            for dep in sorted(deps, key=lambda dep: -dep.own):
                 self.join(dep, group)
 
     def find(self, group: Group) -> Group:
@@ -259,6 +255,6 @@ class Groups:
     def ordered(self) -> list[Group]:
         """The groups, as near to the graph's order as they can run."""
         def in_order(groups: Iterable[Group]) -> list[Group]:
-            return sorted(groups, key=lambda group: group.last)
+            return sorted(groups, key=lambda group: group.own)
         return walk(*in_order({*self.all} - self.merged.keys()),
                     parts=lambda group: in_order(group.deps))

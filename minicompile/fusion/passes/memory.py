@@ -200,7 +200,7 @@ def reorder(groups: Groups, kept: Collection[str],
                 if len(readers[name]) == 1:
                     near |= readers[name]
             ready += sorted((other for other in near if takes(other) <= 0),
-                            key=lambda other: -other.last)
+                            key=lambda other: -other.own)
     return list(found)
 
 
