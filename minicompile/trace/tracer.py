@@ -73,7 +73,7 @@ class Tracer:
         self.found: dict[tuple, tuple] = {}  # results of attributes.lookup
         self.raised: dict[int, BaseException] = {}
         self.origins: dict[int, tuple] = {}  # exceptions, and where
-        self.turned: list[tuple[tuple, tuple]] = []  # switches
+        self.turned: dict[tuple, tuple] = {}  # modes, as they were
         self.generators: dict[int, tuple] = {}
         self.checks = [*CHECKS]
         self.outside.guard(None, "state", global_state())

@@ -22,7 +22,7 @@ from torch.nn import attention
 from ...core.graph import operators, tensors_of
 from ...core.sizes import SCALARS
 from ...core.guard import Attribute, Call, is_constant
-from ...core.state import KEPT
+from ...core.state import KEPT, kept
 from .. import attributes
 from ..reasons import WAYS, refusing, unsupported
 from ..recorder import CONVERSIONS, storage
@@ -113,32 +113,25 @@ def effect(tracer, function, *args) -> None:
     function(*args)
 
 
-def turn(tracer, now: tuple, back: tuple) -> None:
-    """Call `now`, here and in the graph; `back` would undo it."""
-    effect(tracer, *now)
-    if put_back not in tracer.checks:
-        tracer.checks.append(put_back)
-        tracer.outside.pending.append(
-            lambda: [there for there, _ in tracer.turned])
-    if (back, now) in tracer.turned:
-        tracer.turned.remove((back, now))
-    elif now != back:
-        tracer.turned.append((now, back))
+def turn(tracer, mode: tuple, read, call: tuple) -> None:
+    """Make a call that turns a mode, here and in the graph.
 
-
-def put_back(rebuild) -> None:
-    """Let the graph leave each mode as it found it; `finish` turns it."""
-    tracer = rebuild.tracer
-    while tracer.turned:
-        effect(tracer, *tracer.turned.pop()[1])
+    `mode` is what sets it; `finish` does that, if it stays turned.
+    """
+    if not tracer.turned:
+        tracer.outside.pending.append(lambda: [
+            (*mode, now) for mode, (read, before) in tracer.turned.items()
+            if (now := read(*mode[1:])) != before])
+    tracer.turned.setdefault(mode, (read, read(*mode[1:])))
+    effect(tracer, *call)
 
 
 def turn_mode(setter, read, tracer, *given):
-    """Turn a mode, here and in the graph."""
+    """Turn a mode to the value that is given last."""
     *kind, value = given
     if type(value) is list:
         value = tuple(tracer.unpacked(value))
-    turn(tracer, (setter, *kind, value), (setter, *kind, read(*kind)))
+    turn(tracer, (setter, *kind), read, (setter, *kind, value))
 
 
 for _turn, _read, *_kinds in MODES:
@@ -149,14 +142,14 @@ for _turn, _read, *_kinds in MODES:
 # Autocast: a region's own code is followed, which turns these modes.
 
 
-def nest(step, back, tracer) -> int:
+def nest(step, tracer) -> int:
     """Enter a region of autocast, or leave one: how many there are."""
-    turn(tracer, (step,), (back,))
+    turn(tracer, (set_autocast_depth,), autocast_depth, (step,))
     return ask_mode(tracer, autocast_depth)
 
 
-rule(DEEPER)(functools.partial(nest, DEEPER, LESS_DEEP))
-rule(LESS_DEEP)(functools.partial(nest, LESS_DEEP, DEEPER))
+rule(DEEPER)(functools.partial(nest, DEEPER))
+rule(LESS_DEEP)(functools.partial(nest, LESS_DEEP))
 
 
 @rule(torch.clear_autocast_cache)
@@ -182,11 +175,10 @@ asking = functools.cache(functools.partial)
 def ask_mode(tracer, read, *args):
     """A mode's value; a guard compares its value before the call."""
     question = asking(read, *args)
-    for _, (back, *given) in reversed(tracer.turned):
-        back(*given)
-    before = tracer.native(question)
-    for (now, *given), _ in tracer.turned:
-        now(*given)
+    with kept():
+        for (setter, *kind), (_, value) in reversed(tracer.turned.items()):
+            setter(*kind, value)
+        before = tracer.native(question)
     if not is_constant(before):
         raise unsupported("builtin", read.__name__)
     outside = tracer.outside
