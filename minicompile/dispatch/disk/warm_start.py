@@ -104,7 +104,7 @@ def facts(inputs: Sequence) -> list | None:
                machine(each.device))
               for each, place in zip(tensors, memory)),
             [hint(each) if type(each) in VARYING else ""
-             for each in inputs], guards(env), ranges(env)]
+             for each in inputs], learnt(env)]
 
 
 def sizes_of(inputs: Sequence) -> ShapeEnv | None:
@@ -115,18 +115,16 @@ def sizes_of(inputs: Sequence) -> ShapeEnv | None:
     return None
 
 
-def guards(env: ShapeEnv | None) -> list[str]:
-    """The facts about sizes that vary, in the order they were learnt."""
-    return [text_of_size(guard.expr) for guard in env.guards] if env else []
-
-
-def ranges(env: ShapeEnv | None) -> list[str]:
-    """The range and value of each size, and what stands for it."""
-    return sorted(
+def learnt(env: ShapeEnv | None) -> tuple[list[str], list[str]]:
+    """The facts about sizes that vary, in the order they were learnt; and
+    the range and value of each size, and what stands for it."""
+    if env is None:
+        return [], []
+    return [text_of_size(guard.expr) for guard in env.guards], sorted(
         f"{symbol} in [{reach.lower}, {reach.upper}] is "
         f"{env.backed_var_to_val.get(symbol)} or "
         f"{env.replacements.get(symbol)}"
-        for symbol, reach in env.var_to_range.items()) if env else []
+        for symbol, reach in env.var_to_range.items())
 
 
 @cache
@@ -202,7 +200,7 @@ def written(made: CompiledGraph, env: ShapeEnv | None) -> bytes | None:
     results = text_of(shared) if shared else ""
     return None if results is None else json.dumps({
         "kernels": made.kernels, "results": results,
-        "learnt": (guards(env), ranges(env)),
+        "learnt": learnt(env),
         "programs": {name: program.source for name, program
                      in made.programs.items()},
         "facts": {name: find(made.joint, made.pair)
@@ -216,14 +214,14 @@ def read(content: bytes, graph: fx.GraphModule, env: ShapeEnv | None,
     """The compiled graph of an entry that is sound. The facts that its
     stages learnt about sizes are guarded."""
     held, notes, results = json.loads(content), Counter(), None
-    learnt, within = held["learnt"]
+    guards, ranges = held["learnt"]
     sizes = {**ON_PROXIES}
     for symbol, number in env.backed_var_to_val.items() if env else ():
         sizes[f"{symbol}"] = env.create_symintnode(
             symbol, hint=int(number)) if symbol.is_integer else (
                 env.create_symfloatnode(symbol, hint=float(number)))
-    if not all(bool(eval(text, sizes)) for text in learnt) or (
-            ranges(env) != within):
+    if not all(bool(eval(text, sizes)) for text in guards) or (
+            learnt(env)[1] != ranges):
         raise ValueError("other facts about sizes")
     facts = SimpleNamespace(**held["facts"])
     facts.parts = [*map(frozenset, facts.parts)]
