@@ -177,12 +177,18 @@ def alike(leaf):
         requires_grad=leaf.requires_grad) if torch.is_tensor(leaf) else leaf
 
 
-def transformed(tracer, name: str, options: dict, function, args, kwargs):
-    """The result of a transform's call, as one node.
+def transformed(name: str, made, tracer, *args, **kwargs):
+    """The result of a transform's function, called, as one node.
 
-    The function is followed, outside of the transform, when the transform
-    calls it for the first time.
+    That was made in the trace or before; its cells hold the options, and
+    the user's function. This is followed, outside of the transform, when
+    the transform calls it for the first time.
     """
+    cells = zip(made.__code__.co_freevars, closure(tracer, made))
+    held = {key: load_cell(tracer, cell, key) for key, cell in cells}
+    options = {key: held[key] for key in inspect.signature(
+        TRANSFORMS[name]).parameters if key in held}
+    function = options.pop("func")
     args, kwargs = resolved(tracer, (args, kwargs))
     tracer.recorder.argument((args, kwargs), [])  # or it is refused
     parts = []
@@ -206,19 +212,9 @@ def transformed(tracer, name: str, options: dict, function, args, kwargs):
         (name, options, *parts, args, kwargs), {}), spec)
 
 
-def call_made(name: str, function, tracer, *args, **kwargs):
-    """A call of a transform's function, made in the trace or before."""
-    cells = zip(function.__code__.co_freevars, closure(tracer, function))
-    parts = {key: load_cell(tracer, cell, key) for key, cell in cells}
-    options = {key: parts[key] for key in inspect.signature(
-        TRANSFORMS[name]).parameters if key in parts}
-    return transformed(tracer, name, options, options.pop("func"), args,
-                       kwargs)
-
-
 for _name, _make in TRANSFORMS.items():
     rule(_make)(lambda tracer, *args, _make=_make, **kwargs: tracer.own(
         tracer.native(_make, args, kwargs)))
     _made = _make(abs)
     rule((_made.__globals__["__name__"], _made.__code__.co_qualname))(
-        partial(call_made, _name))
+        partial(transformed, _name))

@@ -21,7 +21,6 @@ from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
-from ...core.errors import Unsupported
 from ...core.graph import tensors_of
 from ...core.guard import is_constant
 from ...core.sizes import Numbers
@@ -193,12 +192,6 @@ class Snapshot(Rebuild):
         """An object, as which one it is."""
         self.outside.kept.append(value)
         return f"the_{id(value)}"
-
-    def _made(self, value, kind: type) -> str:
-        try:
-            return super()._made(value, kind)
-        except Unsupported:  # nothing tells what it holds
-            return self.known(value)
 
 
 # autograd.Function
