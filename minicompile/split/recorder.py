@@ -75,12 +75,10 @@ class RecordingMode(TorchDispatchMode):
         self.seeds: dict[torch.device, torch.Tensor] = {}
         self.graph = fx.Graph()
         self.constants: dict[str, torch.Tensor] = {}
-        self.nodes: dict[int, fx.Node] = {}  # by id of the fake tensor
-        self.kept: list = []  # so that no id is used twice
+        self.nodes: dict[torch.Tensor, fx.Node] = {}
         self.sizes = Numbers(self.graph, self.line)
         self.region: object = None  # the checkpoint that is running
-        self.starts: list[int] = []  # autograd's count at each line
-        self.wheres: list[Where | None] = []
+        self.lines: list[tuple[int, Where | None]] = []  # autograd's count
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -108,8 +106,7 @@ class RecordingMode(TorchDispatchMode):
         arguments, keywords = self.argument(args), self.argument(kwargs)
         result = self.fake_mode.dispatch(op, (), args, kwargs)
         if op in TRANSPARENT:
-            self.nodes[id(result)] = arguments[0]
-            self.kept.append(result)
+            self.nodes[result] = arguments[0]
         else:
             self.bind(self.node("call_function", op, arguments, keywords),
                       result)
@@ -132,15 +129,14 @@ class RecordingMode(TorchDispatchMode):
         `region`: the checkpoint whose inside they are, if any.
         """
         self.region = region
-        self.starts.append(torch._C._autograd._get_sequence_nr())
-        self.wheres.append(where)
+        self.lines.append((torch._C._autograd._get_sequence_nr(), where))
 
     def line(self) -> Where | None:
         """The user's line of the op running now, backward ones included."""
         running = torch._C._current_autograd_node()
         number = inf if running is None else running._sequence_nr()
-        at = bisect_right(self.starts, number)
-        return self.wheres[at - 1] if at else None
+        at = bisect_right(self.lines, number, key=operator.itemgetter(0))
+        return self.lines[at - 1][1] if at else None
 
     def bind(self, node: fx.Node, result: object) -> None:
         """Let `node` stand for `result`, and its items for the parts."""
@@ -148,7 +144,7 @@ class RecordingMode(TorchDispatchMode):
         if isinstance(result, torch.Tensor):
             if result.layout is not torch.strided:
                 raise BackendError(f"{node} is a {result.layout} tensor")
-            self.nodes[id(result)] = node
+            self.nodes[result] = node
         elif isinstance(result, (tuple, list)):
             for position, part in enumerate(result):
                 if isinstance(part, torch.Tensor):
@@ -163,8 +159,7 @@ class RecordingMode(TorchDispatchMode):
     def known(self, value: object):
         """The node that stands for a tensor or a size; or a constant."""
         if isinstance(value, torch.Tensor):
-            node = self.nodes.get(id(value))
-            return self.constant(value) if node is None else node
+            return self.nodes.get(value) or self.constant(value)
         if isinstance(value, SYMBOLIC):
             return self.sizes.written(value)
         if isinstance(value, torch.dtype) and value in QUANTIZED:
@@ -181,7 +176,7 @@ class RecordingMode(TorchDispatchMode):
         node = self.node("get_attr", name)
         node.meta["val"] = self.fake_mode.from_tensor(
             tensor, static_shapes=True)
-        self.nodes[id(tensor)] = node
+        self.nodes[tensor] = node
         return node
 
     def tangent(self, value: torch.Tensor, position: int):

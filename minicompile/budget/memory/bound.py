@@ -188,15 +188,12 @@ class Plans:
     """
 
     def __init__(self, fastest, fused: Fused):
-        self.fastest, self.fused = fastest, fused
-        self.peaks: dict[frozenset[str], int] = {}
+        self.fastest = fastest
+        self.highest = cache(lambda saved: peak(fused(saved)))
 
     def peak(self, plan) -> int:
         """The peak of a plan's schedules, inputs included."""
-        if plan.saved not in self.peaks:
-            self.peaks[plan.saved] = plan.costs.given + peak(
-                self.fused(plan.saved))
-        return self.peaks[plan.saved]
+        return plan.costs.given + self.highest(plan.saved)
 
     def __iter__(self) -> Iterator:
         priced, seen = cache(self.fastest.costs.cut), set()

@@ -188,7 +188,7 @@ def base_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def views(recorder: RecordingMode, tensor: torch.Tensor) -> list[fx.Node]:
     """The node of a tensor, and what it is a view of."""
-    return lineage(recorder.nodes[id(unwrapped(tensor))])
+    return lineage(recorder.nodes[unwrapped(tensor)])
 
 
 def view_of(recorder: RecordingMode, output: torch.Tensor,
