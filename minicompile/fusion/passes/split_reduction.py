@@ -168,8 +168,10 @@ def walk(groups: Groups) -> None:
     """Join groups that reduce rows with those that reduce columns: with
     all that fit, or with some."""
     for rows in list(groups.all):
-        if groups.find(rows) is not rows or not can_walk(rows.body):
-            continue
+        if groups.find(rows) is not rows or not rows.body or (
+                rows.body.loops[0].buffer.device.type not in WALKING
+                or (rows.body.domain.row.constant or 0) <= 1):
+            continue  # no kernel can walk along such rows
         near = {groups.find(reader): None for name, _ in rows.body.reads
                 for reader in groups.readers[name][-NEAREST:]}
         found = [other for other in (*near, *rows.users - near.keys())
@@ -177,14 +179,6 @@ def walk(groups: Groups) -> None:
         for several in (found, *([columns] for columns in found)):
             if join(groups, rows, several) and several is found:
                 break
-
-
-def can_walk(body: Body | None) -> bool:
-    """Whether there is a kernel that can walk along such rows."""
-    return body is not None and any(
-        loop.reduction for loop in body.loops) and (
-        body.loops[0].buffer.device.type in WALKING
-        and (body.domain.row.constant or 0) > 1)
 
 
 def fitting(rows: Body, columns: Body | None) -> bool:
