@@ -203,10 +203,8 @@ def written(made: CompiledGraph, env: ShapeEnv | None) -> bytes | None:
         "learnt": learnt(env),
         "programs": {name: program.source for name, program
                      in made.programs.items()},
-        "facts": {name: find(made.joint, made.pair)
-                  for name, find in FACTS.items()}}, default=(
-            lambda each: [*each] if isinstance(each, frozenset)
-            else str(each))).encode()
+        "facts": repr({name: find(made.joint, made.pair)
+                       for name, find in FACTS.items()})}).encode()
 
 
 def read(content: bytes, graph: fx.GraphModule, env: ShapeEnv | None,
@@ -223,12 +221,8 @@ def read(content: bytes, graph: fx.GraphModule, env: ShapeEnv | None,
     if not all(bool(eval(text, sizes)) for text in guards) or (
             learnt(env)[1] != ranges):
         raise ValueError("other facts about sizes")
-    facts = SimpleNamespace(**held["facts"])
-    facts.parts = [*map(frozenset, facts.parts)]
-    facts.layouts = [
-        (size, tuple(stride), getattr(torch, dtype.split(".")[1]),
-         torch.device(device))
-        for size, stride, dtype, device in facts.layouts]
+    facts = SimpleNamespace(**eval(
+        held["facts"], {"torch": torch, "device": torch.device}))
     runs = {name: load(source, {})[1]
             for name, source in held["programs"].items()}
     if held["results"]:
