@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
+import itertools
 import operator
 
 import torch
@@ -302,12 +303,10 @@ def foreach(function, tracer, *args, **kwargs):
     if one is None or len({*map(len, lists)}) != 1:
         return tracer.recorder.function(function, args, kwargs)
     made = []
-    for k in range(len(lists[0])):
-        each = [a[k] if isinstance(a, (list, tuple)) else a for a in args]
-        more = dict(kwargs)
-        if name.startswith("addc") and len(each) > 3:
-            more["value"] = each.pop()
-        made.append(tracer.call(one, each, more))
+    for each in zip(*(a if isinstance(a, (list, tuple))
+                      else itertools.repeat(a) for a in args)):
+        factor = {"value": each[3]} if len(each) > 3 else {}  # of addcdiv
+        made.append(tracer.call(one, each[:3], kwargs | factor))
     if name.endswith("_"):
         return args[0] if RETURNS_ITS_LIST else None
     return tuple(made)
