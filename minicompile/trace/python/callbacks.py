@@ -173,7 +173,8 @@ def compared(tracer, value):
 
 TO_DEPTH = [functools.partial(look, depth=depth) for depth in range(3)]
 
-#: How C functions use the first argument, and the others.
+#: How C functions use the first argument, and the others: by their names,
+#: or for all functions of a module.
 SEEN = {name: row for names, row in (
     ("append appendleft insert setdefault get pop send throw partial "
      "repeat slice setitem __setitem__ __get__ issubclass "
@@ -181,16 +182,12 @@ SEEN = {name: row for names, row in (
      "_has_torch_function_unary _has_torch_function_variadic",
      (TO_DEPTH[0], kept)),
     ("extend extendleft __iadd__ join", (TO_DEPTH[0], stepped)),
-    ("format format_map __mod__ __format__ __repr__ __str__ divmod",
+    ("format format_map __mod__ __format__ __repr__ __str__ divmod _struct",
      (TO_DEPTH[2], TO_DEPTH[2])),
     ("list tuple zip map enumerate deque fsum prod Size bytes bytearray "
-     "from_bytes", (stepped, stepped)),
+     "from_bytes itertools", (stepped, stepped)),
+    ("_heapq _bisect", (compared, compared)),
     ("defaultdict", (kept, stepped))) for name in names.split()}
-
-#: The same for all functions of a module.
-SEEN_IN = {"itertools": (stepped, stepped),
-           "_struct": (TO_DEPTH[2], TO_DEPTH[2]),
-           **dict.fromkeys(("_heapq", "_bisect"), (compared, compared))}
 
 rule(str.__mod__)(lambda tracer, text, values: tracer.natively(
     operator.mod, (text, values), depth=2))
@@ -216,8 +213,8 @@ def arguments(tracer, function, args, kwargs: dict, depth: int) -> tuple:
     elif not SCALARS.keys().isdisjoint(map(type, args)):
         depth = 2  # NumPy's numbers meet no symbols
     first, others = SEEN.get(getattr(function, "__name__", None)) or (
-        SEEN_IN.get(getattr(function, "__module__", None),
-                    (TO_DEPTH[depth],) * 2))
+        SEEN.get(getattr(function, "__module__", None),
+                 (TO_DEPTH[depth],) * 2))
     second = others
     if owner in TABLES or owner in SETS and function.__name__ in KEYED:
         second = type(tracer).key
