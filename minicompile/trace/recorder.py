@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_map_only
 
 from ..core.errors import Unsupported
@@ -35,10 +36,6 @@ from ..core.guard import IMMUTABLE, Guard, Source
 from .reasons import WAYS, unsupported
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
-
-#: Containers that are arguments, and what is in each.
-PARTS = {tuple: tuple, torch.Size: tuple, list: list, dict: dict.values,
-         slice: lambda value: (value.start, value.stop, value.step)}
 
 #: Classes of other arguments, and what turns one into a node's argument.
 CONVERSIONS = {}
@@ -97,9 +94,7 @@ class Recorder:
     def run(self, op: str, target, function, args, kwargs):
         """Run `function` on fakes; record it if that does anything."""
         self.target, tensors = target, []
-        fx_args = tuple([self.argument(a, tensors) for a in args])
-        fx_kwargs = {k: self.argument(a, tensors)
-                     for k, a in kwargs.items()}
+        fx_args, fx_kwargs = self.argument((tuple(args), kwargs), tensors)
         if kwargs.get("out") is not None:
             WAYS["out"](self, target, function, args, dict(kwargs))
         versions = [version(t) for t in tensors]
@@ -138,24 +133,19 @@ class Recorder:
 
     def argument(self, value, tensors: list):
         """`value` as a node's argument; its tensors join `tensors`."""
-        kind = type(value)
-        if kind in IMMUTABLE:
-            if value in QUANTIZED:
-                raise unsupported("argument", str(value))
-            return value
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
-            return self.node(value)
-        for kinds, convert in CONVERSIONS.items():
-            if isinstance(value, kinds):
-                return convert(self, value)
-        parts = PARTS.get(kind)
-        if parts is None:
-            raise unsupported("argument", kind.__name__)
-        made = [self.argument(part, tensors) for part in parts(value)]
-        return (slice(*made) if kind is slice else
-                dict(zip(value, made)) if kind is dict else
-                made if kind is list else tuple(made))
+        def part(value):
+            if type(value) in IMMUTABLE and value not in QUANTIZED:
+                return value
+            if isinstance(value, torch.Tensor):
+                tensors.append(value)
+                return self.node(value)
+            for kinds, convert in CONVERSIONS.items():
+                if isinstance(value, kinds):
+                    return convert(self, value)
+            raise unsupported("argument", str(
+                value if type(value) is torch.dtype
+                else type(value).__name__))
+        return map_aggregate(value, part)
 
     def node(self, fake: torch.Tensor) -> fx.Node:
         """The node that makes `fake`."""
@@ -191,13 +181,11 @@ class Recorder:
                 self._bind(item, part)
 
 
-def leaves(value):
-    """Yield the elements of tuples and lists, at any depth."""
-    if isinstance(value, (tuple, list)):
-        for item in value:
-            yield from leaves(item)
-    else:
-        yield value
+def leaves(value) -> list:
+    """The elements of containers, at any depth."""
+    found = []
+    map_aggregate(value, found.append)
+    return found
 
 
 def version(tensor: torch.Tensor) -> int:

@@ -39,7 +39,7 @@ from ...core.sizes import SYMBOLIC, formula, hint
 from ...core.torch.symbols import text_of
 from ..attributes import KINDS, type_of
 from ..reasons import Raised, unsupported
-from ..recorder import (CONVERSIONS, PARTS, SETTLE, SIZES, ConstantSizes,
+from ..recorder import (CONVERSIONS, SETTLE, SIZES, ConstantSizes,
                         History, Recorder, settled)
 from ..reconstruct import MAKERS
 from ..side_effects import Outside
@@ -308,7 +308,8 @@ def settled_float(value: torch.SymFloat) -> float:
 
 def settled_parts(value: slice | tuple):
     """A slice or a tuple; the same one, if no symbol is in it."""
-    parts = PARTS[type(value)](value)
+    parts = value if isinstance(value, tuple) else (
+        value.start, value.stop, value.step)
     plain = [*map(settled, parts)]
     if all(a is b for a, b in zip(plain, parts)):
         return value
