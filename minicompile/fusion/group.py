@@ -172,7 +172,8 @@ class Group:
 
     def absorb(self, other: Group, body: Body) -> None:
         """Become the union with `other`, which is then forgotten; `body`
-        has the loops of this one, then those of the other."""
+        has the loops of this one, then those of the other. All that wait
+        for it now wait for what either waits for."""
         self.steps = dict(zip((*self.steps, *other.steps), body.loops))
         self.body = body
         for near in other.deps:
@@ -183,10 +184,6 @@ class Group:
         self.users = (self.users | other.users) - {self, other}
         self.own |= other.own
         self.before = (self.before | other.before) & ~self.own
-        self.spread()
-
-    def spread(self) -> None:
-        """Tell all that wait for this group what it waits for."""
         waiting = [self]
         while waiting:
             group = waiting.pop()
