@@ -109,10 +109,8 @@ def facts(inputs: Sequence) -> list | None:
 
 def sizes_of(inputs: Sequence) -> ShapeEnv | None:
     """All that is known of sizes that vary, if some do."""
-    for each in inputs:
-        if type(each) in VARYING:
-            return each.node.shape_env
-    return None
+    return next((each.node.shape_env for each in inputs
+                 if type(each) in VARYING), None)
 
 
 def learnt(env: ShapeEnv | None) -> tuple[list[str], list[str]]:

@@ -17,8 +17,7 @@ import torch
 from torch._higher_order_ops.associative_scan import (
     associative_scan_op, generic_associative_scan)
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import (tree_flatten, tree_leaves, tree_map,
-                                 tree_unflatten)
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from ...core.graph import tensors_of
@@ -108,7 +107,7 @@ def _cond(tracer, pred, true_fn, false_fn, operands=()):
 def _while_loop(tracer, cond_fn, body_fn, carried_inputs):
     """The values carried look the same after each of its many turns."""
     carried = resolved(tracer, carried_inputs)
-    leaves, spec = tree_flatten(carried)
+    leaves = tree_leaves(carried)
     if not all(map(torch.is_tensor, leaves)):
         raise unsupported("branch", "while_loop carries a number")
     again = tree_map(alike, carried)
@@ -122,9 +121,9 @@ def _while_loop(tracer, cond_fn, body_fn, carried_inputs):
             each.requires_grad
             for each in tensors_of((carried, captured, made))):
         raise unsupported("branch", "while_loop needs a gradient")
-    return tree_unflatten(tracer.recorder.function(while_loop, (
+    return refilled(carried, tracer.recorder.function(while_loop, (
         test.finish(goes_on), body.finish(tuple(results)),
-        tuple(leaves), tuple(captured)), {}), spec)
+        tuple(leaves), tuple(captured)), {}))
 
 
 # Attention with a score
@@ -205,11 +204,12 @@ def transformed(name: str, made, tracer, *args, **kwargs):
         return graph(*tensors_of((given, named)), *captured)
 
     with python_forms(tracer.recorder.sizes.symbols):
-        leaves, spec = tree_flatten(tracer.native(
-            applied, (name, options, called, args, kwargs)))
-    return tree_unflatten(tracer.recorder.run(
-        "call_function", transform, lambda *_: tuple(leaves),
-        (name, options, *parts, args, kwargs), {}), spec)
+        made = tracer.native(
+            applied, (name, options, called, args, kwargs))
+    tracer.recorder.run(
+        "call_function", transform, lambda *_: tuple(tree_leaves(made)),
+        (name, options, *parts, args, kwargs), {})
+    return made
 
 
 for _name, _make in TRANSFORMS.items():
