@@ -139,45 +139,43 @@ TYPED = type(torch.FloatTensor)
 UNIONS = typing.Union, types.UnionType
 
 
-def judged(tracer, function, name: str, value, kinds):
-    """The answer of several classes, or of a user's check; or ABSENT."""
+def judged(tracer, function, value, kinds):
+    """The answer of several classes, of a user's check, or of C code."""
     if type(kinds) is tuple or typing.get_origin(kinds) in UNIONS:
         return any(tracer.call(function, (value, each)) for each in (
             getattr(kinds, "__args__", kinds)))
-    check = in_python(tracer, kinds, name)
-    if check is None or trusted(check.__module__):
-        return ABSENT
-    return tracer.truth(tracer.call(check, (kinds, value)))
-
-
-@rule(isinstance)
-def _isinstance(tracer, value, kinds):
-    kind = type_of(value)
-    if kind is kinds:
+    if function is isinstance and type_of(value) is kinds:
         return True
-    answer = judged(tracer, isinstance, "__instancecheck__", value, kinds)
-    if answer is not ABSENT:
-        return answer
+    check = in_python(tracer, kinds, f"__{function.__name__[2:]}check__")
+    if check is not None and not trusted(check.__module__):
+        return tracer.truth(tracer.call(check, (kinds, value)))
+    return (is_instance if function is isinstance else is_subclass)(
+        tracer, value, kinds)
+
+
+means(judged, isinstance, issubclass)
+
+
+def is_instance(tracer, value, kinds) -> bool:
+    """`isinstance` of one class, whose check is not the program's."""
+    kind = type_of(value)
     if isinstance(kinds, TYPED):
         raise unsupported("builtin", "isinstance of a typed tensor")
     if getattr(kinds, "_is_runtime_protocol", False) and (
             kinds._is_protocol):
-        return unless(TypeError, (kinds in kind.__mro__,), _issubclass,
-                      tracer, kind, kinds) or conforms(
+        return unless(TypeError, (kinds in kind.__mro__,), tracer.call,
+                      issubclass, (kind, kinds)) or conforms(
                           tracer, value, kinds)
     if isinstance(kinds, abc.ABCMeta):
-        _issubclass(tracer, kind, kinds)  # guarded
+        tracer.call(issubclass, (kind, kinds))  # guarded
     attributes.rely_on(tracer, kind)
     return tracer.native(*(
         (isinstance, (value, kinds)) if kind is type(value)
         else (issubclass, (kind, kinds))))
 
 
-@rule(issubclass)
-def _issubclass(tracer, kind, kinds):
-    answer = judged(tracer, issubclass, "__subclasscheck__", kind, kinds)
-    if answer is not ABSENT:
-        return answer
+def is_subclass(tracer, kind, kinds) -> bool:
+    """`issubclass` of one class; the answer of an ABC is guarded."""
     if isinstance(kind, type):
         attributes.rely_on(tracer, kind)
     answer = tracer.native(issubclass, (kind, kinds))
