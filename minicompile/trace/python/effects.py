@@ -138,18 +138,16 @@ def replaced(before: tuple, now) -> Iterator[tuple]:
             yield kind.__setitem__, now, at, now[at]
 
 
-def copied(outside: Outside, real, source: Source, value):
-    """A sequence, copied to `value`: that is the trace's to change."""
+def copied(outside: Outside, real: list | deque, source: Source):
+    """A sequence, copied: that is the trace's to change."""
+    value = []
+    if type(real) is deque:
+        outside.guard(Attribute(source, "maxlen"), "equal", real.maxlen)
+        value = deque((), real.maxlen)
     outside.remember(real, value, source)
     value.extend(outside.elements(real, source))
     outside.pending.append(partial(replaced, tuple(value), value))
     return value
-
-
-def queue(outside: Outside, real: deque, source: Source) -> deque:
-    """A deque, copied as lists are."""
-    outside.guard(Attribute(source, "maxlen"), "equal", real.maxlen)
-    return copied(outside, real, source, deque((), real.maxlen))
 
 
 def came_and_went(before: tuple, now: set) -> Iterator[tuple]:
@@ -182,9 +180,8 @@ def set_in_order(outside: Outside, value: set | frozenset):
     return [*order] if order else value
 
 
-FIRST |= {list: lambda outside, real, source: copied(
-    outside, real, source, []),
-    deque: queue, set: constants, frozenset: constants}
+FIRST |= {list: copied, deque: copied,
+          set: constants, frozenset: constants}
 READ |= {set: set_in_order, frozenset: set_in_order}
 
 
