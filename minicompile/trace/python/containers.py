@@ -185,15 +185,15 @@ def contains(tracer, container, key) -> bool:
     return tracer.truth(found)
 
 
-@rule(list.__contains__, tuple.__contains__, deque.__contains__)
-def in_sequence(tracer, values, key) -> bool:
+def in_sequence(tracer, function, values, key) -> bool:
     """Whether an element is `key`, or equal to it."""
-    kind = next(kind for kind in (list, tuple, deque)
-                if isinstance(values, kind))
-    values = [*kind.__iter__(values)]
+    values = [*function.__objclass__.__iter__(values)]
     if {type(key), *map(type, values)} <= CONSTANTS:
         return key in values
     return tracer.call(Sequence.__contains__, (values, key))
+
+
+means(in_sequence, *(kind.__contains__ for kind in (list, tuple, deque)))
 
 
 @rule(list.__setitem__)

@@ -16,6 +16,7 @@ import logging
 import operator
 import sys
 import sysconfig
+import traceback
 from types import FunctionType
 
 import torch
@@ -122,11 +123,9 @@ def is_foreign(record: logging.LogRecord) -> bool:
     PyTorch logs each operator that fails on fake tensors. If we ran it,
     the failure is a reason to stop, and eager raises the user's error.
     """
-    frame = sys._getframe(1)
-    while frame is not None and not frame.f_globals.get(
-            "__name__", "").startswith("minicompile."):
-        frame = frame.f_back
-    return frame is None
+    return not any(
+        frame.f_globals.get("__name__", "").startswith("minicompile.")
+        for frame, _ in traceback.walk_stack(sys._getframe(1)))
 
 
 logging.getLogger("torch._subclasses.fake_tensor").addFilter(is_foreign)
