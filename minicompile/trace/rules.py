@@ -16,7 +16,6 @@ import inspect
 import operator
 import types
 from collections import OrderedDict
-from collections.abc import Callable
 
 import torch
 
@@ -120,9 +119,6 @@ def recorded(tracer, op, left, right):
 #: Operators that give a tensor if they are given one.
 GIVING = {operator.getitem, operator.setitem, operator.delitem}
 
-#: How deep C code looks at what it is given, where it is not just that.
-DEPTHS: dict[Callable, int] = {}
-
 
 def ask(tracer, function, *values, **more):
     """The result of a method in Python or with a rule, or of the C code."""
@@ -132,7 +128,7 @@ def ask(tracer, function, *values, **more):
         return tracer.recorder.function(function, values, more)
     answer = tracer.asked(f"__{function.__name__}__", *values)
     return answer if answer is not ABSENT else tracer.natively(
-        function, values, more, DEPTHS.get(function, 0))
+        function, values, more, depth=0)
 
 
 def whole(tracer, function, mapping: dict, *more):

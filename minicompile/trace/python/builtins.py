@@ -35,7 +35,7 @@ from ..attributes import type_of
 from ..frame import load_cell
 from ..reasons import Raised, unsupported
 from ..recorder import settled
-from ..rules import DEPTHS, GIVING, ask, means, rule
+from ..rules import GIVING, ask, means, rule
 from .callbacks import Callback, in_python, look, polyfill
 from .objects import same
 
@@ -109,9 +109,8 @@ def _sum(tracer, values, start=0):
 UNARY = {operator.neg, operator.pos, operator.invert, operator.abs, abs,
          round}
 GIVING |= UNARY
-DEPTHS |= dict.fromkeys((complex, str, repr, format), 2)
 
-means(ask, *UNARY, *DEPTHS, reversed, int, float, operator.index)
+means(ask, *UNARY, str, repr, reversed, int, float, complex, operator.index)
 rule(ascii)(lambda tracer, value: tracer.call(repr, (value,)).encode(
     "ascii", "backslashreplace").decode())
 rule(format)(

@@ -361,8 +361,8 @@ def as_pickled(rebuild: Rebuild, value) -> tuple:
     if kind.__module__ not in PICKLED or reduce is object.__reduce__ or (
             type(reduce) is not types.MethodDescriptorType):
         return instance(rebuild, value)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+    with warnings.catch_warnings(action="ignore",
+                                 category=DeprecationWarning):
         make, args, state, items, pairs, *_ = (*reduce(value), *[None] * 3)
     return remade, make, args, state, dict(pairs or ()) or [*(items or ())]
 
