@@ -274,20 +274,12 @@ def waits(frame: Frame) -> bool:
         id(frame.stack[-1]) in frame.tracer.generators)
 
 
-def acts(frame: Frame, at: int) -> bool:
-    """Whether code of a frame's own runs if it is closed at a position."""
-    steps, program = frame.program.instructions, frame.program
-    while row := program.handler(steps[at - 1].offset):
-        at = program.at(row[2]) + 1
-        if steps[at - 1].name not in ADDED:
-            return True
-    return False
-
-
 def may_act(frame: Frame) -> bool:
-    """Whether closing a frame would do something at any of its `yield`s."""
-    return any(step.name == "YIELD_VALUE" and acts(frame, at)
-               for at, step in enumerate(frame.program.instructions, 1))
+    """Whether closing a frame can run code of its own, at some `yield`."""
+    steps, program = frame.program.instructions, frame.program
+    return any(steps[program.at(row[2])].name not in ADDED
+               for step in steps if step.name in ("YIELD_VALUE", *ADDED)
+               and (row := program.handler(step.offset)))
 
 
 def begin(frame, _):
@@ -309,10 +301,9 @@ def left(made: types.GeneratorType, frame: Frame, where, by_with: bool,
     Callers keep what a graph break hands on until they return, so a break
     would lose it, too. A `with` statement ends its own.
     """
-    tracer = rebuild.tracer
-    if made.gi_frame and (
-            acts(frame, frame.next) if id(made) not in rebuild.names
-            else tracer.left and not by_with and may_act(frame)):
+    is_lost = id(made) not in rebuild.names or (
+        rebuild.tracer.left and not by_with)
+    if made.gi_frame and is_lost and may_act(frame):
         raise unsupported("effect", "a generator left half-run").at(where)
 
 
