@@ -1,6 +1,7 @@
 """torch.autograd.Function: one node, and the user's own backward."""
 
 import re
+from collections import namedtuple
 
 import pytest
 import torch
@@ -375,3 +376,18 @@ def test_dynamos_nodes_are_taken():
         torch.testing.assert_close(
             torch.autograd.grad(got.sum(), x),
             torch.autograd.grad(fn(x).sum(), x))
+
+
+Pair = namedtuple("Pair", "first second")
+
+
+class Parts(list):
+    """A list of a class of its own."""
+
+
+def test_containers_of_any_class_are_an_operators_arguments():
+    def function(x):
+        return torch.cat(Pair(x, x + 1)), torch.stack(Parts([x, x * 2])), (
+            x.reshape(Pair(2, -1)))
+    compiled = assert_same(function, torch.randn(4, requires_grad=True))
+    assert compiled.stats().graph_breaks == 0
