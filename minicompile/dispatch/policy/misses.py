@@ -17,7 +17,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from dataclasses import replace
-from types import FunctionType
 from weakref import WeakSet
 
 from torch import nn
@@ -29,7 +28,6 @@ from ...core.options import SHOULD_BE, Options
 from ...core.state import turns
 from ...pipeline import OURS
 from ...trace import History, Trace, trace
-from ...trace.tracer import taking
 from .. import (AT_MISS, ATTEMPTS, CACHES, FORCED_EAGER, RUNS, Cache,
                 Found, link, straight)
 
@@ -263,11 +261,13 @@ def again(traced: Trace, graph: Callable, finish: Callable) -> Callable:
 
 def called(function: Callable, locals: tuple):
     """The result of the call that begins with these local values."""
-    code = taking(function.__code__)
-    given = inspect.BoundArguments(
-        inspect.signature(FunctionType(code, {})),
-        dict(zip(code.co_varnames, locals)))
-    return function(*given.args, **given.kwargs)
+    code, rest = function.__code__, [*locals]
+    plain = [rest.pop(0) for _ in range(code.co_argcount)]
+    named = {name: rest.pop(0) for name in code.co_varnames[
+        code.co_argcount:code.co_argcount + code.co_kwonlyargcount]}
+    if code.co_flags & inspect.CO_VARARGS:
+        plain += rest.pop(0)
+    return function(*plain, **named, **(rest.pop(0) if rest else {}))
 
 
 RUNS.append(again)
