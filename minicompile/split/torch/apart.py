@@ -18,6 +18,8 @@ CHANGED = ("one of the variables needed for gradient computation has been "
 def saved(facts: Facts, ctx, given: tuple) -> list:
     """The saved values; if some results have no step in common, they
     outlive the first backward."""
+    if not facts.groups:
+        return list(ctx.saved_tensors)
     group = dict(facts.groups)
     now = {group[k] for k in group if given[k] is not None}
     left = getattr(ctx, "left", {*group.values()})
