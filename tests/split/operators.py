@@ -113,11 +113,16 @@ def cases(suite: str, name: str, dtype: str, limit: int | None = None,
         yield Case(suite, name, dtype, position, tuple(leaves), make)
 
 
+def has_gradients(dtype: torch.dtype) -> bool:
+    """Whether a tensor of this dtype may require grad."""
+    return dtype.is_floating_point or dtype.is_complex
+
+
 def _operators(entry, dtype, device) -> Iterator[tuple]:
     """(leaves, make) of each sample of an OpInfo."""
     for sample in entry.sample_inputs(
             device, dtype, requires_grad=(
-                entry.supports_autograd and dtype.is_floating_point)):
+                entry.supports_autograd and has_gradients(dtype))):
         yield _called(entry.op, (sample.input, *sample.args), sample.kwargs)
 
 
@@ -133,7 +138,7 @@ def _in_place(entry, dtype, device) -> Iterator[tuple]:
     for sample in entry.sample_inputs(
             device, dtype, requires_grad=(
                 entry.supports_inplace_autograd
-                and dtype.is_floating_point)):
+                and has_gradients(dtype))):
         if not sample.broadcasts_input:
             yield _called(entry.inplace_variant,
                           (sample.input, *sample.args), sample.kwargs)
