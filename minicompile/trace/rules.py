@@ -4,8 +4,8 @@ In: a callable and its arguments. Out: its rule's result, if it has one. An
 operator asks the methods that Python would ask, in the same order, and
 follows those written in Python. Torch's operators are recorded. Of other C
 functions, those run that cannot call Python or read what may change: on
-constants, and on containers that they only step through. Which others may,
-and on what, is said by rows of the reference. PyTorch's are
+constants, and on containers that they only step through. Rows of the
+reference say which others may, and on what. PyTorch's are
 torch/_dynamo/trace_rules.py and variables/builtin.py.
 """
 
@@ -132,7 +132,7 @@ def ask(tracer, function, *values, **more):
 
 
 def whole(tracer, function, mapping: dict, *more):
-    """What a method of a dict gives that reads all of it."""
+    """The result of a method of a dict that reads all of it."""
     return tracer.native(
         function, (tracer.outside.resolve(mapping), *more))
 

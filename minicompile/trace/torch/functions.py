@@ -243,7 +243,7 @@ DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64,
 
 
 def plain(recorder, value) -> int | float | str | torch.dtype:
-    """What PyTorch takes of a number of NumPy's, or of an enumeration; of
+    """PyTorch's form of a number of NumPy's, or of an enumeration; of
     a class of Python's numbers; or of torch.FloatTensor, say."""
     kind = type(value)
     if kind in SCALARS and recorder.target not in BY_CLASS:
