@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 import torch
 from torch import nn
@@ -346,30 +348,35 @@ def test_one_hot_of_known_classes_compiles(function, classes, dynamic):
     assert stats.kernels and not stats.fallbacks
 
 
-N = torch.arange(6)
-
-
 @pytest.mark.parametrize("holds, mask", [
     (True, lambda: torch.arange(6)[:, None] + 0 >= 0),
     (True, lambda: torch.arange(2, 14, 2)[:, None].expand(6, 6)[1:] >= 2),
     (True, lambda: torch.ones(6, 6, dtype=bool) & (
-        torch.arange(6)[N] >= 0).logical_and(torch.ones(6, dtype=bool))),
+        N()[N()] >= 0).logical_and(torch.ones(6, dtype=bool))),
     (False, lambda: torch.arange(6) >= 1),
     (False, lambda: torch.arange(5, -1, -1) >= 5),
     (False, lambda: torch.arange(-6, 0)[:, None] + 5 >= 0),
     (False, lambda: torch.arange(6) - 1 >= 0),
     (False, lambda: torch.add(
-        torch.arange(6)[:, None], torch.arange(6), alpha=-1) >= 0),
+        torch.arange(6), torch.arange(6)[:, None], alpha=-1) >= 0),
     (False, lambda: (torch.arange(6) >= 0) & (torch.arange(6) < 4)),
     (False, lambda: ((torch.arange(6) + 1) & 2).bool()),
     (False, lambda: torch.arange(120, 126, dtype=torch.int8) + 4 >= 120)])
 def test_a_mask_that_holds_everywhere_is_left_out(holds, mask):
     """What is left of one that does not hold is the same as in eager."""
+    assert holds is not any(
+        str(node.target).startswith(("aten.arange", "aten.ge"))
+        for node in masked_attention(mask).nodes)
+
+
+def masked_attention(mask):
+    """The joint graph of an attention with this mask, judged by eager."""
     def function(q, k, v):
         found = mask()
         found = found if found.dim() == 2 else found.expand(6, 6)
         return F.scaled_dot_product_attention(
-            q[:found.shape[0]], k, v, attn_mask=found)
+            q[None, None, :found.shape[0]], k[None, None], v[None, None],
+            attn_mask=found)
     inputs = [grad(6, 8) for _ in range(3)]
     compiled = compile(function, fullgraph=True)
     for one, two in zip((compiled(*inputs), *torch.autograd.grad(
@@ -377,10 +384,55 @@ def test_a_mask_that_holds_everywhere_is_left_out(holds, mask):
             (function(*inputs), *torch.autograd.grad(
                 function(*inputs).square().sum(), inputs))):
         torch.testing.assert_close(one, two)
-    joint = compiled.cache.entries[0].lowered.joint.graph.graph
-    assert holds is not any(
-        str(node.target).startswith(("aten.arange", "aten.ge"))
-        for node in joint.nodes)
+    return compiled.cache.entries[0].lowered.joint.graph.graph
+
+
+def N():
+    return torch.arange(6)
+
+
+def packed():
+    """The mask of sequences in one row, of which there is one."""
+    at = N()[None].expand(2, -1)
+    begins = torch.diff(at, prepend=at[:, :1] - 1, dim=-1) != 1
+    of = begins.cumsum(-1)[0]
+    return (N() <= N()[:, None]) & (of == of[:, None])
+
+
+@pytest.mark.parametrize("holds, mask", [
+    (True, lambda: N()[:, None] >= N()),
+    (True, lambda: torch.ones(6, 6, dtype=bool).tril()),
+    (True, lambda: torch.where(N() <= N()[:, None], 0.0, -inf)),
+    (True, lambda: torch.full(
+        (6, 6), torch.finfo(torch.float32).min).triu(1)),
+    (True, packed),
+    (False, lambda: N()[:, None] > N() - 2),
+    (False, lambda: N()[:, None] <= N()),
+    (False, lambda: torch.arange(3)[:, None] >= N() - 3),
+    (True, lambda: (N() < 1)[None]),  # the only row
+    (False, lambda: (N() < 1)[None].expand(6, 6)),
+    (False, lambda: torch.where(N() <= N()[:, None], 0.0, -1e4)),
+    (False, lambda: torch.where(N() <= N()[:, None], 1.0, -inf))])
+def test_a_mask_that_is_causal_is_left_out(holds, mask):
+    """PyTorch's kernels need none; any other is the same as in eager."""
+    call, = (node for node in masked_attention(mask).nodes
+             if node.target is torch.ops.aten.
+             _scaled_dot_product_flash_attention_for_cpu.default)
+    assert holds is (True in call.args)
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_a_mask_stays_where_dropout_must_be_eagers(random):
+    """Without it another kernel may run, which draws other numbers."""
+    def function(q):
+        return F.scaled_dot_product_attention(
+            q, q, q, N() >= 0, dropout_p=0.5)
+    compiled = compile(function, fullgraph=True,
+                       options={"fallback_random": random})
+    compiled(grad(1, 6, 8))
+    nodes = compiled.cache.entries[0].lowered.joint.graph.graph.nodes
+    assert random is any(node.target is torch.ops.aten.arange.default
+                         for node in nodes)
 
 
 @pytest.mark.parametrize("fill", [torch.ones, torch.zeros])

@@ -1,4 +1,4 @@
-"""Attention that is written in parts, or has a mask that hides nothing.
+"""Attention that is written in parts, or has a mask that it does not need.
 
 In: calls of a torch-level graph while it is recorded. Out: calls of
 PyTorch's attention. Its kernels keep the weights of a few rows and never
@@ -16,20 +16,20 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn import functional as F
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ...core.errors import BackendError
-from ...core.graph import tensors_of
+from ...core.graph import is_random, tensors_of, value
 from ..record import CALLS, INSTEAD, Player
-from ..recorder import RecordingMode, aten, unwrapped
+from ..recorder import RecordingMode, functional, unwrapped
 
 #: How many weights a row has at least for one call to be faster, by the
 #: type of the device; of which numbers, and how many a query may have.
 LONG, NUMBERS = {"cuda": 256}, {torch.float16, torch.bfloat16}
 WIDEST = 256
 PRODUCTS = "matmul", "bmm"
-#: Operators that only choose among the elements of their first operand.
-SAME_ELEMENTS = (aten.expand, aten.unsqueeze, aten.slice, aten.select,
-                 aten.permute, aten.index, aten.clone)
+#: How many elements a mask has at most that is computed to look at it.
+LARGE = 2 ** 26
 
 
 def name_of(node: fx.Node) -> str:
@@ -101,46 +101,68 @@ def pays(*parts: torch.Tensor) -> bool:
 
 
 def attention(recorder: RecordingMode, query, key, value, attn_mask=None,
-              *given, **named):
-    """Attention, without a mask that is known to hold everywhere.
+              dropout_p=0.0, is_causal=False, **named):
+    """Attention, without a mask that PyTorch's kernels need not read.
 
-    Libraries make such a mask only while they are compiled, and many
-    kernels of attention take none.
+    That is one that hides nothing, or what is_causal hides. Libraries make
+    it only while they are compiled. Where random numbers are to be eager's
+    it stays: another kernel draws others.
     """
     weights = *query.shape[:-1], key.shape[-2]
     if attn_mask is not None and (
             torch.broadcast_shapes(attn_mask.shape, weights) != weights):
         raise BackendError("a mask is larger than the weights it masks")
-    if attn_mask is not None and attn_mask.dtype is torch.bool and (
-            lowest(recorder.known(unwrapped(attn_mask))) >= 1):
-        attn_mask = None
+    if attn_mask is not None and not is_causal and (
+            recorder.seeded or not dropout_p):
+        node = recorder.known(unwrapped(attn_mask))
+        if "hidden" not in node.meta:
+            with (functional(False), _disable_current_modes(),
+                  torch._C._DisableAutocast()):
+                node.meta["hidden"] = hidden(node)
+        hides = node.meta["hidden"]
+        whole = (one == two for one, two in zip(
+            attn_mask.shape[-2:], weights[-2:]))
+        if hides == "nothing" or hides == "future" and all(
+                map(statically_known_true, whole)):
+            attn_mask, is_causal = None, hides == "future"
     return F.scaled_dot_product_attention(
-        query, key, value, attn_mask, *given, **named)
+        query, key, value, attn_mask, dropout_p, is_causal, **named)
 
 
-def lowest(node: fx.Node | float) -> float:
-    """No element of the node's value is below this; -inf if unknown."""
-    if not isinstance(node, fx.Node):
-        return node if isinstance(node, int) else -inf
-    op, args = getattr(node.target, "overloadpacket", None), node.args
-    if op in SAME_ELEMENTS:
-        return lowest(args[0])
-    if op is aten.arange:
-        start, _, step = args if len(args) == 3 else (*args, None, 1)[:3]
-        return 0 if len(args) == 1 else min(
-            lowest(start), inf * lowest(step))
-    if op is aten.full:
-        return lowest(args[1])
-    if op is aten.ge:
-        least = args[1]
-        return isinstance(least, int) and lowest(args[0]) >= least
-    if op is aten.add and not node.kwargs and (
-            node.meta["val"].dtype is torch.int64):
-        return lowest(args[0]) + lowest(args[1])
-    if op in (aten.bitwise_and, aten.logical_and) and (
-            node.meta["val"].dtype is torch.bool):
-        return min(lowest(args[0]) > 0, lowest(args[1]) > 0)
-    return -inf
+def hidden(mask: fx.Node) -> str:
+    """What a mask hides: "nothing", the "future", or "unknown" places."""
+    held = constant(mask)
+    if held is None:
+        return "unknown"
+    if held.dtype is not torch.bool:
+        shown = held == 0
+        if not (shown | (held <= torch.finfo(held.dtype).min)).all():
+            return "unknown"
+        held = shown
+    if held.all():
+        return "nothing"
+    causal = held.dim() > 1 and held.equal(torch.ones_like(held).tril())
+    return "future" if causal else "unknown"
+
+
+def constant(node: fx.Node) -> torch.Tensor | None:
+    """The value of a node that no input reaches, computed on the CPU.
+
+    None for any other, or if one of its parts is large.
+    """
+    needed = {node: None}
+    for each in (waiting := [node]):
+        if each.op != "call_function" or is_random(each) or any(
+                part.numel() > LARGE for part in tensors_of(value(each))):
+            return None
+        waiting += each.all_input_nodes - needed.keys()
+        needed |= dict.fromkeys(each.all_input_nodes)
+    for each in sorted(needed):
+        args, kwargs = fx.map_arg((each.args, each.kwargs), needed.get)
+        if "device" in kwargs:
+            kwargs = kwargs | {"device": "cpu"}
+        needed[each] = each.target(*args, **kwargs)
+    return needed[node]
 
 
 CALLS[F.scaled_dot_product_attention] = attention
