@@ -4,10 +4,10 @@ In: a `Joint`, its `Pair` and the two compiled halves. Out: `run(inputs:
 list) -> tuple`. The idea: a `torch.autograd.Function` whose backward runs
 the compiled backward. Around it stands what a graph cannot say: autograd
 hears of writes, and views are made of the real memory. A gradient that no
-tangent reaches is None, and an error waits only where a second derivative
-is not zero. All that it has to know of the graphs is plain data, `FACTS`.
-PyTorch's is torch/_functorch/_aot_autograd/runtime_wrappers.py; its
-missing gradients are zeros, and every second derivative raises.
+tangent reaches is None, and one that will be differentiated has a history.
+All that it has to know of the graphs is plain data, `FACTS`. PyTorch's is
+torch/_functorch/_aot_autograd/runtime_wrappers.py; its missing gradients
+are zeros, and every second derivative raises.
 """
 
 from __future__ import annotations
@@ -15,22 +15,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace as Facts
+from weakref import ref
 
 import torch
 from torch import fx
 from torch.autograd.graph import increment_version
 
 from ..core.errors import where_of
-from ..core.graph import Boxed, bare, is_number, value
+from ..core.graph import Boxed, bare, is_number, is_random, value
 from ..core.state import kept
 from .joint import Joint, Pair
 
-INPUT = -1  # the label of what changes with an input that is differentiated
-
-DOUBLE_BACKWARD = (
-    "minicompile compiled only the first derivative of what begins at {}; "
-    'for the second, use compile(..., backend="eager"), which runs the '
-    "traced graph under autograd")
+ONCE = ("minicompile gives what begins at {} only a first derivative, as "
+        "{}; for gradients under create_graph use compile(..., "
+        'backend="eager"), which runs the traced graph under autograd')
 
 #: What gives a Function the values that it saved, given the tangents.
 SAVED: list[Callable[..., list]] = [
@@ -84,35 +82,34 @@ def autograd_function(facts: Facts, source: fx.GraphModule,
         """One compiled graph, as autograd sees it."""
 
         @staticmethod
-        def forward(ctx, *inputs):
+        def forward(ctx, given, *inputs):
             outputs = run_forward(list(inputs))
-            anchor = torch.empty(0)  # autograd's way to the inputs
             values = [*inputs, *outputs]
-            ctx.save_for_backward(*[values[k] for k in saved], anchor)
+            ctx.save_for_backward(*[values[k] for k in saved])
             results = tuple([  # a user may not write to a Function's view
                 part.detach() if part._is_view() else part
                 for part in outputs[:count]])
             if blind:
                 ctx.mark_non_differentiable(*[results[k] for k in blind])
             ctx.set_materialize_grads(False)
+            ctx.inputs = given
             ctx.numbers = [inputs[k] for k in numbers]
             ctx.layouts = facts.layouts or [
                 layout(results[k]) for k in facts.tangents]
-            return *results, anchor
+            return results
 
         @staticmethod
         def backward(ctx, *given):
             values = SAVED[-1](facts, ctx, given) if saves else []
-            anchor = values[saves] if saves else None
+            if torch.is_grad_enabled():  # create_graph
+                return again(facts, source, ctx, given)
             ctx.maybe_clear_saved_tensors()  # all but retained ones
             with torch.no_grad():
-                values[saves:] = [fit(given[k], *form) for k, form
+                values += [fit(given[k], *form) for k, form
                                   in zip(facts.tangents, ctx.layouts)]
                 values[:0] = ctx.numbers
                 found = run_backward(values)
-            found = dict(zip(facts.gradients, as_eager(
-                facts, source, found, given, anchor)))
-            return tuple(map(found.get, range(facts.inputs)))
+            return by_input(facts, as_eager(facts, found, given))
 
     return Compiled
 
@@ -123,53 +120,78 @@ def trainable(facts: Facts, function: type) -> Boxed:
     apply = super(torch.autograd.Function, function).apply
 
     def run(inputs: list) -> tuple:
+        given = () if facts.once else [*map(held, inputs)]
         for k in facts.unreached:  # else autograd would visit what they
             inputs[k] = inputs[k].detach()  # come from
-        return apply(*inputs)[:-1]
+        return apply(given, *inputs)
 
     return run if torch.is_grad_enabled() else torch.enable_grad()(run)
 
 
 def made_of(joint: Joint, _: Pair) -> list[frozenset[int]]:
-    """For each gradient the outputs whose tangents it is made of, and
-    INPUT if it is no linear function of these."""
-    starts = {joint.primals[k]: INPUT for k in joint.gradients} | dict(
-        zip(joint.tangent_nodes, joint.tangents))
-    labels = joint.after({node: frozenset([label])
-                          for node, label in starts.items()})
+    """For each gradient the outputs whose tangents it is made of."""
+    labels = joint.after({
+        node: frozenset([label]) for node, label
+        in zip(joint.tangent_nodes, joint.tangents)})
     return [labels.get(gradient, frozenset()) for gradient in joint.grads]
 
 
-def as_eager(facts: Facts, source: fx.GraphModule, found, tangents,
-             anchor: torch.Tensor | None) -> list:
-    """The gradients, None for those whose tangents are all None, and with
-    an error where they would be differentiated: under create_graph.
-
-    They vary with tangents and inputs; the history of `anchor` leads to
-    the inputs.
-    """
-    parts = facts.parts
+def as_eager(facts: Facts, found, tangents) -> list:
+    """The gradients, None for those whose tangents are all None."""
     given = {k for k, tangent in enumerate(tangents) if tangent is not None}
-    if not given.issuperset(facts.tangents):
-        found = [gradient if made <= {INPUT} or made & given else None
-                 for gradient, made in zip(found, parts)]
-    if not torch.is_grad_enabled():
-        return found
-    found = list(found)
-    varying = {k: tangents[k] for k in given if tangents[k].requires_grad}
-    if anchor is not None:
-        varying[INPUT] = anchor
-    places = [k for k, gradient in enumerate(found)
-              if gradient is not None and not parts[k].isdisjoint(varying)]
-    if not places:
-        return found
-    lines = map(where_of, source.graph.nodes)
-    error = torch._C._functions.DelayedError(DOUBLE_BACKWARD.format(
-        next(filter(None, lines), "a graph")), len(places) + len(varying))
-    marked = error(*[found[k] for k in places], *varying.values())
-    for k, gradient in zip(places, marked):
-        found[k] = gradient
-    return found
+    return found if given.issuperset(facts.tangents) else [
+        gradient if not made or made & given else None
+        for gradient, made in zip(found, facts.parts)]
+
+
+def by_input(facts: Facts, gradients) -> tuple:
+    """For each argument of a Function its gradient, or None: for what it
+    remembers, and for its inputs."""
+    found = dict(zip(facts.gradients, gradients))
+    return None, *map(found.get, range(facts.inputs))
+
+
+def only_once(joint: Joint, _: Pair) -> str:
+    """Why the traced graph cannot run again for what a call computed."""
+    return next((why for why, holds in (
+        ("it writes to its inputs", joint.mutated or joint.tracked),
+        ("its results share memory", joint.results),
+        ("autocast is on in it", joint.autocast),
+        ("it draws random numbers", any(
+            map(is_random, joint.graph.graph.nodes)))) if holds), "")
+
+
+def held(value: object) -> tuple:
+    """A way to an input that does not keep it alive, and its version."""
+    if not isinstance(value, torch.Tensor):
+        return lambda: value, 0
+    return ref(value), 0 if value.is_inference() else value._version
+
+
+def again(facts: Facts, source: fx.GraphModule, ctx, given) -> tuple:
+    """The gradients with a history, for create_graph.
+
+    The traced graph is run once more, and autograd differentiates it. The
+    gradient of an input is not that of what another was made of.
+    """
+    inputs = [each() for each, _ in ctx.inputs]
+    why = facts.once or next((
+        "an input is gone" if each is None else "an input has changed since"
+        for each, (_, version) in zip(inputs, ctx.inputs)
+        if each is None or held(each)[1] != version), "")
+    if why:
+        lines = filter(None, map(where_of, source.graph.nodes))
+        raise RuntimeError(ONCE.format(next(lines, "a graph"), why))
+    for k, each in enumerate(inputs):
+        if isinstance(each, torch.Tensor):
+            each._fix_weakref()  # as torch.utils.weak does
+            inputs[k] = each.view_as(each)
+    with kept():
+        outputs = bare(source)(*inputs)
+    live = [k for k in facts.tangents if given[k] is not None]
+    return by_input(facts, torch.autograd.grad(
+        [outputs[k] for k in live], [inputs[k] for k in facts.gradients],
+        [given[k] for k in live], create_graph=True, allow_unused=True))
 
 
 def layouts(joint: Joint, _: Pair) -> list[tuple]:
@@ -246,4 +268,4 @@ FACTS: dict[str, Callable[[Joint, Pair], object]] = {
     "saved": lambda _, pair: [*pair.saved.values()],
     "numbers": lambda joint, _: [
         k for k, node in enumerate(joint.primals) if is_number(node)],
-    "layouts": layouts, "parts": made_of}
+    "layouts": layouts, "parts": made_of, "once": only_once}

@@ -56,19 +56,6 @@ def test_retain_graph_and_backward_twice():
         y.sum().backward()
 
 
-def test_double_backward_says_what_to_do():
-    def function(x):
-        return x.sin() * x
-
-    x = grad(3)
-    y = minicompile.compile(function, backend="split")(x)
-    first, = torch.autograd.grad(y.sum(), x, create_graph=True)
-    torch.testing.assert_close(first, x.cos() * x + x.sin())
-    with pytest.raises(RuntimeError, match="first derivative of what begins"
-                       r".*test_runtime.py:\d+; .*backend=.eager"):
-        first.sum().backward()
-
-
 def test_a_saved_tensor_changed_before_the_backward():
     x = grad(3)
     middle = x * 1
