@@ -23,7 +23,7 @@ from ..core.guard import ABSENT, CONSTANTS
 from ..core.sizes import SYMBOLIC
 from .bytecode import BINARY, COMPARE
 from .reasons import WAYS, Raised, unsupported
-from .recorder import settled
+from .recorder import Recorder, settled
 from .side_effects import is_bound
 
 #: Modules whose functions become one node, Python or not.
@@ -125,7 +125,7 @@ def ask(tracer, function, *values, **more):
     if not values:
         return tracer.native(function, (), more)
     if isinstance(values[0], torch.Tensor) and function in GIVING:
-        return tracer.recorder.function(function, values, more)
+        return WAYS["giving"](tracer.recorder, function, values, more)
     answer = tracer.asked(f"__{function.__name__}__", *values)
     return answer if answer is not ABSENT else tracer.natively(
         function, values, more, depth=0)
@@ -261,4 +261,5 @@ def tensor_method(tracer, name: str, args, kwargs):
 
 
 WAYS |= {"allowed": MOVING.__contains__, "operator": recorded,
+         "giving": Recorder.function,
          "step": lambda tracer, iterator: iterator}

@@ -173,6 +173,8 @@ class Tracer:
         """`bool(value)`."""
         if isinstance(value, torch.Tensor):
             raise unsupported("data-dependent", "the truth of a tensor")
+        if type(value) is torch.SymFloat:
+            value = value != 0.0  # its own truth makes it a constant
         if type(value) in (bool, int, str, type(None), *SYMBOLIC):
             return bool(value)
         for name in ("__bool__", "__len__"):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import minicompile
-from tests.same import close
+from tests.same import assert_same, close
 
 
 def compiles(fn, calls, backend="eager", **options):
@@ -162,16 +162,57 @@ def repeated(x, n):
     return x
 
 
+def picked(x, n):
+    y = x.view(3, 3).repeat(3, 1)
+    y[n], y[1:, n % 3] = 1.0, x[n]
+    y[..., n % 2, None] *= 2
+    return y[n], y[:, n % 3], y[..., n, 1:, None], y[None, 1], x[n - 9]
+
+
+def told(x, n):
+    table = torch.tensor(((n, 2), [True, n / 2]), device="cpu")
+    return (torch.tensor(n), torch.tensor([n], dtype=torch.float64), table,
+            torch.as_tensor([n, 0.5]), torch.tensor(x.shape) + x[0])
+
+
+def told_narrow(x, n):
+    return torch.tensor([n, 1], dtype=torch.bfloat16), torch.tensor(
+        [n + 0.5], requires_grad=True) * x
+
+
 def in_tuple(x, pair):
     return x * pair[0] - pair[1]["n"]
 
 
-@pytest.mark.parametrize("program", [scaled, repeated])
+@pytest.mark.parametrize("program", [scaled, repeated, picked,
+                                     told])
 @pytest.mark.parametrize("dynamic", [None, True, False])
 def test_ints(program, dynamic):
     calls = [(torch.randn(9), n) for n in (3, 5, 7, 2, 8)]
     ours = compiles(program, calls, dynamic=dynamic)
     assert ours <= theirs(program, calls, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("backend", ["split", "fused"])
+def test_an_int_picks_a_part(backend):
+    compiled = assert_same(picked, torch.randn(9), 3, backend=backend)
+    for n in (5, 7, 2, 8):
+        x = torch.randn(9)
+        close(compiled(x, n), picked(x, n))
+    assert compiled.stats().graphs == 2
+    for wrong in (9, -20):
+        with pytest.raises(IndexError, match="out of bounds"):
+            compiled(torch.randn(9), wrong)
+
+
+@pytest.mark.parametrize("backend", ["eager", "split", "fused"])
+@pytest.mark.parametrize("odd", [-1, 0, 2**31, 2**40])
+@pytest.mark.parametrize("program", [told, told_narrow])
+def test_a_tensor_of_numbers_that_vary(program, odd, backend):
+    compiled = minicompile.compile(program, backend=backend)
+    for n in (3, 5, odd, 7):
+        x = torch.randn(3)
+        close(compiled(x, n), program(x, n))
 
 
 def test_ints_in_containers():
@@ -207,7 +248,8 @@ def stretched(x, p):
 
 
 def decided(x, p):
-    return x * 2 if p > 0.5 else x * p
+    x = x * 2 if p > 0.5 else x * p
+    return x - p if p and not p / 2 else x * bool(p) + (p or 3.0)
 
 
 def passed_on(x, p):

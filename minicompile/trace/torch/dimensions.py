@@ -38,7 +38,7 @@ from ...core.guard import (Function, Guard, Local, Source, chain,
 from ...core.sizes import SYMBOLIC, formula, hint
 from ...core.torch.symbols import text_of
 from ..attributes import KINDS, type_of
-from ..reasons import Raised, unsupported
+from ..reasons import WAYS, Raised, unsupported
 from ..recorder import (CONVERSIONS, SETTLE, SIZES, ConstantSizes,
                         History, Recorder, settled)
 from ..reconstruct import MAKERS
@@ -319,6 +319,30 @@ def settled_parts(value: slice | tuple):
 SETTLE |= {torch.SymInt: int, torch.SymBool: bool,
            torch.SymFloat: settled_float,
            **dict.fromkeys((slice, tuple, torch.Size), settled_parts)}
+
+
+#: What is in an index that gives a view.
+VIEWING = {int, slice, type(None), type(...), torch.SymInt}
+
+
+def indexed(recorder: Recorder, function, values: tuple, more: dict):
+    """`tensor[key]`, or a write there; a symbol in the key selects."""
+    key = values[1] if values[1:] else ()
+    keys = key if type(key) is tuple else (key,)
+    kinds = [*map(type, keys), torch.SymInt]
+    at = kinds.index(torch.SymInt)
+    if at == len(keys) or type(None) in kinds[:at] or (
+            not VIEWING.issuperset(kinds)):
+        return recorder.function(function, values, more)
+    dim = kinds[at:].count(type(None)) - len(keys[at:]) if (
+        type(...) in kinds[:at]) else at
+    part = recorder.method("select", (values[0], dim, keys[at]), {})
+    rest = keys[:at] + keys[at + 1:], *values[2:]
+    return part if rest == ((),) else indexed(
+        recorder, function, (part, *rest), more)
+
+
+WAYS["giving"] = indexed
 
 
 def number_node(recorder: Recorder, value) -> fx.Node | int | float:

@@ -19,14 +19,15 @@ import operator
 import torch
 from torch import nn
 from torch.nn import attention
+from torch.utils._pytree import tree_map
 
 from ...core.graph import operators, tensors_of
-from ...core.sizes import SCALARS
+from ...core.sizes import SCALARS, SYMBOLIC
 from ...core.guard import Attribute, Call, is_constant
 from ...core.state import KEPT, kept
 from .. import attributes
 from ..reasons import WAYS, refusing, unsupported
-from ..recorder import CONVERSIONS, storage
+from ..recorder import CONVERSIONS, leaves, settled, storage
 from ..rules import means, rule
 from ..tracer import begin
 
@@ -258,6 +259,26 @@ def plain(recorder, value) -> int | float | str | torch.dtype:
 
 
 CONVERSIONS[type, enum.Enum, *SCALARS] = plain
+
+
+#: Elements of these classes may be any number.
+WIDE = {None, torch.int64, torch.float32, torch.float64}
+
+
+def of_numbers(tracer, function, data, dtype=None, **more):
+    """A tensor; a number that varies fills its place in a stack."""
+    record, more = tracer.recorder.function, {"dtype": dtype, **more}
+    if dtype not in WIDE or more.get("requires_grad"):
+        data = tree_map(settled, data)  # C++ takes 32 bits of a symbol
+    if {*map(type, leaves(data))}.isdisjoint(SYMBOLIC):
+        return record(function, (data,), more)
+    if not isinstance(data, (list, tuple)):
+        return record(torch.full, ((), data), more)
+    return record(torch.stack, ([
+        of_numbers(tracer, function, each, **more) for each in data],), {})
+
+
+means(of_numbers, torch.tensor, torch.as_tensor)
 
 
 @rule(torch.autograd.profiler.record_function)
