@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import minicompile
 from tests.same import assert_same, close
@@ -741,6 +742,20 @@ def test_arithmetic(op):
     for n in (3, 5, 6, 9):
         x = torch.randn(4, dtype=torch.float64)
         close(compiled(x, n), compute(x, n))
+
+
+def test_symbols_may_run_what_is_no_library_we_know(monkeypatch):
+    plain = ShapeEnv.evaluate_expr
+    monkeypatch.setattr(ShapeEnv, "evaluate_expr", lambda *args, **more: (
+        plain(*args, **more)))  # as a hook of imports would
+
+    def least(x, ns):
+        return x * min(ns), sorted(ns)
+
+    compiled = minicompile.compile(least, backend="eager", fullgraph=True)
+    for ns in ([3, 4], [5, 7], [6, 9]):
+        x = torch.randn(3)
+        close(compiled(x, ns), least(x, ns))
 
 
 def test_a_gradient_that_an_input_has_brings_no_symbols():

@@ -260,21 +260,26 @@ TEXTS = [each.__repr__.__code__ for each in SYMBOLIC]
 class Watch:
     """A profiler for `sys.setprofile` that refuses calls of user code.
 
-    A symbol that C code prints becomes a constant, in Python's words.
+    A symbol that C code prints becomes a constant, in Python's words. What
+    it computes is not watched: that is sympy's, which imports modules late.
     """
 
     def __init__(self, function):
-        self.function, self.asked = function, False
+        self.function, self.asked, self.inside = function, False, None
 
     def __call__(self, frame, event, _):
-        if event != "call":
+        if event == "return" and frame is self.inside:
+            self.inside = None
+        if event != "call" or self.inside:
             return
         name, code = getattr(self.function, "__name__", ""), frame.f_code
         home = frame.f_globals.get("__name__") or ""
         if code in TEXTS:
             number = frame.f_locals["self"]
             number.node._graph_repr = repr(settled(number)).__str__
-        if home.startswith(VALUES) and code.co_name not in MILD:
+        if home == "torch.fx.experimental.sym_node":
+            self.inside = frame
+        elif home.startswith(VALUES) and code.co_name not in MILD:
             self.asked = True  # raised later: C++ is not to be unwound
         elif not quiet(home):
             raise unsupported("builtin", f"{name}, which calls "
@@ -327,8 +332,8 @@ def unwatched(function):
 def quiet(name: str | None) -> bool:
     """Whether a module's code is a library's, which has no effects."""
     root = (name or "").partition(".")[0]
-    return trusted(name) or root in ("minicompile", "sympy", "mpmath") or (
-        root.startswith("namedtuple_"))
+    return trusted(name) or root == "minicompile" or root.startswith(
+        "namedtuple_")
 
 
 class Callback:
