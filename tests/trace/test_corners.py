@@ -381,6 +381,13 @@ def counts(x):
             told(lambda: more((1,)), ValueError))
 
 
+@dataclasses.dataclass
+class Vector:
+    x: object
+    y: object
+    z: object = None
+
+
 def patterns(x):
     def match(value):
         match value:
@@ -392,9 +399,20 @@ def patterns(x):
                 return "none"
             case Pair(left=1, right=2):
                 return "pair"
+            case Vector(0, y) | Vector(y, z=None):
+                return y
+            case Vector(x, [int(n), float() | str(_)], z=z) if n > 1:
+                return x, z, n
+            case bool(b) | {"b": bool(b)}:
+                return b
+            case int(n):
+                return n + 1
         return None
 
-    return match(bytearray(b"ab")), match(SMALL), match(Pair()), match(x)
+    return [*map(match, (
+        bytearray(b"ab"), SMALL, Pair(), x, Vector(0, x, x), Vector(1, 2),
+        Vector(1, (2, "a"), x), Vector(1, (1, "a"), x), True, 3, 0.5,
+        {"b": False}))]
 
 
 class Fixed:

@@ -282,6 +282,10 @@ OPCODES |= {
 }
 
 
+#: The flag of classes such as int, of which `case int(n)` takes all.
+MATCH_SELF = 1 << 22
+
+
 @opcode(0)
 def MATCH_KEYS(frame, _):
     mapping, keys = frame.stack[-2:]
@@ -296,7 +300,12 @@ def MATCH_CLASS(frame, count, value, kind, names):
     call = frame.tracer.call
     if not call(isinstance, (value, kind)):
         return None
-    if count:
-        raise unsupported("opcode", "a positional pattern")
-    found = tuple(call(getattr, (value, name, ABSENT)) for name in names)
+    given = call(getattr, (kind, "__match_args__", (
+        ABSENT,) * (kind.__flags__ & MATCH_SELF > 0))) if count else ()
+    if type(given) is not tuple or len(given) < count or (
+            not {*given[:count]}.isdisjoint(names)):
+        raise unsupported("opcode", "a wrong pattern")
+    names = (*given[:count], *names)  # ABSENT is the whole value
+    found = tuple(value if name is ABSENT else call(
+        getattr, (value, name, ABSENT)) for name in names)
     return None if any(each is ABSENT for each in found) else found
