@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import SimpleNamespace as Facts
 from weakref import ref
 
@@ -156,7 +157,6 @@ def only_once(joint: Joint, _: Pair) -> str:
     return next((why for why, holds in (
         ("it writes to its inputs", joint.mutated or joint.tracked),
         ("its results share memory", joint.results),
-        ("autocast is on in it", joint.autocast),
         ("it draws random numbers", any(
             map(is_random, joint.graph.graph.nodes)))) if holds), "")
 
@@ -186,7 +186,11 @@ def again(facts: Facts, source: fx.GraphModule, ctx, given) -> tuple:
         if isinstance(each, torch.Tensor):
             each._fix_weakref()  # as torch.utils.weak does
             inputs[k] = each.view_as(each)
-    with kept():
+    modes = [torch.autocast(*mode) for mode in facts.autocast] or [
+        torch._C._DisableAutocast()]
+    with kept(), ExitStack() as stack:
+        for mode in modes:
+            stack.enter_context(mode)
         outputs = bare(source)(*inputs)
     live = [k for k in facts.tangents if given[k] is not None]
     return by_input(facts, torch.autograd.grad(
