@@ -79,6 +79,16 @@ def test_no_element_of_a_concatenation_chooses(axis):
     assert_same(joined, x, y)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_an_element_of_a_hundred_parts_is_chosen_from_two(axis):
+    def joined(x):
+        return torch.cat([x[k] * k for k in range(100)], axis) * 3
+    x = torch.randn(100, 3, 2)
+    text, = kernels(joined, x)
+    assert 0 < text.count(" ? ") < 5 * text.count("omp simd")
+    assert_same(joined, x)
+
+
 def test_a_stack_that_is_summed_up_is_a_sum_of_terms():
     def stacked(x):
         return (torch.stack([x * k for k in range(4)]).sum(0),

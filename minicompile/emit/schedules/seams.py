@@ -2,8 +2,9 @@
 
 An element of a concatenation is a choice among all its parts, made at
 each point. Between two seams the choice is known: there a kernel is a
-smaller one, without it. If a stack is reduced along its new dimension, each
-part has one element, and the reduction becomes as many operations.
+smaller one, without it; of very many parts a few share one. If a stack is
+reduced along its new dimension, each part has one element, and the
+reduction becomes as many operations.
 Inductor stores each part by itself: torch/_inductor/ir.py:ConcatKernel.
 """
 
@@ -19,14 +20,15 @@ from ...core.loops import (REDUCTIONS, SIMPLIFY, Kernel, Loop, Op, Position,
                            rewrite, walk)
 from ..cpp import WRITERS
 
-#: Into how many pieces a kernel is split, at most.
+#: Into about how many pieces a kernel is split, at most.
 MOST = 64
 
 
 def split_at_seams(kernel: Kernel) -> tuple[Kernel, ...]:
     """Kernels that do the same together, with no seam inside."""
     variable, cuts = seams(kernel)
-    if not 1 < len(cuts) <= MOST:
+    cuts = cuts[::1 + len(cuts) // (MOST + 1)]
+    if len(cuts) < 2:
         return (kernel,)
     pieces = tuple(restricted(kernel, variable, start, stop)
                    for start, stop in zip(cuts, [
