@@ -222,3 +222,16 @@ def test_a_mask_or_row_that_does_not_fit_raises(mask, given, dynamic):
         function(BOX)
     with pytest.raises(eager.type):
         minicompile.compile(function, dynamic=dynamic)(BOX)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_diagonal_is_filled_wherever_the_memory_starts(dynamic):
+    def filled(x):
+        return x.fill_diagonal_(7) + 1
+    compiled = minicompile.compile(filled, dynamic=dynamic)
+    for start in (0, 3, 1):
+        got, want = torch.zeros(2, 5, 4)
+        close(compiled(got.view(-1)[start:start + 16].view(4, 4)), filled(
+            want.view(-1)[start:start + 16].view(4, 4)))
+        close(got, want)
