@@ -25,8 +25,8 @@ def saved(facts: Facts, ctx, given: tuple) -> list:
     left = getattr(ctx, "left", {*group.values()})
     try:
         values = list(ctx.saved_tensors)
-    except RuntimeError:  # they were freed
-        if not now or not now <= left:
+    except RuntimeError:  # they were freed, or one was written to
+        if not now or not now <= left or not hasattr(ctx, "left"):
             raise
         if any(each._version != version for each, version in ctx.rest):
             raise RuntimeError(CHANGED) from None
