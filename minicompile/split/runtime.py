@@ -13,7 +13,7 @@ are zeros, and every second derivative raises.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from types import SimpleNamespace as Facts
 from weakref import ref
@@ -23,7 +23,8 @@ from torch import fx
 from torch.autograd.graph import increment_version
 
 from ..core.errors import where_of
-from ..core.graph import Boxed, bare, is_number, is_random, value
+from ..core.graph import (Boxed, bare, is_number, is_random, tensors_of,
+                          value)
 from ..core.state import kept
 from .joint import Joint, Pair
 
@@ -119,9 +120,10 @@ def trainable(facts: Facts, function: type) -> Boxed:
     """`function` as a call that records a step of autograd's."""
     # Function.apply looks for transforms and defaults, which we have not.
     apply = super(torch.autograd.Function, function).apply
+    tensors = [k for k in range(facts.inputs) if k not in facts.numbers]
 
     def run(inputs: list) -> tuple:
-        given = () if facts.once else [*map(held, inputs)]
+        given = None if facts.once else held(inputs, tensors)
         for k in facts.unreached:  # else autograd would visit what they
             inputs[k] = inputs[k].detach()  # come from
         return apply(given, *inputs)
@@ -161,11 +163,16 @@ def only_once(joint: Joint, _: Pair) -> str:
             map(is_random, joint.graph.graph.nodes)))) if holds), "")
 
 
-def held(value: object) -> tuple:
-    """A way to an input that does not keep it alive, and its version."""
-    if not isinstance(value, torch.Tensor):
-        return lambda: value, 0
-    return ref(value), 0 if value.is_inference() else value._version
+def held(inputs: list, tensors: Iterable[int]) -> tuple[list, list]:
+    """The inputs, with ways to the tensors that do not keep them alive;
+    and the versions of these, None if one of them has none."""
+    ways = [*inputs]
+    for k in tensors:
+        ways[k] = ref(ways[k])
+    try:
+        return ways, [inputs[k]._version for k in tensors]
+    except RuntimeError:
+        return ways, None
 
 
 def again(facts: Facts, source: fx.GraphModule, ctx, given) -> tuple:
@@ -174,18 +181,22 @@ def again(facts: Facts, source: fx.GraphModule, ctx, given) -> tuple:
     The traced graph is run once more, and autograd differentiates it. The
     gradient of an input is not that of what another was made of.
     """
-    inputs = [each() for each, _ in ctx.inputs]
-    why = facts.once or next((
-        "an input is gone" if each is None else "an input has changed since"
-        for each, (_, version) in zip(inputs, ctx.inputs)
-        if each is None or held(each)[1] != version), "")
+    why, (ways, versions) = facts.once, ctx.inputs or ([], [])
+    inputs = [way() if type(way) is ref else way for way in ways]
+    tensors = tensors_of(inputs)
+    if any(each is None for each in inputs):
+        why = "an input is gone"
+    elif versions is None:
+        why = "an input was made in inference mode"
+    elif versions != [each._version for each in tensors]:
+        why = "an input has changed since"
     if why:
         lines = filter(None, map(where_of, source.graph.nodes))
         raise RuntimeError(ONCE.format(next(lines, "a graph"), why))
-    for k, each in enumerate(inputs):
-        if isinstance(each, torch.Tensor):
-            each._fix_weakref()  # as torch.utils.weak does
-            inputs[k] = each.view_as(each)
+    for each in tensors:
+        each._fix_weakref()  # as torch.utils.weak does
+    inputs = [each.view_as(each) if isinstance(each, torch.Tensor) else each
+              for each in inputs]
     modes = [torch.autocast(*mode) for mode in facts.autocast] or [
         torch._C._DisableAutocast()]
     with kept(), ExitStack() as stack:

@@ -366,8 +366,8 @@ def test_second_derivatives_are_of_the_autocast_of_the_call(inside, later):
     torch.testing.assert_close(*found, rtol=0.02, atol=0.02)
 
 
-def once(function, x):
-    return minicompile.compile(function)(x)
+def once(function, *inputs):
+    return minicompile.compile(function)(*inputs)
 
 
 BIAS = torch.ones(3)
@@ -388,7 +388,16 @@ def leaving(x):
     return once(lambda x: x.sum(1).exp(), x * 2)
 
 
+with torch.inference_mode():
+    TIMELESS = torch.ones(3)
+
+
+def timeless(x):
+    return once(lambda x, y: (x + y).exp(), x, TIMELESS)
+
+
 @pytest.mark.parametrize("why, run", [
+    ("an input was made in inference mode", timeless),
     ("it draws random numbers", lambda x: once(
         lambda x: nn.functional.dropout(x), x)),
     ("it writes to its inputs", lambda x: once(
