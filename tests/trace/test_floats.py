@@ -171,7 +171,8 @@ def test_as_python_computes(text):
 @pytest.mark.parametrize("text", [
     "s * 0.1 - s", "s - s", "-s / 3", "1 - s ** 2 * 0.3", "abs(-s)",
     "max(s, 0.25)", "round(s, 2)", "float(s) * n", "math.exp(s)",
-    "math.hypot(s, 2)", "math.cos(math.pi * n / 50) * s"])
+    "math.hypot(s, 2)", "math.cos(math.pi * n / 50) * s", "s ** 2 // 0.3",
+    "s % 1"])
 def test_one_graph_for_all(text):
     expression = eval(f"lambda s, n: {text}", globals())
     compiled = minicompile.compile(
@@ -184,7 +185,22 @@ def test_one_graph_for_all(text):
 
 
 @pytest.mark.parametrize("text", [
-    "s ** 2 // 0.3", "math.fsum([s, s])", "s % 1"])
+    "n * 0.1 * 3 * n", "int(n * 0.29 * 100)", "float(n) // 0.001",
+    "n * 0.0 * (3 - n)", "-n * 0.7 % 0.1", "max(n * 0.5, n)",
+    "round(n / 3 * 0.9, 2)", "math.log(n + 1)", "math.gcd(n, 6)",
+    "math.cos(n / 50 * math.pi)", "1 - 0.999 ** n"])
+def test_ints_among_floats(text):
+    function = eval(f"lambda x, n: (x * ({text}), {text})", globals())
+    compiled = minicompile.compile(function, backend="eager",
+                                   fullgraph=True)
+    x = torch.ones(2, dtype=torch.float64)
+    for n in (4, 3, 7, 29, 100, 57, 58, 10**6 + 1):
+        assert bits(compiled(x, n)) == bits(function(x, n))
+    assert compiled.stats().graphs <= 3  # n > 3 is asked
+
+
+@pytest.mark.parametrize("text", [
+    "divmod(s ** 2, 0.3)[1]", "math.fsum([s, s])"])
 def test_other_functions_are_given_a_constant(text):
     function = eval(f"lambda x, s: x * ({text})", globals())
     compiled = minicompile.compile(function, backend="eager")
@@ -193,6 +209,19 @@ def test_other_functions_are_given_a_constant(text):
         assert bits(compiled(x, s)) == bits(function(x, s))
     stats = compiled.stats()
     assert stats.graphs == 3 and not stats.graph_breaks
+
+
+def test_containers_take_numbers_that_are_no_floats():
+    def program(x, s):
+        kept, table = [2**60], {}
+        kept.append(2**60 + 1)
+        table[2**61] = kept.index(2**60 + 1)
+        return x * s, kept, table
+
+    compiled = minicompile.compile(program, backend="eager", fullgraph=True)
+    for s in (0.5, 0.7, 0.9):
+        assert compiled(torch.ones(2), s)[1:] == ([2**60, 2**60 + 1],
+                                                  {2**61: 1})
 
 
 def test_text_does_not_explode():

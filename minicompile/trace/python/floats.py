@@ -2,15 +2,14 @@
 
 In: a float from outside that was another one before, such as a learning
 rate. Out: a symbol. sympy takes floats for real numbers, so no expression
-is built of such symbols. A number that Python computes of them, by one of
-the rows here or by `math`, is a symbol of its own; its place is the text of
+is built of them. A number that Python computes of floats, by one of the
+rows here, or by `math`, is a symbol of its own; its place is the text of
 that computation. Any other function but a comparison gets a constant.
 PyTorch's is `wrap_symfloat` in torch/_dynamo/variables/builder.py.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable
@@ -22,13 +21,14 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from ...core.guard import Guard, Source
 from ...core.sizes import SYMBOLIC, formula, hint
 from ..reasons import unsupported
-from ..recorder import settled
+from ..recorder import SIZES, settled
 from ..rules import INPLACE
 from ..torch.dimensions import NUMBERS, Computed, SymbolicSizes
 
 #: How Python writes arithmetic: the sign before the last operand; a call.
 SIGNS = {operator.neg: "-", operator.add: "+", operator.sub: "-",
-         operator.mul: "*", operator.truediv: "/", operator.pow: "**"}
+         operator.mul: "*", operator.truediv: "/", operator.pow: "**",
+         operator.floordiv: "//", operator.mod: "%"}
 CALLED = {abs, int, max, min, round}
 
 #: No number with a longer text is a symbol.
@@ -56,30 +56,36 @@ def floating(sizes: SymbolicSizes, value: float, source: Source):
                 "math.copysign(1, {0}) == "
                 f"{math.copysign(1, value)}")))
     sizes.late.append(sign)
-    sizes.compute = functools.partial(run_floats, sizes)
     return made
 
 
 NUMBERS[float] = floating
 
 
-def run_floats(sizes: SymbolicSizes, call: Callable, function, args,
-               kwargs):
-    """The result of a C function that may be given floats that vary."""
-    args = [settled(each) if type(each) is torch.SymFloat
-            and each.node.expr.is_number else each for each in args]
-    made = None if kwargs else arithmetic(sizes, function, args)
-    if made is not None:
-        return made
-    if of_math(function) or any(
-            type(each) is int and abs(each) > EXACT for each in args):
-        args = tree_map(settled, tuple(args))
-    value = SymbolicSizes.compute(sizes, call, function, args, kwargs)
-    if varies(value) and not formula(value).is_Symbol:
-        value = call(function, settled(tuple(args)), kwargs)
-        if varies(value):
-            raise unsupported("builtin", "arithmetic inside a C function")
-    return value
+class ExactSizes(SymbolicSizes):
+    """Symbols of which Python's floats are computed as Python does."""
+
+    def compute(self, call: Callable, function, args, kwargs):
+        """The result of a C function that may be given floats."""
+        args = [settled(each) if type(each) is torch.SymFloat
+                and each.node.expr.is_number else each for each in args]
+        made = None if kwargs else arithmetic(self, function, args)
+        if made is not None:
+            return made
+        if of_math(function):
+            args = tree_map(settled, tuple(args))
+        elif any(type(each) is int and abs(each) > EXACT for each in args):
+            args = settled(tuple(args))  # a list stays the one it is
+        value = super().compute(call, function, args, kwargs)
+        if varies(value) and not formula(value).is_Symbol:
+            value = call(function, settled(tuple(args)), kwargs)
+            if varies(value):
+                raise unsupported("builtin",
+                                  "arithmetic inside a C function")
+        return value
+
+
+SIZES.append(ExactSizes)
 
 
 def arithmetic(sizes: SymbolicSizes, function, args: tuple):
@@ -89,10 +95,10 @@ def arithmetic(sizes: SymbolicSizes, function, args: tuple):
     if one is given that sympy's text might not give back.
     """
     sign = SIGNS.get(INPLACE.get(function, function))
-    if not any(isinstance(each, torch.SymFloat)
-               if sign or of_math(function)
-               else function in CALLED and varies(each)
-               for each in args) or not all(
+    kinds = {*map(type, args)}
+    if not (sign or of_math(function) or function in CALLED) or not (
+            torch.SymFloat in kinds or torch.SymInt in kinds and (
+                float in kinds or of_math(function))) or not all(
             isinstance(each, SYMBOLIC) or type(each) in (int, float)
             and abs(each) <= EXACT for each in args):
         return None
