@@ -50,6 +50,27 @@ def check(function, *arguments, calls=2):
     return run.stats()
 
 
+class Open(dict):
+    """Its attributes are its items."""
+
+    __getattr__ = dict.get
+    __setattr__ = dict.__setitem__
+    __delattr__ = dict.__delitem__
+
+
+def test_attributes_that_are_items():
+    def program(table, x):
+        table.count = (table.count or 0) + 1
+        table.last, table.old = x * table.count, x
+        del table.old
+        made = Open(a=1)
+        made.b = table.last
+        return dict(table), vars(table), dict(made), vars(made)
+
+    stats = check(program, Open, lambda: torch.ones(2), calls=4)
+    assert not stats.graph_breaks and not stats.fallbacks
+
+
 def test_a_dict_that_changes_while_it_is_walked():
     def grows(table, x):
         for key in table:

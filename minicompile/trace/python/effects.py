@@ -195,8 +195,9 @@ def store_attr(tracer, owner, name: str, value) -> None:
     """`owner.name = value`, or `del owner.name`; outside, it waits."""
     given, owner = () if value is ABSENT else (value,), settled(owner)
     how = "__setattr__" if given else "__delattr__"
-    if isinstance(attributes.method(tracer, type(owner), how),
-                  types.WrapperDescriptorType):
+    method = attributes.method(tracer, type(owner), how)
+    if isinstance(method, types.WrapperDescriptorType) and (
+            method.__name__ == how):  # and not dict.__setitem__
         store_plain(tracer, owner, name, value)
     else:
         tracer.call(attributes.bound(tracer, owner, how), (name, *given))
