@@ -225,6 +225,13 @@ def _getattr(tracer, owner, name, *default):
                   owner, name)
 
 
+@rule(vars)
+def _vars(tracer, *owner):
+    if not owner:
+        raise unsupported("builtin", "vars of a frame")
+    return attributes.load_attr(tracer, *owner, "__dict__")
+
+
 @rule(super)
 def _super(tracer, *args):
     if not args:
