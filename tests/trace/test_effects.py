@@ -5,7 +5,7 @@ SWEEP=1 takes five thousand programs, the suite a sample.
 
 import copy
 import os
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 
 import pytest
 import torch
@@ -48,6 +48,22 @@ def check(function, *arguments, calls=2):
         left.append((repr(result), repr(world)))
     assert left[0] == left[1]
     return run.stats()
+
+
+class Window(deque):
+    """It counts what is appended."""
+
+    def append(self, value):
+        super().append(value)
+        self.seen = getattr(self, "seen", 0) + 1
+
+
+def test_a_method_of_super_goes_over_a_break():
+    def program(window, x):
+        window.append(x)
+        return len(window), window.seen
+
+    check(program, Window, lambda: torch.ones(2))
 
 
 class Open(dict):

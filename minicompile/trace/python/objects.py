@@ -29,7 +29,7 @@ from ..attributes import SLOTS, STAND_INS
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import settled
 from ..reconstruct import DERIVED, MAKERS, Rebuild
-from ..rules import COMPARISONS, INPLACE, means, rule
+from ..rules import COMPARISONS, INPLACE, means, rule, unbound
 from ..side_effects import BOUND, FIRST, Outside, contents, made_tuple
 from ..tracer import MARKS
 from .callbacks import Callback, Iteration
@@ -344,8 +344,15 @@ def bound(rebuild: Rebuild, method: types.MethodType) -> str | tuple:
         owner) in STAND_INS else (types.MethodType, method.__func__, owner)
 
 
+def bound_in_c(rebuild: Rebuild, method) -> str | tuple:
+    """A method in C, of the class that has it: of `super()`, say."""
+    found, owner = unbound(method, method.__self__, ())
+    return f"{rebuild.known(found)}.__get__({rebuild.values(owner)})" if (
+        owner) else as_pickled(rebuild, method)
+
+
 MAKERS |= {types.FunctionType: made_function, types.CellType: cell,
-           types.MethodType: bound,
+           types.MethodType: bound, **dict.fromkeys(BOUND, bound_in_c),
            Callback: lambda r, v: r.value(v.function)}
 
 # Objects written in C
