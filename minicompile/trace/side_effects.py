@@ -184,7 +184,8 @@ class Outside:
         self.guard(source, "type", kind)
         if kind in FIRST:
             return FIRST[kind](self, real, source)
-        if issubclass(kind, tuple):
+        if issubclass(kind, tuple) and type(
+                kind.__getitem__) is not types.FunctionType:
             value = made_tuple(kind, self.elements(real, source))
             return value and self.remember(real, value, source)
         if kind is list or isinstance(real, (

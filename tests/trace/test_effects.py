@@ -5,7 +5,8 @@ SWEEP=1 takes five thousand programs, the suite a sample.
 
 import copy
 import os
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import (Counter, OrderedDict, defaultdict, deque,
+                         namedtuple)
 
 import pytest
 import torch
@@ -64,6 +65,26 @@ def test_a_method_of_super_goes_over_a_break():
         return len(window), window.seen
 
     check(program, Window, lambda: torch.ones(2))
+
+
+class Told(namedtuple("Told", "first last")):
+    """It tells the places that are read."""
+
+    def __getitem__(self, place):
+        places.append(place)
+        return super().__getitem__(place)
+
+
+places = []
+
+
+def test_a_guard_reads_no_tuple_by_the_users_method():
+    compiled = minicompile.compile(lambda pair, x: x * pair[1],
+                                   backend="eager")
+    for _ in range(3):
+        places.clear()
+        assert compiled(Told(2, 3), torch.ones(2)).tolist() == [3, 3]
+        assert places == [1]
 
 
 class Open(dict):
