@@ -758,6 +758,17 @@ def test_symbols_may_run_what_is_no_library_we_know(monkeypatch):
         close(compiled(x, ns), least(x, ns))
 
 
+@pytest.mark.parametrize("text", ["n % n", "0 // n", "n / n", "n // n * 2",
+                                  "divmod(n, n)[1]", "0 % min(n, 2)"])
+def test_nothing_is_divided_by_zero(text):
+    divide = eval(f"lambda x, n: (x + ({text}), {text})")
+    compiled = minicompile.compile(divide, backend="eager")
+    for n in (3, 5, -4):
+        close(compiled(torch.ones(2), n), divide(torch.ones(2), n))
+    with pytest.raises(ZeroDivisionError):
+        compiled(torch.ones(2), 0)
+
+
 def test_a_gradient_that_an_input_has_brings_no_symbols():
     calls = [(x.requires_grad_(),) for (x,) in rows(4, 6, 8)]
     for (x,) in calls:

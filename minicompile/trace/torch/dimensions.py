@@ -12,6 +12,7 @@ torch/_dynamo/decorators.py and torch/fx/experimental/symbolic_shapes.py.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable
 from functools import partial, reduce
@@ -57,6 +58,10 @@ SYMBOLIC_FORMS = {
     int: torch.sym_int, float: torch.sym_float, max: torch.sym_max,
     min: torch.sym_min, math.sqrt: torch._sym_sqrt,
     math.log2: torch._sym_log2}
+
+#: What raises an exception if its last argument is zero.
+DIVISIONS = {divmod, *(getattr(operator, f"{i}{name}") for i in ("", "i")
+                       for name in ("truediv", "floordiv", "mod"))}
 
 #: The classes of numbers that may vary, and what makes a symbol of one.
 NUMBERS: dict[type, Callable] = {
@@ -232,6 +237,8 @@ class SymbolicSizes(ConstantSizes):
     def compute(self, call: Callable, function, args, kwargs):
         """The same, with symbols; if it is a question, the answer."""
         form = SYMBOLIC_FORMS.get(function)
+        if function in DIVISIONS and type(args[1]) is torch.SymInt:
+            bool(args[1] != 0)  # sympy takes n % n for zero, whatever n is
         if form and len({*map(type_of, args)}) == 1 and not kwargs and any(
                 isinstance(each, SYMBOLIC) for each in args):
             value = reduce(form, args) if args[1:] else form(*args)
