@@ -79,6 +79,14 @@ def test_no_element_of_a_concatenation_chooses(axis):
     assert_same(joined, x, y)
 
 
+def test_what_a_row_reads_once_does_not_decide_what_is_a_vector():
+    """Neighbours are pixels here, though each also picks a class."""
+    text, *_ = kernels(torch.nn.functional.cross_entropy,
+                       torch.randn(4, 21, 64, 64),
+                       torch.zeros(4, 64, 64, dtype=torch.long))
+    assert "exp(" in text and "simd\n" in text and "simd red" not in text
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_an_element_of_a_hundred_parts_is_chosen_from_two(axis):
     def joined(x):

@@ -43,19 +43,25 @@ CLAUSES = {"sum": "+", "prod": "*", "any": "|", "all": "&",
 STEP_COST = {0: 0.02, 1: 0.1, -1: 0.1}
 
 
-def fastest(kernel: Kernel, lanes: int = 16) -> Variable | None:
+def fastest(kernel: Kernel, lanes: int = 16, row: int = 1
+            ) -> Variable | None:
     """The variable whose neighbours lie side by side in memory, of which
-    `lanes` are worked on together."""
+    `lanes` are worked on together; what a row reads or stores once counts
+    as one of `row` elements."""
     return min((kernel.ranges + kernel.reduced)[::-1], default=None,
-               key=lambda variable: _cost(kernel, variable, lanes))
+               key=lambda variable: _cost(kernel, variable, lanes, row))
 
 
-def _cost(kernel: Kernel, variable: Variable, lanes: int) -> float:
+def _cost(kernel: Kernel, variable: Variable, lanes: int, row: int
+          ) -> float:
     """The cache lines touched for each point if this one is innermost."""
-    steps = [coefficient(where, variable) for where in accesses(kernel)]
-    cost = sum(1.0 if step is None else STEP_COST.get(step.constant, 1.0)
-               for step in steps)
-    return (cost + 0.01) * max(1.0, lanes / (
+    cost = 0.01
+    for where in accesses(kernel):
+        step = coefficient(where, variable)
+        lines = 1.0 if step is None else STEP_COST.get(step.constant, 1.0)
+        inside = any(coefficient(where, v) != 0 for v in kernel.reduced)
+        cost += lines if inside else lines / row
+    return cost * max(1.0, lanes / (
         guess(variable.size) or 64))
 
 
@@ -100,7 +106,8 @@ class OrderedWriter(CppWriter):
         holds them and rows do not run side by side.
         """
         super().__post_init__()
-        kernel, inner = self.kernel, fastest(self.kernel)
+        kernel = self.kernel
+        inner = fastest(kernel, row=guess(kernel.row_length) or 1)
         lanes = (inner,) if inner in kernel.ranges else ()
         tile = turned_axis(kernel, inner, lambda v: guess(v.size) >= 8
                            ) if lanes and not kernel.reduced else None
