@@ -224,6 +224,16 @@ def test_containers_take_numbers_that_are_no_floats():
                                                   {2**61: 1})
 
 
+def test_an_int_of_a_float_may_be_too_large():
+    def program(x, s):
+        return x.repeat(math.floor(s) % 3 + 1) * 2
+
+    compiled = minicompile.compile(program)
+    for s in (0.5, 1.5, 4.5, 1e20, -1e300, 2.5):
+        x = torch.randn(3)
+        assert bits(compiled(x, s)) == bits(program(x, s))
+
+
 def test_text_does_not_explode():
     def program(x, s):
         for _ in range(40):

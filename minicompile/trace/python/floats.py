@@ -109,7 +109,8 @@ def arithmetic(sizes: SymbolicSizes, function, args: tuple):
         f"({', '.join(parts)})")
     try:
         value = function(*map(hint, args))
-        fits = type(value) in (int, float) and math.isfinite(value)
+        fits = type(value) is float and math.isfinite(value) or (
+            type(value) is int and abs(value) < EXACT)
     except ArithmeticError:
         return None
     if not fits or len(text) > LONGEST:
@@ -117,7 +118,8 @@ def arithmetic(sizes: SymbolicSizes, function, args: tuple):
     source = Computed(text)
     if source not in sizes.numbers:
         sizes.ranges.append(Guard((source,), "relation", (
-            f"type({{0}}) is {type(value).__name__}")))
+            f"type({{0}}) is {type(value).__name__}" + (
+                f" and abs({{0}}) < {EXACT}" * (type(value) is int)))))
     return sizes.number(value, source)
 
 
