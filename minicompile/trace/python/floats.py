@@ -67,6 +67,8 @@ class ExactSizes(SymbolicSizes):
 
     def compute(self, call: Callable, function, args, kwargs):
         """The result of a C function that may be given floats."""
+        if not self.history.floats:  # a graph may take none
+            return super().compute(call, function, args, kwargs)
         args = [settled(each) if type(each) is torch.SymFloat
                 and each.node.expr.is_number else each for each in args]
         made = None if kwargs else arithmetic(self, function, args)
