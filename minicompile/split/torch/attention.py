@@ -152,8 +152,9 @@ def constant(node: fx.Node) -> torch.Tensor | None:
     """
     needed = {node: None}
     for each in (waiting := [node]):
-        if each.op != "call_function" or is_random(each) or any(
-                part.numel() > LARGE for part in tensors_of(value(each))):
+        if each.op != "call_function" or is_random(each) or not all(
+                statically_known_true(part.numel() <= LARGE)
+                for part in tensors_of(value(each))):
             return None
         waiting += each.all_input_nodes - needed.keys()
         needed |= dict.fromkeys(each.all_input_nodes)
