@@ -84,7 +84,7 @@ def autograd_function(facts: Facts, source: fx.GraphModule,
         """One compiled graph, as autograd sees it."""
 
         @staticmethod
-        def forward(ctx, given, *inputs):
+        def forward(ctx, ways, *inputs):
             outputs = run_forward(list(inputs))
             values = [*inputs, *outputs]
             ctx.save_for_backward(*[values[k] for k in saved])
@@ -94,7 +94,7 @@ def autograd_function(facts: Facts, source: fx.GraphModule,
             if blind:
                 ctx.mark_non_differentiable(*[results[k] for k in blind])
             ctx.set_materialize_grads(False)
-            ctx.inputs = given
+            ctx.inputs = ways
             ctx.numbers = [inputs[k] for k in numbers]
             ctx.layouts = facts.layouts or [
                 layout(results[k]) for k in facts.tangents]
@@ -108,7 +108,7 @@ def autograd_function(facts: Facts, source: fx.GraphModule,
             ctx.maybe_clear_saved_tensors()  # all but retained ones
             with torch.no_grad():
                 values += [fit(given[k], *form) for k, form
-                                  in zip(facts.tangents, ctx.layouts)]
+                           in zip(facts.tangents, ctx.layouts)]
                 values[:0] = ctx.numbers
                 found = run_backward(values)
             return by_input(facts, as_eager(facts, found, given))
@@ -123,10 +123,10 @@ def trainable(facts: Facts, function: type) -> Boxed:
     tensors = [k for k in range(facts.inputs) if k not in facts.numbers]
 
     def run(inputs: list) -> tuple:
-        given = None if facts.once else held(inputs, tensors)
+        ways = None if facts.once else held(inputs, tensors)
         for k in facts.unreached:  # else autograd would visit what they
             inputs[k] = inputs[k].detach()  # come from
-        return apply(given, *inputs)
+        return apply(ways, *inputs)
 
     return run if torch.is_grad_enabled() else torch.enable_grad()(run)
 

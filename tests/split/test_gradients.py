@@ -277,14 +277,17 @@ def test_a_tensor_changed_before_the_backward(write):
 
 def test_derivatives_of_any_order():
     x = grad(3)
-    for run in (minicompile.compile(lambda x: x.sin() * x),
-                minicompile.compile(lambda x: x.sin() * x, dynamic=True)):
+    for how in {}, {"dynamic": True}, {"backend": "split"}, {
+            "backend": "eager"}:
+        run = minicompile.compile(lambda x: x.sin() * x, **how)
         y, wanted = run(x), x.sin() * x
         for _ in range(4):
             y, = torch.autograd.grad(y.sum(), x, create_graph=True)
             wanted, = torch.autograd.grad(wanted.sum(), x,
                                           create_graph=True)
             torch.testing.assert_close(y, wanted, rtol=0, atol=0)
+    with pytest.raises(minicompile.errors.OptionError):
+        minicompile.compile(options={"double_backward": True})
 
 
 @pytest.mark.parametrize("function", [

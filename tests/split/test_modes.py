@@ -10,6 +10,7 @@ import torch
 
 import minicompile
 from tests.split.judge import close, observe
+from tests.whole.test_modules import INSTALLED
 
 MODES = {"as it is": nullcontext, "no_grad": torch.no_grad,
          "enable_grad": torch.enable_grad,
@@ -128,9 +129,7 @@ def test_a_traced_graph_that_fails_leaves_the_modes_as_they_were(backend):
         assert torch.is_grad_enabled() and compiled.stats().graphs == 1
 
 
-@pytest.mark.skipif(
-    "minicompile" not in torch.compiler.list_backends(),
-    reason="PyTorch learns the name when the package is installed")
+@INSTALLED
 def test_a_graph_of_another_tracer_leaves_the_modes_as_they_were():
     def chosen(x, at, y):
         with torch.no_grad():

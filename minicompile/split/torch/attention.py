@@ -16,12 +16,12 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn import functional as F
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ...core.errors import BackendError
 from ...core.graph import is_random, tensors_of, value
 from ..record import CALLS, INSTEAD, Player
-from ..recorder import RecordingMode, functional, unwrapped
+from ..recorder import RecordingMode, unwrapped
+from .refused import eagerly
 
 #: How many weights a row has at least for one call to be faster, by the
 #: type of the device; of which numbers, and how many a query may have.
@@ -116,8 +116,7 @@ def attention(recorder: RecordingMode, query, key, value, attn_mask=None,
             recorder.seeded or not dropout_p):
         node = recorder.known(unwrapped(attn_mask))
         if "hidden" not in node.meta:
-            with (functional(False), _disable_current_modes(),
-                  torch._C._DisableAutocast()):
+            with eagerly():
                 node.meta["hidden"] = hidden(node)
         hides = node.meta["hidden"]
         whole = (one == two for one, two in zip(
@@ -130,7 +129,7 @@ def attention(recorder: RecordingMode, query, key, value, attn_mask=None,
 
 
 def hidden(mask: fx.Node) -> str:
-    """What a mask hides: "nothing", the "future", or "unknown" places."""
+    """The places that a mask hides: "nothing", "future", or "unknown"."""
     held = constant(mask)
     if held is None:
         return "unknown"

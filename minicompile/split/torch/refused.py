@@ -11,6 +11,8 @@ not asked about. Without this file such calls give a result.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -73,11 +75,18 @@ def sample(leaf: object) -> object:
             isinstance(leaf, SYMBOLIC)) else leaf
 
 
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """Operators run inside compute real tensors, and are not recorded."""
+    with (functional(False), _disable_current_modes(), torch.no_grad(),
+          torch._C._DisableAutocast()):
+        yield
+
+
 def asked(op: torch._ops.OpOverload, call: tuple
           ) -> tuple[str, torch.dtype | None]:
     """Eager's complaint about the call, and the dtype of its result."""
-    with (functional(False), _disable_current_modes(), torch.no_grad(),
-          torch._C._DisableAutocast()):
+    with eagerly():
         args, kwargs = map_aggregate(call, lambda leaf: leaf() if (
             isinstance(leaf, partial)) else leaf)
         try:

@@ -260,8 +260,8 @@ TEXTS = [each.__repr__.__code__ for each in SYMBOLIC]
 class Watch:
     """A profiler for `sys.setprofile` that refuses calls of user code.
 
-    A symbol that C code prints becomes a constant, in Python's words. What
-    it computes is not watched: that is sympy's, which imports modules late.
+    A symbol that C code prints becomes a constant, in Python's words. The
+    sympy that computes symbols is not watched: it imports modules late.
     """
 
     def __init__(self, function):
