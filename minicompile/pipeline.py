@@ -21,10 +21,10 @@ from . import budget, emit, fusion, replay, split
 from .core import log
 from .core.errors import (BackendError, CompileError, MinicompileError,
                           brief, one_of, where_of)
-from .core.graph import Boxed, bare, holds_graphs
+from .core.graph import Boxed, bare, holds_graphs, value
 from .core.options import HINTS, Options, make_options
 from .core.schedule import Schedule, Step
-from .core.sizes import SYMBOLIC
+from .core.sizes import SYMBOLIC, sizes_of
 from .core.state import kept, turns
 
 
@@ -80,7 +80,9 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
             runs = {name: getattr(graphed, name) for name in runs}
             made = replace(made, graphed=graphed)
         return replace(made, call=split.make_runtime(
-            joint, pair, **runs, notes=made.notes))
+            joint, pair, **runs, notes=made.notes, others=partial(
+                backward_from, lambda: joint, pair.saved, options)
+            if fuse else None))
     except BackendError as refusal:
         return as_traced(graph, refusal)
     except MinicompileError:
@@ -104,7 +106,7 @@ def saved_within(joint: split.Joint, options: Options) -> frozenset[str]:
 def halved(joint: split.Joint, saved: frozenset[str]) -> split.Pair:
     """The halves that save these values, cut once for each plan."""
     if saved not in joint.plans:
-        joint.plans[saved] = split.partition(joint, saved)
+        joint.plans[saved] = split.partition(joint, saved, joint.likely)
     return joint.plans[saved]
 
 
@@ -171,6 +173,27 @@ def program_of(graph: fx.GraphModule, options: Options,
     program = emit.emit(schedule, options)
     log.show("output_code", program.source)
     return schedule, program
+
+
+def backward_from(joint: Callable[[], split.Joint], saved: dict[str, int],
+                  options: Options, tangents: tuple[int, ...]) -> Boxed:
+    """The backward from the tangents of these results, after a forward
+    that saved those values. It is compiled, unless a kernel is not, or
+    relies on facts about sizes that no guard holds."""
+    pair = split.partition(joint(), saved.keys(), tangents)
+    if pair.saved != saved:
+        raise BackendError("the graph is recorded in another way now")
+    env = sizes_of(map(value, joint().primals))
+    known = env and len(env.guards)
+    try:
+        _, program = program_of(pair.backward, options, pair.donated)
+        if (env and len(env.guards)) == known:
+            return program.ready().run
+    except Exception as failed:
+        log.warn_once(f"minicompile does not fuse: {brief(failed)}")
+    finally:
+        log.begin("")
+    return _boxed(pair.backward)
 
 
 #: Our names for compile(backend=...), and how far each goes down.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -75,6 +76,20 @@ def kept():
 def turns(target: object) -> bool:
     """Whether a call of `target` turns a switch."""
     return target in next(zip(*KEPT))
+
+
+#: The backwards of autograd.Functions that are running, by number.
+FUNCTIONS: list[int] = []
+
+
+@contextlib.contextmanager
+def one_backward(numbers=itertools.count()):
+    """All that runs inside is the backward of one autograd.Function."""
+    FUNCTIONS.append(next(numbers))
+    try:
+        yield
+    finally:
+        FUNCTIONS.pop()
 
 
 #: A threshold that is never reached.

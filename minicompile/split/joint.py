@@ -12,7 +12,7 @@ torch/_functorch/partitioners.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Set
+from collections.abc import Callable, Container, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import getitem
@@ -26,6 +26,7 @@ from ..core.graph import (has_effect, is_number, nbytes, placeholders,
                           render, results, value)
 from ..core.loops import walk
 from ..core.options import Options
+from .tangents import copied_without, nothing
 
 #: What writes to an input; all else in a joint graph makes values.
 WRITE = torch.ops.aten.copy_.default
@@ -91,20 +92,19 @@ class Joint:
     @cached_property
     def late(self) -> list[fx.Node]:
         """The backward nodes, in order, the tangents not among them."""
-        starts = dict.fromkeys(self.tangent_nodes, frozenset([0]))
-        return [node for node, labels in self.after(starts).items()
-                if labels and node not in starts]
-
-    def after(self, starts: dict[fx.Node, frozenset[int]]
-              ) -> dict[fx.Node, frozenset[int]]:
-        """The nodes, in order, each with the labels of the `starts` that
-        it needs; a start has its own."""
-        found, none = dict(starts), frozenset()
+        found = dict.fromkeys(self.tangent_nodes)
         for node in self.graph.graph.nodes:
-            if node.op != "output":
-                found.setdefault(node, none.union(
-                    *map(found.__getitem__, node.all_input_nodes)))
-        return found
+            if node.op != "output" and not (
+                    found.keys().isdisjoint(node.all_input_nodes)):
+                found[node] = None
+        return [*found][len(self.tangents):]
+
+    @cached_property
+    def likely(self) -> tuple[int, ...]:
+        """The tangents of a usual step: those of the results that are one
+        number, such as a loss, or else all."""
+        return tuple([k for k in self.tangents
+                      if not value(self.outputs[k]).dim()]) or self.tangents
 
     def __str__(self) -> str:
         return render(self.graph, "joint")
@@ -142,14 +142,15 @@ CUTS: list[Callable] = []
 class Pair:
     """The two halves.
 
-    The backward takes `saved`, then the tangents. Each saved value has a
-    name and a number, which counts the inputs and then the outputs of the
-    forward. Inputs that are no tensors come first.
+    The backward takes `saved`, then the `tangents` of these outputs. Each
+    saved value has a name and a number, which counts the inputs and then
+    the outputs of the forward. Inputs that are no tensors come first.
     """
 
     forward: fx.GraphModule
     backward: fx.GraphModule | None  # None: nothing to differentiate
     saved: dict[str, int]
+    tangents: tuple[int, ...]
 
     @property
     def saved_bytes(self) -> int:
@@ -176,17 +177,20 @@ class Pair:
                            for name, half in self.halves().items())
 
 
-def partition(joint: Joint, saved: set[str]) -> Pair:
-    """The joint graph cut at the values named in `saved`."""
+def partition(joint: Joint, saved: Set[str],
+              tangents: Sequence[int] | None = None) -> Pair:
+    """The joint graph cut at the values named in `saved`. The backward is
+    that from the `tangents` of these outputs; by default, of all."""
     outputs = list(joint.outputs)
     kept = kept_nodes(joint, saved)
     held = set(joint.primals).difference(joint.written).union(outputs)
     outputs += [node for node in kept if node not in held]
     number = {n: k for k, n in enumerate([*joint.primals, *outputs])}
     kept.sort(key=lambda node: (not is_number(node), number[node]))
-    forward, backward = halves(joint, kept, outputs)
+    come = joint.tangents if tangents is None else tuple(tangents)
+    forward, backward = halves(joint, kept, outputs, come)
     return Pair(forward, backward if joint.tangents else None,
-                {node.name: number[node] for node in kept})
+                {node.name: number[node] for node in kept}, come)
 
 
 def kept_nodes(joint: Joint, saved: set[str]) -> list[fx.Node]:
@@ -217,13 +221,20 @@ def backward_nodes(joint: Joint, kept: set[fx.Node]) -> list[fx.Node]:
     return ancestors(ends, kept.union(joint.tangent_nodes))
 
 
-def halves(joint: Joint, kept: list[fx.Node], outputs: list
+def halves(joint: Joint, kept: list[fx.Node], outputs: list,
+           tangents: Sequence[int] | None = None
            ) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The forward to `outputs`, with all writes, the backward from `kept`.
+    """The forward to `outputs`, with all writes, the backward from `kept`
+    and the `tangents`, or from all.
     """
+    come = [node for k, node in zip(joint.tangents, joint.tangent_nodes)
+            if tangents is None or k in tangents]
+    missing = [node for node in joint.tangent_nodes if node not in come]
+    absent = nothing(missing, come, joint.late) if missing else set()
     return (extract(joint, joint.early, joint.primals, outputs),
             extract(joint, backward_nodes(joint, set(kept)),
-                    [*kept, *joint.tangent_nodes], joint.grads))
+                    [*kept, *come], [None if node in absent else node
+                                     for node in joint.grads], absent))
 
 
 def ancestors(ends, stop: Container[fx.Node],
@@ -236,8 +247,10 @@ def ancestors(ends, stop: Container[fx.Node],
                 else unknown(node.all_input_nodes))
 
 
-def extract(joint: Joint, nodes, inputs, outputs) -> fx.GraphModule:
-    """A graph of those `nodes` that matter, from `inputs` to `outputs`.
+def extract(joint: Joint, nodes, inputs, outputs,
+            absent: Set[fx.Node] = frozenset()) -> fx.GraphModule:
+    """A graph of those `nodes` that matter and are not `absent`, from
+    `inputs` to `outputs`.
 
     An input that it writes to may be an output, too: a copy of what was
     there, made before the writes.
@@ -249,8 +262,9 @@ def extract(joint: Joint, nodes, inputs, outputs) -> fx.GraphModule:
         copies[node].meta = node.meta
     writes = [node for node in nodes if node.target is WRITE]
     for node in nodes:
-        if node not in copies and node.target is not WRITE:
-            copies[node] = graph.node_copy(node, copies.__getitem__)
+        if node not in copies and node not in absent and (
+                node.target is not WRITE):
+            copies[node] = copied_without(absent, node, graph, copies)
     returned = tuple(
         copied(copies[node]) if root(node) in joint.written
         else copies.get(node, node) for node in outputs)

@@ -3,11 +3,11 @@
 In: a `Joint`, its `Pair` and the two compiled halves. Out: `run(inputs:
 list) -> tuple`. The idea: a `torch.autograd.Function` whose backward runs
 the compiled backward. Around it stands what a graph cannot say: autograd
-hears of writes, and views are made of the real memory. A gradient that no
-tangent reaches is None, and one that will be differentiated has a history.
-All that it has to know of the graphs is plain data, `FACTS`. PyTorch's is
-torch/_functorch/_aot_autograd/runtime_wrappers.py; its missing gradients
-are zeros, and every second derivative raises.
+hears of writes, and views are made of the real memory. The backward is
+that of the tangents that come, and a gradient that will be differentiated
+has a history. All that it has to know of the graphs is plain data, `FACTS`.
+PyTorch's is torch/_functorch/_aot_autograd/runtime_wrappers.py; its missing
+gradients are zeros, and every second derivative raises.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import cache, partial
 from types import SimpleNamespace as Facts
 from weakref import ref
 
@@ -26,11 +27,14 @@ from ..core.errors import where_of
 from ..core.graph import (Boxed, bare, is_number, is_random, tensors_of,
                           value)
 from ..core.state import kept
-from .joint import Joint, Pair
+from .joint import Joint, Pair, partition
 
 ONCE = ("minicompile gives what begins at {} only a first derivative, as "
         "{}; for gradients under create_graph use compile(..., "
         'backend="eager"), which runs the traced graph under autograd')
+
+#: Gives the backward from the tangents of these results.
+Backwards = Callable[[tuple[int, ...]], Boxed]
 
 #: What gives a Function the values that it saved, given the tangents.
 SAVED: list[Callable[..., list]] = [
@@ -40,21 +44,25 @@ SAVED: list[Callable[..., list]] = [
 def make_runtime(joint: Joint, pair: Pair | None, forward: Boxed,
                  backward: Boxed | None = None,
                  notes: Counter | None = None,
-                 facts: Facts | None = None) -> Boxed:
+                 facts: Facts | None = None,
+                 others: Backwards | None = None) -> Boxed:
     """The callable that gives the user's results from the inputs.
 
-    `forward` and `backward` run the two halves of `pair`. A call in which
-    a written input shares memory with another runs the original graph,
-    which `notes` counts. If the `facts` are given, it needs no graph but
-    those of `joint.source` and `joint.results`.
+    `forward` and `backward` run the two halves of `pair`. If others than
+    its tangents come, `others` gives the backward from these. A call in
+    which a written input shares memory with another runs the original
+    graph, which `notes` counts. If the `facts` are given, it needs no
+    graph but those of `joint.source` and `joint.results`.
     """
     facts = facts or Facts(**{
         name: find(joint, pair) for name, find in FACTS.items()})
     if facts.autocast:  # the graph's casts are in it already
         forward = no_autocast(forward)
     if backward is not None:
+        others = others or partial(cut_again, joint, facts)
         run = trainable(facts, autograd_function(
-            facts, joint.source, forward, no_autocast(backward)))
+            facts, joint.source, forward, cache(lambda come: no_autocast(
+                backward if come == facts.given else others(come)))))
     else:
         run = torch.no_grad()(forward) if facts.wanted else forward
     plain = backward is None and not (
@@ -71,12 +79,18 @@ def no_autocast(run: Boxed) -> Boxed:
     return call
 
 
+def cut_again(joint: Joint, facts: Facts, come: tuple[int, ...]) -> Boxed:
+    """The backward from other tangents, operator by operator."""
+    run = bare(partition(joint, facts.saved.keys(), come).backward)
+    return lambda inputs: run(*inputs)
+
+
 def autograd_function(facts: Facts, source: fx.GraphModule,
-                      run_forward: Boxed, run_backward: Boxed) -> type:
-    """A Function whose backward is the compiled backward."""
-    count = facts.forward_outputs
-    numbers = [k for k in facts.saved if k in facts.numbers]
-    saved = [k for k in facts.saved if k not in facts.numbers]
+                      run_forward: Boxed, backwards: Backwards) -> type:
+    """A Function whose backward is that of the tangents that come."""
+    count, kept = facts.forward_outputs, facts.saved.values()
+    numbers = [k for k in kept if k in facts.numbers]
+    saved = [k for k in kept if k not in facts.numbers]
     blind = [k for k in range(count) if k not in facts.tangents]
     saves = len(saved)
 
@@ -96,22 +110,25 @@ def autograd_function(facts: Facts, source: fx.GraphModule,
             ctx.set_materialize_grads(False)
             ctx.inputs = ways
             ctx.numbers = [inputs[k] for k in numbers]
-            ctx.layouts = facts.layouts or [
-                layout(results[k]) for k in facts.tangents]
+            ctx.layouts = facts.layouts or {
+                k: layout(results[k]) for k in facts.tangents}
             return results
 
         @staticmethod
         def backward(ctx, *given):
+            come = tuple([
+                k for k in facts.tangents if given[k] is not None])
+            if not come:
+                return by_input(facts, ())
             values = SAVED[-1](facts, ctx, given) if saves else []
             if torch.is_grad_enabled():  # create_graph
-                return again(facts, source, ctx, given)
+                return again(facts, source, ctx, given, come)
             ctx.maybe_clear_saved_tensors()  # all but retained ones
             with torch.no_grad():
-                values += [fit(given[k], *form) for k, form
-                           in zip(facts.tangents, ctx.layouts)]
+                values += [fit(given[k], *ctx.layouts[k]) for k in come]
                 values[:0] = ctx.numbers
-                found = run_backward(values)
-            return by_input(facts, as_eager(facts, found, given))
+                found = backwards(come)(values)
+            return by_input(facts, found)
 
     return Compiled
 
@@ -129,22 +146,6 @@ def trainable(facts: Facts, function: type) -> Boxed:
         return apply(ways, *inputs)
 
     return run if torch.is_grad_enabled() else torch.enable_grad()(run)
-
-
-def made_of(joint: Joint, _: Pair) -> list[frozenset[int]]:
-    """For each gradient the outputs whose tangents it is made of."""
-    labels = joint.after({
-        node: frozenset([label]) for node, label
-        in zip(joint.tangent_nodes, joint.tangents)})
-    return [labels.get(gradient, frozenset()) for gradient in joint.grads]
-
-
-def as_eager(facts: Facts, found, tangents) -> list:
-    """The gradients, None for those whose tangents are all None."""
-    given = {k for k, tangent in enumerate(tangents) if tangent is not None}
-    return found if given.issuperset(facts.tangents) else [
-        gradient if not made or made & given else None
-        for gradient, made in zip(found, facts.parts)]
 
 
 def by_input(facts: Facts, gradients) -> tuple:
@@ -175,7 +176,8 @@ def held(inputs: list, tensors: Iterable[int]) -> tuple[list, list]:
         return ways, None
 
 
-def again(facts: Facts, source: fx.GraphModule, ctx, given) -> tuple:
+def again(facts: Facts, source: fx.GraphModule, ctx, given, come
+          ) -> tuple:
     """The gradients with a history, for create_graph.
 
     The traced graph is run once more, and autograd differentiates it. The
@@ -203,17 +205,16 @@ def again(facts: Facts, source: fx.GraphModule, ctx, given) -> tuple:
         for mode in modes:
             stack.enter_context(mode)
         outputs = bare(source)(*inputs)
-    live = [k for k in facts.tangents if given[k] is not None]
     return by_input(facts, torch.autograd.grad(
-        [outputs[k] for k in live], [inputs[k] for k in facts.gradients],
-        [given[k] for k in live], create_graph=True, allow_unused=True))
+        [outputs[k] for k in come], [inputs[k] for k in facts.gradients],
+        [given[k] for k in come], create_graph=True, allow_unused=True))
 
 
-def layouts(joint: Joint, _: Pair) -> list[tuple]:
+def layouts(joint: Joint, _: Pair) -> dict[int, tuple]:
     """The layouts of the tangents; none if sizes vary."""
     fakes = [value(node) for node in joint.tangent_nodes]
     vary = any(fake._has_symbolic_sizes_strides for fake in fakes)
-    return [] if vary else [*map(layout, fakes)]
+    return {} if vary else dict(zip(joint.tangents, map(layout, fakes)))
 
 
 def layout(tensor: torch.Tensor) -> tuple:
@@ -223,16 +224,13 @@ def layout(tensor: torch.Tensor) -> tuple:
     return like.size(), like.stride(), tensor.dtype, tensor.device
 
 
-def fit(gradient: torch.Tensor | None, size, stride, dtype,
+def fit(gradient: torch.Tensor, size, stride, dtype,
         device) -> torch.Tensor:
-    """The gradient with the strides that the backward expects.
-
-    A gradient can be None (zeros), expanded, or laid out in another way.
-    """
-    if gradient is not None and gradient.stride() == stride:
-        return gradient
-    fitted = torch.empty_strided(size, stride, dtype=dtype, device=device)
-    return fitted.zero_() if gradient is None else fitted.copy_(gradient)
+    """The gradient with the strides that the backward expects; it can be
+    expanded, or laid out in another way."""
+    return gradient if gradient.stride() == stride else (
+        torch.empty_strided(size, stride, dtype=dtype, device=device)
+        .copy_(gradient))
 
 
 def finished(facts: Facts, joint: Joint, run: Boxed, notes: Counter
@@ -280,7 +278,8 @@ FACTS: dict[str, Callable[[Joint, Pair], object]] = {
     "unreached": lambda joint, _: [
         k for k, gradient in zip(joint.gradients, joint.grads)
         if gradient is None and any(joint.grads)],
-    "saved": lambda _, pair: [*pair.saved.values()],
+    "saved": lambda _, pair: pair and pair.saved,
+    "given": lambda _, pair: pair and pair.tangents,
     "numbers": lambda joint, _: [
         k for k, node in enumerate(joint.primals) if is_number(node)],
-    "layouts": layouts, "parts": made_of, "once": only_once}
+    "layouts": layouts, "once": only_once}

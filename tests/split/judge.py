@@ -173,16 +173,20 @@ def pattern(keys) -> list[int]:
 
 
 def gradients(results, args, sources) -> list:
-    """Gradients of results and written inputs, by the leaves."""
+    """Gradients of results and written inputs, by the leaves: of the first
+    alone, of the others, and of all."""
     outputs = [each for each in [*results, *args]
                if isinstance(each, torch.Tensor)
                and each.grad_fn is not None]
     if not outputs or not sources:
         return []
-    weights = [torch.linspace(0.5, 1.5, each.numel()).to(each)
-               .view(each.shape) for each in outputs]
-    found = torch.autograd.grad(outputs, sources, weights,
-                                allow_unused=True)
+    found = []
+    for chosen in outputs[:1], outputs[1:], outputs:
+        weights = [torch.linspace(0.5, 1.5, each.numel()).to(each)
+                   .view(each.shape) for each in chosen]
+        found += torch.autograd.grad(
+            chosen, sources, weights, retain_graph=True,
+            allow_unused=True) if chosen else []
     return [None if g is None else g.to_dense().contiguous()
             for g in found]
 

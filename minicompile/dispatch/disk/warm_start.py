@@ -39,14 +39,15 @@ from ...core.cache import key_of
 from ...core.disk.entries import entry, find
 from ...core.machines.cost import machine, name_of
 from ...core.options import Options
-from ...core.sizes import hint
+from ...core.sizes import hint, sizes_of
 from ...core.state import KEPT, global_state, kept
 from ...core.torch.options import asked
 from ...core.torch.symbols import ON_PROXIES
 from ...core.torch.symbols import text_of as text_of_size
 from ...emit.cpp import processor
 from ...emit.program import load
-from ...pipeline import LOWER, CompiledGraph, lower_ours
+from ...pipeline import (LOWER, CompiledGraph, backward_from,
+                         lower_ours)
 from ...split.runtime import FACTS, make_runtime
 
 #: The classes of arguments that a graph's text says.
@@ -105,12 +106,6 @@ def facts(inputs: Sequence) -> list | None:
               for each, place in zip(tensors, memory)),
             [hint(each) if type(each) in VARYING else ""
              for each in inputs], learnt(env)]
-
-
-def sizes_of(inputs: Sequence) -> ShapeEnv | None:
-    """All that is known of sizes that vary, if some do."""
-    return next((each.node.shape_env for each in inputs
-                 if type(each) in VARYING), None)
 
 
 def learnt(env: ShapeEnv | None) -> tuple[list[str], list[str]]:
@@ -206,7 +201,7 @@ def written(made: CompiledGraph, env: ShapeEnv | None) -> bytes | None:
 
 
 def read(content: bytes, graph: fx.GraphModule, env: ShapeEnv | None,
-         again: Callable[[], CompiledGraph]) -> Found:
+         options: Options, again: Callable[[], CompiledGraph]) -> Found:
     """The compiled graph of an entry that is sound. The facts that its
     stages learnt about sizes are guarded."""
     held, notes, results = json.loads(content), Counter(), None
@@ -229,8 +224,9 @@ def read(content: bytes, graph: fx.GraphModule, env: ShapeEnv | None,
         results = SimpleNamespace(forward=partial(names["forward"], None))
     return Found(make_runtime(
         SimpleNamespace(source=graph, results=results), None, **runs,
-        notes=notes, facts=facts), notes=notes, kernels=held["kernels"],
-        again=again)
+        notes=notes, facts=facts, others=partial(
+            backward_from, lambda: again().joint, facts.saved, options)),
+        notes=notes, kernels=held["kernels"], again=again)
 
 
 def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
@@ -251,7 +247,7 @@ def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
 
     try:
         if content := find(name):
-            return read(content, graph, env, again)
+            return read(content, graph, env, options, again)
     except Exception as error:
         log.show("perf_hints", f"{name} is of no use: {error}")
     made = lower_ours(graph, inputs, depth, options)

@@ -263,14 +263,16 @@ def played(call: Callable, inputs: Iterable,
 
 
 def gradients(results: list[Tensor], leaves: list[Tensor]) -> list:
-    """The gradients from tangents that are always the same; None where
-    there is none."""
+    """The gradients from tangents that are always the same, those of the
+    losses alone, then all; None where there is none."""
     ends = [each for each in results if each.requires_grad]
-    tangents = [torch.arange(1.0, each.numel() + 1).cos().view(each.shape)
-                .to(each.device, each.dtype) for each in ends]
-    return [*torch.autograd.grad(
-        ends, [each for each in leaves if each.requires_grad], tangents,
-        allow_unused=True)] if ends else []
+    losses = [each for each in ends if not each.dim()]
+    return [found for chosen in (losses, ends) if chosen
+            for found in torch.autograd.grad(
+                chosen, [each for each in leaves if each.requires_grad],
+                [torch.arange(1.0, each.numel() + 1).cos()
+                 .view(each.shape).to(each.device, each.dtype)
+                 for each in chosen], True, allow_unused=True)]
 
 
 def error(found: list, wanted: list) -> float:

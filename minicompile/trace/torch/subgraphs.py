@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 from ...core.graph import tensors_of
 from ...core.guard import is_constant
 from ...core.sizes import Numbers
+from ...core.state import one_backward
 from .. import attributes
 from ..reasons import unsupported
 from ..reconstruct import Rebuild
@@ -300,8 +301,9 @@ class Traced(Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, *tangents):
-        return (None,) * 4 + ctx.graph(*ctx.saved_tensors, *tangents,
-                                       *ctx.held)
+        with one_backward():
+            return (None,) * 4 + ctx.graph(*ctx.saved_tensors, *tangents,
+                                           *ctx.held)
 
 
 def user_function(forward, backward, marks, captured, *tensors):

@@ -1,0 +1,72 @@
+"""The backward of a call in which some results pass no gradient back.
+
+In: a joint graph, and the tangents that come. Out: what of its backward is
+left. The idea: a tangent that does not come is nothing, rather than zeros,
+and so is what is computed from it alone. This is what autograd does, which
+runs no step for it: zero times infinity would be NaN. In PyTorch's
+torch/_functorch/_aot_autograd/runtime_wrappers.py it is zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+
+import torch
+from torch import fx
+
+from ..core.graph import placeholders, value
+from ..core.sizes import SYMBOLIC, Numbers
+
+aten = torch.ops.aten
+
+
+def nothing(missing: Iterable[fx.Node], come: Iterable[fx.Node],
+            late: Iterable[fx.Node]) -> Set[fx.Node]:
+    """The `missing` tangents, and the nodes of a backward that need them
+    and none of those that `come`.
+
+    The backward of a user's autograd.Function runs as a whole, or not.
+    """
+    absent, come, late = {*missing}, {*come}, [*late]
+    functions: dict[int, set[fx.Node]] = {}
+    for node in late:
+        functions.setdefault(node.meta.get("function"), set()).update(
+            node.all_input_nodes)
+    for node in late:
+        function = node.meta.get("function")
+        read = node.all_input_nodes if function is None else (
+            functions[function])
+        (absent if come.isdisjoint(read) else come).add(node)
+    return absent
+
+
+def copied_without(absent: Set[fx.Node], node: fx.Node, graph: fx.Graph,
+                   copies: Mapping[fx.Node, fx.Node]) -> fx.Node:
+    """A copy of the node at the end of a graph that has no nodes for those
+    `absent`: of a sum one term may be left, all else is given zeros."""
+    terms = [each for each in node.all_input_nodes if each not in absent]
+    if node.target is aten.add.Tensor and len(terms) == 1 and (
+            terms != node.all_input_nodes and alike(*terms, node)):
+        return copies[terms[0]]
+    return graph.node_copy(node, lambda each: zeros(graph, value(each))
+                           if each in absent else copies[each])
+
+
+def alike(one: fx.Node, other: fx.Node) -> bool:
+    """Whether two tensors have the same shape and dtype."""
+    one, other = value(one), value(other)
+    return one.dtype == other.dtype and one.shape == other.shape
+
+
+def zeros(graph: fx.Graph, like: torch.Tensor) -> fx.Node:
+    """Zeros laid out as a fake tensor, at the end of the graph."""
+    numbers = Numbers(graph)
+    for node in placeholders(graph):
+        numbers.given(node)
+    empty = graph.call_function(aten.empty_strided.default, tuple(
+        [numbers.written(each) if isinstance(each, SYMBOLIC) else each
+         for each in measures] for measures in (like.shape, like.stride())),
+        {"dtype": like.dtype, "device": like.device})
+    made = graph.call_function(aten.full_like.default, (empty, 0))
+    empty.meta["val"] = made.meta["val"] = like
+    return made

@@ -1,0 +1,192 @@
+"""Which results pass a gradient back, and what of the backward then runs."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+
+import pytest
+import torch
+from torch.autograd.function import once_differentiable
+
+import minicompile
+from minicompile import emit, pipeline
+from minicompile.core.errors import CompileError
+from tests.split.judge import compiled, near
+
+
+def grad(*values):
+    return torch.tensor(values, requires_grad=True)
+
+
+class Mixed(torch.autograd.Function):
+    """Its gradient is no sum of what each result passes back."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2, x * 3
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, one, two):
+        return (one + 1) * (two + 2)
+
+
+def roots(x):
+    return x.sum(), x.sqrt()
+
+
+def parts_of_one(x):
+    a, b = (x * 2).chunk(2)
+    return a.exp(), b.sqrt(), a.sum()
+
+
+def stacked(x):
+    a, b = torch.stack([x[:2] * 2, x[2:]]).unbind()
+    return a.exp(), b.sqrt() + a, (a * b).t()
+
+
+def functions(x):
+    one, two = Mixed.apply(x.sqrt())
+    three, _ = Mixed.apply(one)
+    return one.exp(), two.sin(), three * 1
+
+
+def branches(x):
+    def side(x):
+        return x.sqrt(), x * 2
+    a, b = torch.cond(x.sum() < 0, side, side, (x,))
+    return a * 1, b.sin()
+
+
+def repeated_sums(x):
+    y = x + x
+    z = y + y.sin() + x
+    return y * 1, z, z.sqrt(), (y * z).sum()
+
+
+@pytest.mark.parametrize("backend", ["split", "fused"])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("fn", [
+    roots, parts_of_one, stacked, functions, branches, repeated_sums])
+def test_a_gradient_of_any_results_is_eagers(fn, dynamic, backend):
+    """A root of zero shows where a gradient came from zeros: as NaN."""
+    x = grad(0.0, 1.0, 0.0, 4.0)
+    made = minicompile.compile(fn, backend=backend, dynamic=dynamic)
+    places = range(len(fn(x)))
+    for chosen in chain.from_iterable(
+            combinations(places, k + 1) for k in places):
+        want, got = (torch.autograd.grad(
+            [results[k] for k in chosen], x,
+            [torch.ones_like(results[k]) for k in chosen],
+            allow_unused=True)[0] for results in (fn(x), made(x)))
+        near(got, want)
+
+
+def test_a_result_may_pass_nothing_to_an_input():
+    x, y, z = grad(1.0), grad(2.0), grad(3.0)
+
+    @minicompile.compile
+    def made(x, y, z):
+        return x.exp() * y, z.sin(), (y * z).sum()
+
+    def arrived(*chosen):
+        results = made(x, y, z)
+        return [g is not None for g in torch.autograd.grad(
+            [results[k] for k in chosen], [x, y, z], allow_unused=True)]
+
+    assert arrived(0) == [True, True, False]
+    assert arrived(1) == [False, False, True]
+    assert arrived(2) == [False, True, True]
+    assert arrived(0, 1) == [True, True, True]
+
+
+def test_a_custom_function_that_passes_nothing_on():
+    class Nothing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return None
+
+    x = grad(1.0)
+    inner = minicompile.compile(lambda x: (x.sin(), x.exp()))
+    Nothing.apply(inner(x)[0]).backward()
+    assert x.grad is None
+    one, two = inner(x)
+    (Nothing.apply(one) + two).backward()
+    near(x.grad, x.exp().detach())
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The backwards that are compiled when their tangents come."""
+    found = []
+
+    def spy(*given):
+        found.append(given[-1])
+        return backward_from(*given)
+    backward_from = pipeline.backward_from
+    monkeypatch.setattr(pipeline, "backward_from", spy)
+    return found
+
+
+def test_a_loss_among_results_has_its_backward_at_once(made):
+    x = grad(0.0, 1.0)
+    loss = minicompile.compile(lambda x: (x.exp(), x.sin().sum(), 3 * x))
+    loss(x)[1].backward()
+    assert made == []
+    loss(x)[0].sum().backward()
+    sum(each.sum() for each in loss(x)).backward()
+    sum(each.sum() for each in loss(x)).backward()
+    assert made == [(0,), (0, 1, 2)]
+
+
+def test_what_the_loss_does_not_need_is_not_in_its_backward():
+    def fn(x):
+        return x.sin().sum(), (x @ x).exp()
+
+    x = torch.randn(4, 4, requires_grad=True)
+    _, joint, pair = compiled(fn, [x])
+    assert joint.likely == (0,) and pair.tangents == (0, 1)
+    half = minicompile.split.partition(joint, set(), joint.likely).backward
+    read = {node.name for node in half.graph.nodes
+            if node.op == "placeholder"}
+    assert "tangents_1" in read and "tangents_2" not in read
+    assert "mm" not in str(half.graph)
+
+
+def test_a_backward_that_does_not_compile_runs_its_operators(monkeypatch):
+    x = grad(0.5, 1.0)
+    loss = minicompile.compile(lambda x: (x.exp(), x.sin().sum(), 3 * x))
+    results = loss(x)
+
+    def fails(*_):
+        raise CompileError("no compiler")
+    monkeypatch.setattr(emit.Program, "ready", fails)
+    with pytest.warns(UserWarning, match="does not fuse: .*no compiler"):
+        results[0].sum().backward()
+    near(x.grad, x.exp().detach())
+
+
+def test_a_backward_that_needs_another_size_runs_its_operators(
+        monkeypatch):
+    seen, program_of = [], pipeline.program_of
+
+    def asks(graph, *given):
+        size = next(node.meta["val"] for node in graph.graph.nodes
+                    if isinstance(node.meta["val"], torch.SymInt))
+        seen.append(bool(size > 3))
+        return program_of(graph, *given)
+
+    x = grad(*map(float, range(8)))
+    made = minicompile.compile(lambda x: (x.exp(), x.sum()), dynamic=True)
+    results = made(x)
+    monkeypatch.setattr(pipeline, "program_of", asks)
+    results[0].sum().backward()
+    assert seen == [True]
+    near(x.grad, x.exp().detach())
+    y = grad(0.5, 1.0)
+    made(y)[0].sum().backward()
+    near(y.grad, y.exp().detach())
