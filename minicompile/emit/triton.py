@@ -302,8 +302,10 @@ class TritonWriter(Writer):
         """The line of a store, masked where points do not exist."""
         along = self.reach(store).union(a.name for a in self.tiling.outer)
         pointer = self.pointer(store.buffer, store.index, along)
-        return (f"tl.{'atomic_add' if store.adds else 'store'}({pointer}, "
-                f"{self.read(store.value)}{self.mask(along)})")
+        name, how = ("atomic_add", ', sem="relaxed"') if store.adds else (
+            "store", "")
+        return (f"tl.{name}({pointer}, "
+                f"{self.read(store.value)}{self.mask(along)}{how})")
 
     def loops(self, folds: list[Fold]):
         """The loop that walks along a row; none if the block holds it."""

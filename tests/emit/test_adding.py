@@ -31,6 +31,15 @@ def messages(x, a, b):
         0, b[:, None, None].expand(sent.shape), sent)
 
 
+def put(x, at, y):
+    return torch.ops.aten.index_put(x, at, y, True)
+
+
+def embedding_gradient(y, p, rows, padding=-1):
+    return torch.ops.aten.embedding_dense_backward(
+        y, p, rows, padding, False)
+
+
 #: name -> (a function, what makes its arguments).
 PROGRAMS = {
     "rows": (lambda x, p, y: x.scatter_add(0, p, y), lambda: (
@@ -59,6 +68,25 @@ PROGRAMS = {
         lambda: (table(), places(6, 5, 8), table())),
     "in place": (lambda x, p, y: x.clone().scatter_add_(0, p, y + x),
                  lambda: (table(), places(6, 5, 8), table())),
+    "rows of a table": (lambda x, p, y: put(x, [p], y), lambda: (
+        table(), places(9), table(9, 5, 8))),
+    "columns": (lambda x, p, y: put(x, [None, p - 3], y), lambda: (
+        table(), places(2, 3, size=5), table(6, 2, 3, 8))),
+    "elements": (lambda x, p, y: put(x, [p, p[:, None] % 5], y.sin()),
+                 lambda: (table(), places(7), table(7, 7, 8))),
+    "apart": (lambda x, p, y: put(x, [p, None, p], y), lambda: (
+        table(), places(9), table(9, 5))),
+    "one number": (lambda x, p, y: put(x, [p], y), lambda: (
+        table(), places(9), table(1))),
+    "one of them": (lambda x, p, y: put(x, [p[0]], y), lambda: (
+        table(), places(9), table(5, 8))),
+    "all inside": (lambda x, p, y: torch.ops.aten._unsafe_index_put(
+        x * 2, [p], y, True) + 1, lambda: (
+            table(), places(9), table(9, 5, 8))),
+    "an embedding": (lambda p, y: embedding_gradient(y.sin(), p, 6), lambda: (
+        places(3, 7), table(3, 7, 8))),
+    "padding": (lambda p, y: embedding_gradient(y, p, 6, 2), lambda: (
+        places(90), table(90, 8))),
     "a gradient": (
         lambda x, p: torch.ops.aten.scatter_add(
             torch.zeros_like(x), 1, p, x.gather(1, p).cos()),

@@ -41,6 +41,20 @@ FUNCTIONS = {
         0, places(x), x.permute(1, 2, 0, 3)[:, :4] * 2), SMALL),
     "doubled": (lambda x: x.index_add(
         2, places(x), x[:, :, :4], alpha=2), SMALL),
+    "rows": (lambda x: x[:, :, places(x)] * 2, SMALL),
+    "from the end": (lambda x: x[..., places(x) - 4, :].sin(), SMALL),
+    "elements": (lambda x: x[:, places(x) % 4 - 2, places(x)[:, None]],
+                 SMALL),
+    "apart": (lambda x: x[places(x) % 2, :, places(x)], SMALL),
+    "a flat place": (lambda x: x[1, places(x)[0] % 2], SMALL),
+    "a mask": (lambda x: x[x > 0], SMALL),
+    "put": (lambda x: x.index_put(
+        (places(x) % 2,), x[0, 0, 0, :1], accumulate=True), SMALL),
+    "a table": (lambda x: F.embedding(places(x)[None], x[0, 0]).sin(), SMALL),
+    "padding": (lambda x: F.embedding(
+        places(x), x[0, 0], padding_idx=3).sin(), SMALL),
+    "by count": (lambda x: F.embedding(
+        places(x), x[0, 0], scale_grad_by_freq=True), SMALL),
     "greatest": (lambda x: x.max(1)[0] + x.min(1, keepdim=True)[0][:, 0],
                  SMALL),
     "scattered": (lambda x: x.scatter(1, x.argmax(1, True), x[:, :1]),

@@ -18,10 +18,12 @@ for the nearest right one, so that no kernel reads outside of a tensor.
 
 A loop stores to each place once, unless numbers name the places: then two
 elements may name the same one, and memory itself adds, one number after the
-other. PyTorch's kernel does so too, and its sums have no fixed order
-either: where a program asks for one, that runs, as it does on a CPU. Ours
-also computes the numbers that it adds, so the messages of a graph's edges
-are never written.
+other. For `scatter_add` PyTorch's kernel does so, too. For a table's
+gradient, and that of `x[places]`, it sorts the places first, and is three
+times as slow. A sum in the order in which numbers come is not the same in
+each run: where a program asks for that, PyTorch's kernel runs, as it does
+on a CPU. Ours also computes the numbers that it adds, so the messages of a
+graph's edges are never written.
 
 Inductor's are `indirect_indexing` and `check_bounds` of
 torch/_inductor/sizevars.py and ops_handler.py, and the store mode
@@ -297,16 +299,21 @@ def gather(context: LoweringContext, a: Value, axis: int, places: Value,
         context, places, a.shape[axis], point))
 
 
+def are_numbers(places: Sequence[Value | None]) -> bool:
+    """Whether numbers name the places, and no truth for each."""
+    return not any(each and each.dtype in (torch.bool, torch.uint8)
+                   for each in places)
+
+
 def indexed(context: LoweringContext, a: Value,
             places: Sequence[Value | None], wraps: bool = True,
             sure: bool = False) -> Point | None:
     """`a[places]`: tensors name places together, in dimensions that take
     the place of theirs; at the front, if theirs are not neighbours."""
+    if not are_numbers(places):
+        return None
     given = {axis: each for axis, each in enumerate(places)
              if each is not None}
-    if any(each.dtype in (torch.bool, torch.uint8)
-           for each in given.values()):
-        return None
     rank = max(len(each.shape) for each in given.values())
     start = min(given) if max(given) - min(given) < len(given) else 0
     end, point = start + rank, context.point
@@ -333,32 +340,73 @@ def selected(context: LoweringContext, a: Value, axis: int, places: Value
     return indexed(context, a, [*[None] * axis, one], False)
 
 
+def adding(along: Callable[..., tuple[Value, Point, Value] | None]
+           ) -> Callable:
+    """The rule of an operator that adds to some elements: `along` says to
+    what it adds, at which point for each point of what, and what."""
+    def rule(context: LoweringContext, *given) -> Value | None:
+        node, lowering = context.node, context.lowering
+        if context.dtype not in ADDED.get(context.device.type, ()) or (
+                torch.are_deterministic_algorithms_enabled()):
+            return None
+        a, at, source = along(context, *given) or (None, (), None)
+        if not any(map(picked, at)):
+            return None  # the places are a loop's own
+        lowering.fill(node, a, context.shape, suffix="before")
+        old = lowering.steps[-1].buffer
+        new = replace(old, name=lowering.fresh(node), into=old.name)
+        lowering.steps.append(counted(Loop(
+            new, flatten(at, old.stride), axes(source.shape),
+            source.element, where=where_of(node),
+            origin=lowering.origin(node))))
+        return loaded(new)
+    return rule
+
+
 def scatter_add(context: LoweringContext, a: Value, axis: int,
-                places: Value, source: Value) -> Value | None:
+                places: Value, source: Value) -> tuple | None:
     """`a` with elements of `source` added where `places` says, along one
     dimension."""
-    node, lowering, device = context.node, context.lowering, a.device.type
-    if not places.shape or context.dtype not in ADDED.get(device, ()) or (
-            torch.are_deterministic_algorithms_enabled()):
+    if not places.shape:
         return None
-    variables = axes(places.shape)
-    point, axis = points(variables), axis % len(places.shape)
-    at = with_axis(point, axis, named(
-        context, places, a.shape[axis], point))
-    if not any(map(picked, at)):
-        return None  # the places are a loop's own
-    lowering.fill(node, a, context.shape, suffix="before")
-    before = lowering.steps[-1].buffer
-    buffer = replace(before, name=lowering.fresh(node), into=before.name)
-    lowering.steps.append(counted(Loop(
-        buffer, flatten(at, before.stride), variables, source.at(point),
-        where=where_of(node), origin=lowering.origin(node))))
-    return loaded(buffer)
+    point, axis = points(axes(places.shape)), axis % len(places.shape)
+    return a, with_axis(point, axis, named(
+        context, places, a.shape[axis], point)), source.moved(
+            places.shape, point)
+
+
+def index_put(context: LoweringContext, a: Value, places: Sequence,
+              source: Value, accumulate: bool = False, sure: bool = False
+              ) -> tuple | None:
+    """`a` with `source` added to `a[places]`."""
+    if not (accumulate and are_numbers(places)):
+        return None
+    shape = indices_of(torch.ops.aten.index.Tensor(
+        *fakes(context.node)[0][:2]).shape)
+    return a, indexed(replace(context, shape=shape), a, places,
+                      sure=sure), broadcast(source, shape)
+
+
+def table_gradient(context: LoweringContext, source: Value, places: Value,
+                   rows: int, padding: int, by_count: bool) -> tuple | None:
+    """The gradient of a table whose rows were picked, by that of what was
+    picked; the row of `padding` has none."""
+    if by_count:
+        return None
+    zero, point = Const(0, context.dtype), points(axes(source.shape))
+    row = named(context, places, context.shape[0], point[:-1])
+    if padding >= 0:
+        is_padding = test("eq", places.at(point[:-1]), number(padding))
+        source = replace(source, element=Op(
+            "where", (is_padding, zero, source.element), context.dtype))
+    return context.value(zero), (row, point[-1]), source
 
 
 SIMPLIFY.append(decided)
 RULES |= {
-    "scatter_add": scatter_add,
+    "scatter_add": adding(scatter_add), "index_put": adding(index_put),
+    "_unsafe_index_put": adding(partial(index_put, sure=True)),
+    "embedding_dense_backward": adding(table_gradient),
     "cat": cat, "constant_pad_nd": pad, "flip": flip, "repeat": repeat,
     "roll": rolled, "slice_scatter": slice_scatter,
     "_unsafe_index.Tensor": unsafe_index,
