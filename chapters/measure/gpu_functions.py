@@ -1,7 +1,7 @@
 """A hundred small functions on a GPU: eager, torch.compile and ours.
 
     python -m chapters.measure.gpu_functions           all, some 4 minutes
-    python -m chapters.measure.gpu_functions pool      names with this in
+    python -m chapters.measure.gpu_functions "pool, norm"   names with these
 
 Each runs forward and, if it can, also with its gradients. What is timed is
 a replay of a CUDA graph: the kernels, and no Python. The candidates compile
@@ -23,7 +23,7 @@ from rich.progress import track
 from torch.nn import functional as F
 
 import minicompile
-from chapters.measure.timing import save
+from chapters.measure.timing import RESULTS, machine, save
 
 M = 1 << 20
 HALF = torch.bfloat16
@@ -364,9 +364,14 @@ def measured(name: str, train: bool, timed: bool) -> dict[str, object]:
 
 
 def main(asked: str, part: str = "") -> None:
-    """Compile in several processes, then time; `part` is one of them."""
+    """Compile in several processes, then time; `part` is one of them.
+
+    If some families are `asked` for, by a part of their names, their rows
+    take the place of those measured before.
+    """
     todo = [(name, train) for name, family in FAMILIES.items()
-            for train in (False, True)[:1 + family.train] if asked in name]
+            for train in (False, True)[:1 + family.train]
+            if any(each in name for each in asked.split(", "))]
     if part:
         for each in todo[int(part)::PROCESSES]:
             measured(*each, timed=False)
@@ -380,8 +385,12 @@ def main(asked: str, part: str = "") -> None:
     for each in track(todo, "timing"):
         rows.append(measured(*each, timed=True))
         print(json.dumps(rows[-1]), flush=True)
-    if not asked:
-        save("gpu_functions", rows)
+    new = {row["what"]: row | {"commit": machine()["commit"]}
+           for row in rows}
+    if asked:
+        before = json.loads((RESULTS / "gpu_functions.json").read_text())
+        rows = [new.pop(row["what"], row) for row in before["rows"]]
+    save("gpu_functions", rows)
 
 
 if __name__ == "__main__":

@@ -137,7 +137,11 @@ REDUCTIONS: dict[str, tuple[object, str]] = {
     "sum": (0, "add"), "prod": (1, "mul"),
     "max": (float("-inf"), "maximum"), "min": (float("inf"), "minimum"),
     "any": (False, "logical_or"), "all": (True, "logical_and"),
+    "cumsum": (0, "add"), "cumprod": (1, "mul"),
 }
+
+#: Reductions that are stored at every element, of those up to it.
+SCANS = frozenset(("cumsum", "cumprod"))
 
 
 def neutral(kind: str, dtype: torch.dtype) -> bool | int | float:
@@ -218,10 +222,10 @@ class Loop:
 
     Without `reduction`, `reduced` is empty and the value is stored as it
     is. Storing rounds to the buffer's dtype; a reduction accumulates in
-    the value's dtype. A loop that goes `down` runs over elements, reduces
-    so many rows at a time, those with one `index`, and fills the buffer.
-    A loop that `adds` to memory computes a part of its index: several of
-    its points may have the same.
+    the value's dtype. One of SCANS is stored at each element. A loop that
+    goes `down` runs over elements, reduces so many rows at a time, those
+    with one `index`, and fills the buffer. A loop that `adds` to memory
+    computes a part of its index: several of its points may have the same.
     """
 
     buffer: Buffer

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ..core.index import (Index, Variable, atoms_of, enclosed, index,
                           most_of, product, substitute)
@@ -19,14 +20,14 @@ from ..core.loops import (HALVES, REDUCTIONS, Expression, Kernel, Load,
                           Op, Position, picked, renamed, rewrite,
                           unflatten)
 from .target import TRITON, Form
-from .writer import Fold, Stage, Store, Work, Writer, computes
+from .writer import Fold, Stage, Store, Work, Writer, computes, ends
 
 #: The elements of a row that a program works on at a time.
 LONGEST = 4096
 #: Positions up to this one are counted in 32 bits.
 NARROW = 2 ** 31 - 2 ** 20 - 1
 #: How a block is reduced to a column, where there is a short way.
-ACROSS = {"sum": "tl.sum", "any": "tl.max", "all": "tl.min"}
+ACROSS = {"sum": "tl.sum", "cumsum": "tl.sum", "any": "tl.max", "all": "tl.min"}
 #: Operations as they are where the last bits are not eager's anyway.
 ROUGH = {"div": Form("{0} / {1}")}
 
@@ -262,7 +263,7 @@ class TritonWriter(Writer):
         """The axes that a value or a store depends on."""
         if node not in self.along:
             where = getattr(node, "index", index(0))
-            gone = {self.axis(node).name} if isinstance(node, Fold) else ()
+            gone = {self.axis(node).name} if ends(node) else ()
             self.along[node] = self.tiling.along(where).union(
                 *map(self.reach, node.parts)).difference(gone)
         return self.along[node]
@@ -329,17 +330,33 @@ class TritonWriter(Writer):
 
     def fold(self, fold: Fold) -> None:
         """Write the step of a reduction; or all, if the block holds it."""
-        if self.has_steps(fold):
+        if not ends(fold):
+            self.scan(fold)
+        elif self.has_steps(fold):
             super().fold(fold)
         else:
             self.finish(fold)
+
+    def scan(self, fold: Fold) -> None:
+        """Write the reductions up to each element of a block, from what
+        the blocks before it came to."""
+        name, dtype = self.accumulator(fold), self.accumulated(fold)
+        part, made = f"{name}_part", f"{name}_here"
+        combined = partial(TRITON.combined, fold.reduction, dtype)
+        self.add(f"{part} = {self.part(fold)}", f"{made} = tl."
+                 f"{fold.reduction}({part}, {int(not self.tiling.flat)})")
+        if self.has_steps(fold):
+            self.add(f"{made} = {combined(name, made)}", f"{name} = "
+                     + combined(name, self.across(fold, part)))
+        self.summed.add(fold)
+        self.texts[fold] = TRITON.convert(made, dtype, fold.dtype)
 
     def part(self, fold: Fold) -> str:
         """The block to reduce, neutral where elements do not exist."""
         value, axis = fold.operands[0], self.axis(fold)
         dtype = self.accumulated(fold)
         text = TRITON.convert(self.read(value), value.dtype, dtype)
-        if axis.name not in self.reach(value):
+        if axis.name not in self.reach(value) or not ends(fold):
             text = f"tl.broadcast_to({text}, {self.shape})"
         if axis.even:
             return text

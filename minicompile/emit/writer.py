@@ -20,14 +20,16 @@ import torch
 
 from ..core.errors import BackendError, CompileError
 from ..core.index import Index, atoms_of
-from ..core.loops import (Const, Expression, Kernel, Load, Loop, Node,
-                          Op, accurate, picked, renamed, rewrite, walk)
+from ..core.loops import (SCANS, Const, Expression, Kernel, Load, Loop,
+                          Node, Op, accurate, picked, renamed, rewrite,
+                          walk)
 from .target import Target
 
 
 @dataclass(frozen=True, eq=False)
 class Fold(Node):
-    """A reduction of a value over the elements of a row, or `down` rows."""
+    """A reduction of a value over the elements of a row, or `down` rows;
+    a scan is known at each element, others when a pass has ended."""
 
     reduction: str
     operands: tuple[Expression]
@@ -122,28 +124,35 @@ def stored(loop: Loop, kernel: Kernel, stores: dict[str, Store]) -> Store:
 
 def placed(node: Work, kernel: Kernel, places: dict[Work, Place]) -> Place:
     """Where a node is computed, if its operands are at these places."""
-    fold, where = isinstance(node, Fold), getattr(node, "index", None)
+    last, where = ends(node), getattr(node, "index", None)
     given = [places[part] for part in node.parts]
-    return Place(not fold and (
-        any(place.element for place in given) or where is not None
+    return Place(not last and (
+        isinstance(node, Fold) or any(place.element for place in given)
+        or where is not None
         and not atoms_of(where).isdisjoint(kernel.reduced)), max(
-            [0, *(place.stage + fold for place in given)]))
+            [0, *(place.stage + last for place in given)]))
+
+
+def ends(node: Work) -> bool:
+    """Whether a node is known when a pass has ended, and not before."""
+    return isinstance(node, Fold) and node.reduction not in SCANS
 
 
 def _stage(number: int, live: dict[Work, Place]) -> Stage:
     """One of the stages."""
     row = [node for node, place in live.items() if place == (False, number)
            and not isinstance(node, (Const, Fold))]
-    ends = [node for node, place in live.items()
+    last = [node for node, place in live.items()
             if isinstance(node, Store) and place == (True, number)
-            or isinstance(node, Fold) and place.stage == number + 1]
+            or ends(node) and place.stage == number + 1]
     needed = {*walk(
-        *(part for end in ends for part in end.parts),
+        *(part for node in last for part in node.parts),
         parts=lambda node: node.parts if live[node].element else ())}
     body = [node for node in live if live[node].element and node in needed]
     return Stage(*(tuple(sorted(work, key=lambda node: (
-        isinstance(node, Fold) and not node.down,
-        isinstance(node, (Fold, Store))))) for work in (row, body + ends)))
+        ends(node) and not node.down,
+        ends(node) or isinstance(node, Store)))) for work in (
+            row, body + last)))
 
 
 @dataclass
@@ -210,7 +219,7 @@ class Writer:
         self.declare(folds)
         with self.nest(*self.loops(folds)):
             self.element(stage)
-        for fold in folds:
+        for fold in filter(ends, folds):
             self.finish(fold)
 
     def has_steps(self, fold: Fold) -> bool:

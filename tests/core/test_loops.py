@@ -7,8 +7,9 @@ from minicompile.core.semantics.evaluate import (NAMESPACE, evaluate_kernel,
                                        evaluate_schedule)
 from minicompile.core.index import Variable, index
 from minicompile.core.loops import row_major
-from minicompile.core.loops import (OPS, REDUCTIONS, Buffer, Const, Kernel,
-                                    Load, Loop, Op, Position, rewrite, walk)
+from minicompile.core.loops import (OPS, REDUCTIONS, SCANS, Buffer, Const,
+                                    Kernel, Load, Loop, Op, Position,
+                                    rewrite, walk)
 from minicompile.core.schedule import Extern, Schedule, View
 
 F32, CPU = torch.float32, torch.device("cpu")
@@ -141,12 +142,16 @@ def test_reductions_agree_with_pytorch(reduction):
     i, r = Variable("i", index(2)), Variable("r", index(3))
     x = torch.tensor([3.0, 1.0, 2.0, 0.5, 0.5, 0.0])
     kind = {"any": torch.bool, "all": torch.bool}
-    loop = Loop(buffer("out", 2, dtype=kind.get(reduction, F32)), index(i),
-                (i,), Load("x", index(i) * 3 + r, F32), (r,), reduction)
+    scan = reduction in SCANS
+    loop = Loop(buffer("out", *(2, 3)[:1 + scan],
+                       dtype=kind.get(reduction, F32)),
+                index(i) * 3 + r if scan else index(i), (i,),
+                Load("x", index(i) * 3 + r, F32), (r,), reduction)
     storage = {"x": x}
     evaluate_kernel(Kernel("k", (i,), (r,), (loop,)), storage)
     name = {"max": "amax", "min": "amin"}.get(reduction, reduction)
-    assert storage["out"].equal(getattr(x.view(2, 3), name)(1))
+    assert storage["out"].equal(
+        getattr(x.view(2, 3), name)(1).reshape(-1))
 
 
 def test_every_operation_has_a_meaning():

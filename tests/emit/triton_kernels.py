@@ -7,7 +7,7 @@ import torch
 
 from minicompile.core.semantics.evaluate import evaluate_kernel
 from minicompile.core.index import Variable, index
-from minicompile.core.loops import flatten, row_major
+from minicompile.core.loops import SCANS, flatten, row_major
 from minicompile.core.loops import Buffer, Kernel, Load, Loop
 from minicompile.emit.cuda.launcher import stream_of
 from minicompile.emit.launch import printer_in_triton
@@ -88,7 +88,8 @@ def pointwise(value, out: Buffer, ranges, name="kernel_0") -> Kernel:
 
 def reducing(reduction: str, value, out: Buffer, ranges, reduced,
              name="kernel_0") -> Kernel:
-    """A kernel that reduces one value."""
-    where = flatten(map(index, ranges), out.stride)
+    """A kernel that reduces one value; a scan has one for each element."""
+    points = (*ranges, *reduced) if reduction in SCANS else ranges
+    where = flatten(map(index, points), out.stride)
     return Kernel(name, ranges, reduced, (
         Loop(out, where, ranges, value, reduced, reduction),))

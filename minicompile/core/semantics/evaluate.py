@@ -19,8 +19,9 @@ import torch
 from torch.utils._pytree import tree_map
 
 from ..index import Atom, Index, enclosed, evaluate_index
-from ..loops import (OPS, REDUCTIONS, Const, Expression, Kernel, Load, Loop,
-                     Op, Position, neutral, picked, renamed, walk)
+from ..loops import (OPS, REDUCTIONS, SCANS, Const, Expression, Kernel,
+                     Load, Loop, Op, Position, neutral, picked, renamed,
+                     walk)
 from ..schedule import Extern, Schedule, View, made_by
 
 #: Memory by a buffer's name, and numbers or tensors of them by atom.
@@ -65,8 +66,11 @@ def evaluate_loop(loop: Loop, storage: Storage) -> None:
     at = evaluate(Position(loop.index, torch.int64), points)
     place, given = (each.expand(lengths).reshape(-1)
                     for each in (at, value))
-    if kind := loop.reduction:
-        wide = torch.float64 if value.is_floating_point() else torch.int64
+    wide = torch.float64 if value.is_floating_point() else torch.int64
+    if loop.reduction in SCANS:
+        given = getattr(torch, loop.reduction)(value.expand(lengths).flatten(
+            len(loop.ranges)).to(wide), -1).reshape(-1)
+    elif kind := loop.reduction:
         buffer[slice(None) if loop.down else at.reshape(-1)] = neutral(
             kind, value.dtype)
         given = buffer.to(wide).scatter_reduce(
@@ -208,6 +212,7 @@ def lines_of(loop: Loop) -> list[str]:
     """A loop as nested `for` statements over flat buffers."""
     indent, target = "", f"{loop.buffer.name}[{loop.index}]"
     start, rule = REDUCTIONS.get(loop.reduction, (None, ""))
+    total = "total" if loop.reduction in SCANS else target
     lines = [f"{loop.buffer.name}.fill_({start})"] if loop.down else []
     for variable in (*loop.ranges, None, *loop.reduced):
         if variable is not None:
@@ -215,9 +220,11 @@ def lines_of(loop: Loop) -> list[str]:
                          f"range({variable.size}):")
             indent += "    "
         elif rule and not loop.down:
-            lines.append(f"{indent}{target} = {start}")
+            lines.append(f"{indent}{total} = {start}")
     value = named(loop.value, {}, lines, indent)
-    value = f"{rule}({target}, {value})" if rule else value
+    value = f"{rule}({total}, {value})" if rule else value
+    if total != target:
+        value = f"{total} = {value}"
     if loop.adds:
         place = named(Position(loop.index, torch.int64), {}, lines, indent)
         return [*lines, f"{indent}{loop.buffer.name}[{place}] += {value}"]
