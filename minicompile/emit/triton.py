@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
+from ..core.errors import CompileError
 from ..core.index import (Index, Variable, atoms_of, enclosed, index,
                           most_of, product, substitute)
 from ..core.loops import (HALVES, REDUCTIONS, Expression, Kernel, Load,
@@ -27,7 +27,7 @@ LONGEST = 4096
 #: Positions up to this one are counted in 32 bits.
 NARROW = 2 ** 31 - 2 ** 20 - 1
 #: How a block is reduced to a column, where there is a short way.
-ACROSS = {"sum": "tl.sum", "cumsum": "tl.sum", "any": "tl.max", "all": "tl.min"}
+ACROSS = {"sum": "tl.sum", "any": "tl.max", "all": "tl.min"}
 #: Operations as they are where the last bits are not eager's anyway.
 ROUGH = {"div": Form("{0} / {1}")}
 
@@ -138,6 +138,9 @@ def plain(kernel: Kernel) -> Tiling:
 #: How kernels are tiled: the last of these.
 TILINGS: list[Callable[[Kernel], Tiling]] = [plain]
 
+
+#: What writes a scan, if the reference does.
+SCANNING: list[Callable[[TritonWriter, Fold], None]] = []
 
 #: Rewrites of every node of a kernel before it is printed.
 REWRITES: list[Callable[[Expression], Expression]] = []
@@ -331,25 +334,13 @@ class TritonWriter(Writer):
     def fold(self, fold: Fold) -> None:
         """Write the step of a reduction; or all, if the block holds it."""
         if not ends(fold):
-            self.scan(fold)
+            if not SCANNING:
+                raise CompileError(f"no kernel can {fold.reduction}")
+            SCANNING[-1](self, fold)
         elif self.has_steps(fold):
             super().fold(fold)
         else:
             self.finish(fold)
-
-    def scan(self, fold: Fold) -> None:
-        """Write the reductions up to each element of a block, from what
-        the blocks before it came to."""
-        name, dtype = self.accumulator(fold), self.accumulated(fold)
-        part, made = f"{name}_part", f"{name}_here"
-        combined = partial(TRITON.combined, fold.reduction, dtype)
-        self.add(f"{part} = {self.part(fold)}", f"{made} = tl."
-                 f"{fold.reduction}({part}, {int(not self.tiling.flat)})")
-        if self.has_steps(fold):
-            self.add(f"{made} = {combined(name, made)}", f"{name} = "
-                     + combined(name, self.across(fold, part)))
-        self.summed.add(fold)
-        self.texts[fold] = TRITON.convert(made, dtype, fold.dtype)
 
     def part(self, fold: Fold) -> str:
         """The block to reduce, neutral where elements do not exist."""

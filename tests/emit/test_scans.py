@@ -60,7 +60,7 @@ PROGRAMS = {
 @pytest.fixture
 def anywhere(monkeypatch):
     """As if a CPU's kernels scanned."""
-    monkeypatch.setattr(scans, "SCANNING", {"cpu", "cuda"})
+    monkeypatch.setattr(scans, "DEVICES", {"cpu", "cuda"})
 
 
 def fused(function, *args):

@@ -68,8 +68,8 @@ def evaluate_loop(loop: Loop, storage: Storage) -> None:
                     for each in (at, value))
     wide = torch.float64 if value.is_floating_point() else torch.int64
     if loop.reduction in SCANS:
-        given = getattr(torch, loop.reduction)(value.expand(lengths).flatten(
-            len(loop.ranges)).to(wide), -1).reshape(-1)
+        rows = value.expand(lengths).flatten(len(loop.ranges)).to(wide)
+        given = getattr(torch, loop.reduction)(rows, -1).reshape(-1)
     elif kind := loop.reduction:
         buffer[slice(None) if loop.down else at.reshape(-1)] = neutral(
             kind, value.dtype)

@@ -2,12 +2,9 @@
 
 A scan is a loop that reduces a row, and stores what it has so far at each
 element. So it computes its operand, as a sum would, and what reads it
-element by element joins its kernel. A block of Triton's scans its elements
-in parallel, in as many steps as their number has bits. A row that no block
-holds is walked along, and each block starts from what those before it came
-to. A few long rows keep few of a GPU's processors busy: where they lie one
-after the other, and on a CPU, PyTorch's operator runs. Inductor's is `Scan`
-in torch/_inductor/ir.py.
+element by element joins its kernel. A few long rows keep few of a GPU's
+processors busy: where they lie one after the other, and on a CPU, PyTorch's
+operator runs. Inductor's is `Scan` in torch/_inductor/ir.py.
 """
 
 from __future__ import annotations
@@ -21,14 +18,14 @@ from ..lowerings import RULES, LoweringContext, Value, elements, points
 
 #: The types of the devices whose kernels scan; how many rows are worth it,
 #: unless each has so few elements.
-SCANNING, ROWS, FEW = {"cuda"}, 8, 4096
+DEVICES, ROWS, FEW = {"cuda"}, 8, 4096
 
 
 def scan(kind: str) -> Callable[..., Value | None]:
     """The rule of an operator that reduces a row up to each element."""
     def rule(context: LoweringContext, a: Value, axis: int,
              dtype: torch.dtype | None = None) -> Value | None:
-        if not a.shape or a.device.type not in SCANNING:
+        if not a.shape or a.device.type not in DEVICES:
             return None
         value, axis = a.to(context.dtype), axis % len(a.shape)
         length = elements(a.shape[axis:])
