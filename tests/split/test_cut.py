@@ -246,6 +246,17 @@ def test_of_a_value_of_which_a_row_is_used_nothing_is_saved():
     assert saved_bytes(joint, backward) == 2 * 4 * 8 * 32  # columns
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: x[torch.tensor([0, 3, 0])],
+    lambda x: x.view(-1)[::2] * torch.arange(2.0, 10.0)])
+def test_a_constant_is_made_where_it_is_read(function):
+    x = torch.ones(4, 4, requires_grad=True)
+    joint = split.record(graph_of(function, (x,)), (x,))
+    constants = {node.name for node in joint.early
+                 if node.op == "call_function" and not node.all_input_nodes}
+    assert constants and not constants & min_cut.cut(joint).saved
+
+
 def test_random_values_are_never_recomputed():
     def function(x):
         return F.dropout(x, 0.5).sin().sum()

@@ -272,7 +272,8 @@ def gradients(results: list[Tensor], leaves: list[Tensor]) -> list:
                 chosen, [each for each in leaves if each.requires_grad],
                 [torch.arange(1.0, each.numel() + 1).cos()
                  .view(each.shape).to(each.device, each.dtype)
-                 for each in chosen], True, allow_unused=True)]
+                 for each in chosen],
+                retain_graph=True, allow_unused=True)]
 
 
 def error(found: list, wanted: list) -> float:

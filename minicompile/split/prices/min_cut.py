@@ -212,7 +212,7 @@ def saving(joint: Joint, node: fx.Node, written: bool, times: set) -> float:
     """
     if node.op == "placeholder":
         return (2 if node in joint.written else 1) * cost.one_pass(node)
-    if node.op == "call_function" and not has_effect(node) and all(
+    if cost.kind(node) == "pointwise" and all(
             map(is_number, node.all_input_nodes)):
         return NEVER  # a constant is made where it is read
     if root(node) is not node or isinstance(value(node), (tuple, list)):
