@@ -46,8 +46,7 @@ from ...core.torch.symbols import ON_PROXIES
 from ...core.torch.symbols import text_of as text_of_size
 from ...emit.cpp import processor
 from ...emit.program import load
-from ...pipeline import (LOWER, CompiledGraph, backward_from,
-                         lower_ours)
+from ...pipeline import LOWER, CompiledGraph, backward_from, lower_ours
 from ...split.runtime import FACTS, make_runtime
 
 #: The classes of arguments that a graph's text says.
