@@ -81,8 +81,8 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
             made = replace(made, graphed=graphed)
         return replace(made, call=split.make_runtime(
             joint, pair, **runs, notes=made.notes, others=partial(
-                backward_from, lambda: joint, pair.saved, options)
-            if fuse else None))
+                backward_from, lambda: joint, pair.saved, options,
+                made.graphed) if fuse else None))
     except BackendError as refusal:
         return as_traced(graph, refusal)
     except MinicompileError:
@@ -176,19 +176,24 @@ def program_of(graph: fx.GraphModule, options: Options,
 
 
 def backward_from(joint: Callable[[], split.Joint], saved: dict[str, int],
-                  options: Options, tangents: tuple[int, ...]) -> Boxed:
+                  options: Options, graphed: replay.GraphedFunction | None,
+                  tangents: tuple[int, ...]) -> Boxed:
     """The backward from the tangents of these results, after a forward
     that saved those values. It is compiled, unless a kernel is not, or
-    relies on facts about sizes that no guard holds."""
+    relies on facts about sizes that no guard holds; and graphed, if the
+    forward is."""
     pair = split.partition(joint(), saved.keys(), tangents)
     if pair.saved != saved:
         raise BackendError("the graph is recorded in another way now")
     env = sizes_of(map(value, joint().primals))
     known = env and len(env.guards)
     try:
-        _, program = program_of(pair.backward, options, pair.donated)
+        schedule, program = program_of(pair.backward, options, pair.donated)
         if (env and len(env.guards)) == known:
-            return program.ready().run
+            run = program.ready().run
+            return run if graphed is None else graphed.behind(
+                run, replay.KINDS[-1](schedule, None, program,
+                                      options.replay_check))
     except Exception as failed:
         log.warn_once(f"minicompile does not fuse: {brief(failed)}")
     finally:

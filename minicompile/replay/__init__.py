@@ -79,16 +79,25 @@ class GraphedFunction:
     def __init__(self, forward: Boxed, backward: Boxed | None,
                  device: Cuda, *, blocked: str | None = None,
                  kinds: Sequence[Callable] = (Recording,), **settings):
-        self.device, self.blocked = device, blocked
+        self.device, self.blocked, self.backwards = device, blocked, []
         self.forward = HALVES[-1](
             forward, kinds[0], device, blocked, **settings)
-        self.backward = HALVES[-1](
-            backward, kinds[-1], device, blocked, ahead=self.forward)
+        self.backward = self.behind(backward, kinds[-1])
+
+    def behind(self, run: Boxed, kind: Callable | str) -> Half:
+        """One more backward of the forward, such as that of other results;
+        or `kind` says why nothing of it can be recorded."""
+        self.backwards.append(HALVES[-1](
+            run, kind, self.device, self.blocked or (
+                kind if isinstance(kind, str) else None),
+            ahead=self.forward))
+        return self.backwards[-1]
 
     @property
     def stats(self) -> Counter[str]:
         """How many calls were replayed, and how many not, by the reason."""
-        return self.forward.stats + self.backward.stats
+        return sum((half.stats for half in self.backwards),
+                   self.forward.stats)
 
 
 @dataclass

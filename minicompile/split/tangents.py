@@ -44,18 +44,18 @@ def copied_without(absent: Set[fx.Node], node: fx.Node, graph: fx.Graph,
                    copies: Mapping[fx.Node, fx.Node]) -> fx.Node:
     """A copy of the node at the end of a graph that has no nodes for those
     `absent`: of a sum one term may be left, all else is given zeros."""
-    terms = [each for each in node.all_input_nodes if each not in absent]
-    if node.target is aten.add.Tensor and len(terms) == 1 and (
-            terms != node.all_input_nodes and alike(*terms, node)):
+    given = node.all_input_nodes
+    terms = [each for each in given if each not in absent]
+    if node.target is aten.add.Tensor and len(terms) == 1 < len(given) and (
+            form(terms[0]) == form(node)):
         return copies[terms[0]]
     return graph.node_copy(node, lambda each: zeros(graph, value(each))
                            if each in absent else copies[each])
 
 
-def alike(one: fx.Node, other: fx.Node) -> bool:
-    """Whether two tensors have the same shape and dtype."""
-    one, other = value(one), value(other)
-    return one.dtype == other.dtype and one.shape == other.shape
+def form(node: fx.Node) -> tuple[torch.Size, torch.dtype]:
+    """The shape and the dtype of a node's tensor."""
+    return value(node).shape, value(node).dtype
 
 
 def zeros(graph: fx.Graph, like: torch.Tensor) -> fx.Node:

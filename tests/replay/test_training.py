@@ -9,8 +9,10 @@ import random
 import pytest
 import torch
 
+import minicompile
+from minicompile import replay
+from minicompile.replay import GraphedFunction, Recording
 from minicompile.split.prices import min_cut
-from minicompile.replay import GraphedFunction
 from tests.replay.fake import FakeDevice
 
 
@@ -94,6 +96,33 @@ def test_steps_are_replayed_and_right(weights):
     assert region.stats["first call"] == 2
     assert region.stats["replayed"] == 10
     assert len(region.forward.recordings) == 1
+
+
+def test_a_backward_of_other_results_is_replayed_too(monkeypatch):
+    """Each of them behind the same forward."""
+    monkeypatch.setattr(replay, "DEVICES", [lambda _: FakeDevice()])
+    monkeypatch.setattr(replay, "KINDS", [lambda *_: Recording])
+    monkeypatch.setattr(replay, "WORTH", 0)
+
+    def losses(x, w):
+        y = torch.tanh(x @ w)
+        return (y * 2).sum(), y.exp(), (y @ w).cos()
+
+    w = torch.randn(4, 4, requires_grad=True)
+    made = minicompile.compile(losses, mode="reduce-overhead")
+    choose, calls = random.Random(0), 60
+    for _ in range(calls):
+        x = torch.randn(3, 4, requires_grad=True)
+        chosen = choose.choice([(0,), (1,), (0, 2), (0, 1, 2)])
+        got, want = (torch.autograd.grad(
+            [results[k].sum() for k in chosen], [x, w])
+            for results in (made(x, w), losses(x, w)))
+        torch.testing.assert_close(got, want)
+    graphed = made.cache.entries[0].lowered.graphed
+    assert len(graphed.backwards) == 4
+    for half in graphed.backwards:
+        assert half.stats["replayed"] > 5
+    assert made.stats().replays["replayed"] > 1.5 * calls
 
 
 def test_symbolic_sizes(weights):

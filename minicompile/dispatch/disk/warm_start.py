@@ -224,8 +224,8 @@ def read(content: bytes, graph: fx.GraphModule, env: ShapeEnv | None,
     return Found(make_runtime(
         SimpleNamespace(source=graph, results=results), None, **runs,
         notes=notes, facts=facts, others=partial(
-            backward_from, lambda: again().joint, facts.saved, options)),
-        notes=notes, kernels=held["kernels"], again=again)
+            backward_from, lambda: again().joint, facts.saved, options,
+            None)), notes=notes, kernels=held["kernels"], again=again)
 
 
 def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,

@@ -59,12 +59,14 @@ class Adaptive(Half):
     moving: set[int] = field(default_factory=set)
     made: int = 0
     failed: str = ""
-    other: Half | None = None  # forward of a backward, or the reverse
+    #: The forward of a backward, or the backwards of a forward.
+    others: list[Half] = field(default_factory=list)
     most = inf
 
     def __post_init__(self):
         if self.ahead:
-            self.other, self.ahead.other = self.ahead, self
+            self.others.append(self.ahead)
+            self.ahead.others.append(self)
 
     def find(self, inputs: list) -> Recording | str:
         """A free recording, which is the last one used from now on."""
@@ -125,14 +127,15 @@ class Adaptive(Half):
         """Drop free recordings that read what moves, and the oldest while
         they are too many or too large; backwards with their forwards."""
         for old in list(self.recordings):
-            kept = [*self.recordings, *self.other.recordings]
+            kept = [each for half in (self, *self.others)
+                    for each in half.recordings]
             full = len(self.recordings) >= KEPT or sum(
                 each.bytes for each in kept) > self.device.most()
             if old.free() and (full or self.moving & {*old.bound}):
                 self.recordings.remove(old)
-                self.other.recordings = [
-                    each for each in self.other.recordings
-                    if each.lender is not old]
+                for half in self.others:
+                    half.recordings = [each for each in half.recordings
+                                       if each.lender is not old]
 
 
 DEVICES.append(Bounded)
