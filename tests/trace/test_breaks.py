@@ -10,6 +10,7 @@ import io
 import math
 import random
 import sys
+import threading
 import time
 
 import numpy
@@ -389,6 +390,32 @@ def inside_a_users_with(x):
         x = x * 2
         raise ValueError("left")
     return x
+
+
+LOCK = threading.Lock()
+
+
+def set_up(names):
+    with LOCK:
+        for name in names:
+            print(name)
+
+
+@case(graphs=2, breaks=1)
+def a_callee_without_tensors_holds_a_lock(x):
+    y = x.relu()
+    set_up(["a", "b", "c"])
+    return y + 1
+
+
+def guarded(x):
+    with LOCK:
+        return (x.exp() * 2).tanh()
+
+
+@case(graphs=3, breaks=2)
+def a_callee_computes_under_a_lock(x):
+    return guarded(x.sin()) + 1
 
 
 class Talking:

@@ -159,6 +159,20 @@ def test_a_library_that_logs_once():
     assert heard.texts == expected and len(expected) == 1
 
 
+def test_hooks_that_collect_hidden_states():
+    """The first call that asks for these installs hooks, under a lock."""
+    model, inputs = build("gpt2")
+    inputs = {**inputs, "output_hidden_states": True}
+    model.eval()
+    want = build("gpt2")[0].eval()
+    want.load_state_dict(model.state_dict())
+    want = leaves(want(**inputs))
+    compiled = minicompile.compile(model, backend="eager")
+    for _ in range(2):
+        close(leaves(compiled(**inputs)), want)
+    assert compiled.stats().graph_breaks <= 1 >= compiled.stats().graphs
+
+
 def leaves(value) -> list:
     """The tensors in an output, those of a cache included."""
     if isinstance(value, torch.Tensor):

@@ -14,9 +14,11 @@ import functools
 import importlib.util
 import operator
 import sys
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 
+from torch import Tensor
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._pytree import tree_leaves
 
 from ...core.guard import ABSENT, Item, trusted
 from .. import attributes
@@ -161,8 +163,18 @@ def ask_attribute(at: Break) -> tuple:
                           if called else at.on(stack[:-1])]
 
 
+def enter(at: Break) -> tuple:
+    """A `with`, in a function that has no tensor all of its call: it holds
+    a lock or reads a file, and what it prepares is not to be compiled."""
+    if at.frames[1:] and not any(isinstance(each, (Tensor, CellType))
+                                 for each in tree_leaves(at.frame.names)):
+        raise unsupported("code", "a function without tensors")
+    return at.single()
+
+
 OPERATIONS |= {**dict.fromkeys((*TRUTH, "TO_BOOL"), ask_truth),
-               "FOR_ITER": ask_next, "LOAD_ATTR": ask_attribute}
+               "FOR_ITER": ask_next, "LOAD_ATTR": ask_attribute,
+               "BEFORE_WITH": enter}
 
 # What the rest of a frame reads
 
