@@ -356,13 +356,27 @@ def test_a_saved_tensor_written_to_is_eagers_error(backend):
         y.sum().backward()
 
 
-def test_the_second_derivative_is_refused():
-    x = rows()
-    for backend in BACKENDS:
-        y = minicompile.compile(cube, backend=backend)(x)
-        grad, = torch.autograd.grad(y.sum(), x, create_graph=True)
-        with pytest.raises(RuntimeError, match="twice|first derivative"):
-            grad.sum().backward()
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_second_derivative_is_that_of_the_users_backward(backend):
+    def function(x):
+        return Cube.apply(x.sin(), 2) * x
+
+    found = []
+    for run in minicompile.compile(function, backend=backend), function:
+        x = rows()
+        grad, = torch.autograd.grad(run(x).sum(), x, create_graph=True)
+        found.append([grad, *torch.autograd.grad(grad.sum(), x)])
+    close(*found)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_backward_that_is_differentiable_once_is_refused(backend):
+    x, w = rows(), torch.randn(4, 2, requires_grad=True)
+    y, _, _ = minicompile.compile(
+        lambda x, w: Several.apply(x, w), backend=backend)(x, w)
+    grad, = torch.autograd.grad(y.sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        grad.sum().backward()
 
 
 def test_dynamos_nodes_are_taken():

@@ -299,7 +299,6 @@ class Traced(Function):
         return made[:results]
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, *tangents):
         with one_backward():
             return (None,) * 4 + ctx.graph(*ctx.saved_tensors, *tangents,
