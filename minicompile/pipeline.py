@@ -177,14 +177,16 @@ def program_of(graph: fx.GraphModule, options: Options,
 
 def backward_from(joint: Callable[[], split.Joint], saved: dict[str, int],
                   options: Options, graphed: replay.GraphedFunction | None,
-                  tangents: tuple[int, ...]) -> Boxed:
+                  tangents: tuple[int, ...], watched: bool) -> Boxed:
     """The backward from the tangents of these results, after a forward
-    that saved those values. It is compiled, unless a kernel is not, or
-    relies on facts about sizes that no guard holds; and graphed, if the
-    forward is."""
+    that saved those values. It is compiled, unless its operators are
+    watched, a kernel is not, or relies on facts about sizes that no guard
+    holds; and graphed, if the forward is."""
     pair = split.partition(joint(), saved.keys(), tangents)
     if pair.saved != saved:
         raise BackendError("the graph is recorded in another way now")
+    if watched:
+        return _boxed(pair.backward)
     env = sizes_of(map(value, joint().primals))
     known = env and len(env.guards)
     try:

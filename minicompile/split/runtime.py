@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import cache, partial
+from threading import Lock
 from types import SimpleNamespace as Facts
 from weakref import ref
 
@@ -26,15 +27,15 @@ from torch.autograd.graph import increment_version
 from ..core.errors import where_of
 from ..core.graph import (Boxed, bare, is_number, is_random, tensors_of,
                           value)
-from ..core.state import kept
+from ..core.state import eager_is_watched, kept
 from .joint import Joint, Pair, partition
 
 ONCE = ("minicompile gives what begins at {} only a first derivative, as "
         "{}; for gradients under create_graph use compile(..., "
         'backend="eager"), which runs the traced graph under autograd')
 
-#: Gives the backward from the tangents of these results.
-Backwards = Callable[[tuple[int, ...]], Boxed]
+#: Gives the backward from these results; of operators, if one watches.
+Backwards = Callable[[tuple[int, ...], bool], Boxed]
 
 #: What gives a Function the values that it saved, given the tangents.
 SAVED: list[Callable[..., list]] = [
@@ -61,8 +62,9 @@ def make_runtime(joint: Joint, pair: Pair | None, forward: Boxed,
     if backward is not None:
         others = others or partial(cut_again, joint, facts)
         run = trainable(facts, autograd_function(
-            facts, joint.source, forward, cache(lambda come: no_autocast(
-                backward if come == facts.given else others(come)))))
+            facts, joint.source, forward, cache(lambda *key: no_autocast(
+                others(*key) if key != (facts.given, False) else backward
+            ))))
     else:
         run = torch.no_grad()(forward) if facts.wanted else forward
     plain = backward is None and not (
@@ -79,7 +81,8 @@ def no_autocast(run: Boxed) -> Boxed:
     return call
 
 
-def cut_again(joint: Joint, facts: Facts, come: tuple[int, ...]) -> Boxed:
+def cut_again(joint: Joint, facts: Facts, come: tuple[int, ...],
+              _: bool) -> Boxed:
     """The backward from other tangents, operator by operator."""
     run = bare(partition(joint, facts.saved.keys(), come).backward)
     return lambda inputs: run(*inputs)
@@ -92,7 +95,7 @@ def autograd_function(facts: Facts, source: fx.GraphModule,
     numbers = [k for k in kept if k in facts.numbers]
     saved = [k for k in kept if k not in facts.numbers]
     blind = [k for k in range(count) if k not in facts.tangents]
-    saves = len(saved)
+    saves, lock = len(saved), Lock()
 
     class Compiled(torch.autograd.Function):
         """One compiled graph, as autograd sees it."""
@@ -127,7 +130,11 @@ def autograd_function(facts: Facts, source: fx.GraphModule,
             with torch.no_grad():
                 values += [fit(given[k], *ctx.layouts[k]) for k in come]
                 values[:0] = ctx.numbers
-                found = backwards(come)(values)
+                watched = eager_is_watched() or not all(  # one of vmap's
+                    torch._C._has_storage(given[k]) for k in come)
+                with lock:  # another thread may make it, too
+                    run = backwards(come, watched)
+                found = run(values)
             return by_input(facts, found)
 
     return Compiled
@@ -219,18 +226,16 @@ def layouts(joint: Joint, _: Pair) -> dict[int, tuple]:
 
 def layout(tensor: torch.Tensor) -> tuple:
     """How the backward expects the gradient of a result to be laid out:
-    size, strides, dtype, device. It has no gaps."""
+    size and strides. It has no gaps."""
     like = torch.empty_like(tensor, device="meta")
-    return like.size(), like.stride(), tensor.dtype, tensor.device
+    return like.size(), like.stride()
 
 
-def fit(gradient: torch.Tensor, size, stride, dtype,
-        device) -> torch.Tensor:
+def fit(gradient: torch.Tensor, size, stride) -> torch.Tensor:
     """The gradient with the strides that the backward expects; it can be
     expanded, or laid out in another way."""
     return gradient if gradient.stride() == stride else (
-        torch.empty_strided(size, stride, dtype=dtype, device=device)
-        .copy_(gradient))
+        gradient.new_empty_strided(size, stride).copy_(gradient))
 
 
 def finished(facts: Facts, joint: Joint, run: Boxed, notes: Counter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, combinations
 
 import pytest
@@ -125,7 +126,7 @@ def made(monkeypatch):
     found = []
 
     def spy(*given):
-        found.append(given[-1])
+        found.append(given[-2])
         return backward_from(*given)
     backward_from = pipeline.backward_from
     monkeypatch.setattr(pipeline, "backward_from", spy)
@@ -155,6 +156,16 @@ def test_what_the_loss_does_not_need_is_not_in_its_backward():
             if node.op == "placeholder"}
     assert "tangents_1" in read and "tangents_2" not in read
     assert "mm" not in str(half.graph)
+
+
+def test_threads_make_a_backward_once(made):
+    x = grad(0.5, 1.0)
+    y, *_ = minicompile.compile(lambda x: (x.exp(), x.sin().sum()))(x)
+    with ThreadPoolExecutor(4) as threads:
+        found = [*threads.map(lambda _: torch.autograd.grad(
+            y.sum(), x, retain_graph=True)[0], range(4))]
+    near(torch.stack(found), y.detach().expand(4, 2))
+    assert len(made) == 1
 
 
 def test_a_backward_that_does_not_compile_runs_its_operators(monkeypatch):
@@ -190,3 +201,19 @@ def test_a_backward_that_needs_another_size_runs_its_operators(
     y = grad(0.5, 1.0)
     made(y)[0].sum().backward()
     near(y.grad, y.exp().detach())
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_backward_of_many_gradients_at_once(dynamic):
+    """vmap's tensors have no memory that a kernel could read."""
+    x = torch.randn(3, 4, requires_grad=True)
+    many = torch.randn(4, 3, 5).permute(2, 1, 0)
+    fn = minicompile.compile(
+        lambda x: (x.sin() * 2, x.exp().sum()), dynamic=dynamic)
+    for chosen in [0], [1], [0, 1]:
+        want, got = (torch.autograd.grad(
+            [results[k] for k in chosen], x,
+            [[many, many[:, 0, 0]][k] for k in chosen],
+            is_grads_batched=True)[0]
+            for results in ((x.sin() * 2, x.exp().sum()), fn(x)))
+        near(got, want)
