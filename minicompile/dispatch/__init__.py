@@ -163,7 +163,9 @@ class Cache:
         found, kinds = self.find(locals), tuple(map(type, locals))
         if found or self.refused[kinds] >= ATTEMPTS or eager_is_watched():
             return found
+        hide = torch._C._autograd._saved_tensors_hooks_set_tracing
         with self.lock, young_only():
+            before = hide(True)  # from a checkpoint's hooks, which count
             try:  # another thread may have compiled it
                 for way in (Cache.find, *AT_MISS):
                     if found := way(self, locals):
@@ -175,6 +177,7 @@ class Cache:
                 self.root.breaks.append(Unsupported(*refusal.args))
                 self.run_eager(kinds, refusal.kind, refusal)
             finally:
+                hide(before)
                 log.begin("")
         return None
 

@@ -54,6 +54,23 @@ def test_values_and_gradients_are_eagers(backend):
                     backend=backend, fullgraph=True)
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "split", "fused"])
+def test_around_a_compiled_module(backend, reentrant):
+    """The hooks of a checkpoint count what autograd saves, and one of them
+    raises in the last save of a recomputation."""
+    model, x = Blocks(True), torch.randn(4, 8, requires_grad=True)
+    weights = [*model.parameters()]
+    compiled = minicompile.compile(model, backend=backend)
+    want = torch.autograd.grad(model(x).sum(), weights)
+    for _ in range(2):
+        checkpoint(compiled, x, use_reentrant=reentrant).sum().backward()
+        for weight, gradient in zip(weights, want):
+            torch.testing.assert_close(weight.grad, gradient)
+            weight.grad = None
+    assert not compiled.stats().fallbacks
+
+
 def test_inside_is_recomputed_and_not_saved():
     x = torch.randn(16, 8, requires_grad=True)
     kept, again = pair(Blocks(True), x), pair(Blocks(False), x)

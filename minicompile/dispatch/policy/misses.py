@@ -19,6 +19,7 @@ from contextlib import ContextDecorator
 from dataclasses import replace
 from weakref import WeakSet
 
+import torch
 from torch import nn
 
 from ...core import TOOLS, log
@@ -249,6 +250,8 @@ def again(traced: Trace, graph: Callable, finish: Callable) -> Callable:
         except MinicompileError:
             raise
         except Exception as error:
+            if torch._C._autograd._top_saved_tensors_default_hooks(False):
+                raise  # it may be a hook's, as of a checkpoint around it
             why = f"{type(error).__name__}: {error}"
         else:
             return finish(L, F, outputs)
