@@ -191,10 +191,12 @@ def refusing(what: str, line: Where | None = None):
 def unchanged_state():
     """Torch's switches are put back, whatever the graph sets them to.
 
-    Inference mode is off, because it would hide what is written.
+    Inference mode is off, because it would hide what is written; and the
+    detection of anomalies, which looks for NaN in each gradient.
     """
     grad = torch.is_grad_enabled()
     with (kept(), torch.inference_mode(False), torch.set_grad_enabled(grad),
+          torch.autograd.set_detect_anomaly(False),
           torch.autograd.set_multithreading_enabled(False)):
         torch.set_autocast_cache_enabled(False)
         yield

@@ -520,3 +520,12 @@ def test_results_with_a_backward_each_that_is_never_run_are_freed():
     assert [node() for node in nodes] == [None] * 3
     if enabled:
         gc.enable()
+
+
+def test_a_first_call_under_the_detection_of_anomalies_is_compiled():
+    compiled = minicompile.compile(lambda x: (x.sqrt() * 0).sum())
+    x = torch.tensor([0.0, 1.0], requires_grad=True)
+    with torch.autograd.detect_anomaly():
+        with pytest.raises(RuntimeError, match="nan"):
+            compiled(x).backward()
+    assert not compiled.stats().fallbacks
