@@ -66,19 +66,21 @@ def trace(function: types.FunctionType, locals: tuple, *,
     """
     if not isinstance(function, types.FunctionType):
         raise unsupported("code", repr(function))
-    history, moments, refusals = history or History(), [None], []
+    history, moments = history or History(), [None]
+    refusals, causes = [], []
     for moment in moments:
         try:
             return traced_by(Tracer(function, history, moment), locals,
                              *refusals[:1])
         except Unsupported as error:
             moments += error.stops if breaks and not refusals else ()
-            refusals.append(error)
+            refusals.append(Unsupported(*error.args))  # holds no frames
+            causes.append(error.__cause__)
     first, last = refusals[0], refusals[-1]
-    if first.kind == "exception" or last.reason == first.reason:
-        raise first
-    raise Unsupported(first.kind, f"{first.reason}; no break can be there: "
-                      f"{last.reason}", first.where, first.hint)
+    never = first.kind != "exception" and last.reason != first.reason
+    raise Unsupported(first.kind, first.reason + never * (
+        f"; no break can be there: {last.reason}"), first.where, first.hint
+        ) from causes[0]
 
 
 def traced_by(tracer: Tracer, locals: tuple,
@@ -92,11 +94,10 @@ def traced_by(tracer: Tracer, locals: tuple,
         try:
             return _traced(tracer, *_run(tracer, locals, why))
         except Exception as error:
-            refusal = _refusal(error)
-            whole = refusal.kind in ("recursion", "finalizer")
-            refusal.stops = [] if whole else [
-                frame.moment for frame in reversed(waiting(tracer))]
-            raise refusal from getattr(error, "exception", None)
+            raise _refusal(tracer, error) from getattr(
+                error, "exception", None)
+        finally:
+            tracer.left = []
 
 
 # CPython keeps frames in chunks of 16 KB, and maps one each time that a
@@ -105,8 +106,8 @@ def traced_by(tracer: Tracer, locals: tuple,
 traced_by.__code__ = traced_by.__code__.replace(co_stacksize=1 << 15)
 
 
-def _refusal(error: Exception) -> Unsupported:
-    """Why the trace could not go on, at the user's line."""
+def _refusal(tracer: Tracer, error: Exception) -> Unsupported:
+    """Why the trace could not go on, at the user's line; and its stops."""
     place = getattr(error, "place", None)
     if isinstance(error, Raised):
         kind = type(error.exception).__name__
@@ -115,7 +116,10 @@ def _refusal(error: Exception) -> Unsupported:
         error = unsupported("recursion", "Python allows")
     elif not isinstance(error, Unsupported):
         error = internal(error)
-    return error.at(place) if place else error
+    refusal = error.at(place) if place else error
+    refusal.stops = [] if refusal.kind in ("recursion", "finalizer") else [
+        frame.moment for frame in reversed(waiting(tracer))]
+    return refusal
 
 
 def _run(tracer: Tracer, locals: tuple, why: Unsupported | None) -> tuple:

@@ -16,6 +16,7 @@ import re
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from weakref import ref
 
 import torch
 from sympy import Symbol
@@ -237,13 +238,13 @@ class ConstantSizes:
     """The sizes of one trace: constants, and `symbols` in a subclass."""
 
     def __init__(self, recorder, history: History):
-        self.recorder, self.history = recorder, history
+        self.recorder, self.history = ref(recorder), history
         self.symbols: dict[Symbol, Source] = {}
 
     def tensor(self, real: torch.Tensor, place: Source, **how
                ) -> torch.Tensor:
         """The fake tensor of one from outside, which counts its writes."""
-        mode = self.recorder.fake_mode
+        mode = self.recorder().fake_mode
         fake = mode.from_tensor(real, **how or {"static_shapes": True})
         if not fake.is_inference():
             return fake

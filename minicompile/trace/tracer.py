@@ -56,6 +56,14 @@ DEEPEST = 120
 CHECKS: list[Callable] = []
 
 
+def line_of(frames: list) -> Where | None:
+    """The user's line that is running, outside of libraries."""
+    for frame in reversed(frames):
+        if not frame.library:
+            return frame.where()
+    return frames[-1].where() if frames else None
+
+
 class Tracer:
     """The state of one trace; opcodes and rules act through it."""
 
@@ -66,6 +74,7 @@ class Tracer:
         self.inference = torch.is_inference_mode_enabled()
         self.frames: list = []
         self.left: list = []  # frames that wait where the trace failed
+        self.where = functools.partial(line_of, self.frames)
         self.recorder = Recorder(self.where, history)
         self.outside = Outside(self.recorder, self.where)
         self.outside.sources[id(function)] = Function(function.__name__)
@@ -84,13 +93,6 @@ class Tracer:
         if self.clock == self.stop:
             raise Stopped(tuple(self.frames))
         return self.clock
-
-    def where(self) -> Where | None:
-        """The user's line that is running, outside of libraries."""
-        for frame in reversed(self.frames):
-            if not frame.library:
-                return frame.where()
-        return self.frames[-1].where() if self.frames else None
 
     def own(self, value):
         """`value`, remembered as made by the traced program."""

@@ -443,3 +443,32 @@ def test_what_a_guard_is_about_may_be_deleted(monkeypatch):
             compiled(x)
     monkeypatch.undo()
     assert compiled(x).item() == 3
+
+
+def broken(model, x):
+    y = model(x)
+    print(float(y.detach().sum()))
+    return y.sin()
+
+
+@pytest.mark.parametrize("backend", ["eager", "split", "fused"])
+@pytest.mark.parametrize("function", [apply, broken])
+def test_what_a_compilation_has_seen_dies_with_its_last_user(
+        function, backend):
+    """Without the collector of garbage: nothing holds it in a circle."""
+    def run():
+        model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+        compiled = minicompile.compile(function, backend=backend)
+        x = torch.randn(2, 3, requires_grad=True)
+        y = compiled(model, x)
+        y.sum().backward()
+        return [weakref.ref(each) for each in (
+            x, x.grad, y, model[0].weight, model[0].weight.grad, model)]
+
+    run()  # PyTorch keeps some of the first
+    gc.collect()
+    gc.disable()
+    try:
+        assert [each() for each in run()] == [None] * 6
+    finally:
+        gc.enable()

@@ -16,7 +16,6 @@ import operator
 import re
 from collections.abc import Callable
 from functools import partial, reduce
-from weakref import WeakMethod
 
 import torch
 from sympy import Expr, Integer, Symbol
@@ -102,9 +101,8 @@ class SymbolicSizes(ConstantSizes):
         self.ranges: list[Guard] = []
         self.late: list[Callable] = []
         self.fakes: dict[Source, tuple[torch.Tensor, torch.Size]] = {}
-        # held weakly: fake tensors would keep its tracer for ever
-        where = WeakMethod(recorder.where)
-        self.env._get_sloc = lambda *_, **__: where() and where()()
+        where = recorder.where
+        self.env._get_sloc = lambda *_, **__: where()
 
     # Stand-ins
 
@@ -200,7 +198,7 @@ class SymbolicSizes(ConstantSizes):
                 for sign, end in ((">=", reach.lower), ("<=", reach.upper))
                 if isinstance(end, Integer)]  # else it holds of every int
             if type(value) is torch.SymInt:
-                self.recorder.place(str(expr), value, source)
+                self.recorder().place(str(expr), value, source)
             return True
         self.ranges.append(self.relation("{0} == {}", expr, source))
         return False
@@ -365,7 +363,7 @@ def symbol_node(recorder: Recorder, symbol: Symbol) -> fx.Node:
     A float becomes a graph input here, once it is used.
     """
     known, sizes = recorder.numbers, recorder.sizes
-    if symbol not in known and recorder is sizes.recorder:
+    if symbol not in known and recorder is sizes.recorder():
         source = sizes.symbols[symbol]
         recorder.place(str(symbol), sizes.numbers[source], source)
     elif symbol not in known:
