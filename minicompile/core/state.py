@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 from collections.abc import Callable
+from contextvars import ContextVar
 
 import torch
 from torch.autograd import forward_ad
@@ -78,18 +78,18 @@ def turns(target: object) -> bool:
     return target in next(zip(*KEPT))
 
 
-#: The backwards of autograd.Functions that are running, by number.
-FUNCTIONS: list[int] = []
+#: What stands for the call of an autograd.Function whose backward runs.
+FUNCTION: ContextVar[object] = ContextVar("function", default=None)
 
 
 @contextlib.contextmanager
-def one_backward(numbers=itertools.count()):
+def one_backward():
     """All that runs inside is the backward of one autograd.Function."""
-    FUNCTIONS.append(next(numbers))
+    before = FUNCTION.set(object())
     try:
         yield
     finally:
-        FUNCTIONS.pop()
+        FUNCTION.reset(before)
 
 
 #: A threshold that is never reached.

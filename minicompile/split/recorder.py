@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..core.errors import BackendError, Where
 from ..core.graph import QUANTIZED, placeholders, tensors_of
 from ..core.sizes import SYMBOLIC, Numbers, python_forms
-from ..core.state import FUNCTIONS
+from ..core.state import FUNCTION
 
 aten = torch.ops.aten
 
@@ -122,8 +122,8 @@ class RecordingMode(TorchDispatchMode):
         if self.region is not None and (
                 torch._C._current_autograd_node() is None):
             node.meta["recompute"] = self.region
-        if FUNCTIONS:
-            node.meta["function"] = FUNCTIONS[-1]
+        if function := FUNCTION.get():
+            node.meta["function"] = function
         return node
 
     def enter(self, where: Where | None, region: object = None) -> None:

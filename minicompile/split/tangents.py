@@ -28,7 +28,7 @@ def nothing(missing: Iterable[fx.Node], come: Iterable[fx.Node],
     The backward of a user's autograd.Function runs as a whole, or not.
     """
     absent, come, late = {*missing}, {*come}, [*late]
-    functions: dict[int, set[fx.Node]] = {}
+    functions: dict[object, set[fx.Node]] = {}
     for node in late:
         functions.setdefault(node.meta.get("function"), set()).update(
             node.all_input_nodes)

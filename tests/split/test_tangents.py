@@ -10,9 +10,10 @@ import torch
 from torch.autograd.function import once_differentiable
 
 import minicompile
-from minicompile import emit, pipeline
+from minicompile import emit, pipeline, split
 from minicompile.core.errors import CompileError
-from tests.split.judge import compiled, near
+from minicompile.core.state import one_backward
+from tests.split.judge import compiled, graph_of, near
 
 
 def grad(*values):
@@ -151,11 +152,22 @@ def test_what_the_loss_does_not_need_is_not_in_its_backward():
     x = torch.randn(4, 4, requires_grad=True)
     _, joint, pair = compiled(fn, [x])
     assert joint.likely == (0,) and pair.tangents == (0, 1)
-    half = minicompile.split.partition(joint, set(), joint.likely).backward
+    half = split.partition(joint, set(), joint.likely).backward
     read = {node.name for node in half.graph.nodes
             if node.op == "placeholder"}
     assert "tangents_1" in read and "tangents_2" not in read
     assert "mm" not in str(half.graph)
+
+
+def test_a_backward_in_one_thread_is_none_of_anothers():
+    x = grad(0.5, 1.0)
+    with one_backward(), ThreadPoolExecutor(1) as thread:
+        here = split.record(graph_of(torch.sin, [x]), [x])
+        there = thread.submit(
+            split.record, graph_of(torch.sin, [x]), [x]).result()
+    assert all("function" in node.meta for node in here.late)
+    assert there.late and not any(
+        "function" in node.meta for node in there.late)
 
 
 def test_threads_make_a_backward_once(made):
