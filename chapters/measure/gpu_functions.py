@@ -385,11 +385,11 @@ def main(asked: str, part: str = "") -> None:
     for each in track(todo, "timing"):
         rows.append(measured(*each, timed=True))
         print(json.dumps(rows[-1]), flush=True)
-    new = {row["what"]: row | {"commit": machine()["commit"]}
-           for row in rows}
     if asked:
         before = json.loads((RESULTS / "gpu_functions.json").read_text())
-        rows = [new.pop(row["what"], row) for row in before["rows"]]
+        when = {"commit": machine()["commit"]}
+        new = {row["what"]: row | when for row in rows}
+        rows = [new.get(row["what"], row) for row in before["rows"]]
     save("gpu_functions", rows)
 
 
