@@ -21,7 +21,7 @@ from torch import nn
 from ..core.guard import (ABSENT, CONSTANTS, IDENTITIES, Attribute,
                           Constant, Guard, Identifiers, Item, Source,
                           Stored, TensorFacts, printable, trusted)
-from .reasons import unsupported
+from .reasons import WAYS, unsupported
 from .recorder import Recorder
 
 #: The placeholder of a value that was not read yet.
@@ -111,14 +111,16 @@ class Namespace:
 class Outside:
     """The objects that existed before the call, as far as they matter."""
 
-    def __init__(self, recorder: Recorder, where):
+    def __init__(self, recorder: Recorder, where, frames: list):
         self.recorder, self.where = recorder, where
+        self.frames = frames  # of the tracer
         self.guards: dict[tuple, Guard] = {}
         self.values: dict[int, object] = {}  # id(real) -> value
         self.sources: dict[int, Source] = {}  # id(value) -> source
         self.kept: list[object] = []  # ids stay valid while objects live
         self.overlays: dict[tuple[int, str], Namespace] = {}
         self.orders: dict[int, tuple] = {}  # of sets with a copy in another
+        self.growing: dict[int, object] = {}  # id(real) -> what is appended
         self.identifiers = Identifiers({}, TAKEN)
         self.pending: list[Callable[[], Iterable[tuple]]] = []  # calls
 
@@ -258,7 +260,7 @@ class Outside:
         return (Item if type(space.owner) in (dict, OrderedDict)
                 else Stored)(space.names, key)
 
-    def read(self, space: Namespace, key):
+    def read(self, space: Namespace, key, alone: bool = True):
         """The value at `key`, or ABSENT; either is guarded."""
         key = self.real(key)
         value = space.now.get(key, ABSENT)
@@ -266,6 +268,9 @@ class Outside:
             value, place = space.real[key], self.place(space, key)
             if value is None and type(place) is Stored:  # as if absent
                 self.guard(space.names, "contains", key)
+            grown = WAYS["grown"](self, value, place) if alone else None
+            if grown is not None:  # a list, to be appended to
+                return grown
             value = space.now[key] = space.before[key] = self.admit(
                 value, place, space.trusted)
         elif value is ABSENT and not (
@@ -307,7 +312,7 @@ class Outside:
             return read(self, value) if read else value
         space = self.space("items", value)
         for key in self.keys(space):
-            self.read(space, key)
+            self.read(space, key, alone=False)
         return space.now
 
     def is_dict(self, value) -> bool:

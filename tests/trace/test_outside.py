@@ -405,3 +405,174 @@ def test_an_empty_cell_cannot_be_emptied():
     del count
     with pytest.raises(NameError):
         compiled(x)
+
+
+# Lists that are only appended to
+
+HISTORY, WINDOW = [], deque(maxlen=3)
+TABLE = {"seen": []}
+
+
+class Logger:
+    def __init__(self):
+        self.losses, self.last = [], deque(maxlen=2)
+
+
+def to_a_global(x, log):
+    HISTORY.append(x.sum())
+
+
+def to_an_attribute(x, log):
+    log.losses.append((x * 2).detach())
+    log.losses.append(len(x))
+
+
+def to_a_window(x, log):
+    for n in range(4):
+        log.last.append(x + n)
+    WINDOW.append(x)
+
+
+def to_an_item(x, log):
+    TABLE["seen"].append({"x": x, "again": [x]})
+
+
+def by_a_method_kept(x, log):
+    write = log.losses.append
+    write(x + 1)
+    log.losses.append(write(x + 2))
+
+
+def by_a_callback(x, log):
+    deque(map(log.losses.append, [x, x + 1]), 0)
+
+
+GROWERS = (to_a_global, to_an_attribute, to_a_window, to_an_item,
+            by_a_method_kept, by_a_callback)
+
+
+def left_by(grower, run):
+    """What twelve calls leave, all that they were given apart."""
+    lists = HISTORY, WINDOW, TABLE["seen"]
+    for each in lists:
+        each.clear()
+    log = Logger()
+    for n in range(12):
+        run(torch.full((3,), float(n)), log)
+    return [[*map(repr, each)] for each in (*lists, log.losses, log.last)]
+
+
+@pytest.mark.parametrize("grower", GROWERS)
+def test_a_list_that_only_grows_is_one_graph(grower):
+    def step(x, log):
+        grower(x, log)
+        return x + 1
+
+    compiled = minicompile.compile(step, backend="eager")
+    assert left_by(grower, compiled) == left_by(grower, step)
+    stats = compiled.stats()
+    assert (stats.graphs, stats.recompiles) == (1, 0), stats.reasons
+
+
+def test_a_list_grows_over_a_break():
+    def step(x):
+        HISTORY.append(x.sum().item())
+        return x + 1
+
+    HISTORY.clear()
+    compiled = minicompile.compile(step, backend="eager")
+    for n in range(12):
+        compiled(torch.full((3,), float(n)))
+    assert HISTORY == [3.0 * n for n in range(12)]
+    assert compiled.stats().recompiles <= 2  # the number varies
+
+
+def read_after(x, log):
+    log.losses.append(x)
+    return torch.stack(log.losses).sum(0) + len(log.losses)
+
+
+def read_before(x, log):
+    old = [*log.losses]
+    log.losses.append(x)
+    return x + len(old)
+
+
+def read_between(x, log):
+    log.losses.append(len(log.losses))
+    return x + len(log.losses)
+
+
+def read_by_a_method_kept(x, log):
+    write = log.losses.append
+    write(x)
+    log.losses.insert(0, 7)
+    write(len(log.losses))
+    return x + len(log.losses) + log.losses[0]
+
+
+def read_by_another_name(x, log):
+    log.again = log.losses
+    log.losses.append(x)
+    log.again.append(x + 1)
+    return x + len(vars(log)["losses"])
+
+
+def gone_meanwhile(x, log):
+    write = log.losses.append
+    log.losses = [1]
+    write(x)
+    log.losses.append(2)
+    return x + len(log.losses)
+
+
+def in_a_copy_of_all(x, log):
+    log.losses.append(x)
+    return x + sum(len(each) for each in vars(log).values())
+
+
+@pytest.mark.parametrize("reader", (
+    read_after, read_before, read_between, read_by_a_method_kept,
+    read_by_another_name, gone_meanwhile, in_a_copy_of_all))
+def test_a_list_that_grows_is_read_too(reader):
+    left = []
+    for run in reader, minicompile.compile(reader, backend="eager"):
+        log = Logger()
+        results = [repr(run(torch.full((3,), float(n)), log))
+                   for n in range(5)]
+        left.append((results, repr(vars(log))))
+    assert left[0] == left[1]
+    assert run.stats().graphs and not run.stats().fallbacks
+
+
+def test_lists_that_grow_are_kept_apart():
+    """That two names are one list, or are not, is a fact."""
+    def step(x, one, other):
+        one.losses.append(x)
+        other.losses.append(x + 1)
+        return len(one.last) + x
+
+    compiled = minicompile.compile(step, backend="eager")
+    for same in False, True, False:
+        left = []
+        for run in step, compiled:
+            one, other = Logger(), Logger()
+            if same:
+                other.losses = one.losses
+            run(torch.ones(2), one, other)
+            left.append([*map(repr, (one.losses, other.losses))])
+        assert left[0] == left[1]
+    assert compiled.stats().graphs == 2
+
+
+def test_a_list_that_grows_may_be_of_another_class():
+    def step(x, log):
+        log.losses.append(x)
+        return x + 1
+
+    compiled, log = minicompile.compile(step, backend="eager"), Logger()
+    compiled(torch.ones(2), log)
+    log.losses = deque(maxlen=1)
+    for _ in range(2):
+        compiled(torch.ones(2), log)
+    assert len(log.losses) == 1 and compiled.stats().graphs == 2

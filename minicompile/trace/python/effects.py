@@ -22,12 +22,12 @@ import torch
 from ...core.guard import (ABSENT, Attribute, Constant, Item, Source,
                            is_constant)
 from .. import attributes
-from ..attributes import SLOTS
+from ..attributes import KINDS, SLOTS, type_of
 from ..frame import OPCODES
 from ..reasons import WAYS, unsupported
 from ..reconstruct import Rebuild
 from ..recorder import settled
-from ..rules import rule
+from ..rules import means, rule
 from ..side_effects import (FIRST, LONG_LIST, READ, UNREAD, Namespace,
                             Outside)
 from ..tracer import CHECKS
@@ -103,17 +103,16 @@ def account(rebuild: Rebuild) -> None:
         elif type(key) is int:
             counters.add(outside.place(space, key) if space else Item(
                 outside.source(owner), key))
-    keep_apart(outside, {*map(type, owners.values())})
+    keep_apart(outside, {*map(type_of, owners.values())})
 
 
 def keep_apart(outside: Outside, kinds: set[type]) -> None:
     """Guard that no two objects, of classes written to, are one."""
     places: dict[type, dict[int, Source]] = {}
     for value in outside.kept:
-        place = outside.source(value)
-        if type(value) in kinds and type(place) not in (
-                Constant, type(None)):
-            places.setdefault(type(value), {})[id(value)] = place
+        place, kind = outside.source(value), type_of(value)
+        if kind in kinds and type(place) not in (Constant, type(None)):
+            places.setdefault(kind, {})[id(value)] = place
     for same in places.values():
         if len(same) > 1:
             each = ", ".join(f"{{{at}}}" for at in range(len(same)))
@@ -150,6 +149,66 @@ def copied(outside: Outside, real: list | deque, source: Source):
     return value
 
 
+#: The classes of what stands for a list or a deque that only grows.
+GROWING = {kind: type(f"Growing{kind.__name__}", (kind,), {})
+           for kind in (list, deque)}
+KINDS |= {made: kind for kind, made in GROWING.items()}
+
+#: Opcodes that read no more than the one value they push.
+LOADING = {"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_DEREF", "BINARY_SUBSCR"}
+
+
+def grown(outside: Outside, real: list | deque, source: Source,
+          appending: bool | None = None):
+    """What takes the elements that are appended next; else None.
+
+    How long the real one is, and what is in it, is then no fact.
+    """
+    if appending is None:
+        frame = outside.frames[-1]
+        now, then = frame.program.instructions[frame.next - 1:][:2]
+        appending = now.name in LOADING and then.name == "LOAD_ATTR" and (
+            then.argument[0] == "append")
+    if not appending or type(real) not in GROWING or (
+            id(real) in outside.values):
+        return None
+    if id(real) not in outside.growing:
+        value = outside.growing[id(real)] = GROWING[type(real)]()
+        outside.guard(source, "type", type(real))
+        outside.sources[id(value)] = source
+        outside.kept += real, value
+        outside.pending.append(partial(extended, outside, value))
+    value = outside.growing[id(real)]
+    if outside.source(value) != source:
+        outside.relate("{0} is {1}", source, outside.source(value))
+    return value
+
+
+def extended(outside: Outside, value: list | deque) -> Iterator[tuple]:
+    """Yield what appends the new elements to the real sequence."""
+    if value and outside.source(value) is not None:
+        yield type_of(value).extend, value, (*value,)
+
+
+def copied_after(outside: Outside, real: list | deque, source: Source):
+    """The copy of a sequence, with what was appended to it before."""
+    value = copied(outside, real, source)
+    if (added := outside.growing.pop(id(real), None)) is not None:
+        value.extend(added)
+        del outside.sources[id(added)]
+        outside.values[id(added)] = value
+    return value
+
+
+def append(tracer, function, values, value) -> None:
+    """The same to the copy, if the trace has read the rest meanwhile."""
+    tracer.natively(function, (tracer.outside.values.get(
+        id(values), values), value))
+
+
+means(append, list.append, deque.append)
+
+
 def came_and_went(before: tuple, now: set) -> Iterator[tuple]:
     """Yield what adds new elements to the real set, and removes others."""
     for change, elements in (
@@ -180,8 +239,9 @@ def set_in_order(outside: Outside, value: set | frozenset):
     return [*order] if order else value
 
 
-FIRST |= {list: copied, deque: copied,
+FIRST |= {list: copied_after, deque: copied_after,
           set: constants, frozenset: constants}
+WAYS["grown"] = grown
 READ |= {set: set_in_order, frozenset: set_in_order}
 
 
