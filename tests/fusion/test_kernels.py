@@ -8,6 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
+from minicompile.core.index import coefficient
 from minicompile.core.loops import Op, walk
 from minicompile.fusion import fuse
 from minicompile.fusion.passes.memory import touched
@@ -222,6 +223,18 @@ def test_a_sum_of_layers_is_stored_before_it_reads_too_many():
                  if touched(load.index) == 8 * 64})
             for kernel in fuse(graph).kernels]
     assert len(wide) == 9 and max(wide) == 4
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 0, 1), (2, 1, 0)])
+def test_parts_of_a_sum_lie_one_after_the_other(order):
+    """However the dimensions are named."""
+    x = torch.randn(32, 64, 128)
+    schedule = assert_right(aten(lambda x: x.permute(order).sum(), x), (x,))
+    kernel = schedule.kernels[0]
+    load, = kernel.loops[0].loads
+    part, = kernel.ranges
+    assert coefficient(load.index, part) == x.numel() // part.size.constant
+    assert any(coefficient(load.index, v) == 1 for v in kernel.reduced)
 
 
 def test_a_safe_softmax_is_one_kernel():

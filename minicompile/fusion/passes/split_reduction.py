@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 
-from ...core.index import Index, atoms_of, coefficient, index, product
+from ...core.index import (Index, atoms_of, coefficient, guess, index,
+                           product)
 from ...core.loops import (Const, Load, Loop, Op, neutral, row_major,
                            unflatten)
 from ...core.loops import walk as nodes_of
@@ -73,7 +74,8 @@ def parts_wanted(value: Value, reduced: tuple[int, ...]) -> int:
     if rows > share.few or length < 2 * least:
         return 1
     wanted = min(ceil(share.many / rows), length // least)
-    sizes = [value.shape[axis].constant for axis in reduced]
+    sizes = [value.shape[axis].constant for axis in in_order(
+        value, reduced)[-len(reduced):]]
     return wanted if None in sizes else even(wanted, sizes)
 
 
@@ -93,7 +95,21 @@ def even(wanted: int, sizes: list[int]) -> int:
 
 
 def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
-    """Whether neighbours in memory belong to different rows.
+    """Whether neighbours in memory belong to different rows."""
+    strides = strides_of(value, reduced)
+    return 1 in strides and not any(strides[axis] == 1 for axis in reduced)
+
+
+def in_order(value: Value, reduced: tuple[int, ...]) -> list[int]:
+    """The dimensions, those that are reduced last, as they lie in memory.
+    """
+    strides = strides_of(value, reduced)
+    return sorted(range(len(value.shape)), key=lambda k: (
+        k in reduced, -strides[k] * (k in reduced), k))
+
+
+def strides_of(value: Value, reduced: tuple[int, ...]) -> list[int]:
+    """How far apart in memory the neighbours along each dimension are.
 
     Of the loads that vary within a row, the largest decide: the gradient
     of a cross entropy also reads one label a row.
@@ -104,11 +120,10 @@ def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
         v.size for v in names if v in variables_of(part.index))
         for part in nodes_of(value.element)
         if isinstance(part, Load) and inner & variables_of(part.index)}
-    for where, count in loads.items():
-        near = {v for v in names if coefficient(where, v) == 1}
-        if near and count == max(loads.values()):
-            return not near & inner
-    return False
+    found = [[guess(coefficient(where, v) or index(0)) for v in names]
+             for where, count in loads.items()
+             if count == max(loads.values())]
+    return next((each for each in found if 1 in each), [0] * len(names))
 
 
 def split(context: LoweringContext, kind: str, value: Value,
@@ -130,7 +145,7 @@ def in_rows(value: Value, reduced: tuple[int, ...], parts: int
             ) -> tuple[Value, tuple[Index, ...], Point]:
     """The value with what is reduced in its last dimension, the shape of
     its parts, and where their elements are in it."""
-    order = sorted(range(len(value.shape)), key=lambda k: (k in reduced, k))
+    order = in_order(value, reduced)
     shape = tuple(value.shape[k] for k in order)
     turned = value.moved(shape, tuple(
         points(axes(shape))[order.index(k)] for k in range(len(order))))
