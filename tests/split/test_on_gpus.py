@@ -88,7 +88,7 @@ def as_on_a_gpu(monkeypatch, tmp_path):
     """The tables of a GPU; what is kept on disk does not know of them."""
     monkeypatch.setenv("MINICOMPILE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(on_gpus, "DEVICES", {"cpu"})
-    monkeypatch.setitem(pooling.POOLED, "cpu", 9)
+    monkeypatch.setitem(pooling.POOLED, "cpu", (9, True))
 
 
 def example(shape, dtype=torch.float32):
