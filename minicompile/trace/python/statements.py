@@ -14,7 +14,9 @@ import functools
 import importlib.util
 import operator
 import sys
-from types import CellType, CodeType, FunctionType
+from copy import copy
+from types import (BuiltinFunctionType, CellType, CodeType, FunctionType,
+                   MethodDescriptorType, MethodType, MethodWrapperType)
 
 from torch import Tensor
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -22,13 +24,15 @@ from torch.utils._pytree import tree_leaves
 
 from ...core.guard import ABSENT, Item, trusted
 from .. import attributes
-from ..bytecode import NULL_ABOVE, decode
+from ..bytecode import NULL_ABOVE, Instruction, decode
 from ..frame import (LOAD_FAST, NULL, OPCODES, TRUTH, Frame, load_cell,
                      load_global, opcode, store_cell)
 from ..graph_breaks import (OPERATIONS, Break, FrameState, Named, going_on,
                             made_once, op, placed, varint)
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import Rebuild
+from ..rules import REFUSED
+from ..side_effects import is_bound
 from .objects import same
 
 #: Rows of one expression; `f` is the frame.
@@ -172,9 +176,83 @@ def enter(at: Break) -> tuple:
     return at.single()
 
 
+#: The packages of the standard library.
+LIBRARY = sys.stdlib_module_names - {"__main__"}
+
+#: What only the real run knows, and the opcodes that push no more.
+UNKNOWN = object()
+CALLS = {"CALL", "CALL_KW"}
+MAKING = {"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "LOAD_DEREF",
+          "CONVERT_VALUE", "BUILD_STRING", "BUILD_TUPLE", "BINARY_OP"}
+#: The kinds of callables that say what they do by where they are from.
+NAMED = (type, FunctionType, MethodType, BuiltinFunctionType,
+         MethodWrapperType, MethodDescriptorType)
+
+
+def run_on(at: Break) -> tuple:
+    """The instruction, and the rest of its statement if that only tells
+    the library something: `print(f"{x:.2f}")`.
+
+    So no graph is given the text, which is another one each time.
+    """
+    frame, steps = copy(at.frame), at.frame.program.instructions
+    frame.stack, under = [*frame.stack], len(frame.stack)
+    for place, step in enumerate(steps[frame.next - 1:], frame.next):
+        takes = OPCODES[step.name][0]
+        cut = len(frame.stack) - (
+            takes(step.argument) if callable(takes) else takes)
+        taken, frame.stack[cut:] = frame.stack[cut:], ()
+        under = min(under, cut)
+        if step is not at.step and not follows(frame, step, taken):
+            break
+        if step is at.step or step.name in MAKING | CALLS:
+            frame.stack.append(UNKNOWN)
+        if step.name in CALLS and steps[place].name == "POP_TOP":
+            return at.single(step, cut) if cut == under else at.single()
+    return at.single()
+
+
+def follows(frame: Frame, step: Instruction, taken: list) -> bool:
+    """Whether an instruction may run with those before it, and not in a
+    graph; what it pushes is pushed, if it is known."""
+    match step.name:
+        case "LOAD_CONST":
+            frame.stack.append(step.argument)
+        case "LOAD_FAST":
+            frame.stack.append(frame.names.get(step.argument, UNKNOWN))
+        case "LOAD_GLOBAL":
+            name, called = step.argument
+            frame.push(frame.globals.get(name) or getattr(
+                builtins, name, UNKNOWN), called)
+        case "LOAD_ATTR":
+            (name, called), kind = step.argument, type(taken[0])
+            frame.push(getattr(kind, name, UNKNOWN) if issubclass(
+                kind, (Tensor, str)) else UNKNOWN, called)
+        case "CALL" | "CALL_KW":
+            return tells(next(each for each in taken if each is not NULL))
+        case "BINARY_OP":
+            return not any(isinstance(each, Tensor) for each in taken)
+        case name:
+            return name in MAKING or name == "KW_NAMES"
+    return True
+
+
+def tells(function) -> bool:
+    """Whether a function is of the standard library, or reads a tensor."""
+    if not isinstance(function, NAMED):
+        return False
+    owner = getattr(function, "__objclass__", None) or (
+        attributes.type_of(function.__self__) if is_bound(function)
+        else function)
+    return (owner.__module__ or "").partition(".")[0] in LIBRARY or (
+        owner in Tensor.__mro__
+        and REFUSED.get(function.__name__) == "data-dependent")
+
+
 OPERATIONS |= {**dict.fromkeys((*TRUTH, "TO_BOOL"), ask_truth),
                "FOR_ITER": ask_next, "LOAD_ATTR": ask_attribute,
-               "BEFORE_WITH": enter}
+               "BEFORE_WITH": enter,
+               **dict.fromkeys(MAKING | CALLS, run_on)}
 
 # What the rest of a frame reads
 
@@ -275,9 +353,7 @@ def handlers(rows, shift: int) -> bytes:
     return table
 
 
-#: The packages of the standard library; a frame of it is one step to us.
-LIBRARY = sys.stdlib_module_names - {"__main__"}
-
+#: A frame of the standard library is one step to us.
 WAYS |= {"return": returning, "handlers": handlers,
          "waits": lambda frame: str(frame.globals.get(
              "__name__")).partition(".")[0] not in LIBRARY}
