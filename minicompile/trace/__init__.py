@@ -25,7 +25,7 @@ from ..core.guard import Guard, Local, Source
 from ..core.state import kept
 from .frame import RETURN, Frame
 from .graph_breaks import CONTINUATIONS, breaking, ending, waiting
-from .reasons import Raised, Stopped, internal, unsupported
+from .reasons import WAYS, Raised, Stopped, internal, unsupported
 from .recorder import ConstantSizes, History, storage
 from .tracer import Tracer, rely_on_code
 
@@ -125,10 +125,14 @@ def _refusal(tracer: Tracer, error: Exception) -> Unsupported:
 def _run(tracer: Tracer, locals: tuple, why: Unsupported | None) -> tuple:
     """Run the code on stand-ins of its arguments, up to `finish`."""
     rely_on_code(tracer, tracer.function)
-    code = tracer.function.__code__
-    names = {name: tracer.outside.admit(value, Local(name, position))
-             for position, (name, value) in enumerate(
-                 zip(code.co_varnames, locals))}
+    code, names = tracer.function.__code__, {}
+    for position, (name, value) in enumerate(zip(
+            code.co_varnames, locals)):
+        place = Local(name, position)
+        grown = WAYS["grown"](tracer.outside, value, place,
+                              name not in code.co_cellvars)
+        names[name] = tracer.outside.admit(
+            value, place) if grown is None else grown
     try:
         how, result = Frame(tracer, tracer.function, names).run()
     except Stopped as stopped:

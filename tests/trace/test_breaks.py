@@ -1043,6 +1043,80 @@ def test_a_break_inside_a_display(display):
         close(compiled(*given), display(*given))
 
 
+TOLD = []
+
+
+def formatted(x, n):
+    print(f"{n}: {x.sum():.3f} {x.mean()} {len(TOLD)}")
+    return x + 1
+
+
+def several(x, n):
+    print("a", x.sum().item(), 100 * x.mean().item() / n, end="")
+    return x + 1
+
+
+def by_percent(x, n):
+    print("%d %.2f" % (n, x.sum().item()))  # noqa: UP031
+    return x + 1
+
+
+def by_format(x, n):
+    text = "{:.2f} {}".format
+    print(text(x.sum().item(), n), x.mean().item())
+    return x + 1
+
+
+def listed(x, n):
+    TOLD.append((f"{x.sum():.2f}", n, x))
+    return x + 1
+
+
+def in_a_closure(x, n):
+    def tell():
+        print(f"{x.sum():.1f} {n}")
+        return x * 2
+    return tell() + 1
+
+
+def caught(x, n):
+    try:
+        print(f"{x.sum():.2d}")
+    except ValueError as error:
+        x = x + len(str(error))
+    return x + 1
+
+
+@pytest.mark.parametrize("function, breaks", [
+    (formatted, 1), (several, 1), (by_percent, 1), (by_format, 1),
+    (listed, 1), (in_a_closure, 1), (caught, 2)])
+def test_a_text_of_a_tensor_is_one_break(function, breaks):
+    """The rest of its statement runs with it; none is compiled again."""
+    compiled, left = minicompile.compile(function, backend="eager"), []
+    for each in function, compiled:
+        TOLD.clear()
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            results = [repr(each(torch.ones(3) * n, 3)) for n in range(9)]
+        left.append((results, text.getvalue(), repr(TOLD)))
+    assert left[0] == left[1]
+    stats = compiled.stats()
+    assert (stats.graphs, stats.graph_breaks) == (2, breaks)
+    assert not stats.recompiles
+
+
+def test_what_follows_a_number_is_compiled():
+    """Only what tells the library something runs with a break."""
+    def step(x):
+        y = torch.mul(x, x.sum().item())
+        print(torch.relu(y).sum().item(), torch.sin(y).mean().item())
+        return y + 1
+
+    compiled = minicompile.compile(step, backend="eager")
+    with contextlib.redirect_stdout(io.StringIO()):
+        close(compiled(torch.ones(3)), step(torch.ones(3)))
+    assert compiled.stats().graph_breaks == 3
+
+
 def test_the_number_of_continuations_does_not_grow():
     compiled = minicompile.compile(in_a_loop, backend="eager")
     for _ in range(3):

@@ -437,6 +437,11 @@ def to_an_item(x, log):
     TABLE["seen"].append({"x": x, "again": [x]})
 
 
+def of_several(x, log):
+    log.losses.extend([x, 1])
+    WINDOW.extend(x[:2] * n for n in (1, 2))
+
+
 def by_a_method_kept(x, log):
     write = log.losses.append
     write(x + 1)
@@ -485,6 +490,55 @@ def test_a_list_grows_over_a_break():
         compiled(torch.full((3,), float(n)))
     assert HISTORY == [3.0 * n for n in range(12)]
     assert compiled.stats().recompiles <= 2  # the number varies
+
+
+def passes_on(x, items, window):
+    window.append(x)
+    return x + 1
+
+
+def appends(x, items, window):
+    items.append(x.sum())
+    window.append(x)
+    items.append(len(x))
+    return x + 1
+
+
+def reads_at_times(x, items, window):
+    if len(x) > 2:
+        return torch.stack(items).sum() + x
+    items.append(x.sum())
+    return x + 1
+
+
+def makes_a_cell(x, items, window):
+    items.append(x)
+    return x + sum(len(items) for _ in range(2))
+
+
+def gives_it_another_name(x, items, window):
+    again = items
+    items.append(x)
+    again.extend([1, x])
+    items = window
+    items.append(x + 1)
+    return x + 1, again
+
+
+@pytest.mark.parametrize("function, graphs", [
+    (passes_on, 2), (appends, 2), (reads_at_times, 3), (makes_a_cell, 9),
+    (gives_it_another_name, 9)])
+def test_an_argument_that_only_grows(function, graphs):
+    """A number of an item, or of a list that is read, is a fact."""
+    compiled, left = minicompile.compile(function, backend="eager"), []
+    for run in function, compiled:
+        items, window = [], deque(maxlen=3)
+        results = [repr(run(torch.full((2,), float(n)), items, window))
+                   for n in range(4)]
+        results += [repr(run(torch.ones(3), [torch.ones(2)], window))]
+        left.append((results, [*map(repr, (items, window))]))
+    assert left[0] == left[1]
+    assert compiled.stats().graphs <= graphs
 
 
 def read_after(x, log):

@@ -23,7 +23,8 @@ from ...core.guard import (ABSENT, Attribute, Constant, Item, Source,
                            is_constant)
 from .. import attributes
 from ..attributes import KINDS, SLOTS, type_of
-from ..frame import OPCODES
+from ..frame import LOAD_FAST as load_fast
+from ..frame import OPCODES, Frame, opcode
 from ..reasons import WAYS, unsupported
 from ..reconstruct import Rebuild
 from ..recorder import settled
@@ -155,7 +156,29 @@ GROWING = {kind: type(f"Growing{kind.__name__}", (kind,), {})
 KINDS |= {made: kind for kind, made in GROWING.items()}
 
 #: Opcodes that read no more than the one value they push.
-LOADING = {"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_DEREF", "BINARY_SUBSCR"}
+LOADING = {"LOAD_FAST", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_DEREF",
+           "BINARY_SUBSCR"}
+#: The methods that only add something at the end.
+APPENDING = "append", "extend"
+
+
+def is_appended_to(frame: Frame) -> bool:
+    """Whether the next instruction wants a method that only appends."""
+    now, then = frame.program.instructions[frame.next - 1:][:2]
+    return now.name in LOADING and then.name == "LOAD_ATTR" and (
+        then.argument[0] in APPENDING)
+
+
+@opcode(0, None)
+def LOAD_FAST(frame, name):
+    """A variable; an argument that is read, and not only appended to, is
+    copied."""
+    load_fast(frame, name)
+    value = frame.stack[-1]
+    if type(value) in GROWING.values() and not is_appended_to(frame):
+        outside = frame.tracer.outside
+        frame.names[name] = frame.stack[-1] = outside.admit(
+            value.real, outside.source(outside.values.get(id(value), value)))
 
 
 def grown(outside: Outside, real: list | deque, source: Source,
@@ -165,15 +188,13 @@ def grown(outside: Outside, real: list | deque, source: Source,
     How long the real one is, and what is in it, is then no fact.
     """
     if appending is None:
-        frame = outside.frames[-1]
-        now, then = frame.program.instructions[frame.next - 1:][:2]
-        appending = now.name in LOADING and then.name == "LOAD_ATTR" and (
-            then.argument[0] == "append")
+        appending = is_appended_to(outside.frames[-1])
     if not appending or type(real) not in GROWING or (
             id(real) in outside.values):
         return None
     if id(real) not in outside.growing:
         value = outside.growing[id(real)] = GROWING[type(real)]()
+        value.real = real
         outside.guard(source, "type", type(real))
         outside.sources[id(value)] = source
         outside.kept += real, value
@@ -206,7 +227,8 @@ def append(tracer, function, values, value) -> None:
         id(values), values), value))
 
 
-means(append, list.append, deque.append)
+means(append, *(vars(kind)[name] for kind in GROWING
+                for name in APPENDING))
 
 
 def came_and_went(before: tuple, now: set) -> Iterator[tuple]:

@@ -31,7 +31,6 @@ from ..graph_breaks import (OPERATIONS, Break, FrameState, Named, going_on,
                             made_once, op, placed, varint)
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import Rebuild
-from ..rules import REFUSED
 from ..side_effects import is_bound
 from .objects import same
 
@@ -225,28 +224,26 @@ def follows(frame: Frame, step: Instruction, taken: list) -> bool:
             frame.push(frame.globals.get(name) or getattr(
                 builtins, name, UNKNOWN), called)
         case "LOAD_ATTR":
-            (name, called), kind = step.argument, type(taken[0])
-            frame.push(getattr(kind, name, UNKNOWN) if issubclass(
-                kind, (Tensor, str)) else UNKNOWN, called)
+            (name, called), owner = step.argument, taken[0]
+            kind = next((each for each in (Tensor, str) if (
+                owner is UNKNOWN or isinstance(owner, each))), object)
+            frame.push(getattr(kind, name, UNKNOWN), called)
         case "CALL" | "CALL_KW":
             return tells(next(each for each in taken if each is not NULL))
-        case "BINARY_OP":
-            return not any(isinstance(each, Tensor) for each in taken)
         case name:
             return name in MAKING or name == "KW_NAMES"
     return True
 
 
 def tells(function) -> bool:
-    """Whether a function is of the standard library, or reads a tensor."""
+    """Whether a function is of the standard library, or a tensor's."""
     if not isinstance(function, NAMED):
         return False
     owner = getattr(function, "__objclass__", None) or (
         attributes.type_of(function.__self__) if is_bound(function)
         else function)
-    return (owner.__module__ or "").partition(".")[0] in LIBRARY or (
-        owner in Tensor.__mro__
-        and REFUSED.get(function.__name__) == "data-dependent")
+    return owner in Tensor.__mro__ or (
+        owner.__module__ or "").partition(".")[0] in LIBRARY
 
 
 OPERATIONS |= {**dict.fromkeys((*TRUTH, "TO_BOOL"), ask_truth),
