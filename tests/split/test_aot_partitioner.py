@@ -174,8 +174,8 @@ def test_a_budget_inside_of_aot_autograd(budget):
     partition_fn.calls, partition_fn.budget = 0, budget
     try:
         model, batch = build("mlp")
-        check(model, torch.compile(copy.deepcopy(model), **aot(None)),
-              batch)
+        check(model, torch.compile(  # a fault would be a graph break
+            copy.deepcopy(model), **aot(None), fullgraph=True), batch)
     finally:
         partition_fn.budget = {}
     assert partition_fn.calls == 1

@@ -16,7 +16,7 @@ from functools import cache
 from math import ceil, gcd, inf
 from operator import getitem
 
-import torch
+import numpy
 
 from ...core import log
 from ...core.errors import OptionError
@@ -135,17 +135,17 @@ def knapsack(weights: list[int], losses: list[float],
     each amount of room. Of equal items the later are kept: recomputing
     what comes early costs no memory at the peak of the backward.
     """
-    least = torch.zeros(room + 1, dtype=torch.float64)
+    least = numpy.zeros(room + 1)
     rows = []
     for weight, loss in zip(weights, losses):
         without = least + loss
-        held = torch.full_like(least, inf)
+        held = numpy.full_like(least, inf)
         if weight <= room:
             held[weight:] = least[:room + 1 - weight]
         rows.append(held <= without)
-        least = torch.minimum(held, without)
+        least = numpy.minimum(held, without)
     best = float(least[room])
-    at = int((least <= best * (1 + 1e-12)).nonzero()[0])
+    at = int((least <= best * (1 + 1e-12)).argmax())
     kept = []
     for row, weight in zip(reversed(rows), reversed(weights)):
         kept.append(bool(row[at]))
