@@ -25,7 +25,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(RUN) -m mkdocs
 .PHONY: help tour test test-all exercise book serve check sweep matrix clean
 
 help:
-	@sed -n 's/^#   \(.*\)/  \1/p' Makefile
+	@sed -n '/^$$/q; s/^# //p' Makefile
 
 tour: $(VENV)/.stamp-tour
 	$(RUN) -m minicompile $(ARGS)

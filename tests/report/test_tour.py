@@ -90,9 +90,10 @@ def test_what_the_command_says_about_itself(capsys):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_device_that_is_not_there(capsys):
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "tpu", "meta"])
+def test_a_device_that_is_not_there(device, capsys):
     with pytest.raises(SystemExit):
-        main(["--device", "cuda"])
+        main(["--device", device])
     assert "no CUDA GPU" in capsys.readouterr().err.splitlines()[-1]
 
 

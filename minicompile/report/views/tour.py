@@ -71,8 +71,10 @@ def command(arguments: list[str] | None = None) -> None:
         if given.cache == "clear":
             clear()
         return print(described())
-    if given.device.startswith("cuda") and not torch.cuda.is_available():
-        parser.error(f"--device {given.device}: torch sees no CUDA GPU")
+    known = ("cpu", "cuda")[:1 + torch.cuda.is_available()]
+    if given.device.partition(":")[0] not in known:
+        parser.error(f"--device {given.device}: should be " + (
+            "cpu or cuda" if known[1:] else "cpu; torch sees no CUDA GPU"))
     if given.calibrate:
         print(TOOLS["calibrate"](given.device))
         return
@@ -166,8 +168,9 @@ def race(seen: dict[str, tuple[Callable, list]], caches: dict[str, str]
             results.append(step())
     table = Table("", "cache", "first step", "step", *(
         f"loss {step}" for step in SHOWN), box=None, title_style="bold",
-        title="Training steps with AdamW; the first one of "
-        "torch.compile imports its compiler", title_justify="left")
+        title="Training steps with AdamW" + "; the first one of "
+        "torch.compile imports its compiler" * ("torch.compile" in seen),
+        title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
     for name, (_, results) in seen.items():
