@@ -77,6 +77,8 @@ def make_options(mode: str | None, given: dict | None) -> Options:
     As in torch.compile, a call gives a mode or options, and a `-` in a
     name means `_`. An option of HINTS that is turned on warns once.
     """
+    if not isinstance(given or {}, dict):
+        raise OptionError(f"options={given!r} should be a dict")
     if mode is not None and given is not None:
         raise OptionError("give a mode or options, not both; "
                           f"list_mode_options({mode!r}) has the mode's")
@@ -85,7 +87,8 @@ def make_options(mode: str | None, given: dict | None) -> Options:
     for name, value in (given or MODES[mode or "default"]).items():
         name = MEANING[-1](name)
         if name in vars(Options()) and name not in HINTS:
-            chosen[name] = value
+            if chosen.setdefault(name, value) != value:
+                raise OptionError(f"option {name} has two values")
         elif value:
             why = HINTS.get(name, "no file of minicompile knows it")
             log.warn_once(f"option {name!r} has no effect: {why}")

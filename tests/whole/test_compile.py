@@ -204,6 +204,8 @@ def test_wrong_names_list_what_is_allowed():
         with pytest.raises(minicompile.OptionError):
             minicompile.compile(
                 affine, options={"activation_memory_budget": bad})
+    with pytest.raises(minicompile.OptionError, match="a dict"):
+        minicompile.compile(affine, options=["cudagraphs"])
     with pytest.raises(TypeError, match="callable"):
         minicompile.compile(3)
 
@@ -256,6 +258,8 @@ def test_an_option_under_torch_compile_s_name():
     given = {"triton.cudagraphs": True}
     assert options.make_options(None, given).cudagraphs
     assert given == {"triton.cudagraphs": True}
+    with pytest.raises(minicompile.OptionError, match="two values"):
+        options.make_options(None, given | {"cudagraphs": False})
     for wrong in ("use_fast_math", "emulate_precision_casts", "triton"):
         with pytest.raises(minicompile.OptionError, match="unknown"):
             minicompile.compile(affine, options={wrong: True})
@@ -399,6 +403,7 @@ def test_any_callable_and_torch_s_backends_take_our_graphs():
     minicompile.register_backend("mine", mine)
     assert "mine" in minicompile.list_backends()
     assert minicompile.register_backend("mine too")(mine) is mine
+    assert minicompile.register_backend(mine) is mine
     seen.clear()
     minicompile.compile(chain, backend="mine too")(x)
     assert len(seen) == 1
@@ -412,6 +417,7 @@ def test_backends_by_name():
     few = minicompile.list_backends(exclude_tags=("debug", "experimental"))
     assert set(few) < set(every) and "inductor" in few
     assert "aot_eager" in every and "aot_eager" not in few
+    assert every == minicompile.list_backends(exclude_tags=None)
     assert len(every) == len(set(every))
 
 

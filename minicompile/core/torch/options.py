@@ -33,15 +33,20 @@ HINTS |= {name: why for why, names in {
         "max_autotune max_autotune_gemm max_autotune_gemm_backends"
         " epilogue_fusion prologue_fusion",
     "fusion decides this by itself":
-        "aggressive_fusion permute_fusion split_reductions combo_kernels",
+        "aggressive_fusion permute_fusion split_reductions combo_kernels"
+        " loop_ordering_after_fusion triton.persistent_reductions",
     "kernels are not timed against each other":
-        "max_autotune_pointwise coordinate_descent_tuning",
+        "max_autotune_pointwise coordinate_descent_tuning"
+        " benchmark_fusion benchmark_kernel triton.multi_kernel",
     "a pass decides which operands it pads": "shape_padding",
     "a pass decides the layout of convolutions": "layout_optimization",
     "kernels compile on all processors": "compile_threads",
     "recordings share one pool of memory": "triton.cudagraph_trees",
     "guards check the inputs": "size_asserts",
     "programs are Python": "cpp_wrapper",
+    "kernels of one program have names of their own":
+        "triton.unique_kernel_names triton.descriptive_names",
+    "OMP_NUM_THREADS and torch.set_num_threads say it": "cpp.threads",
     "weights stay inputs": "freezing",
     "what g++ makes is always kept on disk": "fx_graph_cache",
     "trace.enabled writes what each stage made": "debug",

@@ -120,26 +120,28 @@ def repeated(module: nn.Module) -> list[nn.Module]:
 # Backends
 
 
-def register_backend(name: str, function: Callable | None = None
-                     ) -> Callable:
+def register_backend(name: str | Callable,
+                     function: Callable | None = None) -> Callable:
     """Let compile(backend=name) hand its graphs to `function`.
 
     `function(graph_module, example_inputs)` returns a callable on the
     same inputs, as a backend of torch.compile does. Without `function`
-    it is a decorator.
+    it is a decorator; a bare one takes the function's own name.
     """
+    if callable(name):
+        name, function = name.__name__, name
     if function is None:
         return functools.partial(register_backend, name)
     BACKENDS[name] = function
     return function
 
 
-def list_backends(exclude_tags: Sequence[str] = ()) -> list[str]:
+def list_backends(exclude_tags: Sequence[str] | None = ()) -> list[str]:
     """The names compile(backend=...) takes: ours, then PyTorch's.
 
     PyTorch tags its own with "debug" or "experimental".
     """
-    theirs = torch.compiler.list_backends(exclude_tags=tuple(exclude_tags))
+    theirs = torch.compiler.list_backends(exclude_tags=exclude_tags)
     return [*dict.fromkeys([*OURS, *BACKENDS, *theirs])]
 
 
