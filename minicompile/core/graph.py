@@ -2,7 +2,7 @@
 
 FX is PyTorch's own graph container; we use it as it is. A node's
 `meta["val"]` is the fake tensor it produces, `meta["where"]` the user's
-line it came from.
+line it came from, and `meta["of"]` the name of the traced node.
 """
 
 from __future__ import annotations

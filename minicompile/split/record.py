@@ -132,7 +132,7 @@ class Player(fx.Interpreter):
     def run_node(self, node: fx.Node):
         """The value of a node, recorded as its line's."""
         line = where_of(node)
-        self.recorder.enter(line, node.meta.get("recompute"))
+        self.recorder.enter(node.name, line, node.meta.get("recompute"))
         with refusing(node.name, line):
             for other in INSTEAD:
                 if (made := other(self, node)) is not None:

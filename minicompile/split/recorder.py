@@ -77,9 +77,10 @@ class RecordingMode(TorchDispatchMode):
         self.graph = fx.Graph()
         self.constants: dict[str, torch.Tensor] = {}
         self.nodes: dict[torch.Tensor, fx.Node] = {}
-        self.sizes = Numbers(self.graph, self.line)
+        self.sizes = Numbers(
+            self.graph, lambda: self.origin()["where"])
         self.region: object = None  # the checkpoint that is running
-        self.lines: list[tuple[int, Where | None]] = []  # autograd's count
+        self.origins: list[tuple[int, dict]] = []  # at autograd's count
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -118,7 +119,7 @@ class RecordingMode(TorchDispatchMode):
         name = getattr(target, "_opname", None)  # add, not add_tensor
         node = self.graph.create_node(kind, target, args, kwargs or {},
                                       name)
-        node.meta["where"] = self.line()
+        node.meta |= self.origin()
         if self.region is not None and (
                 torch._C._current_autograd_node() is None):
             node.meta["recompute"] = self.region
@@ -126,20 +127,22 @@ class RecordingMode(TorchDispatchMode):
             node.meta["function"] = function
         return node
 
-    def enter(self, where: Where | None, region: object = None) -> None:
-        """From here on, ops belong to the user's line `where`.
+    def enter(self, of: str, where: Where | None,
+              region: object = None) -> None:
+        """From here on, ops belong to a traced node, on line `where`.
 
         `region`: the checkpoint whose inside they are, if any.
         """
         self.region = region
-        self.lines.append((torch._C._autograd._get_sequence_nr(), where))
+        self.origins.append((torch._C._autograd._get_sequence_nr(),
+                             {"of": of, "where": where}))
 
-    def line(self) -> Where | None:
-        """The user's line of the op running now, backward ones included."""
+    def origin(self) -> dict:
+        """Node and line of the op running now, backward ones included."""
         running = torch._C._current_autograd_node()
         number = inf if running is None else running._sequence_nr()
-        at = bisect_right(self.lines, number, key=operator.itemgetter(0))
-        return self.lines[at - 1][1] if at else None
+        at = bisect_right(self.origins, number, key=operator.itemgetter(0))
+        return self.origins[at - 1][1] if at else {"where": None}
 
     def bind(self, node: fx.Node, result: object) -> None:
         """Let `node` stand for `result`, and its items for the parts."""

@@ -48,6 +48,20 @@ def test_each_kernel_leads_to_the_line_it_was_made_of():
     assert len(texts) == 5 and "layer_norm(x @ w" in texts[2]
 
 
+def test_operators_of_one_line_are_told_apart():
+    """Forward and backward: what is linked grows with the graph alone."""
+    def loop(x):
+        for _ in range(3):
+            x = x.sin() * 2
+        return x
+    [columns] = data(minicompile.explain(loop)(
+        torch.ones(3, requires_grad=True)))
+    found = {row["text"].split(":")[0]: row["of"]
+             for row in columns["Joint graph"]}
+    assert found["sin_1"] == found["cos_1"] == ["g:sin_1"]
+    assert {len(each) for each in found.values()} == {1}
+
+
 def test_the_columns_say_what_is_saved_and_how_long_kernels_take():
     [columns] = data(minicompile.explain(bend)(*inputs()))
     notes = {row["text"].split(":")[0]: row["note"]

@@ -118,7 +118,7 @@ def test_recompiles_are_reported_with_their_reasons():
 def test_a_shallower_backend_has_fewer_stages(backend):
     report = explain(bend, backend=backend)(*inputs())
     assert report.kernels == () and len(report.graphs) == 1
-    assert str(report)
+    assert str(report) == repr(report)  # a prompt prints it
 
 
 def test_modules_and_inference():

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from itertools import count
@@ -42,21 +42,21 @@ TEMPLATE = Path(__file__).with_name("explorer.html")
 NUMBERS = count()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
-    """The compiled forms of one function; `str()` is for a terminal.
+    """The compiled forms of one function, which a terminal prints.
 
     `inputs` has the graph's inputs, by the id of an entry that ran in this
     call.
     """
 
     name: str
-    options: Options = field(repr=False)
-    entries: tuple[Entry, ...] = field(repr=False)  # the oldest first
+    options: Options
+    entries: tuple[Entry, ...]  # the oldest first
     graph_breaks: tuple[GraphBreak, ...]
     recompiles: tuple[str, ...]
     dynamic: tuple[str, ...]
-    inputs: dict[int, list] = field(repr=False)
+    inputs: dict[int, list]
 
     @property
     def graphs(self) -> tuple[fx.GraphModule, ...]:
@@ -100,7 +100,7 @@ class Report:
         """The views of each entry."""
         return [[*views(entry, self.options)] for entry in self.entries]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         counts = {"graph": self.graphs, "graph break": self.graph_breaks,
                   "recompile": self.recompiles}
         lines = [f"{self.name}: " + ", ".join(

@@ -49,16 +49,13 @@ def columns(graph: fx.GraphModule, lowered: CompiledGraph,
             inputs: list | None = None) -> dict[str, list[dict]]:
     """The items of each column, from the user's source to kernels."""
     traced = operations(graph)
-    at: dict[str, list[str]] = {}
-    for node in traced:
-        at.setdefault(f"{where_of(node)}", []).append(f"g:{node.name}")
     found = {"Source": source(traced), "Graph": [
         item(f"g:{node.name}", statement(node), [f"s:{where_of(node)}"])
         for node in traced]}
     if lowered.pair:
         found["Joint graph"] = [item(
-            f"j:{node.name}", statement(node), at.get(
-                f"{where_of(node)}", ()), joint_note(node, lowered))
+            f"j:{node.name}", statement(node),
+            [f"g:{node.meta.get('of')}"], joint_note(node, lowered))
             for node in operations(lowered.joint.graph)]
     loops, kernels, times = [], [], seconds_of(lowered, inputs)
     for half, program in lowered.programs.items():
