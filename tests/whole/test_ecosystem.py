@@ -1,5 +1,6 @@
 """Compiled models in the hands of the libraries that train them."""
 
+import ast
 import copy
 import inspect
 import pickle
@@ -16,6 +17,7 @@ from transformers import (GPT2Config, GPT2LMHeadModel, Trainer,
                           TrainingArguments)
 
 import minicompile
+from minicompile.core import TOOLS
 from minicompile.dispatch.driver import OptimizedModule
 from tests.whole.test_modules import INSTALLED
 
@@ -65,6 +67,24 @@ def shifted(x: torch.Tensor) -> torch.Tensor:
 minicompile.compile(scaled, mode="reduce-overhead")(torch.ones(2), scale=3)
 minicompile.compile(nn.Linear(2, 2), fullgraph=True)(torch.ones(2))
 minicompile.explain(shifted)(torch.ones(2)).save("page.html")
+
+
+@minicompile.register_backend("mine")
+def mine(graph: torch.fx.GraphModule, inputs: list[object]) -> object:
+    return graph.forward
+
+
+@minicompile.disable
+def shown(x: torch.Tensor) -> None:
+    print(x)
+
+
+with minicompile.set_stance("force_eager"):
+    print(minicompile.diagnose(scaled)(torch.ones(2)))
+minicompile.mark_dynamic(torch.ones(2), 0)
+minicompile.compile_module_(nn.Linear(2, 2), regions=True)
+print(minicompile.list_backends(), minicompile.save_cache("saved"))
+print(minicompile.partition, minicompile.calibrate, minicompile.tour)
 print(minicompile.list_options(), minicompile.__version__)
 minicompile.reset()
 """
@@ -74,7 +94,8 @@ minicompile.reset()
 @pytest.mark.parametrize("line, wrong", [
     ("", ""), ("minicompile.compile(scaled, mode=3)", 'Argument "mode"'),
     ("minicompile.compile(scaled, dynamik=True)", "dynamik"),
-    ("minicompile.explain(shifted)(1).show()", '"show"')])
+    ("minicompile.explain(shifted)(1).show()", '"show"'),
+    ("minicompile.mark_dynamic(torch.ones(2))", '"dim"')])
 def test_a_type_checker_knows_what_is_public(line, wrong, tmp_path):
     pytest.importorskip("mypy")
     script = tmp_path / "used.py"
@@ -86,6 +107,14 @@ def test_a_type_checker_knows_what_is_public(line, wrong, tmp_path):
     found = [each for each in ran.stdout.splitlines() if "error:" in each]
     assert ran.returncode == len(found) == bool(wrong), ran.stdout
     assert not wrong or wrong in found[0]
+
+
+def test_a_type_checker_knows_every_tool():
+    text = inspect.getsource(minicompile)
+    typed = ast.parse(text[text.index("if TYPE_CHECKING"):]).body[0].body
+    assert {*TOOLS} < {*minicompile.__all__}
+    assert {*TOOLS} == {
+        each.asname or each.name for row in typed for each in row.names}
 
 
 def test_help_describes_every_argument_mode_and_option():
@@ -145,7 +174,7 @@ def trained(model, folder):
     trainer = Trainer(model, TrainingArguments(
         str(folder), max_steps=4, per_device_train_batch_size=4,
         logging_steps=1, save_strategy="no", report_to=[], use_cpu=True,
-        disable_tqdm=True), train_dataset=[
+        disable_tqdm=True, label_names=["labels"]), train_dataset=[
             {"input_ids": row, "labels": row} for row in tokens])
     trainer.train()
     return trainer, [seen["loss"] for seen in trainer.state.log_history
@@ -166,6 +195,7 @@ def test_a_trainer_trains_a_compiled_model(tmp_path, how):
     trainer, losses = trained(model, tmp_path)
     assert losses == pytest.approx(wanted, rel=1e-4)
     assert compiled.stats().graphs == 1
+    assert "eval_loss" in trainer.evaluate(trainer.train_dataset)
     if how == "in place":
         trainer.save_model(str(tmp_path / "out"))
         again = GPT2LMHeadModel.from_pretrained(tmp_path / "out")
