@@ -67,6 +67,22 @@ def test_sine_and_cosine_of_one_number_are_two_vectors(dtype):
             other.endswith(f"_{name}") for other in names), names
 
 
+@VECTORS
+@pytest.mark.parametrize("function", [
+    torch.fmod, torch.remainder, torch.floor_divide])
+def test_floats_are_divided_with_a_rest_for_a_vector_at_a_time(function):
+    """And those whose quotient is large one by one, without an error."""
+    a = torch.rand(64) * 2.0 ** torch.arange(-20, 44)
+    b = torch.linspace(-3, 3, 64).roll(3)
+    text, = kernels(function, a, b)
+    code = subprocess.run(["objdump", "-d", cpp.built(text)._name],
+                          check=True, capture_output=True, text=True).stdout
+    assert "divpd" in code
+    exact = function(a.double(), b.double()).float()
+    torch.testing.assert_close(minicompile.compile(function)(a, b), exact,
+                               rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_no_element_of_a_concatenation_chooses(axis):
     def joined(x, y):

@@ -16,6 +16,7 @@ from ..target import (FORMS, FUNCTIONS, OF_BOOLS, OF_INTEGERS, Exact, Form,
                       Question, functions, infix)
 
 FUNCTIONS["cpp"].append(r"""
+#define VECTOR static __attribute__((const, noinline, simd("notinbranch")))
 template <class T> constexpr bool is_float = (T)0.5f == 0.5f;
 template <class T> constexpr bool is_signed = (T)-1 < (T)0;
 
@@ -30,8 +31,18 @@ template <class T> inline_ T divide_whole(T a, T b) {
 template <class T> inline_ T rest(T a, T b) {
     return divides(b) ? a % b : 0;
 }
-inline_ float rest(float a, float b) { return fmodf(a, b); }
 inline_ double rest(double a, double b) { return fmod(a, b); }
+// A quotient of floats below 2^28 is cut off without error as a double, and
+// the rest is exact. A vector goes through it; larger ones follow alone.
+VECTOR float rest_if(float quotient, float near, float a, float b) {
+    return quotient < 0x1p28f ? near : fmodf(a, b);
+}
+inline_ float rest(float a, float b) {
+    const double quotient = (double)a / b;
+    const float near = a - trunc(quotient) * b;
+    return rest_if(near != near ? infinity : (float)fabs(quotient),
+                   copysignf(near, a), a, b);
+}
 
 template <class T> inline_ bool uneven(T rest, T b) {
     return rest != 0 & (rest < 0) != (b < 0);
@@ -114,7 +125,7 @@ def uniform(seed, offset, position):
 FORMS.update({
     **functions("""exp2 expm1 log2 log10 log1p tan asin acos atan sinh cosh
         asinh acosh atanh erfc lgamma"""),
-    **functions("atan2 hypot fmod pow", "{0}, {1}"),
+    **functions("atan2 hypot pow", "{0}, {1}"),
     **functions("copysign", "{0}, {1}", Exact),
     **functions("trunc", form=Exact),
     **infix(Form, bitwise_xor="^"),
@@ -140,6 +151,7 @@ FORMS.update({
                       "float_floor_divide({0}, {1})"),
     "div_trunc": Form("trunc{f}({round}({0} / {1}))",
                       "libdevice.trunc(device.divide({0}, {1}))"),
+    "fmod": Form("rest({0}, {1})", "libdevice.fmod({0}, {1})"),
     "remainder": Form("modulo<{type}>({0}, {1})",
                       "modulo(libdevice.fmod({0}, {1}), {1})"),
     "bitwise_left_shift": Form(
