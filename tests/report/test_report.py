@@ -121,6 +121,12 @@ def test_a_shallower_backend_has_fewer_stages(backend):
     assert str(report) == repr(report)  # a prompt prints it
 
 
+def test_a_call_without_operators_has_no_backend():
+    report = explain(lambda x: (x, 3))(torch.ones(2))
+    assert [view.name for view in report.stages[0]] == ["trace", "guards"]
+    assert "another backend" not in str(report) and report.page
+
+
 def test_modules_and_inference():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     with torch.no_grad():

@@ -104,7 +104,8 @@ def views(entry: Entry, options: Options) -> Iterator[StageView]:
         f"{len(check.source.splitlines())} lines", {
             "check": check.source, "guards": "\n".join(
                 f"# {guard}" for guard in check.guards)})
-    yield from compiled_views(entry.lowered, options)
+    if operations(graph):
+        yield from compiled_views(entry.lowered, options)
 
 
 def compiled_views(lowered: CompiledGraph, options: Options
