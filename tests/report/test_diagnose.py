@@ -35,7 +35,7 @@ def stages(found):
 def test_nothing_differs_where_nothing_is_wrong():
     found = minicompile.diagnose(bend)(*inputs())
     assert stages(found) == ["trace", "split", "fusion", "emit", "runtime"]
-    assert found.stage == "" and str(found).endswith("no stage differs")
+    assert found.stage == "" and repr(found).endswith("no stage differs")
     assert all(error <= allowed < 1e-4 for _, error, allowed in found.rungs)
 
 

@@ -38,7 +38,7 @@ from ...pipeline import lower_ours
 FACTOR = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnosis:
     """Each rung with its relative error and the error it may have.
 
@@ -52,7 +52,7 @@ class Diagnosis:
     node: str = ""
     where: Where | None = None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = [f"{name:7} error {found:.1e}, allowed {allowed:.1e}"
                  for name, found, allowed in self.rungs]
         if not self.stage:
