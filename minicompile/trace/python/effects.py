@@ -178,7 +178,8 @@ def LOAD_FAST(frame, name):
     if type(value) in GROWING.values() and not is_appended_to(frame):
         outside = frame.tracer.outside
         frame.names[name] = frame.stack[-1] = outside.admit(
-            value.real, outside.source(outside.values.get(id(value), value)))
+            value.real, outside.source(
+                outside.values.get(id(value), value)))
 
 
 def grown(outside: Outside, real: list | deque, source: Source,
