@@ -94,7 +94,7 @@ class InPlaceWrites(TorchFunctionMode):
         if getattr(function, "__self__", None) is torch.Tensor.data:
             if name == "__set__":
                 raise BackendError("setting data gives other memory")
-            return args[0].detach()
+            return torch._C._autograd._get_data_attr(args[0])
         refused, reason = REFUSED.get(name, (None, ""))
         if refused and refused(args[0]):
             raise BackendError(f"{name} {reason}")

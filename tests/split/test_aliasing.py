@@ -283,6 +283,25 @@ def test_gradients_as_eager(function):
         torch.testing.assert_close(gradients(run), want)
 
 
+@pytest.mark.parametrize("backend", ["split", "fused"])
+def test_autograd_does_not_see_a_write_through_data(backend):
+    """A codebook that is a moving average is written so. The backward
+    reads what was written."""
+    def f(x, codes):
+        near = x * codes.detach()
+        codes.data.mul_(2)
+        return near
+
+    run = minicompile.compile(f, backend=backend)
+    for _ in range(2):
+        x, codes = torch.ones(4, requires_grad=True), torch.full((4,), 3.0)
+        near = run(x, codes)
+        near.sum().backward()
+        assert near.tolist() == [3] * 4
+        assert x.grad.tolist() == codes.tolist() == [6] * 4
+    assert not run.stats().fallbacks
+
+
 def test_memory_is_shared_in_one_call_and_not_in_the_next():
     """139789: the same function, first without and then with aliasing."""
     function = overlapping_inputs_139789
