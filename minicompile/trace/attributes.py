@@ -10,7 +10,9 @@ torch/_dynamo/variables/.
 
 from __future__ import annotations
 
+import threading
 import types
+import weakref
 
 import torch
 from torch import nn
@@ -33,7 +35,8 @@ METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType,
 SLOTS = types.GetSetDescriptorType, types.MemberDescriptorType
 
 #: Classes whose C code looks further than `generic` does.
-FORWARDING = types.MethodType, types.GenericAlias, types.ModuleType
+FORWARDING = (types.MethodType, types.GenericAlias, types.ModuleType,
+              threading.local, *weakref.ProxyTypes)
 
 #: The flag of classes made in C, which errors name with their module.
 IMMUTABLE = 1 << 8
@@ -65,7 +68,7 @@ def load_attr(tracer, owner, name: str):
     except Raised as raised:
         if not isinstance(raised.exception, AttributeError):
             raise
-        if isinstance(owner, FORWARDING) and not follows(custom):
+        if issubclass(kind, FORWARDING) and not follows(custom):
             raise unsupported(
                 "attribute", f"what C code gives as {name},") from None
         if lookup(tracer, kind, "__getattr__")[0] is ABSENT:

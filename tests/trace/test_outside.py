@@ -2,7 +2,9 @@
 
 import copy
 import sys
+import threading
 import types
+import weakref
 from collections import OrderedDict, deque
 
 import pytest
@@ -388,6 +390,30 @@ def test_a_module_may_begin_to_answer_for_what_it_lacks():
     close(compiled(x), x)
     home.__getattr__ = lambda name: 2
     close(compiled(x), x + 2)
+
+
+def test_what_a_thread_keeps_for_itself_is_looked_up_in_it():
+    local = threading.local()
+
+    def f(x):
+        return x * (local.scale if hasattr(local, "scale") else 2)
+
+    compiled, x = minicompile.compile(f), torch.ones(3)
+    close(compiled(x), x * 2)
+    for local.scale in (3, 4):
+        close(compiled(x), x * local.scale)
+
+
+def test_a_proxy_has_the_attributes_of_what_it_stands_for():
+    thing = Thing()
+    proxy = weakref.proxy(thing)
+
+    def f(x):
+        return x * (proxy.n if hasattr(proxy, "n") else 9)
+
+    compiled, x = minicompile.compile(f), torch.ones(3)
+    for thing.n in (3, 4):
+        close(compiled(x), x * thing.n)
 
 
 def test_an_empty_cell_cannot_be_emptied():

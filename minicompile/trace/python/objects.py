@@ -141,7 +141,7 @@ def of_tensor(tracer, tensor: torch.Tensor, name: str):
 TARGETS = {types.MethodType: "__func__", types.GenericAlias: "__origin__"}
 
 
-@rule(*(kind.__getattribute__ for kind in attributes.FORWARDING))
+@rule(*(kind.__getattribute__ for kind in (*TARGETS, types.ModuleType)))
 def forwarded(tracer, owner, name: str):
     """An attribute of its own, of another object, or of a module."""
     try:
