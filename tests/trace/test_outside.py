@@ -392,6 +392,24 @@ def test_a_module_may_begin_to_answer_for_what_it_lacks():
     close(compiled(x), x + 2)
 
 
+def test_a_class_of_modules_answers_for_what_they_lack():
+    """As transformers' _LazyModule does."""
+    class Lazy(types.ModuleType):
+        def __getattr__(self, name):
+            return {"shift": 2}[name]
+
+    home = Lazy("home")
+    compiled = minicompile.compile(lambda x: x + home.shift)
+    x = torch.ones(3)
+    close(compiled(x), x + 2)
+    home.shift = 3
+    close(compiled(x), x + 3)
+    assert not compiled.stats().graph_breaks
+    del home.shift
+    home.__getattr__ = lambda name: 4  # the module's own is asked first
+    close(compiled(x), x + 4)
+
+
 def test_what_a_thread_keeps_for_itself_is_looked_up_in_it():
     local = threading.local()
 

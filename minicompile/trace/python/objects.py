@@ -150,7 +150,9 @@ def forwarded(tracer, owner, name: str):
         if target := TARGETS.get(type(owner)):
             return attributes.load_attr(
                 tracer, getattr(owner, target), name)
-        attributes.own(tracer, owner, "__getattr__")  # found or not
+        own = attributes.own(tracer, owner, "__getattr__")
+        if own is ABSENT and hasattr(type(owner), "__getattr__"):
+            raise  # then its class is asked
         return tracer.native(getattr, (owner, name))
 
 # Operators on objects
