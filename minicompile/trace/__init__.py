@@ -129,8 +129,8 @@ def _run(tracer: Tracer, locals: tuple, why: Unsupported | None) -> tuple:
     for position, (name, value) in enumerate(zip(
             code.co_varnames, locals)):
         place = Local(name, position)
-        grown = WAYS["grown"](tracer.outside, value, place,
-                              name not in code.co_cellvars)
+        grown = WAYS["grown"](tracer.outside, value, place, (
+            "" if name in code.co_cellvars else "append"))
         names[name] = tracer.outside.admit(
             value, place) if grown is None else grown
     try:

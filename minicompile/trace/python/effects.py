@@ -164,7 +164,7 @@ APPENDING = "append", "extend"
 
 def is_appended_to(frame: Frame) -> bool:
     """Whether the next instruction wants a method that only appends."""
-    now, then = frame.program.instructions[frame.next - 1:][:2]
+    now, then = frame.program.instructions[frame.next - 1:frame.next + 1]
     return now.name in LOADING and then.name == "LOAD_ATTR" and (
         then.argument[0] in APPENDING)
 
@@ -183,15 +183,15 @@ def LOAD_FAST(frame, name):
 
 
 def grown(outside: Outside, real: list | deque, source: Source,
-          appending: bool | None = None):
-    """What takes the elements that are appended next; else None.
+          method: str | None = None):
+    """What takes the elements if `method`, or if None what the next
+    instruction asks for, only appends some; else None.
 
     How long the real one is, and what is in it, is then no fact.
     """
-    if appending is None:
-        appending = is_appended_to(outside.frames[-1])
-    if not appending or type(real) not in GROWING or (
-            id(real) in outside.values):
+    if type(real) not in GROWING or id(real) in outside.values or not (
+            is_appended_to(outside.frames[-1]) if method is None
+            else method in APPENDING):
         return None
     if id(real) not in outside.growing:
         value = outside.growing[id(real)] = GROWING[type(real)]()
