@@ -87,8 +87,9 @@ def make_options(mode: str | None, given: dict | None) -> Options:
     for name, value in (given or MODES[mode or "default"]).items():
         name = MEANING[-1](name)
         if name in vars(Options()) and name not in HINTS:
-            if chosen.setdefault(name, value) != value:
+            if name in chosen and chosen[name] != value:
                 raise OptionError(f"option {name} has two values")
+            chosen[name] = value
         elif value:
             why = HINTS.get(name, "no file of minicompile knows it")
             log.warn_once(f"option {name!r} has no effect: {why}")

@@ -23,7 +23,7 @@ from itertools import islice
 import torch
 
 from ...core.sizes import SYMBOLIC
-from ...core.guard import ABSENT, CONSTANTS, Attribute, Source
+from ...core.guard import ABSENT, CONSTANTS, Attribute, Source, trusted
 from .. import attributes
 from ..attributes import SLOTS, STAND_INS
 from ..reasons import WAYS, Raised, unsupported
@@ -151,7 +151,8 @@ def forwarded(tracer, owner, name: str):
             return attributes.load_attr(
                 tracer, getattr(owner, target), name)
         own = attributes.own(tracer, owner, "__getattr__")
-        if own is ABSENT and hasattr(type(owner), "__getattr__"):
+        if own is ABSENT and hasattr(type(owner), "__getattr__") and (
+                not trusted(type(owner).__module__)):
             raise  # then its class is asked
         return tracer.native(getattr, (owner, name))
 
