@@ -1051,6 +1051,14 @@ def formatted(x, n):
     return x + 1
 
 
+PAIR = torch.ones(2)
+
+
+def with_a_global(x, n):
+    print(f"{x.sum():.3f}", PAIR, end="")
+    return x + 1
+
+
 def several(x, n):
     print("a", x.sum().item(), 100 * x.mean().item() / n, end="")
     return x + 1
@@ -1088,8 +1096,8 @@ def caught(x, n):
 
 
 @pytest.mark.parametrize("function, breaks", [
-    (formatted, 1), (several, 1), (by_percent, 1), (by_format, 1),
-    (listed, 1), (in_a_closure, 1), (caught, 2)])
+    (formatted, 1), (with_a_global, 1), (several, 1), (by_percent, 1),
+    (by_format, 1), (listed, 1), (in_a_closure, 1), (caught, 2)])
 def test_a_text_of_a_tensor_is_one_break(function, breaks):
     """The rest of its statement runs with it; none is compiled again."""
     compiled, left = minicompile.compile(function, backend="eager"), []

@@ -184,8 +184,8 @@ def LOAD_FAST(frame, name):
 
 def grown(outside: Outside, real: list | deque, source: Source,
           method: str | None = None):
-    """What takes the elements if `method`, or if None what the next
-    instruction asks for, only appends some; else None.
+    """A list for the elements if `method`, or if that is None the next
+    instruction, only appends some; else None.
 
     How long the real one is, and what is in it, is then no fact.
     """

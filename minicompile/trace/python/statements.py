@@ -221,8 +221,8 @@ def follows(frame: Frame, step: Instruction, taken: list) -> bool:
             frame.stack.append(frame.names.get(step.argument, UNKNOWN))
         case "LOAD_GLOBAL":
             name, called = step.argument
-            frame.push(frame.globals.get(name) or getattr(
-                builtins, name, UNKNOWN), called)
+            frame.push(frame.globals.get(name, getattr(
+                builtins, name, UNKNOWN)), called)
         case "LOAD_ATTR":
             (name, called), owner = step.argument, taken[0]
             kind = next((each for each in (Tensor, str) if (
