@@ -166,7 +166,7 @@ def counts(n):
 @pytest.mark.filterwarnings("ignore")
 def test_a_generator_function():
     assert list(compiled(counts)(3)) == [0, 1, 2]
-    with pytest.raises(Unsupported, match="plain Python function"):
+    with pytest.raises(Unsupported, match="cannot be traced"):
         compiled(counts, fullgraph=True)(3)
 
 

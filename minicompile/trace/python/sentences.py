@@ -47,8 +47,7 @@ REASONS |= {
                   "let a `with` statement release what the object holds"),
     "gradient": ("{what} runs autograd inside the compiled function",
                  "call it outside, on the result"),
-    "code": ("{what} is not a plain Python function",
-             "compile a function, a method or an nn.Module"),
+    "code": ("{what} cannot be traced, or not from its middle on", _MOVE),
     "branch": (
         "a function given to {what}, which no graph of its own can do",
         "let it return new tensors, those of two branches alike, and write "
