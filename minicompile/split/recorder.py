@@ -100,7 +100,7 @@ class RecordingMode(TorchDispatchMode):
         """The result of `op` on fake tensors, its node written down."""
         if op._schema.is_mutable:
             raise BackendError(f"{op} writes to its input under the "
-                               "functionalisation; it runs as eager")
+                               "functionalisation")
         if iskeyword(op._overloadname):
             raise BackendError(f"{op} has a name that no program can say")
         if op in ROW_BY_ROW and not args[0].is_contiguous():

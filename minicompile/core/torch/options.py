@@ -41,14 +41,14 @@ HINTS |= {name: why for why, names in {
     "a pass decides which operands it pads": "shape_padding",
     "a pass decides the layout of convolutions": "layout_optimization",
     "kernels compile on all processors": "compile_threads",
-    "recordings share one pool of memory": "triton.cudagraph_trees",
+    "each recording has memory of its own": "triton.cudagraph_trees",
     "guards check the inputs": "size_asserts",
     "programs are Python": "cpp_wrapper",
     "kernels of one program have names of their own":
         "triton.unique_kernel_names triton.descriptive_names",
     "OMP_NUM_THREADS and torch.set_num_threads say it": "cpp.threads",
     "weights stay inputs": "freezing",
-    "what g++ makes is always kept on disk": "fx_graph_cache",
+    "what is compiled is always kept on disk": "fx_graph_cache",
     "trace.enabled writes what each stage made": "debug",
     'explain(f)(x).save("page.html") draws it': "trace.graph_diagram",
 }.items() for name in names.split()}
