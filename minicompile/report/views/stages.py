@@ -66,7 +66,7 @@ def printed(kernel: Kernel, text: Text) -> PrintedKernel:
 
 @dataclass(frozen=True)
 class StageView:
-    """One stage: `summary` in a line, `excerpt` in ten, `full` in all.
+    """One stage: `summary` in a line, `excerpt` in a few, `full` in all.
 
     Of its texts, each with a name, the first tells most.
     """
