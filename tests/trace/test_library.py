@@ -249,6 +249,29 @@ def test_questions_about_the_compiler():
     assert torch.equal(got, torch.full((2,), 2.0)) and not scripting
 
 
+@pytest.mark.parametrize("question", [
+    torch.cuda.is_available, torch.cuda.device_count,
+    torch.backends.mps.is_available, torch.accelerator.is_available,
+    torch.accelerator.current_accelerator])
+def test_questions_about_the_machine(question):
+    compiled = minicompile.compile(
+        lambda x: (x + 1, question()), backend="eager", fullgraph=True)
+    assert compiled(torch.ones(2))[1] == question()
+
+
+@pytest.mark.gpu
+def test_autocast_on_a_gpu_is_no_break():
+    def f(x):
+        with torch.autocast("cuda", torch.bfloat16):
+            return x @ x, torch.cuda.current_device()
+
+    x = torch.randn(8, 8, device="cuda")
+    compiled = minicompile.compile(f, backend="eager", fullgraph=True)
+    got, device = compiled(x)
+    assert torch.equal(got, f(x)[0]) and got.dtype is torch.bfloat16
+    assert device == x.device.index
+
+
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 @pytest.mark.parametrize("device", [
     "cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

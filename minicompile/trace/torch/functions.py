@@ -18,6 +18,7 @@ import operator
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.nn import attention
 from torch.utils._pytree import tree_map
 
@@ -194,6 +195,25 @@ rule(torch._C._get_sdp_priority_order)(
     lambda tracer: [*ask_mode(tracer, priority)])
 
 
+#: Questions about the machine, and about the device that is current.
+MACHINE = (torch.cuda.is_available, torch.cuda.device_count,
+           torch.backends.mps.is_available, torch.accelerator.is_available,
+           torch.accelerator.device_count,
+           torch.accelerator.current_accelerator)
+CURRENT = (torch.cuda.is_bf16_supported, torch.cuda.get_device_capability,
+           torch.cuda.get_device_name)
+
+
+def of_machine(tracer, function, *args, **kwargs):
+    """What PyTorch says of a machine, which stays the same."""
+    if function in CURRENT and torch.cuda.is_initialized():
+        ask_mode(tracer, torch.cuda.current_device)
+    with unset_fake_temporarily():
+        return tracer.native(function, args, kwargs)
+
+
+means(of_machine, *MACHINE, *CURRENT)
+means(ask_mode, torch.cuda.current_device)
 rule(torch.is_inference)(refusing("disabled", "torch.is_inference"))
 rule(torch.is_inference_mode_enabled)(lambda tracer: tracer.inference)
 
