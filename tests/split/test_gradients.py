@@ -437,6 +437,9 @@ def test_a_view_of_an_expanded_input_has_eagers_gradient(function):
 APART = {
     "nothing": (lambda x, w: (x.sin().exp(), (w * w).cos()), True),
     "an input": (lambda x, w: ((x * w).exp(), (x.cos() * w).exp()), True),
+    "a detached value": (lambda x, w: (lambda h: (
+        h.exp(), (h.detach() * w).exp()))((x * 2).sin()), True),
+    "a view": (lambda x, w: (lambda v: (v.exp(), v.sin()))(x[None]), True),
     "a value": (lambda x, w: (lambda h: (h.sin(), h * w))((x * w).exp()),
                 False),
     "a value of three": (lambda x, w: (lambda h: (
@@ -488,6 +491,25 @@ def test_what_no_second_backward_needs_is_freed():
     assert node.rest
     second.sum().backward()
     assert not node.rest
+
+
+def test_a_step_between_two_backwards_writes_to_what_one_has_used():
+    """As a GAN does, whose two networks have an optimizer each."""
+    def function(x, g, d):
+        fake = (x * g).tanh()
+        return fake, ((fake.detach() * d).exp() * d).sum()
+
+    x = torch.linspace(1, 2, 4)
+    found = []
+    for run in (function, minicompile.compile(function)):
+        g, d = [torch.full((4,), 0.5, requires_grad=True) for _ in range(2)]
+        fake, loss = run(x, g, d)
+        loss.backward()
+        with torch.no_grad():
+            d -= d.grad
+        (fake * d).sum().backward()
+        found += [(g.grad, d.grad)]
+    torch.testing.assert_close(found[1], found[0])
 
 
 def test_results_that_are_used_together_have_one_backward():

@@ -2,13 +2,17 @@
 
 Out: the saved values of a graph that runs its backward for one of several
 results, and later for another. In eager these are graphs of their own: the
-backward of one leaves what the other saved. Without this file the second
-backward is an error that asks for retain_graph, as it is in torch.compile.
+backward of one leaves what the other saved, as in a GAN, whose two networks
+meet in a detached value. Without this file the second backward is an error
+that asks for retain_graph, as it is in torch.compile.
 """
 
 from __future__ import annotations
 
-from ..joint import Joint, Pair, ancestors
+from torch import fx
+
+from ...core.graph import is_number
+from ..joint import Joint, Pair
 from ..runtime import FACTS, SAVED, Facts
 
 CHANGED = ("one of the variables needed for gradient computation has been "
@@ -20,37 +24,50 @@ def saved(facts: Facts, ctx, given: tuple) -> list:
     outlive the first backward."""
     if not facts.groups:
         return list(ctx.saved_tensors)
-    group = dict(facts.groups)
-    now = {group[k] for k in group if given[k] is not None}
-    left = getattr(ctx, "left", {*group.values()})
+    now = {group for k, group in facts.groups.items()
+           if given[k] is not None}
+    left = getattr(ctx, "left", {*facts.groups.values()})
     try:
         values = list(ctx.saved_tensors)
     except RuntimeError:  # they were freed, or one was written to
         if not now or not now <= left or not hasattr(ctx, "left"):
             raise
-        if any(each._version != version for each, version in ctx.rest):
-            raise RuntimeError(CHANGED) from None
         values = [each for each, _ in ctx.rest]
+        if any(values[k]._version != ctx.rest[k][1]
+               for _, reads in now for k in reads):
+            raise RuntimeError(CHANGED) from None
     ctx.left = left - now
     ctx.rest = [(each, each._version) for each in values if ctx.left]
     return values
 
 
-def groups(joint: Joint, _: Pair) -> list[tuple[int, int]]:
-    """For each result, by its number, that of its group: those that have
-    steps in common. None if there is only one group."""
-    found: list[tuple[set, set]] = []
-    for k in joint.tangents:
-        results, steps = {k}, {
-            node for node in ancestors([joint.outputs[k]], ())
-            if node.op == "call_function"}
-        for other in [*found]:
-            if not steps.isdisjoint(other[1]):
-                found.remove(other)
-                results, steps = results | other[0], steps | other[1]
-        found.append((results, steps))
-    return [(k, number) for number, (results, _) in enumerate(found)
-            for k in results if len(found) > 1]
+def groups(joint: Joint, pair: Pair) -> dict[int, tuple[int, tuple]]:
+    """For each result its group, by number, and which of the saved tensors
+    the backward of the group reads. Two results are of one group if some
+    step of both their backwards reads any. Empty if there is one group."""
+    group = {k: {k} for k in joint.tangents}
+    if len(group) < 2:
+        return {}
+    numbers = {node.name for node in joint.primals if is_number(node)}
+    tensors = [name for name in pair.saved if name not in numbers]
+    place = {name: {k} for k, name in enumerate(tensors)}
+    held, reads = {}, {k: set() for k in group}
+    reached = {node: {k} for node, k in zip(joint.tangent_nodes, group)}
+    for node in joint.early:
+        held[node] = place.get(node.name) or below(node, held)
+    for node in joint.late:
+        reached[node] = below(node, reached)
+        if read := below(node, held):
+            one = set().union(*map(group.get, reached[node]))
+            group.update(dict.fromkeys(one, one))
+            reads[min(one)] |= read
+    return {k: (min(one), tuple(set().union(*map(reads.get, one))))
+            for k, one in group.items() if len(one) < len(group)}
+
+
+def below(node: fx.Node, known: dict[fx.Node, set]) -> set:
+    """What is known of the inputs of a node, all together."""
+    return set().union(*[known.get(n, ()) for n in node.all_input_nodes])
 
 
 FACTS["groups"] = groups
