@@ -316,6 +316,33 @@ def test_what_is_written_for_torchscript_is_python():
     assert torch.equal(got[0], torch.full((2,), 2.0)) and known is True
 
 
+def scaled(x, by: float, least: int = 1):
+    if x.size(0) > least:
+        x = x * by
+    return x + 1
+
+
+@pytest.mark.parametrize("by, breaks", [(2.5, 0), (2, 1)])
+def test_a_scripted_function_is_followed(by, breaks):
+    """Not where TorchScript makes a float of an int."""
+    script = torch.jit.script(scaled)
+    compiled = minicompile.compile(lambda x: script(x, by).abs(),
+                                   backend="eager")
+    for x in (torch.arange(3), torch.arange(1), torch.randn(4, 3)):
+        torch.testing.assert_close(compiled(x), script(x, by).abs())
+    assert bool(compiled.stats().graph_breaks) == breaks
+
+
+def test_what_torchscript_traced_or_a_module_of_it_is_a_break():
+    x = torch.randn(3)
+    for made in (torch.jit.trace(lambda x: x * 2, x),
+                 torch.jit.script(nn.ReLU())):
+        compiled = minicompile.compile(lambda x, made=made: made(x) + 1,
+                                       backend="eager")
+        assert torch.equal(compiled(x), made(x) + 1)
+        assert compiled.stats().graph_breaks == 1
+
+
 def test_what_is_asked_is_guarded():
     compiled = minicompile.compile(logging_that_is_off, backend="eager",
                                    fullgraph=True)

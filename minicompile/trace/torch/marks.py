@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core import TOOLS
 from ...core.guard import is_constant
+from ..attributes import type_of
 from ..reasons import REASONS, WAYS, refusing, unsupported
 from ..recorder import settled
 from ..rules import rule
@@ -124,6 +125,27 @@ def enter_marked(tracer, function, args, kwargs):
 
 
 WAYS["marked"] = enter_marked
+
+
+@rule(torch.jit.ScriptFunction.__call__.__func__)
+def scripted(tracer, function, /, *args, **kwargs):
+    """The Python that a scripted function was made of, if TorchScript made
+    it, and passes on each number as it is: it makes a float of an int."""
+    if (source := tracer.outside.source(function)) is not None:
+        tracer.outside.guard(source, "is", function)
+    known = {each.name: each.type.annotation_str
+             for each in function.schema.arguments}
+    changed = [
+        name for name, value in (*zip(known, args), *kwargs.items())
+        if (type_of(value) in (bool, int, float) or "float" in known[name])
+        and type_of(value).__name__ not in known[name]]
+    if changed or not hasattr(function, "__name__"):  # it was not scripted
+        raise unsupported("library", "a function of TorchScript")
+    return tracer.enter(function._torchdynamo_inline, args, kwargs)
+
+
+rule(torch._C.ScriptMethod.__call__.__func__)(
+    refusing("library", "a module of TorchScript"))
 
 
 def assumed(tracer, function, args: tuple, kwargs: dict):
