@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import minicompile
 from minicompile.core.index import Symbol, index, most_of
-from minicompile.split.torch.passes import gains, images
+from minicompile.split.torch.passes import follows, gains, images
 from tests.split.dynamic import assert_same as assert_same_at
 from tests.split.judge import assert_same
 
@@ -85,6 +85,29 @@ def test_on_a_gpu_weights_are_laid_out_once():
         node = graph.call_function(aten.convolution.default, (
             *given, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1))
         assert images(node) == given[:expected]
+
+
+@pytest.mark.parametrize("device, groups, width, expected", [
+    ("cuda", 1, 24, True), ("cuda", 2, 24, False), ("cuda", 2, 16, True),
+    ("cuda", 8, 1, True), ("cpu", 2, 24, True)])
+def test_convolutions_in_groups(device, groups, width, expected):
+    with FakeTensorMode():
+        x, w = (torch.empty(*shape, device=device, dtype=torch.bfloat16)
+                for shape in ((2, groups * width, 8, 8),
+                              (groups * 4, width, 3, 3)))
+        more = None, [1, 1], [1, 1], [1, 1], False, [0, 0], groups
+        y = aten.convolution.default(x, w, *more)
+        back = [0], *more[1:], [True, True, False]
+        grads = aten.convolution_backward.default(y, x, w, *back)
+    graph = fx.Graph()
+    for target, values, rest, made in (
+            (CONVOLUTIONS[0], (x, w), more, y),
+            (CONVOLUTIONS[1], (y, x, w), back, grads)):
+        given = [graph.placeholder(f"x{at}") for at, _ in enumerate(values)]
+        node = graph.call_function(target, (*given, *rest))
+        for each, fake in (*zip(given, values), (node, made)):
+            each.meta["val"] = fake
+        assert follows(node) is expected
 
 
 @pytest.mark.gpu
