@@ -273,16 +273,15 @@ class TritonWriter(Writer):
 
     def load(self, node: Load, along: frozenset[str]) -> str:
         """The text of a load, masked where points do not exist."""
-        if node.host:
-            return TRITON.scalar.format(
-                argument(self.kernel, node.buffer),
-                type=TRITON.type_of(node.dtype))
         mask, other = self.mask(along), ""
         if node.mask is not None:
             mask = self.mask(along, self.read(node.mask))
             other = f", other={TRITON.literal(0, node.dtype)}"
-        pointer = self.pointer(node.buffer, node.index, along)
-        text = f"tl.load({pointer}{mask}{other})"
+        text = TRITON.scalar.format(
+            argument(self.kernel, node.buffer),
+            type=TRITON.type_of(node.dtype)) if node.host else (
+            f"tl.load({self.pointer(node.buffer, node.index, along)}"
+            f"{mask}{other})")
         return f"{text}.to(tl.float32)" if node.dtype in HALVES else text
 
     def mask(self, along: frozenset[str], *more: str) -> str:

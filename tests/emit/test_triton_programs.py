@@ -359,6 +359,21 @@ def test_a_number_in_the_hosts_memory():
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_short_number_in_the_hosts_memory_is_as_eager(dtype):
+    x, n = torch.randn(4096, device="cuda").to(dtype), torch.tensor(
+        13.8564).to(dtype)
+
+    def f(x, n):
+        return x / n, x * n, x - n, n / x, torch.where(x > 0, x, n)
+
+    compiled = minicompile.compile(f)
+    for got, want in zip(compiled(x, n), f(x, n)):
+        assert torch.equal(got, want)
+    assert compiled.stats().kernels == 1
+
+
+@pytest.mark.gpu
 def test_pytorchs_optimizer_is_a_few_launches():
     """Its step counts lie in the host's memory."""
     def made():

@@ -346,13 +346,20 @@ def on_a_gpu(function, *args, but="primals_2"):
     return fuse(graph)
 
 
-def test_a_number_in_the_hosts_memory_is_given_to_the_kernel():
-    schedule = on_a_gpu(lambda x, y: x * y + 1,
-                        torch.randn(3), torch.randn(()))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_number_in_the_hosts_memory_is_given_to_the_kernel(dtype):
+    schedule = on_a_gpu(lambda x, y: x * y + 1, torch.randn(3, dtype=dtype),
+                        torch.randn((), dtype=dtype))
     assert not schedule.externs
     (kernel,) = schedule.kernels
     assert kernel.loops[0].buffer.device.type == "cuda"
     assert kernel.numbers == {"primals_2"}
+
+
+def test_a_gpu_gathers_where_the_numbers_are_read():
+    schedule = on_a_gpu(lambda x, p: x.gather(1, p) * 2, torch.randn(3, 4),
+                        torch.tensor([[0, 1, 2, 3, 3]] * 3), but="")
+    assert not schedule.externs and len(schedule.kernels) == 1
 
 
 def test_a_constant_number_is_given_to_the_kernel_as_it_is():

@@ -31,7 +31,7 @@ def as_on_a_gpu(node: Expression) -> Expression:
     """An operation: it multiplies by an inverse, and to get a power."""
     match node:
         case Op("div", (value, Load(host=True) as by)):
-            inverse = Op("reciprocal", (by,), by.dtype)
+            inverse = Op("reciprocal", (by,), accurate(by.dtype))
             return Op("mul", (value, inverse), node.dtype)
         case Op("div" | "pow", (value, Const(number))) if not isinstance(
                 value, Const) and form_of(node)[1].is_floating_point:

@@ -31,7 +31,7 @@ from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 from ...core.errors import BackendError
 from ...core.index import (DIVISIONS, Division, Index, Symbol, divided,
                            in_range, index, least_of, product)
-from ...core.loops import symbols_of
+from ...core.loops import accurate, symbols_of
 from ...core.schedule import Extern, Step, made_by
 from ...core.torch.symbols import text_of
 from .. import SIZES
@@ -146,10 +146,10 @@ def symbol_of(expr: sympy.Expr, env: ShapeEnv) -> Symbol:
 def host_number(lowering: Lowering, node: fx.Node, value: Value,
                 result: torch.Tensor) -> Value | None:
     """A number in host memory as an operand of a GPU's kernels."""
-    devices, dtypes = (value.device.type, result.device.type), {
-        value.dtype, result.dtype}
+    devices = value.device.type, result.device.type
     if value.shape or devices != ("cpu", "cuda") or (
-            dtypes != {torch.float32}):
+            value.dtype != result.dtype
+            or accurate(value.dtype) != torch.float32):
         return None
     alone = {b.name for step in lowering.steps for b in made_by(step)
              if not b.shape}
