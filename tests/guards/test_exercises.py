@@ -11,6 +11,7 @@ import minicompile
 from chapters._book.running import block, halves, inputs
 from minicompile.core.guard import Attribute, Guard
 from minicompile.guards import build_check
+from minicompile.trace import trace
 from tests.book.answers import answer
 from tests.guards import test_check
 from tests.guards.say import STATE, X, Y, Z, tensor
@@ -72,6 +73,18 @@ def test_2_4_replace_this_stage_on_tensors_and_closures():
     check = build([Guard(Attribute(X, "n"), "equal", 3)], {})
     assert check((types.SimpleNamespace(n=3),), None) is True
     assert check((types.SimpleNamespace(),), None) is False
+
+
+def test_2_4_replace_this_stage_for_a_trace():
+    x, w = given = inputs()
+    made = trace(block, (*given, 2))
+    check = answer("2.4", "build_check")(
+        made.guards, made.constants, made.sources)
+    one, other = check.function((*given, 2), block)
+    assert one is x and other is w
+    assert not check((*given, 3), block)
+    with torch.no_grad():
+        assert not check((*given, 2), block)
 
 
 @pytest.mark.parametrize("seed", range(12))
