@@ -2,8 +2,8 @@
 
 In: a joint graph, a budget, and the cut of chapter 3. Out: the names of
 the values to save. The choice is the reference's; without it all is saved
-that the backward reads. PyTorch's is choose_saved_values in
-torch/_functorch/partitioners.py.
+that the backward reads. PyTorch's is
+torch/_functorch/partitioners.py:choose_saved_values_set.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ is rounded as eager rounds it: to the nearest, and to even if two are as
 near. glibc's vector erf looks up tables, which are slow to gather. Here
 all lanes compute two polynomials and choose; the result is at most a unit
 in the last place off. Inductor's are in
-torch/_inductor/codegen/cpp_prefix.h and Sleef.
+torch/csrc/inductor/cpp_prefix.h and Sleef.
 """
 
 from __future__ import annotations

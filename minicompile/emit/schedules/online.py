@@ -7,7 +7,7 @@ waits for a pass that finds the maximum. But a sum of distances to the
 maximum *so far* is put right by one product whenever that rises:
 e ** (x - new) is e ** (x - old) * e ** (old - new). So the pass that finds
 the maximum adds up as well. Milakov and Gimelshein published it in 2018.
-Inductor's is `prepare_softmax` in torch/_inductor/inductor_prims.py.
+Inductor's is torch/_inductor/inductor_prims.py:prepare_softmax_online.
 """
 
 from __future__ import annotations

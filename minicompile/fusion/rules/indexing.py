@@ -26,8 +26,8 @@ on a CPU. Ours also computes the numbers that it adds, so the messages of a
 graph's edges are never written.
 
 Inductor's are `indirect_indexing` and `check_bounds` of
-torch/_inductor/sizevars.py and ops_handler.py, and the store mode
-`atomic_add` in torch/_inductor/lowering.py.
+torch/_inductor/ops_handler.py, and the store mode `atomic_add` in
+torch/_inductor/lowering.py.
 """
 
 from __future__ import annotations
