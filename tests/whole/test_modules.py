@@ -107,6 +107,37 @@ def test_hooks_of_the_wrapper_and_of_the_module():
     assert seen == ["before", "inside", "after", "backward"] * 2
 
 
+def hooked(layer, x):
+    handle = layer.register_forward_hook(lambda m, a, out: out * 2)
+    y = layer(x)
+    handle.remove()
+    return y
+
+
+def hooked_by_a_dict(layer, x):
+    layer._forward_pre_hooks[7] = lambda m, a: (a[0] + 1,)
+    y = layer(x)
+    del layer._forward_pre_hooks[7]
+    return y
+
+
+def all_hooked(layer, x):
+    handle = nn.modules.module.register_module_forward_hook(
+        lambda m, a, out: out * 2)
+    y = layer(x)
+    handle.remove()
+    return y
+
+
+@pytest.mark.parametrize("function", [hooked, hooked_by_a_dict, all_hooked])
+def test_a_hook_that_is_set_in_the_same_call_runs(function):
+    layer, compiled = nn.Linear(4, 4), minicompile.compile(function)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(layer, X), function(layer, X))
+        assert not layer._forward_hooks and not layer._forward_pre_hooks
+    assert compiled.stats().graphs and not compiled.stats().fallbacks
+
+
 def test_a_hook_of_all_modules_is_called_once_for_each():
     model, run = both()
     seen, every = [], nn.modules.module

@@ -51,8 +51,10 @@ def _module(tracer, module: nn.Module, /, *args, **kwargs):
     for name in HOOKS if outside.is_outside(module) else ():
         outside.guard(Attribute(outside.source(module), name), "length",
                       len(own[name]))
-    if any(own[name] for name in HOOKS) or any(
-            every[name] for name in GLOBAL_HOOKS):
+    hooks = [*map(own.get, HOOKS), *map(every.get, GLOBAL_HOOKS)]
+    if any(hooks) or not {id(space.owner) for space in (
+            outside.overlays.values()) if space.written}.isdisjoint(
+                map(id, (module, *hooks))):  # one may be set in this trace
         return begin(tracer, nn.Module.__call__, (module, *args), kwargs)
     forward = attributes.load_attr(tracer, module, "forward")
     return tracer.enter(forward, args, kwargs)
