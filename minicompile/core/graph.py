@@ -95,7 +95,7 @@ def results(graph: fx.Graph) -> tuple:
 
 
 def operators(target) -> list[torch._ops.OpOverload]:
-    """The ATen operators that an overload, all of them, or a name means."""
+    """The ATen operators of an overload, of a packet of them, or a name."""
     if isinstance(target, torch._ops.OpOverload):
         return [target]
     packet = getattr(torch.ops.aten, target, None) if isinstance(

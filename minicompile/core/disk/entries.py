@@ -6,7 +6,7 @@ because it lies there: the name of a text is its hash, and a library ends
 in the hash of its name and of what comes before. An entry that differs is
 made again. The least recently used go when there are more bytes than
 MINICOMPILE_CACHE_SIZE. A saved file has a line of plain data for each
-library, and loading it makes the same checks. PyTorch's are
+library or graph, and loading it makes the same checks. PyTorch's are
 torch.compiler.save_cache_artifacts and load_cache_artifacts.
 """
 
