@@ -434,6 +434,34 @@ def test_what_is_there_already_is_written_all_the_same(make, write):
         assert owner == make(3)
 
 
+class Before:
+    n = 1
+
+    def scaled(self, x):
+        return x + self.n
+
+
+class After(Before):
+    n = 5
+
+    def scaled(self, x):
+        return x * self.n
+
+
+@pytest.mark.parametrize("name, value", [
+    ("__class__", After), ("__dict__", {"n": 7})])
+def test_another_class_or_dict_decides_what_the_attributes_are(name, value):
+    def f(x, owner):
+        setattr(owner, name, value)
+        return owner.scaled(x)
+
+    compiled = minicompile.compile(f, backend="eager")
+    for _ in range(2):
+        ours, theirs = Before(), Before()
+        assert torch.equal(compiled(X, ours), f(X, theirs))
+        assert type(ours) is type(theirs) and vars(ours) == vars(theirs)
+
+
 def test_asking_a_defaultdict_makes_nothing():
     def f(x, table):
         return x * (table.get("n") or 5)
