@@ -126,12 +126,13 @@ def test(name: str, a: Expression, b: Expression) -> Expression:
 both = partial(test, "logical_and")
 
 
-def inside_or(a: Value, at: Point, other: Expression | None) -> Expression:
-    """`a` at a point, or `other` where the point lies outside of it;
-    without `other`, no such point occurs."""
+def inside_or(a: Value, at: Point, other: Expression | None,
+              also: Expression = TRUE) -> Expression:
+    """`a` at a point, or `other` where the point lies outside of it, or
+    `also` does not hold; without `other`, no such point occurs."""
     inside = reduce(both, (
         compare(name, i, end) for i, size in zip(at, a.shape, strict=True)
-        for name, end in (("ge", index(0)), ("lt", size))), TRUE)
+        for name, end in (("ge", index(0)), ("lt", size))), also)
     if isinstance(inside, Const):
         return a.at(at) if inside.value else other
     def masked(part: Expression) -> Expression:
@@ -170,18 +171,19 @@ def pad(context: LoweringContext, a: Value, widths: Sequence[int],
 
 
 def slice_scatter(context: LoweringContext, a: Value, source: Value,
-                  axis: int = 0, *_) -> Value | None:
+                  axis: int = 0, *_) -> Value:
     """`a` with `source` in place of the part that a slice views."""
     (fake, _, *args), kwargs = fakes(context.node)
     part = sight(torch.ops.aten.slice, fake, *args, **kwargs)
     axis %= len(a.shape)
     inner = product(a.shape[axis + 1:])
-    step, start = indices_of([part.stride(axis), part.storage_offset()])
-    if step != inner:
-        return None  # every other one
-    point, start = context.point, start // inner
+    step, start = (each // inner for each in indices_of([
+        part.stride(axis), part.storage_offset()]))
+    before = (start + step - 1) // step
+    place = context.point[axis] - start + before * step  # not negative
     return context.value(inside_or(source, with_axis(
-        point, axis, point[axis] - start), a.element))
+        context.point, axis, place // step - before), a.element, test(
+            "eq", Position(place % step, torch.int64), number(0))))
 
 
 def flip(context: LoweringContext, a: Value, axes: Sequence[int]) -> Value:
