@@ -85,6 +85,14 @@ def test_transforms_are_one_graph(name, backend):
     assert compiled.stats().graphs == 1
 
 
+@pytest.mark.parametrize("made", [
+    vmap(lambda a, b: (a * b).sum() + 1), hessian(lambda a, b: (a * b).sum()),
+    grad(lambda a, b: (a * b).sin().sum(), argnums=(0, 1))])
+def test_what_a_transform_made_is_compiled_itself(made):
+    compiled = assert_same(made, *BATCH, fullgraph=True)
+    assert compiled.__name__ == made.__name__
+
+
 def test_the_node_holds_a_graph_in_a_graph():
     text = str(trace(TRANSFORMS["in vmaps"], BATCH))
     assert text.count("transform('vmap'") == 2

@@ -3,10 +3,10 @@
 In: a module, or the name of a backend that is not ours. Out: a wrapper
 that libraries take for torch.compile's, the module itself with compiled
 calls, or a function of a graph and its example inputs; and ours as such a
-function. Without this file wrappers cannot be pickled, and compile() takes
-our own names and functions. PyTorch's are OptimizedModule in
-torch/_dynamo/eval_frame.py, Module.compile in torch/nn/modules/module.py
-and torch/_dynamo/backends/registry.py.
+function. Without this file wrappers cannot be pickled, what `torch.vmap`
+gives is not entered, and compile() takes our own names and functions.
+PyTorch's are OptimizedModule in torch/_dynamo/eval_frame.py, Module.compile
+in torch/nn/modules/module.py and torch/_dynamo/backends/registry.py.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from ...core import TOOLS
 from ...core.errors import BackendError, one_of
 from ...pipeline import (BACKENDS, OTHERS, OURS, Settings, as_traced,
                          compile_graph)
+from ...trace.rules import registered
+from .. import wrap
 from ..driver import CALLABLES, compile
 from ..driver import OptimizedModule as Wrapper
 
@@ -87,7 +89,19 @@ class OptimizedModule(Wrapper):
                             "forward")}
 
 
-CALLABLES[nn.Module] = OptimizedModule
+def plain(model: types.FunctionType, settings: Settings) -> Callable:
+    """A function. If it has a rule, as what `torch.vmap` gives, then a call
+    of it is what is traced."""
+    if not registered(model):
+        return wrap(model, settings)
+
+    @functools.wraps(model)
+    def call(*args, **kwargs):
+        return model(*args, **kwargs)
+    return wrap(call, settings)
+
+
+CALLABLES |= {nn.Module: OptimizedModule, types.FunctionType: plain}
 
 
 def compile_module_(module: nn.Module, *,
