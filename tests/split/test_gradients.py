@@ -8,6 +8,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import minicompile
 
@@ -417,6 +418,22 @@ def test_where_there_is_only_a_first_derivative_an_error_says_why(why, run):
             rf"derivative, as {why}; for gradients .*backend=.eager")):
         torch.autograd.grad(y.sum(), x, create_graph=True)
     assert torch.autograd.grad(run(x).sum(), x)[0].shape == x.shape
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("image", [(1, 4, 5), (2, 2, 3, 4)])
+def test_a_grid_of_points_has_a_gradient_for_batches_that_vary(
+        image, corners):
+    def function(theta):
+        return F.affine_grid(theta, (theta.shape[0], *image), corners).sin()
+    compiled = minicompile.compile(function, dynamic=True, fullgraph=True)
+    for batch in (2, 3, 5):
+        theta = torch.rand(batch, len(image) - 1, len(image))
+        found = [torch.autograd.functional.vjp(
+            run, theta, torch.ones(batch, *image[1:], len(image) - 1))
+            for run in (compiled, function)]
+        torch.testing.assert_close(*found)
+    assert compiled.stats().kernels and not compiled.stats().fallbacks
 
 
 @pytest.mark.parametrize("function", [lambda x: x.t(), lambda x: x[0]])

@@ -201,6 +201,29 @@ def test_a_write_under_a_mask_fuses_if_all_get_the_same(name, backend):
         assert not minicompile.explain(function)(*given).externs
 
 
+@pytest.mark.parametrize("rest", [(), (2,), (2, 3)])
+def test_rows_written_under_a_mask_have_gradients(rest):
+    """As a mixture of experts writes what each computes of its rows."""
+    def function(x, mask, rows):
+        y = x * 1
+        y[mask] = rows * 2
+        return y.sin()
+    compiled = minicompile.compile(function, dynamic=True, fullgraph=True)
+    for count in (2, 3, 5, 0):
+        mask = torch.arange(7) % 6 < count
+        x, rows = [torch.rand(n, *rest, requires_grad=True)
+                   for n in (7, int(mask.sum()))]
+        (got, *gradients), (want, *wanted) = [
+            (result, *torch.autograd.grad(result.sum(), (x, rows)))
+            for run in (compiled, function)
+            for result in [run(x, mask, rows)]]
+        close([got.detach(), *gradients], [want.detach(), *wanted])
+    assert compiled.stats().kernels and not compiled.stats().fallbacks
+    for fn in (function, compiled):
+        with pytest.raises(RuntimeError, match="shape mismatch"):
+            fn(x, mask, x[:3])
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.bfloat16])
 def test_a_write_under_a_mask_keeps_the_dtype(dtype):
     def function(x):

@@ -135,7 +135,8 @@ def one_hot(_, classes: torch.Tensor, num_classes: int = -1):
 
 def put(_, tensor: torch.Tensor, places: object, given: object) -> None:
     """`tensor[places] = given`; a choice for each element if the places are
-    a mask and all get the same. PyTorch's counts the chosen ones first."""
+    a mask, and all get the same or each has a row with a gradient.
+    PyTorch's counts the chosen ones first, its gradient in any case."""
     if (isinstance(places, torch.Tensor) and places.dtype is torch.bool
             and places.dim() and places.device == tensor.device
             and places.shape == tensor.shape[:places.dim()]):
@@ -149,7 +150,22 @@ def put(_, tensor: torch.Tensor, places: object, given: object) -> None:
                 size == 1 for size in given.shape[:-rest or None]):
             tensor.copy_(torch.where(mask, given, tensor))
             return
+        if given.requires_grad and given.dtype == tensor.dtype and (
+                given.shape[1:] == tensor.shape[places.dim():]):
+            require(places.sum() == given.shape[0])
+            tensor.copy_(torch.masked_scatter(tensor, mask, given))
+            return
     operator.setitem(tensor, places, given)
+
+
+def affine_grid(_, theta: torch.Tensor, size, align_corners=None):
+    """The grid as ATen has it; ATen's gradient takes no size that varies.
+    """
+    one = torch.eye(*theta.shape[1:]).to(theta)[None]
+    points = F.pad(torch.affine_grid_generator(
+        one, [1, *size[1:]], bool(align_corners)), (0, 1), value=1.0)
+    grid = points.flatten(1, -2).expand(size[0], -1, -1) @ theta.mT
+    return grid.view(size[0], *size[2:], -1)
 
 
 def addmm(bias: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor,
@@ -345,4 +361,5 @@ DECOMPOSITIONS |= {
     aten.addmm.default: addmm,
 }
 CALLS[operator.setitem] = put
+CALLS[F.affine_grid] = affine_grid
 CALLS[torch._C._nn.one_hot] = one_hot
