@@ -195,7 +195,8 @@ class Tracer:
     def inside(self, value) -> None:
         """Refuse to let C code at an object from outside."""
         if self.outside.is_outside(value):
-            raise unsupported("effect", f"C code on {type(value).__name__}")
+            raise unsupported("effect", "a step of, or a write to, a "
+                              f"{type(value).__name__} from outside")
 
     # Iteration
 
