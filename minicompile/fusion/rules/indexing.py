@@ -273,9 +273,9 @@ def reading(along: Callable[..., Point | None]) -> Callable:
 
     If the operand is computed, the result is stored here, where the rest
     of the operand's row is computed.
-    The operator does what a loop does no better: it picks most elements
-    of what would be computed for it, and it moves what lies in memory to
-    memory, or on a CPU most elements one by one.
+    The operator is called where a loop is no better: if it picks most
+    elements of an operand that is computed, or on a CPU of any; and if it
+    moves what lies in memory to memory.
     """
     def rule(context: LoweringContext, a: Value, *rest, **_
              ) -> Value | None:
@@ -284,8 +284,8 @@ def reading(along: Callable[..., Point | None]) -> Callable:
         picks = sum(elements(each.shape) for each in tree_leaves(rest)
                     if isinstance(each, Value))
         few = FEW * picks <= max(elements(context.shape), elements(a.shape))
-        many = not computed and context.device.type in STOPS
-        if not (a.shape and (few or many) and (
+        cheap = few or not computed and context.device.type in STOPS
+        if not (a.shape and cheap and (
                 computed or node not in lowering.uses.stored)):
             return None
         where = along(context, a, *rest)
