@@ -260,3 +260,16 @@ def test_a_cached_function_that_does_more():
         assert torch.equal(compiled(torch.ones(3), notes),
                            torch.full((3,), 2.0))
     assert len(notes) == 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_layers_output_compiles_where_warnings_are_errors(dynamic):
+    """PyTorch warns of `.grad` as it makes the fake tensor."""
+    compiled = minicompile.compile(lambda x: (x * 2).sin(), dynamic=dynamic,
+                                   backend="eager", fullgraph=True)
+    leaf = torch.ones(3, 4, requires_grad=True)
+    for rows in (3, 2):
+        x = leaf[:rows] + 1
+        assert torch.equal(compiled(x), (x * 2).sin())
+    assert compiled.stats().graphs

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import operator
 import re
+import warnings
 from collections.abc import Callable
 from functools import partial, reduce
 
@@ -107,7 +108,16 @@ class SymbolicSizes(ConstantSizes):
     # Stand-ins
 
     def tensor(self, real: torch.Tensor, source: Source):
-        """The fake tensor of a tensor from outside."""
+        """The fake tensor of a tensor from outside. PyTorch reads `.grad`
+        of one that has none, which can be a warning that is an error."""
+        try:
+            return self.stand_in(real, source)
+        except UserWarning:
+            with warnings.catch_warnings(action="ignore"):
+                return self.stand_in(real, source)
+
+    def stand_in(self, real: torch.Tensor, source: Source):
+        """The fake tensor, with the symbols of the sizes that vary."""
         context = self.context(real, source)
         if context is None:
             return super().tensor(real, source)
