@@ -52,9 +52,9 @@ def _module(tracer, module: nn.Module, /, *args, **kwargs):
         outside.guard(Attribute(outside.source(module), name), "length",
                       len(own[name]))
     hooks = [*map(own.get, HOOKS), *map(every.get, GLOBAL_HOOKS)]
-    if any(hooks) or not {id(space.owner) for space in (
-            outside.overlays.values()) if space.written}.isdisjoint(
-                map(id, (module, *hooks))):  # one may be set in this trace
+    spaces = [outside.overlays.get((id(each), kind)) for each in (
+        module, *hooks) for kind in ("attributes", "items")]
+    if any(hooks) or any(each and each.written for each in spaces):
         return begin(tracer, nn.Module.__call__, (module, *args), kwargs)
     forward = attributes.load_attr(tracer, module, "forward")
     return tracer.enter(forward, args, kwargs)
