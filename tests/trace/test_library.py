@@ -333,14 +333,18 @@ def test_a_scripted_function_is_followed(by, breaks):
     assert bool(compiled.stats().graph_breaks) == breaks
 
 
+def doubled(x):
+    return x * 2
+
+
 def test_what_torchscript_traced_or_a_module_of_it_is_a_break():
-    x = torch.randn(3)
-    for made in (torch.jit.trace(lambda x: x * 2, x),
-                 torch.jit.script(nn.ReLU())):
+    x, script = torch.randn(3), torch.jit.script(doubled)
+    for made in (torch.jit.trace(doubled, x), torch.jit.script(nn.ReLU())):
         compiled = minicompile.compile(lambda x, made=made: made(x) + 1,
                                        backend="eager")
         assert torch.equal(compiled(x), made(x) + 1)
         assert compiled.stats().graph_breaks == 1
+    assert torch.equal(script(x), doubled(x))
 
 
 def test_what_is_asked_is_guarded():

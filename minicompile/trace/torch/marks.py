@@ -139,9 +139,12 @@ def scripted(tracer, function, /, *args, **kwargs):
         name for name, value in (*zip(known, args), *kwargs.items())
         if (type_of(value) in (bool, int, float) or "float" in known[name])
         and type_of(value).__name__ not in known[name]]
-    if changed or not hasattr(function, "__name__"):  # it was not scripted
+    inside = getattr(function, "_torchdynamo_inline", None)
+    made = inside and torch.jit._state._try_get_jit_cached_function(inside)
+    if changed or made is None or (
+            made.qualified_name != function.qualified_name):  # traced
         raise unsupported("library", "a function of TorchScript")
-    return tracer.enter(function._torchdynamo_inline, args, kwargs)
+    return tracer.enter(inside, args, kwargs)
 
 
 rule(torch._C.ScriptMethod.__call__.__func__)(
