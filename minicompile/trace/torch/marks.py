@@ -127,7 +127,13 @@ def enter_marked(tracer, function, args, kwargs):
 WAYS["marked"] = enter_marked
 
 
-@rule(torch.jit.ScriptFunction.__call__.__func__)
+#: How TorchScript's functions and its modules' methods are called; a plain
+#: function is there once PyTorch's tools for its tests are imported.
+SCRIPTED = [(each, getattr(each, "__func__", each)) for each in (
+    torch.jit.ScriptFunction.__call__, torch._C.ScriptMethod.__call__)]
+
+
+@rule(*SCRIPTED[0])
 def scripted(tracer, function, /, *args, **kwargs):
     """The Python that a scripted function was made of, if TorchScript made
     it, and passes on each number as it is: it makes a float of an int."""
@@ -147,8 +153,7 @@ def scripted(tracer, function, /, *args, **kwargs):
     return tracer.enter(inside, args, kwargs)
 
 
-rule(torch._C.ScriptMethod.__call__.__func__)(
-    refusing("library", "a module of TorchScript"))
+rule(*SCRIPTED[1])(refusing("library", "a module of TorchScript"))
 
 
 def assumed(tracer, function, args: tuple, kwargs: dict):
