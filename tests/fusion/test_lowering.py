@@ -363,6 +363,11 @@ def test_a_number_in_the_hosts_memory_is_given_to_the_kernel(dtype):
     assert kernel.numbers == {"primals_2"}
 
 
+def test_rows_side_by_side_are_assigned_without_a_remainder():
+    text = str(fuse(aten(VIEWS["slice assigned"], numbers(X))))
+    assert "where" in text and "==" not in text and "%" not in text
+
+
 def test_a_gpu_gathers_where_the_numbers_are_read():
     schedule = on_a_gpu(lambda x, p: x.gather(1, p) * 2, torch.randn(3, 4),
                         torch.tensor([[0, 1, 2, 3, 3]] * 3), but="")

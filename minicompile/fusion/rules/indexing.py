@@ -89,6 +89,8 @@ def decided(node: Expression) -> Expression:
     match node:
         case Op("lt" | "ge" as name, (Position(place), Position(end))):
             return compare(name, place, end)
+        case Op("eq", (Position(one), Position(other))) if one == other:
+            return TRUE
         case Op("logical_and", (Const(truth) as known, other) | (
                 other, Const(truth) as known)):
             return other if truth else known
@@ -183,7 +185,8 @@ def slice_scatter(context: LoweringContext, a: Value, source: Value,
     place = context.point[axis] - start + before * step  # not negative
     return context.value(inside_or(source, with_axis(
         context.point, axis, place // step - before), a.element, test(
-            "eq", Position(place % step, torch.int64), number(0))))
+            "eq", *(Position(each, torch.int64)
+                    for each in (place % step, index(0))))))
 
 
 def flip(context: LoweringContext, a: Value, axes: Sequence[int]) -> Value:

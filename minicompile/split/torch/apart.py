@@ -66,7 +66,7 @@ def groups(joint: Joint, pair: Pair) -> dict[int, tuple[int, tuple]]:
 
 
 def below(node: fx.Node, known: dict[fx.Node, set]) -> set:
-    """What is known of the inputs of a node, all together."""
+    """All that is known of a node's inputs."""
     return set().union(*[known.get(n, ()) for n in node.all_input_nodes])
 
 

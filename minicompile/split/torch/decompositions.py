@@ -136,7 +136,7 @@ def one_hot(_, classes: torch.Tensor, num_classes: int = -1):
 def put(_, tensor: torch.Tensor, places: object, given: object) -> None:
     """`tensor[places] = given`; a choice for each element if the places are
     a mask, and all get the same or each has a row with a gradient.
-    PyTorch's counts the chosen ones first, its gradient in any case."""
+    PyTorch's counts the chosen ones first; so does its gradient."""
     if (isinstance(places, torch.Tensor) and places.dtype is torch.bool
             and places.dim() and places.device == tensor.device
             and places.shape == tensor.shape[:places.dim()]):

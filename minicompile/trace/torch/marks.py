@@ -141,10 +141,10 @@ def scripted(tracer, function, /, *args, **kwargs):
         tracer.outside.guard(source, "is", function)
     known = {each.name: each.type.annotation_str
              for each in function.schema.arguments}
-    changed = [
-        name for name, value in (*zip(known, args), *kwargs.items())
-        if (type_of(value) in (bool, int, float) or "float" in known[name])
-        and type_of(value).__name__ not in known[name]]
+    changed = any(
+        (type_of(value) in (bool, int, float) or "float" in known[name])
+        and type_of(value).__name__ not in known[name]
+        for name, value in (*zip(known, args), *kwargs.items()))
     inside = getattr(function, "_torchdynamo_inline", None)
     made = inside and torch.jit._state._try_get_jit_cached_function(inside)
     if changed or made is None or (
