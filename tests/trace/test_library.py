@@ -81,7 +81,8 @@ def case(function):
 
 @case
 def lstm(x):
-    return LSTM(x[None])
+    with torch.no_grad():
+        return LSTM(x[None])
 
 
 @case
@@ -299,6 +300,24 @@ def test_what_surrounds_cudnns_layers_is_compiled(kind, device, monkeypatch):
     assert not stats.fallbacks
     with pytest.raises(Unsupported, match="cuDNN's"):
         minicompile.compile(f, fullgraph=True)(x)
+
+
+@pytest.mark.parametrize(("kind", "steps", "breaks"), [
+    (nn.LSTM, 3, 1), (nn.GRU, 3, 0), (nn.GRU, 40, 1), (nn.RNN, 40, 1)])
+def test_a_long_recurrent_layer_is_not_unrolled(kind, steps, breaks):
+    layer = kind(4, 5, num_layers=2)
+
+    def f(x):
+        return layer(x.sin())[0].cos()
+
+    x = torch.randn(steps, 2, 4)
+    compiled = minicompile.compile(f, backend="eager")
+    torch.testing.assert_close(compiled(x), f(x))
+    assert compiled.stats().graph_breaks == breaks
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), f(x))
+    long = kind is not nn.LSTM and breaks
+    assert compiled.stats().graph_breaks == breaks + long
 
 
 def test_what_is_written_for_torchscript_is_python():

@@ -323,11 +323,25 @@ def _attention(tracer, *given):
     return result, weights if all(given[10:11]) else None
 
 
+#: So many steps of a recurrent layer become operators of one graph.
+UNROLLED = 64
+
+
 def recurrent(function, tracer, data, *args):
-    """A layer's results; cuDNN's kernel wants the weights in one piece of
-    memory, which the values of a trace do not have."""
+    """A layer's results, unless eager has one kernel for all steps.
+
+    cuDNN wants the weights in one piece of memory, which the values of a
+    trace do not have; oneDNN's LSTM keeps nothing for a split backward.
+    """
+    name, steps = function.__name__, data.shape[args[-1] is True] * args[3]
     if torch.backends.cudnn.is_acceptable(data):
-        raise unsupported("library", f"cuDNN's {function.__name__}")
+        raise unsupported("library", f"cuDNN's {name}")
+    if name == "lstm" and torch._C._get_mkldnn_enabled() and (
+            data.device.type, data.dtype) == ("cpu", torch.float32):
+        if torch.is_grad_enabled():
+            raise unsupported("library", "oneDNN's lstm")
+    elif steps > UNROLLED:
+        raise unsupported("builtin", f"{name}, of {steps} steps,")
     return tracer.recorder.function(function, (data, *args), {})
 
 
