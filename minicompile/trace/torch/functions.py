@@ -369,6 +369,37 @@ def foreach(function, tracer, *args, **kwargs):
     return tuple(made)
 
 
+# Optimizers
+
+
+@rule(("torch.optim.optimizer", "_get_value"))
+def counted(tracer, number):
+    """An optimizer's step, as precise as the float it is to eager.
+
+    For `1 - beta ** step` needs more digits than the float32 that counts.
+    """
+    if not torch.is_tensor(number) or not number.is_cpu:
+        return number
+    return tracer.recorder.method("double", (number,), {})
+
+
+#: Updates that ask for a number of each parameter, to decide by it.
+ASKING = {"adafactor", "asgd", "radam"}
+
+
+@rule(("torch.optim.optimizer", "_disable_dynamo_if_unsupported.<locals>."
+       "wrapper.<locals>.maybe_fallback"))
+def updated(function, tracer, *args, **kwargs):
+    """An optimizer's update, in one break if it would have many."""
+    name = function.__name__
+    if name in ASKING and not kwargs.get("capturable"):
+        raise unsupported("data-dependent", f"torch.optim's {name}")
+    return begin(tracer, function, args, kwargs)
+
+
+# Lists
+
+
 #: Whether an operator that writes to a list returns it, in this torch.
 RETURNS_ITS_LIST = torch._foreach_neg_([torch.zeros(1)]) is not None
 
