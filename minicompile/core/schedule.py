@@ -105,6 +105,10 @@ class Schedule:
                 for name in made:
                     under[name] = set(read).union(
                         *(under.get(source, ()) for source in read))
+            for each in made_by(step):
+                if each.into:  # its memory is this one's
+                    under[each.name] = {each.into, *under.get(
+                        each.into, ())}
             for name in (*made, *read):
                 last |= dict.fromkeys((name, *under.get(name, ())), number)
         freed: list[list[str]] = [[] for _ in self.steps]

@@ -41,7 +41,7 @@ def lives(schedule):
     for number, step in enumerate(schedule.steps):
         for made in made_by(step):
             for last, dead in enumerate(schedule.last_use):
-                if made.name in dead:
+                if made.name in dead and not made.into:
                     found[made.name] = range(number, last + 1), (
                         made.elements.constant * made.dtype.itemsize)
     return found

@@ -6,6 +6,7 @@ from torch import fx
 from torch.nn import functional as F
 
 from minicompile.core.semantics.evaluate import evaluate_schedule
+import minicompile
 from minicompile.core.schedule import Extern, View
 from minicompile.fusion import fuse
 from tests.fusion.graphs import (
@@ -26,7 +27,8 @@ def peak(schedule, dying=()):
     for step, freed in zip(schedule.steps, schedule.last_use, strict=True):
         buffers = step.outputs if isinstance(step, Extern) else (
             step.written.values())
-        live |= {b.name: int(b.elements) for b in buffers if b}
+        live |= {b.name: int(b.elements) for b in buffers
+                 if b and not b.into}
         most = max(most, sum(live.values()))
         for name in freed:
             live.pop(name, None)
@@ -166,3 +168,41 @@ def test_every_origin_is_a_node_and_has_the_users_line():
     for kernel in fuse(graph).kernels:
         for loop in kernel.loops:
             assert set(loop.origin.split()) <= nodes and loop.origin
+
+
+@pytest.mark.parametrize(("function", "over"), [
+    (lambda x, w: (x @ w).exp(), ["mm"]),
+    (lambda x, w: ((x @ w).exp() @ w).sin(), ["mm", "mm_1"]),
+    (lambda x, w: (x @ w) + (x.t() @ w), ["mm"]),
+    (lambda x, w: (x @ w).exp() @ (x @ w), []),  # read later
+    (lambda x, w: [y := x @ w, y.exp()], []),  # a result
+    (lambda x, w: x.exp(), []),  # an input
+    (lambda x, w: (x @ w).t().exp().contiguous(), []),  # other strides
+    (lambda x, w: (x @ w).flip(0).exp(), []),  # at another place
+    (lambda x, w: (x @ w).softmax(1), []),  # by all threads of a row
+    (lambda x, w: (x @ w)[:3].exp(), []),
+    (lambda x, w: [y := (x @ w).exp(), y @ w + y.sum()][1],
+     ["mm_1"]),
+    (lambda x, w: torch.embedding(x @ w, torch.tensor([1, 2])).exp(), []),
+    (lambda x, w: torch.addmm(x, x, w) * 2 + torch.mm(x, w), ["addmm"])])
+def test_results_are_stored_over_dead_values(function, over):
+    x, w = torch.randn(2, 6, 6)
+    schedule = assert_right(aten(function, x, w), (x, w))
+    assert [buffer.into for step in schedule.kernels
+            for buffer in step.written.values() if buffer.into] == over
+    compiled = minicompile.compile(function)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x, w), function(x, w))
+
+
+def test_a_written_input_is_no_dead_value():
+    def function(x, w):
+        x.mul_(2)
+        return x + x @ w  # the last to read x, in another kernel
+
+    x, w = torch.randn(6, 6), torch.randn(6, 6)
+    held, compiled = x.clone(), minicompile.compile(function)
+    made = compiled(x, w)
+    assert not compiled.stats().fallbacks
+    torch.testing.assert_close(made, function(held, w))
+    torch.testing.assert_close(x, held)

@@ -18,7 +18,9 @@ graph's end.
 Writes to inputs are done by the kernels that compute the new values. A
 kernel can store a value where the input lies, if no later step reads the
 old input. Within that kernel, the thread that overwrites an element must
-be the only one that reads it, and must read it first.
+be the only one that reads it, and must read it first. On a CPU, where a
+large piece of fresh memory costs more than the trip to it, results are
+stored over values that are read for the last time, in the same way.
 
 Inductor's are torch/_inductor/memory.py, and `fuse_nodes` and
 `decide_inplace_update` of torch/_inductor/scheduler.py.
@@ -30,9 +32,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
 
+import torch
 from torch import fx
 
-from ...core.index import Division, Index, Variable, atoms_of, guess
+from ...core.index import (Division, Index, Variable, atoms_of, guess,
+                           index)
 from ...core.loops import Buffer, Kernel, Load, picked, walk
 from ...core.schedule import (Extern, Step, View, made_by, readers_of,
                               reads_of)
@@ -46,6 +50,14 @@ LAUNCH = 2 ** 14
 
 #: The types of devices whose kernels hold whole columns.
 COLUMNS = {"cuda"}
+
+#: The types of devices where fresh memory costs more than old memory.
+REUSING = {"cpu"}
+
+#: Operators whose results are tensors that nothing else holds.
+FRESH = {getattr(torch.ops.aten, name).default for name in (
+    "mm", "addmm", "bmm", "baddbmm", "convolution",
+    "embedding_dense_backward")}
 
 #: How many steps of a reader's other operands are looked at.
 NEAR = 16
@@ -217,12 +229,40 @@ def in_place(steps: list[Step], lowered: Lowering) -> dict[str, View]:
         if place is None or value.buffer in returned or not can_store(
                 steps, place, inputs[name], value, readers.get(name, ())):
             left[name] = value
-            continue
-        steps[place] = replace(steps[place], loops=tuple(
-            replace(loop, buffer=replace(loop.buffer, into=name))
-            if loop.buffer.name == value.buffer else loop
-            for loop in steps[place].loops))
+        else:
+            steps[place] = storing(steps[place], value.buffer, name)
+    over_dead(steps, {*returned, *(v.buffer for v in left.values())},
+              readers)
     return left
+
+
+def over_dead(steps: list[Step], kept: Collection[str],
+              readers: dict[str, set[int]]) -> None:
+    """Make kernels store over what they are the last to read."""
+    fresh: dict[str, Buffer] = {}
+    over = {""}
+    for place, step in enumerate(steps):
+        is_kernel = isinstance(step, Kernel)
+        for made in made_by(step) if is_kernel else ():
+            value = View(made.name, made.shape, made.stride, index(0),
+                         made.dtype)
+            for name in step.read:
+                if name in fresh.keys() - over and can_store(
+                        steps, place, fresh[name], value, readers[name]):
+                    steps[place] = storing(steps[place], made.name, name)
+                    over.add(name)
+                    break
+        if is_kernel or step.target in FRESH:
+            fresh |= {each.name: each for each in made_by(steps[place])
+                      if each.device.type in REUSING
+                      and each.name not in kept and each.into in over}
+
+
+def storing(kernel: Kernel, name: str, into: str) -> Kernel:
+    """The kernel, with a result stored in another buffer's memory."""
+    return replace(kernel, loops=tuple(
+        replace(loop, buffer=replace(loop.buffer, into=into))
+        if loop.buffer.name == name else loop for loop in kernel.loops))
 
 
 def can_store(steps: list[Step], place: int, given: Buffer, value: View,
