@@ -1,5 +1,8 @@
 """Who owns memory, how long it is needed, and in which order steps run."""
 
+import random
+from unittest import mock
+
 import pytest
 import torch
 from torch import fx
@@ -8,7 +11,9 @@ from torch.nn import functional as F
 from minicompile.core.semantics.evaluate import evaluate_schedule
 import minicompile
 from minicompile.core.schedule import Extern, View
+from minicompile import emit
 from minicompile.fusion import fuse
+from minicompile.fusion.passes import memory
 from tests.fusion.graphs import (
     assert_right,
     assert_sound,
@@ -179,7 +184,11 @@ def test_every_origin_is_a_node_and_has_the_users_line():
     (lambda x, w: x.exp(), []),  # an input
     (lambda x, w: (x @ w).t().exp().contiguous(), []),  # other strides
     (lambda x, w: (x @ w).flip(0).exp(), []),  # at another place
-    (lambda x, w: (x @ w).softmax(1), []),  # by all threads of a row
+    (lambda x, w: (x @ w).softmax(1), ["mm"]),  # in its last pass
+    (lambda x, w: F.layer_norm(x @ w, (6,)).sin() @ w, ["mm"]),
+    (lambda x, w: (x @ w).softmax(0), ["mm", "exp_0"]),
+    (lambda x, w: [y := x @ w, y.softmax(1) + y.cos()][1], ["mm"]),
+    (lambda x, w: [y := x @ w, y.softmax(1), y.sum(0)][1:], []),
     (lambda x, w: (x @ w)[:3].exp(), []),
     (lambda x, w: [y := (x @ w).exp(), y @ w + y.sum()][1],
      ["mm_1"]),
@@ -206,3 +215,30 @@ def test_a_written_input_is_no_dead_value():
     assert not compiled.stats().fallbacks
     torch.testing.assert_close(made, function(held, w))
     torch.testing.assert_close(x, held)
+
+
+PARTS = [
+    lambda y: y.cos(), lambda y: y - y.mean(1, keepdim=True),
+    lambda y: y.softmax(1), lambda y: y.sum(1), lambda y: y.sum(0),
+    lambda y: y.sin() * y.sin().amax(1, keepdim=True), lambda y: y.cumsum(1),
+    lambda y: F.layer_norm(y, y.shape[1:]), lambda y: y.t().contiguous(),
+    lambda y: F.gelu(y), lambda y: y.exp().flip(1)]
+
+
+@pytest.mark.parametrize("rows", [3, 40])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_value_that_is_stored_over_was_read_before(seed, rows):
+    """Kernels of several passes, whose last loop may run in the first."""
+    chosen = random.Random(seed).sample(PARTS, 3)
+
+    def function(x, w):
+        y = x @ w
+        return [part(y) for part in chosen]
+
+    x, w = torch.randn(rows, 24), torch.randn(24, 24)
+    found = []
+    for types in ({"cpu"}, ()):
+        with mock.patch.object(memory, "REUSING", types):
+            found.append(emit.emit(fuse(aten(function, x, w))).run([x, w]))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)

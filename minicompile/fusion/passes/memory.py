@@ -285,15 +285,34 @@ def can_store(steps: list[Step], place: int, given: Buffer, value: View,
 
 def in_turn(kernel: Kernel, made: Buffer, given: Buffer) -> bool:
     """Whether the thread that overwrites an element of an input is the
-    one that reads it, and reads it first. Threads of one row may read what
-    another has written."""
+    one that reads it, and reads it first.
+
+    Threads of one row may read what another has written. A CPU has one
+    for each row, which reads no more once it is in the last pass.
+    """
     place, store = next(each for each in enumerate(kernel.loops)
                         if each[1].buffer.name == made.name)
-    return not kernel.reduced and all(
+    alone = not kernel.reduced or made.device.type in REUSING and (
+        is_last(kernel, place))
+    return alone and all(
         number <= place and load.index == store.index
-        and loop.ranges == store.ranges
+        and loop.ranges + loop.reduced == store.ranges
         for number, loop in enumerate(kernel.loops)
         for load in loop.loads if load.buffer == given.name)
+
+
+def is_last(kernel: Kernel, place: int) -> bool:
+    """Whether a loop over elements is the last one of the last pass, in a
+    kernel that does one row after the other."""
+    row = kernel.ranges + kernel.reduced
+    passes, ready = [], {}
+    for loop in kernel.loops:
+        passes.append(max([0, *(ready.get(load.buffer, 0)
+                                for load in loop.loads)]))
+        ready[loop.buffer.name] = passes[-1] + bool(loop.reduced)
+    return place == len(passes) - 1 and passes[-1] == max(passes) and all(
+        loop.down is None and loop.ranges + loop.reduced in (
+            row, kernel.ranges) for loop in kernel.loops)
 
 
 SAVINGS.append(saves)
