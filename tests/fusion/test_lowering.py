@@ -363,6 +363,17 @@ def test_a_number_in_the_hosts_memory_is_given_to_the_kernel(dtype):
     assert kernel.numbers == {"primals_2"}
 
 
+def test_a_double_in_the_hosts_memory_is_rounded_there_once():
+    schedule = on_a_gpu(lambda x, y: [x * y, x.t() @ x - y],
+                        torch.randn(3, 3), torch.randn((), dtype=torch.double))
+    (number,) = [b for k in schedule.kernels for b in k.written.values()
+                 if b.device.type == "cpu"]
+    assert number.dtype == torch.float32
+    assert {number.name}.union(*(
+        k.numbers for k in schedule.kernels)) == {number.name}
+    assert [str(e.target) for e in schedule.externs] == ["aten.mm.default"]
+
+
 def test_rows_side_by_side_are_assigned_without_a_remainder():
     text = str(fuse(aten(VIEWS["slice assigned"], numbers(X))))
     assert "where" in text and "==" not in text and "%" not in text
@@ -383,7 +394,7 @@ def test_a_constant_number_is_given_to_the_kernel_as_it_is():
 
 def test_devices_are_not_mixed_in_a_loop():
     schedule = on_a_gpu(lambda x, y: x * y + 1,
-                        torch.randn(3), torch.randn((), dtype=torch.double))
+                        torch.randn(3), torch.ones((), dtype=torch.long))
     assert [str(e.target) for e in schedule.externs] == ["aten.mul.Tensor"]
     (kernel,) = schedule.kernels
     assert kernel.loops[0].buffer.device.type == "cuda"

@@ -145,15 +145,23 @@ def symbol_of(expr: sympy.Expr, env: ShapeEnv) -> Symbol:
 
 def host_number(lowering: Lowering, node: fx.Node, value: Value,
                 result: torch.Tensor) -> Value | None:
-    """A number in host memory as an operand of a GPU's kernels."""
+    """A number in host memory as an operand of a GPU's kernels; a float64
+    is rounded there, to the float32 that eager takes it for."""
     devices = value.device.type, result.device.type
+    wide = value.dtype == torch.float64
+    dtype = torch.float32 if wide else value.dtype
     if value.shape or devices != ("cpu", "cuda") or (
-            value.dtype != result.dtype
-            or accurate(value.dtype) != torch.float32):
+            dtype != result.dtype or accurate(dtype) != torch.float32):
         return None
     alone = {b.name for step in lowering.steps for b in made_by(step)
              if not b.shape}
-    if node.op == "call_function" and (
+    if wide:
+        number = node, dtype
+        if number not in lowering.values:
+            lowering.values[number] = lowering.store(
+                node, value.to(dtype), ())
+        value = lowering.values[number]
+    elif node.op == "call_function" and (
             getattr(value.element, "buffer", None) not in alone):
         lowering.values[node] = value = lowering.store(node, value, ())
     return Value((), result.device, replace(value.element, host=True))
