@@ -73,6 +73,13 @@ def trace(function: types.FunctionType, locals: tuple, *,
             return traced_by(Tracer(function, history, moment), locals,
                              *refusals[:1])
         except Unsupported as error:
+            if error.kind == "exception" and not refusals and (
+                    history.compiling):
+                try:  # as in eager, where no one compiles
+                    history.compiling = False
+                    return traced_by(Tracer(function, history), locals)
+                except Unsupported:
+                    history.compiling = True
             moments += error.stops if breaks and not refusals else ()
             refusals.append(Unsupported(*error.args))  # holds no frames
             causes.append(error.__cause__)

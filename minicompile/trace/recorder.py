@@ -208,6 +208,7 @@ class History:
     `seen` holds, for each place, its value, or how it varied as a text;
     `symbols` says which places became symbols, and why. With `never`, no
     place becomes one, marked or not. A trace wrote to the `counters`.
+    A program is told that one is `compiling`, unless that made it raise.
     """
 
     dynamic: bool | None = False
@@ -216,6 +217,7 @@ class History:
     seen: dict[tuple, int | float | str] = field(default_factory=dict)
     symbols: dict[str, str] = field(default_factory=dict)
     counters: set[Source | str] = field(default_factory=set)
+    compiling: bool = True
 
 
 class Fakes(FakeTensorMode):

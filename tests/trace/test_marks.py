@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -285,3 +286,23 @@ def test_an_assumed_constant_of_a_tensor_is_a_break():
 
     compiled = assert_same(lambda x: x * size(x), torch.rand(3))
     assert compiled.cache.breaks[0].kind == "disabled"
+
+
+def test_who_raises_when_compiled_is_not_told():
+    """As LongT5, which makes no mask if torch.compile is at work."""
+    def f(x, bad):
+        if bad:
+            raise ValueError("bad")
+        mask = None if torch.compiler.is_compiling() else x > 0
+        return x * mask.sum(), torch.compiler.is_compiling()
+
+    x = torch.randn(3)
+    compiled = minicompile.compile(f, fullgraph=True)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x, False), f(x, False))
+    assert compiled.stats().graphs == 1
+    compiled = minicompile.compile(f, backend="eager")
+    for bad in True, False:
+        with pytest.raises(ValueError) if bad else nullcontext():
+            torch.testing.assert_close(compiled(x, bad), f(x, bad))
+    assert not compiled.stats().fallbacks

@@ -219,10 +219,12 @@ means(ask_mode, torch.cuda.current_device)
 rule(torch.is_inference)(refusing("disabled", "torch.is_inference"))
 rule(torch.is_inference_mode_enabled)(lambda tracer: tracer.inference)
 
+rule(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling,
+     torch._utils.is_compiling)(
+    lambda tracer: tracer.recorder.sizes.history.compiling)
+
 #: Questions that a trace answers as a compiler does.
 ANSWERS = {
-    True: (torch.compiler.is_compiling,
-           torch.compiler.is_dynamo_compiling, torch._utils.is_compiling),
     False: (torch.compiler.is_exporting, torch.jit.is_scripting,
             torch.jit.is_tracing, torch._C._is_tracing,
             torch._C._is_torch_function_mode_enabled,
