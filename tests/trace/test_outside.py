@@ -496,8 +496,13 @@ def by_a_callback(x, log):
     deque(map(log.losses.append, [x, x + 1]), 0)
 
 
+def by_a_default(x, log):
+    TABLE.setdefault("seen", []).append(x)
+    TABLE.get("seen").extend([x, 2])
+
+
 GROWERS = (to_a_global, to_an_attribute, to_a_window, to_an_item,
-            by_a_method_kept, by_a_callback)
+            by_a_method_kept, by_a_callback, by_a_default)
 
 
 def left_by(grower, run):

@@ -157,7 +157,7 @@ KINDS |= {made: kind for kind, made in GROWING.items()}
 
 #: Opcodes that read no more than the one value they push.
 LOADING = {"LOAD_FAST", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_DEREF",
-           "BINARY_SUBSCR"}
+           "BINARY_SUBSCR", "CALL"}
 #: The methods that only add something at the end.
 APPENDING = "append", "extend"
 
