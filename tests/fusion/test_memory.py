@@ -8,10 +8,10 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
-from minicompile.core.semantics.evaluate import evaluate_schedule
 import minicompile
-from minicompile.core.schedule import Extern, View
 from minicompile import emit
+from minicompile.core.semantics.evaluate import evaluate_schedule
+from minicompile.core.schedule import Extern, View
 from minicompile.fusion import fuse
 from minicompile.fusion.passes import memory
 from tests.fusion.graphs import (

@@ -18,9 +18,9 @@ graph's end.
 Writes to inputs are done by the kernels that compute the new values. A
 kernel can store a value where the input lies, if no later step reads the
 old input. Within that kernel, the thread that overwrites an element must
-be the only one that reads it, and must read it first. On a CPU, where a
-large piece of fresh memory costs more than the trip to it, results are
-stored over values that are read for the last time, in the same way.
+be the only one that reads it, and must read it first. On a CPU, fresh
+memory costs more than the trip to it. There a kernel also stores over a
+value that it is the last to read.
 
 Inductor's are torch/_inductor/memory.py, and `fuse_nodes` and
 `decide_inplace_update` of torch/_inductor/scheduler.py.
@@ -247,10 +247,11 @@ def over_dead(steps: list[Step], kept: Collection[str],
             value = View(made.name, made.shape, made.stride, index(0),
                          made.dtype)
             for name in step.read:
-                if name in fresh.keys() - over and can_store(
+                if name in fresh and can_store(
                         steps, place, fresh[name], value, readers[name]):
                     steps[place] = storing(steps[place], made.name, name)
                     over.add(name)
+                    del fresh[name]
                     break
         if is_kernel or step.target in FRESH:
             fresh |= {each.name: each for each in made_by(steps[place])

@@ -153,17 +153,17 @@ def host_number(lowering: Lowering, node: fx.Node, value: Value,
     if value.shape or devices != ("cpu", "cuda") or (
             dtype != result.dtype or accurate(dtype) != torch.float32):
         return None
-    alone = {b.name for step in lowering.steps for b in made_by(step)
-             if not b.shape}
     if wide:
         number = node, dtype
         if number not in lowering.values:
             lowering.values[number] = lowering.store(
                 node, value.to(dtype), ())
         value = lowering.values[number]
-    elif node.op == "call_function" and (
-            getattr(value.element, "buffer", None) not in alone):
-        lowering.values[node] = value = lowering.store(node, value, ())
+    elif node.op == "call_function":
+        alone = {b.name for step in lowering.steps for b in made_by(step)
+                 if not b.shape}
+        if getattr(value.element, "buffer", None) not in alone:
+            lowering.values[node] = value = lowering.store(node, value, ())
     return Value((), result.device, replace(value.element, host=True))
 
 

@@ -155,7 +155,7 @@ GROWING = {kind: type(f"Growing{kind.__name__}", (kind,), {})
            for kind in (list, deque)}
 KINDS |= {made: kind for kind, made in GROWING.items()}
 
-#: Opcodes that read no more than the one value they push.
+#: Opcodes that push what they read, or what a rule has read for them.
 LOADING = {"LOAD_FAST", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_DEREF",
            "BINARY_SUBSCR", "CALL"}
 #: The methods that only add something at the end.

@@ -207,7 +207,7 @@ CURRENT = (torch.cuda.is_bf16_supported, torch.cuda.get_device_capability,
 
 
 def of_machine(tracer, function, *args, **kwargs):
-    """What PyTorch says of a machine, which stays the same."""
+    """PyTorch's answer about a machine, which stays the same."""
     if function in CURRENT and torch.cuda.is_initialized():
         ask_mode(tracer, torch.cuda.current_device)
     with unset_fake_temporarily():
@@ -333,7 +333,7 @@ def recurrent(function, tracer, data, *args):
     """A layer's results, unless eager has one kernel for all steps.
 
     cuDNN wants the weights in one piece of memory, which the values of a
-    trace do not have; oneDNN's LSTM keeps nothing for a split backward.
+    trace do not have. oneDNN's LSTM keeps nothing for a split backward.
     """
     name, steps = function.__name__, data.shape[args[-1] is True] * args[3]
     if torch.backends.cudnn.is_acceptable(data):
@@ -371,37 +371,6 @@ def foreach(function, tracer, *args, **kwargs):
     return tuple(made)
 
 
-# Optimizers
-
-
-@rule(("torch.optim.optimizer", "_get_value"))
-def counted(tracer, number):
-    """An optimizer's step, as precise as the float it is to eager.
-
-    For `1 - beta ** step` needs more digits than the float32 that counts.
-    """
-    if not torch.is_tensor(number) or not number.is_cpu:
-        return number
-    return tracer.recorder.method("double", (number,), {})
-
-
-#: Updates that ask for a number of each parameter, to decide by it.
-ASKING = {"adafactor", "asgd", "radam"}
-
-
-@rule(("torch.optim.optimizer", "_disable_dynamo_if_unsupported.<locals>."
-       "wrapper.<locals>.maybe_fallback"))
-def updated(function, tracer, *args, **kwargs):
-    """An optimizer's update, in one break if it would have many."""
-    name = function.__name__
-    if name in ASKING and not kwargs.get("capturable"):
-        raise unsupported("data-dependent", f"torch.optim's {name}")
-    return begin(tracer, function, args, kwargs)
-
-
-# Lists
-
-
 #: Whether an operator that writes to a list returns it, in this torch.
 RETURNS_ITS_LIST = torch._foreach_neg_([torch.zeros(1)]) is not None
 
@@ -428,3 +397,30 @@ for _name in dir(torch):
 for _name in ("addcmul", "addcmul_", "addcdiv", "addcdiv_"):
     rule(getattr(torch.Tensor, _name))(
         functools.partial(scaled_product, _name))
+
+# Optimizers
+
+
+@rule(("torch.optim.optimizer", "_get_value"))
+def counted(tracer, number):
+    """An optimizer's step, as precise as the float it is to eager.
+
+    It is a float32, which has too few digits for `1 - beta ** step`.
+    """
+    if not torch.is_tensor(number) or not number.is_cpu:
+        return number
+    return tracer.recorder.method("double", (number,), {})
+
+
+#: Updates that ask for a number of each parameter, to decide by it.
+ASKING = {"adafactor", "asgd", "radam"}
+
+
+@rule(("torch.optim.optimizer", "_disable_dynamo_if_unsupported.<locals>."
+       "wrapper.<locals>.maybe_fallback"))
+def updated(function, tracer, *args, **kwargs):
+    """An optimizer's update, in one break if it would have many."""
+    name = function.__name__
+    if name in ASKING and not kwargs.get("capturable"):
+        raise unsupported("data-dependent", f"torch.optim's {name}")
+    return begin(tracer, function, args, kwargs)
