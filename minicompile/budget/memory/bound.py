@@ -208,22 +208,26 @@ class Plans:
                 yield plan
 
     def descent(self) -> Iterator:
-        """Plans that save one value less; then so from the best of them:
-        the lowest, or the one that loses the least time for each byte."""
+        """Plans that save one value less; then so from the best two of
+        them: the lowest, or those that lost the least time for each byte.
+        """
+        fastest = self.fastest
+
         def lowest(each) -> tuple:
             return self.peak(each), each.seconds
 
         def loss(each) -> float:
-            gained = self.peak(before) - self.peak(each)
-            return (each.seconds - before.seconds) / max(gained, 1)
+            gained = self.peak(fastest) - self.peak(each)
+            return (each.seconds - fastest.seconds) / max(gained, 1)
 
         for best in lowest, loss:
-            plan = self.fastest
-            while plan.sizes:
-                before = plan
-                tried = [plan.without({name}) for name in plan.sizes]
-                yield from tried
-                plan = min(tried, key=best)
+            plans = [fastest]
+            while plans:
+                tried = {plan.saved: plan for plan in (
+                    before.without({name})
+                    for before in plans for name in before.sizes)}
+                yield from tried.values()
+                plans = sorted(tried.values(), key=best)[:2]
 
     def front(self) -> list:
         """The plans that no other beats in both, the fastest first."""
