@@ -273,7 +273,8 @@ _NARROW = (torch.int16, torch.int8, torch.uint8)
 _WHOLE = (torch.int64, torch.int32, *_NARROW)
 
 #: C++ leaves open what a negative float is as an unsigned number. A long
-#: sum of floats would lose digits; a double does not.
+#: sum of floats would lose digits; a double does not. g++ makes no vectors
+#: of a loop that reduces a `bool`.
 CPP = Target(
     "cpp", _NAMES | {dtype: str(dtype)[6:] for dtype in _WHOLE},
     cast="({type}){0}", truth="{0} != 0",
@@ -284,7 +285,8 @@ CPP = Target(
     special={"True": "true", "False": "false", "inf": "infinity",
              "-inf": "-infinity", "nan": "not_a_number",
              str(-2 ** 63): "least"},
-    reduced_as={("sum", torch.float32): torch.float64},
+    reduced_as={("sum", torch.float32): torch.float64, **{
+        (kind, torch.bool): torch.uint8 for kind in ("any", "all")}},
     named="const {type} {0} = {1};", declared="{type} {0} = {1};",
     assigned="{0} = {1};", opened=" {", closed=("}",))
 

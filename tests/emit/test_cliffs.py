@@ -141,6 +141,19 @@ def test_a_resize_is_the_librarys_operator():
     assert_same(resized, x)
 
 
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("name", ["any", "all"])
+def test_truths_are_reduced_as_bytes(name, axis):
+    """g++ makes no vectors of a loop that reduces a `bool`."""
+    def reduced(x):
+        truths = x < 1
+        return getattr(truths, name)(*[axis] * (axis is not None))
+    for x in torch.rand(64, 1024) + 0.5, torch.rand(300, 7):
+        text = "\n".join(kernels(reduced, x))
+        assert f"uint8 {name}0" in text and f"bool {name}0" not in text
+        assert_same(reduced, x)
+
+
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_place_of_the_best_is_found_in_vectors(name, axis):

@@ -270,7 +270,8 @@ class OrderedWriter(CppWriter):
     def accumulated(self, fold: Fold) -> torch.dtype:
         """A short sum in lanes, 16 side by side, loses no digits."""
         short = not self.lanes and most_of(self.kernel.row_length) <= LONG
-        return accurate(fold.dtype) if short else super().accumulated(fold)
+        return accurate(fold.dtype) if short and (
+            fold.reduction == "sum") else super().accumulated(fold)
 
     def flag(self, fold: Fold) -> list[str]:
         """The name of what notes NaN, which OpenMP's maximum loses."""
