@@ -154,6 +154,18 @@ def test_truths_are_reduced_as_bytes(name, axis):
         assert_same(reduced, x)
 
 
+def test_columns_of_a_wide_matrix_are_no_vector():
+    """g++ would load the rows in whole, and take minutes to compile it."""
+    def columns(x):
+        product = x[:, 0] * x[:, 1]
+        return product, product.sum(), product.amax()
+    x = torch.rand(64, 4096)
+    assert "simd" in "".join(kernels(columns, x[:, :2].contiguous()))
+    assert "simd" not in "".join(kernels(columns, x))
+    x[3, 1] = torch.nan
+    assert_same(columns, x)
+
+
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_place_of_the_best_is_found_in_vectors(name, axis):

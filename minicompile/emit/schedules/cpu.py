@@ -36,6 +36,8 @@ SIDE_BY_SIDE = 1 << 10
 ON_STACK = 1 << 13
 #: How many floats are summed up as floats: 2048, in 16 lanes.
 LONG = 2048
+#: How many elements lie at most between two of a vector.
+FAR = 64
 #: The operators that let OpenMP's vector loop accumulate in lanes.
 CLAUSES = {"sum": "+", "prod": "*", "any": "|", "all": "&",
            "max": "max", "min": "min"}
@@ -84,6 +86,20 @@ def accesses(kernel: Kernel) -> list[Index]:
             if name not in kernel.internal]
 
 
+def makes_vectors(kernel: Kernel, variable: Variable) -> bool:
+    """Whether g++ is to make vectors along a variable.
+
+    Of two columns of a wide matrix it would load whole rows, and take
+    minutes to find out how.
+    """
+    loads = {(load.buffer, load.index) for loop in kernel.loops
+             for load in loop.loads}
+    far = [(buffer, step.constant) for buffer, step in (
+        (buffer, coefficient(where, variable)) for buffer, where in loads)
+        if step is not None and abs(step.constant or 0) > FAR]
+    return len(far) == len({*far})
+
+
 def is_expensive(node: Expression) -> bool:
     """Whether it costs far more than an access to the cache."""
     return getattr(node, "name", None) in EXPENSIVE
@@ -96,7 +112,8 @@ class OrderedWriter(CppWriter):
     side by side, `breadth` at a time, inside all other loops; the last of
     these is the vector loop. Without any it is the last over elements.
     `kept` names the scratch of values that a later pass reads again. Work
-    beyond `worth` elements wakes more threads.
+    beyond `worth` elements wakes more threads. Without `vectors` the
+    innermost loop is left to g++.
     """
 
     def __post_init__(self):
@@ -114,6 +131,7 @@ class OrderedWriter(CppWriter):
         self.lanes = (tile, *lanes) if tile else lanes
         self.outer = tuple(v for v in kernel.ranges if v not in self.lanes)
         self.breadth = 32 if tile else self.width() if lanes else 1
+        self.vectors = inner is None or makes_vectors(kernel, inner)
         keeps = not lanes and most_of(kernel.row_length) <= ON_STACK
         self.stages = keeping(
             self.stages, lambda node: keeps and is_expensive(node))
@@ -180,8 +198,8 @@ class OrderedWriter(CppWriter):
                 start, stop = f"{v}_", f"{v}_ + {self.breadth}"
                 if v.size % self.breadth != 0:
                     stop = f"smaller<int64>({stop}, {CPP.index(v.size)})"
-            loops.append(self.loop(v, "simd" * (v is self.lanes[-1]),
-                                   start, stop))
+            loops.append(self.loop(v, "simd" * (
+                v is self.lanes[-1] and self.vectors), start, stop))
         return self.nest(*loops)
 
     @property
@@ -249,7 +267,8 @@ class OrderedWriter(CppWriter):
             (CLAUSES[fold.reduction], self.accumulator(fold)),
             *(("|", name) for name in self.flag(fold))))
         return [*map(self.loop, outer), self.loop(last, "simd" + "".join(
-            f" reduction({sign}:{name})" for sign, name in clauses))]
+            f" reduction({sign}:{name})" for sign, name in clauses)
+            if self.vectors else "")]
 
     def element(self, stage: Stage) -> None:
         """One element's part of a pass, and the values to keep."""
@@ -269,7 +288,8 @@ class OrderedWriter(CppWriter):
 
     def accumulated(self, fold: Fold) -> torch.dtype:
         """A short sum in lanes, 16 side by side, loses no digits."""
-        short = not self.lanes and most_of(self.kernel.row_length) <= LONG
+        short = self.vectors and not self.lanes and (
+            most_of(self.kernel.row_length) <= LONG)
         return accurate(fold.dtype) if short and (
             fold.reduction == "sum") else super().accumulated(fold)
 
