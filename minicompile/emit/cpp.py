@@ -160,11 +160,10 @@ template <class T> inline_ T minimum(T a, T b) {
 FUNCTIONS["cpp"].append(HEADER)
 
 #: No -ffast-math: NaN, infinity and -0.0 are what they are in eager, and
-#: additions keep their order. -fwrapv: integers wrap around. Partial
-#: redundancy elimination would put branches into vector loops.
+#: additions keep their order. -fwrapv: integers wrap around.
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-fwrapv",
          "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
-         "-fno-plt", "-fno-tree-pre", "-w", "-shared", "-fPIC", "-lm"]
+         "-fno-plt", "-w", "-shared", "-fPIC", "-lm"]
 
 
 @cache

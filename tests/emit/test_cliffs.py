@@ -6,6 +6,7 @@ changes no result, so that no other test sees it.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import subprocess
@@ -152,6 +153,21 @@ def test_truths_are_reduced_as_bytes(name, axis):
         text = "\n".join(kernels(reduced, x))
         assert f"uint8 {name}0" in text and f"bool {name}0" not in text
         assert_same(reduced, x)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format,
+                                    torch.channels_last])
+@pytest.mark.skipif("CXX" in os.environ, reason="another compiler's words")
+def test_windows_with_a_margin_are_read_in_vectors(layout):
+    text, = kernels(lambda x: torch.nn.functional.max_pool2d(x, 3, 1, 1),
+                    torch.empty(2, 16, 64, 64).contiguous(
+                        memory_format=layout))
+    done = subprocess.run(
+        ["g++", *cpp.FLAGS, "-fopt-info-vec-optimized", "-xc++", "-",
+         "-o", "/dev/null"], input=cpp.headed(text), check=True,
+        capture_output=True, text=True)
+    loops = text.count("#pragma omp simd")
+    assert 0 < loops <= done.stderr.count("loop vectorized")
 
 
 def test_columns_of_a_wide_matrix_are_no_vector():

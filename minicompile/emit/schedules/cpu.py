@@ -356,5 +356,7 @@ def openmp() -> list[str]:
     return ["-fopenmp"] + ([loaded.group()] if loaded else [])
 
 
-FLAGS += openmp()
+#: Partial redundancy elimination and threaded jumps would put branches
+#: into vector loops.
+FLAGS += ["-fno-tree-pre", "-fno-thread-jumps", *openmp()]
 WRITERS.append(lambda kernel: [OrderedWriter(kernel)])

@@ -24,37 +24,48 @@ from ..cpp import WRITERS
 MOST = 64
 
 
-def split_at_seams(kernel: Kernel) -> tuple[Kernel, ...]:
-    """Kernels that do the same together, with no seam inside."""
-    variable, cuts = seams(kernel)
-    cuts = cuts[::1 + len(cuts) // (MOST + 1)]
+def split_at_seams(kernel: Kernel, most: int = MOST,
+                   among: tuple[Variable, ...] | None = None
+                   ) -> tuple[Kernel, ...]:
+    """Kernels that do the same together, with no seam inside; but a second
+    variable has its own if vectors along it may have masks."""
+    variable, cuts = seams(kernel, (
+        kernel.ranges + kernel.reduced if among is None else among))
+    cuts = cuts[::1 + len(cuts) // (most + 1)]
     if len(cuts) < 2:
         return (kernel,)
     pieces = tuple(restricted(kernel, variable, start, stop)
                    for start, stop in zip(cuts, [
                        *cuts[1:], int(variable.size)]))
     if variable in kernel.ranges:
-        return pieces
+        return tuple(part for piece in pieces for part in split_at_seams(
+            piece, most // len(pieces), apart(piece)))
     alone = kernel.reduced == (variable,) and len(pieces) == variable.size
     return (unrolled(kernel, pieces),) if alone and not any(
         variable in loop.ranges for loop in kernel.loops) else (kernel,)
 
 
-def seams(kernel: Kernel) -> tuple[Variable | None, list[int]]:
+def apart(kernel: Kernel) -> tuple[Variable, ...]:
+    """The variables whose neighbours are not read side by side."""
+    return tuple(v for v in kernel.ranges if any(
+        coefficient(load.index, v) not in (0, 1)
+        for loop in kernel.loops for load in loop.loads))
+
+
+def seams(kernel: Kernel, among: tuple[Variable, ...]
+          ) -> tuple[Variable | None, list[int]]:
     """The variable with the most seams, and where its pieces start."""
-    found = {v: {0} for v in kernel.ranges + kernel.reduced}
-    tests = (test for loop in kernel.loops for node in walk(loop.value)
-             if isinstance(node, Op) and node.name == "where"
-             for test in walk(node.operands[0]))
-    for test in tests:
-        match test:
+    found = {v: {0} for v in among}
+    for node in walk(*(loop.value for loop in kernel.loops)):
+        match node:
             case Op("lt" | "ge", (Position(place), Position(at))):
                 for variable, cuts in found.items():
                     step = coefficient(place, variable) or index(0)
-                    cut = (at // step).constant or 0
-                    if (0 < cut < (variable.size.constant or 0)
-                            and at % step == 0 and in_range(
-                                place - index(variable) * step, step)):
+                    rest = place - index(variable) * step
+                    cut = ((at + step - 1) // step).constant or 0
+                    if (0 < cut < (variable.size.constant or 0) and (
+                            rest == 0 or at % step == 0
+                            and in_range(rest, step))):
                         cuts.add(cut)
     best = max(found, key=lambda v: len(found[v]), default=None)
     return best, sorted(found.get(best, ()))

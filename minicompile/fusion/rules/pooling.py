@@ -5,9 +5,10 @@ do the same, so that all but the first lie in a cache. In the backward an
 element asks the few windows that it lies in, instead of each window adding
 to its elements: no two threads write to one place. The maximum's place is
 found on the way. PyTorch's kernels are better where windows are large, and
-on a CPU where they overlap, so there the operator runs. Inductor's
-are the lowerings of `max_pool2d_with_indices` and `avg_pool2d`, and of
-their gradients, in torch/_inductor/lowering.py.
+on a CPU at the gradients of those that overlap and move by more than one,
+so there the operator runs. Inductor's are the lowerings of
+`max_pool2d_with_indices` and `avg_pool2d`, and of their gradients, in
+torch/_inductor/lowering.py.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from ...core.loops import Const, Expression, Op, Position, accurate
 from ..lowerings import RULES, LoweringContext, Point, Value, cast, literal
 from .indexing import both, compare, decided, inside_or, test
 
-#: How many elements a window has at most for a loop to read it, and
-#: whether it may overlap with others, or with the margin.
-POOLED = {"cuda": (9, True), "cpu": (4, False)}
+#: How many elements a window has at most for a loop to read it; and how
+#: far windows that overlap move at most for it to add up their gradients.
+POOLED = {"cuda": (9, inf), "cpu": (9, 1)}
 
 Pair = Sequence[int]
 
@@ -36,13 +37,13 @@ def spread(numbers: Pair) -> Pair:
     return [*numbers] * (2 // len(numbers))
 
 
-def pays(context: LoweringContext, size: Pair, step: Pair, margin: Pair
-         ) -> bool:
-    """Whether a loop is to read these windows."""
-    most, may_overlap = POOLED.get(context.device.type, (0, False))
-    overlap = any(margin) or any(
-        n < k for k, n in zip(spread(size), spread(step or size)))
-    return prod(spread(size)) <= most and may_overlap >= overlap and (
+def pays(context: LoweringContext, size: Pair, step: Pair,
+         back: bool = False) -> bool:
+    """Whether a loop is to read these windows, or to go `back`."""
+    most, farthest = POOLED.get(context.device.type, (0, 0))
+    size, step = spread(size), spread(step or size)
+    apart = not back or all(n >= k for k, n in zip(size, step))
+    return prod(size) <= most and (apart or max(step) <= farthest) and (
         context.dtype.is_floating_point)
 
 
@@ -106,7 +107,8 @@ def averaged(context: LoweringContext, a: Value, size: Pair,
     count = divisor(a.shape, context.shape, *how, include, by)
     zero = Const(0, a.dtype)
     return total(context, [inside_or(a, at, zero) for at in within(
-        context, *how)], count) if count and pays(context, *how) else None
+        context, *how)], count) if count and pays(
+            context, size, step) else None
 
 
 def averaged_back(context: LoweringContext, gradient: Value, a: Value,
@@ -117,7 +119,7 @@ def averaged_back(context: LoweringContext, gradient: Value, a: Value,
     count = divisor(a.shape, gradient.shape, *how, include, by)
     return total(context, [
         chosen(lies, gradient, at) for at, lies in around(context, *how)
-        ], count) if count and pays(context, *how) else None
+        ], count) if count and pays(context, size, step, True) else None
 
 
 def chosen(condition: Expression, a: Value, at: Point) -> Expression:
@@ -132,7 +134,7 @@ def greatest(context: LoweringContext, a: Value, size: Pair,
              ) -> tuple[Value, Value] | None:
     """The greatest element of each window, and its place in the image:
     the first of equal ones, and the last NaN."""
-    if not pays(context, size, step, margin):
+    if not pays(context, size, step):
         return None
     least = found = Const(-inf, context.dtype)
     windows, width = within(context, size, step, margin, apart), a.shape[-1]
@@ -155,7 +157,7 @@ def greatest_back(context: LoweringContext, gradient: Value, a: Value,
                   size: Pair, step: Pair, margin: Pair, apart: Pair,
                   _: bool, places: Value) -> Value | None:
     """The gradients of the windows whose greatest an element is."""
-    if not pays(context, size, step, margin) or {*apart} != {1}:
+    if not pays(context, size, step, True) or {*apart} != {1}:
         return None
     *_, row, column = context.point
     here = Position(row * a.shape[-1] + column, torch.int64)
