@@ -63,9 +63,9 @@ def seams(kernel: Kernel, among: tuple[Variable, ...]
                     step = coefficient(place, variable) or index(0)
                     rest = place - index(variable) * step
                     cut = ((at + step - 1) // step).constant or 0
-                    if (0 < cut < (variable.size.constant or 0) and (
-                            rest == 0 or at % step == 0
-                            and in_range(rest, step))):
+                    if (0 < cut < (variable.size.constant or 0)
+                            and in_range(rest, step)
+                            and (rest == 0 or at % step == 0)):
                         cuts.add(cut)
     best = max(found, key=lambda v: len(found[v]), default=None)
     return best, sorted(found.get(best, ()))
