@@ -1,10 +1,10 @@
 """Where a training step goes, by PyTorch's profiler.
 
-    python -m chapters.measure.steps     gpu_steps.json, or cpu_steps.json
+    python -m chapters.measure.steps     gpu_steps.json
 
 On a GPU: for BERT and Llama, and each compiler, the milliseconds a step in
 which a kernel runs; for ours also the largest groups of values that the
-forward saves. On a CPU: how often the tour's ResNet copies a tensor.
+forward saves.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from collections import Counter
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-import minicompile
 from chapters.measure.timing import save
 from minicompile.core.graph import value
-from minicompile.report.views.models import build
 from minicompile.pipeline import CompiledGraph
 
 STEPS, LARGEST, MIB = 3, 4, 2 ** 20
@@ -64,26 +62,5 @@ def on_gpu(name: str) -> list[dict]:
     return [*rows[:-1], rows[-1] | {"saved MiB": saved()}]
 
 
-def on_cpu(name: str) -> list[dict]:
-    """A row for each way to run a model: its copies of tensors in a step."""
-    rows = []
-    for who, compiler in (("eager", lambda model: model),
-                          ("torch.compile", torch.compile),
-                          ("minicompile", minicompile.compile)):
-        model, batch = build(name)
-        run = compiler(model)
-        for _ in range(4):
-            run(*batch).backward()
-        with profile(activities=[ProfilerActivity.CPU]) as seen:
-            run(*batch).backward()
-        rows.append({"model": name, "what": who, "copies": sum(
-            event.count for event in seen.key_averages()
-            if event.key == "aten::copy_")})
-    return rows
-
-
 if __name__ == "__main__":
-    if torch.cuda.is_available():
-        save("gpu_steps", on_gpu("bert") + on_gpu("llama"))
-    else:
-        save("cpu_steps", on_cpu("resnet"))
+    save("gpu_steps", on_gpu("bert") + on_gpu("llama"))
