@@ -1,20 +1,20 @@
 """Every lowering rule, against PyTorch."""
 
 import gc
-from math import inf
 
 import pytest
 import torch
 from torch.nn import functional as F
 
+import minicompile
 from minicompile.core.errors import BackendError
 from minicompile.core.loops import Const, walk
 from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.core.schedule import Extern
 from minicompile.fusion import fuse
 from minicompile.fusion.lowerings import RULES
-from minicompile.fusion.rules import pooling
 from tests.fusion.graphs import as_cuda, assert_right, aten
+from tests.same import assert_same
 
 X, Y, V = torch.Size((4, 6)), torch.Size((4, 6)), torch.Size((6,))
 
@@ -491,9 +491,8 @@ POOLS = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", POOLS)
-def test_small_windows_are_read_by_a_loop(name, dtype, monkeypatch):
-    """On a GPU; here the rule is tried on a CPU."""
-    monkeypatch.setitem(pooling.POOLED, "cpu", (9, inf))
+def test_small_windows_are_read_by_a_loop(name, dtype):
+    """On a CPU and on a GPU."""
     x = torch.randn(2, 3, 9, 8, dtype=dtype)
     x[0, 1, 2, 3], x[1, 0, 4:, :] = torch.nan, -torch.inf
     graph = aten(POOLS[name], x)
@@ -517,8 +516,20 @@ def test_windows_are_read_by_a_loop_on_a_cpu(
     assert len(assert_right(graph, (x,)).externs) == operators
 
 
-def test_a_large_window_is_an_operator(monkeypatch):
-    monkeypatch.setitem(pooling.POOLED, "cpu", (9, inf))
+@pytest.mark.parametrize("size, step, operators", [
+    (2, 2, 0), (3, 1, 0), (2, 3, 0), (3, 2, 1), ((1, 3), (1, 2), 1)])
+@pytest.mark.parametrize("pool", [F.max_pool2d, F.avg_pool2d])
+def test_gradients_of_windows_that_overlap_and_leap_are_an_operator_s(
+        pool, size, step, operators):
+    """On a CPU, which is slower at asking whose window an element is in."""
+    def pooled(x):
+        return pool(x.sin(), size, step)
+    x = torch.randn(2, 3, 9, 8, requires_grad=True)
+    assert len(minicompile.explain(pooled)(x).externs) == operators
+    assert_same(pooled, x)
+
+
+def test_a_large_window_is_an_operator():
     x = torch.randn(2, 3, 9, 8)
     for function in (lambda x: F.max_pool2d(x, 4).sin(),
                      lambda x: F.avg_pool2d(x, (2, 5)).sin()):

@@ -58,7 +58,7 @@ def _cost(kernel: Kernel, variable: Variable, lanes: int, row: int
           ) -> float:
     """The cache lines touched for each point if this one is innermost."""
     cost = 0.01
-    for where in accesses(kernel):
+    for _, where in accesses(kernel):
         step = coefficient(where, variable)
         lines = 1.0 if step is None else STEP_COST.get(step.constant, 1.0)
         inside = any(coefficient(where, v) != 0 for v in kernel.reduced)
@@ -70,20 +70,20 @@ def _cost(kernel: Kernel, variable: Variable, lanes: int, row: int
 def turned_axis(kernel: Kernel, first: Variable,
                 fits: Callable[[Variable], bool]) -> Variable | None:
     """A variable that fits, and is side by side where `first` is not."""
-    strided = [where for where in accesses(kernel)
+    strided = [where for _, where in accesses(kernel)
                if coefficient(where, first) not in (0, 1)]
     return next((v for v in kernel.ranges if v is not first and fits(v)
                  and any(coefficient(where, v) == 1 for where in strided)),
                 None)
 
 
-def accesses(kernel: Kernel) -> list[Index]:
-    """The index of every load and store of memory."""
+def accesses(kernel: Kernel) -> list[tuple[str, Index]]:
+    """The buffer and the index of every load and store of memory."""
     found = [(loop.buffer.name, loop.index) for loop in kernel.loops]
     found += [(load.buffer, load.index) for loop in kernel.loops
               for load in loop.loads]
-    return [where for name, where in dict.fromkeys(found)
-            if name not in kernel.internal]
+    return [access for access in dict.fromkeys(found)
+            if access[0] not in kernel.internal]
 
 
 def makes_vectors(kernel: Kernel, variable: Variable) -> bool:
@@ -92,11 +92,10 @@ def makes_vectors(kernel: Kernel, variable: Variable) -> bool:
     Of two columns of a wide matrix it would load whole rows, and take
     minutes to find out how.
     """
-    loads = {(load.buffer, load.index) for loop in kernel.loops
-             for load in loop.loads}
-    far = [(buffer, step.constant) for buffer, step in (
-        (buffer, coefficient(where, variable)) for buffer, where in loads)
-        if step is not None and abs(step.constant or 0) > FAR]
+    steps = [(name, coefficient(where, variable))
+             for name, where in accesses(kernel)]
+    far = [(name, step.constant) for name, step in steps
+           if step is not None and abs(step.constant or 0) > FAR]
     return len(far) == len({*far})
 
 
@@ -288,10 +287,9 @@ class OrderedWriter(CppWriter):
 
     def accumulated(self, fold: Fold) -> torch.dtype:
         """A short sum in lanes, 16 side by side, loses no digits."""
-        short = self.vectors and not self.lanes and (
-            most_of(self.kernel.row_length) <= LONG)
-        return accurate(fold.dtype) if short and (
-            fold.reduction == "sum") else super().accumulated(fold)
+        short = fold.reduction == "sum" and self.vectors and (
+            not self.lanes and most_of(self.kernel.row_length) <= LONG)
+        return accurate(fold.dtype) if short else super().accumulated(fold)
 
     def flag(self, fold: Fold) -> list[str]:
         """The name of what notes NaN, which OpenMP's maximum loses."""

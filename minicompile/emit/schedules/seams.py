@@ -27,8 +27,9 @@ MOST = 64
 def split_at_seams(kernel: Kernel, most: int = MOST,
                    among: tuple[Variable, ...] | None = None
                    ) -> tuple[Kernel, ...]:
-    """Kernels that do the same together, with no seam inside; but a second
-    variable has its own if vectors along it may have masks."""
+    """Kernels that do the same together, with no seam inside, or only
+    along a second variable that is read side by side: vectors have masks.
+    """
     variable, cuts = seams(kernel, (
         kernel.ranges + kernel.reduced if among is None else among))
     cuts = cuts[::1 + len(cuts) // (most + 1)]
@@ -39,13 +40,13 @@ def split_at_seams(kernel: Kernel, most: int = MOST,
                        *cuts[1:], int(variable.size)]))
     if variable in kernel.ranges:
         return tuple(part for piece in pieces for part in split_at_seams(
-            piece, most // len(pieces), apart(piece)))
+            piece, most // len(pieces), strided(piece)))
     alone = kernel.reduced == (variable,) and len(pieces) == variable.size
     return (unrolled(kernel, pieces),) if alone and not any(
         variable in loop.ranges for loop in kernel.loops) else (kernel,)
 
 
-def apart(kernel: Kernel) -> tuple[Variable, ...]:
+def strided(kernel: Kernel) -> tuple[Variable, ...]:
     """The variables whose neighbours are not read side by side."""
     return tuple(v for v in kernel.ranges if any(
         coefficient(load.index, v) not in (0, 1)

@@ -42,9 +42,9 @@ def pays(context: LoweringContext, size: Pair, step: Pair,
     """Whether a loop is to read these windows, or to go `back`."""
     most, farthest = POOLED.get(context.device.type, (0, 0))
     size, step = spread(size), spread(step or size)
-    apart = not back or all(n >= k for k, n in zip(size, step))
-    return prod(size) <= most and (apart or max(step) <= farthest) and (
-        context.dtype.is_floating_point)
+    overlap = any(n < k for k, n in zip(size, step))
+    return context.dtype.is_floating_point and prod(size) <= most and (
+        not (back and overlap) or max(step) <= farthest)
 
 
 def within(context: LoweringContext, size: Pair, step: Pair, margin: Pair,
