@@ -108,16 +108,14 @@ def stored(loop: Loop, kernel: Kernel, stores: dict[str, Store]) -> Store:
         if store is None or store.index != node.index:
             raise BackendError(f"{kernel.name} reads {node} before it is "
                                "in memory")
-        value = store.value if not isinstance(store.value, Const) else (
-            Op("cast", (store.value,), node.dtype))
-        return value if node.mask is None else Op(
-            "where", (node.mask, value, Const(0, node.dtype)), node.dtype)
+        return store.value if node.mask is None else Op("where", (
+            node.mask, store.value, Const(0, node.dtype)), node.dtype)
 
     value, into = rewrite(loop.value, known), loop.buffer
     if loop.reduction is not None and kernel.reduced:
         value = Fold(loop.reduction, (value,), value.dtype,
                      loop.down is not None)
-    if value.dtype != into.dtype:
+    if value.dtype != into.dtype or isinstance(value, Const):
         value = Op("cast", (value,), into.dtype)
     return Store(into.name, loop.index, value)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -63,5 +65,10 @@ def test_floats_round_to_the_nearest_even(dtype):
     about = torch.randint(-2 ** 31, 2 ** 31, (2 ** 20,)).to(torch.int32)
     halves = about & ~0x1fff | 0x1000  # in the middle between two
     given = torch.cat([about, halves, about & ~0xffff | 0x8000])
-    kernel = cast(torch.float32, dtype, len(given))
-    check(kernel, {"x": given.view(torch.float32)}, rtol=0, atol=0)
+    given = {"x": given.view(torch.float32)}
+    kernel = cast(torch.float32, dtype, len(about) * 3)
+    check(kernel, given, rtol=0, atol=0)
+    loop, = kernel.loops  # and where the rounded number is not stored
+    wide = replace(loop, buffer=replace(loop.buffer, dtype=torch.float32),
+                   value=Op("cast", (loop.value,), torch.float32))
+    check(replace(kernel, loops=(wide,)), given, rtol=0, atol=0)

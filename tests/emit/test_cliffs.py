@@ -15,10 +15,13 @@ import timeit
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import minicompile
 from minicompile import fusion
+from minicompile.core.index import index
 from minicompile.emit import cpp
+from minicompile.fusion.rules.resizing import factors
 from tests.fusion.graphs import aten
 from tests.same import assert_same
 
@@ -42,6 +45,17 @@ def called(text: str) -> set[str]:
                            check=True, capture_output=True, text=True)
     names = re.findall(r" U (\w+)", shown.stdout)
     return {name for name in names if not name.startswith("GOMP")}
+
+
+def assert_vectors(text: str) -> None:
+    """g++ reports that it made vectors of each loop that should have some.
+    """
+    done = subprocess.run(
+        ["g++", *cpp.FLAGS, "-fopt-info-vec-optimized", "-xc++", "-",
+         "-o", "/dev/null"], input=cpp.headed(text), check=True,
+        capture_output=True, text=True)
+    loops = text.count("#pragma omp simd")
+    assert 0 < loops <= done.stderr.count("loop vectorized")
 
 
 @VECTORS
@@ -98,7 +112,7 @@ def test_no_element_of_a_concatenation_chooses(axis):
 
 def test_what_a_row_reads_once_does_not_decide_what_is_a_vector():
     """Neighbours are pixels here, though each also picks a class."""
-    text, *_ = kernels(torch.nn.functional.cross_entropy,
+    text, *_ = kernels(F.cross_entropy,
                        torch.randn(4, 21, 64, 64),
                        torch.zeros(4, 64, 64, dtype=torch.long))
     assert "exp(" in text and "simd\n" in text and "simd red" not in text
@@ -127,19 +141,55 @@ def test_a_stack_that_is_summed_up_is_a_sum_of_terms():
 
 def test_a_padded_row_reads_as_before():
     def padded(x):
-        return torch.nn.functional.pad(x, (2, 3, 1, 0)) + 1
+        return F.pad(x, (2, 3, 1, 0)) + 1
     assert_same(padded, torch.randn(6, 7))
 
 
-def test_a_resize_is_the_librarys_operator():
-    """It repeats rows; an index for each element takes far longer."""
+@pytest.mark.parametrize("how, left", [
+    ({"scale_factor": 2}, ()), ({"scale_factor": (3, 1)}, ()),
+    ({"size": (16, 40)}, ()), ({"scale_factor": 2.13}, 2),
+    ({"size": (9, 8)}, 2)], ids=str)
+def test_an_image_is_resized_by_whole_factors_in_a_loop(how, left):
+    """By others PyTorch's operators are quicker: they repeat rows."""
     def resized(x):
-        return torch.nn.functional.interpolate(x.relu(), scale_factor=2) * 2
+        return F.interpolate(x.relu(), **how) * 2
     x = torch.randn(1, 2, 8, 8, requires_grad=True)
-    report = minicompile.explain(resized)(x)
-    assert report.externs == ("aten.upsample_nearest2d.default",
-                              "aten.upsample_nearest2d_backward.default")
+    assert len(minicompile.explain(resized)(x).externs) == (left or 0)
     assert_same(resized, x)
+
+
+def test_a_factor_is_whole_where_eager_finds_the_same_elements():
+    """It multiplies places by a float32, which may be too small."""
+    for times in range(1, 200):
+        for scale in (None, float(times), times + 0.01):
+            made = F.interpolate(torch.arange(3.0)[None, None], **(
+                {"size": 3 * times} if scale is None
+                else {"scale_factor": scale}))[0, 0]
+            found = factors((index(3),), (index(len(made)),), (scale,))
+            if found:
+                assert found == [len(made) // 3]
+                assert made.equal(torch.arange(len(made)) // found[0] + 0.0)
+            assert found or scale != times or times > 40
+
+
+INTERLEAVED = {
+    "pairs": lambda x: torch.stack((x[..., ::2] * 2 - x[..., 1::2],
+                                    x[..., 1::2] * 2 + x[..., ::2]), -1),
+    "colours": lambda x: x[:, :3].permute(0, 2, 3, 1).contiguous() * 2,
+    "shuffled": lambda x: F.pixel_shuffle(x, 2) * 2,
+    "nearest": lambda x: F.interpolate(x, scale_factor=2),
+}
+
+
+@pytest.mark.skipif("CXX" in os.environ, reason="another compiler's words")
+@pytest.mark.parametrize("name", INTERLEAVED)
+def test_what_lies_side_by_side_is_stored_by_one_vector(name):
+    """A few elements of each neighbour: no vector leaves gaps."""
+    function, x = INTERLEAVED[name], torch.randn(2, 4, 64, 64)
+    text, = kernels(function, x)
+    assert "#pragma GCC unroll" in text
+    assert_vectors(text)
+    assert_same(function, x)
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1])
@@ -159,15 +209,10 @@ def test_truths_are_reduced_as_bytes(name, axis):
                                     torch.channels_last])
 @pytest.mark.skipif("CXX" in os.environ, reason="another compiler's words")
 def test_windows_with_a_margin_are_read_in_vectors(layout):
-    text, = kernels(lambda x: torch.nn.functional.max_pool2d(x, 3, 1, 1),
+    text, = kernels(lambda x: F.max_pool2d(x, 3, 1, 1),
                     torch.empty(2, 16, 64, 64).contiguous(
                         memory_format=layout))
-    done = subprocess.run(
-        ["g++", *cpp.FLAGS, "-fopt-info-vec-optimized", "-xc++", "-",
-         "-o", "/dev/null"], input=cpp.headed(text), check=True,
-        capture_output=True, text=True)
-    loops = text.count("#pragma omp simd")
-    assert 0 < loops <= done.stderr.count("loop vectorized")
+    assert_vectors(text)
 
 
 def test_columns_of_a_wide_matrix_are_no_vector():

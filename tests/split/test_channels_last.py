@@ -87,14 +87,17 @@ def test_on_a_gpu_weights_are_laid_out_once():
         assert images(node) == given[:expected]
 
 
-@pytest.mark.parametrize("device, groups, width, expected", [
-    ("cuda", 1, 24, True), ("cuda", 2, 24, False), ("cuda", 2, 16, True),
-    ("cuda", 8, 1, True), ("cpu", 2, 24, True)])
-def test_convolutions_in_groups(device, groups, width, expected):
+@pytest.mark.parametrize("device, groups, width, results, expected", [
+    ("cuda", 1, 24, 4, True), ("cuda", 2, 24, 24, False),
+    ("cuda", 2, 16, 16, True), ("cuda", 2, 16, 8, False),
+    ("cuda", 8, 1, 1, True), ("cuda", 8, 1, 2, False),
+    ("cuda", 8, 2, 2, False), ("cuda", 8, 4, 4, True),
+    ("cpu", 2, 24, 4, True), ("cpu", 8, 1, 2, True)])
+def test_convolutions_in_groups(device, groups, width, results, expected):
     with FakeTensorMode():
         x, w = (torch.empty(*shape, device=device, dtype=torch.bfloat16)
                 for shape in ((2, groups * width, 8, 8),
-                              (groups * 4, width, 3, 3)))
+                              (groups * results, width, 3, 3)))
         more = None, [1, 1], [1, 1], [1, 1], False, [0, 0], groups
         y = aten.convolution.default(x, w, *more)
         back = [0], *more[1:], [True, True, False]

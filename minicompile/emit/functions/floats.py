@@ -38,43 +38,46 @@ template <class To, class From> inline_ To same_bits(From value) {
     __builtin_memcpy(&result, &value, sizeof(To));
     return result;
 }
+// What is stored has been rounded, so the bits left out are zeros.
 struct bfloat {
     uint16 bits;
     operator float() const {
         return same_bits<float>((uint32)bits << 16);
     }
-    void operator=(float value) {
+    void operator=(float value) { bits = same_bits<uint32>(value) >> 16; }
+    static float rounded(float value) {
         const uint32 u = same_bits<uint32>(value);
-        const uint32 rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
-        bits = value != value ? u >> 16 | 0x40 : rounded;
+        const uint32 next = u + 0x7fff + (u >> 16 & 1);
+        return value != value ? not_a_number
+            : same_bits<float>(next & 0xffff0000);
     }
 };
 struct half {
     uint16 bits;
     operator float() const {
-        const uint32 low = (uint32)(bits & 0x7fff) << 13;
-        const float large = same_bits<float>(low) * 0x1p112f;
-        const bool special = (bits & 0x7c00) == 0x7c00;
-        return same_bits<float>(
-            (special ? low | 0x7f800000 : same_bits<uint32>(large))
-            | (uint32)(bits & 0x8000) << 16);
+        const uint32 u = (uint32)bits << 16;
+        const float size = same_bits<float>(u << 1 >> 4) * 0x1p112f;
+        const uint32 special = size >= 0x1p16f ? 0x7f800000 : 0;
+        return same_bits<float>(same_bits<uint32>(size) | special
+                                | (u & 0x80000000));
     }
     void operator=(float value) {
-        const uint32 u = same_bits<uint32>(value), low = u & 0x7fffffff;
-        const float size = same_bits<float>(low);
-        const uint32 tiny = same_bits<uint32>(size + 0.5f) - 0x3f000000;
-        const uint32 even = 0xfff + (low >> 13 & 1);
-        const uint32 normal = (low - 0x38000000 + even) >> 13;
-        uint32 result = size < 0x1p-14f ? tiny : normal;
-        result = size >= 65520.0f ? 0x7c00 : result;
-        result = size != size ? 0x7e00 : result;
-        bits = result | (u >> 16 & 0x8000);
+        const uint32 small = same_bits<uint32>(value * 0x1p-112f);
+        bits = (small >> 13 & 0x7fff) | (small >> 16 & 0x8000);
+    }
+    // A float beside `step` has a half's digits: adding it rounds.
+    static float rounded(float value) {
+        const uint32 u = same_bits<uint32>(value), sign = u & 0x80000000;
+        const uint32 scale = u & 0x7f800000, least = 113 << 23;
+        const float step = same_bits<float>(
+            (scale < least ? least : scale) + (13 << 23));
+        float size = same_bits<float>(u ^ sign);
+        size = size >= 65520.0f ? infinity : size + step - step;
+        return same_bits<float>(same_bits<uint32>(size) | sign);
     }
 };
 template <class T> inline_ float rounded(float value) {
-    T result;
-    result = value;
-    return result;
+    return T::rounded(value);
 }
 
 // exp and erf of floats, within a unit in the last place. Where x is so

@@ -41,8 +41,11 @@ FAR = 64
 #: The operators that let OpenMP's vector loop accumulate in lanes.
 CLAUSES = {"sum": "+", "prod": "*", "any": "|", "all": "&",
            "max": "max", "min": "min"}
-#: The cost of an access whose neighbours read the same element, or next.
-STEP_COST = {0: 0.02, 1: 0.1, -1: 0.1}
+#: How many elements run inside a vector's loop, as lines of their own.
+FEW = 4
+#: The cost of an access whose neighbours read the same element, or the
+#: next; farther apart, it is as many times that, up to a line's.
+SAME, NEXT = 0.02, 0.1
 
 
 def fastest(kernel: Kernel, lanes: int = 16, row: int = 1
@@ -60,7 +63,8 @@ def _cost(kernel: Kernel, variable: Variable, lanes: int, row: int
     cost = 0.01
     for _, where in accesses(kernel):
         step = coefficient(where, variable)
-        lines = 1.0 if step is None else STEP_COST.get(step.constant, 1.0)
+        apart = None if step is None else step.constant
+        lines = SAME if apart == 0 else min(1.0, NEXT * abs(apart or 10))
         inside = any(coefficient(where, v) != 0 for v in kernel.reduced)
         cost += lines if inside else lines / row
     return cost * max(1.0, lanes / (
@@ -75,6 +79,18 @@ def turned_axis(kernel: Kernel, first: Variable,
     return next((v for v in kernel.ranges if v is not first and fits(v)
                  and any(coefficient(where, v) == 1 for where in strided)),
                 None)
+
+
+def interleaved(kernel: Kernel) -> Variable | None:
+    """A variable of a few, whose elements lie side by side in a result,
+    and between neighbours along the innermost, as the two numbers of a
+    rotated pair do. A vector of the innermost stores them together."""
+    inner = None if kernel.reduced else fastest(kernel)
+    return next((v for v in kernel.ranges if v is not inner is not None
+                 and (v.size.constant or FEW + 1) <= FEW
+                 and any(coefficient(loop.index, v) == 1 and coefficient(
+                     loop.index, inner) == v.size
+                     for loop in kernel.loops)), None)
 
 
 def accesses(kernel: Kernel) -> list[tuple[str, Index]]:
@@ -110,6 +126,7 @@ class OrderedWriter(CppWriter):
     `outer` variables of the row run one by one. The rows of `lanes` run
     side by side, `breadth` at a time, inside all other loops; the last of
     these is the vector loop. Without any it is the last over elements.
+    An `interleaved` variable runs inside it.
     `kept` names the scratch of values that a later pass reads again. Work
     beyond `worth` elements wakes more threads. Without `vectors` the
     innermost loop is left to g++.
@@ -125,10 +142,14 @@ class OrderedWriter(CppWriter):
         kernel = self.kernel
         inner = fastest(kernel, row=guess(kernel.row_length) or 1)
         lanes = (inner,) if inner in kernel.ranges else ()
+        few = interleaved(kernel)
         tile = turned_axis(kernel, inner, lambda v: guess(v.size) >= 8
-                           ) if lanes and not kernel.reduced else None
+                           ) if lanes and not (kernel.reduced or few
+                                               ) else None
         self.lanes = (tile, *lanes) if tile else lanes
-        self.outer = tuple(v for v in kernel.ranges if v not in self.lanes)
+        self.inside = (few,) * bool(few)
+        self.outer = tuple(v for v in kernel.ranges
+                           if v not in self.lanes + self.inside)
         self.breadth = 32 if tile else self.width() if lanes else 1
         self.vectors = inner is None or makes_vectors(kernel, inner)
         keeps = not lanes and most_of(kernel.row_length) <= ON_STACK
@@ -169,7 +190,7 @@ class OrderedWriter(CppWriter):
             (v, f"{v}_", self.breadth) for v in self.blocked]
         work, shared = self.kernel.rows * self.kernel.row_length, ""
         if most_of(work) > self.worth:
-            shared = "parallel for" + (
+            shared = "omp parallel for" + (
                 f" collapse({len(loops)})" * (len(loops) > 1))
             if work.constant is None:
                 shared += f" if({CPP.index(work)} >= {self.worth})"
@@ -185,7 +206,7 @@ class OrderedWriter(CppWriter):
         forward = f"++{name}" if step == 1 else f"{name} += {step}"
         return self.block(
             f"for (int64 {name} = {start}; {name} < {stop}; {forward})",
-            *[f"#pragma omp {pragma}"] * bool(pragma))
+            *[f"#pragma {pragma}"] * bool(pragma))
 
     def abreast(self):
         """Loops over the rows that run side by side, each over the block
@@ -197,8 +218,9 @@ class OrderedWriter(CppWriter):
                 start, stop = f"{v}_", f"{v}_ + {self.breadth}"
                 if v.size % self.breadth != 0:
                     stop = f"smaller<int64>({stop}, {CPP.index(v.size)})"
-            loops.append(self.loop(v, "simd" * (
+            loops.append(self.loop(v, "omp simd" * (
                 v is self.lanes[-1] and self.vectors), start, stop))
+        loops += [self.loop(v, f"GCC unroll {v.size}") for v in self.inside]
         return self.nest(*loops)
 
     @property
@@ -265,9 +287,9 @@ class OrderedWriter(CppWriter):
         clauses = ((sign, name) for fold in folds for sign, name in (
             (CLAUSES[fold.reduction], self.accumulator(fold)),
             *(("|", name) for name in self.flag(fold))))
-        return [*map(self.loop, outer), self.loop(last, "simd" + "".join(
-            f" reduction({sign}:{name})" for sign, name in clauses)
-            if self.vectors else "")]
+        how = "".join(f" reduction({by}:{name})" for by, name in clauses)
+        return [*map(self.loop, outer), self.loop(
+            last, f"omp simd{how}" * self.vectors)]
 
     def element(self, stage: Stage) -> None:
         """One element's part of a pass, and the values to keep."""

@@ -19,6 +19,7 @@ from ...core.index import Variable, coefficient, in_range, index
 from ...core.loops import (REDUCTIONS, SIMPLIFY, Kernel, Loop, Op, Position,
                            rewrite, walk)
 from ..cpp import WRITERS
+from .cpu import interleaved
 
 #: Into about how many pieces a kernel is split, at most.
 MOST = 64
@@ -28,10 +29,13 @@ def split_at_seams(kernel: Kernel, most: int = MOST,
                    among: tuple[Variable, ...] | None = None
                    ) -> tuple[Kernel, ...]:
     """Kernels that do the same together, with no seam inside, or only
-    along a second variable that is read side by side: vectors have masks.
+    along a variable that is read side by side or interleaved: vectors have
+    masks, and a loop's steps are written out.
     """
-    variable, cuts = seams(kernel, (
-        kernel.ranges + kernel.reduced if among is None else among))
+    few = interleaved(kernel)
+    variable, cuts = seams(kernel, tuple(v for v in (
+        kernel.ranges + kernel.reduced if among is None else among)
+        if v is not few))
     cuts = cuts[::1 + len(cuts) // (most + 1)]
     if len(cuts) < 2:
         return (kernel,)

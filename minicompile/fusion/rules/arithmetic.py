@@ -240,6 +240,13 @@ def drawn(context: LoweringContext, seed: Value, draw: int, _) -> Value:
     return context.value(Op("uniform", (key, offset, place), torch.float32))
 
 
+def log_gamma(context: LoweringContext, a: Operand) -> Value | None:
+    """On a CPU PyTorch's own: that has vectors, the C library's has none.
+    """
+    return None if context.device.type == "cpu" else elementwise(
+        "lgamma")(context, a)
+
+
 RULES |= {
     **dict.fromkeys(("add.Tensor", "add.Scalar"), scaled("add")),
     **dict.fromkeys(("sub.Tensor", "sub.Scalar"), scaled("sub")),
@@ -254,7 +261,7 @@ RULES |= {
     "round.default": elementwise("round"),
     **{name: dividing(name) for name in "remainder fmod div".split()},
     "floor_divide": dividing("div_floor"),
-    "pow": to_power, "clamp": clamp,
+    "pow": to_power, "clamp": clamp, "lgamma": log_gamma,
     **dict.fromkeys("copy full full_like".split(),
                     lambda context, _, number, *__, **___: fill(
                         context, number)),

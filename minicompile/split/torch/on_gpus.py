@@ -31,7 +31,7 @@ BY_FORMULA = """
     upsample_linear1d upsample_bilinear2d upsample_bicubic2d
     upsample_trilinear3d reflection_pad1d reflection_pad2d
     reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
-    _adaptive_avg_pool2d pixel_shuffle pixel_unshuffle mv"""
+    _adaptive_avg_pool2d mv"""
 
 
 def there(formula: Callable, *args, **kwargs):

@@ -208,13 +208,18 @@ def gains(image: torch.Tensor) -> bool:
 
 def loses(node: fx.Node) -> bool:
     """Whether a convolution is slower in the layout: on a GPU those of
-    groups whose number of channels is no power of two. For groups of 24,
-    cuDNN's kernels take twice the time (H100, torch 2.11)."""
+    groups, except for groups of one channel, or of four or another power
+    of two, with as many results. For others cuDNN's kernels take up to 20
+    times as long, often with a launch for each group (H100, torch 2.11)."""
     count = IMAGES.get(node.target)
-    if not count or node.args[count + 7] == 1:
+    groups = node.args[count + 7] if count else 1
+    if groups == 1:
         return False
     weight = value(node.args[count])
-    return weight.is_cuda and int(weight.shape[1]).bit_count() > 1
+    channels = int(weight.shape[1])
+    return weight.is_cuda and (
+        weight.shape[0] != groups * channels or channels == 2
+        or channels.bit_count() > 1)
 
 
 def follows(node: fx.Node) -> bool:

@@ -1,0 +1,83 @@
+"""Rules: resizing by whole factors, and pixels that change with channels.
+
+An element of an image that is three times as large is one of the image's,
+at a third of its place. So the larger image is no memory but a way to read
+the smaller, and loops nest so that none divides. PyTorch moves each element
+by itself. Inductor's are torch/_inductor/lowering.py:upsample_nearestnd and
+decomposition.py.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import torch
+
+from ..lowerings import RULES, LoweringContext, Point, Value
+from .pooling import total
+
+#: How many elements an element is repeated to, at most, if a loop adds up
+#: their gradients.
+MOST = 16
+
+
+def factors(small: Point, large: Point, scales: tuple[float | None, ...]
+            ) -> list[int] | None:
+    """How many times each size is in another, if PyTorch, which multiplies
+    places by a float32, also finds each element where it is exactly."""
+    found = []
+    for old, new, scale in zip(small, large, scales or [None] * 3):
+        old, new = old.constant, new.constant
+        if not old or not new or new % old:
+            return None
+        step = torch.tensor(1 / scale if scale else old / new)
+        places = torch.arange(new)
+        if not (places * step).floor().equal((places // (new // old)).float(
+                )):
+            return None
+        found.append(new // old)
+    return found
+
+
+def larger(context: LoweringContext, a: Value, _: object,
+           *scales: float | None) -> Value | None:
+    """Each element, as many times as the image grows."""
+    images, channels, *place = context.point
+    times = factors(a.shape[2:], context.shape[2:], scales)
+    return times and a.moved(context.shape, (images, channels, *(
+        i // n for i, n in zip(place, times))))
+
+
+def larger_back(context: LoweringContext, gradient: Value, _: object,
+                __: object, *scales: float | None) -> Value | None:
+    """The sum of the gradients of the elements that each one became."""
+    times = factors(context.shape[2:], gradient.shape[2:], scales)
+    if not times or prod(times) > MOST:
+        return None
+    images, channels, *place = context.point
+    return total(context, [gradient.at((images, channels, *(
+        i * n + k for i, n, k in zip(place, times, part))))
+        for part in product(*map(range, times))])
+
+
+def shuffled(context: LoweringContext, a: Value, by: int) -> Value:
+    """Channels that became squares of pixels."""
+    *rest, channel, row, column = context.point
+    return a.moved(context.shape, (
+        *rest, (channel * by + row % by) * by + column % by,
+        row // by, column // by))
+
+
+def unshuffled(context: LoweringContext, a: Value, by: int) -> Value:
+    """Squares of pixels that became channels."""
+    *rest, channel, row, column = context.point
+    return a.moved(context.shape, (
+        *rest, channel // by ** 2, row * by + channel // by % by,
+        column * by + channel % by))
+
+
+RULES |= {
+    **{f"upsample_nearest{k}d": larger for k in (1, 2, 3)},
+    **{f"upsample_nearest{k}d_backward": larger_back for k in (1, 2, 3)},
+    "pixel_shuffle": shuffled, "pixel_unshuffle": unshuffled}
