@@ -139,6 +139,21 @@ def test_a_stack_that_is_summed_up_is_a_sum_of_terms():
     assert_same(stacked, x)
 
 
+@pytest.mark.parametrize("dtype", [
+    torch.float32, torch.bfloat16, torch.float16, torch.int8, torch.int64,
+    torch.bool], ids=str)
+def test_a_block_is_transposed_before_its_vectors_read_it(dtype):
+    def added(x, y):
+        return x.mT + y, x.mT.contiguous(), x[:, 3:].mT ^ y[3:] if (
+            dtype == torch.bool) else x[:, 3:].mT * y[3:]
+    for shape in ((64, 32), (33, 70), (16, 9), (2, 40, 17)):
+        x = (torch.randn(shape) * 9).to(dtype)
+        y = (torch.randn(shape) * 9).to(dtype).mT.contiguous()
+        text = "".join(kernels(lambda x: x.mT.contiguous(), x))
+        assert text.count("[16][16];") == text.count("simd") == 1
+        assert_same(added if x.dim() == 2 else lambda x, y: x.mT + y, x, y)
+
+
 def test_a_padded_row_reads_as_before():
     def padded(x):
         return F.pad(x, (2, 3, 1, 0)) + 1

@@ -223,8 +223,8 @@ def test_rules(table, name):
     check(table[name], numbers((6, 4)).t())
 
 
-@pytest.mark.parametrize("name", [name for name in VIEWS if name not in (
-    "as_strided", "roll")])
+@pytest.mark.parametrize("name", [name for name in VIEWS if (
+    name != "as_strided")])
 def test_views_are_arithmetic_and_no_calls(name):
     assert not fuse(aten(VIEWS[name], numbers(X))).externs
 
@@ -503,7 +503,7 @@ def test_small_windows_are_read_by_a_loop(name, dtype):
 @pytest.mark.parametrize("size, step, margin, operators", [
     (2, None, 0, 0), ((1, 3), None, 0, 0), (2, 3, 0, 0), (3, None, 0, 0),
     (2, 1, 0, 0), (3, 1, 1, 0), (2, None, 1, 0), (3, 2, 1, 0),
-    (3, (1, 2), 1, 0), (4, None, 0, 1)])
+    (3, (1, 2), 1, 0), (4, None, 0, 0), (5, None, 0, 1)])
 @pytest.mark.parametrize("pool", [F.max_pool2d, F.avg_pool2d])
 @pytest.mark.parametrize("layout", [torch.contiguous_format,
                                     torch.channels_last])
@@ -529,8 +529,33 @@ def test_gradients_of_windows_that_overlap_and_leap_are_an_operator_s(
     assert_same(pooled, x)
 
 
+@pytest.mark.parametrize("size, operators", [
+    ((3, 4), 0), ((9, 8), 0), ((3, 2), 0), ((4, 4), 2),
+    ((1, 8), 0), ((1, 2), 2)])
+@pytest.mark.parametrize("layout", [torch.contiguous_format,
+                                    torch.channels_last])
+def test_windows_of_one_size_that_lie_side_by_side(size, operators, layout):
+    """Others, and large ones, are PyTorch's."""
+    def pooled(x):
+        return F.adaptive_avg_pool2d(x.sin(), size)
+    x = torch.randn(2, 3, 9, 8).contiguous(
+        memory_format=layout).requires_grad_()
+    assert len(minicompile.explain(pooled)(x).externs) == operators
+    assert_same(pooled, x)
+
+
+@pytest.mark.parametrize("by, axes", [
+    (0, 0), (1, 1), (-1, 0), (5, 1), ((2, -3), (0, 1)), ((1, 1), (0, 0)),
+    ((7, 4, 1), (1, 0, -1))], ids=str)
+def test_what_rolls_comes_in_again(by, axes):
+    for shape in ((4, 5), (1, 6), (3, 2, 2)):
+        x = torch.randn(shape)
+        graph = aten(lambda x: x.exp().roll(by, axes) + 1, x)
+        assert not assert_right(graph, (x,)).externs
+
+
 def test_a_large_window_is_an_operator():
     x = torch.randn(2, 3, 9, 8)
-    for function in (lambda x: F.max_pool2d(x, 4).sin(),
-                     lambda x: F.avg_pool2d(x, (2, 5)).sin()):
+    for function in (lambda x: F.max_pool2d(x, 5).sin(),
+                     lambda x: F.avg_pool2d(x, (3, 6)).sin()):
         assert len(assert_right(aten(function, x), (x,)).externs) == 1

@@ -4,9 +4,11 @@ A vector reads neighbours at the price of one. So the innermost loop is the
 variable whose neighbours lie side by side in as many loads and stores as
 possible; a GPU's schedule asks for it, too. If that is a variable of the
 row, a block of rows runs side by side, and each value that a row keeps is
-an array with an element per row. Everything is decided from sizes
-and strides, so a kernel adds in the same order for any number of threads.
-Inductor decides this in torch/_inductor/codegen/cpp.py.
+an array with an element per row. What lies side by side along a second
+variable is read in blocks, which are transposed first; g++ does that in
+registers. Everything is decided from sizes and strides, so a kernel adds
+in the same order for any number of threads. Inductor decides this in
+torch/_inductor/codegen/cpp.py.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ import torch
 
 from ...core.index import (Index, Variable, coefficient, guess, index,
                            most_of, product)
-from ...core.loops import (EXPENSIVE, Expression, Kernel, accurate, flatten,
-                           row_major, walk)
+from ...core.loops import (EXPENSIVE, Expression, Kernel, Load, accurate,
+                           flatten, row_major, walk)
 from ..cpp import FLAGS, WRITERS, CppWriter
 from ..target import CPP
 from ..writer import Fold, Stage, Store
@@ -32,6 +34,8 @@ WAKING = 1 << 15
 PIECES = 32
 #: How many rows run side by side, at most.
 SIDE_BY_SIDE = 1 << 10
+#: How many rows and columns a block has that is read transposed.
+TILE = 16
 #: How many elements of scratch a row may keep on the stack.
 ON_STACK = 1 << 13
 #: How many floats are summed up as floats: 2048, in 16 lanes.
@@ -150,7 +154,7 @@ class OrderedWriter(CppWriter):
         self.inside = (few,) * bool(few)
         self.outer = tuple(v for v in kernel.ranges
                            if v not in self.lanes + self.inside)
-        self.breadth = 32 if tile else self.width() if lanes else 1
+        self.breadth = TILE if tile else self.width() if lanes else 1
         self.vectors = inner is None or makes_vectors(kernel, inner)
         keeps = not lanes and most_of(kernel.row_length) <= ON_STACK
         self.stages = keeping(
@@ -208,7 +212,7 @@ class OrderedWriter(CppWriter):
             f"for (int64 {name} = {start}; {name} < {stop}; {forward})",
             *[f"#pragma {pragma}"] * bool(pragma))
 
-    def abreast(self):
+    def abreast(self, vectors: bool = True):
         """Loops over the rows that run side by side, each over the block
         that starts at `v_`, if it has blocks."""
         loops = []
@@ -219,23 +223,32 @@ class OrderedWriter(CppWriter):
                 if v.size % self.breadth != 0:
                     stop = f"smaller<int64>({stop}, {CPP.index(v.size)})"
             loops.append(self.loop(v, "omp simd" * (
-                v is self.lanes[-1] and self.vectors), start, stop))
+                v is self.lanes[-1] and self.vectors and vectors),
+                start, stop))
         loops += [self.loop(v, f"GCC unroll {v.size}") for v in self.inside]
         return self.nest(*loops)
 
     @property
     def lane(self) -> str:
         """The place of this row among those side by side, in brackets."""
-        if not self.lanes:
-            return ""
-        inner = self.lanes[-1]
-        return f"[{inner}{f' - {inner}_' * (inner in self.blocked)}]"
+        return "".join(f"[{v}{f' - {v}_' * (v in self.blocked)}]"
+                       for v in self.lanes)
 
-    def array(self, value: Expression, count: Index | int) -> str:
+    def array(self, value: Expression, *counts: Index | int) -> str:
         """The name of an array of such values, which is declared."""
         name = self.numbered("k", value)
-        self.add(f"{CPP.type_of(value.dtype)} {name}[{count}];")
+        kind = "uint8" if value.dtype == torch.bool else CPP.type_of(
+            value.dtype)
+        self.add(f"{kind} {name}{''.join(f'[{n}]' for n in counts)};")
         return name
+
+    def is_turned(self, node: Expression) -> bool:
+        """Whether it reads neighbours along the first of two variables of
+        the row that run in blocks, where vectors run along the other."""
+        return (len(self.lanes) == 2 and isinstance(node, Load)
+                and not node.parts and [
+                    coefficient(node.index, v) in near for v, near in zip(
+                        self.lanes, ((1,), (0, 1)))] == [True, False])
 
     def work(self) -> None:
         """The stages, after the scratch for the values that a row keeps."""
@@ -247,9 +260,14 @@ class OrderedWriter(CppWriter):
 
     def row(self, stage: Stage) -> None:
         """Values of the row; rows side by side have arrays of those that
-        are read elsewhere."""
+        are read elsewhere, and of a block that is read transposed."""
         if not self.lanes:
             return super().row(stage)
+        for load in filter(self.is_turned, stage.row):
+            place = self.array(load, *[self.breadth] * 2) + self.lane
+            with self.abreast(vectors=False):
+                self.add(f"{place} = {self.value(load)};")
+            self.texts[load] = place
         read = walk(*(node for other in self.stages for node in (
             *other.body, *(other.row if other is not stage else ()))),
             parts=lambda node: () if node in stage.row else node.parts)

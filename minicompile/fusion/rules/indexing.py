@@ -200,14 +200,21 @@ def flip(context: LoweringContext, a: Value, axes: Sequence[int]) -> Value:
 def rolled(context: LoweringContext, a: Value, by: Sequence[int],
            axes: Sequence[int] = ()) -> Value | None:
     """`a`, whose elements move along some dimensions, and come in again on
-    the other side; a processor divides slowly, so there PyTorch moves."""
-    if context.device.type == "cpu" or not axes and len(a.shape) != 1:
+    the other side. A processor divides slowly: there, one of two slices is
+    read."""
+    if not axes and len(a.shape) != 1:
         return None
-    point = [*context.point]
     for shift, axis in zip(by, axes or (0,), strict=True):
-        size = a.shape[axis]
-        point[axis] = (point[axis] + (size - index(shift) % size)) % size
-    return a.moved(context.shape, tuple(point))
+        size, point = a.shape[axis], context.point
+        place = point[axis] + (size - index(shift) % size)
+        if context.device.type == "cpu":
+            first, second = (with_axis(point, axis, where) for where in (
+                place, place - size))
+            a = context.value(inside_or(a, first, inside_or(
+                a, second, None)))
+        else:
+            a = a.moved(context.shape, with_axis(point, axis, place % size))
+    return a
 
 
 def repeat(context: LoweringContext, a: Value, *_) -> Value:

@@ -27,7 +27,7 @@ from .indexing import both, compare, decided, inside_or, test
 
 #: How many elements a window has at most for a loop to read it; and how
 #: far windows that overlap move at most for it to add up their gradients.
-POOLED = {"cuda": (9, inf), "cpu": (9, 1)}
+POOLED = {"cuda": (9, inf), "cpu": (16, 1)}
 
 Pair = Sequence[int]
 
@@ -111,6 +111,30 @@ def averaged(context: LoweringContext, a: Value, size: Pair,
             context, size, step) else None
 
 
+def adaptive(context: LoweringContext, a: Value, *_) -> Value | None:
+    """The mean of each window, if all have one size and lie side by side.
+    """
+    size = apart(a.shape, context.shape)
+    return size and averaged(context, a, size)
+
+
+def adaptive_back(context: LoweringContext, gradient: Value, a: Value
+                  ) -> Value | None:
+    """Each such window's gradient, divided among its elements."""
+    size = apart(a.shape, gradient.shape)
+    return size and averaged_back(context, gradient, a, size, size, [0],
+                                  False, True, None)
+
+
+def apart(image: Sequence[Index], pooled: Sequence[Index]) -> Pair | None:
+    """How large windows are that lie side by side, if no rest is left."""
+    sizes = [(old // new).constant for old, new in zip(image[-2:],
+                                                       pooled[-2:])]
+    return sizes if all(
+        size and old == new * size for size, old, new in zip(
+            sizes, image[-2:], pooled[-2:])) else None
+
+
 def averaged_back(context: LoweringContext, gradient: Value, a: Value,
                   size: Pair, step: Pair, margin: Pair, _: bool,
                   include: bool, by: int | None) -> Value | None:
@@ -168,5 +192,7 @@ def greatest_back(context: LoweringContext, gradient: Value, a: Value,
 
 RULES |= {
     "avg_pool2d": averaged, "avg_pool2d_backward": averaged_back,
+    "_adaptive_avg_pool2d": adaptive,
+    "_adaptive_avg_pool2d_backward": adaptive_back,
     "max_pool2d_with_indices": greatest,
     "max_pool2d_with_indices_backward": greatest_back}
