@@ -90,17 +90,20 @@ inline_ float fused(float a, float b, float c) {
     return a * b + c;
 #endif
 }
-inline_ float vector_exp(float x) {
+inline_ float near_exp(float x) {
     const float n = rintf(x * 1.44269504f);
     const float r = fused(n, -1.42860677e-6f, fused(n, -0.693145752f, x));
     float p = fused(0.00138214743f, r, 0.00836866256f);
     p = fused(fused(p, r, 0.0416682549f), r, 0.166665211f);
     p = fused(fused(fused(p, r, 0.49999994f), r, 1.0f), r, 1.0f);
-    const int32 u = same_bits<int32>(p) + ((int32)n << 23);
-    const int32 detour = x < -104.0f ? 0 : u + (64 << 23);
-    p = x < -87.0f ? same_bits<float>(detour) * 0x1p-64f
-        : same_bits<float>(u);
-    return x > 88.72283f ? infinity : p;
+    return same_bits<float>(same_bits<int32>(p) + ((int32)n << 23));
+}
+inline_ float vector_exp(float x) {
+    const float p = near_exp(x);
+    const int32 detour = x < -104.0f ? 0
+        : same_bits<int32>(p) + (64 << 23);
+    return x > 88.72283f ? infinity
+        : x < -87.0f ? same_bits<float>(detour) * 0x1p-64f : p;
 }
 inline_ double vector_exp(double x) { return exp(x); }
 // Near 0 erf itself is a polynomial; farther out the logarithm of what it
@@ -115,7 +118,7 @@ inline_ float vector_erf(float x) {
     float far = fused(-0.000186367382f, t, 0.00294757425f);
     far = fused(fused(far, t, -0.0218378324f), t, 0.103106447f);
     far = fused(fused(far, t, 0.63814503f), t, 1.12708914f);
-    far = 1.0f - vector_exp(-fused(far, t, 0.000341522304f));
+    far = 1.0f - near_exp(-fused(far, t, 0.000341522304f));
     return size < 1.0f ? near : copysignf(far, x);
 }
 inline_ double vector_erf(double x) { return erf(x); }

@@ -263,17 +263,19 @@ class OrderedWriter(CppWriter):
         are read elsewhere, and of a block that is read transposed."""
         if not self.lanes:
             return super().row(stage)
-        for load in filter(self.is_turned, stage.row):
-            place = self.array(load, *[self.breadth] * 2) + self.lane
+        turned = {load: self.array(load, *[self.breadth] * 2) + self.lane
+                  for load in filter(self.is_turned, stage.row)}
+        for load, place in turned.items():
             with self.abreast(vectors=False):
                 self.add(f"{place} = {self.value(load)};")
-            self.texts[load] = place
         read = walk(*(node for other in self.stages for node in (
             *other.body, *(other.row if other is not stage else ()))),
             parts=lambda node: () if node in stage.row else node.parts)
         public = {value: self.array(value, self.breadth) + self.lane
                   for value in stage.row if value in read}
         with self.abreast():
+            for load, place in turned.items():
+                self.name(load, place)
             super().row(stage)
             self.add(*(f"{place} = {self.read(value)};"
                        for value, place in public.items()))
