@@ -197,7 +197,8 @@ class Text:
         """The lines that name or allocate a kernel's results, and the one
         that launches it, if it has any work."""
         lines = [f"{self.names[b.name]} = " + (
-            self.names.get(b.into) or f"empty_strided({layout_text(b)}, "
+            self.view(View(b.into, b.shape, b.stride, index(0), b.dtype))
+            if b.into else f"empty_strided({layout_text(b)}, "
             f"dtype={b.dtype}, device={self.devices[b.device]})")
             for b in step.written.values()]
         given = map(self.names.get, (*step.read, *step.written))

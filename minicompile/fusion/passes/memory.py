@@ -36,8 +36,8 @@ import torch
 from torch import fx
 
 from ...core.index import (Division, Index, Variable, atoms_of, guess,
-                           index)
-from ...core.loops import Buffer, Kernel, Load, picked, walk
+                           index, product)
+from ...core.loops import Buffer, Kernel, Load, picked, row_major, walk
 from ...core.schedule import (Extern, Step, View, made_by, readers_of,
                               reads_of)
 from .. import MERGING, ORDERING, STORING
@@ -274,14 +274,19 @@ def can_store(steps: list[Step], place: int, given: Buffer, value: View,
     may be an operator that returns a view: that would see the new one.
     """
     made = steps[place].written[value.buffer]
-    form = given.shape, given.stride, given.dtype
-    return (all((each.shape, each.stride, each.dtype) == form
-                for each in (made, value))
+    return (form(given) == form(made) == form(value)
             and not made.into and max(readers, default=-1) <= place
             and not any(isinstance(steps[reader], Extern)
                         and steps[reader].aliases for reader in readers)
             and (place not in readers
                  or in_turn(steps[place], made, given)))
+
+
+def form(of: Buffer | View) -> tuple:
+    """How it fills memory: its layout, or its length if it is row-major."""
+    layout = of.shape, of.stride
+    return of.dtype, product(of.shape) if (
+        of.stride == row_major(of.shape)) else layout
 
 
 def in_turn(kernel: Kernel, made: Buffer, given: Buffer) -> bool:
