@@ -544,6 +544,36 @@ def test_windows_of_one_size_that_lie_side_by_side(size, operators, layout):
     assert_same(pooled, x)
 
 
+@pytest.mark.parametrize("window, step, margin, apart, operators", [
+    (3, 1, 1, 1, 0), (2, 2, 0, 1, 0), (2, 3, 1, 1, 0), ((1, 4), 1, 0, 1, 0),
+    ((3, 2), 1, (2, 0), 1, 0), (3, 2, 1, 1, 1), (5, 1, 2, 1, 1),
+    (2, 1, 0, 2, 2)], ids=str)
+def test_windows_become_columns_and_add_up_again(
+        window, step, margin, apart, operators):
+    """Where many of them overlap, PyTorch's operator adds."""
+    how = {"kernel_size": window, "stride": step, "padding": margin,
+           "dilation": apart}
+
+    def columns(x):
+        return F.unfold(x.sin(), **how) * 2
+    x = torch.randn(2, 3, 9, 8, requires_grad=True)
+    assert len(minicompile.explain(columns)(x).externs) == operators
+    assert_same(columns, x)
+    given = torch.randn(columns(x).shape, requires_grad=True)
+    assert_same(lambda y: F.fold(y.sin(), (9, 8), **how), given)
+    assert_same(lambda y: F.fold(y, (9, 8), **how), given[0].detach())
+
+
+def test_halves_that_add_up_are_rounded_once():
+    y = torch.randn(1, 27, 72).bfloat16()
+    mine, eager, exact = (function(given, (9, 8), 3, padding=1).double()
+                          for function, given in (
+        (minicompile.compile(F.fold), y), (F.fold, y),
+        (F.fold, y.double())))
+    assert mine.equal(exact.bfloat16().double())
+    assert not eager.equal(mine)
+
+
 @pytest.mark.parametrize("by, axes", [
     (0, 0), (1, 1), (-1, 0), (5, 1), ((2, -3), (0, 1)), ((1, 1), (0, 0)),
     ((7, 4, 1), (1, 0, -1))], ids=str)

@@ -23,6 +23,7 @@ import torch
 from ...core.index import Index, index, not_negative
 from ...core.loops import Const, Expression, Op, Position, accurate
 from ..lowerings import RULES, LoweringContext, Point, Value, cast, literal
+from .arithmetic import reshaped
 from .indexing import both, compare, decided, inside_or, test
 
 #: How many elements a window has at most for a loop to read it; and how
@@ -190,9 +191,28 @@ def greatest_back(context: LoweringContext, gradient: Value, a: Value,
         for at, _ in around(context, size, step, margin)])
 
 
+def folded(context: LoweringContext, a: Value, size: Pair, window: Pair,
+           distance: Pair, margin: Pair, step: Pair) -> Value | None:
+    """Columns as the windows that they were cut out as, which add up where
+    they overlap: `fold`, and the gradient of `unfold`."""
+    if len(a.shape) != 3 or {*distance} != {1} or not pays(
+            context, window, step, True):
+        return None
+    images, channels, *_ = context.shape
+    windows = reshaped(a, (images, channels, *map(index, window), *(
+        index((n + 2 * m - k) // s + 1)
+        for n, m, k, s in zip(size, margin, window, step))))
+    places = [(*outer, *(i + m - at * s for i, m, at, s in zip(
+        context.point[2:], margin, where, step)), *where)
+        for (*outer, row, column), _ in around(
+            context, window, step, margin) for where in [(row, column)]]
+    return total(context, [inside_or(windows, at, Const(0, a.dtype))
+                           for at in places])
+
+
 RULES |= {
     "avg_pool2d": averaged, "avg_pool2d_backward": averaged_back,
-    "_adaptive_avg_pool2d": adaptive,
+    "col2im": folded, "_adaptive_avg_pool2d": adaptive,
     "_adaptive_avg_pool2d_backward": adaptive_back,
     "max_pool2d_with_indices": greatest,
     "max_pool2d_with_indices_backward": greatest_back}

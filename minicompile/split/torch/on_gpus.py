@@ -1,12 +1,11 @@
 """Operators that a GPU's kernels do better than PyTorch's own.
 
-Out: rows of the tables of decompositions, for tensors on a GPU alone.
-PyTorch's kernels for these move each element by itself, ask for a division
-or two, and read what another kernel has just written. Taken apart, they
-are views and arithmetic on places, which fuse with what is around them. A
-convolution's bias is an addition after it in eager, too. On a CPU these
-operators run as ATen has them. PyTorch's choice is in
-torch/_inductor/decomposition.py.
+Out: rows of the tables of decompositions, for tensors on a GPU; `im2col`
+for those on a CPU, too. PyTorch's kernels for these move each element by
+itself, ask for a division or two, and read what another kernel has just
+written. Taken apart, they are views and arithmetic on places, which fuse
+with what is around them. A convolution's bias is an addition after it in
+eager, too. PyTorch's choice is in torch/_inductor/decomposition.py.
 """
 
 from __future__ import annotations
@@ -71,7 +70,8 @@ def convolution_backward(gradient, image, weight, sizes, *how):
 
 def im2col(image, size, apart, margin, step):
     """The blocks that windows show, each as a column."""
-    if apart != [1, 1] or image.dim() != 4:
+    if apart != [1, 1] or image.dim() != 4 or not (
+            image.is_floating_point()):
         return NotImplemented
     rows, columns = margin
     blocks = F.pad(image, (columns, columns, rows, rows)).unfold(
@@ -115,7 +115,7 @@ DECOMPOSITIONS |= {
     **{op: partial(of_floats, decomposition_table[op])
        for name in BY_FORMULA.split() for op in operators(name)
        if op in decomposition_table},
-    aten.im2col.default: partial(of_floats, im2col),
+    aten.im2col.default: im2col,
     **{op: partial(there, formula) for op, formula in {
         aten.index_add.default: index_add,
         aten.scatter.src: scatter, aten.scatter.value: scatter,
