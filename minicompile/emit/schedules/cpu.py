@@ -67,8 +67,8 @@ def _cost(kernel: Kernel, variable: Variable, lanes: int, row: int
     cost = 0.01
     for _, where in accesses(kernel):
         step = coefficient(where, variable)
-        apart = None if step is None else step.constant
-        lines = SAME if apart == 0 else min(1.0, NEXT * abs(apart or 10))
+        far = None if step is None else step.constant
+        lines = 1.0 if far is None else min(1.0, NEXT * abs(far)) or SAME
         inside = any(coefficient(where, v) != 0 for v in kernel.reduced)
         cost += lines if inside else lines / row
     return cost * max(1.0, lanes / (
@@ -89,12 +89,13 @@ def interleaved(kernel: Kernel) -> Variable | None:
     """A variable of a few, whose elements lie side by side in a result,
     and between neighbours along the innermost, as the two numbers of a
     rotated pair do. A vector of the innermost stores them together."""
-    inner = None if kernel.reduced else fastest(kernel)
-    return next((v for v in kernel.ranges if v is not inner is not None
-                 and (v.size.constant or FEW + 1) <= FEW
-                 and any(coefficient(loop.index, v) == 1 and coefficient(
-                     loop.index, inner) == v.size
-                     for loop in kernel.loops)), None)
+    inner = fastest(kernel)
+    return next((
+        v for v in kernel.ranges if v is not inner and not kernel.reduced
+        and (v.size.constant or FEW + 1) <= FEW
+        and any(coefficient(loop.index, v) == 1
+                and coefficient(loop.index, inner) == v.size
+                for loop in kernel.loops)), None)
 
 
 def accesses(kernel: Kernel) -> list[tuple[str, Index]]:
