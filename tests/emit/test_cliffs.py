@@ -20,6 +20,7 @@ from torch.nn import functional as F
 import minicompile
 from minicompile import fusion
 from minicompile.core.index import index
+from minicompile.core.random.philox import UNIFORM
 from minicompile.emit import cpp
 from minicompile.fusion.rules.resizing import factors
 from tests.fusion.graphs import aten
@@ -152,6 +153,19 @@ def test_a_block_is_transposed_before_its_vectors_read_it(dtype):
         text = "".join(kernels(lambda x: x.mT.contiguous(), x))
         assert text.count("[16][16];") == text.count("simd") == 1
         assert_same(added if x.dim() == 2 else lambda x, y: x.mT + y, x, y)
+
+
+@pytest.mark.parametrize("shape", [
+    (1, 64), (6, 10), (5, 12), (7, 3), (10, 8)])
+def test_four_neighbours_draw_their_numbers_together(shape):
+    """And the same ones as one by one."""
+    def noisy(x, seed):
+        return (x + UNIFORM(seed, 3, x.shape), x.mT * UNIFORM(
+            seed, 2**33, x.mT.shape), (x * UNIFORM(seed, 1, x.shape)).sum(-1))
+    given = torch.randn(shape), torch.tensor([2**40 + 7, -5])
+    text, = kernels(lambda *given: noisy(*given)[0], *given)
+    assert ("unroll 4" in text) == (given[0].numel() % 4 == 0)
+    assert_same(noisy, *given)
 
 
 def test_a_padded_row_reads_as_before():

@@ -62,9 +62,10 @@ template <class T> inline_ T divide_floor(T a, T b) {
     return b == 0 ? a / b : floored;
 }
 
-// 24 random bits of a position: as core/random/philox.py has it.
-inline_ float uniform(int64 seed, int64 offset, int64 position) {
-    uint32 a = position >> 2, b = position >> 34;
+// 24 random bits, as core/random/philox.py has them: one of the four words
+// that a count gives.
+inline_ float uniform(int64 seed, int64 offset, int64 count, int64 word) {
+    uint32 a = count, b = count >> 32;
     uint32 c = offset, d = offset >> 32;
     uint32 key = seed, more = seed >> 32;
     for (int round = 0; round < 10; round++) {
@@ -74,8 +75,11 @@ inline_ float uniform(int64 seed, int64 offset, int64 position) {
         c = (uint32)(first >> 32) ^ d ^ more, d = first;
         key += 0x9E3779B9, more += 0xBB67AE85;
     }
-    const uint32 low = position & 1 ? b : a, high = position & 1 ? d : c;
-    return (int32)((position & 2 ? high : low) & 0xffffff) * 0x1p-24f;
+    const uint32 low = word & 1 ? b : a, high = word & 1 ? d : c;
+    return (int32)((word & 2 ? high : low) & 0xffffff) * 0x1p-24f;
+}
+inline_ float uniform(int64 seed, int64 offset, int64 position) {
+    return uniform(seed, offset, position >> 2, position & 3);
 }
 """)
 

@@ -22,8 +22,8 @@ import torch
 
 from ...core.index import (Index, Variable, coefficient, guess, index,
                            most_of, product)
-from ...core.loops import (EXPENSIVE, Expression, Kernel, Load, accurate,
-                           flatten, row_major, walk)
+from ...core.loops import (EXPENSIVE, Expression, Kernel, Load, Op,
+                           Position, accurate, flatten, row_major, walk)
 from ..cpp import FLAGS, WRITERS, CppWriter
 from ..target import CPP
 from ..writer import Fold, Stage, Store
@@ -98,6 +98,26 @@ def interleaved(kernel: Kernel) -> Variable | None:
                 for loop in kernel.loops)), None)
 
 
+def by_fours(kernel: Kernel) -> Kernel:
+    """The kernel with its innermost variable in groups of four, if it draws
+    random numbers: four words of these have one count."""
+    draws = any(getattr(node, "name", "") == "uniform" for node in walk(
+        *(loop.value for loop in kernel.loops)))
+    inner = fastest(kernel) if draws and not kernel.reduced else None
+    if inner is None or inner.size % 4 != 0:
+        return kernel
+    group = Variable(inner.name, inner.size // 4)
+    word = Variable(f"{inner}w", index(4))
+    change = {inner: 4 * index(group) + index(word)}
+
+    def over(variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
+        return tuple(new for v in variables for new in (
+            (group, word) if v is inner else (v,)))
+    made = replace(kernel, ranges=over(kernel.ranges), loops=tuple(
+        loop.over(change, over(loop.ranges), ()) for loop in kernel.loops))
+    return made if interleaved(made) is word else kernel
+
+
 def accesses(kernel: Kernel) -> list[tuple[str, Index]]:
     """The buffer and the index of every load and store of memory."""
     found = [(loop.buffer.name, loop.index) for loop in kernel.loops]
@@ -165,6 +185,16 @@ class OrderedWriter(CppWriter):
         self.worth = WAKING // (1 + 8 * costly + len(kernel.loops))
         self.kernel = replace(kernel, reduced=tuple(sorted(
             kernel.reduced, key=inner.__eq__)))
+
+    def value(self, node: Expression) -> str:
+        """The text of a value; a random number's has a count and a word,
+        which neighbours share or do not."""
+        match node:
+            case Op("uniform", (*seed, Position(place))):
+                given = [*map(self.read, seed), *map(
+                    CPP.index, (place // 4, place % 4))]
+                return f"uniform({', '.join(given)})"
+        return super().value(node)
 
     def width(self) -> int:
         """How many rows run side by side: as many as the cache holds, but
@@ -400,4 +430,4 @@ def openmp() -> list[str]:
 #: Partial redundancy elimination and threaded jumps would put branches
 #: into vector loops.
 FLAGS += ["-fno-tree-pre", "-fno-thread-jumps", *openmp()]
-WRITERS.append(lambda kernel: [OrderedWriter(kernel)])
+WRITERS.append(lambda kernel: [OrderedWriter(by_fours(kernel))])
