@@ -150,11 +150,10 @@ class OrderedWriter(CppWriter):
 
     `outer` variables of the row run one by one. The rows of `lanes` run
     side by side, `breadth` at a time, inside all other loops; the last of
-    these is the vector loop. Without any it is the last over elements.
-    An `interleaved` variable runs inside it.
-    `kept` names the scratch of values that a later pass reads again. Work
-    beyond `worth` elements wakes more threads. Without `vectors` the
-    innermost loop is left to g++.
+    these is the vector loop, and an `interleaved` variable runs inside it.
+    Without any it is the last over elements. `kept` names the scratch of
+    values that a later pass reads again. Work beyond `worth` elements wakes
+    more threads. Without `vectors` the innermost loop is left to g++.
     """
 
     def __post_init__(self):
@@ -276,10 +275,10 @@ class OrderedWriter(CppWriter):
     def is_turned(self, node: Expression) -> bool:
         """Whether it reads neighbours along the first of two variables of
         the row that run in blocks, where vectors run along the other."""
-        return (len(self.lanes) == 2 and isinstance(node, Load)
-                and not node.parts and [
-                    coefficient(node.index, v) in near for v, near in zip(
-                        self.lanes, ((1,), (0, 1)))] == [True, False])
+        if len(self.lanes) < 2 or not isinstance(node, Load) or node.parts:
+            return False
+        along, across = (coefficient(node.index, v) for v in self.lanes)
+        return along == 1 and across not in (0, 1)
 
     def work(self) -> None:
         """The stages, after the scratch for the values that a row keeps."""

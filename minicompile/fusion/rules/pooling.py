@@ -202,12 +202,13 @@ def folded(context: LoweringContext, a: Value, size: Pair, window: Pair,
     windows = reshaped(a, (images, channels, *map(index, window), *(
         index((n + 2 * m - k) // s + 1)
         for n, m, k, s in zip(size, margin, window, step))))
-    places = [(*outer, *(i + m - at * s for i, m, at, s in zip(
-        context.point[2:], margin, where, step)), *where)
-        for (*outer, row, column), _ in around(
-            context, window, step, margin) for where in [(row, column)]]
-    return total(context, [inside_or(windows, at, Const(0, a.dtype))
-                           for at in places])
+    found = []
+    for (image, channel, *at), _ in around(context, window, step, margin):
+        inside = [i + m - n * s for i, m, n, s in zip(
+            context.point[2:], margin, at, step)]
+        found.append(inside_or(windows, (image, channel, *inside, *at),
+                               Const(0, a.dtype)))
+    return total(context, found)
 
 
 RULES |= {

@@ -186,8 +186,8 @@ def addmm(bias: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor,
 
 
 def bmm(a: torch.Tensor, b: torch.Tensor):
-    """Matrices times a vector each, on a CPU: sums of what loops multiply,
-    which take a tenth of the library's time; two vectors of floats."""
+    """Matrices times a vector each, on a CPU: sums of products, which take
+    a tenth of the library's time, or mere products of two vectors."""
     work = torch.float32 if a.dtype in DIGITS else a.dtype
     sizes = b.shape[2], *[a.shape[2]] * (a.dtype == work)
     if a.device.type != "cpu" or not a.is_floating_point() or not any(
