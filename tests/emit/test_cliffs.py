@@ -155,6 +155,16 @@ def test_a_block_is_transposed_before_its_vectors_read_it(dtype):
         assert_same(added if x.dim() == 2 else lambda x, y: x.mT + y, x, y)
 
 
+@pytest.mark.skipif("CXX" in os.environ, reason="another compiler's words")
+def test_a_cross_product_is_vectors():
+    """Its rolled operands are choices of three, made when it is compiled."""
+    x, y = torch.randn(500, 3), torch.randn(500, 3)
+    text, = kernels(torch.linalg.cross, x, y)
+    assert "#pragma GCC unroll 3" in text
+    assert_vectors(text)
+    assert_same(torch.linalg.cross, x, y)
+
+
 @pytest.mark.parametrize("shape", [
     (1, 64), (6, 10), (5, 12), (7, 3), (10, 8)])
 def test_four_neighbours_draw_their_numbers_together(shape):

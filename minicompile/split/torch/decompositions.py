@@ -185,6 +185,13 @@ def addmm(bias: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor,
     return product[:a.shape[0], :b.shape[1]].contiguous()
 
 
+def cross(a: torch.Tensor, b: torch.Tensor, *, dim: int = -1):
+    """The cross product, each number as that of two of the others."""
+    a, b = torch.broadcast_tensors(a, b)
+    return (a.roll(-1, dim) * b.roll(1, dim)
+            - a.roll(1, dim) * b.roll(-1, dim))
+
+
 def bmm(a: torch.Tensor, b: torch.Tensor):
     """Matrices times a vector each, on a CPU: sums of products, which take
     a tenth of the library's time, or mere products of two vectors."""
@@ -369,7 +376,7 @@ DECOMPOSITIONS |= {
     aten.nll_loss_backward.default: nll_loss_backward,
     aten.nll_loss2d_backward.default: nll_loss_backward,
     aten._amp_foreach_non_finite_check_and_unscale.default: unscale,
-    aten.bmm.default: bmm,
+    aten.bmm.default: bmm, aten.linalg_cross.default: cross,
     aten.mm.default: lambda a, b: addmm(None, a, b),
     aten.addmm.default: addmm,
 }
