@@ -12,8 +12,7 @@ torch/_functorch/partitioners.py.
 
 from __future__ import annotations
 
-from collections.abc import (Callable, Container, Iterable, Mapping,
-                             Sequence, Set)
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import getitem
@@ -254,14 +253,11 @@ def halves(joint: Joint, kept: list[fx.Node], outputs: list,
                                      for node in joint.grads], absent))
 
 
-def ancestors(ends, stop: Container[fx.Node],
-              known: Container[fx.Node] = ()) -> list[fx.Node]:
+def ancestors(ends, stop: Container[fx.Node]) -> list[fx.Node]:
     """The nodes that `ends` are computed from, inputs first, not beyond
-    `stop`, without those `known`."""
-    def unknown(nodes: Iterable[fx.Node]) -> list[fx.Node]:
-        return [node for node in nodes if node not in known]
-    return walk(*unknown(ends), parts=lambda node: () if node in stop
-                else unknown(node.all_input_nodes))
+    `stop`."""
+    return walk(*ends, parts=lambda node: () if node in stop
+                else node.all_input_nodes)
 
 
 def extract(joint: Joint, nodes, inputs, outputs,
