@@ -12,7 +12,7 @@ torch/_functorch/partitioners.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence, Set
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import getitem
@@ -26,7 +26,7 @@ from ..core.graph import (has_effect, is_number, nbytes, placeholders,
                           render, results, value)
 from ..core.loops import walk
 from ..core.options import Options
-from .tangents import copied_without, nothing
+from .tangents import copied_without
 
 #: What writes to an input; all else in a joint graph makes values.
 WRITE = torch.ops.aten.copy_.default
@@ -85,19 +85,31 @@ class Joint:
     @cached_property
     def early(self) -> list[fx.Node]:
         """The forward nodes, in order: those that need no tangent."""
-        other = {*self.tangent_nodes, *self.late}
         return [node for node in self.graph.graph.nodes
-                if node not in other and node.op != "output"]
+                if node not in self.needs and node.op != "output"]
 
     @cached_property
     def late(self) -> list[fx.Node]:
         """The backward nodes, in order, the tangents not among them."""
-        found = dict.fromkeys(self.tangent_nodes)
+        return [*self.needs][len(self.tangents):]
+
+    @cached_property
+    def needs(self) -> dict[fx.Node, Set[int]]:
+        """The tangents and the backward nodes, in order, each with the
+        outputs whose tangents it needs.
+
+        The backward of a user's autograd.Function runs as a whole, or not.
+        """
+        found = {node: {k} for k, node in zip(
+            self.tangents, self.tangent_nodes)}
+        functions: dict[object, set[int]] = {}
         for node in self.graph.graph.nodes:
-            if node.op != "output" and not (
-                    found.keys().isdisjoint(node.all_input_nodes)):
-                found[node] = None
-        return [*found][len(self.tangents):]
+            needed = below(node, found)
+            if needed and node.op != "output":
+                found[node] = functions.setdefault(
+                    node.meta.get("function", node), needed)
+                found[node] |= needed
+        return found
 
     @cached_property
     def likely(self) -> tuple[int, ...]:
@@ -108,6 +120,11 @@ class Joint:
 
     def __str__(self) -> str:
         return render(self.graph, "joint")
+
+
+def below(node: fx.Node, known: Mapping[fx.Node, Set]) -> set:
+    """All that is known of a node's inputs."""
+    return set().union(*[known.get(n, ()) for n in node.all_input_nodes])
 
 
 def root(node: fx.Node) -> fx.Node:
@@ -222,29 +239,25 @@ def backward_nodes(joint: Joint, kept: set[fx.Node]) -> list[fx.Node]:
 
 
 def halves(joint: Joint, kept: list[fx.Node], outputs: list,
-           tangents: Sequence[int] | None = None
+           tangents: Sequence[int]
            ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward to `outputs`, with all writes, the backward from `kept`
-    and the `tangents`, or from all.
+    and the `tangents`. What needs none of these is nothing.
     """
-    come = [node for k, node in zip(joint.tangents, joint.tangent_nodes)
-            if tangents is None or k in tangents]
-    missing = [node for node in joint.tangent_nodes if node not in come]
-    absent = nothing(missing, come, joint.late) if missing else set()
+    absent = {node for node, needed in joint.needs.items()
+              if needed.isdisjoint(tangents)}
+    come = [node for node in joint.tangent_nodes if node not in absent]
     return (extract(joint, joint.early, joint.primals, outputs),
             extract(joint, backward_nodes(joint, set(kept)),
                     [*kept, *come], [None if node in absent else node
                                      for node in joint.grads], absent))
 
 
-def ancestors(ends, stop: Container[fx.Node],
-              known: Container[fx.Node] = ()) -> list[fx.Node]:
+def ancestors(ends, stop: Container[fx.Node]) -> list[fx.Node]:
     """The nodes that `ends` are computed from, inputs first, not beyond
-    `stop`, without those `known`."""
-    def unknown(nodes: Iterable[fx.Node]) -> list[fx.Node]:
-        return [node for node in nodes if node not in known]
-    return walk(*unknown(ends), parts=lambda node: () if node in stop
-                else unknown(node.all_input_nodes))
+    `stop`."""
+    return walk(*ends, parts=lambda node: () if node in stop
+                else node.all_input_nodes)
 
 
 def extract(joint: Joint, nodes, inputs, outputs,

@@ -1,15 +1,16 @@
 """The backward of a call in which some results pass no gradient back.
 
-In: a joint graph, and the tangents that come. Out: what of its backward is
-left. The idea: a tangent that does not come is nothing, rather than zeros,
-and so is what is computed from it alone. This is what autograd does, which
-runs no step for it: zero times infinity would be NaN. In PyTorch's
+In: a node of a backward, and the nodes that are absent, as they need none
+of the tangents that come. Out: a copy of the node without them. The idea: a
+tangent that does not come is nothing, rather than zeros, and so is what is
+computed from it alone. This is what autograd does, which runs no step for
+it: zero times infinity would be NaN. In PyTorch's
 torch/_functorch/_aot_autograd/runtime_wrappers.py it is zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 
 import torch
 from torch import fx
@@ -18,26 +19,6 @@ from ..core.graph import placeholders, value
 from ..core.sizes import SYMBOLIC, Numbers
 
 aten = torch.ops.aten
-
-
-def nothing(missing: Iterable[fx.Node], come: Iterable[fx.Node],
-            late: Iterable[fx.Node]) -> Set[fx.Node]:
-    """The `missing` tangents, and the nodes of a backward that need them
-    and none of those that `come`.
-
-    The backward of a user's autograd.Function runs as a whole, or not.
-    """
-    absent, come, late = {*missing}, {*come}, [*late]
-    functions: dict[object, set[fx.Node]] = {}
-    for node in late:
-        functions.setdefault(node.meta.get("function"), set()).update(
-            node.all_input_nodes)
-    for node in late:
-        function = node.meta.get("function")
-        read = node.all_input_nodes if function is None else (
-            functions[function])
-        (absent if come.isdisjoint(read) else come).add(node)
-    return absent
 
 
 def copied_without(absent: Set[fx.Node], node: fx.Node, graph: fx.Graph,

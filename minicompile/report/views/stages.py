@@ -172,11 +172,10 @@ def fusion_view(lowered: CompiledGraph, kernel: object) -> StageView:
                 for node in operations(half) if kind(node) != "free"
                 for each in (node, *node.all_input_nodes)
                 for tensor in tensors_of(value(each)))
-    kernels, externs = (sum(map(len, each)) for each in zip(*(
-        (each.kernels, each.externs) for each in schedules.values())))
+    externs = sum(len(each.externs) for each in schedules.values())
     return StageView(
-        "fusion", f"{kernels} kernels + {externs} operators, moving "
-        f"{alone / 1e6:.2f}M -> "
+        "fusion", f"{lowered.kernels} kernels + {externs} operators, "
+        f"moving {alone / 1e6:.2f}M -> "
         f"{sum(map(moved, schedules.values())) / 1e6:.2f}M elements",
         {"kernel": kernel} | schedules | {
             f"{half}_apart": "\n".join(
@@ -248,9 +247,7 @@ def as_function(graph: fx.GraphModule, name: str) -> str:
     inner = [as_function(getattr(graph, node.target), node.target) + "\n\n"
              for node in graph.graph.find_nodes(op="get_attr")
              if isinstance(getattr(graph, node.target), fx.GraphModule)]
-    for node in graph.graph.nodes:
-        if node.op in ("placeholder", "output"):
-            continue
+    for node in operations(graph):
         where = where_of(node)
         if where is not None and where != last and where.text:
             lines.append(f"    # {where.text}")

@@ -132,6 +132,7 @@ class Prices:
                  if (kept := size(self.joint, node))}
         backward = ancestors(self.joint.late, saved)
         computed = set(backward)
+        there = computed | saved
 
         def seconds(node: fx.Node) -> float:
             price = self.prices.get(node, Price(0.0, 0.0))
@@ -140,8 +141,8 @@ class Prices:
 
         def dropping(name: str) -> float:
             node = named[name]
-            more = ancestors(node.all_input_nodes, saved, computed)
-            return sum(map(seconds, more)) + (
+            more = ancestors(node.all_input_nodes, there)
+            return sum(seconds(n) for n in more if n not in computed) + (
                 self.prices[node].recompute - self.prices[node].save)
 
         return Plan(frozenset(named), sizes, self, backward,

@@ -9,10 +9,8 @@ that asks for retain_graph, as it is in torch.compile.
 
 from __future__ import annotations
 
-from torch import fx
-
 from ...core.graph import is_number
-from ..joint import Joint, Pair
+from ..joint import Joint, Pair, below
 from ..runtime import FACTS, SAVED, Facts
 
 CHANGED = ("one of the variables needed for gradient computation has been "
@@ -52,22 +50,15 @@ def groups(joint: Joint, pair: Pair) -> dict[int, tuple[int, tuple]]:
     tensors = [name for name in pair.saved if name not in numbers]
     place = {name: {k} for k, name in enumerate(tensors)}
     held, reads = {}, {k: set() for k in group}
-    reached = {node: {k} for node, k in zip(joint.tangent_nodes, group)}
     for node in joint.early:
         held[node] = place.get(node.name) or below(node, held)
     for node in joint.late:
-        reached[node] = below(node, reached)
         if read := below(node, held):
-            one = set().union(*map(group.get, reached[node]))
+            one = set().union(*map(group.get, joint.needs[node]))
             group.update(dict.fromkeys(one, one))
             reads[min(one)] |= read
     return {k: (min(one), tuple(set().union(*map(reads.get, one))))
             for k, one in group.items() if len(one) < len(group)}
-
-
-def below(node: fx.Node, known: dict[fx.Node, set]) -> set:
-    """All that is known of a node's inputs."""
-    return set().union(*[known.get(n, ()) for n in node.all_input_nodes])
 
 
 FACTS["groups"] = groups

@@ -82,8 +82,7 @@ def conditional(recorder: RecordingMode, pred, true, false,
              for fake, each in zip(given[1:], operands[1:])]
     joint, *_ = joints = [side_of(graph, fakes, True)
                           for graph in (true, false)]
-    ahead, back = zip(*(halves(each, each.primals, each.outputs)
-                        for each in joints))
+    ahead, back = zip(*map(both, joints))
     results = [*map(value, joint.outputs)]
 
     class Choice(torch.autograd.Function):
@@ -114,6 +113,11 @@ def conditional(recorder: RecordingMode, pred, true, false,
     return performed(recorder, "cond", chosen, ahead, given, results)
 
 
+def both(joint: Joint) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """Both halves of a branch; the backward starts from its operands."""
+    return halves(joint, joint.primals, joint.outputs, joint.tangents)
+
+
 def chosen(true: Callable, false: Callable, pred, *given) -> tuple:
     """The call of a cond: one of two functions runs."""
     return tuple((true if pred else false)(list(given)))
@@ -125,7 +129,7 @@ def loop(recorder: RecordingMode, test, body, carried, captured) -> tuple:
     joints = [side_of(graph, given) for graph in (test, body)]
     return performed(
         recorder, "while_loop", partial(looped, len(carried)),
-        [halves(each, each.primals, each.outputs)[0] for each in joints],
+        [both(each)[0] for each in joints],
         given, map(value, joints[1].outputs))
 
 

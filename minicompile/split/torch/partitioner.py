@@ -39,7 +39,8 @@ def partition_joint_module(
     sizes = [node for node in kept if is_number(node)]
     kept = [node for node in kept if not is_number(node)]
     forward, backward = halves(
-        joint, [*sizes, *kept], [*joint.outputs, *kept, *sizes])
+        joint, [*sizes, *kept], [*joint.outputs, *kept, *sizes],
+        joint.tangents)
     for half in (forward, backward):
         returned = half.graph.output_node()
         returned.meta.setdefault("desc", [None] * len(results(half.graph)))
