@@ -143,7 +143,7 @@ def ask_truth(at: Break) -> tuple:
         return operation, [at.on(stack[:-1])]
     when, stays = TRUTH[jump.name]
     return operation, [
-        (at.value if when else f"not {at.value}",
+        ("value" if when else "not value",
          steps[jump.argument].start, stack if stays else stack[:-1]),
         ("", jump.end, stack[:-1])]
 
@@ -153,14 +153,14 @@ def ask_next(at: Break) -> tuple:
     steps, stack = at.frame.program.instructions, at.frame.stack
     end = at.outside.constant(ABSENT, "end").code()
     return [at.rebuild.known(next), at.rebuild.value(stack[-1]), end], [
-        (f"{at.value} is {end}", steps[at.step.argument].start,
+        (f"value is {end}", steps[at.step.argument].start,
          stack[:-1]), at.on(stack)]
 
 
 def ask_attribute(at: Break) -> tuple:
     """An object's attribute, with the NULL that a call expects."""
     (name, called), stack = at.step.argument, at.frame.stack
-    pair = [Named(at.value), NULL][::1 if NULL_ABOVE else -1]
+    pair = [Named("value"), NULL][::1 if NULL_ABOVE else -1]
     return [at.rebuild.known(getattr), at.rebuild.value(stack[-1]),
             repr(name)], [("", at.step.end, [*stack[:-1], *pair])
                           if called else at.on(stack[:-1])]
