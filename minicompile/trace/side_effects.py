@@ -120,7 +120,7 @@ class Outside:
         self.kept: list[object] = []  # ids stay valid while objects live
         self.overlays: dict[tuple[int, str], Namespace] = {}
         self.orders: dict[int, tuple] = {}  # of sets with a copy in another
-        self.growing: dict[int, object] = {}  # id(real) -> what is appended
+        self.growing: dict[int, tuple] = {}  # lists that were not read
         self.identifiers = Identifiers({}, TAKEN)
         self.pending: list[Callable[[], Iterable[tuple]]] = []  # calls
 
