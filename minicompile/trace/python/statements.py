@@ -19,7 +19,6 @@ from types import (BuiltinFunctionType, CellType, CodeType, FunctionType,
                    MethodDescriptorType, MethodType, MethodWrapperType)
 
 from torch import Tensor
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._pytree import tree_leaves
 
 from ...core.guard import ABSENT, Item, trusted
@@ -32,6 +31,7 @@ from ..graph_breaks import (OPERATIONS, Break, FrameState, Named, going_on,
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import Rebuild
 from ..side_effects import is_bound
+from .callbacks import really
 from .objects import same
 
 #: Rows of one expression; `f` is the frame.
@@ -107,9 +107,8 @@ def DELETE_GLOBAL(frame, name):
 
 @opcode(2)
 def IMPORT_NAME(frame, name, level, below):
-    with unset_fake_temporarily():
-        found = frame.tracer.native(importlib.__import__, (
-            name, frame.globals, None, below, level))
+    found = really(frame.tracer, importlib.__import__, (
+        name, frame.globals, None, below, level))
     key = importlib.util.resolve_name(
         "." * level + name, frame.globals.get("__package__"))
     key, outside = key if below else key.split(".")[0], frame.tracer.outside

@@ -18,7 +18,6 @@ import operator
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.nn import attention
 from torch.utils._pytree import tree_map
 
@@ -27,6 +26,7 @@ from ...core.sizes import SCALARS, SYMBOLIC
 from ...core.guard import Attribute, Call, is_constant
 from ...core.state import KEPT, kept
 from .. import attributes
+from ..python.callbacks import asking, really
 from ..reasons import WAYS, refusing, unsupported
 from ..recorder import CONVERSIONS, leaves, settled, storage
 from ..rules import means, rule
@@ -168,9 +168,6 @@ GETTERS = [read for _, read, *_ in MODES[2:]] + [
     get_num_interop_threads _get_deterministic_algorithms_warn_only
     _get_fp32_precision_getter _is_autocast_available""".split()]
 
-#: The question that a guard asks: one object for one question.
-asking = functools.cache(functools.partial)
-
 
 def ask_mode(tracer, read, *args):
     """A mode's value; a guard compares its value before the call."""
@@ -205,8 +202,7 @@ def of_machine(tracer, function, *args, **kwargs):
     """PyTorch's answer about a machine, which stays the same."""
     if function in CURRENT and torch.cuda.is_initialized():
         ask_mode(tracer, torch.cuda.current_device)
-    with unset_fake_temporarily():
-        return tracer.native(function, args, kwargs)
+    return really(tracer, function, args, kwargs)
 
 
 means(of_machine, *MACHINE, *CURRENT)
