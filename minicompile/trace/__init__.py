@@ -135,11 +135,9 @@ def _run(tracer: Tracer, locals: tuple, why: Unsupported | None) -> tuple:
     code, names = tracer.function.__code__, {}
     for position, (name, value) in enumerate(zip(
             code.co_varnames, locals)):
-        place = Local(name, position)
-        grown = WAYS["grown"](tracer.outside, value, place, (
-            "" if name in code.co_cellvars else "append"))
-        names[name] = tracer.outside.admit(
-            value, place) if grown is None else grown
+        names[name] = WAYS["grown"](
+            tracer.outside, value, Local(name, position),
+            "" if name in code.co_cellvars else "append")
     try:
         how, result = Frame(tracer, tracer.function, names).run()
     except Stopped as stopped:

@@ -265,14 +265,13 @@ class Outside:
         key = self.real(key)
         value = space.now.get(key, ABSENT)
         if value is UNREAD:
-            value, place = space.real[key], self.place(space, key)
-            if value is None and type(place) is Stored:  # as if absent
+            real, place = space.real[key], self.place(space, key)
+            if real is None and type(place) is Stored:  # as if absent
                 self.guard(space.names, "contains", key)
-            grown = WAYS["grown"](self, value, place) if alone else None
-            if grown is not None:  # a list, to be appended to
-                return grown
-            value = space.now[key] = space.before[key] = self.admit(
-                value, place, space.trusted)
+            value = WAYS["grown"](self, real, place, (
+                None if alone else ""), space.trusted)
+            if id(real) not in self.growing:
+                space.now[key] = space.before[key] = value
         elif value is ABSENT and not (
                 key in space.real or space.trusted):
             if isinstance(key, torch.Tensor) and not space.real:

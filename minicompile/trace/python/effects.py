@@ -184,18 +184,17 @@ def stand_in(outside: Outside, real: list | deque, source: Source) -> tuple:
     return value, before
 
 
-def grown(outside: Outside, real: list | deque, source: Source,
-          method: str | None = None):
-    """A list for the elements if `method`, or if that is None the next
-    instruction, only appends some; else None.
+def grown(outside: Outside, real, source: Source, method: str | None,
+          trusted: bool = False):
+    """The value used for `real`: for a list, one for the elements that
+    `method`, or the next instruction if that is None, only appends.
 
     How long the real one is, and what is in it, is then no fact.
     """
-    only_grows = method in APPENDING if method is not None else (
-        is_appended_to(outside.frames[-1]))
-    if type(real) not in (list, deque) or not only_grows or (
-            id(real) in outside.values):
-        return None
+    if type(real) not in (list, deque) or id(real) in outside.values or (
+            method not in APPENDING if method is not None
+            else not is_appended_to(outside.frames[-1])):
+        return outside.admit(real, source, trusted)
     outside.guard(source, "type", type(real))
     return stand_in(outside, real, source)[0]
 
