@@ -184,7 +184,7 @@ def ask_mode(tracer, read, *args):
     return tracer.native(question)
 
 
-means(ask_mode, *GETTERS)
+means(ask_mode, *GETTERS, torch.cuda.current_device)
 rule(torch._C._get_sdp_priority_order)(
     lambda tracer: [*ask_mode(tracer, priority)])
 
@@ -206,7 +206,6 @@ def of_machine(tracer, function, *args, **kwargs):
 
 
 means(of_machine, *MACHINE, *CURRENT)
-means(ask_mode, torch.cuda.current_device)
 rule(torch.is_inference)(refusing("disabled", "torch.is_inference"))
 rule(torch.is_inference_mode_enabled)(lambda tracer: tracer.inference)
 
@@ -341,7 +340,8 @@ def foreach(tracer, function, *args, **kwargs):
     """An operator on lists, one tensor after the other if that can be."""
     name = function.__name__.removeprefix("_foreach_")
     home = torch.Tensor if name.endswith("_") else torch
-    one = NAMES.get(name) or getattr(home, name, None)
+    one = torch.linalg.vector_norm if name == "norm" else getattr(
+        home, name, None)
     args = [tracer.unpacked(a) if k > 2 and torch.is_tensor(a) else a
             for k, a in enumerate(args)]  # the factors of addcdiv
     lists = [a for a in args if isinstance(a, (list, tuple))]
@@ -359,10 +359,6 @@ def foreach(tracer, function, *args, **kwargs):
 
 #: Whether an operator that writes to a list returns it, in this torch.
 RETURNS_ITS_LIST = torch._foreach_neg_([torch.zeros(1)]) is not None
-
-#: Where the operator on one tensor has another name.
-NAMES = {"norm": torch.linalg.vector_norm}
-
 
 def scaled_product(tracer, function, *args, **kwargs):
     """`x.addcdiv_(a, b, value=v)` and its like, where v may be a tensor."""
