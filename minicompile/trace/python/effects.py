@@ -156,8 +156,7 @@ def is_appended_to(frame: Frame) -> bool:
 
 @opcode(0, None)
 def LOAD_FAST(frame, name):
-    """A variable; an argument that is read, and not only appended to, is
-    copied."""
+    """A variable; a list that is not only appended to is copied."""
     load_fast(frame, name)
     outside = frame.tracer.outside
     for real, value, _ in [*outside.growing.values()]:
@@ -305,8 +304,9 @@ def store_plain(tracer, owner, name: str, value) -> None:
 
 rule(setattr)(store_attr)
 rule(delattr)(partial(store_attr, value=ABSENT))
-rule(object.__setattr__)(store_plain)
-rule(object.__delattr__)(partial(store_plain, value=ABSENT))
+rule(object.__setattr__, type.__setattr__)(store_plain)
+rule(object.__delattr__, type.__delattr__)(
+    partial(store_plain, value=ABSENT))
 
 OPCODES |= {
     "STORE_ATTR": (2, 0, lambda f, name, value, owner: store_attr(
