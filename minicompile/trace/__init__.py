@@ -181,9 +181,7 @@ def _keep_apart(tracer: Tracer) -> None:
     alone = [each[0] for each in groups.values() if len(each) == 1]
     shared = [(at,) for each in groups.values() for at in each[1:] and each]
     for more in (shared or [()]) if written else ():
-        places = *alone, *more
-        tracer.outside.relate("disjoint_memory({})".format(", ".join(
-            f"{{{at}}}" for at, _ in enumerate(places))), *places)
+        tracer.outside.relate("disjoint_memory({})", *alone, *more)
 
 
 load(__name__, __path__)

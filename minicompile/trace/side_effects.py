@@ -133,8 +133,9 @@ class Outside:
         self.guards.setdefault(guard.key(), guard)
 
     def relate(self, text: str, *sources: Source) -> None:
-        """Add a guard on several places, `{0}` being the first's value."""
-        self.guard(sources, "relation", text)
+        """Add a guard on places, `{0}` the first's value, `{}` all."""
+        each = ", ".join(f"{{{at}}}" for at in range(len(sources)))
+        self.guard(sources, "relation", text.replace("{}", each))
 
     def constant(self, value: object, name: str) -> Constant:
         """A source for an object that the generated code holds by name."""

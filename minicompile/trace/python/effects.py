@@ -116,8 +116,7 @@ def keep_apart(outside: Outside, kinds: set[type]) -> None:
             places.setdefault(kind, {})[id(value)] = place
     for same in places.values():
         if len(same) > 1:
-            each = ", ".join(f"{{{at}}}" for at in range(len(same)))
-            outside.relate(f"len(set(map(id, [{each}]))) == {len(same)}",
+            outside.relate(f"len(set(map(id, [{{}}]))) == {len(same)}",
                            *same.values())
 
 
