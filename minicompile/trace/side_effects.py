@@ -137,8 +137,10 @@ class Outside:
         each = ", ".join(f"{{{at}}}" for at in range(len(sources)))
         self.guard(sources, "relation", text.replace("{}", each))
 
-    def constant(self, value: object, name: str) -> Constant:
+    def constant(self, value: object, name: str = "") -> Constant:
         """A source for an object that the generated code holds by name."""
+        name = name or getattr(value, "__name__", None) or (
+            type(value).__name__)
         return Constant(self.identifiers.name(name, value), value)
 
     def lacks(self, names: Source, key) -> None:
@@ -156,8 +158,7 @@ class Outside:
 
     def found_at(self, value: object) -> Source:
         """Where a value was read from, or a name that is kept for it."""
-        return self.source(value) or self.constant(value, getattr(
-            value, "__name__", type(value).__name__))
+        return self.source(value) or self.constant(value)
 
     # Reading
 
@@ -256,8 +257,7 @@ class Outside:
             return Attribute(self.found_at(space.owner), key)
         if not printable(key):
             place = self.sources.get(id(self.values.get(id(key))))
-            key = place or self.constant(key, getattr(
-                key, "__name__", "key"))
+            key = place or self.constant(key)
         return (Item if type(space.owner) in (dict, OrderedDict)
                 else Stored)(space.names, key)
 

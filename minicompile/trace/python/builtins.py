@@ -180,9 +180,8 @@ def is_subclass(tracer, kind, kinds) -> bool:
     answer = tracer.native(issubclass, (kind, kinds))
     if isinstance(kinds, abc.ABCMeta) and any(
             attributes.kept_in(tracer, each) for each in (kind, kinds)):
-        tracer.outside.relate(f"issubclass({{0}}, {{1}}) is {answer}", *(
-            tracer.outside.constant(each, each.__name__)
-            for each in (kind, kinds)))
+        tracer.outside.relate(f"issubclass({{}}) is {answer}", *map(
+            tracer.outside.constant, (kind, kinds)))
     return answer
 
 
