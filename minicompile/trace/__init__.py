@@ -135,11 +135,9 @@ def _run(tracer: Tracer, locals: tuple, why: Unsupported | None) -> tuple:
     code, names = tracer.function.__code__, {}
     for position, (name, value) in enumerate(zip(
             code.co_varnames, locals)):
-        place = Local(name, position)
-        grown = WAYS["grown"](tracer.outside, value, place, (
-            "" if name in code.co_cellvars else "append"))
-        names[name] = tracer.outside.admit(
-            value, place) if grown is None else grown
+        names[name] = WAYS["grown"](
+            tracer.outside, value, Local(name, position),
+            "" if name in code.co_cellvars else "append")
     try:
         how, result = Frame(tracer, tracer.function, names).run()
     except Stopped as stopped:
@@ -183,9 +181,7 @@ def _keep_apart(tracer: Tracer) -> None:
     alone = [each[0] for each in groups.values() if len(each) == 1]
     shared = [(at,) for each in groups.values() for at in each[1:] and each]
     for more in (shared or [()]) if written else ():
-        places = *alone, *more
-        tracer.outside.relate("disjoint_memory({})".format(", ".join(
-            f"{{{at}}}" for at, _ in enumerate(places))), *places)
+        tracer.outside.relate("disjoint_memory({})", *alone, *more)
 
 
 load(__name__, __path__)

@@ -115,8 +115,7 @@ def kept_in(tracer, kind: type, found=None) -> Source | None:
     if tracer.is_made(kind) or trusted(kind.__module__) and not isinstance(
             found, (list, dict, set)):
         return None
-    return Attribute(tracer.outside.constant(kind, kind.__name__),
-                     "__dict__")
+    return Attribute(tracer.outside.constant(kind), "__dict__")
 
 
 def method(tracer, kind: type, name: str):

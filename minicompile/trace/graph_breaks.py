@@ -73,7 +73,6 @@ class Break:
         self.frames, self.frame = frames, frames[-1]
         self.step, self.outside = self.frame.current(), tracer.outside
         self.rebuild = Rebuild(tracer)
-        self.value = "value"
 
     def on(self, below: list, last: Instruction | None = None
            ) -> tuple[str, int, list]:
@@ -86,7 +85,7 @@ class Break:
                 then.name == "STORE_FAST" and not fused and then.argument
                 not in WAYS["live"](frame, then.end)):
             return "", then.end, below
-        return "", last.end, [*below, Named(self.value)]
+        return "", last.end, [*below, Named("value")]
 
     def single(self, last: Instruction | None = None, under: int = 0,
                count: int = 1) -> tuple[list[str], list[tuple]]:
@@ -109,7 +108,7 @@ class Break:
             )), frame.function, act)
         name = self.outside.constant(made, f"line_{step.line}").code()
         below = frame.stack[:under]
-        given = [Named(f"{self.value}[{i}]") for i in range(count)]
+        given = [Named(f"value[{i}]") for i in range(count)]
         return [name, *values], [self.on(below, last) if count == 1 else (
             "", last.end, [*below, *given])]
 
@@ -117,7 +116,7 @@ class Break:
         """Statements: the operation; a row says how if it may be caught."""
         if any(frame.handler() for frame in self.frames):
             return WAYS["perform"](self, *call)
-        return [f"{self.value} = {call[0]}({', '.join(call[1:])})"]
+        return [f"value = {call[0]}({', '.join(call[1:])})"]
 
     def rest(self, frames, offset: int, stack: list) -> str:
         """The call that goes on in frames, the innermost at `offset`."""

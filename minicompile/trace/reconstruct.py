@@ -48,10 +48,9 @@ class Rebuild:
         """The name of an object that existed before and never changes."""
         if self.tracer.is_made(value):
             raise unsupported("result", f"{value!r}, made in the function,")
-        name = getattr(value, "__name__", None) or type(value).__name__
         if type(value) in SLOTS and value.__objclass__ in BUILTINS:
             return value.__qualname__
-        return self.outside.constant(value, name).code()
+        return self.outside.constant(value).code()
 
     def call(self, function, *args) -> str:
         """The text of a call."""

@@ -88,9 +88,8 @@ class Recorder:
 
     def method(self, name: str, args, kwargs):
         """The result of the method `name` of the tensor `args[0]`."""
-        bound = getattr(args[0], name)
-        return self.run("call_method", name, lambda _, *rest, **more:
-                        bound(*rest, **more), args, kwargs)
+        return self.run("call_method", name, lambda owner, /, *rest, **more:
+                        getattr(owner, name)(*rest, **more), args, kwargs)
 
     def run(self, op: str, target, function, args, kwargs):
         """Run `function` on fakes; record it if that does anything."""

@@ -120,7 +120,7 @@ class Outside:
         self.kept: list[object] = []  # ids stay valid while objects live
         self.overlays: dict[tuple[int, str], Namespace] = {}
         self.orders: dict[int, tuple] = {}  # of sets with a copy in another
-        self.growing: dict[int, object] = {}  # id(real) -> what is appended
+        self.growing: dict[int, tuple] = {}  # lists that were not read
         self.identifiers = Identifiers({}, TAKEN)
         self.pending: list[Callable[[], Iterable[tuple]]] = []  # calls
 
@@ -133,11 +133,14 @@ class Outside:
         self.guards.setdefault(guard.key(), guard)
 
     def relate(self, text: str, *sources: Source) -> None:
-        """Add a guard on several places, `{0}` being the first's value."""
-        self.guard(sources, "relation", text)
+        """Add a guard on places, `{0}` the first's value, `{}` all."""
+        each = ", ".join(f"{{{at}}}" for at in range(len(sources)))
+        self.guard(sources, "relation", text.replace("{}", each))
 
-    def constant(self, value: object, name: str) -> Constant:
+    def constant(self, value: object, name: str = "") -> Constant:
         """A source for an object that the generated code holds by name."""
+        name = name or getattr(value, "__name__", None) or (
+            type(value).__name__)
         return Constant(self.identifiers.name(name, value), value)
 
     def lacks(self, names: Source, key) -> None:
@@ -155,8 +158,7 @@ class Outside:
 
     def found_at(self, value: object) -> Source:
         """Where a value was read from, or a name that is kept for it."""
-        return self.source(value) or self.constant(value, getattr(
-            value, "__name__", type(value).__name__))
+        return self.source(value) or self.constant(value)
 
     # Reading
 
@@ -255,8 +257,7 @@ class Outside:
             return Attribute(self.found_at(space.owner), key)
         if not printable(key):
             place = self.sources.get(id(self.values.get(id(key))))
-            key = place or self.constant(key, getattr(
-                key, "__name__", "key"))
+            key = place or self.constant(key)
         return (Item if type(space.owner) in (dict, OrderedDict)
                 else Stored)(space.names, key)
 
@@ -265,14 +266,13 @@ class Outside:
         key = self.real(key)
         value = space.now.get(key, ABSENT)
         if value is UNREAD:
-            value, place = space.real[key], self.place(space, key)
-            if value is None and type(place) is Stored:  # as if absent
+            real, place = space.real[key], self.place(space, key)
+            if real is None and type(place) is Stored:  # as if absent
                 self.guard(space.names, "contains", key)
-            grown = WAYS["grown"](self, value, place) if alone else None
-            if grown is not None:  # a list, to be appended to
-                return grown
-            value = space.now[key] = space.before[key] = self.admit(
-                value, place, space.trusted)
+            value = WAYS["grown"](self, real, place, (
+                None if alone else ""), space.trusted)
+            if id(real) not in self.growing:
+                space.now[key] = space.before[key] = value
         elif value is ABSENT and not (
                 key in space.real or space.trusted):
             if isinstance(key, torch.Tensor) and not space.real:

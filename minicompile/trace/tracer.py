@@ -44,7 +44,8 @@ OPAQUE = tuple(f"{name}." for name in (
 #: Modules among them that only say in Python what others do.
 FOLLOWED = {"torch.autograd.function", "torch.autograd.grad_mode",
             "torch.jit", "torch._functorch.functional_call",
-            "torch._higher_order_ops.associative_scan"}
+            "torch._higher_order_ops.associative_scan",
+            "torch._higher_order_ops.invoke_subgraph"}
 
 #: The attributes of functions that are compiled, or left alone.
 MARKS = {"_torchdynamo_orig_callable", "_torchdynamo_disable",

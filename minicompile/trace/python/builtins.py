@@ -180,9 +180,8 @@ def is_subclass(tracer, kind, kinds) -> bool:
     answer = tracer.native(issubclass, (kind, kinds))
     if isinstance(kinds, abc.ABCMeta) and any(
             attributes.kept_in(tracer, each) for each in (kind, kinds)):
-        tracer.outside.relate(f"issubclass({{0}}, {{1}}) is {answer}", *(
-            tracer.outside.constant(each, each.__name__)
-            for each in (kind, kinds)))
+        tracer.outside.relate(f"issubclass({{}}) is {answer}", *map(
+            tracer.outside.constant, (kind, kinds)))
     return answer
 
 
@@ -259,23 +258,18 @@ def of_super(tracer, owner: super, name: str):
         target is kind) else target, kind)
 
 
-#: Functions whose meaning takes a line.
-SHORT = {
-    hasattr: lambda tracer, owner, name: _getattr(
-        tracer, owner, name, ABSENT) is not ABSENT,
-    callable: lambda tracer, value: attributes.lookup(
-        tracer, type_of(value), "__call__")[0] is not ABSENT,
-    pow: lambda tracer, *values: tracer.natively(pow, values) if (
-        values[2:]) else tracer.binary(operator.pow, *values),
-    operator.not_: lambda tracer, value: not tracer.truth(value),
-    operator.is_: same,
-    operator.is_not: lambda tracer, a, b: not same(tracer, a, b),
-    next: lambda tracer, iterator, *default: unless(
-        StopIteration, default, ask, tracer, next, iterator),
-    object.__getattribute__: attributes.generic}
-
-for _function, _meaning in SHORT.items():
-    rule(_function)(_meaning)
+rule(hasattr)(lambda tracer, owner, name: _getattr(
+    tracer, owner, name, ABSENT) is not ABSENT)
+rule(callable)(lambda tracer, value: attributes.lookup(
+    tracer, type_of(value), "__call__")[0] is not ABSENT)
+rule(pow)(lambda tracer, *values: tracer.natively(pow, values) if (
+    values[2:]) else tracer.binary(operator.pow, *values))
+rule(operator.not_)(lambda tracer, value: not tracer.truth(value))
+rule(operator.is_)(same)
+rule(operator.is_not)(lambda tracer, a, b: not same(tracer, a, b))
+rule(next)(lambda tracer, iterator, *default: unless(
+    StopIteration, default, ask, tracer, next, iterator))
+rule(object.__getattribute__)(attributes.generic)
 
 # Objects, exceptions, signatures
 

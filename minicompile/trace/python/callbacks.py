@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core.errors import Unsupported
 from ...core.guard import ABSENT, CONSTANTS, IDENTITIES, trusted
@@ -241,6 +242,18 @@ def items(tracer, value) -> dict:
     keys = tracer.call(attributes.load_attr(tracer, value, "keys"))
     return {key: tracer.ask(operator.getitem, value, key)
             for key in tracer.unpacked(keys)}
+
+
+
+
+def really(tracer, function, args=(), kwargs=None):
+    """The result of C code that is to make no fake tensors."""
+    with unset_fake_temporarily():
+        return tracer.native(function, args, kwargs)
+
+
+#: A question that a guard asks: one object for one question.
+asking = functools.cache(functools.partial)
 
 
 # The Python that C functions call

@@ -22,13 +22,13 @@ import torch
 from ...core.guard import (ABSENT, Attribute, Constant, Item, Source,
                            is_constant)
 from .. import attributes
-from ..attributes import KINDS, SLOTS, type_of
+from ..attributes import SLOTS, type_of
 from ..frame import LOAD_FAST as load_fast
 from ..frame import OPCODES, Frame, opcode
 from ..reasons import WAYS, unsupported
 from ..reconstruct import Rebuild
 from ..recorder import settled
-from ..rules import means, rule
+from ..rules import rule
 from ..side_effects import (FIRST, LONG_LIST, READ, UNREAD, Namespace,
                             Outside)
 from ..tracer import CHECKS
@@ -116,8 +116,7 @@ def keep_apart(outside: Outside, kinds: set[type]) -> None:
             places.setdefault(kind, {})[id(value)] = place
     for same in places.values():
         if len(same) > 1:
-            each = ", ".join(f"{{{at}}}" for at in range(len(same)))
-            outside.relate(f"len(set(map(id, [{each}]))) == {len(same)}",
+            outside.relate(f"len(set(map(id, [{{}}]))) == {len(same)}",
                            *same.values())
 
 
@@ -126,34 +125,19 @@ CHECKS.append(account)
 # Containers from outside
 
 
-def replaced(before: tuple, now) -> Iterator[tuple]:
-    """Yield what puts the elements of a copy into the real sequence."""
+def replaced(outside: Outside, real, before: list, now) -> Iterator[tuple]:
+    """Yield what puts the elements of a copy into the real sequence, or
+    behind its own, if these were never read."""
     kind, changed = type(now), [at for at, (old, new) in enumerate(
         zip(before, now)) if old is not new]
     if len(now) != len(before) or len(changed) > LONG_LIST:
-        yield kind.clear, now
+        if id(real) not in outside.growing:
+            yield kind.clear, now
         yield kind.extend, now, (*now,)
     else:
         for at in changed:
             yield kind.__setitem__, now, at, now[at]
 
-
-def copied(outside: Outside, real: list | deque, source: Source):
-    """A sequence, copied: that is the trace's to change."""
-    value = []
-    if type(real) is deque:
-        outside.guard(Attribute(source, "maxlen"), "equal", real.maxlen)
-        value = deque((), real.maxlen)
-    outside.remember(real, value, source)
-    value.extend(outside.elements(real, source))
-    outside.pending.append(partial(replaced, tuple(value), value))
-    return value
-
-
-#: The classes of what stands for a list or a deque that only grows.
-GROWING = {kind: type(f"Growing{kind.__name__}", (kind,), {})
-           for kind in (list, deque)}
-KINDS |= {made: kind for kind, made in GROWING.items()}
 
 #: Opcodes that push what they read, or what a rule has read for them.
 LOADING = {"LOAD_FAST", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_DEREF",
@@ -171,65 +155,59 @@ def is_appended_to(frame: Frame) -> bool:
 
 @opcode(0, None)
 def LOAD_FAST(frame, name):
-    """A variable; an argument that is read, and not only appended to, is
-    copied."""
+    """A variable; a list that is not only appended to is copied."""
     load_fast(frame, name)
-    value = frame.stack[-1]
-    if type(value) in GROWING.values() and not is_appended_to(frame):
-        outside = frame.tracer.outside
-        frame.names[name] = frame.stack[-1] = outside.admit(
-            value.real, outside.source(
-                outside.values.get(id(value), value)))
+    outside = frame.tracer.outside
+    for real, value, _ in [*outside.growing.values()]:
+        if value is frame.stack[-1] and not is_appended_to(frame):
+            outside.admit(real, outside.source(value))
 
 
-def grown(outside: Outside, real: list | deque, source: Source,
-          method: str | None = None):
-    """A list for the elements if `method`, or if that is None the next
-    instruction, only appends some; else None.
+def stand_in(outside: Outside, real: list | deque, source: Source) -> tuple:
+    """The empty stand-in of a sequence that was not read yet, and a list
+    for the elements that it is read with."""
+    if id(real) not in outside.growing:
+        value, before = [], []
+        if type(real) is deque:
+            outside.guard(Attribute(source, "maxlen"), "equal", real.maxlen)
+            value = deque((), real.maxlen)
+        outside.growing[id(real)] = real, value, before
+        outside.sources[id(value)] = source
+        outside.kept += real, value
+        outside.pending.append(partial(
+            replaced, outside, real, before, value))
+    _, value, before = outside.growing[id(real)]
+    if outside.source(value) != source:
+        outside.relate("{0} is {1}", source, outside.source(value))
+    return value, before
+
+
+def grown(outside: Outside, real, source: Source, method: str | None,
+          trusted: bool = False):
+    """The value used for `real`: for a list, one for the elements that
+    `method`, or the next instruction if that is None, only appends.
 
     How long the real one is, and what is in it, is then no fact.
     """
-    if type(real) not in GROWING or id(real) in outside.values or not (
-            is_appended_to(outside.frames[-1]) if method is None
-            else method in APPENDING):
-        return None
-    if id(real) not in outside.growing:
-        value = outside.growing[id(real)] = GROWING[type(real)]()
-        value.real = real
-        outside.guard(source, "type", type(real))
-        outside.sources[id(value)] = source
-        outside.kept += real, value
-        outside.pending.append(partial(extended, outside, value))
-    value = outside.growing[id(real)]
-    if outside.source(value) != source:
-        outside.relate("{0} is {1}", source, outside.source(value))
+    if type(real) not in (list, deque) or id(real) in outside.values or (
+            method not in APPENDING if method is not None
+            else not is_appended_to(outside.frames[-1])):
+        return outside.admit(real, source, trusted)
+    outside.guard(source, "type", type(real))
+    return stand_in(outside, real, source)[0]
+
+
+def copied(outside: Outside, real: list | deque, source: Source):
+    """A sequence, copied before what was appended to it: that is the
+    trace's to change."""
+    value, before = stand_in(outside, real, source)
+    del outside.growing[id(real)]
+    added = [*value]
+    value.clear()
+    outside.remember(real, value, outside.source(value))
+    before += outside.elements(real, source)
+    value.extend([*before, *added])
     return value
-
-
-def extended(outside: Outside, value: list | deque) -> Iterator[tuple]:
-    """Yield what appends the new elements to the real sequence."""
-    if value and outside.source(value) is not None:
-        yield type_of(value).extend, value, (*value,)
-
-
-def copied_after(outside: Outside, real: list | deque, source: Source):
-    """The copy of a sequence, with what was appended to it before."""
-    value = copied(outside, real, source)
-    if (added := outside.growing.pop(id(real), None)) is not None:
-        value.extend(added)
-        del outside.sources[id(added)]
-        outside.values[id(added)] = value
-    return value
-
-
-def append(tracer, function, values, value) -> None:
-    """The same to the copy, if the trace has read the rest meanwhile."""
-    tracer.natively(function, (tracer.outside.values.get(
-        id(values), values), value))
-
-
-means(append, *(vars(kind)[name] for kind in GROWING
-                for name in APPENDING))
 
 
 def came_and_went(before: tuple, now: set) -> Iterator[tuple]:
@@ -262,7 +240,7 @@ def set_in_order(outside: Outside, value: set | frozenset):
     return [*order] if order else value
 
 
-FIRST |= {list: copied_after, deque: copied_after,
+FIRST |= {list: copied, deque: copied,
           set: constants, frozenset: constants}
 WAYS["grown"] = grown
 READ |= {set: set_in_order, frozenset: set_in_order}
@@ -325,8 +303,9 @@ def store_plain(tracer, owner, name: str, value) -> None:
 
 rule(setattr)(store_attr)
 rule(delattr)(partial(store_attr, value=ABSENT))
-rule(object.__setattr__)(store_plain)
-rule(object.__delattr__)(partial(store_plain, value=ABSENT))
+rule(object.__setattr__, type.__setattr__)(store_plain)
+rule(object.__delattr__, type.__delattr__)(
+    partial(store_plain, value=ABSENT))
 
 OPCODES |= {
     "STORE_ATTR": (2, 0, lambda f, name, value, owner: store_attr(

@@ -184,7 +184,7 @@ def performed(at: Break, *call: str) -> list[str]:
     while frames[-1].handler() is None:
         frames = frames[:-1]
     raised = at.rest(frames, *caught(frames[-1], Named("failed.pop()")))
-    return [f"{at.value}, failed = {known(attempted)}({', '.join(call)})",
+    return [f"value, failed = {known(attempted)}({', '.join(call)})",
             "if failed:", f"    return {raised}"]
 
 

@@ -18,7 +18,7 @@ import torch
 from torch.utils._pytree import tree_map
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
-from ...core.guard import Guard, Source
+from ...core.guard import Source
 from ...core.sizes import SYMBOLIC, formula, hint
 from ..reasons import unsupported
 from ..recorder import SIZES, settled
@@ -47,14 +47,12 @@ def floating(sizes: SymbolicSizes, value: float, source: Source):
         return None
     made = sizes.env.create_symfloatnode(sizes.symbol(value, source),
                                          hint=value)
-    sizes.ranges.append(Guard((source,), "relation",
-                              "math.isfinite({0})"))
+    sizes.require("math.isfinite({0})", source)
 
     def sign() -> None:
         if made.node.expr.is_number:
-            sizes.ranges.append(Guard((source,), "relation", (
-                "math.copysign(1, {0}) == "
-                f"{math.copysign(1, value)}")))
+            sizes.require("math.copysign(1, {0}) == "
+                          f"{math.copysign(1, value)}", source)
     sizes.late.append(sign)
     return made
 
@@ -119,9 +117,8 @@ def arithmetic(sizes: SymbolicSizes, function, args: tuple):
         return None
     source = Computed(text)
     if source not in sizes.numbers:
-        sizes.ranges.append(Guard((source,), "relation", (
-            f"type({{0}}) is {type(value).__name__}" + (
-                f" and abs({{0}}) < {EXACT}" * (type(value) is int)))))
+        sizes.require(f"type({{0}}) is {type(value).__name__}" + (
+            f" and abs({{0}}) < {EXACT}" * (type(value) is int)), source)
     return sizes.number(value, source)
 
 

@@ -20,7 +20,6 @@ import traceback
 from types import FunctionType
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core.sizes import UFUNCS
 from ...core.guard import Call, is_constant, trusted
@@ -29,7 +28,7 @@ from ..recorder import settled
 from ..rules import rule
 from ..torch.subgraphs import unchanged
 from .builtins import unless
-from .callbacks import is_featureless, look
+from .callbacks import asking, is_featureless, look, really
 
 # Functions with a cache
 
@@ -64,8 +63,7 @@ def cached(tracer, function, /, *args, **kwargs):
             look(tracer, value)
         elif not is_constant(value) or tracer.is_made(value):
             raise unsupported("builtin", f"{name}, cached,")
-    with unset_fake_temporarily():
-        result = tracer.native(function, args, kwargs)
+    result = really(tracer, function, args, kwargs)
     if is_constant(result):
         return result
     if isinstance(result, torch.Tensor):
@@ -99,20 +97,15 @@ def _tagged(function, tracer, *args, **kwargs):
 
 # Log records
 
-@functools.cache
-def _listens(level: int) -> functools.partial:
-    """The question whether a logger listens: one object for each level.
-
-    It is Logger's own; a class's may be the method that is traced.
-    """
-    return functools.partial(logging.Logger.isEnabledFor, level=level)
-
-
 @rule(logging.Logger.isEnabledFor)
 def _is_enabled(tracer, logger, level):
-    """Whether a logger listens, guarded; what it hears is a break."""
-    answer, outside = _listens(level)(logger), tracer.outside
-    outside.guard(Call(outside.found_at(_listens(level)),
+    """Whether a logger listens, guarded; what it hears is a break.
+
+    Logger's own method is asked; a class's may be the one that is traced.
+    """
+    question = asking(logging.Logger.isEnabledFor, level=level)
+    answer, outside = question(logger), tracer.outside
+    outside.guard(Call(outside.found_at(question),
                        outside.found_at(logger)), "equal", answer)
     return answer
 
@@ -140,8 +133,7 @@ def _backend(tracer, value):
     from einops._backends import get_backend
     if not isinstance(value, torch.Tensor):
         raise unsupported("library", "einops without a tensor")
-    with unset_fake_temporarily():
-        backend = tracer.native(get_backend, (torch.empty(0),))
+    backend = really(tracer, lambda: get_backend(torch.empty(0)))
     return tracer.outside.admit(
         backend, tracer.outside.constant(backend, "einops_for_torch"))
 

@@ -239,9 +239,8 @@ def bound_method(outside: Outside, real: types.MethodType, source: Source):
 def c_method(outside: Outside, real, source: Source):
     """A method written in C: its object read, and bound again."""
     outside.guard(Attribute(source, "__name__"), "equal", real.__name__)
-    owner, place = real.__self__, Attribute(source, "__self__")
-    grown = WAYS["grown"](outside, owner, place, real.__name__)
-    owner = outside.admit(owner, place) if grown is None else grown
+    owner = WAYS["grown"](outside, real.__self__, Attribute(
+        source, "__self__"), real.__name__)
     found = getattr(owner, real.__name__, None)
     if not isinstance(found, BOUND):
         raise unsupported("attribute", f"{source}, bound to an object,")

@@ -19,7 +19,6 @@ from types import (BuiltinFunctionType, CellType, CodeType, FunctionType,
                    MethodDescriptorType, MethodType, MethodWrapperType)
 
 from torch import Tensor
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._pytree import tree_leaves
 
 from ...core.guard import ABSENT, Item, trusted
@@ -32,6 +31,7 @@ from ..graph_breaks import (OPERATIONS, Break, FrameState, Named, going_on,
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import Rebuild
 from ..side_effects import is_bound
+from .callbacks import really
 from .objects import same
 
 #: Rows of one expression; `f` is the frame.
@@ -107,9 +107,8 @@ def DELETE_GLOBAL(frame, name):
 
 @opcode(2)
 def IMPORT_NAME(frame, name, level, below):
-    with unset_fake_temporarily():
-        found = frame.tracer.native(importlib.__import__, (
-            name, frame.globals, None, below, level))
+    found = really(frame.tracer, importlib.__import__, (
+        name, frame.globals, None, below, level))
     key = importlib.util.resolve_name(
         "." * level + name, frame.globals.get("__package__"))
     key, outside = key if below else key.split(".")[0], frame.tracer.outside
@@ -143,7 +142,7 @@ def ask_truth(at: Break) -> tuple:
         return operation, [at.on(stack[:-1])]
     when, stays = TRUTH[jump.name]
     return operation, [
-        (at.value if when else f"not {at.value}",
+        ("value" if when else "not value",
          steps[jump.argument].start, stack if stays else stack[:-1]),
         ("", jump.end, stack[:-1])]
 
@@ -153,14 +152,14 @@ def ask_next(at: Break) -> tuple:
     steps, stack = at.frame.program.instructions, at.frame.stack
     end = at.outside.constant(ABSENT, "end").code()
     return [at.rebuild.known(next), at.rebuild.value(stack[-1]), end], [
-        (f"{at.value} is {end}", steps[at.step.argument].start,
+        (f"value is {end}", steps[at.step.argument].start,
          stack[:-1]), at.on(stack)]
 
 
 def ask_attribute(at: Break) -> tuple:
     """An object's attribute, with the NULL that a call expects."""
     (name, called), stack = at.step.argument, at.frame.stack
-    pair = [Named(at.value), NULL][::1 if NULL_ABOVE else -1]
+    pair = [Named("value"), NULL][::1 if NULL_ABOVE else -1]
     return [at.rebuild.known(getattr), at.rebuild.value(stack[-1]),
             repr(name)], [("", at.step.end, [*stack[:-1], *pair])
                           if called else at.on(stack[:-1])]

@@ -203,15 +203,18 @@ class SymbolicSizes(ConstantSizes):
         if expr.is_Symbol and expr not in self.symbols:
             self.symbols[expr] = source
             reach = self.env.var_to_range[expr]
-            self.ranges += [
-                Guard((source,), "relation", f"{{0}} {sign} {end}")
-                for sign, end in ((">=", reach.lower), ("<=", reach.upper))
-                if isinstance(end, Integer)]  # else it holds of every int
+            for sign, end in (">=", reach.lower), ("<=", reach.upper):
+                if isinstance(end, Integer):  # else it holds of every int
+                    self.require(f"{{0}} {sign} {end}", source)
             if type(value) is torch.SymInt:
                 self.recorder().place(str(expr), value, source)
             return True
         self.ranges.append(self.relation("{0} == {}", expr, source))
         return False
+
+    def require(self, text: str, source: Source) -> None:
+        """Guard what `text` says of the number at a place, `{0}`."""
+        self.ranges.append(Guard((source,), "relation", text))
 
     def symbolic(self, value, source: Source, outside: Outside):
         """The symbol of a number that may vary, or None.

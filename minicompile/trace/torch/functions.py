@@ -18,7 +18,6 @@ import operator
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.nn import attention
 from torch.utils._pytree import tree_map
 
@@ -27,6 +26,7 @@ from ...core.sizes import SCALARS, SYMBOLIC
 from ...core.guard import Attribute, Call, is_constant
 from ...core.state import KEPT, kept
 from .. import attributes
+from ..python.callbacks import asking, really
 from ..reasons import WAYS, refusing, unsupported
 from ..recorder import CONVERSIONS, leaves, settled, storage
 from ..rules import means, rule
@@ -147,19 +147,14 @@ for _turn, _read, *_kinds in MODES:
 # Autocast: a region's own code is followed, which turns these modes.
 
 
-def nest(step, tracer) -> int:
+def nest(tracer, step) -> int:
     """Enter a region of autocast, or leave one: how many there are."""
     turn(tracer, (set_autocast_depth,), autocast_depth, (step,))
     return ask_mode(tracer, autocast_depth)
 
 
-rule(DEEPER)(functools.partial(nest, DEEPER))
-rule(LESS_DEEP)(functools.partial(nest, LESS_DEEP))
-
-
-@rule(torch.clear_autocast_cache)
-def _clear(tracer):
-    effect(tracer, torch.clear_autocast_cache)
+means(nest, DEEPER, LESS_DEEP)
+means(effect, torch.clear_autocast_cache)
 
 
 # Questions
@@ -172,9 +167,6 @@ GETTERS = [read for _, read, *_ in MODES[2:]] + [
     is_anomaly_enabled is_anomaly_check_nan_enabled get_num_threads
     get_num_interop_threads _get_deterministic_algorithms_warn_only
     _get_fp32_precision_getter _is_autocast_available""".split()]
-
-#: The question that a guard asks: one object for one question.
-asking = functools.cache(functools.partial)
 
 
 def ask_mode(tracer, read, *args):
@@ -192,7 +184,7 @@ def ask_mode(tracer, read, *args):
     return tracer.native(question)
 
 
-means(ask_mode, *GETTERS)
+means(ask_mode, *GETTERS, torch.cuda.current_device)
 rule(torch._C._get_sdp_priority_order)(
     lambda tracer: [*ask_mode(tracer, priority)])
 
@@ -210,12 +202,10 @@ def of_machine(tracer, function, *args, **kwargs):
     """PyTorch's answer about a machine, which stays the same."""
     if function in CURRENT and torch.cuda.is_initialized():
         ask_mode(tracer, torch.cuda.current_device)
-    with unset_fake_temporarily():
-        return tracer.native(function, args, kwargs)
+    return really(tracer, function, args, kwargs)
 
 
 means(of_machine, *MACHINE, *CURRENT)
-means(ask_mode, torch.cuda.current_device)
 rule(torch.is_inference)(refusing("disabled", "torch.is_inference"))
 rule(torch.is_inference_mode_enabled)(lambda tracer: tracer.inference)
 
@@ -223,18 +213,14 @@ rule(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling,
      torch._utils.is_compiling)(
     lambda tracer: tracer.recorder.sizes.history.compiling)
 
-#: Questions that a trace answers as a compiler does.
-ANSWERS = {
-    False: (torch.compiler.is_exporting, torch.jit.is_scripting,
-            torch.jit.is_tracing, torch._C._is_tracing,
-            torch._C._is_torch_function_mode_enabled,
-            torch._C._len_torch_dispatch_stack,
-            torch._C._len_torch_function_stack),
-    None: (torch._C._log_api_usage_once,
-           torch.compiler.cudagraph_mark_step_begin)}
-
-for _answer, _questions in ANSWERS.items():
-    rule(*_questions)(lambda tracer, *args, _answer=_answer: _answer)
+# Questions that a trace answers as a compiler does.
+rule(torch.compiler.is_exporting, torch.jit.is_scripting,
+     torch.jit.is_tracing, torch._C._is_tracing,
+     torch._C._is_torch_function_mode_enabled,
+     torch._C._len_torch_dispatch_stack,
+     torch._C._len_torch_function_stack)(lambda tracer: False)
+rule(torch._C._log_api_usage_once,
+     torch.compiler.cudagraph_mark_step_begin)(lambda tracer, *args: None)
 
 # Results that are given, numbers of others, and lists of tensors
 
@@ -329,7 +315,7 @@ def _attention(tracer, *given):
 UNROLLED = 64
 
 
-def recurrent(function, tracer, data, *args):
+def recurrent(tracer, function, data, *args):
     """A layer's results, unless eager has one kernel for all steps.
 
     cuDNN wants the weights in one piece of memory, which the values of a
@@ -347,15 +333,15 @@ def recurrent(function, tracer, data, *args):
     return tracer.recorder.function(function, (data, *args), {})
 
 
-for _layer in torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu:
-    rule(_layer)(functools.partial(recurrent, _layer))
+means(recurrent, torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 
 
-def foreach(function, tracer, *args, **kwargs):
+def foreach(tracer, function, *args, **kwargs):
     """An operator on lists, one tensor after the other if that can be."""
     name = function.__name__.removeprefix("_foreach_")
     home = torch.Tensor if name.endswith("_") else torch
-    one = NAMES.get(name) or getattr(home, name, None)
+    one = torch.linalg.vector_norm if name == "norm" else getattr(
+        home, name, None)
     args = [tracer.unpacked(a) if k > 2 and torch.is_tensor(a) else a
             for k, a in enumerate(args)]  # the factors of addcdiv
     lists = [a for a in args if isinstance(a, (list, tuple))]
@@ -374,13 +360,9 @@ def foreach(function, tracer, *args, **kwargs):
 #: Whether an operator that writes to a list returns it, in this torch.
 RETURNS_ITS_LIST = torch._foreach_neg_([torch.zeros(1)]) is not None
 
-#: Where the operator on one tensor has another name.
-NAMES = {"norm": torch.linalg.vector_norm}
-
-
-def scaled_product(name: str, tracer, *args, **kwargs):
+def scaled_product(tracer, function, *args, **kwargs):
     """`x.addcdiv_(a, b, value=v)` and its like, where v may be a tensor."""
-    value = kwargs.get("value")
+    name, value = function.__name__, kwargs.get("value")
     if not isinstance(value, torch.Tensor) or len(args) != 3:
         return tracer.recorder.method(name, args, kwargs)
     owner, one, other = args
@@ -390,13 +372,10 @@ def scaled_product(name: str, tracer, *args, **kwargs):
     return tracer.recorder.method(add, (owner, term), {})
 
 
-for _name in dir(torch):
-    if _name.startswith("_foreach_"):
-        _function = getattr(torch, _name)
-        rule(_function)(functools.partial(foreach, _function))
-for _name in ("addcmul", "addcmul_", "addcdiv", "addcdiv_"):
-    rule(getattr(torch.Tensor, _name))(
-        functools.partial(scaled_product, _name))
+means(foreach, *(getattr(torch, name) for name in dir(torch)
+                 if name.startswith("_foreach_")))
+means(scaled_product, torch.Tensor.addcmul, torch.Tensor.addcmul_,
+      torch.Tensor.addcdiv, torch.Tensor.addcdiv_)
 
 # Optimizers
 

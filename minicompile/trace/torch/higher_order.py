@@ -27,7 +27,6 @@ from ..python.callbacks import unwatched
 from ..reasons import unsupported
 from ..recorder import Fakes
 from ..rules import rule
-from ..tracer import begin
 from .subgraphs import fresh_results, followed, refilled, resolved
 
 #: How PyTorch names the modules that the rules here are about.
@@ -42,12 +41,6 @@ for _operator in (cond, flex_attention, while_loop):
 
 
 # Regions that are followed where they stand
-
-
-@rule((HOME + "invoke_subgraph",
-       "mark_compile_region.<locals>.wrap.<locals>.inner"))
-def _region(function, tracer, *args, **kwargs):
-    return begin(tracer, function, args, kwargs)
 
 
 @rule(checkpoint)

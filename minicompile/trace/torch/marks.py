@@ -14,11 +14,11 @@ from collections import namedtuple
 from collections.abc import Callable
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core import TOOLS
 from ...core.guard import is_constant
 from ..attributes import type_of
+from ..python.callbacks import really
 from ..reasons import REASONS, WAYS, refusing, unsupported
 from ..recorder import settled
 from ..rules import rule
@@ -164,8 +164,7 @@ def assumed(tracer, function, args: tuple, kwargs: dict):
             (*args, *kwargs.values())):
         raise unsupported("disabled", f"{function.__qualname__} of what is "
                           "no constant (assume_constant_result)")
-    with unset_fake_temporarily():
-        result = tracer.native(function, args, kwargs)
+    result = really(tracer, function, args, kwargs)
     return tracer.outside.admit(result, tracer.outside.constant(
         result, function.__name__))
 
