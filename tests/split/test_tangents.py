@@ -229,3 +229,29 @@ def test_a_backward_of_many_gradients_at_once(dynamic):
             is_grads_batched=True)[0]
             for results in ((x.sin() * 2, x.exp().sum()), fn(x)))
         near(got, want)
+
+
+class Products(torch.autograd.Function):
+    """Two results that have nothing to do with each other."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * 2, y * 3
+
+    @staticmethod
+    def backward(ctx, one, two):
+        x, y = ctx.saved_tensors
+        return one * x, two * y
+
+
+def test_a_function_s_backward_runs_once_for_all_its_results():
+    def both(x, y):
+        return Products.apply(x.sin(), y.cos())
+
+    for run in both, minicompile.compile(both):
+        x, y = grad(1.0, 2.0), grad(3.0, 4.0)
+        one, two = run(x, y)
+        one.sum().backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            two.sum().backward()

@@ -679,3 +679,31 @@ def test_a_list_that_grows_may_be_of_another_class():
     for _ in range(2):
         compiled(torch.ones(2), log)
     assert len(log.losses) == 1 and compiled.stats().graphs == 2
+
+
+def test_a_list_that_grows_under_one_name_is_read_under_another():
+    """That both are one list is a fact, too."""
+    def step(x, grown, log):
+        grown.append(x + 1)
+        return len(log.losses)
+
+    compiled = minicompile.compile(step, backend="eager")
+    for same in True, False, True:
+        log, grown = Logger(), []
+        if same:
+            grown = log.losses
+        assert compiled(torch.ones(2), grown, log) == same
+        assert len(grown) == 1 and len(log.losses) == same
+
+
+def test_a_class_is_not_changed_while_it_is_traced():
+    class Counted:
+        number = 0
+
+    def count(x):
+        type.__setattr__(Counted, "number", Counted.number + 1)
+        return x + Counted.number
+
+    compiled = minicompile.compile(count, backend="eager")
+    for calls in 1, 2, 3:
+        assert compiled(torch.zeros(1)) == Counted.number == calls
