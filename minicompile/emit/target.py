@@ -191,7 +191,7 @@ class Target:
         text = text.format(
             *texts, type=self.type_of(work), last=8 * work.itemsize - 1,
             f="" if work == torch.float64 else "f",
-            round=f"rounded<{self.types[work]}>" * (work in HALVES)
+            round=f"{self.types[work]}::rounded" * (work in HALVES)
         ).replace("--", "- -")
         if op.dtype in HALVES and rounded_already(form, op):
             return text
@@ -278,7 +278,7 @@ _WHOLE = (torch.int64, torch.int32, *_NARROW)
 CPP = Target(
     "cpp", _NAMES | {dtype: str(dtype)[6:] for dtype in _WHOLE},
     cast="({type}){0}", truth="{0} != 0",
-    truth_as_float="{0} ? 1.0f : 0.0f", rounded="rounded<{type}>({0})",
+    truth_as_float="{0} ? 1.0f : 0.0f", rounded="{type}::rounded({0})",
     quotient="/", detour=_NARROW, single=shortest, number="({type}){0}",
     numbers={torch.float64: "{0}", torch.float32: "{0}f",
              torch.int64: "{0}ll"},

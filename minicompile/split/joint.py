@@ -242,7 +242,7 @@ def halves(joint: Joint, kept: list[fx.Node], outputs: list,
            tangents: Sequence[int]
            ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward to `outputs`, with all writes, the backward from `kept`
-    and the `tangents`. What needs none of these is nothing.
+    and the `tangents`, without the nodes that need none of these.
     """
     absent = {node for node, needed in joint.needs.items()
               if needed.isdisjoint(tangents)}

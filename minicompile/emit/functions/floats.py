@@ -76,9 +76,6 @@ struct half {
         return same_bits<float>(same_bits<uint32>(size) | sign);
     }
 };
-template <class T> inline_ float rounded(float value) {
-    return T::rounded(value);
-}
 
 // exp and erf of floats, within a unit in the last place. Where x is so
 // small that exp(x) loses digits, its exponent takes a detour; where it

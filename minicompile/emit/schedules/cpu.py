@@ -4,8 +4,8 @@ A vector reads neighbours at the price of one. So the innermost loop is the
 variable whose neighbours lie side by side in as many loads and stores as
 possible; a GPU's schedule asks for it, too. If that is a variable of the
 row, a block of rows runs side by side, and each value that a row keeps is
-an array with an element per row. What lies side by side along a second
-variable is read in blocks, which are transposed first; g++ does that in
+an array with an element per row. A load whose neighbours lie along a second
+variable is read in blocks. Each is transposed first, which g++ does in
 registers. Everything is decided from sizes and strides, so a kernel adds
 in the same order for any number of threads. Inductor decides this in
 torch/_inductor/codegen/cpp.py.
@@ -108,14 +108,21 @@ def by_fours(kernel: Kernel) -> Kernel:
         return kernel
     group = Variable(inner.name, inner.size // 4)
     word = Variable(f"{inner}w", index(4))
-    change = {inner: 4 * index(group) + index(word)}
-
-    def over(variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
-        return tuple(new for v in variables for new in (
-            (group, word) if v is inner else (v,)))
-    made = replace(kernel, ranges=over(kernel.ranges), loops=tuple(
-        loop.over(change, over(loop.ranges), ()) for loop in kernel.loops))
+    made = with_parts(kernel, inner, (group, word),
+                    4 * index(group) + index(word))
     return made if interleaved(made) is word else kernel
+
+
+def with_parts(kernel: Kernel, variable: Variable,
+             parts: tuple[Variable, ...], place: Index) -> Kernel:
+    """The kernel with `parts` for a variable, whose `place` they tell."""
+    def over(variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
+        return tuple(new for v in variables
+                     for new in (parts if v == variable else (v,)))
+    return replace(
+        kernel, ranges=over(kernel.ranges), reduced=over(kernel.reduced),
+        loops=tuple(loop.over({variable: place}, over(loop.ranges),
+                              over(loop.reduced)) for loop in kernel.loops))
 
 
 def accesses(kernel: Kernel) -> list[tuple[str, Index]]:

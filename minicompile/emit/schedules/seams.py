@@ -19,7 +19,7 @@ from ...core.index import Variable, coefficient, in_range, index
 from ...core.loops import (REDUCTIONS, SIMPLIFY, Kernel, Loop, Op, Position,
                            rewrite, walk)
 from ..cpp import WRITERS
-from .cpu import interleaved
+from .cpu import interleaved, with_parts
 
 #: Into about how many pieces a kernel is split, at most.
 MOST = 64
@@ -28,9 +28,10 @@ MOST = 64
 def split_at_seams(kernel: Kernel, most: int = MOST,
                    among: tuple[Variable, ...] | None = None
                    ) -> tuple[Kernel, ...]:
-    """Kernels that do the same together, with no seam inside, or only
-    along a variable that is read side by side or interleaved: vectors have
-    masks, and a loop's steps are written out.
+    """Kernels that do the same together, with no seam inside.
+
+    Some seams stay. Along a variable that is read side by side, vectors
+    have masks; the steps of an interleaved one are written out.
     """
     few = interleaved(kernel)
     variable, cuts = seams(kernel, tuple(v for v in (
@@ -81,17 +82,11 @@ def restricted(kernel: Kernel, variable: Variable, start: int,
     """The kernel for the values of a variable from `start` to `stop`."""
     part = Variable(variable.name, index(stop - start))
     parts = (part,) if stop - start > 1 else ()
-    change = {variable: sum(map(index, parts), index(start))}
-
-    def over(variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
-        return tuple(new for v in variables
-                     for new in (parts if v == variable else (v,)))
-    loops = (loop.over(change, over(loop.ranges), over(loop.reduced))
-             for loop in kernel.loops)
-    return replace(
-        kernel, ranges=over(kernel.ranges), reduced=over(kernel.reduced),
-        loops=tuple(replace(loop, value=rewrite(loop.value, SIMPLIFY[-1]))
-                    for loop in loops))
+    made = with_parts(kernel, variable, parts,
+                    sum(map(index, parts), index(start)))
+    return replace(made, loops=tuple(
+        replace(loop, value=rewrite(loop.value, SIMPLIFY[-1]))
+        for loop in made.loops))
 
 
 def unrolled(kernel: Kernel, pieces: tuple[Kernel, ...]) -> Kernel:

@@ -184,8 +184,8 @@ def stand_in(outside: Outside, real: list | deque, source: Source) -> tuple:
 
 def grown(outside: Outside, real, source: Source, method: str | None,
           trusted: bool = False):
-    """The value used for `real`: for a list, one for the elements that
-    `method`, or the next instruction if that is None, only appends.
+    """The value that stands for `real`. A list that is only appended to
+    has one for the new elements: `method` appends, or the next instruction.
 
     How long the real one is, and what is in it, is then no fact.
     """
