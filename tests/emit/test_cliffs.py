@@ -254,6 +254,17 @@ def test_windows_with_a_margin_are_read_in_vectors(layout):
     assert_vectors(text)
 
 
+@pytest.mark.skipif("CXX" in os.environ, reason="another compiler's words")
+@pytest.mark.parametrize("mode", ["reflection", "replication"])
+def test_the_gradient_of_a_margin_is_added_up_in_vectors(mode):
+    """All but the outermost rows and columns read one place."""
+    back = getattr(torch.ops.aten, f"{mode}_pad2d_backward")
+    text, = kernels(lambda gradient, x: back(gradient, x, [2, 2, 1, 1]),
+                    torch.empty(2, 3, 66, 68), torch.empty(2, 3, 64, 64))
+    assert_vectors(text)
+    assert "62; ++i1" in text or "60; ++i1" in text  # no outermost row
+
+
 def test_columns_of_a_wide_matrix_are_no_vector():
     """g++ would load the rows in whole, and take minutes to compile it."""
     def columns(x):

@@ -531,11 +531,11 @@ def test_gradients_of_windows_that_overlap_and_leap_are_an_operator_s(
 
 @pytest.mark.parametrize("size, operators", [
     ((3, 4), 0), ((9, 8), 0), ((3, 2), 0), ((4, 4), 2),
-    ((1, 8), 0), ((1, 2), 2)])
+    ((1, 8), 0), ((1, 2), 1)])
 @pytest.mark.parametrize("layout", [torch.contiguous_format,
                                     torch.channels_last])
 def test_windows_of_one_size_that_lie_side_by_side(size, operators, layout):
-    """Others, and large ones, are PyTorch's."""
+    """Others are PyTorch's; of large ones, the forward alone."""
     def pooled(x):
         return F.adaptive_avg_pool2d(x.sin(), size)
     x = torch.randn(2, 3, 9, 8).contiguous(

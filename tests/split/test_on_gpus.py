@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from minicompile import compile
-from minicompile.fusion.rules import pooling
+from minicompile import compile, fusion
+from minicompile.fusion.rules import indexing, pooling
 from minicompile.split.torch import on_gpus
+from tests.fusion.graphs import aten
 from tests.same import assert_same
 
 SMALL, WIDE = (2, 4, 9, 8), (2, 8, 12, 14)
@@ -32,6 +33,16 @@ FUNCTIONS = {
         x[None], (3, 5, 6), mode="trilinear"), SMALL),
     "reflected": (lambda x: F.pad(x, (1, 3, 2, 0), "reflect") * 2, SMALL),
     "replicated": (lambda x: F.pad(x, (1, 3, 2, 0), "replicate"), SMALL),
+    "reflected line": (lambda x: F.pad(x[0], (4, 3), "reflect"), SMALL),
+    "reflected block": (lambda x: F.pad(
+        x[None], (1, 0, 2, 1, 1, 3), "reflect") * 2, SMALL),
+    "cut off": (lambda x: F.pad(x.sin(), (-1, 2, 1, -2), "reflect"), SMALL),
+    "repeated": (lambda x: F.pad(x[None], (0, 1, 1, 0, 2, -1), "replicate"),
+                 SMALL),
+    "far repeated": (lambda x: F.pad(x, (3,) * 4, "replicate"), SMALL),
+    "slid": (lambda x: x.unfold(2, 3, 2).sin(), SMALL),
+    "slid by one": (lambda x: x.unfold(-1, 4, 1) * 2, SMALL),
+    "slid far": (lambda x: x.unfold(3, 2, 3) * 2, SMALL),
     "blocks": (lambda x: F.unfold(x, (2, 3), 1, (1, 0), (2, 1)) * 2, SMALL),
     "far blocks": (lambda x: F.unfold(x, 2, dilation=2), SMALL),
     "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (6, 7)), WIDE),
@@ -102,6 +113,19 @@ def example(shape, dtype=torch.float32):
 def test_taken_apart_it_is_eager_s(as_on_a_gpu, name):
     function, shape = FUNCTIONS[name]
     assert_same(function, example(shape))
+
+
+@pytest.mark.parametrize("factor", [None, 1.7, 2, 0.6])
+def test_a_kernel_finds_the_nearest(as_on_a_gpu, factor, monkeypatch):
+    """As PyTorch's does, with a float32; of whole factors it needs none."""
+    monkeypatch.setattr(indexing, "STOPS", {"cpu"})
+    size = {"scale_factor": factor} if factor else {"size": (31, 5)}
+    def function(x):
+        return F.interpolate(x.sin(), **size)
+    x = example((2, 4, 23, 8))
+    assert_same(function, x)
+    graph = aten(function, x.detach())
+    assert len(fusion.fuse(graph).steps) == 1
 
 
 @pytest.mark.gpu

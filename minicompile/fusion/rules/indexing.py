@@ -74,14 +74,18 @@ TRUE = Const(True, torch.bool)
 
 def compare(name: str, where: Index, end: Index) -> Expression:
     """Whether `where` is "lt" or "ge" `end`: a constant if that is known.
-    The terms of `where` without a variable go to the other side."""
+    The terms of `where` without a variable go to the other side; what is
+    left does not fall with its first variable."""
     for rest, holds in ((where - end, "ge"), (end - 1 - where, "lt")):
         if not_negative(rest):
             return Const(name == holds, torch.bool)
     start = substitute(where, {v: index(0) for v in atoms_of(where)
                                if isinstance(v, Variable)})
-    return Op(name, (Position(where - start, torch.int64),
-                     Position(end - start, torch.int64)), torch.bool)
+    where, end = where - start, end - start
+    if where.terms[0][1] < 0:
+        name, where, end = "ge" if name == "lt" else "lt", -where, -end + 1
+    return Op(name, (Position(where, torch.int64),
+                     Position(end, torch.int64)), torch.bool)
 
 
 def decided(node: Expression) -> Expression:

@@ -24,10 +24,11 @@ from ...core.index import Index, index, not_negative
 from ...core.loops import Const, Expression, Op, Position, accurate
 from ..lowerings import RULES, LoweringContext, Point, Value, cast, literal
 from .arithmetic import reshaped
-from .indexing import both, compare, decided, inside_or, test
+from .indexing import (both, compare, decided, inside_or, test,
+                       with_axis)
 
-#: How many elements a window has at most for a loop to read it; and how
-#: far windows that overlap move at most for it to add up their gradients.
+#: How much a loop reads at most for an element: a window, or the windows
+#: that it lies in; and how far those that overlap move at most.
 POOLED = {"cuda": (9, inf), "cpu": (16, 1)}
 
 Pair = Sequence[int]
@@ -40,12 +41,13 @@ def spread(numbers: Pair) -> Pair:
 
 def pays(context: LoweringContext, size: Pair, step: Pair,
          back: bool = False) -> bool:
-    """Whether a loop is to read these windows, or to go `back`."""
+    """Whether a loop is to read these windows, or to go `back`: then it
+    reads all that an element lies in."""
     most, farthest = POOLED.get(context.device.type, (0, 0))
     size, step = spread(size), spread(step or size)
-    overlap = any(n < k for k, n in zip(size, step))
-    return context.dtype.is_floating_point and prod(size) <= most and (
-        not (back and overlap) or max(step) <= farthest)
+    read = prod(ceil(k / n) if back else k for k, n in zip(size, step))
+    return context.dtype.is_floating_point and read <= most and not (
+        back and read > 1 and max(step) > farthest)
 
 
 def within(context: LoweringContext, size: Pair, step: Pair, margin: Pair,
@@ -211,7 +213,23 @@ def folded(context: LoweringContext, a: Value, size: Pair, window: Pair,
     return total(context, found)
 
 
+def slid_back(context: LoweringContext, gradient: Value, _: object,
+              axis: int, size: int, step: int) -> Value | None:
+    """The gradients of the slices of a dimension that an element is in:
+    of `Tensor.unfold`."""
+    point = context.point
+    if not point or not pays(context, [size, 1], [step, 1], True):
+        return None
+    axis %= len(point)
+    at = [point[axis] // step - back for back in range(
+        ceil(size / step))[::-1]]
+    return total(context, [inside_or(gradient, (
+        *with_axis(point, axis, slice_), point[axis] - slice_ * step),
+        Const(0, gradient.dtype)) for slice_ in at])
+
+
 RULES |= {
+    "unfold_backward": slid_back,
     "avg_pool2d": averaged, "avg_pool2d_backward": averaged_back,
     "col2im": folded, "_adaptive_avg_pool2d": adaptive,
     "_adaptive_avg_pool2d_backward": adaptive_back,

@@ -1,21 +1,27 @@
-"""Rules: resizing by whole factors, and pixels that change with channels.
+"""Rules: resizing to the nearest, and pixels that change with channels.
 
 An element of an image that is three times as large is one of the image's,
 at a third of its place. So the larger image is no memory but a way to read
-the smaller, and loops nest so that none divides. PyTorch moves each element
-by itself. Inductor's are torch/_inductor/lowering.py:upsample_nearestnd and
+the smaller, and loops nest so that none divides. By other factors, a GPU's
+kernel computes the place as PyTorch's does, which moves each element by
+itself. Inductor's are torch/_inductor/lowering.py:upsample_nearestnd and
 decomposition.py.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from math import prod
 
 import torch
 
-from ..lowerings import RULES, LoweringContext, Point, Value
-from .pooling import total
+from ...core.index import Index, index
+from ...core.loops import Const, Expression, Op
+from ..lowerings import RULES, LoweringContext, Point, Value, cast, number
+from . import indexing
+from .indexing import Picked
+from .pooling import binary, total
 
 #: How many elements an element is repeated to, at most, if a loop adds up
 #: their gradients.
@@ -42,11 +48,29 @@ def factors(small: Point, large: Point, scales: tuple[float | None, ...]
 
 def larger(context: LoweringContext, a: Value, _: object,
            *scales: float | None) -> Value | None:
-    """Each element, as many times as the image grows."""
+    """Each element, about as many times as the image grows."""
     images, channels, *place = context.point
-    times = factors(a.shape[2:], context.shape[2:], scales)
-    return times and a.moved(context.shape, (images, channels, *(
-        i // n for i, n in zip(place, times))))
+    sizes = a.shape[2:], context.shape[2:]
+    times = factors(*sizes, scales)
+    if not times and context.device.type not in indexing.STOPS:
+        return None
+    found = [i // n for i, n in zip(place, times)] if times else map(
+        partial(nearest, context), place, *sizes, scales or [None] * 3)
+    return a.moved(context.shape, (images, channels, *found))
+
+
+def nearest(context: LoweringContext, place: Index, old: Index, new: Index,
+            scale: float | None) -> Index:
+    """The place in the smaller image, as a float32 finds it."""
+    def as_float(value: Index) -> Expression:
+        return cast(number(value), torch.float32)
+
+    step = Const(torch.tensor(1 / scale).item(), torch.float32) if (
+        scale) else binary("div", as_float(old), as_float(new))
+    at = Op("floor", (binary("mul", as_float(place), step),), step.dtype)
+    return index(Picked(f"{context.node.name}_{place}", old, binary(
+        "minimum", cast(at, torch.int64), cast(
+            number(old - 1), torch.int64))))
 
 
 def larger_back(context: LoweringContext, gradient: Value, _: object,

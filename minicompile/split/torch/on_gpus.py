@@ -26,7 +26,6 @@ DEVICES = {"cuda"}
 
 #: Operators of which PyTorch has a formula; not those of their gradients.
 BY_FORMULA = """
-    upsample_nearest1d upsample_nearest2d upsample_nearest3d
     upsample_linear1d upsample_bilinear2d upsample_bicubic2d
     upsample_trilinear3d reflection_pad1d reflection_pad2d
     reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
