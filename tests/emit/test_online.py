@@ -10,9 +10,14 @@ import torch
 import torch.nn.functional as F
 
 import minicompile
+from minicompile import fusion
+from minicompile.core.machines.cost import WALKING
+from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.emit.schedules import gpu
 from minicompile.emit.triton_math import INTERPRETED
+from minicompile.fusion.passes import split_reduction
 from tests.emit.triton_kernels import DEVICE, RUNS
+from tests.fusion.graphs import aten, assert_right
 from tests.judge import judged, near
 
 runs = pytest.mark.skipif(
@@ -87,3 +92,34 @@ def test_a_long_row_of_a_cross_entropy_is_loaded_once():
     block = loads.pop(".v4.b32") * 8 * kernel.warps * 32
     assert block == gpu.WALKING
     assert sum(loads.values()) == 2  # the label, and its logit
+
+
+@pytest.fixture
+def in_parts(monkeypatch):
+    """Rows are split into parts as on a GPU."""
+    monkeypatch.setitem(WALKING, "cpu", WALKING["cuda"])
+    monkeypatch.setitem(split_reduction.SHARES, "cpu",
+                        split_reduction.SHARES["cuda"])
+
+
+@pytest.mark.parametrize("shape, axis", [
+    ((8192, 64), 0), ((5, 30_000), 1), ((3, 40_001), -1), ((70_000,), 0)])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_parts_of_a_row_are_read_once_for_both_sums(
+        name, shape, axis, in_parts):
+    x = torch.randn(shape) * 3
+    graph = aten(lambda x: getattr(x, name)(axis), x)
+    schedule = assert_right(graph, [x])
+    of_parts, of_rows, _ = schedule.kernels
+    for kernel in of_parts, of_rows:
+        assert [loop.reduction for loop in kernel.loops][:2] == [
+            "max", "sum"]
+
+
+def test_parts_of_what_is_not_a_number(in_parts):
+    x = torch.randn(7, 30_000)
+    x[0], x[1, :15_000], x[2, 7], x[3, 9] = -inf, -inf, inf, nan
+    x[4], x[5, 100:] = torch.finfo(torch.float32).min, -inf
+    graph = aten(lambda x: x.softmax(-1), x)
+    found, = evaluate_schedule(fusion.fuse(graph), [x])
+    torch.testing.assert_close(found, x.softmax(-1), equal_nan=True)

@@ -4,6 +4,8 @@ A device reduces many rows at a time, but one row in one place. So the sum
 of a million numbers is 64 sums of parts, and the sum of those. A million
 and one does not divide by 64: the last part is padded with the number
 that changes nothing. PyTorch's is `num_splits` of torch/_inductor/ir.py.
+On a GPU a softmax's sums of parts ask for the maximum of the part alone:
+both are found at once, and the exponentials are computed again at the end.
 
 The backward of a norm reads a gradient and an input row by row, and again
 down each column for the gradients of its weights: as two kernels, it reads
@@ -15,23 +17,25 @@ Inductor's is MixOrderReduction of torch/_inductor/scheduler.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil
+from math import ceil, inf
 
-from ...core.index import (Index, atoms_of, coefficient, guess, index,
-                           product)
-from ...core.loops import (Const, Load, Loop, Op, neutral, row_major,
-                           unflatten)
+from torch import fx
+
+from ...core.index import atoms_of, coefficient, guess, index, product
+from ...core.loops import (Buffer, Const, Expression, Load, Loop, Op,
+                           neutral, row_major, unflatten)
 from ...core.loops import walk as nodes_of
 from ...core.machines.cost import WALKING
 from .. import MERGING
 from ..group import MOST_BUFFERS, Body, Group, Groups, IterationDomain, fits
-from ..lowerings import (SPLITS, LoweringContext, Point, Value, axes,
-                         divided_by, elements, literal, points)
+from ..lowerings import (SPLITS, LoweringContext, Value, axes, broadcast,
+                         divided_by, elements, literal, loaded, points)
 from ..rules.arithmetic import (MOMENTS, moments, multiplied, reshaped,
                                 squared)
-from ..rules.indexing import inside_or
+from ..rules.indexing import inside_or, test
 from .memory import NEAREST, touched, variables_of
 
 #: Chunks of the rows, at most; the rows and the elements of one step.
@@ -132,29 +136,77 @@ def split(context: LoweringContext, kind: str, value: Value,
     parts = parts_wanted(value, reduced)
     if parts == 1:
         return None
-    rows, shape, point = in_rows(value, reduced, parts)
     fill = partial(context.lowering.fill, context.node, kind=kind)
-    some = fill(replace(rows, shape=shape, element=inside_or(
-        rows, point, Const(neutral(kind, value.dtype), value.dtype))),
-        shape[:-1], (len(shape) - 1,), suffix="part",
-        stride=row_major(shape[:-1]), whole=rows)
-    return fill(some, shape[1:-1], (0,))
+    if kind == "sum" and value.device.type in WALKING and (
+            most := maxima(context)):
+        return fading(fill, *most)
+    rows = in_rows(value, reduced)
+    some = in_parts(rows, parts, kind)
+    *size, _ = some.shape
+    made = fill(some, (*size,), (len(size),), suffix="part",
+                stride=row_major(size), whole=rows)
+    return fill(made, (*size[1:],), (0,))
 
 
-def in_rows(value: Value, reduced: tuple[int, ...], parts: int
-            ) -> tuple[Value, tuple[Index, ...], Point]:
-    """The value with what is reduced in its last dimension, the shape of
-    its parts, and where their elements are in it."""
+def in_rows(value: Value, reduced: tuple[int, ...]) -> Value:
+    """The value with what is reduced in its last dimension."""
     order = in_order(value, reduced)
     shape = tuple(value.shape[k] for k in order)
     turned = value.moved(shape, tuple(
         points(axes(shape))[order.index(k)] for k in range(len(order))))
-    sizes = turned.shape[:-len(reduced)]
-    total = product(turned.shape[-len(reduced):])
+    sizes = shape[:-len(reduced)]
+    return reshaped(turned, (*sizes, product(shape[-len(reduced):])))
+
+
+def in_parts(rows: Value, parts: int, kind: str) -> Value:
+    """Parts of one length of each row, the first of all rows first; what
+    the last lacks does not change a reduction of this kind."""
+    *sizes, total = rows.shape
     shape = index(parts), *sizes, (total + (parts - 1)) // parts
-    part, *others, flat = points(axes(shape))
-    return (reshaped(turned, (*sizes, total)), shape,
-            (*others, part * shape[-1] + flat))
+    part, *others, place = points(axes(shape))
+    return replace(rows, shape=shape, element=inside_or(
+        rows, (*others, part * shape[-1] + place),
+        Const(neutral(kind, rows.dtype), rows.dtype)))
+
+
+def maxima(context: LoweringContext) -> tuple[Loop, Buffer] | None:
+    """The maxima of the parts of rows, and those of the rows, if the node
+    adds up the exponentials of all elements' distances to the latter."""
+    def given(node: object, name: str) -> tuple:
+        return node.args if isinstance(node, fx.Node) and str(
+            node.target) == f"aten.{name}" and not node.kwargs else ()
+
+    powers, along = (*given(context.node, "sum.dim_IntList"), 0, 0)[:2]
+    away, = given(powers, "exp.default") or (None,)
+    x, most = given(away, "sub.Tensor") or (None, None)
+    if given(most, "amax.default") != (x, along, True):
+        return None
+    loops = {step.buffer.name: step for step in context.lowering.steps
+             if isinstance(step, Loop)}
+    whole = loops.get(context.lowering.values[most].element.buffer)
+    part = whole and loops.get(getattr(whole.value, "buffer", ""))
+    return (part, whole.buffer) if part and part.whole else None
+
+
+def fading(fill: Callable[..., Value], part: Loop, most: Buffer) -> Value:
+    """The sum of a row's exponentials, from those of its parts: each adds
+    up how far its elements are from its own maximum, in the same trip to
+    memory, and counts for as much as that is below the row's."""
+    some = in_parts(part.whole, int(part.buffer.shape[0]), "max")
+    own = loaded(part.buffer)
+    *size, _ = some.shape
+
+    def exp(a: Expression, b: Expression) -> Expression:
+        return Op("exp", (Op("sub", (a, b), a.dtype),), a.dtype)
+
+    sums = fill(replace(some, element=exp(some.element, own.at(points(
+        axes((*size,)))))), (*size,), (len(size),), suffix="part",
+        stride=row_major(size))
+    share = exp(own.element, broadcast(loaded(most), own.shape).element)
+    nothing = test("eq", own.element, Const(-inf, own.dtype))
+    return fill(replace(own, element=Op("where", (
+        nothing, share, multiplied(own.dtype, sums.element, share)),
+        own.dtype)), (*size[1:],), (0,))
 
 
 def split_moments(context: LoweringContext, a: Value,
@@ -165,17 +217,19 @@ def split_moments(context: LoweringContext, a: Value,
     that is from the whole one's: their squares add up over a part.
     """
     parts = parts_wanted(a, reduced)
-    rows, shape, point = in_rows(a, reduced, parts)
-    if parts == 1 or rows.shape[-1] != shape[-1] * parts:
+    rows = in_rows(a, reduced)
+    some = in_parts(rows, parts, "sum")
+    *size, length = some.shape
+    if parts == 1 or rows.shape[-1] != length * parts:
         return moments(context, a, reduced)
-    sums, squares = (reshaped(each, shape[:-1]) for each in moments(
-        context, rows.moved(shape, point), (len(shape) - 1,)))
+    sums, squares = (reshaped(each, (*size,)) for each in moments(
+        context, some, (len(size),)))
     whole = context.reduce("sum", sums, (0,), True)
-    between = squared(divided_by(sums, shape[-1]),
+    between = squared(divided_by(sums, length),
                       divided_by(whole, rows.shape[-1]))
     all_squares = replace(squares, element=Op("add", (
         squares.element, multiplied(a.dtype, between.element, literal(
-            shape[-1], a.dtype))), a.dtype))
+            length, a.dtype))), a.dtype))
     return whole, context.reduce("sum", all_squares, (0,), True)
 
 
