@@ -66,8 +66,9 @@ class CppWriter(Writer):
 
     def store(self, store: Store) -> str:
         """The line that puts a value into memory."""
-        return (f"{store.buffer}_ptr[{CPP.index(store.index)}] = "
-                f"{self.read(store.value)};")
+        how = "+=" if store.adds else "="
+        return (f"{store.buffer}_ptr[{CPP.index(self.index(store.index))}] "
+                f"{how} {self.read(store.value)};")
 
     def finish(self, fold: Fold) -> None:
         """The finished reduction, in the type that holds it."""

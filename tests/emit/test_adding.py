@@ -10,10 +10,11 @@ import minicompile
 from minicompile import emit, fusion
 from minicompile.core.options import Options
 from minicompile.core.schedule import Extern
-from minicompile.fusion.rules import indexing
+from minicompile.emit import cpp
 from tests.emit.triton_kernels import DEVICE, RUNS
 from tests.fusion.graphs import as_cuda, assert_right, aten
 from tests.judge import judged, near
+from tests.same import assert_same
 
 
 def table(*shape):
@@ -94,13 +95,6 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture
-def anywhere(monkeypatch):
-    """As if a CPU's memory could add."""
-    for device in "cpu", "cuda":
-        monkeypatch.setitem(indexing.ADDED, device, (torch.float32,))
-
-
 def added(schedule):
     """How many loops add to memory."""
     return sum(loop.adds for kernel in schedule.kernels
@@ -108,7 +102,7 @@ def added(schedule):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_loops_that_add_mean_the_same(name, anywhere):
+def test_loops_that_add_mean_the_same(name):
     function, inputs = PROGRAMS[name]
     args = inputs()
     schedule = assert_right(aten(function, *args), args)
@@ -117,9 +111,55 @@ def test_loops_that_add_mean_the_same(name, anywhere):
         "aten._assert_async.msg", "aten.gather.default"}
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_processor_adds_in_the_order_of_the_numbers(name, dtype):
+    """One thread does, so each run gives the same."""
+    function, inputs = PROGRAMS[name]
+    args = [arg.to(dtype) if arg.is_floating_point() else arg
+            for arg in inputs()]
+    graph = aten(function, *args)
+    program = emit.emit(fusion.fuse(graph), Options())
+    assert program.source.count("] += ") == 1 + (name == "twice")
+    found = program.run(list(args))
+    judged(near, found, graph(*args), graph, *args)
+    torch.testing.assert_close(program.run(list(args)), found, rtol=0, atol=0)
+
+
+def test_only_places_that_lie_apart_are_a_vector():
+    """Of two equal ones a vector would lose one."""
+    def adding(function, *args):
+        text, = (text for text in map(cpp.text_of, fusion.fuse(aten(
+            function, *args)).kernels) if "] += " in text)
+        return text
+    x, y, p = table(600, 64), table(9000, 64), places(9000, size=600)
+    rows = adding(lambda x, y, p: x.index_add(0, p, y), x, y, p)
+    assert "simd" in rows and "parallel" not in rows
+    for text in (
+            adding(lambda x, y, p: x.scatter_add(0, p, y), x[:, 0], y[:, 0],
+                   p),
+            adding(lambda x, y, p: x.index_add(1, p % 64, y.mT[:, :600].mT),
+                   x, y, p[:64]),
+            adding(lambda x, y, p: put(x, [p[:64] % 3, p[:64] % 2], y[:64, 0]),
+                   x, y, p[:64])):
+        assert "simd" not in text and "parallel" not in text
+
+
+@pytest.mark.parametrize("alpha", [1, -2.5])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_slices_times_a_number_are_added(axis, alpha):
+    def function(x, p, y):
+        return x.sin().index_add(axis, p, y, alpha=alpha).cos()
+    y = table(6, 5, 9) if axis else table(9, 5, 8)
+    compiled = assert_same(function, table().requires_grad_(), places(9),
+                           y.requires_grad_())
+    with pytest.raises((IndexError, RuntimeError)):
+        compiled(table(), places(9) + 6, y)
+
+
 @pytest.mark.skipif(not RUNS, reason="needs a GPU, or TRITON_INTERPRET=1")
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_kernels_that_add(name, anywhere):
+def test_kernels_that_add(name):
     function, inputs = PROGRAMS[name]
     args = [arg.to(DEVICE) for arg in inputs()]
     graph = aten(function, *args)
@@ -129,7 +169,7 @@ def test_kernels_that_add(name, anywhere):
 
 
 @pytest.mark.skipif(not RUNS, reason="needs a GPU, or TRITON_INTERPRET=1")
-def test_a_place_outside_raises(anywhere):
+def test_a_place_outside_raises():
     def f(x, p, y):
         return x.scatter_add(0, p, y)
     if DEVICE == "cuda":
@@ -143,7 +183,7 @@ def test_a_place_outside_raises(anywhere):
                 run(x, torch.tensor([0, far, 1]), y)
 
 
-def test_places_in_a_row_are_no_reason_to_add(anywhere):
+def test_places_in_a_row_are_no_reason_to_add():
     def f(x, y):
         places = torch.arange(3)[:, None].expand(3, 8)
         return x.scatter_add(0, places, y), x.scatter_add(
@@ -172,7 +212,7 @@ def test_where_an_order_is_asked_for_pytorch_adds():
         torch.use_deterministic_algorithms(False)
 
 
-def test_places_that_repeat_are_checked_once(anywhere):
+def test_places_that_repeat_are_checked_once():
     x, p, y = table(6, 8), places(40), table(40, 8)
     schedule = fusion.fuse(aten(lambda x, p, y: x.scatter_add(
         0, p[:, None].expand(40, 8), y), x, p, y))

@@ -138,8 +138,12 @@ def makes_vectors(kernel: Kernel, variable: Variable) -> bool:
     """Whether g++ is to make vectors along a variable.
 
     Of two columns of a wide matrix it would load whole rows, and take
-    minutes to find out how.
+    minutes to find out how. Neighbours that are added to what numbers name
+    must lie apart.
     """
+    if any(loop.adds and coefficient(loop.index, variable) in (None, 0)
+           for loop in kernel.loops):
+        return False
     steps = [(name, coefficient(where, variable))
              for name, where in accesses(kernel)]
     far = [(name, step.constant) for name, step in steps
@@ -225,12 +229,14 @@ class OrderedWriter(CppWriter):
     def rows(self):
         """The loops over rows, and over the starts `v_` of blocks.
 
-        Threads share them if there is enough work.
+        Threads share them if there is enough work, unless they would add
+        to the same memory.
         """
         loops = [(v, str(v), 1) for v in self.outer] + [
             (v, f"{v}_", self.breadth) for v in self.blocked]
         work, shared = self.kernel.rows * self.kernel.row_length, ""
-        if most_of(work) > self.worth:
+        adds = any(loop.adds for loop in self.kernel.loops)
+        if most_of(work) > self.worth and not adds:
             shared = "omp parallel for" + (
                 f" collapse({len(loops)})" * (len(loops) > 1))
             if work.constant is None:

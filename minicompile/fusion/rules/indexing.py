@@ -17,13 +17,14 @@ operator checks the places and raises; until it has, a wrong place stands
 for the nearest right one, so that no kernel reads outside of a tensor.
 
 A loop stores to each place once, unless numbers name the places: then two
-elements may name the same one, and memory itself adds, one number after the
-other. For `scatter_add` PyTorch's kernel does so, too. For a table's
+elements may name the same one. A GPU's memory itself adds, one number after
+the other. For `scatter_add` PyTorch's kernel does so, too. For a table's
 gradient, and that of `x[places]`, it sorts the places first, and is three
 times as slow. A sum in the order in which numbers come is not the same in
-each run: where a program asks for that, PyTorch's kernel runs, as it does
-on a CPU. Ours also computes the numbers that it adds, so the messages of a
-graph's edges are never written.
+each run: where a program asks for that, PyTorch's kernel runs. On a CPU one
+thread adds, in the order of the numbers, and by vectors. Ours also computes
+the numbers that it adds, so the messages of a graph's edges are never
+written.
 
 Inductor's are `indirect_indexing` and `check_bounds` of
 torch/_inductor/ops_handler.py, and the store mode `atomic_add` in
@@ -51,7 +52,7 @@ from ..group import counted
 from ..lower import strides_of
 from ..lowerings import (RULES, LoweringContext, Point, Value, axes,
                          broadcast, cast, elements, fakes, indices_of,
-                         loaded, number, points, sight, view)
+                         literal, loaded, number, points, sight, view)
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ FEW = 4
 #: The types of the devices whose kernels stop at a wrong place.
 STOPS = {"cuda"}
 #: The numbers to which the memory of a device adds.
-ADDED = {"cuda": (torch.float32,)}
+ADDED = {"cuda": (torch.float32,), "cpu": (torch.float32, torch.float64)}
 
 
 def with_axis(point: Point, axis: int, where: Index) -> Point:
@@ -362,12 +363,14 @@ def adding(along: Callable[..., tuple[Value, Point, Value] | None]
            ) -> Callable:
     """The rule of an operator that adds to some elements: `along` says to
     what it adds, at which point for each point of what, and what."""
-    def rule(context: LoweringContext, *given) -> Value | None:
+    def rule(context: LoweringContext, *given, **options
+             ) -> Value | None:
         node, lowering = context.node, context.lowering
         if context.dtype not in ADDED.get(context.device.type, ()) or (
                 torch.are_deterministic_algorithms_enabled()):
             return None
-        a, at, source = along(context, *given) or (None, (), None)
+        a, at, source = along(context, *given, **options) or (
+            None, (), None)
         if not any(map(picked, at)):
             return None  # the places are a loop's own
         lowering.fill(node, a, context.shape, suffix="before")
@@ -391,6 +394,23 @@ def scatter_add(context: LoweringContext, a: Value, axis: int,
     return a, with_axis(point, axis, named(
         context, places, a.shape[axis], point)), source.moved(
             places.shape, point)
+
+
+def index_add(context: LoweringContext, a: Value, axis: int,
+              places: Value, source: Value, alpha: float = 1
+              ) -> tuple | None:
+    """`a` with slices of `source`, times `alpha`, added where `places`
+    says, along one dimension."""
+    axis %= len(a.shape) or 1
+    if not (a.shape and len(places.shape) == 1) or (
+            source.dtype, source.shape) != (a.dtype, with_axis(
+                a.shape, axis, places.shape[0])):
+        return None  # it raises, or has no dimension
+    point = points(axes(source.shape))
+    factor = Op("mul", (source.element, literal(alpha, a.dtype)), a.dtype)
+    return a, with_axis(point, axis, named(
+        context, places, a.shape[axis], point[axis:axis + 1])), replace(
+            source, element=factor if alpha != 1 else source.element)
 
 
 def index_put(context: LoweringContext, a: Value, places: Sequence,
@@ -422,7 +442,8 @@ def table_gradient(context: LoweringContext, source: Value, places: Value,
 
 SIMPLIFY.append(decided)
 RULES |= {
-    "scatter_add": adding(scatter_add), "index_put": adding(index_put),
+    "scatter_add": adding(scatter_add), "index_add": adding(index_add),
+    "index_put": adding(index_put),
     "_unsafe_index_put": adding(partial(index_put, sure=True)),
     "embedding_dense_backward": adding(table_gradient),
     "cat": cat, "constant_pad_nd": pad, "flip": flip, "repeat": repeat,

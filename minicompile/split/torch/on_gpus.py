@@ -78,21 +78,6 @@ def im2col(image, size, apart, margin, step):
     return blocks.permute(0, 1, 4, 5, 2, 3).flatten(1, 3).flatten(2)
 
 
-def index_add(into, dim, places, given, *, alpha=1):
-    """Slices added at places of one dimension; PyTorch has a quicker
-    kernel where each element names its own."""
-    wanted = [*into.shape]
-    if not wanted or places.dim() != 1 or given.dtype != into.dtype or not (
-            alpha == 1 or given.is_floating_point()):
-        return NotImplemented
-    wanted[dim] = places.numel()
-    if [*given.shape] != wanted:
-        return NotImplemented  # it raises
-    return into.scatter_add(
-        dim, along(dim, into, places).expand(given.shape),
-        given * alpha if alpha != 1 else given)
-
-
 def scatter(into, dim, places, given):
     """One element of each row replaced, as the gradient of a maximum is:
     a choice for each element."""
@@ -116,7 +101,6 @@ DECOMPOSITIONS |= {
        if op in decomposition_table},
     aten.im2col.default: im2col,
     **{op: partial(there, formula) for op, formula in {
-        aten.index_add.default: index_add,
         aten.scatter.src: scatter, aten.scatter.value: scatter,
         aten.convolution.default: convolution,
         aten.convolution_backward.default: convolution_backward}.items()}}
