@@ -28,9 +28,11 @@ from .writer import Fold, Store, Writer, failure
 
 @dataclass
 class CppWriter(Writer):
-    """One kernel being written in C++: rows outside, elements inside."""
+    """One kernel being written in C++: rows outside, elements inside; if
+    `together` with others, in one team of threads."""
 
     target = CPP
+    together = False
 
     def body(self) -> list[str]:
         """The lines inside the function."""
@@ -91,9 +93,12 @@ def text_of(kernel: Kernel) -> str:
              f"{'__restrict ' * (name not in both)}{name}_ptr"
              for name in (*kernel.read, *kernel.written)]
     given += [f"int64 {symbol}" for symbol in kernel.symbols]
-    bodies = [writer.body() for writer in WRITERS[-1](kernel)]
+    writers = WRITERS[-1](kernel)
+    bodies = [writer.body() for writer in writers]
     if len(bodies) > 1:
         bodies = [["    {", *body, "    }"] for body in bodies]
+    if writers[0].together:
+        bodies = [["#pragma omp parallel", "    {"], *bodies, ["    }"]]
     return "\n".join([
         f'extern "C" void {kernel.name}(',
         "        " + ",\n        ".join(given) + ") {",

@@ -254,6 +254,25 @@ def test_windows_with_a_margin_are_read_in_vectors(layout):
     assert_vectors(text)
 
 
+@pytest.mark.parametrize("name, function", [
+    ("parts", lambda *x: torch.cat([each * 2 for each in x], 1)),
+    ("sums", lambda *x: torch.stack([each * 2 for each in x], 1).sum(0)),
+    ("small and large", lambda x, *y: torch.cat([x * 2, y[0][:3].sin()]))])
+def test_threads_are_woken_once_for_all_parts(name, function):
+    """Each takes its share of every part, and waits at the end alone."""
+    args = [torch.randn(300, 200) for _ in range(6)]
+    text = "\n".join(kernels(function, *args))
+    assert text.count("#pragma omp parallel") == 1
+    assert text.count("nowait") > 1
+    before = torch.get_num_threads()
+    try:
+        for threads in 1, 3:
+            torch.set_num_threads(threads)
+            assert_same(function, *args)
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.skipif("CXX" in os.environ, reason="another compiler's words")
 @pytest.mark.parametrize("mode", ["reflection", "replication"])
 def test_the_gradient_of_a_margin_is_added_up_in_vectors(mode):

@@ -30,6 +30,8 @@ from ..writer import Fold, Stage, Store
 
 #: Work, in cheap operations, that is worth waking a second thread for.
 WAKING = 1 << 15
+#: Below so many elements one of several threads that are awake works.
+ALONE = 1 << 10
 #: Into how many pieces work is cut, so that all threads have some.
 PIECES = 32
 #: How many rows run side by side, at most.
@@ -101,9 +103,7 @@ def interleaved(kernel: Kernel) -> Variable | None:
 def by_fours(kernel: Kernel) -> Kernel:
     """The kernel with its innermost variable in groups of four, if it draws
     random numbers: four words of these have one count."""
-    draws = any(getattr(node, "name", "") == "uniform" for node in walk(
-        *(loop.value for loop in kernel.loops)))
-    inner = fastest(kernel) if draws and not kernel.reduced else None
+    inner = fastest(kernel) if kernel.draws and not kernel.reduced else None
     if inner is None or inner.size % 4 != 0:
         return kernel
     group = Variable(inner.name, inner.size // 4)
@@ -164,7 +164,8 @@ class OrderedWriter(CppWriter):
     these is the vector loop, and an `interleaved` variable runs inside it.
     Without any it is the last over elements. `kept` names the scratch of
     values that a later pass reads again. Work beyond `worth` elements wakes
-    more threads. Without `vectors` the innermost loop is left to g++.
+    more threads; `together` with other writers it finds them awake. Without
+    `vectors` the innermost loop is left to g++.
     """
 
     def __post_init__(self):
@@ -227,24 +228,32 @@ class OrderedWriter(CppWriter):
                      if most_of(v.size) > self.breadth)
 
     def rows(self):
-        """The loops over rows, and over the starts `v_` of blocks.
-
-        Threads share them if there is enough work, unless they would add
-        to the same memory.
-        """
+        """The loops over rows, and over the starts `v_` of blocks."""
         loops = [(v, str(v), 1) for v in self.outer] + [
             (v, f"{v}_", self.breadth) for v in self.blocked]
-        work, shared = self.kernel.rows * self.kernel.row_length, ""
-        adds = any(loop.adds for loop in self.kernel.loops)
-        if most_of(work) > self.worth and not adds:
-            shared = "omp parallel for" + (
-                f" collapse({len(loops)})" * (len(loops) > 1))
-            if work.constant is None:
-                shared += f" if({CPP.index(work)} >= {self.worth})"
-        pragmas = [shared, *[""] * len(loops)]
-        return self.nest(*(
+        how = self.sharing(len(loops))
+        pragmas = [how * ("for" in how), *[""] * len(loops)]
+        alone = [self.block("", f"#pragma {how}")] * ("single" in how)
+        return self.nest(*alone, *(
             self.loop(name, pragma, stop=CPP.index(v.size), step=step)
             for (v, name, step), pragma in zip(loops, pragmas)))
+
+    def sharing(self, loops: int) -> str:
+        """How threads share these loops, if there is enough work, unless
+        they would add to the same memory. Threads that are awake, for the
+        pieces of a kernel, share more, and wait for no other."""
+        work = self.kernel.rows * self.kernel.row_length
+        many = loops and most_of(work) > (
+            ALONE if self.together else self.worth)
+        if self.kernel.adds or not (many or self.together):
+            return ""
+        if not many:
+            return "omp single nowait"
+        how = "for nowait" if self.together else "parallel for"
+        condition = "" if work.constant else (
+            f" if({CPP.index(work)} >= {self.worth})")
+        return f"omp {how}" + f" collapse({loops})" * (
+            loops > 1) + condition
 
     def loop(self, name: Variable | str, pragma: str = "",
              start: object = 0, stop: object = None, step: int = 1):

@@ -18,7 +18,7 @@ import torch
 from ...core.index import Variable, coefficient, in_range, index
 from ...core.loops import (REDUCTIONS, SIMPLIFY, Kernel, Loop, Op, Position,
                            rewrite, walk)
-from ..cpp import WRITERS
+from ..cpp import WRITERS, CppWriter
 from .cpu import interleaved, with_parts
 
 #: Into about how many pieces a kernel is split, at most.
@@ -105,6 +105,18 @@ def unrolled(kernel: Kernel, pieces: tuple[Kernel, ...]) -> Kernel:
         whole, kernel.loops, *(piece.loops for piece in pieces))))
 
 
+def written(kernel: Kernel) -> list[CppWriter]:
+    """Writers of the pieces; if they are worth it, threads share all of
+    them, and are woken once."""
+    writers = [writer for piece in split_at_seams(kernel)
+               for writer in before(piece)]
+    work = (kernel.rows * kernel.row_length).constant
+    if len(writers) > 1 and not kernel.adds and (
+            work or 0) > writers[0].worth:
+        for writer in writers:
+            writer.together = True
+    return writers
+
+
 before = WRITERS[-1]
-WRITERS.append(lambda kernel: [
-    writer for piece in split_at_seams(kernel) for writer in before(piece)])
+WRITERS.append(written)

@@ -20,7 +20,8 @@ from ..triton import TILINGS, WRITERS, Axis, Tiling, TritonWriter, pow2
 from ..writer import Fold, Stage, Store
 from .gpu import counting
 
-#: The elements of a block of rows, at most, and the warps for them.
+#: The elements of a block of rows, at most, and the warps for them. Half as
+#: many if it draws random numbers, which takes registers.
 BLOCK, WARPS = 4096, 8
 #: How many blocks are under way, if so many bytes hold them.
 STAGES, BYTES = 3, 160 << 10
@@ -60,7 +61,8 @@ def walking(kernel: Kernel) -> Tiling:
     held = len(sums) + len({
         load.buffer for loop in kernel.loops for load in loop.loads
         if not atoms_of(load.index).isdisjoint(kernel.reduced)})
-    block = min(BLOCK, pow2(WALKING["cuda"] // held // 2 + 1))
+    block = min(BLOCK >> kernel.draws,
+                pow2(WALKING["cuda"] // held // 2 + 1))
     together = gcd(max(1, block // whole), *(
         number for _, number in loop.down.terms))
     return counting(kernel, Walk(
