@@ -87,6 +87,26 @@ def test_a_module_in_other_precisions(dtype):
     assert found.stage == "" and model[1].running_mean.equal(mean)
 
 
+class Scaled:
+    def __init__(self):
+        self.scale = torch.ones(3, requires_grad=True)
+
+    def scaled(self, x):
+        return x * self.scale
+
+    __call__ = scaled
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_objects_their_methods_and_weights_of_no_module(compiled):
+    scaled = Scaled()
+    for each in scaled, scaled.scaled, lambda x: scaled(x):
+        if compiled:
+            each = minicompile.compile(each)
+        found = minicompile.diagnose(each)(torch.ones(3))
+        assert found.stage == "" and len(found.rungs) == 5
+
+
 def named(found):
     """The stage, the node, and which line of bend it is."""
     return (found.stage, found.node, found.where
@@ -161,6 +181,13 @@ def test_a_form_that_is_wrong(monkeypatch, name, node, line):
     assert named(found) == ("emit", node, line)
     assert f"emit differs at {node}" in str(found)
     assert "softmax" in str(found) or name == "rsqrt"
+
+
+@pytest.mark.parametrize("wrong", ["1 / {0}", "{0} / {0}", "{0}"])
+def test_numbers_that_are_not_finite_are_compared(monkeypatch, wrong):
+    monkeypatch.setitem(FORMS, "log", replace(FORMS["log"], cpp=wrong))
+    found = minicompile.diagnose(lambda x: x.log())(torch.zeros(3))
+    assert (found.stage, found.node) == ("emit", "log")
 
 
 def test_a_fault_that_is_seen_only_in_the_whole(monkeypatch):

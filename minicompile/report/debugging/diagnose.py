@@ -69,8 +69,6 @@ def diagnose(function: Callable, mode: str | None = None,
     Each rung runs with copies of the arguments and of a module. Random
     numbers are eager's. PyTorch's own operators are trusted.
     """
-    function = getattr(function, "_orig_mod", getattr(
-        function, "_torchdynamo_orig_callable", function))
     options = replace(make_options(mode, options), fallback_random=True)
 
     def diagnosed(*args, **kwargs) -> Diagnosis:
@@ -265,11 +263,12 @@ def played(call: Callable, inputs: Iterable,
 def gradients(results: list[Tensor], leaves: list[Tensor]) -> list:
     """The gradients from tangents that are always the same, those of the
     losses alone, then all; None where there is none."""
+    leaves = [each for each in leaves if each.requires_grad]
     ends = [each for each in results if each.requires_grad]
     losses = [each for each in ends if not each.dim()]
-    return [found for chosen in (losses, ends) if chosen
+    return [found for chosen in (losses, ends) if chosen and leaves
             for found in torch.autograd.grad(
-                chosen, [each for each in leaves if each.requires_grad],
+                chosen, leaves,
                 [torch.arange(1.0, each.numel() + 1).cos()
                  .view(each.shape).to(each.device, each.dtype)
                  for each in chosen],
@@ -281,14 +280,14 @@ def error(found: list, wanted: list) -> float:
     tensor. A tensor of tiny numbers may be zeros in exact arithmetic."""
     worst = 0.0
     for ours, right in zip(found, wanted, strict=True):
-        if ours is None or right is None:
+        if ours is None or right is None or ours.shape != right.shape:
             worst = max(worst, 0.0 if ours is right else inf)
-        elif ours.shape != right.shape or not ours.isfinite().equal(
-                right.isfinite()):
-            return inf
         elif ours.numel():
             wide = torch.complex128 if right.is_complex() else torch.float64
-            ours, right = (each.to(wide).nan_to_num(0, 0, 0)
+            ours, right = ours.to(wide), right.to(wide)
+            if not ours.isclose(right, atol=inf, equal_nan=True).all():
+                return inf  # only one is infinite, or no number
+            ours, right = (each.nan_to_num(0, 0, 0)
                            for each in (ours, right))
             worst = max(worst, ((ours - right).abs().max() / right.abs(
                 ).max().clamp(1e-6)).item())
