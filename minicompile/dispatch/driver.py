@@ -36,14 +36,14 @@ class OptimizedModule(nn.Module):
         self.__dict__["_compiled"] = wrap(
             _call, settings, type(module).__qualname__)
 
-    cache = property(lambda self: self._compiled.cache)
-    stats = property(lambda self: self._compiled.stats)
-
     def forward(self, *args, **kwargs):
         return self._compiled(self._orig_mod, *args, **kwargs)
 
     def __getattr__(self, name: str):
+        """A name of the module's; then of its compiled calls'."""
         held = self.__dict__["_modules"]["_orig_mod"]
+        if name in ("cache", "stats") and not hasattr(held, name):
+            return getattr(self._compiled, name)
         return held if name == "_orig_mod" else getattr(held, name)
 
     def __setattr__(self, name: str, value: object) -> None:

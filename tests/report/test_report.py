@@ -135,6 +135,16 @@ def test_modules_and_inference():
     assert "no gradient wanted" in str(report)
 
 
+def test_a_module_with_a_cache_of_its_own():
+    model = nn.Linear(4, 4)
+    model.cache = {}
+    compiled = minicompile.compile(model)
+    compiled(torch.zeros(2, 4))
+    for each in model, compiled:
+        assert len(explain(each)(torch.zeros(2, 4)).graphs) == 1
+    assert len(compiled._compiled.cache.entries) == 1
+
+
 def test_the_page_needs_nothing_else(tmp_path):
     path = explain(bend)(*inputs()).save(tmp_path / "page.html")
     page = path.read_text()

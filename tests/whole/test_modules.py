@@ -74,6 +74,15 @@ def test_attributes_are_the_users_modules():
     assert "other" in dir(run) and run.other(X).shape == X.shape
 
 
+def test_what_we_add_to_a_wrapper_hides_nothing_of_the_users():
+    model = nn.Linear(2, 2)
+    run = minicompile.compile(model)
+    assert run.stats().graphs == 0 and run.cache.entries == ()
+    model.stats, run.cache = "batch", [1]
+    run(torch.ones(1, 2))
+    assert (run.stats, run.cache, model.cache) == ("batch", [1], [1])
+
+
 def test_training_is_one_switch():
     model, run = both()
     run.eval()

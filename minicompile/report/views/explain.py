@@ -27,7 +27,7 @@ from ...core.guard import Guard
 from ...core.options import Options
 from ...core.schedule import Schedule
 from ...core.torch.options import asked
-from ...dispatch import NOTHING, Entry, operations
+from ...dispatch import NOTHING, Cache, Entry, operations
 from ...dispatch.driver import compile
 from ...pipeline import COMPILED, CompiledGraph
 from ..debugging.timing import CLOCK
@@ -189,9 +189,11 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
     report has the graph break.
     """
     def explained(*args, **kwargs) -> Report:
-        compiled = function if hasattr(function, "cache") else (
-            compile(function, **options))
-        cache, inputs = compiled.cache, {}
+        cache = getattr(
+            getattr(function, "_compiled", function), "cache", None)
+        if not isinstance(cache, Cache):  # the user's own, or there is none
+            return explain(compile(function, **options))(*args, **kwargs)
+        inputs = {}
 
         def watch(entry: Entry, L: tuple, F: object) -> None:
             inputs[id(entry)] = [
@@ -203,7 +205,7 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
             each.first = NOTHING  # so that it looks among its entries
         cache.watch = watch
         try:
-            compiled(*args, **kwargs)
+            function(*args, **kwargs)
         finally:
             cache.watch = None
         entries = [entry for each in cache.family()
