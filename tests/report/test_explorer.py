@@ -77,6 +77,13 @@ def test_the_columns_say_what_is_saved_and_how_long_kernels_take():
                for note in kernels)
 
 
+def test_a_kernel_moves_no_more_than_it_touches():
+    [columns] = data(minicompile.explain(
+        lambda x: x[:2] + 1)(torch.randn(1000, 1000)))
+    [kernel] = columns["Kernels"]
+    assert kernel["note"].startswith(f"forward, {4000 * 4 / 1024:.1f} KiB, ")
+
+
 def seconds_of(report):
     [entry] = report.entries
     return explorer.seconds_of(entry.lowered, report.inputs[id(entry)])

@@ -23,14 +23,14 @@ from ...core.machines.cost import is_foreign, machine
 from ...core.errors import where_of
 from ...core.graph import nbytes, tensors_of, value
 from ...core.loops import Buffer, Kernel
-from ...core.schedule import made_by, reads_of
+from ...core.schedule import Step, made_by
 from ...dispatch import operations
 from ...emit.program import device_of
 from ...pipeline import CompiledGraph
 from ...split import make_runtime
 from ..debugging.diagnose import gradients
 from ..debugging.timing import launched_by
-from .stages import memory, printed, statement
+from .stages import accesses, printed, statement
 
 #: Lines shown before and after one that made a node.
 AROUND = 2
@@ -66,15 +66,13 @@ def columns(graph: fx.GraphModule, lowered: CompiledGraph,
             for k, loop in enumerate(getattr(step, "loops", ())):
                 rows.append(item(f"l:{half}:{number}:{k}", str(loop), [
                     f"j:{name}" for name in loop.origin.split()]))
-            made = made_by(step)
-            held = made + [text.buffers[read] for read in reads_of(step)
-                           if read in text.buffers]
             kernels.append(item(
                 f"k:{half}:{number}",
                 printed(launched, text).source if rows else str(launched),
                 [row["id"] for row in rows] or [
-                    f"j:{each.name.removesuffix('_0')}" for each in made],
-                half + ", " + traffic(held, times.get((
+                    f"j:{each.name.removesuffix('_0')}"
+                    for each in made_by(step)],
+                half + ", " + traffic(step, text.buffers, times.get((
                     half, getattr(launched, "name", ""))))))
             loops += rows
     return found | {"Loops": loops, "Kernels": kernels}
@@ -99,13 +97,15 @@ def joint_note(node: fx.Node, lowered: CompiledGraph) -> str:
         f", saved, {size:.1f} KiB" * (node.name in lowered.pair.saved))
 
 
-def traffic(held: list[Buffer], seconds: float | None) -> str:
-    """The bytes of these buffers; the time, and the share of a copy's
-    bandwidth, if it was measured."""
-    size = sum(memory(each) * each.dtype.itemsize for each in held)
+def traffic(step: Step, buffers: dict[str, Buffer],
+            seconds: float | None) -> str:
+    """The bytes that a step moves; a kernel's time, and its share of a
+    copy's bandwidth, if it was measured."""
+    size = sum(count * dtype.itemsize
+               for count, dtype in accesses(step, buffers))
     note = f"{size / 2**10:.1f} KiB"
     if seconds:
-        share = size / seconds / machine(held[0].device).bandwidth
+        share = size / seconds / machine(device_of(step)).bandwidth
         note += f", {seconds * 1e6:.1f} us, {share:.0%} of a copy"
     return note
 

@@ -23,7 +23,8 @@ from ...core.graph import (PRINTERS, nbytes, placeholders, render,
                            tensors_of, value)
 from ...core.loops import Buffer, Kernel
 from ...core.options import Options
-from ...core.schedule import Schedule, View, made_by, reads_of, views_in
+from ...core.schedule import (Schedule, Step, View, made_by, reads_of,
+                              views_in)
 from ...core.sizes import hint
 from ...dispatch import Entry, operations
 from ...emit import cpp
@@ -184,24 +185,28 @@ def fusion_view(lowered: CompiledGraph, kernel: object) -> StageView:
 
 
 def moved(schedule: Schedule) -> int:
-    """Elements read and written by all steps together.
+    """Elements read and written by all steps together."""
+    buffers = schedule.buffers
+    return sum(count for step in schedule.steps
+               for count, _ in accesses(step, buffers))
+
+
+def accesses(step: Step, buffers: dict[str, Buffer]
+             ) -> Iterator[tuple[int, torch.dtype]]:
+    """The elements that a step moves: how many, and their type.
 
     A kernel reads each element of its inputs once, however many loops ask
     for it, and writes its results; an operator reads its arguments and
     writes its results. PyTorch counts so in its test_perf.py.
     """
-    sizes = {name: memory(buffer)
-             for name, buffer in schedule.buffers.items()}
-    total = 0
-    for step in schedule.steps:
-        total += sum(map(memory, (*made_by(step), *views_in(step))))
-        if isinstance(step, Kernel):
-            places = {(load.buffer, load.index)
-                      for loop in step.loops for load in loop.loads}
-            total += sum(min(sizes.get(name, inf), sum(
-                touched(where) for read, where in places if read == name))
-                for name in step.read)
-    return total
+    for each in (*made_by(step), *views_in(step)):
+        yield memory(each), each.dtype
+    for name in step.read if isinstance(step, Kernel) else ():
+        places = {load.index: load.dtype for loop in step.loops
+                  for load in loop.loads if load.buffer == name}
+        most = memory(buffers[name]) if name in buffers else inf
+        yield (min(most, sum(map(touched, places))),
+               next(iter(places.values())))
 
 
 def memory(view: Buffer | View) -> int:
