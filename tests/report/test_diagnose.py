@@ -78,6 +78,13 @@ def test_a_written_argument_and_graphs_in_a_graph():
     assert x.tolist() == [1, 1, 1]
 
 
+def test_complex_results_and_a_choice_of_graphs_with_gradients():
+    def chosen(x):
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), x * 1j
+    found = minicompile.diagnose(chosen)(torch.ones(3, requires_grad=True))
+    assert found.stage == "" and len(found.rungs) == 5
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_a_module_in_other_precisions(dtype):
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.GELU())

@@ -192,7 +192,7 @@ class Eager(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         made = function(*args, **(kwargs or {}))
-        self.values += copied(tensors_of(made))
+        self.values += [each.detach().clone() for each in tensors_of(made)]
         return made
 
 
@@ -284,7 +284,8 @@ def error(found: list, wanted: list) -> float:
             worst = max(worst, 0.0 if ours is right else inf)
         elif ours.numel():
             wide = torch.complex128 if right.is_complex() else torch.float64
-            ours, right = ours.to(wide), right.to(wide)
+            ours, right = (each.detach().to(wide)
+                           for each in (ours, right))
             if not ours.isclose(right, atol=inf, equal_nan=True).all():
                 return inf  # only one is infinite, or no number
             ours, right = (each.nan_to_num(0, 0, 0)
