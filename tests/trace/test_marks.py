@@ -306,3 +306,14 @@ def test_who_raises_when_compiled_is_not_told():
         with pytest.raises(ValueError) if bad else nullcontext():
             torch.testing.assert_close(compiled(x, bad), f(x, bad))
     assert not compiled.stats().fallbacks
+
+
+def test_names_for_a_profiler_change_no_result():
+    named = torch.profiler.record_function
+
+    def f(x):
+        with named("add") as block:
+            y = x + 1
+        return named(name="double")(lambda x: x * 2)(y), block is None
+
+    assert_same(f, torch.rand(3), fullgraph=True)

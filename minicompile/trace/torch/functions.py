@@ -18,6 +18,7 @@ import operator
 
 import torch
 from torch import nn
+from torch.autograd.profiler import record_function
 from torch.nn import attention
 from torch.utils._pytree import tree_map
 
@@ -291,9 +292,19 @@ def of_numbers(tracer, function, data, dtype=None, **more):
 means(of_numbers, torch.tensor, torch.as_tensor)
 
 
-@rule(torch.autograd.profiler.record_function)
-def _record_function(tracer, name, *more):
-    return tracer.own(contextlib.nullcontext())
+class Unrecorded(contextlib.ContextDecorator):
+    """Stands for a record_function, which changes no result."""
+
+    def __enter__(self) -> Unrecorded:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+@rule(record_function)
+def _record_function(tracer, name, args=None):
+    return tracer.own(Unrecorded())
 
 
 @rule(torch._C._group_tensors_by_device_and_dtype)
