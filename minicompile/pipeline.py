@@ -211,10 +211,9 @@ OURS = {"eager": "eager", "split": "split", "fused": "fused",
 #: example inputs.
 BACKENDS: dict[str, Callable] = {}
 
-#: Gives such a function for any other name, with the mode and options; the
-#: last is asked.
-OTHERS: list[Callable[[str, str | None, dict | None], Callable]] = [
-    lambda name, *_: one_of("backend", name, (*OURS, *BACKENDS))]
+#: Gives such a function for any other name; the last is asked.
+OTHERS: list[Callable[[str], Callable]] = [
+    lambda name: one_of("backend", name, (*OURS, *BACKENDS))]
 
 #: What brings a graph down to a depth of OURS; the last row decides.
 LOWER: list[Callable[[fx.GraphModule, Sequence, str, Options],
@@ -238,25 +237,28 @@ class Settings:
     def __post_init__(self):
         if not callable(self.backend) and (
                 self.backend not in (*OURS, *BACKENDS)):
-            OTHERS[-1](self.backend, self.mode, self.options)
+            OTHERS[-1](self.backend)
         _ = self.chosen  # a wrong option is an error now
 
     @cached_property
     def chosen(self) -> Options:
         """The options; those of a backend that is not ours are its own."""
-        if self.backend in (*OURS, *BACKENDS):
-            return make_options(self.mode, self.options)
-        return Options()
+        return make_options(self.mode, self.options) if (
+            self.backend in OURS) else Options()
 
 
 def compile_graph(graph: fx.GraphModule, inputs: Sequence,
                   backend: str | Callable, mode: str | None = None,
                   options: dict | None = None) -> CompiledGraph:
-    """The graph made runnable by a backend: ours, PyTorch's, or yours."""
+    """The graph made runnable by a backend: ours, PyTorch's, or yours,
+    which is given the mode and the options that it is asked for with."""
     if backend not in OURS:
         call = backend if callable(backend) else BACKENDS.get(
-            backend) or OTHERS[-1](backend, mode, options)
-        return CompiledGraph(_boxed(graph, call(graph, list(inputs))))
+            backend) or OTHERS[-1](backend)
+        given = {"mode": mode, "options": options}
+        return CompiledGraph(_boxed(graph, call(graph, list(inputs), **{
+            name: each for name, each in given.items()
+            if each and each != "default"})))
     chosen = make_options(mode, options)
     made = LOWER[-1](graph, inputs, OURS[backend], chosen)
     for tell in COMPILED:

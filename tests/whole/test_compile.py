@@ -409,6 +409,22 @@ def test_any_callable_and_torch_s_backends_take_our_graphs():
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize("given", [
+    dict(mode="reduce-overhead"), dict(options={"depth": 3}),
+    dict(mode="default"), dict(options={})], ids=str)
+def test_a_backend_is_given_its_mode_and_options_as_by_torch(given):
+    def tuned(graph, inputs, **more):
+        seen.append(more)
+        return graph
+
+    minicompile.register_backend(tuned)
+    x, seen = torch.randn(3, 4), []
+    torch.compile(chain, backend=tuned, **given)(x)
+    for backend in tuned, "tuned":
+        minicompile.compile(chain, backend=backend, **given)(x)
+    assert seen == [seen[0]] * 3
+
+
 def test_backends_by_name():
     x, every = torch.randn(3, 4), minicompile.list_backends()
     compiled = minicompile.compile(chain, backend="minicompile")

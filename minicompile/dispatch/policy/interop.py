@@ -159,11 +159,11 @@ def list_backends(exclude_tags: Sequence[str] | None = ()) -> list[str]:
     return [*dict.fromkeys([*OURS, *BACKENDS, *theirs])]
 
 
-def of_torch(name: str, mode: str | None, options: dict | None) -> Callable:
+def of_torch(name: str) -> Callable:
     """A backend that hands each graph to one of torch.compile's."""
     one_of("backend", name, list_backends())
-    return lambda graph, inputs: torch.compile(
-        graph, backend=name, mode=mode, options=options)
+    return lambda graph, inputs, **given: torch.compile(
+        graph, backend=name, **given)
 
 
 OTHERS.append(of_torch)
