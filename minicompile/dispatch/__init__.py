@@ -141,7 +141,7 @@ class Cache:
             inputs = entry.check.function(locals, self.function)
             if inputs is not None:
                 if self.root.watch:
-                    self.root.watch(entry, locals, self.function)
+                    self.root.watch(entry, inputs)
                 if self.lock.acquire(blocking=False):
                     self._keep(entry)
                     self.lock.release()

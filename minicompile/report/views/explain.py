@@ -195,11 +195,10 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
             return explain(compile(function, **options))(*args, **kwargs)
         inputs = {}
 
-        def watch(entry: Entry, L: tuple, F: object) -> None:
+        def watch(entry: Entry, given: list) -> None:
             inputs[id(entry)] = [
                 each.detach().requires_grad_(each.requires_grad)
-                if isinstance(each, Tensor) else each
-                for each in entry.check.function(L, F)]
+                if isinstance(each, Tensor) else each for each in given]
 
         for each in cache.family():
             each.first = NOTHING  # so that it looks among its entries

@@ -136,11 +136,11 @@ def split_view(lowered: CompiledGraph) -> StageView:
     joint, pair = lowered.joint, lowered.pair
     texts, saving = {"joint": joint, "halves": pair}, "no gradient wanted"
     if pair.backward:
-        saving = f"saving {pair.saved_bytes / 2**20:.2f} MiB"
+        mine = pair.saved.keys() & pair.donated
         kept = sorted(((nbytes(value(node)), node.name)
                        for node in placeholders(pair.backward.graph)
-                       if node.name in pair.saved.keys() & pair.donated),
-                      reverse=True)
+                       if node.name in mine), reverse=True)
+        saving = f"saving {sum(size for size, _ in kept) / 2**20:.2f} MiB"
         texts = {"saved": "\n".join([
             f"# {len(kept)} values saved for the backward:",
             *(f"# {size / 2**10:9.1f} KiB  {name}"
