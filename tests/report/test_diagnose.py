@@ -85,6 +85,15 @@ def test_complex_results_and_a_choice_of_graphs_with_gradients():
     assert found.stage == "" and len(found.rungs) == 5
 
 
+@pytest.mark.gpu
+def test_a_graph_on_two_devices():
+    def both(x, y):
+        return (x.sin().sum() + 1).cpu() * y.cos(), y.cuda() * x[0, 0]
+    found = minicompile.diagnose(both)(
+        torch.ones(4, 4, device="cuda"), torch.ones(3, requires_grad=True))
+    assert found.stage == "" and len(found.rungs) == 5
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_a_module_in_other_precisions(dtype):
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.GELU())

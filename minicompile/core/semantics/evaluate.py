@@ -123,7 +123,8 @@ def evaluate_schedule(schedule: Schedule, inputs: list) -> tuple:
     resolved = partial(_resolved, storage)
     for step in schedule.steps:
         if isinstance(step, Kernel):
-            evaluate_kernel(step, storage)
+            with made_by(step)[0].device:
+                evaluate_kernel(step, storage)
             continue
         args, kwargs = tree_map(resolved, (step.args, step.kwargs))
         result = step.target(*args, **kwargs)

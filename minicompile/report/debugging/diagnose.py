@@ -28,7 +28,6 @@ from ...core import TOOLS
 from ...core.errors import Where, where_of
 from ...core.graph import operators, tensors_of, value
 from ...core.options import Options, make_options
-from ...core.schedule import Schedule
 from ...core.semantics.evaluate import evaluate_schedule
 from ...dispatch import operations
 from ...dispatch.driver import compile
@@ -130,7 +129,9 @@ def climb(graph: fx.GraphModule, inputs: Iterable, options: Options
     made = lower_ours(graph, [*cloned(inputs)], "fused", options)
     halves = made.pair.halves() if made.pair else {}
     for stage, run, forms in (
-            ("split", as_fx, halves), ("fusion", evaluated, made.schedules),
+            ("split", as_fx, halves),
+            ("fusion", lambda form: partial(evaluate_schedule, form),
+             made.schedules),
             ("emit", attrgetter("run"), made.programs)):
         if forms:
             yield stage, error(played(split.make_runtime(
@@ -173,14 +174,6 @@ def part(graph: fx.GraphModule, last: fx.Node) -> fx.GraphModule:
 def as_fx(graph: fx.GraphModule, exact: bool = False) -> Callable:
     """The graph as FX runs it, in float64 if `exact`."""
     return lambda given: tuple(Tape(graph, given, exact).result)
-
-
-def evaluated(schedule: Schedule) -> Callable[[list], tuple]:
-    """The schedule as the evaluator runs it, where its inputs are."""
-    def run(given: list) -> tuple:
-        with next(iter(tensors_of(given)), torch.empty(0)).device:
-            return evaluate_schedule(schedule, given)
-    return run
 
 
 class Eager(TorchFunctionMode):
