@@ -203,10 +203,11 @@ class CppPrinter:
 
     prelude = "from minicompile.emit.cpp import built, entry"
     begin = ""  # no stream
+    text = staticmethod(text_of)
 
     def define(self, kernels: tuple[Kernel, ...]) -> str:
         """The C++ text, and a Python function for each kernel."""
-        text = "\n\n".join(map(text_of, kernels))
+        text = "\n\n".join(map(self.text, kernels))
         counts = {kernel.name: len((*kernel.read, *kernel.written,
                                     *kernel.symbols)) for kernel in kernels}
         return "\n".join([

@@ -72,10 +72,13 @@ class TritonPrinter:
     def __init__(self, device: torch.device, numerics: str = "eager"):
         self.device, self.numerics = device.index or 0, numerics
 
+    def text(self, kernel: Kernel) -> str:
+        """The kernel as a decorated function of Triton."""
+        return NUMERICS[self.numerics](TEXTS[-1](kernel))
+
     def define(self, kernels: tuple[Kernel, ...]) -> str:
         """The kernels, after the functions that they call."""
-        texts = [NUMERICS[self.numerics](TEXTS[-1](kernel))
-                 for kernel in kernels]
+        texts = [*map(self.text, kernels)]
         called = {*re.findall(r"\b\w+(?=\()", "".join(texts))}
         return "\n\n\n".join([*(
             each for given in FUNCTIONS["triton"]

@@ -33,9 +33,7 @@ from ..core.errors import Unsupported
 from ..core.guard import (CONSTANTS, IDENTITIES, Guard, Identifiers,
                           Source, TensorFacts, chain, printable)
 from ..core.sizes import SCALARS
-from ..core.state import NEVER_ACTIVE, SWITCHES, global_state
-
-__all__ = ["Check", "build_check", "global_state"]
+from ..core.state import NEVER_ACTIVE, SWITCHES
 
 # The condition of one guard
 

@@ -247,3 +247,11 @@ def test_fast_functions_are_as_near_as_they_say(dtype):
     assert ((gelu.double() - smooth)[:-3].abs() / size).max() <= 2 * near
     assert erf[-1].isnan() and gelu[-1].isnan()
     assert gelu[-3] == inf
+
+
+@needs_triton
+def test_a_report_shows_the_fast_functions_that_run():
+    kernel, = minicompile.explain(torch.erf, options={
+        "numerics": "fast", "cpu_backend": "triton"})(
+            torch.ones(8, device=DEVICE)).kernels
+    assert "fast_erf(" in kernel.source

@@ -4,7 +4,7 @@ import torch
 
 from minicompile.core.guard import (Attribute, Function, Guard, Item,
                                     Local, TensorFacts)
-from minicompile.guards import global_state
+from minicompile.core.state import global_state
 
 F = Function("f")
 X, Y, Z = (Local(name, at) for at, name in enumerate("xyz"))

@@ -244,7 +244,7 @@ def test_a_transform_is_noticed(build):
 
 
 def test_autocast_dtype_and_device_are_noticed(build):
-    from minicompile.guards import global_state
+    from minicompile.core.state import global_state
     with torch.autocast("cpu", torch.bfloat16):
         check = build([Guard(None, "state", global_state())], {})
         assert check((), None)

@@ -27,8 +27,6 @@ from ...core.schedule import (Schedule, Step, View, made_by, reads_of,
                               views_in)
 from ...core.sizes import hint
 from ...dispatch import Entry, operations
-from ...emit import cpp
-from ...emit.launch import TEXTS
 from ...emit.program import Text, device_of
 from ...fusion.group import MOST_BUFFERS, IterationDomain, unite
 from ...fusion.lowerings import elements
@@ -57,8 +55,7 @@ class PrintedKernel:
 
 def printed(kernel: Kernel, text: Text) -> PrintedKernel:
     """A kernel of a program, as its device's printer writes it."""
-    is_cpp = isinstance(text.printers[device_of(kernel)], cpp.CppPrinter)
-    source = (cpp.text_of if is_cpp else TEXTS[-1])(kernel)
+    source = text.printers[device_of(kernel)].text(kernel)
     ops = dict.fromkeys(
         name for loop in kernel.loops for name in loop.origin.split())
     return PrintedKernel(kernel.name, source, tuple(ops), kernel.read,
