@@ -61,7 +61,7 @@ def load_attr(tracer, owner, name: str):
     """`owner.name`; raises Raised(AttributeError) as Python would."""
     owner = settled(owner) if type(owner) in SYMBOLIC else owner
     kind = type(owner)
-    custom, _ = lookup(tracer, kind, "__getattribute__")
+    custom = method(tracer, kind, "__getattribute__")
     try:
         return tracer.call(custom, (owner, name)) if follows(
             custom) else generic(tracer, owner, name)
@@ -147,7 +147,8 @@ def generic(tracer, owner, name: str):
             return getattr(owner, name)
         return tracer.recorder.function(getattr, (owner, name), {}) if (
             name in TENSOR_FACTS) else WAYS["tensor"](tracer, owner, name)
-    if not hasattr(type(found), "__set__"):
+    if not (hasattr(type(found), "__set__")
+            and hasattr(type(found), "__get__")):
         value = own(tracer, owner, name)
         if value is not ABSENT:
             if place is not None:

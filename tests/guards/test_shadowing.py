@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+import minicompile
 from tests.guards.test_fuzz import Reusable, outcome
 
 NAMES = ("k", "m", "n", "go")
@@ -237,3 +238,75 @@ def put_property(kind):
     before = kind.k
     kind.k = property(lambda self: 9, lambda self, value: None)
     return lambda: setattr(kind, "k", before)
+
+
+# What a class defines of its own, which a program need not call by name
+
+
+class Scaling:
+    """A descriptor that sets another attribute."""
+
+    scale = 3
+
+    def __set__(self, owner, value):
+        vars(owner)["seen"] = value * self.scale
+
+
+def doubled(self, value):
+    self.seen = value * 2
+
+
+class Customs:
+    shown = property(lambda self: self.seen, doubled)
+    scaled, plain, seen = Scaling(), 1, 0
+
+    def __call__(self):
+        return 1
+
+    def __getattribute__(self, name):
+        return 3 if name == "k" else object.__getattribute__(self, name)
+
+    k = 6
+
+
+def sets(name):
+    def program(thing, x):
+        setattr(thing, name, 2)
+        return x * thing.seen + (thing.plain if name == "plain" else 0)
+    return program
+
+
+def calls(thing, x):
+    return x * (1 if callable(thing) else 2)
+
+
+def asks(thing, x):
+    return x * thing.k
+
+
+@pytest.mark.parametrize("program, name, values", [
+    (calls, "__call__", [MISSING]), (asks, "__getattribute__", [MISSING]),
+    (sets("shown"), "shown", [property(None, lambda self, value: None), 5]),
+    (sets("scaled"), "scaled", [MISSING, 5]),
+    (sets("plain"), "plain", [property(lambda self: 9, doubled), 4])],
+    ids=["call", "getattribute", "property", "descriptor", "shadowed"])
+def test_what_a_class_defines_is_relied_on(program, name, values):
+    kind = type("Custom", (), {name: each for name, each in vars(
+        Customs).items() if name not in ("__dict__", "__weakref__")})
+    thing, x = kind(), torch.ones(2)
+    compiled = minicompile.compile(program)
+    for value in (vars(kind)[name], *values):
+        put(kind, name, value)
+        for _ in range(2):
+            want = program(thing, x)
+            vars(thing).clear()
+            assert compiled(thing, x).equal(want), value
+            vars(thing).clear()
+    assert not compiled.stats().fallbacks
+
+
+def test_a_descriptor_that_only_sets_hides_no_attribute():
+    thing = Customs()
+    vars(thing)["scaled"] = 4
+    assert minicompile.compile(lambda x: x * thing.scaled)(
+        torch.ones(1)).item() == 4

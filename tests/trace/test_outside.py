@@ -367,6 +367,15 @@ def test_a_module_that_is_swapped_is_imported_again(program, monkeypatch):
     assert compiled.stats().graphs == 4
 
 
+@pytest.mark.parametrize("program", [whole, part])
+def test_an_object_that_stands_for_a_module_may_change(program, monkeypatch):
+    helper, x = types.SimpleNamespace(by=2), torch.ones(2)
+    monkeypatch.setitem(sys.modules, "the_helper", helper)
+    compiled = minicompile.compile(program, backend="eager", fullgraph=True)
+    for helper.by in 2, 3, 3:
+        close(compiled(x), program(x))
+
+
 def test_the_globals_of_a_function_are_not_those_that_are_given():
     def f(names, x):
         return names["y"] + names["g"](x)

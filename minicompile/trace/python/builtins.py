@@ -194,7 +194,7 @@ def conforms(tracer, value, protocol: type) -> bool:
         if sys.version_info < (3, 12):
             found = _getattr(tracer, value, name, ABSENT)
         elif (found := attributes.own(tracer, value, name)) is ABSENT:
-            found, _ = attributes.lookup(tracer, type_of(value), name)
+            found = attributes.method(tracer, type_of(value), name)
         if found is ABSENT or found is None and callable(
                 getattr(protocol, name, None)):
             return False
@@ -260,8 +260,8 @@ def of_super(tracer, owner: super, name: str):
 
 rule(hasattr)(lambda tracer, owner, name: _getattr(
     tracer, owner, name, ABSENT) is not ABSENT)
-rule(callable)(lambda tracer, value: attributes.lookup(
-    tracer, type_of(value), "__call__")[0] is not ABSENT)
+rule(callable)(lambda tracer, value: attributes.method(
+    tracer, type_of(value), "__call__") is not ABSENT)
 rule(pow)(lambda tracer, *values: tracer.natively(pow, values) if (
     values[2:]) else tracer.binary(operator.pow, *values))
 rule(operator.not_)(lambda tracer, value: not tracer.truth(value))

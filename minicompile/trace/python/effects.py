@@ -278,10 +278,15 @@ def store_plain(tracer, owner, name: str, value) -> None:
         tracer.recorder.sizes.history.counters.add(name)
         raise unsupported("effect",
                           f"setting {name} of a {type(owner).__name__}")
-    found, _ = attributes.lookup(tracer, type(owner), name)
-    hook, start = attributes.method(tracer, type(found), "__set__" if given
-                                    else "__delete__"), (found, owner)
+    found, place = attributes.lookup(tracer, type(owner), name)
+    hook = attributes.method(tracer, type(found), "__set__" if given
+                             else "__delete__")
     is_slot = hook is not ABSENT
+    if is_slot and place is not None:
+        found = outside.admit(found, place)
+    elif place is not None:  # it may become one that sets
+        outside.guard(place, "type", type(found))
+    start = found, owner
     if isinstance(found, property):
         hook, start = found.fset if given else found.fdel, (owner,)
     if type(hook) is types.FunctionType:

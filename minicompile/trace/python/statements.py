@@ -112,10 +112,8 @@ def IMPORT_NAME(frame, name, level, below):
     key = importlib.util.resolve_name(
         "." * level + name, frame.globals.get("__package__"))
     key, outside = key if below else key.split(".")[0], frame.tracer.outside
-    if not trusted(key):
-        modules = outside.constant(sys.modules, "modules")
-        outside.guard(Item(modules, key), "is", found)
-    return found
+    return found if trusted(key) else outside.admit(found, Item(
+        outside.constant(sys.modules, "modules"), key))
 
 
 @opcode(1, lambda counts: (counts & 255) + (counts >> 8) + 1)
