@@ -42,9 +42,10 @@ class OptimizedModule(nn.Module):
     def __getattr__(self, name: str):
         """A name of the module's; then of its compiled calls'."""
         held = self.__dict__["_modules"]["_orig_mod"]
-        if name in ("cache", "stats") and not hasattr(held, name):
-            return getattr(self._compiled, name)
-        return held if name == "_orig_mod" else getattr(held, name)
+        if name == "_orig_mod":
+            return held
+        ours = name in ("cache", "stats") and not hasattr(held, name)
+        return getattr(self._compiled if ours else held, name)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in ("_orig_mod", "__class__", "__dict__", *self.__dict__):

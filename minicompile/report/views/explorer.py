@@ -93,7 +93,7 @@ def source(nodes: list[fx.Node]) -> list[dict]:
 def joint_note(node: fx.Node, lowered: CompiledGraph) -> str:
     """The half of a node, and its bytes if it is saved."""
     size = sum(map(nbytes, tensors_of(value(node)))) / 2**10
-    return ("backward" if node in lowered.joint.late else "forward") + (
+    return ("backward" if node in lowered.joint.needs else "forward") + (
         f", saved, {size:.1f} KiB" * (node.name in lowered.pair.saved))
 
 

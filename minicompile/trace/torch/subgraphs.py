@@ -37,7 +37,7 @@ from ..rules import rule
 class Inner(Recorder):
     """A graph inside a graph; the outer values that it reads are inputs."""
 
-    def __init__(self, outer: Recorder, tensors=()):
+    def __init__(self, outer: Recorder, tensors):
         vars(self).update(vars(outer), outer=outer, graph=fx.Graph(),
                           nodes={}, modules={}, captured=[])
         self.numbers, self.placed = Numbers(self.graph, self.where), []
