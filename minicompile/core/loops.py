@@ -301,17 +301,6 @@ class Kernel:
         """How many elements a row has; 1 for a pointwise kernel."""
         return product(variable.size for variable in self.reduced)
 
-    @property
-    def adds(self) -> bool:
-        """Whether it adds to elements that numbers name."""
-        return any(loop.adds for loop in self.loops)
-
-    @property
-    def draws(self) -> bool:
-        """Whether it draws random numbers."""
-        return any(getattr(node, "name", "") == "uniform"
-                   for loop in self.loops for node in loop.nodes)
-
     @cached_property
     def written(self) -> dict[str, Buffer]:
         """The buffers others can read, by name, in order."""

@@ -28,11 +28,9 @@ from .writer import Fold, Store, Writer, failure
 
 @dataclass
 class CppWriter(Writer):
-    """One kernel being written in C++: rows outside, elements inside; if
-    `together` with others, in one team of threads."""
+    """One kernel being written in C++: rows outside, elements inside."""
 
     target = CPP
-    together = False
 
     def body(self) -> list[str]:
         """The lines inside the function."""
@@ -78,9 +76,8 @@ class CppWriter(Writer):
                                     self.accumulated(fold), fold.dtype))
 
 
-#: The writers of a kernel's parts, one after the other: the last decides.
-WRITERS: list[Callable[[Kernel], list[CppWriter]]] = [
-    lambda kernel: [CppWriter(kernel)]]
+#: What makes the writer of a kernel's `body`: the last.
+WRITERS: list[Callable[[Kernel], CppWriter]] = [CppWriter]
 
 
 def text_of(kernel: Kernel) -> str:
@@ -93,16 +90,10 @@ def text_of(kernel: Kernel) -> str:
              f"{'__restrict ' * (name not in both)}{name}_ptr"
              for name in (*kernel.read, *kernel.written)]
     given += [f"int64 {symbol}" for symbol in kernel.symbols]
-    writers = WRITERS[-1](kernel)
-    bodies = [writer.body() for writer in writers]
-    if len(bodies) > 1:
-        bodies = [["    {", *body, "    }"] for body in bodies]
-    if writers[0].together:
-        bodies = [["#pragma omp parallel", "    {"], *bodies, ["    }"]]
     return "\n".join([
         f'extern "C" void {kernel.name}(',
         "        " + ",\n        ".join(given) + ") {",
-        *(line for body in bodies for line in body), "}"])
+        *WRITERS[-1](kernel).body(), "}"])
 
 
 def types(kernel: Kernel) -> dict[str, str]:

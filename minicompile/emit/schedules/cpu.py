@@ -100,10 +100,17 @@ def interleaved(kernel: Kernel) -> Variable | None:
                 for loop in kernel.loops)), None)
 
 
+def draws(kernel: Kernel) -> bool:
+    """Whether it draws random numbers."""
+    return any(getattr(node, "name", "") == "uniform"
+               for loop in kernel.loops for node in loop.nodes)
+
+
 def by_fours(kernel: Kernel) -> Kernel:
     """The kernel with its innermost variable in groups of four, if it draws
     random numbers: four words of these have one count."""
-    inner = fastest(kernel) if kernel.draws and not kernel.reduced else None
+    inner = fastest(kernel) if (
+        draws(kernel) and not kernel.reduced) else None
     if inner is None or inner.size % 4 != 0:
         return kernel
     group = Variable(inner.name, inner.size // 4)
@@ -151,6 +158,11 @@ def makes_vectors(kernel: Kernel, variable: Variable) -> bool:
     return len(far) == len({*far})
 
 
+def adds(kernel: Kernel) -> bool:
+    """Whether it adds to elements that numbers name."""
+    return any(loop.adds for loop in kernel.loops)
+
+
 def is_expensive(node: Expression) -> bool:
     """Whether it costs far more than an access to the cache."""
     return getattr(node, "name", None) in EXPENSIVE
@@ -167,6 +179,8 @@ class OrderedWriter(CppWriter):
     more threads; `together` with other writers it finds them awake. Without
     `vectors` the innermost loop is left to g++.
     """
+
+    together = False
 
     def __post_init__(self):
         """If the innermost is a variable of the row, rows run side by
@@ -245,7 +259,7 @@ class OrderedWriter(CppWriter):
         work = self.kernel.rows * self.kernel.row_length
         many = loops and most_of(work) > (
             ALONE if self.together else self.worth)
-        if self.kernel.adds or not (many or self.together):
+        if adds(self.kernel) or not (many or self.together):
             return ""
         if not many:
             return "omp single nowait"
@@ -451,4 +465,4 @@ def openmp() -> list[str]:
 #: Partial redundancy elimination and threaded jumps would put branches
 #: into vector loops.
 FLAGS += ["-fno-tree-pre", "-fno-thread-jumps", *openmp()]
-WRITERS.append(lambda kernel: [OrderedWriter(by_fours(kernel))])
+WRITERS.append(lambda kernel: OrderedWriter(by_fours(kernel)))

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
+from typing import NamedTuple
 
 import torch
 
 from ...core.index import Variable, coefficient, in_range, index
 from ...core.loops import (REDUCTIONS, SIMPLIFY, Kernel, Loop, Op, Position,
                            rewrite, walk)
-from ..cpp import WRITERS, CppWriter
-from .cpu import interleaved, with_parts
+from ..cpp import WRITERS
+from .cpu import OrderedWriter, adds, interleaved, with_parts
 
 #: Into about how many pieces a kernel is split, at most.
 MOST = 64
@@ -105,18 +106,31 @@ def unrolled(kernel: Kernel, pieces: tuple[Kernel, ...]) -> Kernel:
         whole, kernel.loops, *(piece.loops for piece in pieces))))
 
 
-def written(kernel: Kernel) -> list[CppWriter]:
-    """Writers of the pieces; if they are worth it, threads share all of
-    them, and are woken once."""
-    writers = [writer for piece in split_at_seams(kernel)
-               for writer in before(piece)]
-    work = (kernel.rows * kernel.row_length).constant
-    if len(writers) > 1 and not kernel.adds and (
-            work or 0) > writers[0].worth:
-        for writer in writers:
-            writer.together = True
-    return writers
+class Pieces(NamedTuple):
+    """The writers of a kernel's pieces, one after the other. Threads that
+    are `together` are woken once for all."""
+
+    writers: list[OrderedWriter]
+    together: bool
+
+    def body(self) -> list[str]:
+        """The lines inside the function, each piece in a block."""
+        lines = []
+        for writer in self.writers:
+            writer.together = self.together
+            lines += ["    {", *writer.body(), "    }"]
+        return ["#pragma omp parallel", "    {", *lines, "    }"] if (
+            self.together) else lines
+
+
+def in_pieces(kernel: Kernel) -> OrderedWriter | Pieces:
+    """What writes a kernel, or its pieces."""
+    writers = [*map(before, split_at_seams(kernel))]
+    if len(writers) == 1:
+        return writers[0]
+    work = (kernel.rows * kernel.row_length).constant or 0
+    return Pieces(writers, work > writers[0].worth and not adds(kernel))
 
 
 before = WRITERS[-1]
-WRITERS.append(written)
+WRITERS.append(in_pieces)

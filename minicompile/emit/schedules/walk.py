@@ -18,6 +18,7 @@ from ...core.loops import Kernel, Load, Loop, unflatten
 from ...core.machines.cost import WALKING
 from ..triton import TILINGS, WRITERS, Axis, Tiling, TritonWriter, pow2
 from ..writer import Fold, Stage, Store
+from .cpu import draws
 from .gpu import counting
 
 #: The elements of a block of rows, at most, and the warps for them. Half as
@@ -61,7 +62,7 @@ def walking(kernel: Kernel) -> Tiling:
     held = len(sums) + len({
         load.buffer for loop in kernel.loops for load in loop.loads
         if not atoms_of(load.index).isdisjoint(kernel.reduced)})
-    block = min(BLOCK >> kernel.draws,
+    block = min(BLOCK >> draws(kernel),
                 pow2(WALKING["cuda"] // held // 2 + 1))
     together = gcd(max(1, block // whole), *(
         number for _, number in loop.down.terms))
