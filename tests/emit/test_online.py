@@ -123,3 +123,12 @@ def test_parts_of_what_is_not_a_number(in_parts):
     graph = aten(lambda x: x.softmax(-1), x)
     found, = evaluate_schedule(fusion.fuse(graph), [x])
     torch.testing.assert_close(found, x.softmax(-1), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_rounded_exponentials_are_added_as_they_are(dtype, in_parts):
+    """As eager adds them: each is rounded, the sum is not until its end."""
+    x = torch.randn(5, 30_000).to(dtype)
+    graph = aten(raw, x)
+    schedule = assert_right(graph, [x])
+    assert "sum" not in [loop.reduction for loop in schedule.kernels[0].loops]

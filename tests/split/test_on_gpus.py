@@ -115,6 +115,21 @@ def test_taken_apart_it_is_eager_s(as_on_a_gpu, name):
     assert_same(function, example(shape))
 
 
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_how_wide_a_margin_is_may_vary(mode):
+    def padded(x, n):
+        return F.pad(x, (n, n - 1, 1, n), mode=mode) * 2
+    compiled = compile(padded, dynamic=True)
+    for n in 1, 2, 3, 5:
+        x, y = example(SMALL), example(SMALL)
+        mine, theirs = compiled(x, n), padded(y, n)
+        torch.testing.assert_close(mine, theirs)
+        mine.sin().sum().backward()
+        theirs.sin().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    assert not compiled.stats().fallbacks
+
+
 @pytest.mark.parametrize("factor", [None, 1.7, 2, 0.6])
 def test_a_kernel_finds_the_nearest(as_on_a_gpu, factor, monkeypatch):
     """As PyTorch's does, with a float32; of whole factors it needs none."""

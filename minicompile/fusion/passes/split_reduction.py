@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, inf
 
+import torch
 from torch import fx
 
 from ...core.index import atoms_of, coefficient, guess, index, product
@@ -138,7 +139,7 @@ def split(context: LoweringContext, kind: str, value: Value,
         return None
     fill = partial(context.lowering.fill, context.node, kind=kind)
     if kind == "sum" and value.device.type in WALKING and (
-            most := maxima(context)):
+            most := maxima(context, value.dtype)):
         return fading(fill, *most)
     rows = in_rows(value, reduced)
     some = in_parts(rows, parts, kind)
@@ -169,9 +170,11 @@ def in_parts(rows: Value, parts: int, kind: str) -> Value:
         Const(neutral(kind, rows.dtype), rows.dtype)))
 
 
-def maxima(context: LoweringContext) -> tuple[Loop, Buffer] | None:
+def maxima(context: LoweringContext, dtype: torch.dtype
+           ) -> tuple[Loop, Buffer] | None:
     """The maxima of the parts of rows, and those of the rows, if the node
-    adds up the exponentials of all elements' distances to the latter."""
+    adds up the exponentials of all elements' distances to the latter, and
+    rounds nothing."""
     def given(node: object, name: str) -> tuple:
         return node.args if isinstance(node, fx.Node) and str(
             node.target) == f"aten.{name}" and not node.kwargs else ()
@@ -185,7 +188,8 @@ def maxima(context: LoweringContext) -> tuple[Loop, Buffer] | None:
              if isinstance(step, Loop)}
     whole = loops.get(context.lowering.values[most].element.buffer)
     part = whole and loops.get(getattr(whole.value, "buffer", ""))
-    return (part, whole.buffer) if part and part.whole else None
+    return (part, whole.buffer) if part and part.whole and (
+        part.whole.dtype == dtype) else None
 
 
 def fading(fill: Callable[..., Value], part: Loop, most: Buffer) -> Value:

@@ -68,6 +68,8 @@ def showing(here: Index, size: Index, before: int, after: int,
 def padded_back(context: LoweringContext, gradient: Value, a: Value,
                 widths: Sequence[int], mirrored: bool) -> Value | None:
     """The sum of the gradients of the places that show each pixel."""
+    if not all(isinstance(width, int) for width in widths):
+        return None  # a size decides
     along = {axis: showing(context.point[axis], a.shape[axis], *around,
                            mirrored)
              for axis, *around in by_axis(len(a.shape), widths)}
