@@ -9,9 +9,9 @@ Inductor's is torch/_inductor/codegen/wrapper.py.
 from __future__ import annotations
 
 import re
+from cmath import isfinite
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from math import isfinite
 from pathlib import Path
 
 import torch
@@ -243,8 +243,8 @@ class Text:
                 return f"[{', '.join(map(self.value, argument))}]"
             case torch.device():
                 return f'torch.device("{argument}")'
-            case float() if not isfinite(argument):
-                return f'float("{argument}")'
+            case complex() | float() if not isfinite(argument):
+                return f'{type(argument).__name__}("{argument}")'
             case Index():
                 return str(argument)
             case (None | bool() | int() | float() | complex() | str()
@@ -265,8 +265,7 @@ class Text:
         if moved or layout_text(view) != layout_text(buffer):
             offset = f", {text}.storage_offset() + {view.offset}" * moved
             text = f"{text}.as_strided({layout_text(view)}{offset})"
-        same = view.dtype == buffer.dtype
-        return text if same else f"{text}.view({view.dtype})"
+        return text
 
 
 def listed(texts: Iterable[str]) -> str:

@@ -137,19 +137,24 @@ def test_arguments_of_operators_of_every_kind():
     x = buffer("x", 4, 6)
     y, z, n = buffer("y", 4, 6, dtype=torch.float64), buffer(
         "z", 4, 6), buffer("n", 2, 6)
+    c = buffer("c", 4, 6, dtype=torch.complex64)
     steps = [
         Extern(aten._to_copy.default, (view(x),),
                {"dtype": torch.float64, "device": CPU,
                 "memory_format": torch.contiguous_format}, (y,)),
         Extern(aten.clamp.default, (view(x), float("-inf"), 0.25), {}, (z,)),
+        Extern(aten.mul.Scalar, (view(x), complex(-0.0, float("inf"))), {},
+               (c,)),
         Extern(aten.split_with_sizes.default, (view(x), [2, 2]), {},
                (n, None))]
-    program = emit.emit(schedule([x], steps, map(view, (y, z, n))))
+    program = emit.emit(schedule([x], steps, map(view, (y, z, n, c))))
     given = torch.randn(4, 6)
     got = program.run([given])
     torch.testing.assert_close(got[0], given.double())
     torch.testing.assert_close(got[1], given.clamp(max=0.25))
     torch.testing.assert_close(got[2], given[:2])
+    torch.testing.assert_close(got[3], given * complex(-0.0, float("inf")),
+                               equal_nan=True)
 
 
 def test_an_operator_that_chooses_other_strides_is_put_right():

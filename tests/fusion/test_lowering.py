@@ -275,6 +275,16 @@ def test_a_number_beside_halves_has_the_digits_that_eager_leaves_it(dtype):
     check(lambda x, y: x / y, x, torch.tensor(65536.0), exactly=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_powers_of_halves_are_rounded_as_eager_rounds_them(dtype):
+    """Eager rounds each product of bfloat16, and takes a half's power."""
+    x = torch.linspace(-3, 3, 500).to(dtype)
+    x[:3] = torch.tensor([-0.0, float("inf"), float("-inf")])
+    for power in (2, 3, -1, -2, 1):
+        check(lambda x, by=power: x ** by, x, exactly=True)
+    assert_same(lambda x: (x ** 3, x ** 0.5, x ** -0.5), x, backward=False)
+
+
 def test_on_a_gpu_a_number_is_rounded_if_it_is_compared():
     graph = as_cuda(aten(lambda x: (x * 0.1, x + 0.1, x < 0.1, x % 0.1),
                          torch.randn(9).bfloat16()))

@@ -121,9 +121,10 @@ inline_ float vector_erf(float x) {
 inline_ double vector_erf(double x) { return erf(x); }
 """)
 
-#: g++ would make one sincosf, which has no vector form, of sin and cos.
-FLAGS += ["-fno-builtin-sin", "-fno-builtin-cos", "-fno-builtin-sinf",
-          "-fno-builtin-cosf"]
+#: g++ would make one sincosf, which has no vector form, of sin and cos,
+#: and of x ** 0.5 a root, which -0.0 and minus infinity have another of.
+FLAGS += [f"-fno-builtin-{name}{kind}" for name in ("sin", "cos", "pow")
+          for kind in ("", "f")]
 if platform.machine() == "x86_64":  # AVX-512 in full width; glibc's vectors
     FLAGS += ["-mprefer-vector-width=512", "-lmvec"]
 

@@ -87,14 +87,20 @@ def dividing(name: str) -> Callable:
 
 
 def to_power(context: LoweringContext, a: Operand, b: Operand
-          ) -> Value | None:
-    """a ** b; small constant powers are multiplications."""
-    floating = context.dtype.is_floating_point
-    if isinstance(b, (Value, Index)) or b not in POWERS:
-        return elementwise("pow")(context, a, b) if floating else None
-    if b in (0.5, -0.5, -1) and not floating:
+             ) -> Value | None:
+    """a ** b; small constant powers are multiplications, each rounded. A
+    CPU finds the power of a half as a float32, and takes no roots of it.
+    """
+    dtype, roots = context.dtype, (0.5, -0.5)
+    half = dtype == torch.float16 and context.device.type == "cpu"
+    if isinstance(b, (Value, Index)) or b not in POWERS or (
+            half and b in roots):
+        return elementwise("pow")(
+            context, a, b) if dtype.is_floating_point else None
+    if b in (*roots, -1, -2) and not dtype.is_floating_point:
         return None
-    return elementwise(POWERS[b])(context, a)
+    work = torch.float32 if half else dtype
+    return elementwise(lambda _, x: POWERS[b](work, x))(context, a)
 
 
 #: x ** n as eager computes it.
@@ -104,6 +110,8 @@ POWERS = {
     0.5: lambda dtype, x: Op("sqrt", (x,), dtype),
     -0.5: lambda dtype, x: Op("rsqrt", (x,), dtype),
     -1: lambda dtype, x: Op("reciprocal", (x,), dtype),
+    -2: lambda dtype, x: Op(
+        "reciprocal", (multiplied(dtype, x, x),), dtype),
 }
 
 
