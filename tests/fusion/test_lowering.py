@@ -277,7 +277,7 @@ def test_a_number_beside_halves_has_the_digits_that_eager_leaves_it(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_powers_of_halves_are_rounded_as_eager_rounds_them(dtype):
-    """Eager rounds each product of bfloat16, and takes a half's power."""
+    """Eager rounds each product of bfloat16, and no part of a half's."""
     x = torch.linspace(-3, 3, 500).to(dtype)
     x[:3] = torch.tensor([-0.0, float("inf"), float("-inf")])
     for power in (2, 3, -1, -2, 1):

@@ -1,8 +1,8 @@
 '''Arithmetic on a GPU that rounds as eager does; or faster, if asked.
 
-Eager multiplies by the inverse of a number it divides by, and multiplies
-to get a square or a cube. The kernels do so too, so that their results are
-eager's, bit for bit. Eager's kernels are in PyTorch's ATen.
+Eager multiplies by the inverse of a number it divides by. The kernels do
+so too, so that their results are eager's, bit for bit. Eager's kernels are
+in PyTorch's ATen.
 
 With `options={"numerics": "fast"}` a product and a sum may become one
 instruction, which rounds once. And erf becomes a power of 2 of a
@@ -28,21 +28,16 @@ from ..triton import REWRITES
 
 
 def as_on_a_gpu(node: Expression) -> Expression:
-    """An operation: it multiplies by an inverse, and to get a power."""
+    """An operation: instead of dividing it multiplies by an inverse."""
     match node:
         case Op("div", (value, Load(host=True) as by)):
             inverse = Op("reciprocal", (by,), accurate(by.dtype))
             return Op("mul", (value, inverse), node.dtype)
-        case Op("div" | "pow", (value, Const(number))) if not isinstance(
+        case Op("div", (value, Const(number))) if not isinstance(
                 value, Const) and form_of(node)[1].is_floating_point:
             work = accurate(form_of(node)[1])
-            if node.name == "div":
-                inverse = (1 / torch.tensor(number, dtype=work)).item()
-                return Op("mul", (value, Const(inverse, work)), node.dtype)
-            if number in (2, 3):
-                square = Op("mul", (value, value), node.dtype)
-                return square if number == 2 else Op(
-                    "mul", (square, value), node.dtype)
+            inverse = (1 / torch.tensor(number, dtype=work)).item()
+            return Op("mul", (value, Const(inverse, work)), node.dtype)
     return node
 
 

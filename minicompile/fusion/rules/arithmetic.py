@@ -88,19 +88,16 @@ def dividing(name: str) -> Callable:
 
 def to_power(context: LoweringContext, a: Operand, b: Operand
              ) -> Value | None:
-    """a ** b; small constant powers are multiplications, each rounded. A
-    CPU finds the power of a half as a float32, and takes no roots of it.
-    """
-    dtype, roots = context.dtype, (0.5, -0.5)
-    half = dtype == torch.float16 and context.device.type == "cpu"
+    """a ** b; small constant powers are multiplications, each rounded; but
+    eager's CPU kernel has no short way to the power of a half."""
+    dtype = context.dtype
     if isinstance(b, (Value, Index)) or b not in POWERS or (
-            half and b in roots):
+            dtype == torch.float16 and context.device.type == "cpu"):
         return elementwise("pow")(
             context, a, b) if dtype.is_floating_point else None
-    if b in (*roots, -1, -2) and not dtype.is_floating_point:
+    if b in (0.5, -0.5, -1, -2) and not dtype.is_floating_point:
         return None
-    work = torch.float32 if half else dtype
-    return elementwise(lambda _, x: POWERS[b](work, x))(context, a)
+    return elementwise(lambda _, x: POWERS[b](dtype, x))(context, a)
 
 
 #: x ** n as eager computes it.
