@@ -15,7 +15,7 @@ do. Inductor's is torch/_inductor/scheduler.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
@@ -77,12 +77,15 @@ def loop_of(buffer: Buffer, value: Value, reduced: tuple[int, ...] = (),
 
 
 def counted(loop: Loop) -> Loop:
-    """The loop with one variable for its rows, one for their elements."""
-    flat = IterationDomain.of(loop).variables
+    """The loop with one variable for its rows, one for their elements. A
+    row of one element is not reduced: the result is the element."""
+    domain = IterationDomain.of(loop)
+    flat, reduces = domain.variables, domain.row != 1
     change = dict(chain(*(
         zip(old, unflatten(place, tuple(v.size for v in old)), strict=True)
         for old, place in zip((loop.ranges, loop.reduced), points(flat)))))
-    return loop.over(change, flat[:1], flat[1:] * bool(loop.reduced))
+    made = loop.over(change, flat[:1], flat[1:] * reduces)
+    return made if reduces else replace(made, reduction=None, turned=None)
 
 
 def unite(a: IterationDomain, b: IterationDomain

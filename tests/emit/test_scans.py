@@ -52,6 +52,9 @@ PROGRAMS = {
         40, 37, dtype=torch.float64)),
     "not finite": (lambda x: (1 / x.relu()).log().cumsum(1),
                    lambda: normal(40, 37)),
+    "of one element beside rows": (
+        lambda x: x.sum(1, True).cumsum(1) - x.cumsum(1),
+        lambda: normal(40, 37)),
     "not in order": (lambda x: x.mT.cumsum(1).exp(),
                      lambda: normal(5, 33, 40) / 9),
 }

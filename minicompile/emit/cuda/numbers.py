@@ -23,21 +23,20 @@ from ...core.loops import Const, Expression, Load, Op, accurate
 from ...core.options import HINTS
 from ...core.semantics.ranges import bounds, fits
 from ..launch import NUMERICS
-from ..target import FUNCTIONS, form_of
+from ..target import FUNCTIONS
 from ..triton import REWRITES
 
 
 def as_on_a_gpu(node: Expression) -> Expression:
     """An operation: instead of dividing it multiplies by an inverse."""
     match node:
-        case Op("div", (value, Load(host=True) as by)):
+        case Op("div", (value, Load(host=True) as by), dtype):
             inverse = Op("reciprocal", (by,), accurate(by.dtype))
-            return Op("mul", (value, inverse), node.dtype)
-        case Op("div", (value, Const(number))) if not isinstance(
-                value, Const) and form_of(node)[1].is_floating_point:
-            work = accurate(form_of(node)[1])
+            return Op("mul", (value, inverse), dtype)
+        case Op("div", (value, Const(number)), dtype):
+            work = accurate(dtype)
             inverse = (1 / torch.tensor(number, dtype=work)).item()
-            return Op("mul", (value, Const(inverse, work)), node.dtype)
+            return Op("mul", (value, Const(inverse, work)), dtype)
     return node
 
 

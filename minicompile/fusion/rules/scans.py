@@ -28,6 +28,8 @@ def scan(kind: str) -> Callable[..., Value | None]:
         if not a.shape or a.device.type not in DEVICES:
             return None
         value, axis = a.to(context.dtype), axis % len(a.shape)
+        if a.shape[axis] == 1:
+            return value
         length = elements(a.shape[axis:])
         if axis == len(a.shape) - 1 and length > FEW and (
                 elements(a.shape) < ROWS * length):
