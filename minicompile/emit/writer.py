@@ -99,7 +99,8 @@ def stages(kernel: Kernel) -> tuple[Stage, ...]:
 
 def stored(loop: Loop, kernel: Kernel, stores: dict[str, Store]) -> Store:
     """The store of a loop's value, reduced and cast where it must be. A
-    load of an earlier loop's buffer becomes the value stored there."""
+    load of an earlier loop's buffer becomes the value stored there. A
+    reduction of a single element is the element."""
     def known(node: Expression) -> Expression:
         if not isinstance(node, Load) or node.buffer in kernel.read:
             return node
@@ -111,7 +112,7 @@ def stored(loop: Loop, kernel: Kernel, stores: dict[str, Store]) -> Store:
             node.mask, store.value, Const(0, node.dtype)), node.dtype)
 
     value, into = rewrite(loop.value, known), loop.buffer
-    if loop.reduction is not None:
+    if loop.reduction is not None and kernel.reduced:
         value = Fold(loop.reduction, (value,), value.dtype,
                      loop.down is not None)
     if value.dtype != into.dtype or isinstance(value, Const):
