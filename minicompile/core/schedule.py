@@ -97,20 +97,17 @@ class Schedule:
         """
         kept = reads_of(self.outputs).keys() | self.constants.keys()
         last: dict[str, int] = {}
-        under: dict[str, set[str]] = {}
+        under: dict[str, dict] = {}  # a buffer, and whose memory it is
         for number, step in enumerate(self.steps):
             read = reads_of(step)
-            made = [buffer.name for buffer in made_by(step)]
-            if isinstance(step, Extern) and step.aliases:
-                for name in made:
-                    under[name] = set(read).union(
-                        *(under.get(source, ()) for source in read))
-            for each in made_by(step):
-                if each.into:  # its memory is this one's
-                    under[each.name] = {each.into, *under.get(
-                        each.into, ())}
-            for name in (*made, *read):
-                last |= dict.fromkeys((name, *under.get(name, ())), number)
+            shares = isinstance(step, Extern) and step.aliases
+            for made in made_by(step):
+                sources = read if shares else filter(None, [made.into])
+                under[made.name] = dict.fromkeys([made.name, *(
+                    each for source in sources
+                    for each in under.get(source, [source]))])
+            for name in (*(made.name for made in made_by(step)), *read):
+                last |= dict.fromkeys(under.get(name, [name]), number)
         freed: list[list[str]] = [[] for _ in self.steps]
         for name, number in last.items():
             if name not in kept:
