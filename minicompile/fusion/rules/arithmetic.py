@@ -89,9 +89,10 @@ def dividing(name: str) -> Callable:
 def to_power(context: LoweringContext, a: Operand, b: Operand
              ) -> Value | None:
     """a ** b; small constant powers are multiplications, each rounded; but
-    eager's CPU kernel has no short way to the power of a half."""
+    eager's CPU kernel has no short way to the power of a half. (Both find
+    the same square.)"""
     dtype = context.dtype
-    if isinstance(b, (Value, Index)) or b not in POWERS or (
+    if isinstance(b, (Value, Index)) or b not in POWERS or b != 2 and (
             dtype == torch.float16 and context.device.type == "cpu"):
         return elementwise("pow")(
             context, a, b) if dtype.is_floating_point else None
