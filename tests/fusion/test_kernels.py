@@ -146,6 +146,36 @@ def test_a_scale_of_each_row_does_not_cut_the_rows(norm):
         assert 0 <= elements - plain[1] < 4 * 2048
 
 
+LOSSES = {
+    "divergence": lambda x, y: F.kl_div(
+        x.log_softmax(-1), y.log_softmax(-1), log_target=True,
+        reduction="batchmean"),
+    "squares": lambda x, y: ((x.softmax(-1) - y) ** 2).mean(),
+    "norm": lambda x, y: (F.layer_norm(x, (600,)) * y).amax(),
+    "planes": lambda x, y: (x.view(150, 2, 600) - y.view(150, 2, 600).mean(
+        (1, 2), keepdim=True)).abs().sum()}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_loss_is_found_where_its_rows_are_reduced(name, device):
+    """Its sum over everything is one of the rows' sums."""
+    args = torch.randn(300, 600), torch.randn(300, 600)
+    graph = aten(LOSSES[name], *args)
+    schedule = assert_right(graph, args)
+    if device == "cuda":
+        schedule = fuse(as_cuda(graph))
+    rows, _ = schedule.kernels
+    assert {*rows.read} == {each.name for each in schedule.inputs}
+
+
+def test_what_asks_for_columns_is_no_reason_to_sum_up_rows():
+    graph = aten(lambda x: ((x - x.mean(0)) ** 2).sum(), torch.empty(
+        600, 300))
+    last = fuse(graph).kernels[-1]
+    assert last.row_length.constant != 600
+
+
 def test_the_rows_of_a_wide_sum_are_cut_whatever_else_is_read():
     """Columns beside a row's label, rows beside a column's weight."""
     x, row, column = fake_inputs((4096, 512), (4096, 1), (512,))

@@ -4,6 +4,8 @@ A device reduces many rows at a time, but one row in one place. So the sum
 of a million numbers is 64 sums of parts, and the sum of those. A million
 and one does not divide by 64: the last part is padded with the number
 that changes nothing. PyTorch's is `num_splits` of torch/_inductor/ir.py.
+If rows are reduced already, and what is added up asks for that, a row is a
+part: a loss is found in one trip to memory.
 On a GPU a softmax's sums of parts ask for the maximum of the part alone:
 both are found at once, and the exponentials are computed again at the end.
 
@@ -133,7 +135,12 @@ def strides_of(value: Value, reduced: tuple[int, ...]) -> list[int]:
 
 def split(context: LoweringContext, kind: str, value: Value,
           reduced: tuple[int, ...]) -> Value | None:
-    """The reduction of each row's parts, then of their results; or None."""
+    """The reduction of each row's parts, then of their results; or None.
+    The rows of a reduction that the value asks for are parts."""
+    inner = along_rows(context, value, reduced)
+    if inner:
+        return context.reduce(kind, context.reduce(
+            kind, value, inner, True), reduced)
     parts = parts_wanted(value, reduced)
     if parts == 1:
         return None
@@ -147,6 +154,26 @@ def split(context: LoweringContext, kind: str, value: Value,
     made = fill(some, (*size,), (len(size),), suffix="part",
                 stride=row_major(size), whole=rows)
     return fill(made, (*size[1:],), (0,))
+
+
+def along_rows(context: LoweringContext, value: Value,
+               reduced: tuple[int, ...]) -> list[int]:
+    """Some of the reduced dimensions, if a reduction along these, row by
+    row, is asked for: one kernel does both, and reads a row once."""
+    names = axes(value.shape)
+    asked = {part.buffer: [axis for axis in reduced if names[
+        axis] not in variables_of(part.index)]
+        for part in nodes_of(value.element) if isinstance(part, Load)}
+    for step in context.lowering.steps:
+        inner = asked.get(step.buffer.name, ()) if isinstance(
+            step, Loop) and step.reduction else ()
+        if 0 < len(inner) < len(reduced) and all(
+                elements(v.size for v in part) == elements(
+                    size for axis, size in enumerate(value.shape)
+                    if (axis in inner) == (part is step.reduced))
+                for part in (step.ranges, step.reduced)):
+            return inner
+    return []
 
 
 def in_rows(value: Value, reduced: tuple[int, ...]) -> Value:
