@@ -4,10 +4,11 @@ A device reduces many rows at a time, but one row in one place. So the sum
 of a million numbers is 64 sums of parts, and the sum of those. A million
 and one does not divide by 64: the last part is padded with the number
 that changes nothing. PyTorch's is `num_splits` of torch/_inductor/ir.py.
-If rows are reduced already, and what is added up asks for that, a row is a
-part: a loss is found in one trip to memory.
-On a GPU a softmax's sums of parts ask for the maximum of the part alone:
-both are found at once, and the exponentials are computed again at the end.
+
+If what is reduced asks for a reduction of each row, as a loss does after a
+softmax, the rows are the parts: one trip to memory finds both. On a GPU the
+sums of a softmax's parts ask for the maximum of their own part, so that both
+are found at once, and the exponentials are computed again at the end.
 
 The backward of a norm reads a gradient and an input row by row, and again
 down each column for the gradients of its weights: as two kernels, it reads
