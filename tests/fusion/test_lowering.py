@@ -554,6 +554,17 @@ def test_windows_of_one_size_that_lie_side_by_side(size, operators, layout):
     assert_same(pooled, x)
 
 
+@pytest.mark.parametrize("size, step, operators", [
+    (3, 1, 0), (2, 3, 0), (4, 2, 0), (7, 2, 0), (4, 3, 1), (17, 1, 1)])
+def test_slices_of_a_dimension_add_up_again(size, step, operators):
+    """Where steps do not fill it, a processor would divide."""
+    def slid(x):
+        return x.unfold(1, size, step).sin()
+    x = torch.randn(3, 20, 5, requires_grad=True)
+    assert len(minicompile.explain(slid)(x).externs) == operators
+    assert_same(slid, x)
+
+
 @pytest.mark.parametrize("window, step, margin, apart, operators", [
     (3, 1, 1, 1, 0), (2, 2, 0, 1, 0), (2, 3, 1, 1, 0), ((1, 4), 1, 0, 1, 0),
     ((3, 2), 1, (2, 0), 1, 0), (3, 2, 1, 1, 1), (5, 1, 2, 1, 1),

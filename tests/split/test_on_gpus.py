@@ -42,6 +42,7 @@ FUNCTIONS = {
     "far repeated": (lambda x: F.pad(x, (3,) * 4, "replicate"), SMALL),
     "slid": (lambda x: x.unfold(2, 3, 2).sin(), SMALL),
     "slid by one": (lambda x: x.unfold(-1, 4, 1) * 2, SMALL),
+    "slid evenly": (lambda x: x.unfold(3, 5, 2) * 2, SMALL),
     "slid far": (lambda x: x.unfold(3, 2, 3) * 2, SMALL),
     "blocks": (lambda x: F.unfold(x, (2, 3), 1, (1, 0), (2, 1)) * 2, SMALL),
     "far blocks": (lambda x: F.unfold(x, 2, dilation=2), SMALL),

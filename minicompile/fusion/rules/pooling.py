@@ -216,13 +216,15 @@ def folded(context: LoweringContext, a: Value, size: Pair, window: Pair,
 def slid_back(context: LoweringContext, gradient: Value, _: object,
               axis: int, size: int, step: int) -> Value | None:
     """The gradients of the slices of a dimension that an element is in:
-    of `Tensor.unfold`."""
+    of `Tensor.unfold`. Of steps that fill it, no loop divides."""
     point = context.point
-    if not point or not pays(context, [size, 1], [step, 1], True):
+    axis %= len(point) or 1
+    many = ceil(size / step)
+    even = point and context.shape[axis] % step == 0
+    if not point or not pays(context, [many if even else size, 1], [
+            1 if even else step, 1], True):
         return None
-    axis %= len(point)
-    at = [point[axis] // step - back for back in range(
-        ceil(size / step))[::-1]]
+    at = [point[axis] // step - back for back in range(many)[::-1]]
     return total(context, [inside_or(gradient, (
         *with_axis(point, axis, slice_), point[axis] - slice_ * step),
         Const(0, gradient.dtype)) for slice_ in at])
