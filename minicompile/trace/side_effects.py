@@ -34,6 +34,9 @@ BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 OWNERS = (types.ModuleType, type, type(None),
           type(torch._C._get_tracing_state.__self__))
 
+#: Classes whose objects C code reads wherever it finds one.
+READABLE = int, float, complex, str, bytes
+
 #: So many constants in a sequence are compared in one go.
 LONG_LIST = 32
 
@@ -195,6 +198,8 @@ class Outside:
         if kind is list or isinstance(real, (
                 types.MethodType, *IDENTITIES)):
             raise unsupported("attribute", f"a {kind.__name__}, {source},")
+        if isinstance(real, READABLE):
+            self.guard(source, "is", real)
         return self.remember(real, real, source)
 
     def elements(self, real, source: Source) -> list:

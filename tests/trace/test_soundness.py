@@ -402,7 +402,11 @@ class Whole(int):
     (lambda s: s[0] == "a", ("ab", "bb")), (lambda s: len([*s]), ("", "a")),
     (lambda s: 1 if s else 2, ("", "a")), (lambda n: -n, (2, 3)),
     (lambda n: 1 if n else 2, (0, 1)), (lambda n: n.bit_length(), (1, 9)),
-    (int, (2, 3)), (operator.index, (2, 3))])
+    (int, (2, 3)), (operator.index, (2, 3)), (lambda n: n + 1, (2, 3)),
+    (lambda n: 1 if n == 3 else 2, (2, 3)),
+    (lambda n: [*range(9)][n:][0], (2, 3)),
+    (lambda n: math.prod([n, n]), (2, 3)),
+    (lambda s: len("".join([s, s])), ("ab", "abc"))])
 def test_a_constant_of_a_class_of_its_own(read, values):
     kind = Text if isinstance(values[0], str) else Whole
     first, second = map(kind, values)

@@ -32,6 +32,7 @@ from ..attributes import STAND_INS
 from ..reasons import WAYS, Raised, internal, unsupported
 from ..recorder import settled
 from ..rules import rule
+from ..side_effects import READABLE
 from ..tracer import begin
 
 # The functions that may run
@@ -95,10 +96,9 @@ def look(tracer, value, depth: int = 1):
     outside, kind = tracer.outside, type(value)
     if kind in CONSTANTS or isinstance(value, (torch.Tensor, *SYMBOLIC)):
         return value
-    is_value = isinstance(value, (int, float, complex, str, bytes))
-    if is_value or isinstance(value, IDENTITIES) or hasattr(
+    if isinstance(value, READABLE + IDENTITIES) or hasattr(
             kind, "__members__"):  # an enumeration
-        if (depth or is_value) and outside.is_outside(value):
+        if depth and outside.is_outside(value):
             outside.guard(outside.source(value), "is", value)
         return value
     if outside.is_dict(value):
