@@ -155,10 +155,11 @@ def load_global(tracer, names: dict, name: str):
     if value is not ABSENT:
         return value
     builtins = names.get("__builtins__", {})
-    builtins = getattr(builtins, "__dict__", builtins)
-    if name not in builtins:
-        raise Raised(NameError(f"name {name!r} is not defined"))
-    return builtins[name]
+    value = outside.read(outside.globals(
+        getattr(builtins, "__dict__", builtins)), name)
+    if value is ABSENT:
+        raise Raised(NameError(f"name {name!r} is not defined", name=name))
+    return value
 
 
 def closure(tracer, function: types.FunctionType) -> tuple:
@@ -185,7 +186,7 @@ def load_cell(tracer, cell: types.CellType, name: str):
             raise unbound(name)
         raise Raised(NameError(
             f"cannot access free variable {name!r} where it is not "
-            "associated with a value in enclosing scope"))
+            "associated with a value in enclosing scope", name=name))
     return value
 
 

@@ -1,6 +1,7 @@
 """Facts a trace relied on: when one changes, the graph is not reused."""
 
 import abc
+import builtins
 import collections
 import functools
 import heapq
@@ -119,6 +120,15 @@ def test_replaced_defaults():
         scaled.__defaults__ = defaults
         assert torch.equal(compiled(X), f(X))
     assert compiled.stats().graphs == 3
+
+
+def test_a_name_that_the_program_puts_among_the_builtins(monkeypatch):
+    names = {}
+    exec("def f(x): return x * factor", names)
+    monkeypatch.setattr(builtins, "factor", 2, raising=False)
+    compiled = check(names["f"], (X,), graphs=1)
+    monkeypatch.setattr(builtins, "factor", 3)
+    assert torch.equal(compiled(X), X * 3)
 
 
 def test_a_class_gets_an_attribute():
