@@ -130,10 +130,14 @@ def bound(tracer, owner, name: str):
     return as_shown(tracer, *lookup(tracer, kind, name), owner, kind)
 
 
-def no_attribute(kind: type, name: str) -> Raised:
-    text = repr(kind)[8:-2] if kind.__flags__ & IMMUTABLE else kind.__name__
+def no_attribute(owner, name: str) -> Raised:
+    kind, text = type_of(owner), "{!r} object"
+    if issubclass(kind, type):
+        kind, text = owner, "type object {!r}"
+    text = text.format(repr(kind)[8:-2] if kind.__flags__ & IMMUTABLE
+                       else kind.__name__)
     return Raised(AttributeError(
-        f"{text!r} object has no attribute {name!r}", name=name))
+        f"{text} has no attribute {name!r}", name=name, obj=owner))
 
 
 def generic(tracer, owner, name: str):
@@ -155,7 +159,7 @@ def generic(tracer, owner, name: str):
                 tracer.outside.guard(place, "type", type(found))
             return value
     if found is ABSENT:
-        raise no_attribute(kind, name)
+        raise no_attribute(owner, name)
     return as_shown(tracer, found, place, owner, kind)
 
 
@@ -193,7 +197,7 @@ def part(tracer, module: nn.Module, name: str):
         value = names if names is ABSENT else tracer.stored(names, name)
         if value is not ABSENT:
             return value
-    raise no_attribute(type(module), name)
+    raise no_attribute(module, name)
 
 
 def as_shown(tracer, found, place: Source | None, owner, kind: type):

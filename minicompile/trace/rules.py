@@ -148,7 +148,6 @@ means(binary, *INPLACE, *INPLACE.values(), *COMPARISONS)
 means(ask, *GIVING, len)
 means(whole, dict.keys, dict.values, dict.items)
 rule(operator.truth, bool)(lambda tracer, *value: tracer.truth(*value))
-rule(object.__init__)(lambda tracer, owner, *args, **kwargs: None)
 rule(torch._C._get_tracing_state)(lambda tracer: None)
 
 

@@ -665,21 +665,46 @@ def asks_for_nothing(x, value):
     try:
         return x + 1, value.nothing
     except AttributeError as error:
-        return x - 1, str(error)
-
-
-@pytest.mark.parametrize("value", [
-    {}, collections.deque(), collections.defaultdict(list),
-    functools.partial(max, 2), re.compile("a"), Fraction(1, 2)],
-    ids=lambda value: type(value).__name__)
-def test_an_error_names_a_class_as_python_does(value):
-    ours = minicompile.compile(asks_for_nothing, backend="eager")
-    assert ours(torch.ones(2), value)[1] == asks_for_nothing(
-        torch.ones(2), value)[1]
+        return x - 1, str(error), error.name, error.obj is value
 
 
 class Plain:
     pass
+
+
+@pytest.mark.parametrize("value", [
+    {}, collections.deque(), collections.defaultdict(list), Plain, int,
+    functools.partial(max, 2), re.compile("a"), Fraction(1, 2), torch],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__))
+def test_an_error_names_a_class_as_python_does(value):
+    ours = minicompile.compile(asks_for_nothing, backend="eager")
+    assert ours(torch.ones(2), value)[1:] == asks_for_nothing(
+        torch.ones(2), value)[1:]
+
+
+class Passing:
+    def __init__(self, value):
+        super().__init__(value)
+
+
+class Taking:
+    def __new__(cls, *values):
+        return super().__new__(cls, *values)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: Plain(1), lambda: Plain(a=1), lambda: Passing(1),
+    lambda: Taking(1), lambda: vars(1), lambda: not_there])  # noqa: F821
+def test_what_takes_no_arguments_or_has_no_attributes(call):
+    def f(x):
+        try:
+            return x + 1, call()
+        except (TypeError, NameError) as error:
+            return x - 1, type(error), str(error), getattr(
+                error, "name", None)
+
+    ours = minicompile.compile(f, backend="eager", fullgraph=True)
+    assert ours(torch.ones(2))[1:] == f(torch.ones(2))[1:]
 
 
 @pytest.mark.parametrize("function, given", [

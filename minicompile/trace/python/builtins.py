@@ -228,7 +228,11 @@ def _getattr(tracer, owner, name, *default):
 def _vars(tracer, *owner):
     if not owner:
         raise unsupported("builtin", "vars of a frame")
-    return attributes.load_attr(tracer, *owner, "__dict__")
+    found = _getattr(tracer, *owner, "__dict__", ABSENT)
+    if found is ABSENT:
+        raise Raised(TypeError("vars() argument must have __dict__ "
+                               "attribute"))
+    return found
 
 
 @rule(super)
@@ -253,7 +257,7 @@ def of_super(tracer, owner: super, name: str):
     found, place = attributes.lookup(tracer, kind, name,
                                      owner.__thisclass__)
     if found is ABSENT:
-        raise attributes.no_attribute(super, name)
+        raise attributes.no_attribute(owner, name)
     return attributes.as_shown(tracer, found, place, ABSENT if (
         target is kind) else target, kind)
 

@@ -297,7 +297,7 @@ def store_plain(tracer, owner, name: str, value) -> None:
         if not given and is_slot:
             raise unsupported("effect", f"deleting {name}")
         if not given and attributes.own(tracer, owner, name) is ABSENT:
-            raise attributes.no_attribute(type(owner), name)
+            raise attributes.no_attribute(owner, name)
         write(outside, outside.space("attributes", owner), name, value)
     elif not given:
         tracer.native(delattr, (owner, name))

@@ -42,12 +42,13 @@ def bare(tracer, new, kind, /, *args, **kwargs):
     if type(attributes.lookup(tracer, kind, "__del__")[0]) is (
             types.FunctionType):
         raise unsupported("finalizer", f"{kind.__qualname__}.__del__")
-    return tracer.own(tracer.native(
-        new, (kind,) if new is object.__new__ else (kind, *args)))
+    return tracer.own(tracer.native(new, (kind, *args), kwargs))
 
 
 means(bare, *(base.__new__ for base in (
     object, dict, list, tuple, set, BaseException)))
+rule(object.__init__)(lambda tracer, *args, **kwargs: tracer.native(
+    object.__init__, args, kwargs))
 
 
 @rule(type.__call__)
