@@ -275,6 +275,7 @@ def bind(tracer, function: types.FunctionType, args, kwargs) -> dict:
     taker = types.FunctionType(taking(code), {}, function.__name__, tuple(
         Default("__defaults__", index)
         for index in range(len(function.__defaults__ or ()))))
+    taker.__qualname__ = function.__qualname__
     taker.__kwdefaults__ = {name: Default("__kwdefaults__", name)
                             for name in function.__kwdefaults__ or ()}
     try:
@@ -317,6 +318,5 @@ def taking(code: types.CodeType) -> types.CodeType:
         co_argcount=code.co_argcount, co_flags=plain.co_flags | stars,
         co_posonlyargcount=code.co_posonlyargcount,
         co_kwonlyargcount=code.co_kwonlyargcount,
-        co_varnames=code.co_varnames[:count],
-        co_name=code.co_name, co_qualname=code.co_qualname)
+        co_varnames=code.co_varnames[:count])
 

@@ -692,9 +692,30 @@ class Taking:
         return super().__new__(cls, *values)
 
 
+class Returning:
+    def __init__(self):
+        return 3
+
+
+Span = collections.namedtuple("Span", "first last")
+
+
+class Forwarding:
+    def __init__(self, **items):
+        self.items = items
+
+    def __getattr__(self, name):
+        return getattr(self.items, name)
+
+    def __getitem__(self, key):
+        return self.items[key]
+
+
 @pytest.mark.parametrize("call", [
     lambda: Plain(1), lambda: Plain(a=1), lambda: Passing(1),
-    lambda: Taking(1), lambda: vars(1), lambda: not_there])  # noqa: F821
+    lambda: Taking(1), lambda: vars(1), lambda: not_there,  # noqa: F821
+    lambda: Returning(), lambda: Passing(), lambda: {**Plain()},
+    lambda: Span(1), lambda: {**Forwarding(a=1)}])
 def test_what_takes_no_arguments_or_has_no_attributes(call):
     def f(x):
         try:

@@ -239,11 +239,12 @@ def look_up(tracer, key):
 
 def items(tracer, value) -> dict:
     """The items of `**value`, which is no dict."""
-    keys = tracer.call(attributes.load_attr(tracer, value, "keys"))
+    keys = tracer.call(getattr, (value, "keys", ABSENT))
+    if keys is ABSENT:
+        raise Raised(TypeError(f"{attributes.type_of(value).__name__!r} "
+                               "object is not a mapping"))
     return {key: tracer.ask(operator.getitem, value, key)
-            for key in tracer.unpacked(keys)}
-
-
+            for key in tracer.unpacked(tracer.call(keys))}
 
 
 def really(tracer, function, args=(), kwargs=None):

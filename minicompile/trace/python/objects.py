@@ -25,7 +25,7 @@ import torch
 from ...core.sizes import SYMBOLIC
 from ...core.guard import ABSENT, CONSTANTS, Attribute, Source, trusted
 from .. import attributes
-from ..attributes import SLOTS, STAND_INS
+from ..attributes import SLOTS, STAND_INS, type_of
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import settled
 from ..reconstruct import DERIVED, MAKERS, Rebuild
@@ -62,9 +62,11 @@ def make(tracer, kind: type, /, *args, **kwargs):
     bare = attributes.method(tracer, kind, "__new__")
     value = tracer.call(getattr(bare, "__func__", bare), (kind, *args),
                         kwargs)
-    if isinstance(value, kind):
-        tracer.call(attributes.bound(tracer, value, "__init__"), args,
-                    kwargs)
+    done = tracer.call(attributes.bound(tracer, value, "__init__"), args,
+                       kwargs) if isinstance(value, kind) else None
+    if done is not None:
+        raise Raised(TypeError("__init__() should return None, not "
+                               f"{type_of(done).__name__!r}"))
     return value
 
 
@@ -206,7 +208,7 @@ def same(tracer, left, right) -> bool:
     if left is right:
         return True
     if {type(left), type(right)} & {*SYMBOLIC} and (
-            attributes.type_of(left) is attributes.type_of(right)):
+            type_of(left) is type_of(right)):
         return settled(left) is settled(right)
     ours = tracer.outside.source(left), tracer.outside.source(right)
     if None not in ours:
