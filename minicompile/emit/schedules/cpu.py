@@ -30,7 +30,7 @@ from ..writer import Fold, Stage, Store
 
 #: Work, in cheap operations, that is worth waking a second thread for.
 WAKING = 1 << 15
-#: Below so many elements one of several threads that are awake works.
+#: Fewer elements are left to one of the threads that are awake.
 ALONE = 1 << 10
 #: Into how many pieces work is cut, so that all threads have some.
 PIECES = 32
@@ -121,7 +121,7 @@ def by_fours(kernel: Kernel) -> Kernel:
 
 
 def with_parts(kernel: Kernel, variable: Variable,
-             parts: tuple[Variable, ...], place: Index) -> Kernel:
+               parts: tuple[Variable, ...], place: Index) -> Kernel:
     """The kernel with `parts` for a variable, whose `place` they tell."""
     def over(variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
         return tuple(new for v in variables
@@ -254,8 +254,8 @@ class OrderedWriter(CppWriter):
 
     def sharing(self, loops: int) -> str:
         """How threads share these loops, if there is enough work, unless
-        they would add to the same memory. Threads that are awake, for the
-        pieces of a kernel, share more, and wait for no other."""
+        they would add to the same memory. Threads that work on a kernel's
+        pieces are awake: they share less work, and wait for no other."""
         work = self.kernel.rows * self.kernel.row_length
         many = loops and most_of(work) > (
             ALONE if self.together else self.worth)

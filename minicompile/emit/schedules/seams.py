@@ -84,7 +84,7 @@ def restricted(kernel: Kernel, variable: Variable, start: int,
     part = Variable(variable.name, index(stop - start))
     parts = (part,) if stop - start > 1 else ()
     made = with_parts(kernel, variable, parts,
-                    sum(map(index, parts), index(start)))
+                      sum(map(index, parts), index(start)))
     return replace(made, loops=tuple(
         replace(loop, value=rewrite(loop.value, SIMPLIFY[-1]))
         for loop in made.loops))
@@ -124,7 +124,7 @@ class Pieces(NamedTuple):
 
 
 def in_pieces(kernel: Kernel) -> OrderedWriter | Pieces:
-    """What writes a kernel, or its pieces."""
+    """The writer of a kernel, or those of its pieces."""
     writers = [*map(before, split_at_seams(kernel))]
     if len(writers) == 1:
         return writers[0]

@@ -162,13 +162,14 @@ def along_rows(context: LoweringContext, value: Value,
     """Some of the reduced dimensions, if a reduction along these, row by
     row, is asked for: one kernel does both, and reads a row once."""
     names = axes(value.shape)
-    asked = {part.buffer: [axis for axis in reduced if names[
-        axis] not in variables_of(part.index)]
-        for part in nodes_of(value.element) if isinstance(part, Load)}
-    for step in context.lowering.steps:
-        inner = asked.get(step.buffer.name, ()) if isinstance(
-            step, Loop) and step.reduction else ()
-        if 0 < len(inner) < len(reduced) and all(
+    asked = {part.buffer: inner for part in nodes_of(value.element)
+             if isinstance(part, Load) and 0 < len(inner := [
+                 axis for axis in reduced if names[axis]
+                 not in variables_of(part.index)]) < len(reduced)}
+    for step in context.lowering.steps if asked else ():
+        inner = isinstance(step, Loop) and step.reduction and asked.get(
+            step.buffer.name)
+        if inner and all(
                 elements(v.size for v in part) == elements(
                     size for axis, size in enumerate(value.shape)
                     if (axis in inner) == (part is step.reduced))
@@ -221,9 +222,9 @@ def maxima(context: LoweringContext, dtype: torch.dtype
 
 
 def fading(fill: Callable[..., Value], part: Loop, most: Buffer) -> Value:
-    """The sum of a row's exponentials, from those of its parts: each adds
-    up how far its elements are from its own maximum, in the same trip to
-    memory, and counts for as much as that is below the row's."""
+    """The sum of a row's exponentials, from those of its parts. A part's
+    are of the distances to its own maximum, so that one trip to memory
+    finds both; they count for as much as that is below the row's."""
     some = in_parts(part.whole, int(part.buffer.shape[0]), "max")
     own = loaded(part.buffer)
     *size, _ = some.shape
@@ -249,10 +250,12 @@ def split_moments(context: LoweringContext, a: Value,
     that is from the whole one's: their squares add up over a part.
     """
     parts = parts_wanted(a, reduced)
+    if parts == 1:
+        return moments(context, a, reduced)
     rows = in_rows(a, reduced)
     some = in_parts(rows, parts, "sum")
     *size, length = some.shape
-    if parts == 1 or rows.shape[-1] != length * parts:
+    if rows.shape[-1] != length * parts:
         return moments(context, a, reduced)
     sums, squares = (reshaped(each, (*size,)) for each in moments(
         context, some, (len(size),)))

@@ -407,10 +407,10 @@ def index_add(context: LoweringContext, a: Value, axis: int,
                 a.shape, axis, places.shape[0])):
         return None  # it raises, or has no dimension
     point = points(axes(source.shape))
-    factor = Op("mul", (source.element, literal(alpha, a.dtype)), a.dtype)
+    given = source if alpha == 1 else replace(source, element=Op("mul", (
+        source.element, literal(alpha, a.dtype)), a.dtype))
     return a, with_axis(point, axis, named(
-        context, places, a.shape[axis], point[axis:axis + 1])), replace(
-            source, element=factor if alpha != 1 else source.element)
+        context, places, a.shape[axis], point[axis:axis + 1])), given
 
 
 def index_put(context: LoweringContext, a: Value, places: Sequence,

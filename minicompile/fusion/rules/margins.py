@@ -39,14 +39,14 @@ def padded(context: LoweringContext, a: Value, widths: Sequence[int],
         shape = with_axis(a.shape, axis, a.shape[axis] + before + after)
         point, last = points(axes(shape)), a.shape[axis] - 1
         place = point[axis] - before
-        within, near, far = (with_axis(point, axis, where) for where in (
-            place, *((-place, last * 2 - place) if mirrored else (
-                index(0), last))))
-        other = inside_or(a, near, inside_or(a, far, None)) if (
-            mirrored) else Op("where", (
-                compare("lt", place, index(0)), a.at(near), a.at(far)),
-                a.dtype)
-        a = replace(a, shape=shape, element=inside_or(a, within, other))
+        at = partial(with_axis, point, axis)
+        if mirrored:
+            other = inside_or(a, at(-place), inside_or(
+                a, at(last * 2 - place), None))
+        else:
+            other = Op("where", (compare("lt", place, index(0)), a.at(at(
+                index(0))), a.at(at(last))), a.dtype)
+        a = replace(a, shape=shape, element=inside_or(a, at(place), other))
     return a
 
 

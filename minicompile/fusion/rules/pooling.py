@@ -220,9 +220,9 @@ def slid_back(context: LoweringContext, gradient: Value, _: object,
     point = context.point
     axis %= len(point) or 1
     many = ceil(size / step)
-    even = point and context.shape[axis] % step == 0
-    if not point or not pays(context, [many if even else size, 1], [
-            1 if even else step, 1], True):
+    reach, move = (many, 1) if (
+        point and context.shape[axis] % step == 0) else (size, step)
+    if not point or not pays(context, [reach, 1], [move, 1], True):
         return None
     at = [point[axis] // step - back for back in range(many)[::-1]]
     return total(context, [inside_or(gradient, (
