@@ -31,8 +31,8 @@ class Launch:
                  members: int = 1, **options: object):
         self.kernel, self.grid, self.sizes = kernel, grid, sizes
         self.wide, self.members = wide, members
-        self.options = {"num_warps": warps, "enable_fp_fusion": False
-                        } | options  # Triton's
+        self.options = {"num_warps": warps, "enable_fp_fusion": False,
+                        "enable_reflect_ftz": False} | options  # Triton's
 
     def more(self, given: tuple) -> tuple[tuple[int, ...], tuple]:
         """The sizes among the arguments; the kernel's extra arguments."""

@@ -377,6 +377,23 @@ def test_a_number_in_the_hosts_memory_is_as_eager(dtype, of, kernels):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_functions_of_denormal_numbers_are_eagers(dtype):
+    tiny = torch.finfo(dtype).tiny
+    x = torch.linspace(-2, 2, 4097, device="cuda").to(dtype) * tiny
+    y = torch.full_like(x, -2 * tiny)
+
+    def f(x, y):
+        return (x.expm1(), x.log1p(), x.sin(), x.tan(), x.tanh(), x.asinh(),
+                x.atanh(), x.rsqrt(), x.lgamma(), x.atan(), x.asin(),
+                x.erf(), torch.fmod(x, y), torch.remainder(x, y), F.elu(x),
+                torch.div(x, y, rounding_mode="floor"), x * 0.5)
+
+    for got, want in zip(minicompile.compile(f)(x, y), f(x, y)):
+        assert torch.equal(got.nan_to_num(), want.nan_to_num())
+
+
+@pytest.mark.gpu
 def test_pytorchs_optimizer_is_a_few_launches():
     """Its step counts lie in the host's memory."""
     def made():

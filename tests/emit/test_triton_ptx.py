@@ -169,7 +169,7 @@ def test_a_cross_entropy_reads_its_row_once_and_one_logit_more(dtype):
     assert row == 16384 * dtype.itemsize
     assert sum(loads.values()) == 2  # the label, and its logit
     assert kernel.usage["STACK"] == 0
-    assert kernel.instructions < 9  # there is time for 14
+    assert kernel.instructions < 12  # there is time for 14
 
 
 def test_an_exponential_that_is_more_than_added_up_is_eagers():
@@ -178,7 +178,16 @@ def test_an_exponential_that_is_more_than_added_up_is_eagers():
                      lambda x: (x - x.amax(0)).exp().sum(-1)):
         for kernel in kernels_of(function, x):
             assert kernel.ptx.count("ex2.approx") == kernel.ptx.count(
-                "fma.rm.ftz.f32")  # the start of libdevice's
+                "fma.rm.f32")  # the start of libdevice's
+
+
+def test_a_function_of_a_tiny_number_is_not_that_of_zero():
+    """As PyTorch's own kernels, which keep denormal numbers."""
+    def f(x, y):
+        return x.expm1(), x.sin(), x.rsqrt(), x.log1p(), y.atan2(x)
+
+    for kernel in kernels_of(f, torch.empty(64), torch.empty(64)):
+        assert "ftz" not in kernel.ptx
 
 
 @pytest.mark.slow(sample=2)
