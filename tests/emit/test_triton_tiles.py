@@ -117,6 +117,16 @@ def test_sums_down_columns_share_a_block(count):
     assert most < 2 * columns * rows * count <= 2 * most
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("rows", [2, 3, 8, 16])
+def test_a_warp_adds_up_short_columns_each_in_a_thread(rows, dtype):
+    tiling, = tilings(lambda x: x.sum(1), *fake_inputs(
+        (4096, rows, 1024), dtype=dtype))
+    (_, columns), (_, held) = blocks(tiling)
+    assert tiling.warps == 1 and held >= rows
+    assert columns * held * dtype.itemsize == 4096
+
+
 def test_loads_down_columns_share_the_registers():
     """Two sums of three products of columns; no number for each row."""
     def sums(x, y, z, rows):

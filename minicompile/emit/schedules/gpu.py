@@ -23,8 +23,9 @@ from .cpu import fastest, keeping, turned_axis
 #: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
 ENOUGH = 2 * 132
 #: The bytes a thread loads of one tensor: twice what one load can take;
-#: and those of a line of the cache, which columns share.
-A_THREAD, A_LINE = 32, 128
+#: those of a line of the cache, which columns share; those of the columns
+#: that the threads of a warp add up.
+A_THREAD, A_LINE, A_WARP = 32, 128, 4096
 #: The elements of a row that one block can keep in registers.
 IN_REGISTERS = 40_000
 #: A row of so many elements shares its program with others.
@@ -145,12 +146,12 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     sums = [loop for loop in kernel.loops if loop.reduction is not None]
     read = {load for loop in sums for load in loop.loads
             if first in atoms_of(load.index)}
-    line = A_LINE // max([load.dtype.itemsize for load in read], default=4)
-    block = _fitted(2 * count, max(16, line), 16)
-    shared = block * (len(sums) or 1) * (len(read) or 1)
-    below = pow2(DOWN // shared // 2 + 1)  # and at least 1
-    down = min(pow2(_count(length)), below)
-    warps = max(1, min(8, block * down // 512))
+    sizes = [load.dtype.itemsize for load in read] or [4]
+    block = _fitted(2 * count, max(16, A_LINE // max(sizes), lower_pow2(
+        A_WARP // (sum(sizes) * whole))), 16)
+    down = min(whole, lower_pow2(
+        DOWN // (block * (len(sums) or 1) * len(sizes))))
+    warps = min(8, lower_pow2(block * down * sum(sizes) // A_WARP))
     return Tiling((Axis("x", _last(kernel.ranges, first), block),
                    Axis("r", kernel.reduced, down)), warps,
                   looped="r" * (most_of(length) > down))
@@ -191,6 +192,11 @@ def _fitted(count: int, most: int, least: int) -> int:
     """
     block = min(most, max(least, pow2(count // ENOUGH)))
     return min(block, pow2(count))
+
+
+def lower_pow2(count: int) -> int:
+    """The greatest power of two that is not above `count`; at least 1."""
+    return pow2(count // 2 + 1)
 
 
 def _count(size: Index) -> int:

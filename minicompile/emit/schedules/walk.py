@@ -19,7 +19,7 @@ from ...core.machines.cost import WALKING
 from ..triton import TILINGS, WRITERS, Axis, Tiling, TritonWriter, pow2
 from ..writer import Fold, Stage, Store
 from .cpu import draws
-from .gpu import counting
+from .gpu import counting, lower_pow2
 
 #: The elements of a block of rows, at most, and the warps for them. Half as
 #: many if it draws random numbers, which takes registers.
@@ -63,7 +63,7 @@ def walking(kernel: Kernel) -> Tiling:
         load.buffer for loop in kernel.loops for load in loop.loads
         if not atoms_of(load.index).isdisjoint(kernel.reduced)})
     block = min(BLOCK >> draws(kernel),
-                pow2(WALKING["cuda"] // held // 2 + 1))
+                lower_pow2(WALKING["cuda"] // held))
     together = gcd(max(1, block // whole), *(
         number for _, number in loop.down.terms))
     return counting(kernel, Walk(

@@ -1,5 +1,5 @@
 # sum_1
-@launched(grid=lambda: 32, warps=2)
+@launched(grid=lambda: 32, warps=1)
 @triton.jit
 def kernel_0_sum(primals_1_ptr, sum_1_0_ptr):
     XBLOCK: tl.constexpr = 16
