@@ -28,6 +28,16 @@ FUNCTIONS = {
         x, (5, 19), mode="bilinear", align_corners=True) * 2, SMALL),
     "bicubic": (lambda x: F.interpolate(
         x, scale_factor=2, mode="bicubic"), SMALL),
+    "cubic, aligned": (lambda x: F.interpolate(
+        x, (3, 19), mode="bicubic", align_corners=True), SMALL),
+    "cubic, smaller": (lambda x: F.interpolate(
+        x, scale_factor=0.6, mode="bicubic") * 2, SMALL),
+    "cubic of one": (lambda x: F.interpolate(
+        x[..., :1, :2], 7, mode="bicubic"), SMALL),
+    "to one": (lambda x: F.interpolate(
+        x, (1, 5), mode="bilinear", align_corners=True), SMALL),
+    "smaller": (lambda x: F.interpolate(
+        x, scale_factor=0.3, mode="bilinear"), SMALL),
     "linear": (lambda x: F.interpolate(x[0], 21, mode="linear"), SMALL),
     "trilinear": (lambda x: F.interpolate(
         x[None], (3, 5, 6), mode="trilinear"), SMALL),
@@ -131,6 +141,20 @@ def test_how_wide_a_margin_is_may_vary(mode):
     assert not compiled.stats().fallbacks
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_an_infinite_gradient_reaches_its_pixels_alone(as_on_a_gpu, mode):
+    def resized(x):
+        return F.interpolate(x, scale_factor=2, mode=mode)
+
+    x, y = example(SMALL), example(SMALL)
+    mine, gradient = compile(resized)(x), torch.ones(2, 4, 18, 16)
+    gradient[0, 1, 8, 9] = torch.inf
+    mine.backward(gradient)
+    resized(y).backward(gradient)
+    assert torch.equal(x.grad.isfinite(), y.grad.isfinite())
+    assert not x.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("factor", [None, 1.7, 2, 0.6])
 def test_a_kernel_finds_the_nearest(as_on_a_gpu, factor, monkeypatch):
     """As PyTorch's does, with a float32; of whole factors it needs none."""
@@ -150,6 +174,15 @@ def test_on_a_gpu_it_is_eager_s(name):
     function, shape = FUNCTIONS.get(name) or (POOLS[name], WIDE)
     x = example(shape).detach().cuda().requires_grad_()
     assert_same(function, x)
+
+
+@pytest.mark.gpu
+def test_the_kernel_that_compares_classes_also_checks_them():
+    classes = torch.tensor([[3, 0], [4, 3]], device="cuda")
+    compiled = assert_same(lambda x: F.one_hot(x.t(), 5) * 2, classes)
+    assert compiled.stats().kernels == 1
+    assert "checked" in compiled.cache.entries[0].lowered.programs[
+        "forward"].source
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -295,7 +295,7 @@ def reading(along: Callable[..., Point | None]) -> Callable:
     def rule(context: LoweringContext, a: Value, *rest, **_
              ) -> Value | None:
         node, lowering = context.node, context.lowering
-        computed = not isinstance(a.element, Load)
+        computed = not isinstance(a.element, Load | Position)
         picks = sum(elements(each.shape) for each in tree_leaves(rest)
                     if isinstance(each, Value))
         few = FEW * picks <= max(elements(context.shape), elements(a.shape))

@@ -11,18 +11,24 @@ eager, too. PyTorch's choice is in torch/_inductor/decomposition.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
+from math import ceil
 
 import torch
 from torch._decomp import decomposition_table
+from torch._decomp.decompositions import (
+    _compute_scale, _compute_source_index, _upsample_get_cubic_coefficients)
 from torch.nn import functional as F
 
 from ...core.graph import operators, tensors_of
+from ...core.loops import accurate
 from ..recorder import DECOMPOSITIONS, aten
-from .decompositions import along, require
+from .decompositions import along, below
 
 #: The types of the devices where it pays.
 DEVICES = {"cuda"}
+#: How far rounding may move a place, at most.
+ROUNDED = 0.01
 
 #: Operators of which PyTorch has a formula; not those of their gradients.
 BY_FORMULA = """
@@ -78,6 +84,48 @@ def im2col(image, size, apart, margin, step):
     return blocks.permute(0, 1, 4, 5, 2, 3).flatten(1, 3).flatten(2)
 
 
+def smaller(gradient, _, old, aligned, *scales, reach):
+    """The gradient of a resized image: along one dimension at a time, an
+    element adds up the places that were made of it. Those lie less than
+    `reach` elements away: 1 if the resizing was linear, 2 if cubic."""
+    made = gradient.to(accurate(gradient.dtype))
+    for dim, scale in zip(range(2, made.dim()), (*scales, *[None] * 3)):
+        step = _compute_scale(old[dim], made.size(dim), aligned, scale)
+        if not step:
+            return NotImplemented  # one place, made of the first element
+        made = along_one(made, dim, old[dim], aligned, step, reach)
+    return made.to(gradient.dtype)
+
+
+def along_one(gradient, dim, size, aligned, step, reach):
+    """The same along one dimension; from each place to the next it is
+    `step` elements. An element asks a few neighbouring places, of which
+    those at the ends may have been made of others."""
+    count, middle = gradient.size(dim), 0 if aligned else 0.5
+    here = torch.arange(size, dtype=gradient.dtype, device=gradient.device
+                        )[:, None]
+    first = (here - reach + middle) / step - middle - ROUNDED
+    asked = ceil(2 * reach / step + 2 * ROUNDED) + 1
+    places = first.floor().long() + torch.arange(asked, device=here.device)
+    inside = (places >= 0) & (places < count)
+    places = places.clamp(0, count - 1)
+    source = _compute_source_index(step, places.to(here.dtype), aligned)
+    if reach == 1:
+        source = source.clamp(min=0)
+    near = source.floor()
+    share = (source - near).clamp(0, 1)
+    weights = (1 - share, share) if reach == 1 else (
+        _upsample_get_cubic_coefficients(share))
+    made_of = [inside & ((near + k).clamp(0, size - 1) == here)
+               for k in range(1 - reach, reach + 1)]
+    weight = sum(map(partial(torch.where, other=0), made_of, weights))
+    shape = [size, asked] + [1] * (gradient.dim() - dim - 1)
+    found = gradient.index_select(dim, places.flatten()).unflatten(
+        dim, (size, asked)) * weight.view(shape)
+    return torch.where(reduce(torch.logical_or, made_of).view(shape), found,
+                       0).sum(dim + 1)
+
+
 def scatter(into, dim, places, given):
     """One element of each row replaced, as the gradient of a maximum is:
     a choice for each element."""
@@ -89,10 +137,9 @@ def scatter(into, dim, places, given):
             torch.is_tensor(given)) else not (into.is_floating_point() and (
                 abs(given) <= torch.finfo(into.dtype).max)):
         return NotImplemented
-    require((places >= 0) & (places < into.size(dim)))
     here = along(dim, into, torch.arange(
         into.size(dim), device=into.device))
-    return torch.where(here == places, given, into)
+    return torch.where(here == below(into.size(dim), places), given, into)
 
 
 DECOMPOSITIONS |= {
@@ -103,4 +150,9 @@ DECOMPOSITIONS |= {
     **{op: partial(there, formula) for op, formula in {
         aten.scatter.src: scatter, aten.scatter.value: scatter,
         aten.convolution.default: convolution,
-        aten.convolution_backward.default: convolution_backward}.items()}}
+        aten.convolution_backward.default: convolution_backward}.items()},
+    **{op: partial(there, partial(smaller, reach=reach))
+       for reach, names in {1: "linear1d bilinear2d trilinear3d",
+                            2: "bicubic2d"}.items()
+       for name in names.split()
+       for op in operators(f"upsample_{name}_backward")}}
