@@ -34,9 +34,8 @@ CALLS: dict[Callable, Callable] = {}
 #: What records other calls in place of a node's; it gives their result, or
 #: None if it has nothing better.
 INSTEAD: list[Callable[[Player, fx.Node], torch.Tensor | None]] = []
-#: What gives a better form of a joint graph, and leaves it alone. The last
-#: argument says how many of its outputs belong to the forward.
-PASSES: list[Callable[[fx.Graph, FakeTensorMode, int], fx.Graph]] = []
+#: What gives a better form of a joint graph, and leaves it alone.
+PASSES: list[Callable[[fx.Graph, FakeTensorMode], fx.Graph]] = []
 
 
 def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
@@ -88,7 +87,7 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
     with (unchanged_state(), torch.no_grad(),
           torch._C._DisableAutocast(), python_forms(recorder.sizes)):
         for improved in PASSES:
-            joint = improved(joint, recorder.fake_mode, len(ends))
+            joint = improved(joint, recorder.fake_mode)
     mutated = tuple(each.position for each in written)
     finish(joint, mutated, len(fresh))
     return Joint(

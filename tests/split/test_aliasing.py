@@ -355,6 +355,24 @@ def test_a_result_is_never_an_inputs_memory_unless_eagers_is():
     assert len(owners) == 4
 
 
+@pytest.mark.parametrize("function", [
+    lambda a, b: b * 2 + (a.view(2, 2) * 2),
+    lambda a, b: a.view(2, 2)[:] * 2 + b[:] * 2,
+    lambda a, b: a[:] + b.flatten()[:]])
+def test_gradients_that_eager_keeps_apart_are_apart(function):
+    """As clip_grad_norm_() writes to each."""
+    def written(call):
+        a, b = (torch.ones(shape, requires_grad=True)
+                for shape in (4, (2, 2)))
+        first, second = torch.autograd.grad(call(a, b).sum(), [a, b])
+        first.mul_(3)
+        call(a, b).sum().backward()
+        b.grad.mul_(3)
+        return [each.tolist() for each in (first, second, a.grad, b.grad)]
+
+    assert written(minicompile.compile(function)) == written(function)
+
+
 def parts_of_a_product(x, w):
     with torch.no_grad():
         a, b = (x @ w).split([2, 3], -1)

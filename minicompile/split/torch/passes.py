@@ -33,18 +33,18 @@ OTHERWISE = "view", "stride", "roll", "channel_shuffle", "tion_pad", "fft"
 ON_CUDA = "upsample", "avg_pool"
 
 
-def simplify(raw: fx.Graph, mode: FakeTensorMode,
-             forward_outputs: int) -> fx.Graph:
+def simplify(raw: fx.Graph, mode: FakeTensorMode) -> fx.Graph:
     """The joint graph without dead, idle and repeated work.
 
     One walk copies the graph and asks of each node: does it do nothing,
-    was it computed before? The node that makes the memory of a result
-    stays as it is: results that eager keeps apart are never merged.
+    was it computed before? The node that makes the memory of a result or
+    a gradient stays as it is: those that eager keeps apart are never
+    merged.
     """
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     computed: dict[tuple, fx.Node] = {}
-    pinned = {root(node) for node in results(raw)[:forward_outputs]}
+    pinned = {root(node) for node in results(raw) if node is not None}
     pinned |= {part.args[0] for part in pinned
                if part.target is operator.getitem}
     for node in raw.nodes:
@@ -130,8 +130,7 @@ def repeated(node: fx.Node, computed: dict) -> fx.Node | None:
     return earlier if earlier is not node else None
 
 
-def channels_last(raw: fx.Graph, mode: FakeTensorMode,
-                  forward_outputs: int) -> fx.Graph:
+def channels_last(raw: fx.Graph, mode: FakeTensorMode) -> fx.Graph:
     """The graph, with channels innermost in the images it convolves.
 
     On a CPU a convolution takes half as long if the channels of an image
