@@ -102,6 +102,16 @@ def test_a_result_may_pass_nothing_to_an_input():
     assert arrived(0, 1) == [True, True, True]
 
 
+@pytest.mark.parametrize("function, after", [
+    (torch.sum, lambda y: (torch.complex(y.detach(), y).conj() * 1j).real),
+    (lambda x: torch.view_as_complex(x * 2), lambda y: y.conj()[0].real)])
+def test_a_gradient_may_be_yet_to_conjugate_or_to_negate(function, after):
+    x = torch.arange(6.).view(3, 2).requires_grad_()
+    want, got = (torch.autograd.grad(after(call(x)), x)[0] for call in (
+        function, minicompile.compile(function)))
+    near(got, want)
+
+
 def test_a_custom_function_that_passes_nothing_on():
     class Nothing(torch.autograd.Function):
         @staticmethod
