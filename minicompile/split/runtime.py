@@ -152,7 +152,7 @@ def trainable(facts: Facts, function: type) -> Boxed:
             inputs[k] = inputs[k].detach()  # come from
         return apply(ways, *inputs)
 
-    return run if torch.is_grad_enabled() else torch.enable_grad()(run)
+    return run if facts.grad_mode else torch.enable_grad()(run)
 
 
 def by_input(facts: Facts, gradients) -> tuple:
@@ -209,6 +209,7 @@ def again(facts: Facts, source: fx.GraphModule, ctx, given, come
     modes = [torch.autocast(*mode) for mode in facts.autocast] or [
         torch._C._DisableAutocast()]
     with kept(), ExitStack() as stack:
+        torch._C._set_grad_enabled(facts.grad_mode)
         for mode in modes:
             stack.enter_context(mode)
         outputs = bare(source)(*inputs)
@@ -277,6 +278,7 @@ FACTS: dict[str, Callable[[Joint, Pair], object]] = {
     **{name: lambda joint, _, name=name: getattr(joint, name)
        for name in "autocast forward_outputs mutated tracked tangents "
                    "gradients".split()},
+    "grad_mode": lambda *_: torch.is_grad_enabled(),
     "inputs": lambda joint, _: len(joint.primals),
     "wanted": lambda joint, _: any(
         getattr(value(node), "requires_grad", False)

@@ -346,6 +346,19 @@ def test_gradients_that_do_not_vary_are_differentiable_no_more():
     assert last.requires_grad
 
 
+def test_what_ran_without_gradients_runs_so_again():
+    def function(x):
+        factor = x * x
+        with torch.enable_grad():
+            return factor * x
+
+    x = torch.arange(4., requires_grad=True)
+    with torch.no_grad():
+        y = minicompile.compile(function)(x)
+    first, = torch.autograd.grad(y.sum(), x, create_graph=True)
+    assert first.tolist() == [0, 1, 4, 9] and not first.requires_grad
+
+
 def test_a_gradient_is_differentiable_by_its_tangent():
     x, tangent = grad(3), grad(3)
     y = minicompile.compile(lambda x: x * 2)(x)
