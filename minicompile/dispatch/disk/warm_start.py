@@ -20,12 +20,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
+import sympy
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import (FakeTensor,
@@ -33,17 +34,17 @@ from torch._subclasses.fake_tensor import (FakeTensor,
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _custom_builtins
 from torch.utils._pytree import tree_leaves
+from torch.utils._sympy import functions
 
 from ...core import log
 from ...core.cache import key_of
 from ...core.disk.entries import entry, find
+from ...core.graph import Boxed
 from ...core.machines.cost import machine, name_of
 from ...core.options import Options
 from ...core.sizes import hint, sizes_of
 from ...core.state import KEPT, global_state, kept
 from ...core.torch.options import asked
-from ...core.torch.symbols import ON_PROXIES
-from ...core.torch.symbols import text_of as text_of_size
 from ...emit.cpp import processor
 from ...emit.program import load
 from ...pipeline import LOWER, CompiledGraph, backward_from, lower_ours
@@ -112,7 +113,7 @@ def learnt(env: ShapeEnv | None) -> tuple[list[str], list[str]]:
     the range and value of each size, and what stands for it."""
     if env is None:
         return [], []
-    return [text_of_size(guard.expr) for guard in env.guards], sorted(
+    return [sympy.srepr(guard.expr) for guard in env.guards], sorted(
         f"{symbol} in [{reach.lower}, {reach.upper}] is "
         f"{env.backed_var_to_val.get(symbol)} or "
         f"{env.replacements.get(symbol)}"
@@ -164,22 +165,20 @@ def name_of_entry(graph: fx.GraphModule, inputs: Sequence, depth: str,
         regions, known, options, state))) + ".json"
 
 
-def made_again(name: str) -> property:
-    """A field that has what a stage makes again."""
-    return field(init=False, repr=False, default=property(
-        lambda self: getattr(self.again(), name)))
-
-
 @dataclass(frozen=True)
-class Found(CompiledGraph):
+class Found:
     """A compiled graph that was found. Its stages run `again` when someone
     asks what they made."""
 
-    joint: property = made_again("joint")
-    pair: property = made_again("pair")
-    schedules: property = made_again("schedules")
-    programs: property = made_again("programs")
-    again: Callable[[], CompiledGraph] | None = None
+    call: Boxed
+    notes: Counter[str]
+    kernels: int
+    again: Callable[[], CompiledGraph]
+    graphed: None = None
+    fallback: str = ""
+
+    def __getattr__(self, name: str):
+        return getattr(self.again(), name)
 
 
 def written(made: CompiledGraph, env: ShapeEnv | None) -> bytes | None:
@@ -205,13 +204,9 @@ def read(content: bytes, graph: fx.GraphModule, env: ShapeEnv | None,
     stages learnt about sizes are guarded."""
     held, notes, results = json.loads(content), Counter(), None
     guards, ranges = held["learnt"]
-    sizes = {**ON_PROXIES}
-    for symbol, number in env.backed_var_to_val.items() if env else ():
-        sizes[f"{symbol}"] = env.create_symintnode(
-            symbol, hint=int(number)) if symbol.is_integer else (
-                env.create_symfloatnode(symbol, hint=float(number)))
-    if not all(bool(eval(text, sizes)) for text in guards) or (
-            learnt(env)[1] != ranges):
+    names = {**vars(sympy), **vars(functions)}
+    if not all([env.evaluate_expr(eval(text, names)) for text in guards]
+               ) or learnt(env)[1] != ranges:
         raise ValueError("other facts about sizes")
     facts = SimpleNamespace(**eval(
         held["facts"], {"torch": torch, "device": torch.device}))
@@ -225,7 +220,7 @@ def read(content: bytes, graph: fx.GraphModule, env: ShapeEnv | None,
         SimpleNamespace(source=graph, results=results), None, **runs,
         notes=notes, facts=facts, others=partial(
             backward_from, lambda: again().joint, facts.saved, options,
-            None)), notes=notes, kernels=held["kernels"], again=again)
+            None)), notes, held["kernels"], again)
 
 
 def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
