@@ -2,7 +2,7 @@
 
 In: the torch-level graph and its fake inputs. Out: a callable that
 autograd can differentiate. Read joint.py, recorder.py, aliases.py,
-record.py, tangents.py and runtime.py, in that order.
+record.py and runtime.py, in that order.
 """
 
 from ..core import load

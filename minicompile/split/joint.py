@@ -26,10 +26,12 @@ from ..core.graph import (has_effect, is_number, nbytes, placeholders,
                           render, results, value)
 from ..core.loops import walk
 from ..core.options import Options
-from .tangents import copied_without
+from ..core.sizes import SYMBOLIC, Numbers
+
+aten = torch.ops.aten
 
 #: What writes to an input; all else in a joint graph makes values.
-WRITE = torch.ops.aten.copy_.default
+WRITE = aten.copy_.default
 
 
 @dataclass(frozen=True)
@@ -288,6 +290,39 @@ def extract(joint: Joint, nodes, inputs, outputs,
     return _LazyGraphModule(joint.graph, graph)
 
 
+def copied_without(absent: Set[fx.Node], node: fx.Node, graph: fx.Graph,
+                   copies: Mapping[fx.Node, fx.Node]) -> fx.Node:
+    """A copy of the node at the end of a graph that has no nodes for those
+    `absent`, which need none of the tangents that come.
+
+    Such a tangent is nothing, rather than zeros, as it is to autograd: zero
+    times infinity would be NaN. So of a sum one term may be left; all else
+    is given zeros.
+    """
+    given, result = node.all_input_nodes, value(node)
+    terms = [each for each in given if each not in absent]
+    if node.target is aten.add.Tensor and len(terms) == 1 < len(given):
+        left = value(terms[0])
+        if (left.shape, left.dtype) == (result.shape, result.dtype):
+            return copies[terms[0]]
+    return graph.node_copy(node, lambda each: zeros(graph, value(each))
+                           if each in absent else copies[each])
+
+
+def zeros(graph: fx.Graph, like: torch.Tensor) -> fx.Node:
+    """Zeros laid out as a fake tensor, at the end of the graph."""
+    numbers = Numbers(graph)
+    for node in placeholders(graph):
+        numbers.given(node)
+    empty = graph.call_function(aten.empty_strided.default, tuple(
+        [numbers.written(each) if isinstance(each, SYMBOLIC) else each
+         for each in measures] for measures in (like.shape, like.stride())),
+        {"dtype": like.dtype, "device": like.device})
+    made = graph.call_function(aten.full_like.default, (empty, 0))
+    empty.meta["val"] = made.meta["val"] = like
+    return made
+
+
 def without_dead(graph: fx.Graph) -> fx.Graph:
     """The graph, without the nodes that have no reader and no effect."""
     graph.eliminate_dead_code(lambda node: has_effect(node) or (
@@ -297,7 +332,7 @@ def without_dead(graph: fx.Graph) -> fx.Graph:
 
 def copied(node: fx.Node) -> fx.Node:
     """A copy of the node's value, made where its graph ends by now."""
-    copy = node.graph.call_function(torch.ops.aten.clone.default, (node,))
+    copy = node.graph.call_function(aten.clone.default, (node,))
     copy.meta = dict(node.meta)
     return copy
 
