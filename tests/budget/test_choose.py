@@ -113,7 +113,7 @@ def arguments():
 def test_ceiling_and_monotony():
     joint = joint_of(network, arguments())
     default = min_cut.cut(joint).bytes
-    least = min_cut.cut(joint, byte_price=1.0, expensive=1).bytes
+    least = min_cut.cut(joint, byte_price=1.0).bytes
     before = None
     for hundredth in range(100, -1, -4):
         saved = bound.choose(joint, hundredth / 100, cut=min_cut.cut)

@@ -263,7 +263,7 @@ def test_random_values_are_never_recomputed():
 
     joint = split.record(graph_of(function, (grad(8),)), (grad(8),))
     for price in (0.0, 1.0, 1e6):
-        plan = min_cut.cut(joint, byte_price=price, expensive=1)
+        plan = min_cut.cut(joint, byte_price=price)
         pair = split.partition(joint, plan.saved)
         assert "bernoulli" in str(pair.forward.graph)
         assert "bernoulli" not in [
@@ -275,7 +275,7 @@ def test_what_dropping_one_value_costs_is_the_difference_of_two_plans():
     args = grad(4, 128, 64), grad(64, 192), grad(64, 64)
     joint = split.record(graph_of(attention, args), args)
     for price in (0.0, 1e-12):
-        plan = min_cut.cut(joint, byte_price=price, expensive=1)
+        plan = min_cut.cut(joint, byte_price=price)
         saved = {node for node in joint.early if node.name in plan.saved}
         for node in saved:
             if node.op != "placeholder":
@@ -297,7 +297,7 @@ def test_an_unknown_op_is_never_free():
 def test_a_higher_byte_price_never_saves_more():
     args = (grad(16, 8), grad(32, 8), grad(32), grad(8, 32))
     joint = split.record(graph_of(mlp, args), args)
-    sizes = [min_cut.cut(joint, byte_price=10.0 ** -k, expensive=1).bytes
+    sizes = [min_cut.cut(joint, byte_price=10.0 ** -k).bytes
              for k in range(14, 0, -1)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] == 0

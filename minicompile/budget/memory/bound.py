@@ -55,7 +55,7 @@ def choose(joint, budget: float, *, cut: Callable, bound: object = None,
         return frozenset()
     fastest = cut(joint)
     ceiling = int(budget * fastest.bytes + 0.5)
-    plan = plan_within(fastest, ceiling, fastest.costs.cut)
+    plan = plan_within(fastest, ceiling)
     kept = [node.args[0] if node.target is getitem else node
             for node in joint.early if node.name in plan.saved]
     if plan.bytes - ceiling > fastest.bytes // 100:  # not just a seed
@@ -70,31 +70,29 @@ def choose(joint, budget: float, *, cut: Callable, bound: object = None,
     return plan.saved
 
 
-def plan_within(fastest, ceiling: int, priced: Callable):
-    """The plan of least time that saves at most `ceiling` bytes.
-
-    If there is none, the plan that saves the least. `priced(price, 1)` is
-    the best plan when a byte costs `price`.
-    """
+def plan_within(fastest, ceiling: int):
+    """The plan of least time that saves at most `ceiling` bytes; if there
+    is none, the plan that saves the least."""
     if fastest.bytes <= ceiling:
         return fastest
-    over, under = bracket(fastest, ceiling, priced)
+    over, under = bracket(fastest, ceiling)
     return under if over is None else fill_between(over, under, ceiling)
 
 
-def bracket(fastest, ceiling: int, priced: Callable) -> tuple:
+def bracket(fastest, ceiling: int) -> tuple:
     """The two best plans around `ceiling`: just over it, and under it.
 
     Each is best for some price of a byte. At the price where the two cost
     the same, a third plan is better than both, or there is none between
     them. (None, the smallest plan) if even that is over the ceiling.
     """
-    over, under = fastest, priced(1.0, 1)  # a second a byte: the smallest
+    over, priced = fastest, fastest.costs.cut
+    under = priced(1.0)  # a second a byte: the smallest
     if under.bytes > ceiling:
         return None, under
     while True:
         price = (under.seconds - over.seconds) / (over.bytes - under.bytes)
-        between = priced(price, 1)
+        between = priced(price)
         if not under.bytes < between.bytes < over.bytes or total(
                 between, price) >= total(over, price) * (1 - 1e-9):
             return over, under
@@ -196,9 +194,9 @@ class Plans:
         return plan.costs.given + self.highest(plan.saved)
 
     def __iter__(self) -> Iterator:
-        priced, seen = cache(self.fastest.costs.cut), set()
-        plans = (plan_within(self.fastest, int(
-            share * self.fastest.bytes), priced) for share in CEILINGS)
+        seen: set[frozenset] = set()
+        plans = (plan_within(self.fastest, int(share * self.fastest.bytes))
+                 for share in CEILINGS)
         if len(self.fastest.sizes) <= FEW:
             plans = sorted([*plans, *self.descent()],
                            key=lambda plan: plan.seconds)

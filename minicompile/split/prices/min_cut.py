@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -76,15 +76,10 @@ class Plan:
                                 if node.name in self.saved - dropped})
 
 
-def cut(joint: Joint, *, byte_price: float = 0.0,
-        expensive: float = NEVER) -> Plan:
-    """The plan that makes a training step fastest.
-
-    `byte_price`: seconds that one saved byte is worth to the caller.
-    `expensive`: what recomputing a matrix product, or an op that no table
-    knows, counts in its own time; by default it is never done.
-    """
-    return Prices(joint).cut(byte_price, expensive)
+def cut(joint: Joint, byte_price: float = 0.0) -> Plan:
+    """The plan that makes a training step fastest, if a saved byte is
+    worth so many seconds to the caller."""
+    return Prices(joint).cut(byte_price)
 
 
 class Prices:
@@ -112,14 +107,18 @@ class Prices:
                 or not cost.is_opaque(node)) else NEVER,
             saving(joint, node, node in self.written, reads[node]))
             for node in joint.early if not is_number(node)}
+        self.cut = cache(self.cut)  # each price is asked for several times
 
-    def cut(self, byte_price: float, expensive: float) -> Plan:
-        """The cheapest plan when bytes and matrix products cost this."""
+    def cut(self, byte_price: float) -> Plan:
+        """The cheapest plan when a saved byte costs this. If it costs
+        nothing, no matrix product runs again, and no op that no table
+        knows."""
         prices = {}
         for node, price in self.prices.items():
-            cheap = self.kinds[node] not in ("counted", "unknown")
+            may = byte_price or self.kinds[node] not in ("counted",
+                                                         "unknown")
             prices[node] = Price(0.0, NEVER) if node in self.hidden else (
-                Price(price.recompute * (1 if cheap else expensive),
+                Price(price.recompute if may else NEVER,
                       price.save + byte_price * size(self.joint, node)))
         return self.plan(cheapest(prices, lambda node: node.users,
                                   self.needed))
