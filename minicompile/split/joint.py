@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import getitem
+from operator import attrgetter, getitem
 
 import torch
 from torch import fx
@@ -293,18 +293,12 @@ def extract(joint: Joint, nodes, inputs, outputs,
 def copied_without(absent: Set[fx.Node], node: fx.Node, graph: fx.Graph,
                    copies: Mapping[fx.Node, fx.Node]) -> fx.Node:
     """A copy of the node at the end of a graph that has no nodes for those
-    `absent`, which need none of the tangents that come.
-
-    Such a tangent is nothing, rather than zeros, as it is to autograd: zero
-    times infinity would be NaN. So of a sum one term may be left; all else
-    is given zeros.
-    """
-    given, result = node.all_input_nodes, value(node)
+    `absent`: of a sum one term may be left, all else is given zeros."""
+    given, form = node.all_input_nodes, attrgetter("shape", "dtype")
     terms = [each for each in given if each not in absent]
-    if node.target is aten.add.Tensor and len(terms) == 1 < len(given):
-        left = value(terms[0])
-        if (left.shape, left.dtype) == (result.shape, result.dtype):
-            return copies[terms[0]]
+    if node.target is aten.add.Tensor and len(terms) == 1 < len(given) and (
+            form(value(terms[0])) == form(value(node))):
+        return copies[terms[0]]
     return graph.node_copy(node, lambda each: zeros(graph, value(each))
                            if each in absent else copies[each])
 

@@ -140,12 +140,11 @@ ENTRIES.append(entry)
 
 def find(name: str) -> bytes | None:
     """The content of a signed entry, if it is there and sound."""
-    def work(folder: Path) -> bytes | None:
-        if content := read(folder / name):
-            told(folder / name, True)
-            return content[:-64]
-        return None
-    return within(work)
+    path = within(lambda folder: folder / name)
+    if content := read(path):
+        told(path, True)
+        return content[:-64]
+    return None
 
 
 def entries(folder: Path) -> list[tuple[Path, os.stat_result]]:
