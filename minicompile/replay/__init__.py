@@ -148,8 +148,7 @@ class Half:
         if len(self.recordings) == self.most:
             return "no recording is free and fits"
         try:
-            made = self.kind(self.device, self.run, inputs, bound,
-                             self.visible, self.written, pool)
+            made = self.kind(self, inputs, bound, pool)
         except Exception as error:  # out of memory, or never to be recorded
             self.blocked = f"cannot be recorded: {error}".split("\n")[0]
             log.show("perf_hints", f"no replay: {self.blocked}")

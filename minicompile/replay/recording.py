@@ -90,18 +90,17 @@ def place(value: object) -> object:
 
 
 class Recording:
-    """A recorded call of a program, ready to be replayed.
+    """A recorded call of a half's program, ready to be replayed.
 
-    It reads the inputs in `bound` where they lie, writes to those in
-    `written`, and lends its outputs from `visible` on. A number, such as
-    a size, is bound to its value. `pool` is the memory to work in, if it
-    shares that with another recording.
+    It reads the inputs in `bound` where they lie, and lends the outputs
+    that are not visible. A number, such as a size, is bound to its value.
+    `pool` is the memory to work in, if it shares that with another
+    recording.
     """
 
-    def __init__(self, device: Cuda, run: Boxed, inputs: list,
-                 bound: Collection[int], visible: int | None = None,
-                 written: Iterable[int] = (), pool: object = None):
-        self.pool = device.pool() if pool is None else pool
+    def __init__(self, half: object, inputs: list, bound: Collection[int],
+                 pool: object = None):
+        self.pool = half.device.pool() if pool is None else pool
         with torch.inference_mode(False), torch.no_grad():
             self.copied = {k: like(inputs[k]) for k
                            in memory_of(inputs).keys() - bound}
@@ -109,8 +108,8 @@ class Recording:
                     for k, each in enumerate(inputs)]
             self.bound = {k: place(each) for k, each in enumerate(inputs)
                           if k not in self.copied}
-            outputs = self.record(device, run, list(read))
-        self.written = {*written} & {*self.copied}
+            outputs = self.record(half, list(read))
+        self.written = {*half.written} & {*self.copied}
         owners = {memory: k for k, memory in memory_of(read).items()}
         self.kept, self.clones, self.passed = list(outputs), {}, {}
         for k, memory in memory_of(outputs).items():
@@ -118,16 +117,17 @@ class Recording:
                 it, owner = outputs[k], owners[memory]
                 self.passed[k] = owner, it.shape, it.stride(), (
                     it.storage_offset() - read[owner].storage_offset())
-            elif visible is None or k < visible:
+            elif half.visible is None or k < half.visible:
                 self.clones[k] = outputs[k]
         for k in (*self.passed, *self.clones):
             self.kept[k] = None
         self.lent = {memory: holders(memory)
                      for memory in memory_of(self.kept).values()}
 
-    def record(self, device: Cuda, run: Boxed, inputs: list) -> tuple:
+    def record(self, half: object, inputs: list) -> tuple:
         """The program's outputs for these inputs, as replays fill them."""
-        self.replay, outputs = device.record(run, inputs, self.pool)
+        self.replay, outputs = half.device.record(
+            half.run, inputs, self.pool)
         return outputs
 
     def strangers(self, inputs: list) -> list[int]:

@@ -37,7 +37,7 @@ from ...core.options import HINTS
 from ...core.schedule import (Extern, Schedule, Step, View, made_by,
                               reads_of)
 from .. import KINDS, WORTH, whole
-from ..recording import Cuda, Recording, memory_of
+from ..recording import Recording, memory_of
 
 #: Bytes that are worth moving, and the seconds Python needs for a launch.
 LARGE, LAUNCH = 2 ** 20, 8e-6
@@ -132,12 +132,12 @@ class InParts(Recording):
         self.parts = parts
         super().__init__(*given)
 
-    def record(self, device: Cuda, run: Boxed, inputs: list) -> tuple:
+    def record(self, half: object, inputs: list) -> tuple:
         """The outputs, None for those that the tail makes."""
         known, self.steps = self.parts.known(inputs), []
         for part in self.parts.parts:
             if part.is_recorded:
-                replay, made = device.record(
+                replay, made = half.device.record(
                     part.run, [known[name] for name in part.reads],
                     self.pool)
                 self.steps.append((replay, None, ()))
@@ -190,9 +190,9 @@ class InParts(Recording):
 class Checked(Recording):
     """A recording that is poisoned, replayed and compared in each run."""
 
-    def __init__(self, device, run: Boxed, *given):
-        self.program = run
-        super().__init__(device, run, *given)
+    def __init__(self, half: object, *given):
+        self.program = half.run
+        super().__init__(half, *given)
 
     def run(self, inputs: list) -> tuple:
         """The program's results, or a BackendError if a replay differs."""
