@@ -235,8 +235,8 @@ def layout(tensor: torch.Tensor) -> tuple:
 def fit(gradient: torch.Tensor, size, stride) -> torch.Tensor:
     """The gradient with the strides that the backward expects; it can be
     expanded, or laid out in another way, or be yet to conjugate."""
-    gradient = gradient.resolve_conj().resolve_neg()
-    return gradient if gradient.stride() == stride else (
+    return gradient if gradient.stride() == stride and not (
+        gradient.is_neg() or gradient.is_conj()) else (
         gradient.new_empty_strided(size, stride).copy_(gradient))
 
 
