@@ -222,8 +222,9 @@ class Plans:
             plans = [fastest]
             while plans:
                 tried = {plan.saved: plan for plan in (
-                    before.without({name})
-                    for before in plans for name in before.sizes)}
+                    before.without({name}) for before in plans
+                    for name in before.sizes
+                    if before.dropping(name) < inf)}
                 yield from tried.values()
                 plans = sorted(tried.values(), key=best)[:2]
 
