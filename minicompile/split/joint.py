@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import attrgetter, getitem
+from operator import getitem
 
 import torch
 from torch import fx
@@ -294,13 +294,18 @@ def copied_without(absent: Set[fx.Node], node: fx.Node, graph: fx.Graph,
                    copies: Mapping[fx.Node, fx.Node]) -> fx.Node:
     """A copy of the node at the end of a graph that has no nodes for those
     `absent`: of a sum one term may be left, all else is given zeros."""
-    given, form = node.all_input_nodes, attrgetter("shape", "dtype")
-    terms = [each for each in given if each not in absent]
-    if node.target is aten.add.Tensor and len(terms) == 1 < len(given) and (
-            form(value(terms[0])) == form(value(node))):
+    terms = [each for each in node.all_input_nodes if each not in absent]
+    if (node.target is aten.add.Tensor and not node.kwargs
+            and len(terms) == 1 < len(node.all_input_nodes)
+            and form(terms[0]) == form(node)):
         return copies[terms[0]]
     return graph.node_copy(node, lambda each: zeros(graph, value(each))
                            if each in absent else copies[each])
+
+
+def form(node: fx.Node) -> tuple:
+    """The shape, the strides and the dtype of a node's tensor."""
+    return value(node).shape, value(node).stride(), value(node).dtype
 
 
 def zeros(graph: fx.Graph, like: torch.Tensor) -> fx.Node:

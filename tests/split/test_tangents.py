@@ -7,6 +7,7 @@ from itertools import chain, combinations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 import minicompile
@@ -31,6 +32,22 @@ class Mixed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, one, two):
         return (one + 1) * (two + 2)
+
+
+class Weighted(torch.autograd.Function):
+    """Its gradient is a sum with a factor."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, one, two):
+        return torch.add(one, two, alpha=3)
+
+
+def weighted(x):
+    return Weighted.apply(x * 1)
 
 
 def roots(x):
@@ -69,7 +86,8 @@ def repeated_sums(x):
 @pytest.mark.parametrize("backend", ["split", "fused"])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("fn", [
-    roots, parts_of_one, stacked, functions, branches, repeated_sums])
+    roots, parts_of_one, stacked, functions, weighted, branches,
+    repeated_sums])
 def test_a_gradient_of_any_results_is_eagers(fn, dynamic, backend):
     """A root of zero shows where a gradient came from zeros: as NaN."""
     x = grad(0.0, 1.0, 0.0, 4.0)
@@ -110,6 +128,19 @@ def test_a_gradient_may_be_yet_to_conjugate_or_to_negate(function, after):
     want, got = (torch.autograd.grad(after(call(x)), x)[0] for call in (
         function, minicompile.compile(function)))
     near(got, want)
+
+
+@pytest.mark.parametrize("backend", ["split", "fused"])
+def test_what_is_left_of_a_sum_lies_as_the_sum_does(backend):
+    def function(x, w):
+        image = x.view(-1, 3, 8, 8)
+        return F.conv2d(image, w, padding=1), F.max_pool2d(image, 2)
+
+    x, w = torch.randn(5, 192, requires_grad=True), torch.randn(4, 3, 3, 3)
+    want, got = (torch.autograd.grad(call(x, w)[0].square().sum(), x)[0]
+                 for call in (function, minicompile.compile(
+                     function, backend=backend)))
+    torch.testing.assert_close(got, want, check_stride=True)
 
 
 def test_a_custom_function_that_passes_nothing_on():
