@@ -342,9 +342,11 @@ def finish(graph: fx.Graph, mutated: tuple[int, ...], at: int) -> None:
 
     An output that shares memory with an input or another output is
     copied. They are apart in eager: a write to one does not change the
-    other.
+    other. So is a gradient that views all of another's memory: of one that
+    is given twice itself, autograd makes a copy.
     """
     taken = {n for n in graph.nodes if n.op in ("placeholder", "get_attr")}
+    owners: dict[fx.Node, int] = {}  # which gradient has a memory
     inputs, outputs = placeholders(graph), list(results(graph))
     end, returned = at + len(mutated), graph.output_node()
     with graph.inserting_before(returned):
@@ -353,6 +355,12 @@ def finish(graph: fx.Graph, mutated: tuple[int, ...], at: int) -> None:
                 outputs[position] = copied(node)
             elif isinstance(node, fx.Node):
                 taken.add(root(node))
+        for position, node in enumerate(outputs[end:], end):
+            memory = root(node)
+            if node and nbytes(value(node)) == nbytes(value(memory)):
+                owner = owners.setdefault(memory, position)
+                if owner < position and not node is memory is outputs[owner]:
+                    outputs[position] = copied(node)
         for k, new in zip(mutated, outputs[at:end]):
             step = graph.create_node("call_function", WRITE, (
                 inputs[k], new), name="copy_")

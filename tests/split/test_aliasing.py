@@ -373,6 +373,21 @@ def test_gradients_that_eager_keeps_apart_are_apart(function):
     assert written(minicompile.compile(function)) == written(function)
 
 
+@pytest.mark.parametrize("backend", ["split", "fused"])
+@pytest.mark.parametrize("function, shape", [
+    (lambda a, b: (a.view(2) + b).relu(), (2, 1)),
+    (lambda a, b: (a.t() + b.t()).relu(), (2, 1)),
+    (lambda a, b: (a + b).relu(), 2)])
+def test_gradients_that_are_one_have_memory_of_their_own(
+        function, shape, backend):
+    a, b = (torch.ones(each, requires_grad=True) for each in (
+        shape, 2 if "view" in function.__code__.co_names else shape))
+    run = minicompile.compile(function, backend=backend)
+    run(a, b).sum().backward()
+    a.grad.zero_()
+    assert b.grad.flatten().tolist() == [1, 1]
+
+
 def parts_of_a_product(x, w):
     with torch.no_grad():
         a, b = (x @ w).split([2, 3], -1)
