@@ -94,8 +94,7 @@ class Recording:
 
     It reads the inputs in `bound` where they lie, and lends the outputs
     that are not visible. A number, such as a size, is bound to its value.
-    `pool` is the memory to work in, if it shares that with another
-    recording.
+    `pool` is the memory to work in, if another recording's is shared.
     """
 
     def __init__(self, half: object, inputs: list, bound: Collection[int],
@@ -115,7 +114,8 @@ class Recording:
         for k, memory in memory_of(outputs).items():
             if memory in owners:
                 it, owner = outputs[k], owners[memory]
-                self.passed[k] = owner, it.shape, it.stride(), (
+                layout = [it.shape, it.stride()] * (it is not read[owner])
+                self.passed[k] = owner, *layout, (
                     it.storage_offset() - read[owner].storage_offset())
             elif half.visible is None or k < half.visible:
                 self.clones[k] = outputs[k]
@@ -148,9 +148,11 @@ class Recording:
                  [self.copied[k] for k in self.written])
         results = [each.data if isinstance(each, Tensor) else each
                    for each in self.kept]
-        for k, (owner, size, stride, shift) in self.passed.items():
-            results[k] = inputs[owner].as_strided(
-                size, stride, inputs[owner].storage_offset() + shift)
+        for k, (owner, *layout, shift) in self.passed.items():
+            results[k] = given = inputs[owner]
+            if layout:
+                results[k] = given.as_strided(
+                    *layout, given.storage_offset() + shift)
         for k, clone in self.clones.items():
             results[k] = like(clone)
         copy_all([results[k] for k in self.clones], self.clones.values())

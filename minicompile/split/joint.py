@@ -358,8 +358,9 @@ def finish(graph: fx.Graph, mutated: tuple[int, ...], at: int) -> None:
         for position, node in enumerate(outputs[end:], end):
             memory = root(node)
             if node and nbytes(value(node)) == nbytes(value(memory)):
-                owner = owners.setdefault(memory, position)
-                if owner < position and not node is memory is outputs[owner]:
+                first = owners.setdefault(memory, position)
+                if first < position and not (
+                        node is memory is outputs[first]):
                     outputs[position] = copied(node)
         for k, new in zip(mutated, outputs[at:end]):
             step = graph.create_node("call_function", WRITE, (

@@ -70,6 +70,15 @@ def test_an_input_that_is_written_to_is_written_in_every_call(moves):
     assert region.stats["replayed"] == 4
 
 
+def test_an_input_that_is_passed_on_is_itself():
+    """Else autograd takes its memory for `.grad`, and twice."""
+    region = inference(lambda x: (x, x.t(), x, x + 1))
+    for x in values():
+        one, turned, two, _ = region.forward([x])
+        assert one is x and two is x and turned.equal(x.t())
+    assert region.stats["replayed"] == 3
+
+
 def test_an_output_held_from_an_earlier_call_keeps_its_value():
     region = inference(lambda x: (x.exp(), x.sum()))
     given = values(6)
