@@ -29,17 +29,16 @@ import torch
 from torch import fx
 
 from ...core.index import atoms_of, coefficient, guess, index, product
-from ...core.loops import (Buffer, Const, Expression, Load, Loop, Op,
-                           neutral, row_major, unflatten)
+from ...core.loops import (Buffer, Const, Expression, Load, Loop, neutral,
+                           row_major, unflatten)
 from ...core.loops import walk as nodes_of
 from ...core.machines.cost import WALKING
 from .. import MERGING
 from ..group import MOST_BUFFERS, Body, Group, Groups, IterationDomain, fits
 from ..lowerings import (SPLITS, LoweringContext, Value, axes, broadcast,
                          divided_by, elements, literal, loaded, points)
-from ..rules.arithmetic import (MOMENTS, moments, multiplied, reshaped,
-                                squared)
-from ..rules.indexing import inside_or, test
+from ..rules.arithmetic import MOMENTS, moments, reshaped, squared
+from ..rules.indexing import inside_or, operation, test
 from .memory import NEAREST, touched, variables_of
 
 #: Chunks of the rows, at most; the rows and the elements of one step.
@@ -230,16 +229,16 @@ def fading(fill: Callable[..., Value], part: Loop, most: Buffer) -> Value:
     *size, _ = some.shape
 
     def exp(a: Expression, b: Expression) -> Expression:
-        return Op("exp", (Op("sub", (a, b), a.dtype),), a.dtype)
+        return operation("exp", operation("sub", a, b))
 
     sums = fill(replace(some, element=exp(some.element, own.at(points(
         axes((*size,)))))), (*size,), (len(size),), suffix="part",
         stride=row_major(size))
     share = exp(own.element, broadcast(loaded(most), own.shape).element)
     nothing = test("eq", own.element, Const(-inf, own.dtype))
-    return fill(replace(own, element=Op("where", (
-        nothing, share, multiplied(own.dtype, sums.element, share)),
-        own.dtype)), (*size[1:],), (0,))
+    return fill(replace(own, element=operation(
+        "where", nothing, share, operation("mul", sums.element, share))),
+        (*size[1:],), (0,))
 
 
 def split_moments(context: LoweringContext, a: Value,
@@ -262,9 +261,9 @@ def split_moments(context: LoweringContext, a: Value,
     whole = context.reduce("sum", sums, (0,), True)
     between = squared(divided_by(sums, length),
                       divided_by(whole, rows.shape[-1]))
-    all_squares = replace(squares, element=Op("add", (
-        squares.element, multiplied(a.dtype, between.element, literal(
-            length, a.dtype))), a.dtype))
+    all_squares = replace(squares, element=operation(
+        "add", squares.element, operation(
+            "mul", between.element, literal(length, a.dtype))))
     return whole, context.reduce("sum", all_squares, (0,), True)
 
 

@@ -124,11 +124,15 @@ def with_axis(point: Point, axis: int, where: Index) -> Point:
     return (*point[:axis], where, *point[axis:][1:])
 
 
-def test(name: str, a: Expression, b: Expression) -> Expression:
-    """A comparison of two numbers, or a condition of two conditions."""
-    return decided(Op(name, (a, b), torch.bool))
+def operation(name: str, *parts: Expression,
+              dtype: torch.dtype | None = None) -> Expression:
+    """An operation, simplified; if no dtype is given, it has that of its
+    last operand."""
+    return decided(Op(name, parts, dtype or parts[-1].dtype))
 
 
+#: A comparison of two numbers, or a condition of two conditions.
+test = partial(operation, dtype=torch.bool)
 #: Whether both conditions hold.
 both = partial(test, "logical_and")
 
@@ -147,12 +151,12 @@ def inside_or(a: Value, at: Point, other: Expression | None,
             case Load(mask=mask):
                 return replace(part, mask=both(mask or TRUE, inside))
             case Op("checked", (place, end), dtype):
-                place = Op("where", (inside, place, Const(0, dtype)), dtype)
-                return Op("checked", (place, end), dtype)
+                return operation("checked", operation(
+                    "where", inside, place, Const(0, dtype)), end)
         return part
     part = rewrite(a.at(at), masked)
-    return part if other is None else Op(
-        "where", (inside, part, other), a.dtype)
+    return part if other is None else operation(
+        "where", inside, part, other)
 
 
 def cat(context: LoweringContext, sources: Sequence[Value],
@@ -262,13 +266,10 @@ def named(context: LoweringContext, places: Value, size: Index,
 
     value = places.at(point)
     if wraps:
-        value = Op("where", (test("lt", value, first), Op("add", (
-            value, most), torch.int64), value), torch.int64)
-    if stops:
-        value = Op("checked", (value, most), torch.int64)
-        return index(Picked(f"{context.node.name}{name}", size, value))
-    for limit, end in (("maximum", first), ("minimum", last)):
-        value = Op(limit, (value, end), torch.int64)
+        value = operation("where", test("lt", value, first), operation(
+            "add", value, most), value)
+    value = operation("checked", value, most) if stops else operation(
+        "minimum", operation("maximum", value, first), last)
     return index(Picked(f"{context.node.name}{name}", size, value))
 
 
@@ -407,8 +408,8 @@ def index_add(context: LoweringContext, a: Value, axis: int,
                 a.shape, axis, places.shape[0])):
         return None  # it raises, or has no dimension
     point = points(axes(source.shape))
-    given = source if alpha == 1 else replace(source, element=Op("mul", (
-        source.element, literal(alpha, a.dtype)), a.dtype))
+    given = source if alpha == 1 else replace(source, element=operation(
+        "mul", source.element, literal(alpha, a.dtype)))
     return a, with_axis(point, axis, named(
         context, places, a.shape[axis], point[axis:axis + 1])), given
 
@@ -435,8 +436,8 @@ def table_gradient(context: LoweringContext, source: Value, places: Value,
     row = named(context, places, context.shape[0], point[:-1])
     if padding >= 0:
         is_padding = test("eq", places.at(point[:-1]), number(padding))
-        source = replace(source, element=Op(
-            "where", (is_padding, zero, source.element), context.dtype))
+        source = replace(source, element=operation(
+            "where", is_padding, zero, source.element))
     return context.value(zero), (row, point[-1]), source
 
 

@@ -16,9 +16,10 @@ from itertools import product
 from math import prod
 
 from ...core.index import Index, index
-from ...core.loops import Expression, Op
+from ...core.loops import Expression
 from ..lowerings import RULES, LoweringContext, Value, axes, points
-from .indexing import TRUE, both, compare, inside_or, with_axis
+from .indexing import (TRUE, both, compare, inside_or, operation,
+                       with_axis)
 from .pooling import chosen, total
 
 #: How many places may show a pixel, at most, if a loop adds them up.
@@ -44,8 +45,8 @@ def padded(context: LoweringContext, a: Value, widths: Sequence[int],
             other = inside_or(a, at(-place), inside_or(
                 a, at(last * 2 - place), None))
         else:
-            other = Op("where", (compare("lt", place, index(0)), a.at(at(
-                index(0))), a.at(at(last))), a.dtype)
+            other = operation("where", compare("lt", place, index(0)),
+                              a.at(at(index(0))), a.at(at(last)))
         a = replace(a, shape=shape, element=inside_or(a, at(place), other))
     return a
 

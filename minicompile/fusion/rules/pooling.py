@@ -13,18 +13,18 @@ torch/_inductor/lowering.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import reduce
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial, reduce
 from itertools import product as product_of
 from math import ceil, inf, prod
 
 import torch
 
 from ...core.index import Index, index, not_negative
-from ...core.loops import Const, Expression, Op, Position, accurate
+from ...core.loops import Const, Expression, Position, accurate
 from ..lowerings import RULES, LoweringContext, Point, Value, cast, literal
 from .arithmetic import reshaped
-from .indexing import (both, compare, decided, inside_or, test,
+from .indexing import (both, compare, inside_or, operation, test,
                        with_axis)
 
 #: How much a loop reads at most for an element: a window, or the windows
@@ -34,9 +34,9 @@ POOLED = {"cuda": (9, inf), "cpu": (16, 1)}
 Pair = Sequence[int]
 
 
-def spread(numbers: Pair) -> Pair:
-    """A number for each of two dimensions; a single number is for both."""
-    return [*numbers] * (2 // len(numbers))
+def spread(*numbers: Pair) -> list[Pair]:
+    """Numbers for each of two dimensions; a single number is for both."""
+    return [[*each] * (2 // len(each)) for each in numbers]
 
 
 def pays(context: LoweringContext, size: Pair, step: Pair,
@@ -44,21 +44,19 @@ def pays(context: LoweringContext, size: Pair, step: Pair,
     """Whether a loop is to read these windows, or to go `back`: then it
     reads all that an element lies in."""
     most, farthest = POOLED.get(context.device.type, (0, 0))
-    size, step = spread(size), spread(step or size)
     read = prod(ceil(k / n) if back else k for k, n in zip(size, step))
     return context.dtype.is_floating_point and read <= most and not (
         back and read > 1 and max(step) > farthest)
 
 
-def within(context: LoweringContext, size: Pair, step: Pair, margin: Pair,
-           apart: Pair = (1,)) -> list[Point]:
+def within(context: LoweringContext, size: Pair, step: Pair,
+           margin: Pair = (0, 0, 0), apart: Pair = (1, 1, 1)
+           ) -> list[Point]:
     """The points of the elements in a result's window, row by row."""
-    *outer, row, column = context.point
-    corner = [i * n - m for i, n, m in zip((row, column), spread(
-        step or size), spread(margin))]
-    return [(*outer, *(i + k * n for i, k, n in zip(
-        corner, steps, spread(apart))))
-        for steps in product_of(*map(range, spread(size)))]
+    outer, inner = context.point[:-len(size)], context.point[-len(size):]
+    corner = [i * n - m for i, n, m in zip(inner, step, margin)]
+    return [(*outer, *(i + k * n for i, k, n in zip(corner, steps, apart)))
+            for steps in product_of(*map(range, size))]
 
 
 def around(context: LoweringContext, size: Pair, step: Pair, margin: Pair
@@ -66,8 +64,7 @@ def around(context: LoweringContext, size: Pair, step: Pair, margin: Pair
     """The windows that an element may lie in, the first in memory first,
     and whether it does; not whether there is such a window."""
     *outer, row, column = context.point
-    size, step = spread(size), spread(step or size)
-    inner = [i + m for i, m in zip((row, column), spread(margin))]
+    inner = [i + m for i, m in zip((row, column), margin)]
     for back in product_of(*(range(ceil(k / n))[::-1]
                              for k, n in zip(size, step))):
         at = [i // n - k for i, n, k in zip(inner, step, back)]
@@ -76,18 +73,14 @@ def around(context: LoweringContext, size: Pair, step: Pair, margin: Pair
             for i, place, n, k in zip(inner, at, step, size)))
 
 
-def binary(name: str, a: Expression, b: Expression) -> Expression:
-    """An operation on two numbers of one dtype."""
-    return Op(name, (a, b), a.dtype)
-
-
-def total(context: LoweringContext, parts: Sequence[Expression],
+def total(context: LoweringContext, parts: Iterable[Expression],
           by: int = 1) -> Value:
     """The sum of the parts, from the left, divided and rounded."""
     dtype = accurate(context.dtype)
-    found = reduce(lambda a, b: binary("add", a, b), (
+    found = reduce(partial(operation, "add"), (
         cast(part, dtype) for part in parts))
-    found = found if by == 1 else binary("div", found, literal(by, dtype))
+    found = found if by == 1 else operation(
+        "div", found, literal(by, dtype))
     return context.value(cast(found, context.dtype))
 
 
@@ -97,21 +90,21 @@ def divisor(image: Sequence[Index], pooled: Sequence[Index], size: Pair,
     """The number that divides each window's sum; None if they differ."""
     whole = all(
         (include or not m) and not_negative(end + m - (n - 1) * s + m - k)
-        for end, n, k, s, m in zip(image[-2:], pooled[-2:], *map(
-            spread, (size, step or size, margin))))
-    return by or (prod(spread(size)) if whole else None)
+        for end, n, k, s, m in zip(
+            image[-2:], pooled[-2:], size, step, margin))
+    return by or (prod(size) if whole else None)
 
 
 def averaged(context: LoweringContext, a: Value, size: Pair,
              step: Pair = (), margin: Pair = (0,), _: bool = False,
              include: bool = True, by: int | None = None) -> Value | None:
     """The mean of each window."""
-    how = size, step, margin
+    how = spread(size, step or size, margin)
     count = divisor(a.shape, context.shape, *how, include, by)
     zero = Const(0, a.dtype)
     return total(context, [inside_or(a, at, zero) for at in within(
         context, *how)], count) if count and pays(
-            context, size, step) else None
+            context, *how[:2]) else None
 
 
 def adaptive(context: LoweringContext, a: Value, *_) -> Value | None:
@@ -142,18 +135,17 @@ def averaged_back(context: LoweringContext, gradient: Value, a: Value,
                   size: Pair, step: Pair, margin: Pair, _: bool,
                   include: bool, by: int | None) -> Value | None:
     """Each window's gradient, divided among its elements."""
-    how = size, step, margin
+    how = spread(size, step or size, margin)
     count = divisor(a.shape, gradient.shape, *how, include, by)
     return total(context, [
         chosen(lies, gradient, at) for at, lies in around(context, *how)
-        ], count) if count and pays(context, size, step, True) else None
+        ], count) if count and pays(context, *how[:2], True) else None
 
 
 def chosen(condition: Expression, a: Value, at: Point) -> Expression:
     """An element where the condition holds, or 0."""
     zero = Const(0, a.dtype)
-    return decided(Op("where", (condition, inside_or(a, at, zero), zero),
-                      a.dtype))
+    return operation("where", condition, inside_or(a, at, zero), zero)
 
 
 def greatest(context: LoweringContext, a: Value, size: Pair,
@@ -161,22 +153,23 @@ def greatest(context: LoweringContext, a: Value, size: Pair,
              ) -> tuple[Value, Value] | None:
     """The greatest element of each window, and its place in the image:
     the first of equal ones, and the last NaN."""
+    size, step, margin, apart = spread(size, step or size, margin, apart)
     if not pays(context, size, step):
         return None
     least = found = Const(-inf, context.dtype)
     windows, width = within(context, size, step, margin, apart), a.shape[-1]
-    row, column = (binary("maximum", *(
+    row, column = (operation("maximum", *(
         Position(each, torch.int32) for each in (where, where % n)))
-        for where, n in zip(windows[0][-2:], spread(apart)))
-    place = binary("add", binary("mul", row, Position(
+        for where, n in zip(windows[0][-2:], apart))
+    place = operation("add", operation("mul", row, Position(
         width, torch.int32)), column)
     for at in windows:
         part = inside_or(a, at, least)
         better = test("logical_or", test("gt", part, found),
                       test("ne", part, part))
-        place = Op("where", (better, Position(
-            at[-2] * width + at[-1], place.dtype), place), place.dtype)
-        found = binary("maximum", found, part)
+        place = operation("where", better, Position(
+            at[-2] * width + at[-1], place.dtype), place)
+        found = operation("maximum", found, part)
     return context.value(found), context.value(cast(place, torch.int64))
 
 
@@ -184,6 +177,7 @@ def greatest_back(context: LoweringContext, gradient: Value, a: Value,
                   size: Pair, step: Pair, margin: Pair, apart: Pair,
                   _: bool, places: Value) -> Value | None:
     """The gradients of the windows whose greatest an element is."""
+    size, step, margin = spread(size, step or size, margin)
     if not pays(context, size, step, True) or {*apart} != {1}:
         return None
     *_, row, column = context.point

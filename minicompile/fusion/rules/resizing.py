@@ -11,17 +11,16 @@ decomposition.py.
 from __future__ import annotations
 
 from functools import partial
-from itertools import product
 from math import prod
 
 import torch
 
 from ...core.index import Index, index
-from ...core.loops import Const, Expression, Op
+from ...core.loops import Const, Expression
 from ..lowerings import RULES, LoweringContext, Point, Value, cast, number
 from . import indexing
-from .indexing import Picked
-from .pooling import binary, total
+from .indexing import Picked, operation
+from .pooling import total, within
 
 #: How many elements an element is repeated to, at most, if a loop adds up
 #: their gradients.
@@ -66,9 +65,9 @@ def nearest(context: LoweringContext, place: Index, old: Index, new: Index,
         return cast(number(value), torch.float32)
 
     step = Const(torch.tensor(1 / scale).item(), torch.float32) if (
-        scale) else binary("div", as_float(old), as_float(new))
-    at = Op("floor", (binary("mul", as_float(place), step),), step.dtype)
-    return index(Picked(f"{context.node.name}_{place}", old, binary(
+        scale) else operation("div", as_float(old), as_float(new))
+    at = operation("floor", operation("mul", as_float(place), step))
+    return index(Picked(f"{context.node.name}_{place}", old, operation(
         "minimum", cast(at, torch.int64), cast(
             number(old - 1), torch.int64))))
 
@@ -79,10 +78,7 @@ def larger_back(context: LoweringContext, gradient: Value, _: object,
     times = factors(context.shape[2:], gradient.shape[2:], scales)
     if not times or prod(times) > MOST:
         return None
-    images, channels, *place = context.point
-    return total(context, [gradient.at((images, channels, *(
-        i * n + k for i, n, k in zip(place, times, part))))
-        for part in product(*map(range, times))])
+    return total(context, map(gradient.at, within(context, times, times)))
 
 
 def shuffled(context: LoweringContext, a: Value, by: int) -> Value:
