@@ -1,4 +1,4 @@
-"""Rules: resizing to the nearest, and pixels that change with channels.
+"""Rules: resizing to the nearest.
 
 An element of an image that is three times as large is one of the image's,
 at a third of its place. So the larger image is no memory but a way to read
@@ -81,23 +81,6 @@ def larger_back(context: LoweringContext, gradient: Value, _: object,
     return total(context, map(gradient.at, within(context, times, times)))
 
 
-def shuffled(context: LoweringContext, a: Value, by: int) -> Value:
-    """Channels that became squares of pixels."""
-    *rest, channel, row, column = context.point
-    return a.moved(context.shape, (
-        *rest, (channel * by + row % by) * by + column % by,
-        row // by, column // by))
-
-
-def unshuffled(context: LoweringContext, a: Value, by: int) -> Value:
-    """Squares of pixels that became channels."""
-    *rest, channel, row, column = context.point
-    return a.moved(context.shape, (
-        *rest, channel // by ** 2, row * by + channel // by % by,
-        column * by + channel % by))
-
-
 RULES |= {
     **{f"upsample_nearest{k}d": larger for k in (1, 2, 3)},
-    **{f"upsample_nearest{k}d_backward": larger_back for k in (1, 2, 3)},
-    "pixel_shuffle": shuffled, "pixel_unshuffle": unshuffled}
+    **{f"upsample_nearest{k}d_backward": larger_back for k in (1, 2, 3)}}

@@ -60,7 +60,8 @@ REASONS: dict[str, str] = {
         diagonal_backward select_backward select_scatter
         slice_backward""",
     "other names of views, so that later stages know only a few": """
-        _reshape_alias _unsafe_view stack t transpose""",
+        _reshape_alias _unsafe_view pixel_shuffle pixel_unshuffle stack t
+        transpose""",
     "creation, so that only `full` and `empty` remain": """
         new_full new_ones new_zeros ones ones_like zeros zeros_like""",
 }
