@@ -22,7 +22,7 @@ from minicompile import fusion
 from minicompile.core.index import index
 from minicompile.core.random.philox import UNIFORM
 from minicompile.emit import cpp
-from minicompile.fusion.rules.resizing import factors
+from minicompile.fusion.rules.images import factors
 from tests.fusion.graphs import aten
 from tests.same import assert_same
 
