@@ -8,7 +8,7 @@ import torch
 
 from minicompile import emit, fusion
 from minicompile.core.options import Options
-from minicompile.fusion.rules import scans
+from minicompile.fusion.rules import arithmetic
 from tests.emit.triton_kernels import DEVICE, RUNS
 from tests.fusion.graphs import assert_right, aten
 from tests.judge import judged, near
@@ -63,7 +63,7 @@ PROGRAMS = {
 @pytest.fixture
 def anywhere(monkeypatch):
     """As if a CPU's kernels scanned."""
-    monkeypatch.setattr(scans, "DEVICES", {"cpu", "cuda"})
+    monkeypatch.setattr(arithmetic, "SCANNED", {"cpu", "cuda"})
 
 
 def fused(function, *args):

@@ -1,4 +1,9 @@
-"""Online softmax: a row too long to hold is read once for both its sums.
+"""Results so far: scans of rows, and softmax in one trip to memory.
+
+A block of Triton's scans its elements in parallel, in as many steps as
+their number has bits. A row that no block holds is walked along, and each
+block starts from what those before it came to. In Inductor:
+torch/_inductor/codegen/triton.py:TritonKernel.scan.
 
 The exponentials of a softmax are those of each element's distance to the
 row's maximum. Where they are only added up, as in the loss of a language
@@ -13,12 +18,13 @@ Inductor's is torch/_inductor/inductor_prims.py:prepare_softmax_online.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 
 from ...core.loops import Expression, Op, walk
 from ..target import FUNCTIONS
-from ..triton import WRITERS, TritonWriter
+from ..triton import ACROSS, SCANNING, TRITON, WRITERS, TritonWriter
 from ..writer import Fold, Stage, Store
 
 
@@ -113,6 +119,20 @@ class OnlineWriter(TritonWriter):
             self.add(f"{self.accumulator(each)} += {most} - {most}")
 
 
+def scan(writer: TritonWriter, fold: Fold) -> None:
+    """Write the reductions up to each element of a block."""
+    name, dtype = writer.accumulator(fold), writer.accumulated(fold)
+    part, made = f"{name}_part", f"{name}_here"
+    combined = partial(TRITON.combined, fold.reduction, dtype)
+    writer.add(f"{part} = {writer.part(fold)}", f"{made} = tl."
+               f"{fold.reduction}({part}, {int(not writer.tiling.flat)})")
+    if writer.has_steps(fold):
+        writer.add(f"{made} = {combined(name, made)}", f"{name} = "
+                   + combined(name, writer.across(fold, part)))
+    writer.summed.add(fold)
+    writer.texts[fold] = TRITON.convert(made, dtype, fold.dtype)
+
+
 FUNCTIONS["triton"].append(r'''
 @triton.jit
 def fast_exp(a):
@@ -121,3 +141,5 @@ def fast_exp(a):
 ''')
 
 WRITERS.append(OnlineWriter)
+ACROSS["cumsum"] = "tl.sum"
+SCANNING.append(scan)

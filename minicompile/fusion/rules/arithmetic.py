@@ -1,4 +1,4 @@
-"""Rules: the other operations on one element, and the other reductions.
+"""Rules: the other operations on one element, reductions and scans.
 
 A division of whole numbers by zero raises in eager, which no kernel can.
 So the operator runs, unless the divisor is a number other than 0. Small
@@ -8,6 +8,12 @@ in the dtype to which the operands are promoted. `any` and `all`
 give bool, but uint8 of uint8. The maximum of a dimension comes with its
 place: a second reduction, in the same kernel. The variance takes two
 passes: the formula with one pass loses all digits if the mean is large.
+
+A scan is a loop that reduces a row, and stores what it has so far at each
+element. So it computes its operand, as a sum would, and what reads it
+element by element joins its kernel. A few long rows keep few of a GPU's
+processors busy: where they lie one after the other, and on a CPU, PyTorch's
+operator runs. Inductor's is `Scan` in torch/_inductor/ir.py.
 
 Random numbers are arithmetic as well. A draw is computed from the seed in
 memory, the number of the draw and the place of an element, wherever and
@@ -29,14 +35,18 @@ from ...core.index import (Index, Symbol, index, least_of, most_of,
 from ...core.loops import (Const, Expression, Op, Position, accurate,
                            flatten, row_major)
 from ..lowerings import (RULES, Axes, LoweringContext, Operand, Value, axes,
-                         axes_of, broadcast, cast, divided_by, elementwise,
-                         exactly, fill, points, reducing, strided_view)
+                         axes_of, broadcast, cast, divided_by, elements,
+                         elementwise, exactly, fill, points, reducing,
+                         strided_view)
 
 
 #: All whole numbers up to this one are floats.
 EXACT = 2 ** 24
 #: The types of devices where eager does not raise either.
 SILENT = {"cuda"}
+#: The types of the devices whose kernels scan; how many rows are worth it,
+#: unless each has so few elements.
+SCANNED, ROWS, FEW = {"cuda"}, 8, 4096
 
 
 def reshaped(value: Value, shape: tuple[Index, ...]) -> Value:
@@ -234,6 +244,29 @@ def squared(a: Value, middle: Value) -> Value:
 MOMENTS: list[Callable[..., tuple[Value, Value]]] = [moments]
 
 
+def scan(kind: str) -> Callable[..., Value | None]:
+    """The rule of an operator that reduces a row up to each element."""
+    def rule(context: LoweringContext, a: Value, axis: int,
+             dtype: torch.dtype | None = None) -> Value | None:
+        if not a.shape or a.device.type not in SCANNED:
+            return None
+        value, axis = a.to(context.dtype), axis % len(a.shape)
+        if a.shape[axis] == 1:
+            return value
+        length = elements(a.shape[axis:])
+        if axis == len(a.shape) - 1 and length > FEW and (
+                elements(a.shape) < ROWS * length):
+            return None
+        made = context.lowering.fill(
+            context.node, value, a.shape, (axis,), kind)
+        steps = context.lowering.steps
+        loop, (place,) = steps[-1], points(steps[-1].reduced)
+        steps[-1] = replace(
+            loop, index=loop.index + place * loop.buffer.stride[axis])
+        return made
+    return rule
+
+
 def drawn(context: LoweringContext, seed: Value, draw: int, _) -> Value:
     """uniform(seed, draw, size): the offset counts the draws."""
     key, offset = (seed.at((index(k),)) for k in (0, 1))
@@ -277,6 +310,7 @@ RULES |= {
     **dict.fromkeys("arange.default arange.start arange.start_step "
                     "prims.iota".split(), arange),
     "prod": reducing("prod", exactly),
+    "cumsum": scan("cumsum"), "cumprod": scan("cumprod"),
     "var.correction": varying(False, False),
     "std.correction": varying(True, False),
     "var_mean.correction": varying(False, True),
