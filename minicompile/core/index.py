@@ -333,16 +333,16 @@ def _rejoin(where: Index) -> Index:
     """`d * (a // d) + a % d` put together again as `a`, and `a % (d * e)`
     where the quotient is only known as its remainder by `e`."""
     left = dict(where.terms)
-    rests = [(atoms, atom) for atoms in left for atom in atoms
+    rests = [(atoms, place, atom) for atoms in left
+             for place, atom in enumerate(atoms)
              if isinstance(atom, Division) and atom.sign == "%"]
-    for atoms, atom in rests:
+    for atoms, place, atom in rests:
         dividend, divisor = atom.dividend, atom.divisor
-        scale = Index({tuple(a for a in atoms if a is not atom):
-                       left[atoms]})
+        scale = Index({atoms[:place] + atoms[place + 1:]: left[atoms]})
         quotient = dividend // divisor
         for high, joined in [(quotient, dividend)] + [
                 (index(other), dividend % (other.divisor * divisor))
-                for _, other in rests if other.dividend == quotient]:
+                for *_, other in rests if other.dividend == quotient]:
             whole = scale * high * divisor
             if whole.terms and all(left.get(a) == n
                                    for a, n in whole.terms):

@@ -149,6 +149,14 @@ def test_random_arithmetic_with_sizes_agrees_with_integers(seed):
             assert least <= expected <= most
 
 
+def test_a_remainder_twice_in_a_product_is_no_remainder():
+    n = index(N)
+    square = n % 3 * (n % 3) + n // 3 * 3
+    assert evaluate_index(square, {N: 5}) == 7
+    assert square * 1 != n and n % 3 * (n % 3) + n // 3 * (n % 3) * 3 == (
+        n * (n % 3))
+
+
 def test_what_holds_for_all_sizes_is_seen():
     n, m = index(N), index(M)
     assert not_negative(n * m - n - m) and not_negative(n * 3 - 6)
