@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import subprocess
+import tempfile
 import time
 import timeit
 
@@ -40,10 +41,15 @@ def kernels(function, *args):
 
 
 def called(text: str) -> set[str]:
-    """The functions of the C library that the compiled text calls."""
-    library = cpp.built(text)._name
-    shown = subprocess.run(["nm", "-D", "--undefined-only", library],
-                           check=True, capture_output=True, text=True)
+    """The functions of the C library that the compiled text calls, if no
+    scalar one stands for a vector's."""
+    source = cpp.headed(text).replace("#if defined(__AVX2__)", "#if 0")
+    with tempfile.NamedTemporaryFile(suffix=".so") as library:
+        subprocess.run(["g++", *cpp.FLAGS, "-xc++", "-", "-o", library.name],
+                       input=source, check=True, text=True)
+        shown = subprocess.run(
+            ["nm", "-D", "--undefined-only", library.name], check=True,
+            capture_output=True, text=True)
     names = re.findall(r" U (\w+)", shown.stdout)
     return {name for name in names if not name.startswith("GOMP")}
 

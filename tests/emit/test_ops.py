@@ -11,6 +11,7 @@ from itertools import product
 import pytest
 import torch
 
+import minicompile
 from minicompile.core.loops import OPS, Kernel, Loop, Op
 from minicompile.emit import cpp
 from minicompile.emit.target import FORMS
@@ -174,3 +175,18 @@ def test_uniform_numbers_are_the_references():
     got = run_loaded(cpp.built(cpp.text_of(made)), made, given)["out"]
     assert torch.equal(got, reference(made, given)["out"])
     assert len(got.unique()) > count * 0.9
+
+
+@pytest.mark.parametrize("name", ["log1p", "sin", "tanh"])
+def test_a_number_is_the_same_wherever_it_is_computed(name):
+    """In a vector or behind the last, here or in a backward kernel."""
+    function = getattr(torch, name)
+    found = minicompile.compile(lambda x: function(x).argmax(1), dynamic=True)
+    best = minicompile.compile(lambda x: function(x).amax(1), dynamic=True)
+    for length in (3, 13, 37):
+        x = torch.rand(500, length, dtype=torch.float64)
+        assert torch.equal(found(x), function(x).argmax(1))
+        x = x.float().requires_grad_()
+        best(x).sum().backward()
+        assert torch.equal(x.grad != 0, function(x) == function(x).amax(
+            1, keepdim=True))

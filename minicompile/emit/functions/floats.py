@@ -11,11 +11,12 @@ torch/csrc/inductor/cpp_prefix.h and Sleef.
 from __future__ import annotations
 
 import platform
+import re
 from dataclasses import replace
 
 import torch
 
-from ..cpp import FLAGS
+from ..cpp import FLAGS, HEADER
 from ..target import CPP, FORMS, FUNCTIONS
 
 #: It tells g++ that the C library has a vector form of a function, so that
@@ -119,6 +120,39 @@ inline_ float vector_erf(float x) {
     return size < 1.0f ? near : copysignf(far, x);
 }
 inline_ double vector_erf(double x) { return erf(x); }
+""")
+
+#: The functions that have vectors: how many numbers one takes, its name.
+VECTORS = re.findall(r"(U|BI)NARY\((\w+)\)", HEADER.partition(
+    'extern "C"')[2].partition("#undef SIMD")[0])
+
+#: glibc rounds otherwise in scalars and in short vectors, which compute the
+#: last elements of a loop. Here these are copied to all lanes of the widest
+#: form: a number that is computed again, to find a maximum's place or its
+#: gradient, must be the same.
+FUNCTIONS["cpp"].append(r"""
+#if defined(__AVX2__) && __GLIBC_PREREQ(2, 35)
+#ifdef __AVX512F__
+#define WIDE "%zmm"
+#define WIDEST "_ZGVeN\\e\\v\\()_\\name@PLT\n"
+#define FOUR "vshuff32x4 $0, %zmm\\r, %zmm\\r, %zmm\\r\n"
+#define EIGHT "_ZGVcN\\d\\v\\()_\\name: _ZGVdN\\d\\v\\()_\\name:\n" \
+    ".irp r, 0, 1\nvshuff32x4 $0x44, %zmm\\r, %zmm\\r, %zmm\\r\n.endr\n" \
+    "jmp " WIDEST
+#else
+#define WIDE "%ymm"
+#define WIDEST "_ZGVdN\\d\\v\\()_\\name@PLT\n"
+#define FOUR "vinsertf128 $1, %xmm\\r, %ymm\\r, %ymm\\r\n"
+#define EIGHT "_ZGVcN\\d\\v\\()_\\name: jmp " WIDEST
+#endif
+asm(".macro widest name, v, s, b, d, e\n\\name:\n"
+    ".irp r, 0, 1\nvbroadcasts\\s %xmm\\r, " WIDE "\\r\n.endr\n"
+    "jmp " WIDEST "_ZGVbN\\b\\v\\()_\\name:\n.irp r, 0, 1\n" FOUR ".endr\n"
+    "jmp " WIDEST EIGHT ".endm\n" R"(
+""" + "".join(
+    f"widest {name}, {v}, d, 2, 4, 8\nwidest {name}f, {v}, s, 4, 8, 16\n"
+    for kind, name in VECTORS for v in ["v" * len(kind)]) + """)");
+#endif
 """)
 
 #: g++ would make one sincosf, which has no vector form, of sin and cos,
