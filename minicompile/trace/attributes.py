@@ -18,21 +18,21 @@ import torch
 from torch import nn
 
 from ..core.sizes import SYMBOLIC
-from ..core.guard import ABSENT, Attribute, Item, Source, trusted
+from ..core.guard import (ABSENT, IDENTITIES, Attribute, Item, Source,
+                          trusted)
 from .reasons import WAYS, Raised, unsupported
 from .recorder import settled
 from .rules import follows, rule
-from .side_effects import contents
+from .side_effects import SLOTS, contents
 
 #: Attributes of tensors that a trace knows, or that are tensors.
 TENSOR_FACTS = {"shape", "ndim", "dtype", "device", "layout", "T", "mT",
                 "data", "requires_grad", "is_cuda"}
 
-#: Methods of a class, and descriptors of what C code keeps.
+#: Methods of a class.
 METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType,
                 types.WrapperDescriptorType,
                 types.ClassMethodDescriptorType, types.BuiltinFunctionType)
-SLOTS = types.GetSetDescriptorType, types.MemberDescriptorType
 
 #: Classes whose C code looks further than `generic` does.
 FORWARDING = (types.MethodType, types.GenericAlias, types.ModuleType,
@@ -165,11 +165,10 @@ def generic(tracer, owner, name: str):
 
 def existed(tracer, owner) -> bool:
     """Whether an object was there before, and may be another next time."""
-    if issubclass(type(owner), (type, types.FunctionType)):
+    kind = type(owner)
+    if issubclass(kind, IDENTITIES) and kind.__dictoffset__:
         return not (tracer.is_made(owner) or trusted(owner.__module__))
-    if issubclass(type(owner), torch.Tensor):
-        return tracer.outside.source(owner) is not None
-    return tracer.outside.is_outside(owner)
+    return tracer.outside.source(owner) is not None
 
 
 def own(tracer, owner, name: str):

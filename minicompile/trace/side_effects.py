@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from ..core.guard import (ABSENT, CONSTANTS, IDENTITIES, Attribute,
-                          Constant, Guard, Identifiers, Item, Source,
-                          Stored, TensorFacts, printable, trusted)
+                          Call, Constant, Guard, Identifiers, Item,
+                          Source, Stored, TensorFacts, printable, trusted)
 from .reasons import WAYS, unsupported
 from .recorder import Recorder
 
@@ -33,6 +33,9 @@ BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 #: The kinds of `__self__` of C functions that are no methods.
 OWNERS = (types.ModuleType, type, type(None),
           type(torch._C._get_tracing_state.__self__))
+
+#: Descriptors of what C code keeps.
+SLOTS = types.GetSetDescriptorType, types.MemberDescriptorType
 
 #: Classes whose objects C code reads wherever it finds one.
 READABLE = int, float, complex, str, bytes
@@ -77,6 +80,17 @@ def contents(owner: object) -> dict:
         return {}
 
 
+def is_hidden(owner: object, name: object) -> bool:
+    """Whether `owner.name` is another thing than its `__dict__` holds.
+
+    A property or a descriptor in Python hides it; a name may be no text.
+    """
+    found = next((each.__dict__[name] for each in type(owner).__mro__
+                  if name in each.__dict__), None)
+    return type(name) is not str or hasattr(
+        type(found), "__set__") and not isinstance(found, SLOTS)
+
+
 def made_tuple(kind: type, values) -> tuple:
     """A tuple of a class of its own, made without its `__new__`."""
     if kind is torch.Size or hasattr(kind, "n_sequence_fields"):
@@ -86,7 +100,7 @@ def made_tuple(kind: type, values) -> tuple:
 
 @dataclass
 class Namespace:
-    """One namespace of the outside: a dict's items, or attributes.
+    """One namespace of the outside: items, attributes, or slots.
 
     `real` is the dict from outside, found at `names`, and `owner` the
     object that is written to. `now` is the dict in its present state,
@@ -94,7 +108,7 @@ class Namespace:
     order, and says of each whether it was absent then.
     """
 
-    kind: str  # "attributes" or "items"
+    kind: str  # "items" of a dict; "attributes"; "slots", kept in C
     owner: object
     real: dict
     names: Source
@@ -120,6 +134,7 @@ class Outside:
         self.guards: dict[tuple, Guard] = {}
         self.values: dict[int, object] = {}  # id(real) -> value
         self.sources: dict[int, Source] = {}  # id(value) -> source
+        self.reals: dict[int, object] = {}  # id(value) -> real
         self.kept: list[object] = []  # ids stay valid while objects live
         self.overlays: dict[tuple[int, str], Namespace] = {}
         self.orders: dict[int, tuple] = {}  # of sets with a copy in another
@@ -194,7 +209,8 @@ class Outside:
         if issubclass(kind, tuple) and type(
                 kind.__getitem__) is not types.FunctionType:
             value = made_tuple(kind, self.elements(real, source))
-            return value and self.remember(real, value, source)
+            return self.remember(real, value, source) if (
+                value or kind is not tuple) else value
         if kind is list or isinstance(real, (
                 types.MethodType, *IDENTITIES)):
             raise unsupported("attribute", f"a {kind.__name__}, {source},")
@@ -217,6 +233,7 @@ class Outside:
     def remember(self, real, value, source: Source):
         """`value`, from now on the stand-in of `real`."""
         self.values[id(real)], self.sources[id(value)] = value, source
+        self.reals[id(value)] = real
         self.kept.append(value)
         return value
 
@@ -239,10 +256,15 @@ class Outside:
         """The namespace through which an object is read from now on."""
         if (key := (id(owner), kind)) not in self.overlays:
             self.kept.append(owner)
-            self.overlays[key] = Namespace(kind, owner, *(
-                (owner, self.source(owner)) if kind == "items" else
-                (contents(self.real(owner)),
-                 Attribute(self.found_at(owner), "__dict__"))))
+            real, place = owner, self.found_at(owner)
+            if kind != "items":
+                real = contents(self.real(owner)) if (
+                    kind == "attributes") else {}
+                place = Attribute(place, "__dict__") if type(
+                    type(owner).__getattribute__) is not (
+                    types.FunctionType) else Call(
+                        self.constant(contents), place)
+            self.overlays[key] = Namespace(kind, owner, real, place)
         return self.overlays[key]
 
     def globals(self, names: dict) -> Namespace:
@@ -258,13 +280,15 @@ class Outside:
 
     def place(self, space: Namespace, key) -> Source:
         """Where the value of a key is."""
-        if space.kind == "attributes":
-            return Attribute(self.found_at(space.owner), key)
+        items, owner = space.kind == "items", space.owner
+        if not (items or type(space.names) is Call
+                or is_hidden(owner, key)):
+            return Attribute(self.found_at(owner), key)
         if not printable(key):
             place = self.sources.get(id(self.values.get(id(key))))
             key = place or self.constant(key)
-        return (Item if type(space.owner) in (dict, OrderedDict)
-                else Stored)(space.names, key)
+        return (Stored if items and type(owner) not in (
+            dict, OrderedDict) else Item)(space.names, key)
 
     def read(self, space: Namespace, key, alone: bool = True):
         """The value at `key`, or ABSENT; either is guarded."""
@@ -287,11 +311,8 @@ class Outside:
         return value
 
     def real(self, key):
-        """A key as it is outside: a real tensor in place of a fake one."""
-        if isinstance(key, torch.Tensor):
-            return next((each.real for each in self.recorder.inputs
-                         if each.fake is key), key)
-        return key
+        """An object or a key as it is outside: the tensor of a fake one."""
+        return self.reals.get(id(key), key)
 
     def statements(self, rebuild) -> list[str]:
         """Statements that do what the trace has put off."""

@@ -7,6 +7,7 @@ import copy
 import os
 from collections import (Counter, OrderedDict, defaultdict, deque,
                          namedtuple)
+from enum import Enum
 
 import pytest
 import torch
@@ -330,6 +331,95 @@ def test_a_slot_is_read_as_it_was_written():
     for _ in range(2):
         assert compiled(torch.ones(2), owner).equal(torch.full((2,), 3.0))
         assert owner.a.equal(torch.full((2,), 2.0))
+
+
+class Half(Slotted):
+    """It has a slot, and attributes of its own."""
+
+    def __repr__(self):
+        return repr(vars(self))
+
+
+def slot_and_attributes(x, owner):
+    owner.a += 1
+    owner.more = owner.a
+    return x * owner.a, sorted(vars(owner))
+
+
+def test_a_slot_is_no_item_of_the_attributes():
+    def half():
+        owner = Half()
+        owner.a = 2
+        return owner
+    check(slot_and_attributes, lambda: torch.ones(2), half)
+
+
+class Tagged(tuple):
+    pass
+
+
+class Kinds(frozenset):
+    pass
+
+
+class Level(Enum):
+    LOW = 1
+
+
+class Hidden:
+    """Its attributes are not what its `__dict__` holds."""
+
+    def __init__(self):
+        self.n = 1
+
+    n = property(lambda self: self.__dict__["n"] * 2,
+                 lambda self, n: self.__dict__.update(n=n))
+
+
+class Doubled:
+    asked = []
+
+    def __init__(self):
+        self.n = 1
+
+    def __getattribute__(self, name):
+        value = object.__getattribute__(self, name)
+        if name != "n":
+            return value
+        Doubled.asked.append(value)
+        return value * 2
+
+
+def counted(x, owner):
+    owner.n += 1
+    return x * owner.n
+
+
+@pytest.mark.parametrize("make", [
+    lambda: Tagged((1, 2)), Tagged, lambda: Kinds((1, 2)),
+    lambda: Level.LOW, lambda: staticmethod(check), Hidden, Doubled])
+def test_attributes_are_those_of_the_very_object(make):
+    owner, counts = make(), []
+    for run in counted, minicompile.compile(counted, backend="eager"):
+        owner.n = 1
+        counts.append([run(torch.ones(2), owner)[0].item()
+                       for _ in range(4)])
+        if make is Doubled:
+            counts[-1] += Doubled.asked
+            Doubled.asked.clear()
+    assert counts[0] == counts[1]
+
+
+def test_a_name_that_is_no_text():
+    def f(x, table):
+        table[1] = table.get(1, 0) + 1
+        return x * table[1] + ((2, 3) in table)
+
+    def names():
+        return vars(Half())
+    check(lambda x, owner: f(x, owner.__dict__), lambda: torch.ones(2),
+          Half, calls=3)
+    check(f, lambda: torch.ones(2), names, calls=3)
 
 
 class Closing:

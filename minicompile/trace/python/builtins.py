@@ -282,8 +282,7 @@ rule(object.__getattribute__)(attributes.generic)
 def _id(tracer, value):
     outside = tracer.outside
     if (source := outside.source(value)) is not None:
-        number = next(number for number, each in outside.values.items()
-                      if each is value)
+        number = id(outside.real(value))
         outside.guard(Call(outside.found_at(id), source), "equal", number)
         return number
     copies = tracer.frames[-1].globals.get("__name__") == "copy"

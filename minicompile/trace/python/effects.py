@@ -11,7 +11,6 @@ file, a write breaks the graph. PyTorch's is torch/_dynamo/side_effects.py.
 
 from __future__ import annotations
 
-import inspect
 import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ import torch
 from ...core.guard import (ABSENT, Attribute, Constant, Item, Source,
                            is_constant)
 from .. import attributes
-from ..attributes import SLOTS, type_of
+from ..attributes import type_of
 from ..frame import LOAD_FAST as load_fast
 from ..frame import OPCODES, Frame, opcode
 from ..reasons import WAYS, unsupported
@@ -30,7 +29,7 @@ from ..reconstruct import Rebuild
 from ..recorder import settled
 from ..rules import rule
 from ..side_effects import (FIRST, LONG_LIST, READ, UNREAD, Namespace,
-                            Outside)
+                            Outside, is_hidden)
 from ..tracer import CHECKS
 
 
@@ -57,15 +56,12 @@ WAYS["write"] = write
 
 def writers(space: Namespace, key) -> tuple:
     """The object that a key is written to, what sets and what deletes it.
-
-    A property or a descriptor in Python hides an attribute of its name.
     """
     owner = space.owner
     if space.kind == "items":
         base = OrderedDict if isinstance(owner, OrderedDict) else dict
         return owner, base.__setitem__, base.__delitem__
-    found = inspect.getattr_static(type(owner), key, None)
-    if hasattr(type(found), "__set__") and not isinstance(found, SLOTS):
+    if is_hidden(owner, key):
         return space.real, dict.__setitem__, dict.__delitem__
     return owner, object.__setattr__, object.__delattr__
 
@@ -271,7 +267,7 @@ def store_plain(tracer, owner, name: str, value) -> None:
     outside, given = tracer.outside, () if value is ABSENT else (value,)
     if isinstance(owner, torch.Tensor) and name == "grad" and value is None:
         if outside.source(owner) is not None:
-            write(outside, outside.space("attributes", owner), name, value)
+            write(outside, outside.space("slots", owner), name, value)
         return
     if isinstance(owner, FIXED) and not tracer.is_made(owner) or (
             name in WHOLE and attributes.existed(tracer, owner)):
@@ -298,7 +294,8 @@ def store_plain(tracer, owner, name: str, value) -> None:
             raise unsupported("effect", f"deleting {name}")
         if not given and attributes.own(tracer, owner, name) is ABSENT:
             raise attributes.no_attribute(owner, name)
-        write(outside, outside.space("attributes", owner), name, value)
+        write(outside, outside.space(
+            "slots" if is_slot else "attributes", owner), name, value)
     elif not given:
         tracer.native(delattr, (owner, name))
     else:

@@ -23,14 +23,16 @@ from itertools import islice
 import torch
 
 from ...core.sizes import SYMBOLIC
-from ...core.guard import ABSENT, CONSTANTS, Attribute, Source, trusted
+from ...core.guard import (ABSENT, CONSTANTS, Attribute, Call, Source,
+                           trusted)
 from .. import attributes
-from ..attributes import SLOTS, STAND_INS, type_of
+from ..attributes import STAND_INS, type_of
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import settled
 from ..reconstruct import DERIVED, MAKERS, Rebuild
 from ..rules import COMPARISONS, INPLACE, means, rule, unbound
-from ..side_effects import BOUND, FIRST, Outside, contents, made_tuple
+from ..side_effects import (BOUND, FIRST, SLOTS, Outside, contents,
+                            made_tuple)
 from ..tracer import MARKS
 from .callbacks import Callback, Iteration
 
@@ -92,10 +94,13 @@ def stored(tracer, owner, name: str, read):
     source = tracer.outside.found_at(owner)
     if isinstance(owner, (type, types.ModuleType)):
         return tracer.outside.admit(read(), Attribute(source, name))
-    space = tracer.outside.space("attributes", owner)
     if name == "__dict__":  # a dict whose items are the attributes
+        space = tracer.outside.space("attributes", owner)
         tracer.outside.overlays[id(space.real), "items"] = space
         return tracer.outside.admit(space.real, space.names)
+    space = tracer.outside.space("slots", owner)
+    if type(space.names) is Call:  # a guard would run the program's code
+        raise unsupported("attribute", f"{name}, behind __getattribute__,")
     if name in space.now:
         return space.now[name]
     if name not in space.before:
