@@ -245,3 +245,21 @@ def test_a_cache_of_the_programs_own_is_not_passed_by():
     table.cache_clear()
     assert torch.equal(compiled(IMAGE), IMAGE * 8)
     assert torch.equal(whole(IMAGE), IMAGE * 8)
+
+
+@pytest.mark.parametrize("give", [abs, str])
+def test_a_cache_that_is_cleared_is_asked_again(give):
+    """Another constant may be in it."""
+    @functools.lru_cache
+    def scale(n):
+        return give(n * factor)
+
+    def scaled(x):
+        return x * int(scale(2))
+
+    factor, compiled = 3, minicompile.compile(scaled, fullgraph=True)
+    assert torch.equal(compiled(IMAGE), IMAGE * 6)
+    factor = 4
+    assert torch.equal(compiled(IMAGE), IMAGE * 6)
+    scale.cache_clear()
+    assert torch.equal(compiled(IMAGE), IMAGE * 8)

@@ -64,7 +64,8 @@ def cached(tracer, function, /, *args, **kwargs):
         elif not is_constant(value) or tracer.is_made(value):
             raise unsupported("builtin", f"{name}, cached,")
     result = really(tracer, function, args, kwargs)
-    if is_constant(result):
+    if is_constant(result) and (
+            inner is None or is_installed(inner.__module__)):
         return result
     if isinstance(result, torch.Tensor):
         raise unsupported("builtin", f"{name}, cached,")
