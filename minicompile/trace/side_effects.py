@@ -174,6 +174,13 @@ class Outside:
         """Where a value was read from; None if the trace made it."""
         return self.sources.get(id(value))
 
+    def met(self, value: object, source: Source) -> bool:
+        """Whether a value is known; if so, guarded to be at `source`."""
+        known = self.source(value)
+        if known not in (None, source):
+            self.relate("{0} is {1}", source, known)
+        return known is not None
+
     def found_at(self, value: object) -> Source:
         """Where a value was read from, or a name that is kept for it."""
         return self.source(value) or self.constant(value)
@@ -196,9 +203,7 @@ class Outside:
             return real
         if id(real) in self.values:
             value = self.values[id(real)]
-            known = self.sources[id(value)]
-            if known != source:
-                self.relate("{0} is {1}", source, known)
+            self.met(value, source)
             return value
         self.kept.append(real)
         if isinstance(real, torch.Tensor):
@@ -253,7 +258,10 @@ class Outside:
     # Namespaces: attributes of objects, items of dicts
 
     def space(self, kind: str, owner) -> Namespace:
-        """The namespace through which an object is read from now on."""
+        """The namespace through which an object is read from now on.
+
+        Its `__dict__` has the same one, by whatever way it is reached.
+        """
         if (key := (id(owner), kind)) not in self.overlays:
             self.kept.append(owner)
             real, place = owner, self.found_at(owner)
@@ -264,18 +272,20 @@ class Outside:
                     type(owner).__getattribute__) is not (
                     types.FunctionType) else Call(
                         self.constant(contents), place)
-            self.overlays[key] = Namespace(kind, owner, real, place)
+                if not self.met(real, place):
+                    self.values[id(real)] = real
+                    self.sources[id(real)] = place
+            self.overlays[key] = self.overlays.setdefault(
+                (id(real), "items"), Namespace(kind, owner, real, place))
         return self.overlays[key]
 
     def globals(self, names: dict) -> Namespace:
         """The namespace of a module."""
         name = names.get("__name__") or "module"
         place = self.constant(names, f"{name}_globals")
-        if (known := self.source(names)) is None:
+        if not self.met(names, place):
             self.remember(names, names, place)
             self.space("items", names).trusted = trusted(name)
-        elif known is not place:  # a program was given the dict, too
-            self.relate("{0} is {1}", place, known)
         return self.space("items", names)
 
     def place(self, space: Namespace, key) -> Source:

@@ -16,6 +16,7 @@ import minicompile
 
 from .effects import Writer, outcome
 
+X = torch.ones(2)
 COUNT = 5000 if os.environ.get("SWEEP") else 80
 PARTS = 4
 
@@ -352,6 +353,29 @@ def test_a_slot_is_no_item_of_the_attributes():
         owner.a = 2
         return owner
     check(slot_and_attributes, lambda: torch.ones(2), half)
+
+
+def changed_both_ways(x, owner, table):
+    table["n"] += 1
+    owner.m = owner.n
+    table["m"] += 1
+    return x * table["m"] * owner.m + len(table)
+
+
+def changed_the_other_way(x, owner, table):
+    return changed_both_ways(x, owner, table) * len(vars(owner))
+
+
+@pytest.mark.parametrize("f", [changed_both_ways, changed_the_other_way])
+def test_the_dict_of_an_object_is_its_attributes(f):
+    compiled, seen = minicompile.compile(f, backend="eager"), []
+    for run in f, compiled:
+        owner, apart = Half(), {"n": 5, "m": 2}
+        owner.n = 1
+        for table in [owner.__dict__] * 2 + [apart] * 2:
+            seen.append([run(X, owner, table)[0].item(), repr(owner),
+                         repr(apart)])
+    assert seen[:4] == seen[4:]
 
 
 class Tagged(tuple):

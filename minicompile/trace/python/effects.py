@@ -173,8 +173,7 @@ def stand_in(outside: Outside, real: list | deque, source: Source) -> tuple:
         outside.pending.append(partial(
             replaced, outside, real, before, value))
     _, value, before = outside.growing[id(real)]
-    if outside.source(value) != source:
-        outside.relate("{0} is {1}", source, outside.source(value))
+    outside.met(value, source)
     return value, before
 
 

@@ -94,10 +94,8 @@ def stored(tracer, owner, name: str, read):
     source = tracer.outside.found_at(owner)
     if isinstance(owner, (type, types.ModuleType)):
         return tracer.outside.admit(read(), Attribute(source, name))
-    if name == "__dict__":  # a dict whose items are the attributes
-        space = tracer.outside.space("attributes", owner)
-        tracer.outside.overlays[id(space.real), "items"] = space
-        return tracer.outside.admit(space.real, space.names)
+    if name == "__dict__":
+        return tracer.outside.space("attributes", owner).real
     space = tracer.outside.space("slots", owner)
     if type(space.names) is Call:  # a guard would run the program's code
         raise unsupported("attribute", f"{name}, behind __getattribute__,")
