@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
-from torch import fx, inference_mode
+from torch import Tensor, fx, inference_mode
 from torch._C import _set_grad_enabled
 from torch.compiler import is_compiling
 
@@ -155,33 +155,31 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
     for check in tracer.checks:
         check(rebuild)
     recorder.graph.output(tuple(map(recorder.node, rebuild.outputs)))
-    _keep_apart(tracer)
-    for each in recorder.inputs:  # as before a write gave it a history
-        if each.fake.requires_grad and not each.real.requires_grad:
-            each.node.meta["val"] = each.fake.detach()
+    groups: dict[int, list[Source]] = {}
+    for node, source in recorder.placed:
+        if isinstance(fake := node.meta["val"], Tensor):
+            groups.setdefault(storage(fake), []).append(source)
+            if fake.requires_grad and not outside.real(fake).requires_grad:
+                node.meta["val"] = fake.detach()  # a write changed it
+    if written := recorder.written.intersection(groups):
+        _keep_apart(outside, groups, written)
     graph = fx.GraphModule(recorder.modules, recorder.graph)
     return Trace(graph, tuple(n.meta["val"] for n, _ in recorder.placed),
                  tuple(source for _, source in recorder.placed),
                  tuple(outside.guards.values()), finish,
                  outside.identifiers.values,
-                 recorder.sizes, breaks, not recorder.written.isdisjoint(
-                     storage(each.fake) for each in recorder.inputs))
+                 recorder.sizes, breaks, bool(written))
 
 
-def _keep_apart(tracer: Tracer) -> None:
+def _keep_apart(outside, groups: dict, written: set[int]) -> None:
     """Guard that no tensor that is written to shares its memory."""
-    recorder = tracer.recorder
-    groups: dict[int, list[Source]] = {}
-    for each in recorder.inputs:
-        groups.setdefault(storage(each.fake), []).append(each.source)
-    written = recorder.written.intersection(groups)
     for first, *others in map(groups.__getitem__, written):
         if others:
             raise unsupported("aliasing", f"{first} and {others[0]}")
     alone = [each[0] for each in groups.values() if len(each) == 1]
     shared = [(at,) for each in groups.values() for at in each[1:] and each]
-    for more in (shared or [()]) if written else ():
-        tracer.outside.relate("disjoint_memory({})", *alone, *more)
+    for more in shared or [()]:
+        outside.relate("disjoint_memory({})", *alone, *more)
 
 
 load(__name__, __path__)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import operator
 import re
-from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from weakref import ref
@@ -42,10 +41,6 @@ DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 CONVERSIONS = {}
 
 
-#: A graph input: the real tensor, its stand-in, where it is, its node.
-GraphInput = namedtuple("GraphInput", "real fake source node")
-
-
 class Recorder:
     """An FX graph that grows, and the node of every fake tensor."""
 
@@ -58,7 +53,6 @@ class Recorder:
         self.nodes: dict[int, fx.Node] = {}
         self.modules: dict[str, fx.GraphModule] = {}  # graphs inside it
         self.placed: list[tuple[fx.Node, Source]] = []
-        self.inputs: list[GraphInput] = []
         self.written: set[int] = set()  # storages written to
         self.kept: list[object] = []  # ids stay valid while objects live
         self.numbers = Numbers(self.graph, where)
@@ -78,8 +72,7 @@ class Recorder:
         """The stand-in of a tensor that existed before the call."""
         fake = self.sizes.tensor(real, source)
         name = re.sub(r"\W+", "_", str(source)).strip("_")
-        self.nodes[id(fake)] = node = self.place(name, fake, source)
-        self.inputs.append(GraphInput(real, fake, source, node))
+        self.nodes[id(fake)] = self.place(name, fake, source)
         return fake
 
     def function(self, target, args, kwargs):

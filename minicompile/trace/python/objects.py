@@ -95,7 +95,9 @@ def stored(tracer, owner, name: str, read):
     if isinstance(owner, (type, types.ModuleType)):
         return tracer.outside.admit(read(), Attribute(source, name))
     if name == "__dict__":
-        return tracer.outside.space("attributes", owner).real
+        space = tracer.outside.space("attributes", owner)
+        tracer.outside.guard(space.names, "type", type(space.real))
+        return space.real
     space = tracer.outside.space("slots", owner)
     if type(space.names) is Call:  # a guard would run the program's code
         raise unsupported("attribute", f"{name}, behind __getattribute__,")
