@@ -964,6 +964,17 @@ def test_effects_happen_once_and_in_order():
     close(x[1], x[0])
 
 
+def test_an_exception_that_is_caught_has_a_traceback():
+    def function(x):
+        try:
+            raise KeyError(1)
+        except KeyError as error:
+            return x + 1, error.__traceback__ is None
+
+    compiled = minicompile.compile(function, backend="eager")
+    assert compiled(torch.ones(1)) == function(torch.ones(1))
+
+
 def test_an_exception_leaves_what_eager_leaves():
     def function(log):
         log.write("one")

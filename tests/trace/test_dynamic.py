@@ -769,6 +769,16 @@ def test_nothing_is_divided_by_zero(text):
         compiled(torch.ones(2), 0)
 
 
+@pytest.mark.parametrize("text", ["round(n, -1)", "round(n, ndigits=-1)",
+                                  "round(len(x), -1)"])
+def test_a_number_that_varies_is_rounded_to_tens(text):
+    rounded = eval(f"lambda x, n: (x + 1, {text})")
+    compiled = minicompile.compile(rounded, backend="eager")
+    for n in (8, 9, 14, 16):
+        x = torch.ones(n)
+        close(compiled(x, n), rounded(x, n))
+
+
 def test_a_gradient_that_an_input_has_brings_no_symbols():
     calls = [(x.requires_grad_(),) for (x,) in rows(4, 6, 8)]
     for (x,) in calls:

@@ -86,6 +86,9 @@ def _subscripted(tracer, alias, /, *args, **kwargs):
 #: The parts of a function that are read, and guarded, at its calls.
 HIDDEN = {"__defaults__", "__kwdefaults__", "__closure__", "__globals__"}
 
+#: An exception that is traced has none.
+TRACEBACK = vars(BaseException)["__traceback__"]
+
 
 def stored(tracer, owner, name: str, read):
     """The result of the first `read()`, as an attribute from outside."""
@@ -119,6 +122,8 @@ def of_slot(tracer, slot, owner, kind=None):
     def read():
         return tracer.native(type(slot).__get__, (slot, owner, kind))
 
+    if slot is TRACEBACK and not tracer.frames[-1].library:
+        raise unsupported("attribute", "a traceback")
     return stored(tracer, owner, slot.__name__, read) if (
         owner is not None and attributes.existed(tracer, owner)) else read()
 

@@ -248,6 +248,8 @@ class SymbolicSizes(ConstantSizes):
     def compute(self, call: Callable, function, args, kwargs):
         """The same, with symbols; if it is a question, the answer."""
         form = SYMBOLIC_FORMS.get(function)
+        if function is round and (args[1:] or kwargs):
+            args = settled(tuple(args))  # torch's rounds to no digits
         if function in DIVISIONS and type(args[1]) is torch.SymInt:
             bool(args[1] != 0)  # sympy takes n % n for zero, whatever n is
         if form and len({*map(type_of, args)}) == 1 and not kwargs and any(
