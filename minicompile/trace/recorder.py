@@ -50,11 +50,10 @@ class Recorder:
             allow_dynamic_output_shape_ops=False))
         self.where = where
         self.graph = fx.Graph()
-        self.nodes: dict[int, fx.Node] = {}
+        self.nodes: dict[int, fx.Node] = {}  # which hold the tensors
         self.modules: dict[str, fx.GraphModule] = {}  # graphs inside it
         self.placed: list[tuple[fx.Node, Source]] = []
         self.written: set[int] = set()  # storages written to
-        self.kept: list[object] = []  # ids stay valid while objects live
         self.numbers = Numbers(self.graph, where)
         self.sizes = SIZES[-1](self, history)
 
@@ -106,7 +105,6 @@ class Recorder:
             return self._known(result)
         node = self.graph.create_node(op, target, fx_args, fx_kwargs)
         node.meta["val"], node.meta["where"] = result, self.where()
-        self.kept.append(tensors)
         self._bind(result, node)
         return result
 

@@ -48,7 +48,6 @@ class Inner(Recorder):
         """Add an input for `tensor`, or for a size, of the outer graph."""
         node = self.place(f"given_{len(self.placed)}", tensor, None)
         self.nodes.setdefault(id(tensor), node)
-        self.kept.append(tensor)
 
     def node(self, fake: torch.Tensor) -> fx.Node:
         """The node of a tensor in this graph; captures an outer tensor."""
