@@ -66,23 +66,21 @@ def trace(function: types.FunctionType, locals: tuple, *,
     """
     if not isinstance(function, types.FunctionType):
         raise unsupported("code", repr(function))
-    history, moments = history or History(), [None]
-    refusals, causes = [], []
-    for moment in moments:
+    history = history or History()
+    ways, refusals, causes = [(None, history.compiling)], [], []
+    for moment, history.compiling in ways:
         try:
             return traced_by(Tracer(function, history, moment), locals,
                              *refusals[:1])
         except Unsupported as error:
-            if error.kind == "exception" and not refusals and (
-                    history.compiling):
-                try:  # as in eager, where no one compiles
-                    history.compiling = False
-                    return traced_by(Tracer(function, history), locals)
-                except Unsupported:
-                    history.compiling = True
-            moments += error.stops if breaks and not refusals else ()
+            if not refusals:  # as in eager, where no one compiles; or cut
+                ways += [(None, False)] * (
+                    error.kind == "exception" and history.compiling)
+                ways += [(stop, ways[0][1]) for stop in error.stops
+                         if breaks]
             refusals.append(Unsupported(*error.args))  # holds no frames
             causes.append(error.__cause__)
+    history.compiling = ways[0][1]
     first, last = refusals[0], refusals[-1]
     never = first.kind != "exception" and last.reason != first.reason
     raise Unsupported(first.kind, first.reason + never * (
