@@ -183,7 +183,6 @@ KINDS: dict[str, str | Callable[[Names, Guard], str]] = {
     "keys": on_keys,
     "contains": "{0} in {{0}}",
     "lacks": "{{0}}.keys().isdisjoint({0})",
-    "absent": "not hasattr({{0}}, {0})",
     "is": on_identity, "state": on_state,
     "relation": lambda names, guard: guard.expected}
 

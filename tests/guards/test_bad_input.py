@@ -104,7 +104,8 @@ def test_explain_survives_them(bad):
     from minicompile.guards import build_check
     guards = [Guard(X, "equal", 3), Guard(X, "length", 3),
               Guard(X, "keys", ("b",)),
-              Guard(X, "absent" if bad is Liar else "contains", "a"),
+              Guard((X,), "relation", "not hasattr({0}, 'a')")
+              if bad is Liar else Guard(X, "contains", "a"),
               Guard(Attribute(X, "n"), "equal", 3), Guard(X, "is", None),
               Guard(Item(X, 0), "type", int), tensor(X, torch.zeros(3))]
     for guard in guards:

@@ -141,7 +141,6 @@ KINDS = {
     "keys many str": (tuple("ab" * 20), ["ab" * 20, [*"ab" * 20]],
                       [[*"ab" * 19, "a", Name("b")], [*"ba" * 20]]),
     "keys none": ((), [{}, []], [{"": 0}, None]),
-    "absent": ("real", [thing, "a"], [3, 1.0]),
     "contains": ("a", [table, "abc"], [{}, 3, "b"]),
     "lacks": (("c", "d"), [table, {}], [{"c": 1}, {"d": 1}, 3]),
 }

@@ -91,8 +91,6 @@ def changes(guard: Guard, x: object = None, *others: object
                    abridged(attempt(READ[kind], x)))
         case "contains":
             yield f"key {old!r} in {name}", "there", "gone"
-        case "absent":
-            yield f"attribute {old!r} of {name}", "absent", "there"
         case "lacks":
             yield from ((f"key {key!r} in {name}", "absent", "there")
                         for key in old if attempt(contains, x, key))

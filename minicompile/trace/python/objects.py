@@ -111,7 +111,7 @@ def stored(tracer, owner, name: str, read):
             space.before[name] = tracer.outside.admit(
                 read(), Attribute(source, name))
         except Raised:
-            tracer.outside.guard(source, "absent", name)
+            tracer.outside.relate(f"not hasattr({{}}, {name!r})", source)
             raise
     return space.before[name]
 
