@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import types
-from dataclasses import dataclass
+from collections import namedtuple
 from functools import partial
 from operator import methodcaller
 
@@ -30,12 +30,8 @@ from .callbacks import unwatched
 from .objects import remade
 
 
-@dataclass(frozen=True)
-class Handled:
-    """PUSH_EXC_INFO's entry below an exception that is being handled."""
-
-    error: BaseException
-
+#: PUSH_EXC_INFO's entry below an exception that is being handled.
+Handled = namedtuple("Handled", "error")
 
 ENTRIES[Handled] = lambda entry: (
     (1, op("PUSH_EXC_INFO") + op("POP_TOP")), entry.error)

@@ -292,19 +292,13 @@ def of_numbers(tracer, function, data, dtype=None, **more):
 means(of_numbers, torch.tensor, torch.as_tensor)
 
 
-class Unrecorded(contextlib.ContextDecorator):
+class Unrecorded(contextlib.nullcontext, contextlib.ContextDecorator):
     """Stands for a record_function, which changes no result."""
-
-    def __enter__(self) -> Unrecorded:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
 
 @rule(record_function)
 def _record_function(tracer, name, args=None):
-    return tracer.own(Unrecorded())
+    return tracer.own(Unrecorded(name))
 
 
 @rule(torch._C._group_tensors_by_device_and_dtype)
