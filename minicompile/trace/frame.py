@@ -150,16 +150,12 @@ class Frame:
 
 def load_global(tracer, names: dict, name: str):
     """A global or builtin name."""
-    outside = tracer.outside
-    value = outside.read(outside.globals(names), name)
-    if value is not ABSENT:
-        return value
-    builtins = names.get("__builtins__", {})
-    value = outside.read(outside.globals(
-        getattr(builtins, "__dict__", builtins)), name)
-    if value is ABSENT:
-        raise Raised(NameError(f"name {name!r} is not defined", name=name))
-    return value
+    outside, builtins = tracer.outside, names.get("__builtins__", {})
+    for each in (names, getattr(builtins, "__dict__", builtins)):
+        value = outside.read(outside.globals(each), name)
+        if value is not ABSENT:
+            return value
+    raise Raised(NameError(f"name {name!r} is not defined", name=name))
 
 
 def closure(tracer, function: types.FunctionType) -> tuple:

@@ -48,7 +48,7 @@ class Rebuild:
         """The name of an object that existed before and never changes."""
         if self.tracer.is_made(value):
             raise unsupported("result", f"{value!r}, made in the function,")
-        if type(value) in SLOTS and value.__objclass__ in BUILTINS:
+        if type(value) in METHODS and value.__objclass__ in BUILTINS:
             return value.__qualname__
         return self.outside.constant(value).code()
 
@@ -103,7 +103,7 @@ class Rebuild:
 
 
 #: Methods in C, and the classes whose methods any module can name.
-SLOTS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+METHODS = types.MethodDescriptorType, types.WrapperDescriptorType
 BUILTINS = {object, dict, list, set}
 
 #: How an object of a class is made, given a Rebuild and the object: the

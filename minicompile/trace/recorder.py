@@ -89,7 +89,7 @@ class Recorder:
         fx_args, fx_kwargs = self.argument((tuple(args), kwargs), tensors)
         if kwargs.get("out") is not None:
             WAYS["out"](self, target, function, args, dict(kwargs))
-        versions = [version(t) for t in tensors]
+        versions = [t._version for t in tensors]  # none is of inference
         given, writes = (args, kwargs), written_by(target, args, kwargs)
         if writes:  # no number decides what it makes
             given = tree_map_only(torch.SymFloat, hint, given)
@@ -97,7 +97,7 @@ class Recorder:
         result = next((mine for mine, its in zip(args, given[0])
                        if its is result), result)  # the program's own list
         changed = [t for t, old in zip(tensors, versions)
-                   if version(t) != old] or writes
+                   if t._version != old] or writes
         self.written.update(map(storage, changed))
         effect = result is None and (tensors or isinstance(
             target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)))
@@ -177,11 +177,6 @@ def leaves(value) -> list:
     found = []
     map_aggregate(value, found.append)
     return found
-
-
-def version(tensor: torch.Tensor) -> int:
-    """How often a tensor was written to (0 if torch does not count)."""
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def storage(tensor: torch.Tensor) -> int:
