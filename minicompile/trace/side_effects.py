@@ -83,12 +83,15 @@ def contents(owner: object) -> dict:
 def is_hidden(owner: object, name: object) -> bool:
     """Whether `owner.name` is another thing than its `__dict__` holds.
 
-    A property or a descriptor in Python hides it; a name may be no text.
+    A `__getattribute__`, a property or a descriptor in Python hides it; a
+    name may be no text.
     """
-    found = next((each.__dict__[name] for each in type(owner).__mro__
+    kind = type(owner)
+    found = next((each.__dict__[name] for each in kind.__mro__
                   if name in each.__dict__), None)
     return type(name) is not str or hasattr(
-        type(found), "__set__") and not isinstance(found, SLOTS)
+        type(found), "__set__") and not isinstance(found, SLOTS) or (
+        type(kind.__getattribute__) is types.FunctionType)
 
 
 def made_tuple(kind: type, values) -> tuple:
@@ -268,10 +271,8 @@ class Outside:
             if kind != "items":
                 real = contents(self.real(owner)) if (
                     kind == "attributes") else {}
-                place = Attribute(place, "__dict__") if type(
-                    type(owner).__getattribute__) is not (
-                    types.FunctionType) else Call(
-                        self.constant(contents), place)
+                place = Call(self.constant(contents), place) if is_hidden(
+                    owner, "__dict__") else Attribute(place, "__dict__")
                 if not self.met(real, place):
                     self.values[id(real)] = real
                     self.sources[id(real)] = place
@@ -291,12 +292,10 @@ class Outside:
     def place(self, space: Namespace, key) -> Source:
         """Where the value of a key is."""
         items, owner = space.kind == "items", space.owner
-        if not (items or type(space.names) is Call
-                or is_hidden(owner, key)):
+        if not items and not is_hidden(owner, key):
             return Attribute(self.found_at(owner), key)
         if not printable(key):
-            place = self.sources.get(id(self.values.get(id(key))))
-            key = place or self.constant(key)
+            key = self.found_at(self.values.get(id(key), key))
         return (Stored if items and type(owner) not in (
             dict, OrderedDict) else Item)(space.names, key)
 

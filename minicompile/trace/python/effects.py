@@ -61,7 +61,7 @@ def writers(space: Namespace, key) -> tuple:
     if space.kind == "items":
         base = OrderedDict if isinstance(owner, OrderedDict) else dict
         return owner, base.__setitem__, base.__delitem__
-    if is_hidden(owner, key):
+    if space.kind == "attributes" and is_hidden(owner, key):
         return space.real, dict.__setitem__, dict.__delitem__
     return owner, object.__setattr__, object.__delattr__
 

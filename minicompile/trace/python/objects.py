@@ -23,8 +23,7 @@ from itertools import islice
 import torch
 
 from ...core.sizes import SYMBOLIC
-from ...core.guard import (ABSENT, CONSTANTS, Attribute, Call, Source,
-                           trusted)
+from ...core.guard import ABSENT, CONSTANTS, Attribute, Source, trusted
 from .. import attributes
 from ..attributes import STAND_INS, type_of
 from ..reasons import WAYS, Raised, unsupported
@@ -32,7 +31,7 @@ from ..recorder import settled
 from ..reconstruct import DERIVED, MAKERS, Rebuild
 from ..rules import COMPARISONS, INPLACE, means, rule, unbound
 from ..side_effects import (BOUND, FIRST, SLOTS, Outside, contents,
-                            made_tuple)
+                            is_hidden, made_tuple)
 from ..tracer import MARKS
 from .callbacks import Callback, Iteration
 
@@ -102,18 +101,16 @@ def stored(tracer, owner, name: str, read):
         tracer.outside.guard(space.names, "type", type(space.real))
         return space.real
     space = tracer.outside.space("slots", owner)
-    if type(space.names) is Call:  # a guard would run the program's code
+    if is_hidden(owner, name):  # a guard would run the program's code
         raise unsupported("attribute", f"{name}, behind __getattribute__,")
-    if name in space.now:
-        return space.now[name]
-    if name not in space.before:
+    if name not in space.now:
         try:
-            space.before[name] = tracer.outside.admit(
+            space.now[name] = tracer.outside.admit(
                 read(), Attribute(source, name))
         except Raised:
             tracer.outside.relate(f"not hasattr({{}}, {name!r})", source)
             raise
-    return space.before[name]
+    return space.now[name]
 
 
 @rule(*(kind.__get__ for kind in SLOTS))
