@@ -7,8 +7,8 @@ that changes nothing. PyTorch's is `num_splits` of torch/_inductor/ir.py.
 
 If what is reduced asks for a reduction of each row, as a loss does after a
 softmax, the rows are the parts: one trip to memory finds both. On a GPU
-the sums of a softmax's parts ask for the maximum of their own part: both
-are found at once, and the exponentials are computed again at the end.
+each part of a softmax takes its own maximum, so that one trip finds its
+sum, too. The exponentials are computed once more at the end.
 
 The backward of a norm reads a gradient and an input row by row, and again
 down each column for the gradients of its weights: as two kernels, it reads

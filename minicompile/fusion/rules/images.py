@@ -149,7 +149,7 @@ def padded_back(context: LoweringContext, gradient: Value, a: Value,
 RULES |= {
     **{f"upsample_nearest{k}d": larger for k in (1, 2, 3)},
     **{f"upsample_nearest{k}d_backward": larger_back for k in (1, 2, 3)},
-} | {
-    f"{name}_pad{k}d{suffix}": partial(rule, mirrored=name == "reflection")
-    for name in ("reflection", "replication") for k in (1, 2, 3)
-    for suffix, rule in (("", padded), ("_backward", padded_back))}
+    **{f"{name}_pad{k}d{suffix}": partial(
+        rule, mirrored=name == "reflection")
+       for name in ("reflection", "replication") for k in (1, 2, 3)
+       for suffix, rule in (("", padded), ("_backward", padded_back))}}

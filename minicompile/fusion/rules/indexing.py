@@ -288,10 +288,10 @@ def reading(along: Callable[..., Point | None]) -> Callable:
     that `along` finds for the others.
 
     If the operand is computed, the result is stored here, where the rest
-    of the operand's row is computed.
-    The operator is called where a loop is no better: if it picks most
-    elements of an operand that is computed, or on a CPU of any; and if it
-    moves what lies in memory to memory.
+    of the operand's row is computed. Places are not: any loop knows them.
+    The operator is called where a loop is no better. That is if it picks
+    most elements of a computed operand, or on a CPU of any, or if it moves
+    what lies in memory to memory.
     """
     def rule(context: LoweringContext, a: Value, *rest, **_
              ) -> Value | None:
