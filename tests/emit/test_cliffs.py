@@ -184,6 +184,31 @@ def test_four_neighbours_draw_their_numbers_together(shape):
     assert_same(noisy, *given)
 
 
+@VECTORS
+@pytest.mark.skipif("avx2" not in cpp.processor(), reason="no masked loads")
+@pytest.mark.parametrize("length", [5, 17])
+def test_the_end_of_a_short_row_is_a_vector(length):
+    text, = kernels(lambda x: x.pow(1.7).sum(-1), torch.rand(64, length))
+    assert f"r0 < whole({length})" in text
+    assert {name for name in called(text) if "pow" in name} <= {
+        "_ZGVdN8vv_powf", "_ZGVeN16vv_powf"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32])
+@pytest.mark.parametrize("shape, dims", [
+    ((40, 5), -1), ((9, 3, 13), (1, 2)), ((40, 63), -1)], ids=str)
+def test_short_rows(shape, dims, dtype):
+    """Past a row's end there are numbers, too, and they do not count."""
+    def short(x):
+        y, quotient = x - x.amin(dims, True), x // (x - 1 + x.eq(1))
+        return (y.sum(dims), y.prod(-1), y.argmax(-1), (y > 1).any(-1),
+                quotient.amax(dims), (x + 9.0).log().softmax(-1))
+    x = (torch.randn(shape) * 3).to(dtype)
+    if dtype == torch.float32:
+        x[1, ..., -1], x[2, ..., 1] = torch.nan, -torch.inf
+    assert_same(short, x)
+
+
 def test_a_padded_row_reads_as_before():
     def padded(x):
         return F.pad(x, (2, 3, 1, 0)) + 1

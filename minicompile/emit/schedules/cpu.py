@@ -25,8 +25,8 @@ from ...core.index import (Index, Variable, coefficient, guess, index,
 from ...core.loops import (EXPENSIVE, Expression, Kernel, Load, Op,
                            Position, accurate, flatten, row_major, walk)
 from ..cpp import FLAGS, WRITERS, CppWriter
-from ..target import CPP
-from ..writer import Fold, Stage, Store
+from ..target import CPP, FUNCTIONS
+from ..writer import Fold, Stage, Store, ends
 
 #: Work, in cheap operations, that is worth waking a second thread for.
 WAKING = 1 << 15
@@ -47,6 +47,8 @@ FAR = 64
 #: The operators that let OpenMP's vector loop accumulate in lanes.
 CLAUSES = {"sum": "+", "prod": "*", "any": "|", "all": "&",
            "max": "max", "min": "min"}
+#: Rows of so few elements, but more than FEW, are read in whole vectors.
+SHORT = 64
 #: How many elements run inside a vector's loop, as lines of their own.
 FEW = 4
 #: The cost of an access whose neighbours read the same element, or the
@@ -163,6 +165,20 @@ def adds(kernel: Kernel) -> bool:
     return any(loop.adds for loop in kernel.loops)
 
 
+def is_short(row: Variable | None) -> bool:
+    """Whether elements are few, and end within a vector."""
+    size = row.size.constant or 0 if row else 0
+    return FEW < size <= SHORT and size % 8 > 0
+
+
+def only_reduces(stage: Stage) -> bool:
+    """Whether a pass stores nothing, and loads numbers that a processor
+    loads by a mask, of 4 or 8 bytes."""
+    return all(
+        node.dtype.itemsize >= 4 if isinstance(node, Load) else ends(node)
+        for node in stage.body if isinstance(node, (Load, Fold, Store)))
+
+
 def is_expensive(node: Expression) -> bool:
     """Whether it costs far more than an access to the cache."""
     return getattr(node, "name", None) in EXPENSIVE
@@ -181,6 +197,7 @@ class OrderedWriter(CppWriter):
     """
 
     together = False
+    padded: Variable | None = None
 
     def __post_init__(self):
         """If the innermost is a variable of the row, rows run side by
@@ -202,6 +219,8 @@ class OrderedWriter(CppWriter):
                            if v not in self.lanes + self.inside)
         self.breadth = TILE if tile else self.width() if lanes else 1
         self.vectors = inner is None or makes_vectors(kernel, inner)
+        self.short = inner if (
+            self.vectors and not lanes and is_short(inner)) else None
         keeps = not lanes and most_of(kernel.row_length) <= ON_STACK
         self.stages = keeping(
             self.stages, lambda node: keeps and is_expensive(node))
@@ -219,7 +238,15 @@ class OrderedWriter(CppWriter):
                 given = [*map(self.read, seed), *map(
                     CPP.index, (place // 4, place % 4))]
                 return f"uniform({', '.join(given)})"
+            case Load():
+                return self.in_row(super().value(node), CPP.literal(
+                    1, node.dtype))
         return super().value(node)
+
+    def in_row(self, text: str, other: str) -> str:
+        """A text; past the end of a row in whole vectors, the other."""
+        row = self.padded
+        return f"({row} < {row.size} ? {text} : {other})" if row else text
 
     def width(self) -> int:
         """How many rows run side by side: as many as the cache holds, but
@@ -273,6 +300,7 @@ class OrderedWriter(CppWriter):
              start: object = 0, stop: object = None, step: int = 1):
         """A loop over a whole variable, or from `start` to `stop`."""
         stop = CPP.index(name.size) if stop is None else stop
+        stop = f"whole({stop})" if name is self.padded else stop
         forward = f"++{name}" if step == 1 else f"{name} += {step}"
         return self.block(
             f"for (int64 {name} = {start}; {name} < {stop}; {forward})",
@@ -319,7 +347,7 @@ class OrderedWriter(CppWriter):
     def work(self) -> None:
         """The stages, after the scratch for the values that a row keeps."""
         self.kept = {value: self.array(
-            value, most_of(self.kernel.row_length))
+            value, most_of(self.kernel.row_length) + 7 * bool(self.short))
             for value in dict.fromkeys(
                 value for stage in self.stages for value in stage.again)}
         super().work()
@@ -346,6 +374,17 @@ class OrderedWriter(CppWriter):
             self.add(*(f"{place} = {self.read(value)};"
                        for value, place in public.items()))
         self.texts |= public
+
+    def elements(self, stage: Stage) -> None:
+        """A pass over elements; over a few of them, in whole vectors."""
+        self.padded = self.short if only_reduces(stage) else None
+        super().elements(stage)
+        self.padded = None
+
+    def part(self, fold: Fold) -> str:
+        """The value that a step adds; past the row's end it has none."""
+        return self.in_row(super().part(fold), CPP.neutral(
+            fold.reduction, self.accumulated(fold)))
 
     def declare(self, folds: list[Fold]) -> None:
         """Start accumulators; rows side by side have an array of them."""
@@ -462,7 +501,16 @@ def openmp() -> list[str]:
     return ["-fopenmp"] + ([loaded.group()] if loaded else [])
 
 
-#: Partial redundancy elimination and threaded jumps would put branches
-#: into vector loops.
-FLAGS += ["-fno-tree-pre", "-fno-thread-jumps", *openmp()]
+#: The last elements of a row in scalars take longer than a whole vector.
+FUNCTIONS["cpp"].append(r"""
+#ifdef __AVX2__
+constexpr int64 whole(int64 n) { return (n + 7) / 8 * 8; }
+#else
+constexpr int64 whole(int64 n) { return n; }
+#endif
+""")
+#: Partial redundancy elimination, sinking and threaded jumps would put
+#: branches into vector loops.
+FLAGS += ["-fno-tree-pre", "-fno-tree-sink", "-fno-thread-jumps",
+          *openmp()]
 WRITERS.append(lambda kernel: OrderedWriter(by_fours(kernel)))
