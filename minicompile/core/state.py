@@ -35,13 +35,18 @@ SWITCHES: dict[str, Callable[[], object]] = {
     "the default dtype": torch.get_default_dtype,
     "use_deterministic_algorithms": torch._C._get_deterministic_algorithms}
 
+def is_forward_ad_active() -> bool:
+    """Whether the program is inside a forward_ad.dual_level."""
+    return forward_ad._current_level >= 0
+
+
 #: Modes that a compiled graph would bypass: it never runs under them.
 NEVER_ACTIVE: dict[str, Callable[[], object]] = {
     "a torch.func transform": torch._C._are_functorch_transforms_active,
     "a torch function mode": torch._C._is_torch_function_mode_enabled,
     "a torch dispatch mode": torch._C._len_torch_dispatch_stack,
     "torch.jit.trace": torch._C._is_tracing,
-    "forward-mode AD": lambda: forward_ad._current_level >= 0}
+        "forward-mode AD": is_forward_ad_active}
 
 
 def global_state() -> tuple:
@@ -98,7 +103,7 @@ NEVER = 1 << 30
 
 @contextlib.contextmanager
 def young_only():
-    """Let the collector of garbage look at young objects alone.
+    """Let the garbage collector look at young objects only.
 
     A look at all objects of PyTorch takes 0.1 s, and the many that a
     compiler makes, most of which stay, would cause several.
