@@ -61,8 +61,8 @@ class Load(Node):
     """The element of `buffer` at `index`, counted in elements.
 
     Where `mask` (a bool expression) is false nothing is read and the
-    value is 0. With `host` it is a tensor of no dimensions in the host's
-    memory: a GPU's kernel is given the number.
+    value is 0. With `host`, the buffer is a tensor of no dimensions in the
+    host's memory, and a GPU's kernel is given its number.
     """
 
     buffer: str
@@ -222,10 +222,10 @@ class Loop:
 
     Without `reduction`, `reduced` is empty and the value is stored as it
     is. Storing rounds to the buffer's dtype; a reduction accumulates in
-    the value's dtype. One of SCANS is stored at each element. A loop that
-    goes `down` runs over elements, reduces so many rows at a time, those
-    with one `index`, and fills the buffer. A loop that `adds` to memory
-    computes a part of its index: several of its points may have the same.
+    the value's dtype. One of SCANS is stored at each element. With `down`,
+    the loop goes over every element and folds `down` rows into one: their
+    elements share an `index`. A loop that `adds` to memory computes a part
+    of its index: several of its points may have the same.
     """
 
     buffer: Buffer

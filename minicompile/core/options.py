@@ -47,7 +47,7 @@ class Options:
     memory: object = None  # bound on the peak: "12GiB", a share, "min"
     cudagraphs: bool = False  # record CUDA programs, replay them
     cpu_backend: str = "cpp"  # or "triton" (its interpreter)
-    numerics: str = "eager"  # or "fast": kernels on a GPU round otherwise
+    numerics: str = "eager"  # or "fast": kernels on a GPU round differently
     fallback_random: bool = False  # random numbers are eager's
     recompile_limit: int = 8  # entries of one function
     accumulated_recompile_limit: int = 256  # those that died included

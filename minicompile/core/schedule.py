@@ -63,7 +63,7 @@ class Schedule:
     `inputs` are the graph's arguments (None: no step reads it, or it is
     no tensor). `outputs` are Views, constants or None. `sizes` says which
     input each symbol is; None: its formula tells. `donated` are the inputs
-    without another holder.
+    that nothing else holds.
     """
 
     inputs: tuple[Buffer | None, ...]
