@@ -177,7 +177,7 @@ def _label(node: fx.Node) -> str:
 
 
 def _node(place: Place, words: str, colour: str, saved: bool) -> list[str]:
-    """A labelled box, with a second frame if the value is saved."""
+    """A labelled box, with a double border if the value is saved."""
     x, y, width, height = place
     name, _, kind = words.partition(" ")
     middle = x + width / 2 - CHARACTER * len(words) / 2
