@@ -180,8 +180,8 @@ def backward_from(joint: Callable[[], split.Joint], saved: dict[str, int],
                   tangents: tuple[int, ...], watched: bool) -> Boxed:
     """The backward from the tangents of these results, after a forward
     that saved those values. It is compiled, unless its operators are
-    watched, a kernel is not, or relies on facts about sizes that no guard
-    holds; and graphed, if the forward is."""
+    watched, a kernel fails, or one relies on facts about sizes that no
+    guard holds. It is graphed if the forward is."""
     pair = split.partition(joint(), saved.keys(), tangents)
     if pair.saved != saved:
         raise BackendError("the graph is recorded in another way now")

@@ -233,9 +233,9 @@ def below(where: Index, moving: bool = False) -> Index | None:
     """A number that `where` is never below, or if only loop variables are
     replaced, an Index of symbols; None if nothing is known.
 
-    One atom after the other becomes one of its ends: which of them, tells
-    the sign of what one step of the atom adds. Symbols come last, because
-    variables end at them.
+    One atom after the other becomes one of its ends. The sign of what one
+    step of the atom adds tells which. Symbols come last, because variables
+    end at them.
     """
     found = [atom for atoms, _ in where.terms for atom in atoms]
     atom = next(filter(varies, found), found[0] if found else None)

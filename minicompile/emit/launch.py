@@ -23,7 +23,7 @@ class Launch:
     """A kernel and how it is launched: `run(stream, *tensors, *sizes)`.
 
     The last `sizes` of the arguments decide how many programs `grid` has,
-    and whether positions are `wide`. A batch has that for each member.
+    and whether positions are `wide`. A batch has such a grid a member.
     """
 
     def __init__(self, kernel, grid: Callable[..., int], warps: int,

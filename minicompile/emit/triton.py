@@ -72,8 +72,8 @@ class Tiling:
     """A kernel's axes; along "r" it reduces. A block walks along the one
     that is `looped`, if any.
 
-    Positions are `counted` in this type, "" for 32 bits; in "WIDE" ones
-    each launch decides, by whether one of `large` is.
+    Positions are `counted` in this type, "" for 32 bits. With "WIDE", each
+    launch decides: by whether one of `large` needs more than 32 bits.
     """
 
     axes: tuple[Axis, ...]

@@ -72,7 +72,7 @@ def graphed(runs: Mapping[str, Boxed], schedules: Mapping[str, Schedule],
 class GraphedFunction:
     """One compiled graph's forward and backward, replayed when safe.
 
-    `blocked` says why nothing can be recorded, if something does. `kinds`
+    `blocked` is a reason why nothing can be recorded, or None. `kinds`
     make the recordings, the forward's first. The forward has `settings`.
     """
 

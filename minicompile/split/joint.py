@@ -292,8 +292,8 @@ def extract(joint: Joint, nodes, inputs, outputs,
 
 def copied_without(absent: Set[fx.Node], node: fx.Node, graph: fx.Graph,
                    copies: Mapping[fx.Node, fx.Node]) -> fx.Node:
-    """A copy of the node at the end of a graph that has no nodes for those
-    `absent`: of a sum one term may be left, all else is given zeros."""
+    """A copy of the node at the end of a graph without those `absent`: a
+    sum becomes its other term, any other node is given zeros for them."""
     terms = [each for each in node.all_input_nodes if each not in absent]
     if (node.target is aten.add.Tensor and not node.kwargs
             and len(terms) == 1 < len(node.all_input_nodes)

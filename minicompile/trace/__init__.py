@@ -90,7 +90,7 @@ def trace(function: types.FunctionType, locals: tuple, *,
 
 def traced_by(tracer: Tracer, locals: tuple,
              why: Unsupported | None = None) -> Trace:
-    """The trace, up to where the tracer is to stop; `why` it is."""
+    """The trace, up to where the tracer is to stop, for a reason."""
     with kept(), ExitStack() as stack:
         if tracer.inference:  # it hides what is written
             stack.enter_context(inference_mode(False))

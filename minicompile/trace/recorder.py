@@ -192,8 +192,8 @@ class History:
 
     `seen` holds, for each place, its value, or how it varied as a text;
     `symbols` says which places became symbols, and why. With `never`, no
-    place becomes one, marked or not. A trace wrote to the `counters`.
-    A program is told that one is `compiling`, unless that made it raise.
+    place becomes one, marked or not. Traces wrote to the `counters`. A
+    program that asks is told of `compiling`, unless that made it raise.
     """
 
     dynamic: bool | None = False

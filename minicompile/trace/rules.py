@@ -38,8 +38,9 @@ _held: list[object] = []
 def rule(*functions):
     """Let the decorated function be what calling `functions` means.
 
-    One that is not to be imported for it is given by the module and the
-    qualified name of its code; the rule of a closure gets it first.
+    A function that should not be imported for it is given as the module
+    and the qualified name of its code. The rule of a closure gets the
+    closure as its first argument.
     """
     def register(meaning):
         for function in functions:
@@ -138,7 +139,7 @@ def whole(tracer, function, mapping: dict, *more):
 
 
 def means(meaning, *functions):
-    """Let `meaning` be the rule of these, and learn which one is called."""
+    """Let `meaning` be the rule of all these, and hear which is called."""
     for function in functions:
         rule(function)(lambda tracer, /, *values, _which=function, **more:
                        meaning(tracer, _which, *values, **more))
@@ -193,8 +194,8 @@ def careful(function, args, kwargs):
 def natively(tracer, function, args, kwargs=None, depth: int = 1):
     """Run a C function that only computes; a row guards what it looks at.
 
-    That is each argument alone at a depth of 0, what is in it at 1; at 2 it
-    may print that.
+    `depth`: 0 for each argument alone, 1 for what is in it, 2 if it may
+    print that.
     """
     if kwargs or not is_harmless(function, args) or any(
             map(tracer.outside.is_outside, args)):

@@ -182,7 +182,7 @@ def peak(schedules: Mapping[str, Schedule]) -> int:
 class Plans:
     """Plans that save ever less, in order of time, each when needed.
 
-    `fused` gives the schedules of a plan. As a text, it is the front.
+    `fused` gives the schedules of a plan. Printed, it is the front.
     """
 
     def __init__(self, fastest, fused: Fused):

@@ -122,8 +122,8 @@ CHECKS.append(account)
 
 
 def replaced(outside: Outside, real, before: list, now) -> Iterator[tuple]:
-    """Yield what puts the elements of a copy into the real sequence, or
-    behind its own, if these were never read."""
+    """Yield the calls that put a copy's elements into the real sequence,
+    or that append them if its own were never read."""
     kind, changed = type(now), [at for at, (old, new) in enumerate(
         zip(before, now)) if old is not new]
     if len(now) != len(before) or len(changed) > LONG_LIST:
@@ -193,8 +193,8 @@ def grown(outside: Outside, real, source: Source, method: str | None,
 
 
 def copied(outside: Outside, real: list | deque, source: Source):
-    """A sequence, copied before what was appended to it: that is the
-    trace's to change."""
+    """A copy of a sequence, which the trace may change, before what was
+    appended to it."""
     value, before = stand_in(outside, real, source)
     del outside.growing[id(real)]
     added = [*value]

@@ -109,7 +109,7 @@ class SymbolicSizes(ConstantSizes):
 
     def tensor(self, real: torch.Tensor, source: Source):
         """The fake tensor of a tensor from outside. PyTorch reads `.grad`
-        of one that has none, which can be a warning that is an error."""
+        even of one that is no leaf: a warning, which may be an error."""
         try:
             return self.stand_in(real, source)
         except UserWarning:
