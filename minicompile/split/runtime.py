@@ -30,8 +30,8 @@ from ..core.graph import (Boxed, bare, is_number, is_random, tensors_of,
 from ..core.state import eager_is_watched, kept
 from .joint import Joint, Pair, partition
 
-ONCE = ("minicompile gives what begins at {} only a first derivative, as "
-        "{}; for gradients under create_graph use compile(..., "
+ONCE = ("the compiled graph that begins at {} has only a first derivative, "
+        "as {}; for gradients under create_graph use compile(..., "
         'backend="eager"), which runs the traced graph under autograd')
 
 #: Gives the backward from these results; of operators, if one watches.

@@ -427,7 +427,7 @@ def test_where_there_is_only_a_first_derivative_an_error_says_why(why, run):
     y = run(x)
     gc.collect()  # what was traced holds the first inputs
     with pytest.raises(RuntimeError, match=(
-            r"what begins at .*test_gradients.py:\d+ only a first "
+            r"begins at .*test_gradients.py:\d+ has only a first "
             rf"derivative, as {why}; for gradients .*backend=.eager")):
         torch.autograd.grad(y.sum(), x, create_graph=True)
     assert torch.autograd.grad(run(x).sum(), x)[0].shape == x.shape
