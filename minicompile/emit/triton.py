@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from ..core.errors import CompileError
 from ..core.index import (Index, Variable, atoms_of, enclosed, index,
                           most_of, product, substitute)
-from ..core.loops import (HALVES, REDUCTIONS, Expression, Kernel, Load,
-                          Op, Position, picked, renamed, rewrite,
+from ..core.loops import (HALVES, REDUCTIONS, Const, Expression, Kernel,
+                          Load, Op, Position, picked, renamed, rewrite,
                           unflatten)
 from .target import TRITON, Form
 from .writer import Fold, Stage, Store, Work, Writer, computes, ends
@@ -28,8 +28,8 @@ LONGEST = 4096
 NARROW = 2 ** 31 - 2 ** 20 - 1
 #: How a block is reduced to a column, where there is a short way.
 ACROSS = {"sum": "tl.sum", "any": "tl.max", "all": "tl.min"}
-#: Operations as they are where the last bits are not eager's anyway.
-ROUGH = {"div": Form("{0} / {1}")}
+#: A quotient of floats by a number that many of them have in common.
+BY_ONE = Form("device.quotient({0}, {1})")
 
 
 @dataclass(frozen=True)
@@ -185,15 +185,10 @@ def argument(kernel: Kernel, name: str) -> str:
 
 @dataclass
 class TritonWriter(Writer):
-    """A kernel's lines as they are written.
-
-    `summed` are values made of a sum: eager adds up in another order, so
-    their last bits are not eager's.
-    """
+    """A kernel's lines as they are written."""
 
     tiling: Tiling = field(kw_only=True)
     along: dict[Work, frozenset[str]] = field(default_factory=dict)
-    summed: set[Expression] = field(default_factory=set)
     target = TRITON
 
     def __post_init__(self):
@@ -250,11 +245,11 @@ class TritonWriter(Writer):
                 if mask := self.mask(along).removeprefix(", mask="):
                     given = f"tl.where({mask}, {given}, 0)"
                 return f"device.checked({given}, {self.read(end)})"
-        if self.summed.isdisjoint(node.parts):
-            return super().value(node)
-        self.summed.add(node)
-        return TRITON.operation(node, [*map(self.read, node.parts)],
-                                ROUGH.get(node.name))
+            case Op("div", (given, by)) if not isinstance(by, Const) and (
+                    self.reach(by) < along):
+                return TRITON.operation(
+                    node, [self.read(given), self.read(by)], BY_ONE)
+        return super().value(node)
 
     def index(self, where: Index) -> Index:
         """An index in terms of the axes' numbers and of values' names."""
@@ -361,8 +356,6 @@ class TritonWriter(Writer):
         self.add(f"{name} = " + TRITON.convert(
             column, self.accumulated(fold), fold.dtype))
         self.texts[fold] = name
-        if fold.reduction in ("sum", "prod"):
-            self.summed.add(fold)
 
     def across(self, fold: Fold, block: str) -> str:
         """The reduction of a block along its axis."""

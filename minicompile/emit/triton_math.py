@@ -66,12 +66,6 @@ def rounded(a, kind: tl.constexpr):
     return a.to(kind).to(tl.float32)
 
 
-if INTERPRETED:
-    libdevice, rounded = _Interpreted(), _rounded
-else:
-    from triton.language.extra import libdevice  # noqa: F401
-
-
 @triton.jit
 def maximum(a, b):
     """The larger; NaN if one is NaN."""
@@ -107,9 +101,41 @@ def divide(a, b):
 
 
 @triton.jit
+def mended(near, a, b, inverse):
+    """A quotient a / b, from one that is a unit in the last place off: what
+    is `left` says which way, where it is a number."""
+    left = tl.fma(near, b, -a)
+    made = tl.fma(-left, inverse, near)
+    return tl.where(tl.abs(left) < float("inf"), made, near)
+
+
+@triton.jit
+def quotient(a, b):
+    """The quotient by a `b` that many `a` have in common, by its inverse.
+
+    It is what IEEE says, unless what is left is too small for a float.
+    """
+    if b.dtype == tl.float64:
+        return a / b
+    else:  # b is made positive, and not so small that 1 / b is infinite
+        scale = tl.where(tl.abs(b) < 2.0 ** -64, 2.0 ** 64, 1.0)
+        scale = libdevice.copysign(scale, b)
+        a, b = a * scale, b * scale
+        inverse = mended(1.0 / b, 1.0, b, 1.0 / b)
+        return mended(a * inverse, a, b, inverse)
+
+
+@triton.jit
 def sqrt(a):
     """The square root, correctly rounded as IEEE says."""
     if a.dtype == tl.float64:
         return tl.sqrt(a)
     else:
         return tl.sqrt_rn(a)
+
+
+if INTERPRETED:
+    libdevice, rounded = _Interpreted(), _rounded
+    quotient = divide  # without a fused product and sum
+else:
+    from triton.language.extra import libdevice  # noqa: F401

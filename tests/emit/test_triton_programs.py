@@ -415,3 +415,42 @@ def test_pytorchs_optimizer_is_a_few_launches():
         torch.testing.assert_close(ours, theirs)
     program = step.cache.entries[0].lowered.programs["forward"]
     assert program.source.count(".run(") == 3
+
+
+@pytest.mark.gpu
+def test_a_quotient_by_a_number_in_common_is_eagers():
+    """Where what is left of a number can be a float, it is to the bit."""
+    special = torch.tensor([0, -0.0, torch.inf, -torch.inf, torch.nan, 1,
+                            1e-45, 2.0 ** -127, 2.0 ** 126, 3e38, -7])
+
+    def bits(count):
+        return torch.randint(2 ** 32, (count,)).to(torch.int32).view(
+            torch.float32)
+
+    a = torch.cat([special, bits(4096 - len(special))]).cuda()
+    a[a.abs().lt(1e-32) & a.ne(0)] = 1
+    b = torch.cat([special, -special, bits(1000)])[:, None].cuda()
+
+    def quotients(a, b):
+        found = a / b
+        return found, found.amax(1)
+
+    got, want = (each(a, b)[0] for each in (
+        minicompile.compile(quotients), quotients))
+    same = got.view(torch.int32) == want.view(torch.int32)
+    assert (same | got.isnan() & want.isnan()).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("numerics", ["eager", "fast"])
+@pytest.mark.parametrize("function", [
+    lambda x: x.softmax(-1).amax(-1), lambda x: F.normalize(x).amax(-1),
+    lambda x: F.layer_norm(x, x.shape[-1:]).max(-1)[0],
+    lambda x: (x.exp() / x.exp().sum(-1, True)).amax(0)])
+def test_the_gradient_of_a_maximum_finds_it_again(function, numerics):
+    """What is computed again is what it was, whatever the kernel."""
+    x = torch.randn(300, 1000, device="cuda", requires_grad=True)
+    want, = torch.autograd.grad(function(x).sum(), x)
+    got, = torch.autograd.grad(minicompile.compile(function, options={
+        "numerics": numerics})(x).sum(), x)
+    assert got.ne(0).any(-1).equal(want.ne(0).any(-1))

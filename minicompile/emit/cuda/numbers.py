@@ -78,9 +78,11 @@ POLYNOMIAL = (-1.6279137, -0.91832864, -0.14896372, 0.029452615,
 
 
 def fast(text: str) -> str:
-    """The text of a kernel, its functions the fast ones."""
+    """The text of a kernel, its functions the fast ones. Where numbers are
+    compared no product and sum are one: a maximum must be found again."""
+    fused = not re.search("maximum|minimum| [=!]= ", text)
     return re.sub(r"libdevice\.erf\b", "fast_erf", text.replace(
-        "@launched(", "@launched(enable_fp_fusion=True, "
+        "@launched(", f"@launched(enable_fp_fusion={fused}, "
         "enable_reflect_ftz=True, "))
 
 

@@ -129,7 +129,6 @@ def scan(writer: TritonWriter, fold: Fold) -> None:
     if writer.has_steps(fold):
         writer.add(f"{made} = {combined(name, made)}", f"{name} = "
                    + combined(name, writer.across(fold, part)))
-    writer.summed.add(fold)
     writer.texts[fold] = TRITON.convert(made, dtype, fold.dtype)
 
 

@@ -27,6 +27,6 @@ def kernel_0__to_copy_amax_sub_exp(primals_1_ptr, _to_copy_1_ptr):
         t1 = tl.load(primals_1_ptr + (r + 100000*x), mask=r_inside).to(tl.float32)
         t2 = t1 - max1
         t3 = libdevice.exp(t2)
-        t4 = t3 / sum0
+        t4 = device.quotient(t3, sum0)
         t5 = device.rounded(t4, tl.bfloat16)
         tl.store(_to_copy_1_ptr + (r + 100000*x), t5, mask=r_inside)

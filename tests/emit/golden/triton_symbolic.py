@@ -25,6 +25,6 @@ def kernel_0_sum_div_mul(x_1_ptr, mul_0_ptr, s0, s1, wide: tl.constexpr):
         r = start + lane
         r_inside = r < s1
         t3 = tl.load(x_1_ptr + (r + s1*x), mask=r_inside)
-        t4 = t3 / sum0
+        t4 = device.quotient(t3, sum0)
         t5 = t4 * t1
         tl.store(mul_0_ptr + (r + s1*x), t5, mask=r_inside)
