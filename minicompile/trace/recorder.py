@@ -62,6 +62,7 @@ class Recorder:
         last = self.placed[-1][0] if self.placed else self.graph._root
         with self.graph.inserting_after(last):
             node = self.graph.placeholder(name)
+        node.target = node.name  # another place may have the same
         node.meta["val"], node.meta["where"] = value, self.where()
         self.placed.append((node, source))
         self.numbers.given(node)

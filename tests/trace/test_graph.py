@@ -120,3 +120,21 @@ def test_a_module_of_the_library_names_the_librarys_lines():
             for node in seen if node.op == "call_function"] == [
         ("forward", "return F.linear(input, self.weight, self.bias)"),
         ("forward", "return F.relu(input, inplace=self.inplace)")]
+
+
+class Gate:
+    def __init__(self, w):
+        self.w = w
+
+
+@pytest.mark.parametrize("function, given", (
+    (lambda gate, gate_w: gate.w - gate_w,
+     lambda x: (Gate(x), x * 3)),
+    (lambda parts: parts[1] - parts[-1], lambda x: ({1: x, -1: x * 3},)),
+    (lambda parts: parts["a b"] - parts["a-b"] * parts["a_b"],
+     lambda x: ({"a b": x, "a-b": x * 3, "a_b": x + 1},))))
+def test_inputs_whose_names_are_spelled_alike(function, given):
+    compiled = minicompile.compile(function, backend="eager")
+    x = torch.ones(3)
+    assert compiled(*given(x)).equal(function(*given(x)))
+    assert compiled.stats().graphs and not compiled.stats().fallbacks
