@@ -130,12 +130,9 @@ def _refusal(tracer: Tracer, error: Exception) -> Unsupported:
 def _run(tracer: Tracer, locals: tuple, why: Unsupported | None) -> tuple:
     """Run the code on stand-ins of its arguments, up to `finish`."""
     rely_on_code(tracer, tracer.function)
-    code, names = tracer.function.__code__, {}
-    for position, (name, value) in enumerate(zip(
-            code.co_varnames, locals)):
-        names[name] = WAYS["grown"](
-            tracer.outside, value, Local(name, position),
-            "" if name in code.co_cellvars else "append")
+    names = {name: WAYS["grown"](tracer.outside, value, Local(name, at))
+             for at, (name, value) in enumerate(zip(
+                 tracer.function.__code__.co_varnames, locals))}
     try:
         how, result = Frame(tracer, tracer.function, names).run()
     except Stopped as stopped:

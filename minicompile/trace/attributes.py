@@ -202,7 +202,7 @@ def part(tracer, module: nn.Module, name: str):
 def as_shown(tracer, found, place: Source | None, owner, kind: type):
     """A class attribute as an instance shows it; ABSENT: as the class."""
     if place is not None:
-        found = tracer.outside.admit(found, place)
+        found = WAYS["grown"](tracer.outside, found, place)
     if type(found) is types.FunctionType and owner is not ABSENT:
         return types.MethodType(found, owner)
     getter = method(tracer, type(found), "__get__")

@@ -24,7 +24,7 @@ from ..core.sizes import SYMBOLIC
 from .bytecode import BINARY, COMPARE
 from .reasons import WAYS, Raised, unsupported
 from .recorder import Recorder, settled
-from .side_effects import is_bound
+from .side_effects import Outside, is_bound
 
 #: Modules whose functions become one node, Python or not.
 OPERATORS = {"torch.nn.functional", "torch.functional", "torch._C._nn",
@@ -263,5 +263,4 @@ def tensor_method(tracer, name: str, args, kwargs):
 WAYS |= {"allowed": MOVING.__contains__, "operator": recorded,
          "giving": Recorder.function,
          "step": lambda tracer, iterator: iterator,
-         "grown": lambda outside, real, source, _, trusted=False: (
-             outside.admit(real, source, trusted))}
+         "grown": Outside.admit}

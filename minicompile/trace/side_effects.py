@@ -22,7 +22,7 @@ from ..core.guard import (ABSENT, CONSTANTS, IDENTITIES, Attribute,
                           Call, Constant, Guard, Identifiers, Item,
                           Source, Stored, TensorFacts, printable, trusted)
 from .reasons import WAYS, unsupported
-from .recorder import Recorder
+from .recorder import Recorder, settled
 
 #: The placeholder of a value that was not read yet.
 UNREAD = object()
@@ -108,7 +108,8 @@ class Namespace:
     `real` is the dict from outside, found at `names`, and `owner` the
     object that is written to. `now` is the dict in its present state,
     `before` the items read from it. `written` has the keys written, in
-    order, and says of each whether it was absent then.
+    order, and says of each whether it was absent then. `numbers` has the
+    number that a written key was, if that varies.
     """
 
     kind: str  # "items" of a dict; "attributes"; "slots", kept in C
@@ -118,6 +119,8 @@ class Namespace:
     trusted: bool = False
     before: dict = field(default_factory=dict)
     written: dict = field(default_factory=dict)
+    numbers: dict = field(default_factory=dict)
+    listed: bool = False  # whether all keys are known
 
     def __post_init__(self):
         """Read a dict past what its class makes of `real[key]`."""
@@ -278,6 +281,8 @@ class Outside:
                     self.sources[id(real)] = place
             self.overlays[key] = self.overlays.setdefault(
                 (id(real), "items"), Namespace(kind, owner, real, place))
+        for number in self.overlays[key].numbers.values():
+            settled(number)  # the next key may be the same, or another
         return self.overlays[key]
 
     def globals(self, names: dict) -> Namespace:
@@ -299,18 +304,20 @@ class Outside:
         return (Stored if items and type(owner) not in (
             dict, OrderedDict) else Item)(space.names, key)
 
-    def read(self, space: Namespace, key, alone: bool = True):
+    def read(self, space: Namespace, key):
         """The value at `key`, or ABSENT; either is guarded."""
         key = self.real(key)
+        if type(key) is torch.SymInt:  # no such key, as is guarded
+            return ABSENT
         value = space.now.get(key, ABSENT)
         if value is UNREAD:
             real, place = space.real[key], self.place(space, key)
             if real is None and type(place) is Stored:  # as if absent
                 self.guard(space.names, "contains", key)
-            value = WAYS["grown"](self, real, place, (
-                None if alone else ""), space.trusted)
-            if id(real) not in self.growing:
-                space.now[key] = space.before[key] = value
+            value = WAYS["grown"](self, real, place, space.trusted)
+            space.now[key] = space.before[key] = value
+        elif id(self.real(value)) in self.growing:
+            WAYS["grown"](self, self.real(value), self.source(value))
         elif value is ABSENT and not (
                 key in space.real or space.trusted):
             if isinstance(key, torch.Tensor) and not space.real:
@@ -318,6 +325,12 @@ class Outside:
             else:
                 self.lacks(space.names, key)
         return value
+
+    def whole(self, value):
+        """The value; a list that was not read yet is read."""
+        real = self.real(value)
+        return self.admit(real, self.source(value)) if (
+            id(real) in self.growing) else value
 
     def real(self, key):
         """An object or a key as it is outside: the tensor of a fake one."""
@@ -335,6 +348,7 @@ class Outside:
         if any(isinstance(key, torch.Tensor) for key in space.real):
             raise unsupported("attribute", "a dict with tensors as keys")
         self.guard(space.names, "keys", tuple(space.real))
+        space.listed = True
         return [*space.now]
 
     def resolve(self, value):
@@ -347,7 +361,7 @@ class Outside:
             return read(self, value) if read else value
         space = self.space("items", value)
         for key in self.keys(space):
-            self.read(space, key, alone=False)
+            self.whole(self.read(space, key))
         return space.now
 
     def is_dict(self, value) -> bool:

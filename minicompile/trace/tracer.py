@@ -168,9 +168,10 @@ class Tracer:
 
     # Operators
 
-    def key(self, key):
-        """A key as C code may look it up."""
-        return key if type(key) in rules.VALUES else WAYS["key"](self, key)
+    def key(self, key, mapping=None):
+        """A key as C code, or a dict from outside, may look it up."""
+        return key if type(key) in rules.VALUES else WAYS["key"](
+            self, key, mapping)
 
     def truth(self, value=False) -> bool:
         """`bool(value)`."""
@@ -188,7 +189,7 @@ class Tracer:
 
     def stored(self, mapping: dict, key):
         """The value that a dict holds at a key, or ABSENT."""
-        key = self.key(key)
+        key = self.key(key, mapping)
         if not self.outside.is_dict(mapping):
             return dict.get(mapping, key, ABSENT)
         return self.outside.read(self.outside.space("items", mapping), key)

@@ -72,7 +72,7 @@ def contained(h):
     """What depends on order, on types of elements, and on switches."""
     import world_helper
     for each in (*STORE.names, *STORE.chosen, *STORE.fixed, *STORE.recent,
-                 *STORE.pair, STORE.many[7], STORE.recent.maxlen):
+                 *STORE.pair, max(STORE.many), STORE.recent.maxlen):
         h = h * 1.125 + len(str(each))
     dtypes = torch.get_autocast_dtype("cpu"), torch.get_default_dtype()
     switches = (torch.is_warn_always_enabled(), dtypes[0] is torch.float16,

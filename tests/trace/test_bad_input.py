@@ -252,4 +252,4 @@ def test_threads_that_compile_one_function():
     for n, got, log in outcomes:
         assert log == list(range(len(log)))
         assert got == [2.0 * n + len(log)] * 3
-    assert run.stats().graphs == 6 and run.stats().graph_breaks == 3
+    assert run.stats().graphs == 4 and run.stats().graph_breaks == 2

@@ -5,7 +5,7 @@ import sys
 import threading
 import types
 import weakref
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 
 import pytest
 import torch
@@ -716,3 +716,149 @@ def test_a_class_is_not_changed_while_it_is_traced():
     compiled = minicompile.compile(count, backend="eager")
     for calls in 1, 2, 3:
         assert compiled(torch.zeros(1)) == Counted.number == calls
+
+
+class Run:
+    """What a training loop keeps from call to call."""
+
+    def __init__(self):
+        Run.all = []
+        self.step, self.losses, self.late = 0, [], None
+        self.values, self.parts = {}, defaultdict(list)
+
+
+def adds(x, run):
+    run.losses += [x, len(x)]
+
+
+def adds_by_a_cell(x, run):
+    log = run.losses
+
+    def write(value):
+        nonlocal log
+        log += value, 1
+    write(x)
+
+
+def adds_to_an_item(x, run):
+    run.parts["x"] += [x]
+
+
+def appends_to_a_class(x, run):
+    run.all.append(x)
+    Run.all.append(1)
+
+
+def appends_to_what_may_be_absent(x, run):
+    if run.late is None:
+        run.late = []
+    run.late.append(x)
+
+
+def asks_how_long(x, run):
+    run.losses.append(x)
+    if run.losses and len(run.losses) < 20:
+        return x * len(run.losses)
+
+
+def reads_the_last(x, run):
+    run.losses.append(run.losses[-1] + x if run.losses else x)
+    return run.losses[-1]
+
+
+def logs_by_number(x, run):
+    run.values[run.step] = x
+    run.step += 1
+
+
+def logs_by_number_in_lists(x, run):
+    run.step += 1
+    run.parts[run.step].append(x)
+
+
+def looks_for_a_number(x, run):
+    run.step += 1
+    return x * run.values.get(run.step, 3) if (
+        run.step not in run.parts) else x
+
+
+def gives_the_log(x, run):
+    run.losses.append(x)
+    return run.losses
+
+
+@pytest.mark.parametrize("function", (
+    adds, adds_by_a_cell, adds_to_an_item, appends_to_a_class,
+    appends_to_what_may_be_absent, asks_how_long, reads_the_last,
+    logs_by_number, logs_by_number_in_lists, looks_for_a_number,
+    gives_the_log))
+def test_a_loop_whose_state_grows_is_compiled_three_times_at_most(function):
+    compiled, left = minicompile.compile(function, backend="eager"), []
+    for each in function, compiled:
+        run = Run()
+        left.append([repr((each(torch.full((2,), float(n)), run), vars(run),
+                           Run.all)) for n in range(14)])
+    assert left[0] == left[1]
+    assert len(compiled.stats().reasons) <= 2
+    assert not compiled.stats().fallbacks
+
+
+def writes_twice(x, n, table):
+    table[n] = x
+    table[n + 1] = x + 1
+
+
+def writes_another(x, n, table):
+    table[n] = x
+    table[3] = x + 1
+
+
+def writes_another_before(x, n, table):
+    table[3.0] = x
+    table[n] = x + 1
+
+
+def sees_it_in_a_view(x, n, table):
+    keys = table.keys()
+    table[n] = x
+    return [*keys]
+
+
+def sees_it_by_another_name(x, n, table):
+    table[n] = x
+    return len(table["again"]["again"])
+
+
+def sees_it_absent(x, n, table):
+    return n in table, table.pop(n, None)
+
+
+@pytest.mark.parametrize("function", (
+    writes_twice, writes_another, writes_another_before, sees_it_in_a_view,
+    sees_it_by_another_name, sees_it_absent))
+def test_a_number_that_varies_may_be_a_key_that_is_there(function):
+    compiled, left = minicompile.compile(function, backend="eager"), []
+    for run in function, compiled:
+        left.append([])
+        for n in 5, 4, 3, 2, 1:
+            table = {1: 5, "again": {}}
+            table["again"]["again"] = table
+            result = run(torch.ones(2), n, table)
+            left[-1].append(repr((result, {**table, "again": 0})))
+    assert left[0] == left[1]
+
+
+def test_a_list_that_was_stored_unread_is_read_from_there():
+    class Slots:
+        __slots__ = "log",
+
+    def function(x, one, other):
+        one.log += [x]
+        other.log += [len(x)]
+        return [*map(len, map(getattr, [one, other], ["log", "log"]))]
+
+    compiled = minicompile.compile(function, backend="eager")
+    for n in 1, 2, 3:
+        one, other = Logger(), Slots()
+        one.log, other.log = [*range(n)], [0]
+        assert compiled(torch.ones(2), one, other) == [n + 1, 2]

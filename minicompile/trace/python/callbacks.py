@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core.errors import Unsupported
 from ...core.guard import ABSENT, CONSTANTS, IDENTITIES, trusted
-from ...core.sizes import SCALARS, SYMBOLIC
+from ...core.sizes import SCALARS, SYMBOLIC, formula, hint
 from .. import attributes
 from ..attributes import STAND_INS
 from ..reasons import WAYS, Raised, internal, unsupported
@@ -227,8 +227,19 @@ def arguments(tracer, function, args, kwargs: dict, depth: int) -> tuple:
         key: others(tracer, value) for key, value in kwargs.items()}
 
 
-def look_up(tracer, key):
-    """A key as C code may look it up; a tensor from outside is guarded."""
+def look_up(tracer, key, mapping=None):
+    """A key as C code may look it up; a tensor from outside is guarded.
+
+    A number that varies stays one where a dict from outside lacks it.
+    """
+    if type(key) is torch.SymInt and tracer.outside.is_dict(mapping):
+        space = tracer.outside.space("items", mapping)
+        if not (space.listed or hint(key) in space.real) and (
+                {*map(type, space.written)} <= {str}):
+            sizes = tracer.recorder.sizes
+            sizes.ranges.append(sizes.relation(
+                "({}) not in {0}", formula(key), space.names))
+            return key
     key, source = settled(key), tracer.outside.source(key)
     if isinstance(key, torch.Tensor):
         if source is None:

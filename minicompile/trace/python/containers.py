@@ -41,11 +41,12 @@ def item(tracer, mapping: dict, key):
 @rule(dict.__contains__)
 def has_item(tracer, mapping: dict, key) -> bool:
     """Whether a dict has `key` now."""
-    key, outside = tracer.key(key), tracer.outside
+    key, outside = tracer.key(key, mapping), tracer.outside
     if not outside.is_dict(mapping):
         return tracer.native(dict.__contains__, (mapping, key))
     space, key = outside.space("items", mapping), outside.real(key)
-    if space.now.get(key) is not UNREAD or isinstance(key, torch.Tensor):
+    if isinstance(key, (torch.Tensor, torch.SymInt)) or (
+            space.now.get(key) is not UNREAD):
         return outside.read(space, key) is not ABSENT
     if not space.trusted:
         outside.guard(space.names, "contains", key)
@@ -55,7 +56,7 @@ def has_item(tracer, mapping: dict, key) -> bool:
 @rule(dict.__setitem__, OrderedDict.__setitem__)
 def set_item(tracer, mapping: dict, key, value) -> None:
     """`mapping[key] = value`, or `del`; outside, the write waits."""
-    key, outside = tracer.key(key), tracer.outside
+    key, outside = tracer.key(key, mapping), tracer.outside
     if not outside.is_dict(mapping):
         kind = OrderedDict if isinstance(mapping, OrderedDict) else dict
         method, given = (kind.__delitem__, ()) if value is ABSENT else (
@@ -109,9 +110,10 @@ def get(tracer, mapping: dict, key, default=None, /):
 
 @rule(dict.setdefault, OrderedDict.setdefault)
 def setdefault(tracer, mapping: dict, key, default=None):
-    if tracer.stored(mapping, key) is ABSENT:
+    value = tracer.stored(mapping, key)
+    if value is ABSENT:
         set_item(tracer, mapping, key, default)
-    return tracer.stored(mapping, key)
+    return default if value is ABSENT else value
 
 
 @rule(dict.pop, OrderedDict.pop)

@@ -11,6 +11,7 @@ file, a write breaks the graph. PyTorch's is torch/_dynamo/side_effects.py.
 
 from __future__ import annotations
 
+import operator
 import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator
@@ -18,12 +19,13 @@ from functools import partial
 
 import torch
 
-from ...core.guard import (ABSENT, Attribute, Constant, Item, Source,
-                           is_constant)
+from ...core.guard import (ABSENT, Attribute, Call, Constant, Item,
+                           Source, is_constant)
+from ...core.sizes import hint
 from .. import attributes
 from ..attributes import type_of
-from ..frame import LOAD_FAST as load_fast
-from ..frame import OPCODES, Frame, opcode
+from ..bytecode import Instruction
+from ..frame import OPCODES, TRUTH, Frame
 from ..reasons import WAYS, unsupported
 from ..reconstruct import Rebuild
 from ..recorder import settled
@@ -38,6 +40,8 @@ def write(outside: Outside, space: Namespace, key, value) -> None:
     key = outside.real(key)
     if not space.written:
         outside.pending.append(partial(changes, space))
+    if type(key) is torch.SymInt:
+        key, space.numbers[hint(key)] = hint(key), key
     if key not in space.now:  # it comes last, or last again
         space.written.pop(key, None)
     space.written.setdefault(key, key not in space.now)
@@ -81,7 +85,7 @@ def changes(space: Namespace) -> Iterator[tuple]:
             yield remove, owner, key
             old = ABSENT
         if value is not old:
-            yield put, owner, key, value
+            yield put, owner, space.numbers.get(key, key), value
 
 
 # What was written to
@@ -135,28 +139,57 @@ def replaced(outside: Outside, real, before: list, now) -> Iterator[tuple]:
             yield kind.__setitem__, now, at, now[at]
 
 
-#: Opcodes that push what they read, or what a rule has read for them.
-LOADING = {"LOAD_FAST", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_DEREF",
-           "BINARY_SUBSCR", "CALL"}
-#: The methods that only add something at the end.
-APPENDING = "append", "extend"
+#: Opcodes that push what they read; that only move what they take, or ask
+#: which object it is; that store it; that ask for its truth.
+LOADING = {"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_ATTR", "BINARY_SUBSCR"}
+MOVING = {*"""LOAD_GLOBAL LOAD_DEREF LOAD_FAST LOAD_CONST PUSH_NULL COPY
+    SWAP POP_TOP STORE_FAST STORE_DEREF STORE_GLOBAL IS_OP
+    POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE""".split()}
+STORING = {"STORE_ATTR", "STORE_SUBSCR"}
+ASKING = {*TRUTH, "TO_BOOL", "UNARY_NOT"}
 
 
-def is_appended_to(frame: Frame) -> bool:
-    """Whether the next instruction wants a method that only appends."""
-    now, then = frame.program.instructions[frame.next - 1:frame.next + 1]
-    return now.name in LOADING and then.name == "LOAD_ATTR" and (
-        then.argument[0] in APPENDING)
+def appends(step: Instruction) -> bool:
+    """Whether an instruction wants a method that only appends."""
+    return step.name == "LOAD_ATTR" and (
+        step.argument[0] in ("append", "extend"))
 
 
-@opcode(0, None)
-def LOAD_FAST(frame, name):
-    """A variable; a list that is not only appended to is copied."""
-    load_fast(frame, name)
-    outside = frame.tracer.outside
-    for real, value, _ in [*outside.growing.values()]:
-        if value is frame.stack[-1] and not is_appended_to(frame):
-            outside.admit(real, outside.source(value))
+def taken(frame: Frame, step: Instruction, values: list) -> None:
+    """Read the lists that an instruction takes, or looks at, whole."""
+    outside, name, more = frame.tracer.outside, step.name, values[1:]
+    if name in MOVING or appends(step) or (
+            name == "RETURN_VALUE" and len(outside.frames) == 1):
+        return
+    if name in ASKING or name == "CALL" and any(
+            each is len for each in values[:2]):
+        values = [each for each in values if type(each) is not list]
+    elif step.argument is operator.iadd and type(*more) in (
+            list, tuple) or name == "BINARY_SUBSCR" and (
+            type(*more) is int) or name in STORING and (
+            outside.is_outside(more[0])):
+        values = more
+    for each in values or frame.stack[-1:]:
+        outside.whole(each)
+
+
+def grown(outside: Outside, real, source: Source, trusted: bool = False):
+    """The value that stands for `real`. A list has one for the elements
+    that are appended to it, until an instruction takes it.
+
+    How long the real one is, and what is in it, is then no fact.
+    """
+    steps = [step for frame in outside.frames[-1:] for step in
+             frame.program.instructions[frame.next - 1:frame.next + 1]]
+    if type(real) not in (list, deque) or id(real) in outside.values or (
+            steps and steps[0].name not in LOADING and not (
+            steps[0].name == "CALL" and appends(steps[1]))):
+        return outside.admit(real, source, trusted)
+    outside.guard(source, "type", type(real))
+    return stand_in(outside, real, source)[0]
+
+
+WAYS |= {"taken": taken, "grown": grown}
 
 
 def stand_in(outside: Outside, real: list | deque, source: Source) -> tuple:
@@ -167,29 +200,14 @@ def stand_in(outside: Outside, real: list | deque, source: Source) -> tuple:
         if type(real) is deque:
             outside.guard(Attribute(source, "maxlen"), "equal", real.maxlen)
             value = deque((), real.maxlen)
-        outside.growing[id(real)] = real, value, before
-        outside.sources[id(value)] = source
+        outside.growing[id(real)] = value, before
+        outside.sources[id(value)], outside.reals[id(value)] = source, real
         outside.kept += real, value
         outside.pending.append(partial(
             replaced, outside, real, before, value))
-    _, value, before = outside.growing[id(real)]
+    value, before = outside.growing[id(real)]
     outside.met(value, source)
     return value, before
-
-
-def grown(outside: Outside, real, source: Source, method: str | None,
-          trusted: bool = False):
-    """The value that stands for `real`. A list that is only appended to
-    has one for the new elements: `method` appends, or the next instruction.
-
-    How long the real one is, and what is in it, is then no fact.
-    """
-    if type(real) not in (list, deque) or id(real) in outside.values or (
-            method not in APPENDING if method is not None
-            else not is_appended_to(outside.frames[-1])):
-        return outside.admit(real, source, trusted)
-    outside.guard(source, "type", type(real))
-    return stand_in(outside, real, source)[0]
 
 
 def copied(outside: Outside, real: list | deque, source: Source):
@@ -203,6 +221,29 @@ def copied(outside: Outside, real: list | deque, source: Source):
     before += outside.elements(real, source)
     value.extend([*before, *added])
     return value
+
+
+@rule(list.__len__)
+def length(tracer, values: list) -> int:
+    """How long a list is: if it was not read, the old length may vary."""
+    outside, real = tracer.outside, tracer.outside.real(values)
+    if id(real) not in outside.growing:
+        return tracer.natively(len, (values,), depth=0)
+    return tracer.binary(operator.add, len(values), outside.admit(
+        len(real), Call(outside.constant(len), outside.source(values))))
+
+
+@rule(list.__getitem__)
+def element(tracer, values: list, key):
+    """An element of a list, of which no other need be read."""
+    outside, real = tracer.outside, tracer.outside.real(values)
+    if id(real) in outside.growing and not -len(values) <= key < 0:
+        at = key + len(values) * (key < 0)
+        if -len(real) <= at < len(real):
+            return grown(outside, real[at], Item(
+                outside.source(values), at))
+        outside.whole(values)
+    return tracer.natively(operator.getitem, (values, key), depth=0)
 
 
 def came_and_went(before: tuple, now: set) -> Iterator[tuple]:
@@ -237,7 +278,6 @@ def set_in_order(outside: Outside, value: set | frozenset):
 
 FIRST |= {list: copied, deque: copied,
           set: constants, frozenset: constants}
-WAYS["grown"] = grown
 READ |= {set: set_in_order, frozenset: set_in_order}
 
 

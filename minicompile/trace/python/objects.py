@@ -105,12 +105,12 @@ def stored(tracer, owner, name: str, read):
         raise unsupported("attribute", f"{name}, behind __getattribute__,")
     if name not in space.now:
         try:
-            space.now[name] = tracer.outside.admit(
-                read(), Attribute(source, name))
+            space.now[name] = WAYS["grown"](
+                tracer.outside, read(), Attribute(source, name))
         except Raised:
             tracer.outside.relate(f"not hasattr({{}}, {name!r})", source)
             raise
-    return space.now[name]
+    return tracer.outside.read(space, name)
 
 
 @rule(*(kind.__get__ for kind in SLOTS))
@@ -250,7 +250,9 @@ def c_method(outside: Outside, real, source: Source):
     """A method written in C: its object read, and bound again."""
     outside.guard(Attribute(source, "__name__"), "equal", real.__name__)
     owner = WAYS["grown"](outside, real.__self__, Attribute(
-        source, "__self__"), real.__name__)
+        source, "__self__"))
+    if real.__name__ != "append":
+        outside.whole(owner)
     found = getattr(owner, real.__name__, None)
     if not isinstance(found, BOUND):
         raise unsupported("attribute", f"{source}, bound to an object,")

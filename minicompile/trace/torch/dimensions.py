@@ -34,7 +34,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from ...core.errors import ConstraintViolation, Where
-from ...core.guard import (Function, Guard, Local, Source, chain,
+from ...core.guard import (Call, Function, Guard, Local, Source, chain,
                            source_class)
 from ...core.sizes import SYMBOLIC, formula, hint
 from ...core.torch.symbols import text_of
@@ -219,8 +219,8 @@ class SymbolicSizes(ConstantSizes):
     def symbolic(self, value, source: Source, outside: Outside):
         """The symbol of a number that may vary, or None.
 
-        That is a float, an argument or a counter. Other ints that modules
-        and globals hold were meant to stay.
+        That is a float, an argument, a length or a counter. Other ints
+        that modules and globals hold were meant to stay.
         """
         if type(value) not in NUMBERS or not (
                 self.history.dynamic or self.varies(
@@ -228,6 +228,7 @@ class SymbolicSizes(ConstantSizes):
             return None
         places = {*chain(source)}
         return self.number(value, source) if type(value) is float or (
+            type(source) is Call) or (
             named(source) in self.history.counters) or (
             any(isinstance(each, (Local, Function)) for each in places)
             and not any(isinstance(each, nn.Module) and outside.source(
