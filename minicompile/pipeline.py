@@ -127,11 +127,15 @@ if split.CUTS and budget.WITHIN:
 
 def as_traced(graph: fx.GraphModule, error: Exception) -> CompiledGraph:
     """The traced graph itself, since a stage failed, with a warning."""
-    where = next(filter(None, map(where_of, graph.graph.nodes)), None)
-    place = f" of {where.function} at {where}" if where else ""
-    log.warn_once(f"minicompile runs the graph{place} as traced: "
+    log.warn_once(f"minicompile runs the graph{place_of(graph)} as traced: "
                   f"{brief(error)}")
     return CompiledGraph(_boxed(graph), fallback=brief(error))
+
+
+def place_of(graph: fx.GraphModule) -> str:
+    """Where a graph begins, for a message."""
+    where = next(filter(None, map(where_of, graph.graph.nodes)), None)
+    return f" of {where.function} at {where}" if where else ""
 
 
 def fused(lowered: CompiledGraph, options: Options) -> CompiledGraph:

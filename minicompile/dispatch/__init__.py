@@ -188,7 +188,8 @@ class Cache:
         """
         self.refused[kinds] += 1 if kind == "exception" else ATTEMPTS
         self.root.counted.fallbacks[kind] += 1
-        log.warn_once(f"minicompile runs {self.name} as eager: {why}")
+        if self.refused[kinds] >= ATTEMPTS:
+            log.warn_once(f"minicompile runs {self.name} as eager: {why}")
 
     def compile(self, locals: tuple) -> Found:
         """The entry that is made for a call, if it holds then."""

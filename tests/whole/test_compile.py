@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 import textwrap
+import traceback
 import warnings
 
 import pytest
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 
 import minicompile
 from minicompile.core import options
+from minicompile.dispatch import Cache
 from tests.same import assert_same, close
 
 
@@ -281,11 +283,83 @@ def wrong_shapes(x):
     return x @ torch.zeros(17, 2)
 
 
-@pytest.mark.parametrize("fn", [fails, wrong_shapes])
-def test_the_users_exceptions_are_eager_s(fn):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert_same(fn, torch.zeros(3), fallback=True)
+class Refused(OSError):
+    def __init__(self, path, code):
+        super().__init__(2, "no such file", path)
+        self.code = code
+
+
+def refuses(x):
+    raise Refused("here", x.dim())
+
+
+def fails_without_gradients(x):
+    with torch.no_grad():
+        raise ValueError(x.shape)
+
+
+def lacks(x):
+    return x.sin().nope
+
+
+def ambiguous(x):
+    if x:
+        return x + 1
+
+
+def too_small(x):
+    if x.sum() < 9:
+        raise AssertionError("too small")
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("fn", [
+    fails, wrong_shapes, refuses, fails_without_gradients, lacks, ambiguous,
+    too_small])
+def test_the_users_exceptions_are_eager_s(fn, fullgraph):
+    """Their attributes, and the user's lines in the traceback, too."""
+    seen = []
+    for each in fn, minicompile.compile(fn, fullgraph=fullgraph):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(Exception) as raised:
+                each(torch.zeros(3))
+        error = raised.value
+        frames = traceback.extract_tb(error.__traceback__)
+        seen.append((type(error), str(error), vars(error), frames[-1].name,
+                     [frame.line for frame in frames
+                      if frame.filename == __file__]))
+    if fullgraph and fn in (ambiguous, too_small):
+        assert "truth" in seen[1][1]
+    else:
+        assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("make", [
+    lambda: ImportError("m", name="n", path="p"),
+    lambda: OSError(2, "m", "here"), lambda: Refused("here", 3),
+    lambda: NameError("m", name="n"), lambda: StopIteration(3)])
+def test_an_exception_that_is_returned_keeps_its_attributes(make):
+    def function(x):
+        try:
+            raise make()
+        except Exception as caught:
+            return x + 1, caught
+
+    error = make()
+    _, found = minicompile.compile(function, fullgraph=True)(torch.ones(1))
+    for name in "args name path filename errno value code".split():
+        assert getattr(found, name, 0) == getattr(error, name, 0)
+    assert str(found) == str(error)
+
+
+def test_what_raises_in_the_trace_alone_is_no_graph(monkeypatch):
+    def refuse(*_):
+        raise minicompile.Unsupported("exception", "of the trace")
+
+    monkeypatch.setattr(Cache, "compile", refuse)
+    with pytest.raises(minicompile.Unsupported, match="of the trace"):
+        minicompile.compile(affine, fullgraph=True)(torch.ones(1))
 
 
 def chain(x):

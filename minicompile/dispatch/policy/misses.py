@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from dataclasses import replace
+from functools import partial
 from weakref import WeakSet
 
 import torch
@@ -27,7 +28,7 @@ from ...core.errors import (BackendError, MinicompileError,
                             RecompileLimit, Unsupported, brief, one_of)
 from ...core.options import SHOULD_BE, Options
 from ...core.state import turns
-from ...pipeline import OURS
+from ...pipeline import OURS, place_of
 from ...trace import History, Trace, trace
 from .. import (AT_MISS, ATTEMPTS, CACHES, FORCED_EAGER, RUNS, Cache,
                 Found, link, straight)
@@ -215,6 +216,10 @@ def attempted(cache: Cache, locals: tuple) -> Found:
             cache.run_eager(tuple(map(type, locals)), "backend error",
                             failure)
             return eager(cache, locals)
+        except Unsupported as refusal:
+            if refusal.kind == "exception" and cache.settings.fullgraph:
+                return partial(raising, refusal), []
+            raise
         finally:
             for place, reason in known.symbols.items():
                 if (what := f"{cache.name}: {place} {reason}"
@@ -224,6 +229,12 @@ def attempted(cache: Cache, locals: tuple) -> Found:
 
 
 AT_MISS[:] = [shared, standing, limited, attempted]
+
+
+def raising(refusal: Unsupported, L: tuple, F: Callable, inputs: list):
+    """The exception that Python raises; the refusal, if it raises none."""
+    called(F, L)
+    raise refusal
 
 # Graphs that fail
 
@@ -256,8 +267,8 @@ def again(traced: Trace, graph: Callable, finish: Callable) -> Callable:
         else:
             return finish(L, F, outputs)
         result = called(F, L)
-        log.warn_once(f"a graph of {F.__qualname__} failed, Python ran the "
-                      f"call: {why}")
+        log.warn_once(f"a graph{place_of(traced.graph)} failed, Python ran "
+                      f"the call: {why}")
         return result
     return run
 

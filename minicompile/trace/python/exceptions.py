@@ -11,6 +11,7 @@ are in torch/_dynamo/symbolic_convert.py of PyTorch.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import sys
 import types
@@ -25,9 +26,9 @@ from ..graph_breaks import (ENTRIES, Break, Named, going_on, made_once, op,
                             placed)
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import DERIVED, MAKERS, Rebuild
-from ..rules import rule
+from ..rules import means, rule
 from .callbacks import unwatched
-from .objects import remade
+from .objects import bare, remade
 
 
 #: PUSH_EXC_INFO's entry below an exception that is being handled.
@@ -149,6 +150,15 @@ def _error(tracer, given, what: str) -> BaseException:
     return error
 
 
+# Exceptions with an `__init__` in Python
+
+ERRORS = [*filter(_is_error, vars(builtins).values())]
+means(bare, *{kind.__new__ for kind in ERRORS})
+
+for start in {kind.__init__ for kind in ERRORS}:
+    rule(start)(lambda tracer, *args, _start=start, **kwargs: (
+        tracer.native(_start, args, kwargs)))
+
 # Questions
 
 
@@ -210,12 +220,18 @@ WAYS |= {"catch": catch, "perform": performed}
 def raised(rebuild: Rebuild, error: BaseException) -> str:
     """An exception that the program made or caught."""
     make, args = type(error), error.args
+    names = ["__cause__", "__context__", *(
+        name for kind in make.__mro__ for name, each in vars(kind).items()
+        if type(each) is types.MemberDescriptorType and name != "obj"
+        and kind is not BaseExceptionGroup)]  # whose members are `args`
     if isinstance(make.__init__, types.FunctionType):
         make, args = make.__new__, (make, *args)
-    links = ("__cause__", "__context__", "__suppress_context__")
+        names.append("args")
     made = rebuild.call(remade, make, args, vars(error) | {
-        link: found for link in links if (found := getattr(error, link))})
-    return f"{rebuild.known(thrown)}({made})"
+        name: found for name in names if (found := getattr(
+            error, name, None)) is not None and found is not False})
+    was = id(error) in rebuild.tracer.origins
+    return f"{rebuild.known(thrown)}({made})" if was else made
 
 
 def thrown(error: BaseException) -> BaseException:

@@ -47,7 +47,7 @@ def bare(tracer, new, kind, /, *args, **kwargs):
 
 
 means(bare, *(base.__new__ for base in (
-    object, dict, list, tuple, set, BaseException)))
+    object, dict, list, tuple, set)))
 rule(object.__init__)(lambda tracer, *args, **kwargs: tracer.native(
     object.__init__, args, kwargs))
 

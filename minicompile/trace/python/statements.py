@@ -26,8 +26,8 @@ from .. import attributes
 from ..bytecode import NULL_ABOVE, Instruction, decode
 from ..frame import (LOAD_FAST, NULL, OPCODES, TRUTH, Frame, load_cell,
                      load_global, opcode, store_cell)
-from ..graph_breaks import (OPERATIONS, Break, FrameState, Named, going_on,
-                            made_once, op, placed, varint)
+from ..graph_breaks import (OPERATIONS, Break, FrameState, Named, _lines,
+                            going_on, made_once, op, placed, varint)
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import Rebuild
 from ..side_effects import is_bound
@@ -130,12 +130,31 @@ def UNPACK_EX(frame, counts, given):
 
 # Breaks at an `if`, a loop, an attribute
 
+#: The code of a call.
+CALL = (lambda function, *given: function(*given)).__code__
+
+
+def at_line(place: FrameState, line: int) -> CodeType:
+    """The code of a call, which a traceback shows as a line of a frame."""
+    return CALL.replace(
+        co_filename=place.code.co_filename, co_name=place.code.co_name,
+        co_qualname=place.code.co_qualname, co_firstlineno=line,
+        co_linetable=_lines(len(CALL.co_code) // 2, 0))
+
+
+def question(at: Break, function, *given: str) -> list[str]:
+    """A function called on values, at the user's line."""
+    made = made_once(at_line, FrameState(at.frame.program.code, 0, ()),
+                     at.frame.function, line := at.step.line)
+    return [at.outside.constant(made, f"line_{line}").code(),
+            at.rebuild.known(function), *given]
+
 
 def ask_truth(at: Break) -> tuple:
     """A value's truth: on in one branch or the other, or with the truth."""
     steps, stack = at.frame.program.instructions, at.frame.stack
     jump = steps[at.frame.next] if at.step.name == "TO_BOOL" else at.step
-    operation = [at.rebuild.known(bool), at.rebuild.value(stack[-1])]
+    operation = question(at, bool, at.rebuild.value(stack[-1]))
     if jump.name not in TRUTH:
         return operation, [at.on(stack[:-1])]
     when, stays = TRUTH[jump.name]
@@ -149,7 +168,7 @@ def ask_next(at: Break) -> tuple:
     """An iterator's next item: on in the loop, or behind it."""
     steps, stack = at.frame.program.instructions, at.frame.stack
     end = at.outside.constant(ABSENT, "end").code()
-    return [at.rebuild.known(next), at.rebuild.value(stack[-1]), end], [
+    return question(at, next, at.rebuild.value(stack[-1]), end), [
         (f"value is {end}", steps[at.step.argument].start,
          stack[:-1]), at.on(stack)]
 
@@ -158,9 +177,9 @@ def ask_attribute(at: Break) -> tuple:
     """An object's attribute, with the NULL that a call expects."""
     (name, called), stack = at.step.argument, at.frame.stack
     pair = [Named("value"), NULL][::1 if NULL_ABOVE else -1]
-    return [at.rebuild.known(getattr), at.rebuild.value(stack[-1]),
-            repr(name)], [("", at.step.end, [*stack[:-1], *pair])
-                          if called else at.on(stack[:-1])]
+    return question(at, getattr, at.rebuild.value(stack[-1]), repr(name)), [
+        ("", at.step.end, [*stack[:-1], *pair]) if called
+        else at.on(stack[:-1])]
 
 
 def enter(at: Break) -> tuple:
