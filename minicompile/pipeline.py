@@ -239,6 +239,8 @@ class Settings:
     options: dict | None = None
 
     def __post_init__(self):
+        for name in "fullgraph", "dynamic":
+            one_of(name, getattr(self, name), (None, False, True))
         if not callable(self.backend) and (
                 self.backend not in (*OURS, *BACKENDS)):
             OTHERS[-1](self.backend)

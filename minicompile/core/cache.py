@@ -86,10 +86,13 @@ def library(text: str, *flags: str, host: str = "",
     """The text as a library; `host` says what else it depends on."""
     words, version = compiler(os.environ.get("CXX", "").strip() or "g++")
 
-    def make(target) -> None:
-        run(*words, str(store(text, ".cpp")), "-o", str(target), *flags)
-        if not target.stat().st_size:
-            raise failed(words[0], "it writes no library")
+    def make(target: Path) -> None:
+        with tempfile.TemporaryDirectory() as folder:  # a cache may be full
+            fresh = Path(folder, "library")
+            run(*words, str(store(text, ".cpp")), "-o", str(fresh), *flags)
+            if not fresh.exists():
+                raise failed(words[0], "it writes no library")
+            target.write_bytes(fresh.read_bytes())
     return made(key_of(text, version, host, *words, *flags), make, load)
 
 

@@ -8,6 +8,7 @@ reason. PyTorch's is torch/_logging/_internal.py.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -33,8 +34,12 @@ def begin(stage: str) -> None:
 
 @cache
 def warn_once(text: str) -> None:
-    """Warn with `text`, once in this process."""
-    warnings.warn(text, stacklevel=3)
+    """Warn with `text`, once in this process, at the line that calls us."""
+    level, frame = 1, sys._getframe()
+    while frame and frame.f_globals.get("__name__", "minicompile").split(
+            ".")[0] == "minicompile":  # finish() has no name
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)
 
 
 #: Let every warning be shown again (for reset()).

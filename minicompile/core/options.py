@@ -85,7 +85,7 @@ def make_options(mode: str | None, given: dict | None) -> Options:
     one_of("mode", mode or "default", MODES)
     chosen = {}
     for name, value in (given or MODES[mode or "default"]).items():
-        name = MEANING[-1](name)
+        name = MEANING[-1](str(name))
         if name in vars(Options()) and name not in HINTS:
             if name in chosen and chosen[name] != value:
                 raise OptionError(f"option {name} has two values")

@@ -130,6 +130,12 @@ def test_cxx_may_hold_flags_and_a_launcher(fake):
     assert len(open(log_file).read().splitlines()) == 3
 
 
+def test_a_cache_too_full_for_the_compiler_is_left(fake, tmp_path):
+    fake(f"""case "$*" in *"-o {tmp_path}/cache"*) exit 1; esac
+             exec {shutil.which("g++")} "$@" """)
+    assert cpp.built('extern "C" int one() { return 1; }').one() == 1
+
+
 def test_another_compiler_makes_another_library(fake):
     ran = shutil.which("g++")
     text = 'extern "C" int number() { return NUMBER; }'

@@ -481,6 +481,17 @@ def test_dimensions_that_are_marked(mark):
     assert "dimension 1" in str(compiled.stats().dynamic) or marked
 
 
+@pytest.mark.parametrize("name, whole", [
+    ("mark_dynamic", ([0, 1],)), ("mark_static", ()),
+    ("mark_static", ((0, 1),))])
+def test_several_dimensions_are_marked_as_torch_marks_them(name, whole):
+    ours, torchs = torch.randn(4, 3), torch.randn(4, 3)
+    getattr(minicompile, name)(ours, *whole)
+    getattr(torch._dynamo, name)(torchs, *whole)
+    for mark in "_dynamo_dynamic_indices", "_dynamo_static_indices":
+        assert getattr(ours, mark, 0) == getattr(torchs, mark, 0)
+
+
 def test_a_mark_of_torchs_on_no_dimension():
     x = torch.randn(4, 3)
     for dim in (5, -1):  # torch takes any, and heeds none

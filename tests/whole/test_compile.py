@@ -188,7 +188,7 @@ def test_what_cannot_be_resumed_runs_eager_once_and_says_so():
     with pytest.warns(UserWarning, match=r"test_compile.py:\d+") as warned:
         assert compiled(torch.zeros(2)).tolist() == [1, 1]
         assert compiled(torch.zeros(2)).tolist() == [1, 1]
-    assert len(warned) == 1
+    assert len(warned) == 1 and warned[0].filename == __file__
     assert sum(compiled.stats().fallbacks.values()) == 1
     with pytest.raises(minicompile.Unsupported, match="locals"):
         minicompile.compile(reads_its_frame,
@@ -199,7 +199,10 @@ def test_wrong_names_list_what_is_allowed():
     for wrong, right in (({"backend": "fusd"}, "fused"),
                          ({"mode": "fast"}, "reduce-overhead"),
                          ({"options": {"budget": 1}},
-                          "activation_memory_budget")):
+                          "activation_memory_budget"),
+                         ({"options": {1: 1}}, "option '1'"),
+                         ({"fullgraph": "no"}, "True"),
+                         ({"dynamic": "no"}, "None, False, True")):
         with pytest.raises(minicompile.OptionError, match=right):
             minicompile.compile(affine, **wrong)
     for bad in (2.0, -0.1, "half", True):
@@ -478,6 +481,9 @@ def test_any_callable_and_torch_s_backends_take_our_graphs():
     assert "mine" in minicompile.list_backends()
     assert minicompile.register_backend("mine too")(mine) is mine
     assert minicompile.register_backend(mine) is mine
+    for wrong in ("fused", mine), ("mine", 3):
+        with pytest.raises(minicompile.OptionError, match="and a function"):
+            minicompile.register_backend(*wrong)
     seen.clear()
     minicompile.compile(chain, backend="mine too")(x)
     assert len(seen) == 1

@@ -160,6 +160,44 @@ def test_the_module_within_may_be_replaced():
     assert compiled.scale == 5.0
 
 
+def test_a_container_is_one_in_its_wrapper():
+    compiled = minicompile.compile(nn.Sequential(nn.ReLU(), nn.Tanh()))
+    assert len(compiled) == 2 and compiled and compiled[1] in compiled
+    assert [*compiled] == [*compiled._orig_mod]
+    single = minicompile.compile(nn.ReLU())
+    assert single
+    with pytest.raises(TypeError, match="ReLU"):
+        len(single)
+
+
+def test_a_class_is_compiled_with_its_objects():
+    """As torch.compile has it: it stays a class, and its calls compile."""
+    @minicompile.compile(fullgraph=True)
+    class Shifted(Scaled):
+        def forward(self, x):
+            return super().forward(x, shift=1.0)
+
+    class Derived(Shifted):
+        def forward(self, x):
+            return super().forward(x) * 3
+
+    @minicompile.compile
+    class Adds:
+        def __init__(self, value):
+            self.value = value
+
+        def __call__(self, x):
+            return x + self.value
+
+    x = torch.ones(2)
+    for made, wanted in ((Shifted(), 3), (Derived(), 9), (Adds(5), 6)):
+        assert made(x).tolist() == [wanted] * 2
+        assert type(made).__call__.stats().graphs
+    assert isinstance(Derived(), Shifted) and Adds(1).value == 1
+    assert minicompile.compile(nn.Linear, disable=True) is nn.Linear
+    assert minicompile.compile(int)("3") == 3
+
+
 def gpt():
     torch.manual_seed(0)
     return GPT2LMHeadModel(GPT2Config(

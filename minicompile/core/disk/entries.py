@@ -66,8 +66,8 @@ limit()  # a wrong text is an error now
 
 def place() -> Path:
     """The cache directory, which need not be there."""
-    return Path(os.environ.get("MINICOMPILE_CACHE_DIR")
-                or os.path.expanduser("~/.cache/minicompile"))
+    return Path(os.path.expanduser(os.environ.get(
+        "MINICOMPILE_CACHE_DIR") or "~/.cache/minicompile"))
 
 
 def within(work: Callable[[Path], object]) -> object:

@@ -21,12 +21,12 @@ import torch
 from torch import fx, nn
 
 from ...core import TOOLS
-from ...core.errors import BackendError, one_of
+from ...core.errors import BackendError, OptionError, one_of
 from ...pipeline import (BACKENDS, OTHERS, OURS, Settings, as_traced,
                          compile_graph)
 from ...trace.rules import registered
 from .. import wrap
-from ..driver import CALLABLES, compile
+from ..driver import CALLABLES, bound, compile
 from ..driver import OptimizedModule as Wrapper
 
 # Modules
@@ -53,6 +53,15 @@ class OptimizedModule(Wrapper):
             return compiled(modules["_orig_mod"], *args, **kwargs)
 
         self.__dict__.update(_compile_settings=settings, forward=forward)
+
+    def __len__(self) -> int:
+        return len(self._orig_mod)
+
+    def __getitem__(self, place: object) -> object:
+        return self._orig_mod[place]  # iter(), too
+
+    def __bool__(self) -> bool:
+        return bool(self._orig_mod)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self._orig_mod)})
@@ -101,7 +110,17 @@ def plain(model: types.FunctionType, settings: Settings) -> Callable:
     return wrap(call, settings)
 
 
-CALLABLES |= {nn.Module: OptimizedModule, types.FunctionType: plain}
+def of_class(model: type, settings: Settings) -> Callable:
+    """A class whose objects are compiled; or what makes them, if they
+    cannot be called."""
+    if not isinstance(model.__call__, types.FunctionType):
+        return bound(model, settings)
+    model.__call__ = wrap(model.__call__, settings, model.__qualname__)
+    return model
+
+
+CALLABLES |= {nn.Module: OptimizedModule, types.FunctionType: plain,
+              type: of_class}
 
 
 def compile_module_(module: nn.Module, *,
@@ -146,6 +165,10 @@ def register_backend(name: str | Callable,
         name, function = name.__name__, name
     if function is None:
         return functools.partial(register_backend, name)
+    if name in OURS or not callable(function):
+        raise OptionError("register_backend() takes a name that is not in "
+                          f"{[*OURS]} and a function, not {name!r} and "
+                          f"{function!r}")
     BACKENDS[name] = function
     return function
 

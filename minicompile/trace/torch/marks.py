@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -68,33 +68,35 @@ def disallow_in_graph(function: Callable) -> Callable:
 Range = namedtuple("Range", "dim min max")
 
 
-def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None,
-                 max: int | None = None) -> None:
+def mark_dynamic(tensor: torch.Tensor, dim: int | Iterable[int], *,
+                 min: int | None = None, max: int | None = None) -> None:
     """Let the size of a dimension be a symbol from the first trace on.
 
     If a graph needs it to be a constant, ConstraintViolation is raised.
     """
     if max is not None and (max < 2 or max < (min or 0)):
         raise ValueError(f"no dynamic size is from {min} to {max}")
-    dim = _mark(tensor, "_dynamo_dynamic_indices", dim)
+    _mark(tensor, "_dynamo_dynamic_indices", dim)
     _mark(tensor, "_dynamo_dynamic_range", dim, min, max)
 
 
-def mark_static(tensor: torch.Tensor, dim: int) -> None:
+def mark_static(tensor: torch.Tensor, dim: int | Iterable[int] | None = None
+                ) -> None:
     """Let the size of a dimension be a constant in every graph."""
-    _mark(tensor, "_dynamo_static_indices", dim)
+    _mark(tensor, "_dynamo_static_indices",
+          range(tensor.dim()) if dim is None else dim)
 
 
-def _mark(tensor: torch.Tensor, attribute: str, dim: int, *reach) -> int:
+def _mark(tensor: torch.Tensor, attribute: str, dims, *reach) -> None:
     """Add to the marks of a tensor, which are those of torch.compile."""
-    if not -tensor.dim() <= dim < tensor.dim():
-        raise IndexError(f"a tensor of {tensor.dim()} dimensions has no "
-                         f"dimension {dim} to mark")
-    dim %= tensor.dim()
-    setattr(tensor, attribute, getattr(tensor, attribute, set()) | {
-        Range(dim, *reach) if reach else dim})
-    tensor._has_dynamo_dim_marking = True
-    return dim
+    for dim in [dims] if isinstance(dims, int) else dims:
+        if not -tensor.dim() <= dim < tensor.dim():
+            raise IndexError(f"a tensor of {tensor.dim()} dimensions has "
+                             f"no dimension {dim} to mark")
+        dim %= tensor.dim()
+        setattr(tensor, attribute, getattr(tensor, attribute, set()) | {
+            Range(dim, *reach) if reach else dim})
+        tensor._has_dynamo_dim_marking = True
 
 
 TOOLS |= {each.__name__: each for each in (
@@ -190,8 +192,7 @@ def _disable(tracer, function=None, recursive=True, *, reason="", **more):
 @rule(mark_static, ("torch._dynamo.decorators", "mark_static"))
 def _mark_static(tracer, tensor, dim=None):
     """A size that is marked inside a trace is a constant on the spot."""
-    if isinstance(dim, int):
-        settled(tensor.shape[dim])
+    settled(tensor.shape[dim] if isinstance(dim, int) else tensor.shape)
 
 
 disallow_in_graph(mark_dynamic)  # traced tensors have their sizes
