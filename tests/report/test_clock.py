@@ -49,6 +49,13 @@ def test_without_a_terminal_nothing_is_shown(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("stream", [None, object()])
+def test_a_process_may_have_no_standard_error(monkeypatch, stream):
+    compiled = minicompile.compile(lambda x: x + 1)
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert compiled(torch.zeros(2)).tolist() == [1, 1]
+
+
 def test_seconds_are_of_the_stages_of_one_compile():
     def fails(graph, inputs):
         raise ZeroDivisionError

@@ -47,7 +47,7 @@ class Clock(threading.local):
         elif stage:
             if stage != "guards":  # they come after the rest
                 self.seconds = Counter()
-            if sys.stderr.isatty():
+            if getattr(sys.stderr, "isatty", bool)():  # it may be None
                 self.line = Console(stderr=True).status("")
                 self.timer = threading.Timer(PATIENCE, self.line.start)
                 self.timer.daemon = True
