@@ -155,7 +155,7 @@ def standing(cache: Cache, locals: tuple) -> Found:
 
 
 FULL = """{name} was compiled {count} times, which is its {limit}. A call
-that fits none of its graphs runs as eager from now on. Reasons so far:
+that fits none of its graphs will get no other. Reasons so far:
 {reasons}
   hint: let sizes be dynamic, pass numbers that vary as tensors, or set
   options={{"{limit}": ...}}"""

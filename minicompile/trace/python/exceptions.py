@@ -298,7 +298,7 @@ def begin(frame, _):
     """Leave a frame that begins to be a generator's."""
     made, tracer = generating(frame), frame.tracer
     if frame is tracer.frames[0]:
-        raise unsupported("code", repr(frame.function))
+        raise unsupported("code", frame.function.__qualname__)
     tracer.generators[id(made)] = made, frame
     by_with = tracer.frames[-2].globals is vars(contextlib)
     tracer.checks.append(partial(
