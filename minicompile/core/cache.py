@@ -22,8 +22,8 @@ from pathlib import Path
 
 from .errors import CompileError
 
-#: Writes the content of an entry to a path.
-Make = Callable[[Path], None]
+#: Gives the content of an entry.
+Make = Callable[[], bytes]
 
 
 def key_of(*parts: str) -> str:
@@ -34,10 +34,9 @@ def key_of(*parts: str) -> str:
 def appear(path: Path, make: Make) -> Path:
     """The path, made under another name: whole, or not there at all."""
     handle, fresh = tempfile.mkstemp(dir=path.parent, prefix=path.name[:33])
-    os.close(handle)
     try:
-        make(Path(fresh))
-        os.chmod(fresh, 0o600)
+        with open(handle, "wb") as file:
+            file.write(make())
         os.replace(fresh, path)
     finally:
         Path(fresh).unlink(missing_ok=True)
@@ -63,12 +62,11 @@ ENTRIES: list[Callable[[str, Make, bool], Path]] = [of_this_process]
 
 def store(text: str, suffix: str) -> Path:
     """The path of a file that holds the text, named by its hash."""
-    return ENTRIES[-1](key_of(text) + suffix,
-                       lambda path: path.write_bytes(text.encode()), False)
+    return ENTRIES[-1](key_of(text) + suffix, text.encode, False)
 
 
 def made(key: str, make: Make, load: Callable) -> object:
-    """`load(path)` of the library that `make(path)` makes at most once.
+    """`load(path)` of the library that `make()` makes at most once.
 
     One that does not load, such as another system's, is made again.
     """
@@ -86,13 +84,13 @@ def library(text: str, *flags: str, host: str = "",
     """The text as a library; `host` says what else it depends on."""
     words, version = compiler(os.environ.get("CXX", "").strip() or "g++")
 
-    def make(target: Path) -> None:
+    def make() -> bytes:
         with tempfile.TemporaryDirectory() as folder:  # a cache may be full
             fresh = Path(folder, "library")
             run(*words, str(store(text, ".cpp")), "-o", str(fresh), *flags)
             if not fresh.exists():
                 raise failed(words[0], "it writes no library")
-            target.write_bytes(fresh.read_bytes())
+            return fresh.read_bytes()
     return made(key_of(text, version, host, *words, *flags), make, load)
 
 

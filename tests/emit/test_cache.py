@@ -47,10 +47,10 @@ BINARY = signed(KEY)
 
 
 def maker():
-    """A `make` that writes b"binary" and counts how often it did."""
-    def make(path):
+    """A `make` that gives b"binary" and counts how often it did."""
+    def make():
         make.calls += 1
-        path.write_bytes(b"binary")
+        return b"binary"
     make.calls = 0
     return make
 
@@ -165,8 +165,7 @@ def test_without_the_reference_a_file_lasts_as_long_as_its_process(
 
 
 def test_a_failed_make_leaves_nothing(folder):
-    def fail(path):
-        path.write_bytes(b"half")
+    def fail():
         raise RuntimeError("stopped")
 
     with pytest.raises(RuntimeError):
@@ -256,8 +255,7 @@ def aged(folder, sizes):
     for number, size in enumerate(sizes):
         paths.append(cache.made(
             cache.key_of(f"{number}"),
-            lambda path, size=size: path.write_bytes(b"x" * (size - 64)),
-            Path))
+            lambda size=size: b"x" * (size - 64), Path))
         os.utime(paths[-1], (0, time.time() - 3600 + 60 * number))
     return paths
 

@@ -22,7 +22,7 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from math import inf
 from pathlib import Path
 
@@ -117,13 +117,13 @@ def is_sound(name: str, content: bytes) -> bool:
 
 
 def entry(name: str, make: Make, anew: bool = False) -> Path:
-    """The path of an entry, which `make(path)` makes if it is not there,
-    and which is signed if its name is not its hash."""
-    def signed(path: Path) -> None:
-        make(path)
-        if name.endswith(SIGNED):
-            content = path.read_bytes()
-            path.write_bytes(content + digest(name[:32].encode() + content))
+    """The path of an entry, which `make()` makes if it is not there, and
+    which is signed if its name is not its hash."""
+    @cache  # the folder may be full: then it lands in another
+    def signed() -> bytes:
+        content = make()
+        return content + digest(name[:32].encode() + content) * (
+            name.endswith(SIGNED))
 
     def work(folder: Path) -> Path:
         path = folder / name
@@ -232,7 +232,7 @@ def load_cache(path: str | Path) -> int:
             except (AttributeError, TypeError, ValueError, RecursionError):
                 refused += 1
                 continue
-            entry(name, partial(Path.write_bytes, data=content[:-64]))
+            entry(name, partial(bytes, content[:-64]))
             count += 1
     if refused:
         warn_once(f"{path} has {refused} damaged lines, which are left out")

@@ -85,9 +85,8 @@ def keep(device: str) -> str:
         torch.device(device))
     MACHINES[name] = made(*row)
     text = json.dumps({**kept(), name: row}, indent=1)
-
     path = within(lambda folder: appear(
-        folder / "machines.json", lambda path: path.write_text(text)))
+        folder / "machines.json", text.encode))
     moved, *speeds, launch = row
     told = ", ".join(f"{str(dtype).removeprefix('torch.')} {speed:.2g}"
                      for dtype, speed in zip(TIMED, speeds))

@@ -246,7 +246,7 @@ def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
         log.show("perf_hints", f"{name} is of no use: {error}")
     made = lower_ours(graph, inputs, depth, options)
     if content := written(made, env):
-        entry(name, partial(Path.write_bytes, data=content), True)
+        entry(name, lambda: content, True)
     return made
 
 
