@@ -103,9 +103,10 @@ def divide(a, b):
 @triton.jit
 def mended(near, a, b, inverse):
     """A quotient a / b, from one that is a unit in the last place off: what
-    is `left` says which way, where it is a number."""
-    left = tl.fma(near, b, -a)
-    made = tl.fma(-left, inverse, near)
+    is `left` says which way, where it is a number. `a` and the inverse are
+    given with the other sign: Triton's minus would lose a zero's."""
+    left = tl.fma(near, b, a)
+    made = tl.fma(left, inverse, near)
     return tl.where(tl.abs(left) < float("inf"), made, near)
 
 
@@ -120,8 +121,9 @@ def quotient(a, b):
     else:  # b is made positive, and not so small that 1 / b is infinite
         scale = tl.where(tl.abs(b) < 2.0 ** -64, 2.0 ** 64, 1.0)
         scale = libdevice.copysign(scale, b)
-        a, b = a * scale, b * scale
-        inverse = mended(1.0 / b, 1.0, b, 1.0 / b)
+        b *= scale
+        a *= scale * -1.0
+        inverse = mended(1.0 / b, -1.0, b, -1.0 / b) * -1.0
         return mended(a * inverse, a, b, inverse)
 
 
