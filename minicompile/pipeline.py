@@ -133,7 +133,7 @@ def as_traced(graph: fx.GraphModule, error: Exception) -> CompiledGraph:
 
 
 def place_of(graph: fx.GraphModule) -> str:
-    """Where a graph begins, for a message."""
+    """Where a graph begins, as a message says it."""
     where = next(filter(None, map(where_of, graph.graph.nodes)), None)
     return f" of {where.function} at {where}" if where else ""
 
