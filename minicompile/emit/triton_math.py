@@ -22,7 +22,7 @@ INTERPRETED = not isinstance(tl.sum, JITFunction)
 class _Interpreted:
     """`libdevice` for the interpreter: PyTorch on the blocks' arrays."""
 
-    names = {"rint": "round", "fast_expf": "exp"}
+    names = {"rint": "round"}
 
     def __getattr__(self, name: str):
         function = getattr(torch, self.names.get(name, name))
@@ -101,13 +101,24 @@ def divide(a, b):
 
 
 @triton.jit
+def power_of_two(a):
+    """2 ** a, some units in the last place off; the least floats are 0."""
+    return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f",
+                                     [a], tl.float32, True, 1)
+
+
+@triton.jit
+def finite(a):
+    """The nearest number that is not infinite; any number for NaN."""
+    return tl.clamp(a, -3.4028234663852886e38, 3.4028234663852886e38)
+
+
+@triton.jit
 def mended(near, a, b, inverse):
-    """A quotient a / b, from one that is a unit in the last place off: what
-    is `left` says which way, where it is a number. `a` and the inverse are
+    """A quotient a / b, from one that is infinite or a unit in the last
+    place off: what is `left` says which way. `a` and the inverse are
     given with the other sign: Triton's minus would lose a zero's."""
-    left = tl.fma(near, b, a)
-    made = tl.fma(left, inverse, near)
-    return tl.where(tl.abs(left) < float("inf"), made, near)
+    return tl.fma(finite(tl.fma(near, b, a)), inverse, near)
 
 
 @triton.jit
@@ -118,13 +129,16 @@ def quotient(a, b):
     """
     if b.dtype == tl.float64:
         return a / b
-    else:  # b is made positive, and not so small that 1 / b is infinite
-        scale = tl.where(tl.abs(b) < 2.0 ** -64, 2.0 ** 64, 1.0)
-        scale = libdevice.copysign(scale, b)
-        b *= scale
-        a *= scale * -1.0
-        inverse = mended(1.0 / b, -1.0, b, -1.0 / b) * -1.0
-        return mended(a * inverse, a, b, inverse)
+    else:  # the size of b is scaled, so that its inverse is no infinity
+        size = tl.abs(b)
+        scale = tl.where(size < 2.0 ** -64, 2.0 ** 64, 1.0)
+        a *= libdevice.copysign(
+            tl.where(size == 0, float("inf"), scale), b) * -1.0
+        size *= scale
+        inverse = maximum(-1.0 / size, -(2.0 ** 126))
+        size = finite(size)
+        inverse = mended(inverse, 1.0, size, inverse)
+        return mended(a * inverse, a, size, inverse)
 
 
 @triton.jit
@@ -139,5 +153,6 @@ def sqrt(a):
 if INTERPRETED:
     libdevice, rounded = _Interpreted(), _rounded
     quotient = divide  # without a fused product and sum
+    power_of_two = tl.exp2
 else:
     from triton.language.extra import libdevice  # noqa: F401

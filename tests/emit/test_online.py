@@ -90,7 +90,7 @@ def test_a_long_row_of_a_cross_entropy_is_loaded_once():
         64, dtype=torch.int64))
     loads = kernel.widths("ld")
     block = loads.pop(".v4.b32") * 8 * kernel.warps * 32
-    assert block == gpu.WALKING
+    assert block == gpu.ONLINE
     assert sum(loads.values()) == 2  # the label, and its logit
 
 

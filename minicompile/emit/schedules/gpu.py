@@ -19,6 +19,7 @@ from ...core.loops import Kernel, Op, picked, walk
 from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
 from ..writer import stages
 from .cpu import fastest, keeping, turned_axis
+from .online import together
 
 #: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
 ENOUGH = 2 * 132
@@ -37,8 +38,9 @@ WINDOW = 4
 #: A variable of so many neighbours is as good as a longer one: the next
 #: one goes on where it ends.
 FEW = 4
-#: The elements of a block that walks along rows, or down columns.
-WALKING, DOWN = 8192, 8192
+#: The elements of a block that walks along rows, and of one that does so
+#: once and meets at each step; the bytes of one that walks down columns.
+WALKING, ONLINE, DOWN = 8192, 2048, 32_768
 #: The registers that one of these needs to compute, beside its operand.
 LENGTHY = frozenset("erf erfc lgamma pow".split())
 WORKING = 2
@@ -94,7 +96,9 @@ def rows(kernel: Kernel) -> Tiling:
     """Whole rows in registers; a row too long is walked along."""
     count, length = _count(kernel.rows), most_of(kernel.row_length)
     if length == inf or pow2(length) * registers(kernel) > IN_REGISTERS:
-        walking = min(WALKING, max(128, pow2(guess(kernel.row_length))))
+        once = passes(kernel) == 2 and together(stages(kernel))
+        walking = min(WALKING, ONLINE if once else inf,
+                      max(128, pow2(guess(kernel.row_length))))
         return Tiling((Axis("x", kernel.ranges, 1),
                        Axis("r", kernel.reduced, walking)),
                       max(1, walking // 512), looped="r")
@@ -150,7 +154,7 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     block = _fitted(2 * count, max(16, A_LINE // max(sizes), lower_pow2(
         A_WARP // (sum(sizes) * whole))), 16)
     down = min(whole, lower_pow2(
-        DOWN // (block * (len(sums) or 1) * len(sizes))))
+        DOWN // (block * (len(sums) or 1) * sum(sizes))))
     warps = min(8, lower_pow2(block * down * sum(sizes) // A_WARP))
     return Tiling((Axis("x", _last(kernel.ranges, first), block),
                    Axis("r", kernel.reduced, down)), warps,

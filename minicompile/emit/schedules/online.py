@@ -50,6 +50,13 @@ def maximum_below(node: Expression) -> Fold | None:
             return most if x is of else None
 
 
+def together(work: tuple[Stage, ...]) -> dict[Fold, Fold]:
+    """The sums of such exponentials, and the maximum of each."""
+    return {node: most for stage in work for node in stage.body
+            if isinstance(node, Fold) and node.reduction == "sum"
+            and (most := maximum_below(node.operands[0]))}
+
+
 class OnlineWriter(TritonWriter):
     """A writer that adds up exponentials while it finds their maximum.
 
@@ -61,11 +68,8 @@ class OnlineWriter(TritonWriter):
         super().__post_init__()
         self.fading = fading(self.stages)
         self.online: dict[Fold, list[Fold]] = {}
-        sums = (node for stage in self.stages for node in stage.body
-                if isinstance(node, Fold) and node.reduction == "sum")
-        for fold in filter(self.has_steps, sums):
-            most = maximum_below(fold.operands[0])
-            if most:
+        for fold, most in together(self.stages).items():
+            if self.has_steps(fold):
                 self.online.setdefault(most, []).append(fold)
         self.stages = tuple(map(self.left, self.stages))
 
@@ -136,7 +140,7 @@ FUNCTIONS["triton"].append(r'''
 @triton.jit
 def fast_exp(a):
     """e ** a, some units in the last place off; the least floats are 0."""
-    return libdevice.fast_expf(a)
+    return device.power_of_two(a * 1.4426950408889634)
 ''')
 
 WRITERS.append(OnlineWriter)
