@@ -90,7 +90,8 @@ PARTS: dict[type, Callable] = {
     **dict.fromkeys(CONSTANTS, lambda value: value),
     **dict.fromkeys(SCALARS, lambda value: value.tobytes()),
     float: bits, complex: lambda z: (bits(z.real), bits(z.imag)),
-    slice: lambda s: fingerprint((s.start, s.stop, s.step))}
+    **dict.fromkeys((slice, range), lambda s: fingerprint(
+        (s.start, s.stop, s.step)))}
 
 
 def fingerprint(value: object) -> object:

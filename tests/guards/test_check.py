@@ -69,6 +69,7 @@ CONSTANTS = [
     frozenset({True}), frozenset(), torch.Size([1]), torch.float32,
     torch.float64, torch.strided, torch.device("cpu"), torch.device("meta"),
     torch.contiguous_format, slice(1), slice(True), slice(1, 2), range(1),
+    range(0, 3, 2), range(0, 4, 2),
     range(2), int, float, len, "a\0b", "'\"{}", 10**30]
 
 
