@@ -54,6 +54,8 @@ VIEWS = {
     "unbind": lambda x: sum(x.unbind(1)),
     "flip": lambda x: x.flip(0, 1) + 1,
     "diagonal": lambda x: x.diagonal() + 1,
+    "diagonal copied": lambda x: torch.diag(x, 1) * 2,
+    "permute copied": lambda x: torch.permute_copy(x, (1, 0)).neg(),
     "diagonal below": lambda x: x.diagonal(-1) + 1,
     "repeat": lambda x: x.repeat(2, 3) + 1,
     "cat": lambda x: torch.cat([x, x + 1, x[:1]]),

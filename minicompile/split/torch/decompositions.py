@@ -59,6 +59,9 @@ REASONS: dict[str, str] = {
     "gradients of views: zeros with a part filled in": """
         diagonal_backward select_backward select_scatter
         slice_backward""",
+    "copies of views, which fuse": """
+        diagonal_copy expand_copy narrow_copy permute_copy squeeze_copy
+        t_copy transpose_copy unsqueeze_copy""",
     "other names of views, so that later stages know only a few": """
         _reshape_alias _unsafe_view pixel_shuffle pixel_unshuffle stack t
         transpose""",
