@@ -197,7 +197,7 @@ def backward_from(joint: Callable[[], split.Joint], saved: dict[str, int],
         schedule, program = program_of(pair.backward, options, pair.donated)
         if (env and len(env.guards)) == known:
             run = program.ready().run
-            return run if graphed is None else graphed.behind(
+            return run if graphed is None else graphed.half(
                 run, replay.KINDS[-1](schedule, None, program,
                                       options.replay_check))
     except Exception as failed:

@@ -79,44 +79,39 @@ class GraphedFunction:
     def __init__(self, forward: Boxed, backward: Boxed | None,
                  device: Cuda, *, blocked: str | None = None,
                  kinds: Sequence[Callable] = (Recording,), **settings):
-        self.device, self.blocked, self.backwards = device, blocked, []
-        self.forward = HALVES[-1](
-            forward, kinds[0], device, blocked, **settings)
-        self.backward = self.behind(backward, kinds[-1])
+        self.device, self.blocked, self.halves = device, blocked, []
+        self.forward = self.half(forward, kinds[0], **settings)
+        self.backward = self.half(backward, kinds[-1])
 
-    def behind(self, run: Boxed, kind: Callable | str) -> Half:
-        """One more backward of the forward, such as that of other results;
-        or `kind` says why nothing of it can be recorded."""
-        self.backwards.append(HALVES[-1](
-            run, kind, self.device, self.blocked or (
-                kind if isinstance(kind, str) else None),
-            ahead=self.forward))
-        return self.backwards[-1]
+    def half(self, run: Boxed, kind: Callable | str, **settings) -> Half:
+        """One more half, such as the backward of other results; or `kind`
+        says why nothing of it can be recorded."""
+        self.halves.append(HALVES[-1](self, run, kind, self.blocked or (
+            kind if isinstance(kind, str) else None), **settings))
+        return self.halves[-1]
 
     @property
     def stats(self) -> Counter[str]:
         """How many calls were replayed, and how many not, by the reason."""
-        return sum((half.stats for half in self.backwards),
-                   self.forward.stats)
+        return sum((half.stats for half in self.halves), Counter())
 
 
-@dataclass
+@dataclass(eq=False)
 class Half:
-    """A forward; or a backward, with its forward `ahead`.
+    """The forward `of` a graphed function, or a backward.
 
     The first `visible` outputs are the user's, the others go to the
     backward. It writes to the inputs in `written`. Those in `static`, such
     as parameters, stay where they are.
     """
 
+    of: GraphedFunction
     run: Boxed
     kind: Callable[..., Recording]
-    device: Cuda
     blocked: str | None
     visible: int | None = None
     static: Collection[int] = ()
     written: Collection[int] = ()
-    ahead: Half | None = None
     recordings: list[Recording] = field(default_factory=list)
     stats: Counter[str] = field(default_factory=Counter)  # of calls
     most = 4  # recordings
@@ -124,7 +119,7 @@ class Half:
     def __call__(self, inputs: list) -> tuple:
         """The program's results; by replay, if a recording is found."""
         with LOCK:
-            found = self.blocked or self.device.refusal() or (
+            found = self.blocked or self.of.device.refusal() or (
                 self.find(inputs))
             if isinstance(found, Recording):
                 self.stats["replayed"] += 1

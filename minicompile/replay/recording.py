@@ -99,7 +99,7 @@ class Recording:
 
     def __init__(self, half: object, inputs: list, bound: Collection[int],
                  pool: object = None):
-        self.pool = half.device.pool() if pool is None else pool
+        self.pool = half.of.device.pool() if pool is None else pool
         with torch.inference_mode(False), torch.no_grad():
             self.copied = {k: like(inputs[k]) for k
                            in memory_of(inputs).keys() - bound}
@@ -126,7 +126,7 @@ class Recording:
 
     def record(self, half: object, inputs: list) -> tuple:
         """The program's outputs for these inputs, as replays fill them."""
-        self.replay, outputs = half.device.record(
+        self.replay, outputs = half.of.device.record(
             half.run, inputs, self.pool)
         return outputs
 

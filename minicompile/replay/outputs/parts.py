@@ -137,7 +137,7 @@ class InParts(Recording):
         known, self.steps = self.parts.known(inputs), []
         for part in self.parts.parts:
             if part.is_recorded:
-                replay, made = half.device.record(
+                replay, made = half.of.device.record(
                     part.run, [known[name] for name in part.reads],
                     self.pool)
                 self.steps.append((replay, None, ()))

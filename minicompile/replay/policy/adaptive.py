@@ -59,14 +59,7 @@ class Adaptive(Half):
     moving: set[int] = field(default_factory=set)
     made: int = 0
     failed: str = ""
-    #: The forward of a backward, or the backwards of a forward.
-    others: list[Half] = field(default_factory=list)
     most = inf
-
-    def __post_init__(self):
-        if self.ahead:
-            self.others.append(self.ahead)
-            self.ahead.others.append(self)
 
     def find(self, inputs: list) -> Recording | str:
         """A free recording, which is the last one used from now on."""
@@ -87,7 +80,7 @@ class Adaptive(Half):
             del self.last[next(iter(self.last))]
         if before is None:
             return "first call"
-        lender = self.ahead and self.lender(inputs)
+        lender = None if self is self.of.forward else self.lender(inputs)
         if isinstance(lender, str):
             return lender
         strange = [each.strangers(inputs) for each in self.recordings
@@ -102,7 +95,7 @@ class Adaptive(Half):
         if self.made >= allowed:
             return self.failed or "recorded too often for so few calls"
         self.make_room()
-        held = self.device.bytes()
+        held = self.of.device.bytes()
         lent = lender.lent if lender else ()
         found = super().record(inputs, {*bound} | {
             k for k, memory in memory_of(inputs).items() if memory in lent
@@ -112,30 +105,29 @@ class Adaptive(Half):
         if isinstance(found, str):
             self.made, self.failed = allowed, found
         else:
-            found.bytes = self.device.bytes() - held
+            found.bytes = self.of.device.bytes() - held
             found.sizes, found.lender = sizes, lender
         return found
 
     def lender(self, inputs: list) -> Recording | str:
         """The recording that lent a backward its inputs, or why none."""
         here = {*memory_of(inputs).values()}
-        return next((each for each in reversed(self.ahead.recordings)
-                     if each.lent.keys() <= here),
+        mine = reversed(self.of.forward.recordings)
+        return next((each for each in mine if each.lent.keys() <= here),
                     "the forward was not replayed")
 
     def make_room(self) -> None:
         """Drop free recordings that read what moves, and the oldest while
         they are too many or too large; backwards with their forwards."""
         for old in list(self.recordings):
-            kept = [each for half in (self, *self.others)
-                    for each in half.recordings]
             full = len(self.recordings) >= KEPT or sum(
-                each.bytes for each in kept) > self.device.most()
+                each.bytes for half in self.of.halves
+                for each in half.recordings) > self.of.device.most()
             if old.free() and (full or self.moving & {*old.bound}):
-                self.recordings.remove(old)
-                for half in self.others:
-                    half.recordings = [each for each in half.recordings
-                                       if each.lender is not old]
+                for half in self.of.halves:
+                    half.recordings[:] = [
+                        each for each in half.recordings
+                        if old not in (each, each.lender)]
 
 
 DEVICES.append(Bounded)
