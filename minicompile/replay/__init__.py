@@ -3,24 +3,194 @@
 In: a compiled graph's forward and backward as boxed calls. Out: the same
 calls, which on CUDA replay a recording where that is safe, run the program
 otherwise, and count why. The idea: the only memory a replay may overwrite
-is memory that no Python object can reach. So a recording of the forward is
-busy while a tensor holds memory that it lent. Meanwhile another one is
-taken, so two forwards before two backwards need no rule for users.
-PyTorch's is torch/_inductor/cudagraph_trees.py.
+is memory that no Python object can reach. An input is *bound* (the
+recording reads the caller's own memory, as long as it lies at the same
+address) or *copied* (into a buffer that belongs to the recording). An
+output is *cloned* for the user, or *lent*: handed out as it lies. A
+recording is busy while a tensor holds memory that it lent. Meanwhile
+another one is taken, so two forwards before two backwards need no rule for
+users. PyTorch's is torch/_inductor/cudagraph_trees.py.
 """
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import (Callable, Collection, Iterable, Mapping,
+                             Sequence)
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from ..core import load, log
 from ..core.graph import Boxed, holds_graphs
 from ..core.schedule import Schedule, views_in
-from .recording import LOCK, Cuda, Recording
+
+#: Whoever holds it replays or makes a recording, in this process.
+LOCK = threading.RLock()
+
+#: The identity of the memory under a tensor, and how many tensors hold it.
+storage_of, holders = torch._C._storage_id, torch._C._storage_Use_Count
+
+
+class Cuda:
+    """Recordings on one CUDA device, which run one after the other.
+
+    A call on another stream than the last one's first waits for that
+    stream. So a backward may take its temporary memory from the pool of
+    its forward. Two forwards may not share a pool: the tensors that the
+    second lends would lie where the first keeps temporaries.
+    """
+
+    def __init__(self, index: int):
+        self.index = index
+        self.stream = self.last = self.address = None
+
+    def refusal(self) -> str | None:
+        """Why nothing may be replayed right now; else wait in order."""
+        if torch._C._cuda_isCurrentStreamCapturing():
+            return "the caller is recording"
+        address = torch._C._cuda_getCurrentRawStream(self.index)
+        if address != self.address:
+            current = torch.cuda.current_stream(self.index)
+            if self.last is not None:
+                current.wait_stream(self.last)
+            self.last, self.address = current, address
+        return None
+
+    def pool(self) -> object:
+        """Memory for one forward and the backward that goes with it."""
+        return torch.cuda.graph_pool_handle()
+
+    def record(self, run: Boxed, inputs: list, pool: object
+               ) -> tuple[Callable[[], None], tuple]:
+        """(replay, outputs): the launches of `run(inputs)`, not run.
+
+        Meanwhile nothing is in flight, nothing is freed by the garbage
+        collector, and no workspace is shared.
+        """
+        graph = torch.cuda.CUDAGraph()
+        self.stream = self.stream or torch.cuda.Stream(self.index)
+        with torch.cuda.stream(self.stream), ExitStack() as afterwards:
+            if gc.isenabled():
+                gc.disable()
+                afterwards.callback(gc.enable)
+            torch.cuda.synchronize(self.index)
+            torch._C._cuda_clearCublasWorkspaces()
+            afterwards.callback(torch._C._cuda_clearCublasWorkspaces)
+            graph.capture_begin(pool, "thread_local")
+            afterwards.callback(graph.capture_end)
+            outputs = run(inputs)
+        return graph.replay, outputs
+
+
+def memory_of(values: Iterable) -> dict[int, int]:
+    """The memory under each tensor among the values, by position."""
+    return {k: storage_of(value) for k, value in enumerate(values)
+            if isinstance(value, Tensor)}
+
+
+def place(value: object) -> object:
+    """The address of a tensor's first element; any other value itself."""
+    return value.data_ptr() if isinstance(value, Tensor) else value
+
+
+class Recording:
+    """A recorded call of a half's program, ready to be replayed.
+
+    It reads the inputs in `bound` where they lie, and lends the outputs
+    that are not visible. A number, such as a size, is bound to its value.
+    `pool` is the memory to work in, if another recording's is shared.
+    """
+
+    def __init__(self, half: object, inputs: list, bound: Collection[int],
+                 pool: object = None):
+        self.pool = half.of.device.pool() if pool is None else pool
+        with torch.inference_mode(False), torch.no_grad():
+            self.copied = {k: like(inputs[k]) for k
+                           in memory_of(inputs).keys() - bound}
+            read = [self.copied.get(k, each)
+                    for k, each in enumerate(inputs)]
+            self.bound = {k: place(each) for k, each in enumerate(inputs)
+                          if k not in self.copied}
+            outputs = self.record(half, list(read))
+        self.written = {*half.written} & {*self.copied}
+        owners = {memory: k for k, memory in memory_of(read).items()}
+        self.kept, self.clones, self.passed = list(outputs), {}, {}
+        for k, memory in memory_of(outputs).items():
+            if memory in owners:
+                it, owner = outputs[k], owners[memory]
+                layout = [it.shape, it.stride()] * (it is not read[owner])
+                self.passed[k] = owner, *layout, (
+                    it.storage_offset() - read[owner].storage_offset())
+            elif half.visible is None or k < half.visible:
+                self.clones[k] = outputs[k]
+        for k in (*self.passed, *self.clones):
+            self.kept[k] = None
+        self.lent = {memory: holders(memory)
+                     for memory in memory_of(self.kept).values()}
+
+    def record(self, half: object, inputs: list) -> tuple:
+        """The program's outputs for these inputs, as replays fill them."""
+        self.replay, outputs = half.of.device.record(
+            half.run, inputs, self.pool)
+        return outputs
+
+    def strangers(self, inputs: list) -> list[int]:
+        """The positions of inputs that are not where they were bound."""
+        return [k for k, known in self.bound.items()
+                if place(inputs[k]) != known]
+
+    def free(self) -> bool:
+        """Whether all memory that was lent has come back."""
+        return all(holders(memory) == count
+                   for memory, count in self.lent.items())
+
+    def run(self, inputs: list) -> tuple:
+        """The program's results for these inputs, by a replay."""
+        copy_all(self.copied.values(), [inputs[k] for k in self.copied])
+        self.replay()
+        copy_all([inputs[k] for k in self.written],
+                 [self.copied[k] for k in self.written])
+        results = [each.data if isinstance(each, Tensor) else each
+                   for each in self.kept]
+        for k, (owner, *layout, shift) in self.passed.items():
+            results[k] = given = inputs[owner]
+            if layout:
+                results[k] = given.as_strided(
+                    *layout, given.storage_offset() + shift)
+        for k, clone in self.clones.items():
+            results[k] = like(clone)
+        copy_all([results[k] for k in self.clones], self.clones.values())
+        inputs.clear()
+        return tuple(results)
+
+
+def copy_all(buffers: Iterable[Tensor], given: Iterable[Tensor]) -> None:
+    """Bring the tensors into the buffers, in one launch."""
+    buffers, given = [*map(row, buffers)], [*map(row, given)]
+    if len(buffers) == 1:
+        buffers[0].copy_(given[0])
+    elif buffers:
+        torch._foreach_copy_(buffers, given)
+
+
+def like(tensor: Tensor) -> Tensor:
+    """New memory for a tensor of this shape and these strides."""
+    return tensor.new_empty_strided(tensor.shape, tensor.stride())
+
+
+def row(tensor: Tensor) -> Tensor:
+    """The tensor; if it is not in order, its memory as a single row."""
+    if tensor.is_contiguous():
+        return tensor
+    span = 1 + sum((size - 1) * step for size, step in zip(
+        tensor.shape, tensor.stride()))
+    return tensor.detach().as_strided((span,), (1,))
+
 
 #: Fewer steps are launched one by one faster than results are cloned.
 WORTH = 4

@@ -10,7 +10,7 @@ from minicompile.core.index import index
 from minicompile.core.loops import Buffer
 from minicompile.core.schedule import Extern, Schedule, View
 from minicompile.replay import WORTH, graphed, whole
-from minicompile.replay.recording import Recording
+from minicompile.replay import Recording
 
 aten = torch.ops.aten
 GPU, OTHER = torch.device("cuda", 0), torch.device("cuda", 1)

@@ -19,7 +19,7 @@ from minicompile.fusion.passes import memory
 from minicompile.replay import GraphedFunction, graphed, whole
 from minicompile.replay.outputs import parts
 from minicompile.replay.outputs.parts import InParts, Parts, tail_of
-from minicompile.replay.recording import holders, storage_of
+from minicompile.replay import holders, storage_of
 from tests.fusion.graphs import aten, as_cuda
 from tests.replay.fake import FakeDevice
 

@@ -36,8 +36,7 @@ from ...core.loops import Buffer
 from ...core.options import HINTS
 from ...core.schedule import (Extern, Schedule, Step, View, made_by,
                               reads_of)
-from .. import KINDS, WORTH, whole
-from ..recording import Recording, memory_of
+from .. import KINDS, WORTH, Recording, memory_of, whole
 
 #: Bytes that are worth moving, and the seconds Python needs for a launch.
 LARGE, LAUNCH = 2 ** 20, 8e-6

@@ -21,8 +21,8 @@ from math import inf
 import torch
 from torch import Tensor
 
-from .. import DEVICES, HALVES, Half
-from ..recording import Cuda, Recording, memory_of, place
+from .. import (DEVICES, HALVES, Cuda, Half, Recording, memory_of,
+                place)
 
 #: How many recordings of one program are kept. It may be recorded as
 #: often, and once more each time it has been called so many times.
