@@ -174,9 +174,9 @@ class Pair:
     @property
     def saved_bytes(self) -> int:
         """Bytes kept for the backward that are not inputs."""
-        return sum(nbytes(value(node)) for node
-                   in placeholders(self.backward.graph)
-                   if node.name in self.donated & self.saved.keys())
+        mine = self.saved.keys() & self.donated
+        return sum(nbytes(value(node)) for node in placeholders(
+            self.backward.graph) if node.name in mine)
 
     @property
     def donated(self) -> set[str]:

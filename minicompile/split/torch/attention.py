@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from ...core.errors import BackendError
 from ...core.graph import is_random, tensors_of, value
+from ..joint import ancestors
 from ..record import CALLS, INSTEAD, Player
 from ..recorder import RecordingMode, unwrapped
 from .refused import eagerly
@@ -149,20 +150,17 @@ def constant(node: fx.Node) -> torch.Tensor | None:
 
     None for any other, or if one of its parts is large.
     """
-    needed = {node: None}
-    for each in (waiting := [node]):
-        if each.op != "call_function" or is_random(each) or not all(
-                statically_known_true(part.numel() <= LARGE)
-                for part in tensors_of(value(each))):
-            return None
-        waiting += each.all_input_nodes - needed.keys()
-        needed |= dict.fromkeys(each.all_input_nodes)
-    for each in sorted(needed):
-        args, kwargs = fx.map_arg((each.args, each.kwargs), needed.get)
+    known = dict.fromkeys(ancestors([node], ()))
+    if any(each.op != "call_function" or is_random(each) or not all(
+            statically_known_true(part.numel() <= LARGE)
+            for part in tensors_of(value(each))) for each in known):
+        return None
+    for each in known:
+        args, kwargs = fx.map_arg((each.args, each.kwargs), known.get)
         if "device" in kwargs:
             kwargs = kwargs | {"device": "cpu"}
-        needed[each] = each.target(*args, **kwargs)
-    return needed[node]
+        known[each] = each.target(*args, **kwargs)
+    return known[node]
 
 
 CALLS[F.scaled_dot_product_attention] = attention
