@@ -35,6 +35,7 @@ SWITCHES: dict[str, Callable[[], object]] = {
     "the default dtype": torch.get_default_dtype,
     "use_deterministic_algorithms": torch._C._get_deterministic_algorithms}
 
+
 def is_forward_ad_active() -> bool:
     """Whether the program is inside a forward_ad.dual_level."""
     return forward_ad._current_level >= 0
@@ -46,7 +47,7 @@ NEVER_ACTIVE: dict[str, Callable[[], object]] = {
     "a torch function mode": torch._C._is_torch_function_mode_enabled,
     "a torch dispatch mode": torch._C._len_torch_dispatch_stack,
     "torch.jit.trace": torch._C._is_tracing,
-        "forward-mode AD": is_forward_ad_active}
+    "forward-mode AD": is_forward_ad_active}
 
 
 def global_state() -> tuple:

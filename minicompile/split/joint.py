@@ -66,8 +66,7 @@ class Joint:
     @cached_property
     def tangent_nodes(self) -> list[fx.Node]:
         """The placeholders that are gradients of the outputs."""
-        return [node for node in placeholders(self.graph.graph)
-                if node.name.startswith("tangents_")]
+        return placeholders(self.graph.graph)[len(self.primals):]
 
     @cached_property
     def written(self) -> list[fx.Node]:

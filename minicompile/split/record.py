@@ -27,7 +27,6 @@ from .aliases import InPlaceWrites, Input, describe_results
 from .joint import Joint, finish, without_dead
 from .recorder import RecordingMode, recording, unwrapped
 
-
 #: How a call is recorded that cannot run on functional tensors, such as a
 #: choice of two graphs.
 CALLS: dict[Callable, Callable] = {}

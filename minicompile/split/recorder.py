@@ -32,7 +32,6 @@ from ..core.state import FUNCTION
 
 aten = torch.ops.aten
 
-
 #: How an operator is taken apart. The formulas are in the reference.
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {}
 

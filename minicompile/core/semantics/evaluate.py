@@ -233,7 +233,7 @@ def lines_of(loop: Loop) -> list[str]:
 
 
 def named(value: Expression, names: dict[Expression, str],
-           lines: list[str], indent: str) -> str:
+          lines: list[str], indent: str) -> str:
     """The value's text; nodes used more than once get a line and name."""
     nodes = walk(value)
     uses = Counter(part for node in nodes for part in node.parts)

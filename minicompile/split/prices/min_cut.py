@@ -72,8 +72,9 @@ class Plan:
 
     def without(self, dropped: set[str]) -> Plan:
         """The plan that saves all but the `dropped` values."""
+        kept = self.saved - dropped
         return self.costs.plan({node for node in self.costs.joint.early
-                                if node.name in self.saved - dropped})
+                                if node.name in kept})
 
 
 def cut(joint: Joint, byte_price: float = 0.0) -> Plan:
