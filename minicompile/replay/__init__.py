@@ -83,8 +83,8 @@ class Cuda:
             afterwards.callback(torch._C._cuda_clearCublasWorkspaces)
             graph.capture_begin(pool, "thread_local")
             afterwards.callback(graph.capture_end)
-            outputs = run(inputs)
-        return graph.replay, outputs
+            made = run(inputs)
+        return graph.replay, made
 
 
 def memory_of(values: Iterable) -> dict[int, int]:
@@ -106,7 +106,7 @@ class Recording:
     `pool` is the memory to work in, if another recording's is shared.
     """
 
-    def __init__(self, half: object, inputs: list, bound: Collection[int],
+    def __init__(self, half: Half, inputs: list, bound: Collection[int],
                  pool: object = None):
         self.pool = half.of.device.pool() if pool is None else pool
         with torch.inference_mode(False), torch.no_grad():
@@ -116,28 +116,28 @@ class Recording:
                     for k, each in enumerate(inputs)]
             self.bound = {k: place(each) for k, each in enumerate(inputs)
                           if k not in self.copied}
-            outputs = self.record(half, list(read))
+            made = self.record(half, list(read))
         self.written = {*half.written} & {*self.copied}
         owners = {memory: k for k, memory in memory_of(read).items()}
-        self.kept, self.clones, self.passed = list(outputs), {}, {}
-        for k, memory in memory_of(outputs).items():
+        self.kept, self.clones, self.passed = list(made), {}, {}
+        for k, memory in memory_of(made).items():
             if memory in owners:
-                it, owner = outputs[k], owners[memory]
+                it, owner = made[k], owners[memory]
                 layout = [it.shape, it.stride()] * (it is not read[owner])
                 self.passed[k] = owner, *layout, (
                     it.storage_offset() - read[owner].storage_offset())
             elif half.visible is None or k < half.visible:
-                self.clones[k] = outputs[k]
+                self.clones[k] = made[k]
         for k in (*self.passed, *self.clones):
             self.kept[k] = None
         self.lent = {memory: holders(memory)
                      for memory in memory_of(self.kept).values()}
 
-    def record(self, half: object, inputs: list) -> tuple:
+    def record(self, half: Half, inputs: list) -> tuple:
         """The program's outputs for these inputs, as replays fill them."""
-        self.replay, outputs = half.of.device.record(
+        self.replay, made = half.of.device.record(
             half.run, inputs, self.pool)
-        return outputs
+        return made
 
     def strangers(self, inputs: list) -> list[int]:
         """The positions of inputs that are not where they were bound."""
