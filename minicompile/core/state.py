@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 
 import torch
@@ -68,11 +68,18 @@ KEPT: dict[tuple, Callable[..., object]] = {
     (torch.set_autocast_cache_enabled,): torch.is_autocast_cache_enabled}
 
 
+def settings() -> list[tuple]:
+    """The setter of each switch, and the arguments that set it as now."""
+    return [(*switch, read(*switch[1:])) for switch, read in KEPT.items()]
+
+
 @contextlib.contextmanager
-def kept():
-    """Put the switches back as they were."""
-    before = [(*switch, read(*switch[1:])) for switch, read in KEPT.items()]
+def kept(meanwhile: Iterable[tuple] = ()):
+    """Put the switches back as they were; other settings may hold first."""
+    before = settings()
     try:
+        for turn, *how in meanwhile:
+            turn(*how)
         yield
     finally:
         for turn, *how in before:

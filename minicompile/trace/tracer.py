@@ -24,7 +24,7 @@ from ..core.errors import Unsupported, Where
 from ..core.sizes import SYMBOLIC
 from ..core.guard import (ABSENT, Attribute, Function, Item, is_constant,
                           trusted)
-from ..core.state import global_state
+from ..core.state import global_state, settings
 from . import attributes, rules
 from .attributes import STAND_INS
 from .frame import Frame
@@ -83,10 +83,12 @@ class Tracer:
         self.found: dict[tuple, tuple] = {}  # results of attributes.lookup
         self.raised: dict[int, BaseException] = {}
         self.origins: dict[int, tuple] = {}  # exceptions, and where
-        self.turned: dict[tuple, tuple] = {}  # modes, as they were
+        self.settings = settings()  # of torch's switches, at the start
         self.generators: dict[int, tuple] = {}
         self.checks = [*CHECKS]
         self.outside.guard(None, "state", global_state())
+        self.outside.pending.append(lambda: [
+            each for each in settings() if each not in self.settings])
 
     def tick(self) -> int:
         """The number of the next instruction; Stopped at the last."""

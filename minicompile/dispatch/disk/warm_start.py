@@ -43,7 +43,7 @@ from ...core.graph import Boxed
 from ...core.machines.cost import machine, name_of
 from ...core.options import Options
 from ...core.sizes import hint, sizes_of
-from ...core.state import KEPT, global_state, kept
+from ...core.state import global_state, kept, settings
 from ...core.torch.options import asked
 from ...emit.cpp import processor
 from ...emit.program import load
@@ -142,11 +142,6 @@ def ours_alone() -> bool:
     return {f"{home or 'torch'}".split(".")[0] for home in homes} <= KNOWN
 
 
-def switches() -> list[tuple]:
-    """The setter of each switch, and the arguments that set it as now."""
-    return [(*switch, read(*switch[1:])) for switch, read in KEPT.items()]
-
-
 def name_of_entry(graph: fx.GraphModule, inputs: Sequence, depth: str,
                   options: Options) -> str | None:
     """The name of the graph's entry; None if it is to have none."""
@@ -158,7 +153,7 @@ def name_of_entry(graph: fx.GraphModule, inputs: Sequence, depth: str,
         return None
     regions = [node.meta.get("recompute") for node in graph.graph.nodes]
     state = [global_state(), sorted(
-        f"{turn.__name__}{how}" for turn, *how in switches()),
+        f"{turn.__name__}{how}" for turn, *how in settings()),
              [getattr(torch._C, name)() for name in ASKED],
              os.environ.get("TRITON_INTERPRET")]
     return key_of(versions(), text, *map(repr, (
@@ -230,13 +225,11 @@ def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
     if name is None:
         return lower_ours(graph, inputs, depth, options)
     env = sizes_of(inputs)
-    before, inference = switches(), torch.is_inference_mode_enabled()
+    before, inference = settings(), torch.is_inference_mode_enabled()
 
     @cache
     def again() -> CompiledGraph:
-        with torch.inference_mode(inference), kept():
-            for turn, *how in before:
-                turn(*how)
+        with torch.inference_mode(inference), kept(before):
             return lower_ours(graph, inputs, depth, options)
 
     try:

@@ -119,38 +119,23 @@ def effect(tracer, function, *args) -> None:
     function(*args)
 
 
-def turn(tracer, mode: tuple, read, call: tuple) -> None:
-    """Make a call that turns a mode, here and in the graph.
-
-    `mode` is what sets it; `finish` does that, if it stays turned.
-    """
-    if not tracer.turned:
-        tracer.outside.pending.append(lambda: [
-            (*mode, now) for mode, (read, before) in tracer.turned.items()
-            if (now := read(*mode[1:])) != before])
-    tracer.turned.setdefault(mode, (read, read(*mode[1:])))
-    effect(tracer, *call)
-
-
-def turn_mode(setter, read, tracer, *given):
+def turn(tracer, setter, *given) -> None:
     """Turn a mode to the value that is given last."""
     *kind, value = given
-    if type(value) is list:
-        value = tuple(tracer.unpacked(value))
-    turn(tracer, (setter, *kind), read, (setter, *kind, value))
+    effect(tracer, setter, *kind, tuple(tracer.unpacked(value)) if (
+        type(value) is list) else value)
 
 
-for _turn, _read, *_kinds in MODES:
-    rule(_turn)(functools.partial(turn_mode, _turn, _read))
-    for _kind in [*zip(_kinds)] or [()]:
-        KEPT[_turn, *_kind] = _read
+means(turn, *(setter for setter, *_ in MODES))
+KEPT |= {(setter, *kind): read for setter, read, *kinds in MODES
+         for kind in [*zip(kinds)] or [()]}
 
 # Autocast: a region's own code is followed, which turns these modes.
 
 
 def nest(tracer, step) -> int:
     """Enter a region of autocast, or leave one: how many there are."""
-    turn(tracer, (set_autocast_depth,), autocast_depth, (step,))
+    effect(tracer, step)
     return ask_mode(tracer, autocast_depth)
 
 
@@ -173,9 +158,7 @@ GETTERS = [read for _, read, *_ in MODES[2:]] + [
 def ask_mode(tracer, read, *args):
     """A mode's value; a guard compares its value before the call."""
     question = asking(read, *args)
-    with kept():
-        for (setter, *kind), (_, value) in reversed(tracer.turned.items()):
-            setter(*kind, value)
+    with kept(tracer.settings):
         before = tracer.native(question)
     if not is_constant(before):
         raise unsupported("builtin", read.__name__)
