@@ -30,6 +30,7 @@ class Rebuild:
         self.lines: list[str] = []
         self.names: dict[int, str | None] = {}
         self.later: list[Callable] = []  # writers of the last lines
+        self.named: list[object] = []  # whose ids stay valid
 
     def function(self, body: list[str]) -> str:
         """The text of `finish`: the held values, then `body`."""
@@ -54,7 +55,7 @@ class Rebuild:
 
     def call(self, function, *args) -> str:
         """The text of a call."""
-        self.outside.kept.append(args)
+        self.named.append(args)
         return f"{self.known(function)}({self.values(args)})"
 
     # Values

@@ -138,13 +138,13 @@ class Outside:
         self.recorder, self.where = recorder, where
         self.frames = frames  # of the tracer
         self.guards: dict[tuple, Guard] = {}
+        # These two hold the objects, so that no id is used twice.
         self.values: dict[int, object] = {}  # id(real) -> value
-        self.sources: dict[int, Source] = {}  # id(value) -> source
         self.reals: dict[int, object] = {}  # id(value) -> real
-        self.kept: list[object] = []  # ids stay valid while objects live
+        self.sources: dict[int, Source] = {}  # id(value) -> source
         self.overlays: dict[tuple[int, str], Namespace] = {}
         self.orders: dict[int, tuple] = {}  # of sets with a copy in another
-        self.growing: dict[int, tuple] = {}  # lists that were not read
+        self.growing: dict[int, list] = {}  # lists that were not read
         self.identifiers = Identifiers({}, TAKEN)
         self.pending: list[Callable[[], Iterable[tuple]]] = []  # calls
 
@@ -207,11 +207,10 @@ class Outside:
             if not trusted:
                 self.guard(source, "is", real)
             return real
-        if id(real) in self.values:
+        if id(real) in self.values and id(real) not in self.growing:
             value = self.values[id(real)]
             self.met(value, source)
             return value
-        self.kept.append(real)
         if isinstance(real, torch.Tensor):
             return self.remember(real, self._tensor(real, source), source)
         self.guard(source, "type", kind)
@@ -245,7 +244,6 @@ class Outside:
         """`value`, from now on the stand-in of `real`."""
         self.values[id(real)], self.sources[id(value)] = value, source
         self.reals[id(value)] = real
-        self.kept.append(value)
         return value
 
     def _tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
@@ -269,7 +267,6 @@ class Outside:
         Its `__dict__` has the same one, by whatever way it is reached.
         """
         if (key := (id(owner), kind)) not in self.overlays:
-            self.kept.append(owner)
             real, place = owner, self.found_at(owner)
             if kind != "items":
                 real = contents(self.real(owner)) if (

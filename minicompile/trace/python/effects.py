@@ -110,10 +110,10 @@ def account(rebuild: Rebuild) -> None:
 def keep_apart(outside: Outside, kinds: set[type]) -> None:
     """Guard that no two objects, of classes written to, are one."""
     places: dict[type, dict[int, Source]] = {}
-    for value in outside.kept:
-        place, kind = outside.source(value), type_of(value)
-        if kind in kinds and type(place) not in (Constant, type(None)):
-            places.setdefault(kind, {})[id(value)] = place
+    for value, real in outside.reals.items():
+        place, kind = outside.sources[value], type_of(real)
+        if kind in kinds and type(place) is not Constant:
+            places.setdefault(kind, {})[value] = place
     for same in places.values():
         if len(same) > 1:
             outside.relate(f"len(set(map(id, [{{}}]))) == {len(same)}",
@@ -181,43 +181,38 @@ def grown(outside: Outside, real, source: Source, trusted: bool = False):
     """
     steps = [step for frame in outside.frames[-1:] for step in
              frame.program.instructions[frame.next - 1:frame.next + 1]]
-    if type(real) not in (list, deque) or id(real) in outside.values or (
+    if type(real) not in (list, deque) or (
             steps and steps[0].name not in LOADING and not (
             steps[0].name == "CALL" and appends(steps[1]))):
         return outside.admit(real, source, trusted)
-    outside.guard(source, "type", type(real))
-    return stand_in(outside, real, source)[0]
+    return stand_in(outside, real, source)
 
 
 WAYS |= {"taken": taken, "grown": grown}
 
 
-def stand_in(outside: Outside, real: list | deque, source: Source) -> tuple:
-    """The empty stand-in of a sequence that was not read yet, and a list
-    for the elements that it is read with."""
-    if id(real) not in outside.growing:
+def stand_in(outside: Outside, real: list | deque, source: Source):
+    """The value of a sequence, which is empty until that is read."""
+    if id(real) not in outside.values:
         value, before = [], []
+        outside.guard(source, "type", type(real))
         if type(real) is deque:
             outside.guard(Attribute(source, "maxlen"), "equal", real.maxlen)
             value = deque((), real.maxlen)
-        outside.growing[id(real)] = value, before
-        outside.sources[id(value)], outside.reals[id(value)] = source, real
-        outside.kept += real, value
+        outside.growing[id(real)] = before
+        outside.remember(real, value, source)
         outside.pending.append(partial(
             replaced, outside, real, before, value))
-    value, before = outside.growing[id(real)]
-    outside.met(value, source)
-    return value, before
+    outside.met(value := outside.values[id(real)], source)
+    return value
 
 
 def copied(outside: Outside, real: list | deque, source: Source):
     """A copy of a sequence, which the trace may change, before what was
     appended to it."""
-    value, before = stand_in(outside, real, source)
-    del outside.growing[id(real)]
-    added = [*value]
+    value = stand_in(outside, real, source)
+    before, added = outside.growing.pop(id(real)), [*value]
     value.clear()
-    outside.remember(real, value, outside.source(value))
     before += outside.elements(real, source)
     value.extend([*before, *added])
     return value

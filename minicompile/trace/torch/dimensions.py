@@ -231,8 +231,9 @@ class SymbolicSizes(ConstantSizes):
             type(source) is Call) or (
             named(source) in self.history.counters) or (
             any(isinstance(each, (Local, Function)) for each in places)
-            and not any(isinstance(each, nn.Module) and outside.source(
-                each) in places for each in outside.kept)) else None
+            and not any(isinstance(each, nn.Module)
+                        and outside.source(each) in places
+                        for each in outside.reals.values())) else None
 
     def run(self, call: Callable, function, args, kwargs):
         """The result of a C function; of plain numbers, if it fails."""

@@ -190,7 +190,7 @@ class Snapshot(Rebuild):
 
     def known(self, value) -> str:
         """An object, as which one it is."""
-        self.outside.kept.append(value)
+        self.named.append(value)
         return f"the_{id(value)}"
 
 
