@@ -848,6 +848,23 @@ def test_a_number_that_varies_may_be_a_key_that_is_there(function):
     assert left[0] == left[1]
 
 
+@pytest.mark.parametrize("kind", (list, lambda given: deque(given, 3)))
+@pytest.mark.parametrize("place", (0, 1, -1, -3))
+def test_an_element_is_what_it_is_behind_what_was_appended(kind, place):
+    def function(x, run):
+        run.losses.append(len(x))
+        return run.losses[place] * x
+
+    compiled = minicompile.compile(function, backend="eager")
+    for n in 2, 3, 4:
+        runs = Run(), Run()
+        for run in runs:
+            run.losses = kind([7, 8, 9])
+        left = [repr((each(torch.ones(n), run), run.losses))
+                for each, run in zip((function, compiled), runs)]
+        assert left[0] == left[1]
+
+
 def test_a_list_that_was_stored_unread_is_read_from_there():
     class Slots:
         __slots__ = "log",

@@ -166,7 +166,7 @@ def taken(frame: Frame, step: Instruction, values: list) -> None:
         values = [each for each in values if type(each) is not list]
     elif step.argument is operator.iadd and type(*more) in (
             list, tuple) or name == "BINARY_SUBSCR" and (
-            type(*more) is int) or name in STORING and (
+            [*map(type, values)] == [list, int]) or name in STORING and (
             outside.is_outside(more[0])):
         values = more
     for each in values or frame.stack[-1:]:
