@@ -40,9 +40,10 @@ from ...core import log
 from ...core.cache import key_of
 from ...core.disk.entries import entry, find
 from ...core.graph import Boxed
+from ...core.guard import IMMUTABLE
 from ...core.machines.cost import machine, name_of
 from ...core.options import Options
-from ...core.sizes import hint, sizes_of
+from ...core.sizes import SYMBOLIC, hint, sizes_of
 from ...core.state import global_state, kept, settings
 from ...core.torch.options import asked
 from ...emit.cpp import processor
@@ -51,12 +52,7 @@ from ...pipeline import LOWER, CompiledGraph, backward_from, lower_ours
 from ...split.runtime import FACTS, make_runtime
 
 #: The classes of arguments that a graph's text says.
-PLAIN = {fx.Node, type(None), bool, int, float, complex, str, slice,
-         type(Ellipsis), torch.dtype, torch.device, torch.layout,
-         torch.memory_format}
-
-#: The classes of sizes and numbers that vary.
-VARYING = torch.SymInt, torch.SymFloat
+PLAIN = IMMUTABLE | {fx.Node, slice}
 
 #: The questions about PyTorch's backends, such as mkldnn's and attention's.
 ASKED = [name for name in dir(torch._C) if re.fullmatch(
@@ -93,7 +89,7 @@ def text_of(graph: fx.GraphModule) -> str | None:
 def facts(inputs: Sequence) -> list | None:
     """All that is known of the inputs, but their elements; None if they
     are more than tensors, and sizes or numbers that vary."""
-    tensors = [each for each in inputs if type(each) not in VARYING]
+    tensors = [each for each in inputs if type(each) not in SYMBOLIC]
     env = sizes_of(inputs)
     if any(type(each) not in (FakeTensor, torch.Tensor, torch.nn.Parameter)
            or each._has_symbolic_sizes_strides and not env
@@ -104,7 +100,7 @@ def facts(inputs: Sequence) -> list | None:
                memory.index(place), name_of(each.device),
                machine(each.device))
               for each, place in zip(tensors, memory)),
-            [hint(each) if type(each) in VARYING else ""
+            [hint(each) if type(each) in SYMBOLIC else ""
              for each in inputs], learnt(env)]
 
 
