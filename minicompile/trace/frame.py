@@ -16,11 +16,11 @@ import operator
 import types
 from collections.abc import Callable
 
-from ..core.errors import Unsupported, Where
+from ..core.errors import Where
 from ..core.guard import ABSENT, Attribute, Item, trusted
 from . import attributes
 from .bytecode import NULL_ABOVE, Instruction, decode
-from .reasons import WAYS, Raised, internal, unsupported
+from .reasons import WAYS, Raised, unsupported
 
 #: How a frame was left: (how, value).
 RETURN, YIELD = "return", "yield"
@@ -104,11 +104,9 @@ class Frame:
                         if len(frames) == depth:
                             return left
                         frames[-1].stack.append(left[1])
-        except (Raised, Unsupported, RecursionError) as error:
+        except Exception as error:
             error.place = getattr(error, "place", None) or tracer.where()
             raise
-        except Exception as error:
-            raise internal(error).at(tracer.where()) from error
         finally:
             tracer.left = frames[depth:]
             del frames[depth:]
