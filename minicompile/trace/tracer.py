@@ -84,7 +84,6 @@ class Tracer:
         self.raised: dict[int, BaseException] = {}
         self.origins: dict[int, tuple] = {}  # exceptions, and where
         self.settings = settings()  # of torch's switches, at the start
-        self.generators: dict[int, tuple] = {}
         self.checks = [*CHECKS]
         self.outside.guard(None, "state", global_state())
         self.outside.pending.append(lambda: [

@@ -283,7 +283,7 @@ def going(frame: Frame, sent, error: BaseException | None) -> tuple:
 def waits(frame: Frame) -> bool:
     """Whether a frame waits for another generator in a `yield from`."""
     return frame.program.instructions[frame.next].name == "JUMP" and (
-        id(frame.stack[-1]) in frame.tracer.generators)
+        getattr(frame.stack[-1], "gi_code", None) is generating.__code__)
 
 
 def may_act(frame: Frame) -> bool:
@@ -299,7 +299,6 @@ def begin(frame, _):
     made, tracer = generating(frame), frame.tracer
     if frame is tracer.frames[0]:
         raise unsupported("code", frame.function.__qualname__)
-    tracer.generators[id(made)] = made, frame
     by_with = tracer.frames[-2].globals is vars(contextlib)
     tracer.checks.append(partial(
         left, made, frame, tracer.where(), by_with))
@@ -348,9 +347,9 @@ def CLEANUP_THROW(frame, _, error):
 
 def rebuilt(rebuild: Rebuild, generator: types.GeneratorType) -> str:
     """A generator that stands where the interpreted one does."""
-    _, frame = rebuild.tracer.generators[id(generator)]
     if not generator.gi_frame:
         return "iter(())"
+    frame = generator.gi_frame.f_locals["frame"]
     step = frame.current()
     begun = step.name != "RETURN_GENERATOR"
     at = step.start if begun else step.end
