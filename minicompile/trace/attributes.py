@@ -120,7 +120,8 @@ def kept_in(tracer, kind: type, found=None) -> Source | None:
 
 def method(tracer, kind: type, name: str):
     """A class's method for an operation such as `__call__`, guarded."""
-    found, place = lookup(tracer, kind, name)
+    found, place = (ABSENT, None) if kind in STAND_INS else lookup(
+        tracer, kind, name)
     return found if place is None else tracer.outside.admit(found, place)
 
 

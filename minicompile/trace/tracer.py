@@ -26,7 +26,6 @@ from ..core.guard import (ABSENT, Attribute, Function, Item, is_constant,
                           trusted)
 from ..core.state import global_state, settings
 from . import attributes, rules
-from .attributes import STAND_INS
 from .frame import Frame
 from .reasons import WAYS, Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, History, Recorder
@@ -105,15 +104,9 @@ class Tracer:
         """Whether the traced program made this function or class."""
         return id(value) in self.made
 
-    def special(self, value, name: str):
-        """The method of the value's class, or ABSENT."""
-        kind = type(value)
-        return ABSENT if kind in STAND_INS else attributes.method(
-            self, kind, name)
-
     def asked(self, name: str, value, *more):
         """The result of a method in Python or with a rule; or ABSENT."""
-        method = self.special(value, name)
+        method = attributes.method(self, type(value), name)
         if rules.follows(method):
             return self.call(method, (value, *more))
         return ABSENT

@@ -82,7 +82,7 @@ def is_allowed(function) -> bool:
 
 def in_python(tracer, value, name: str):
     """A method written in Python of the value's class, or None."""
-    method = tracer.special(value, name)
+    method = attributes.method(tracer, type(value), name)
     return method if type(method) is types.FunctionType else None
 
 
