@@ -99,60 +99,49 @@ def set_autocast_depth(depth: int) -> None:
 
 DEVICES = {"cpu", "cuda", torch._C._get_accelerator().type}
 
-#: The setter of each mode, its getter, and the arguments that both take.
-MODES = [
-    (torch._C._set_grad_enabled, torch.is_grad_enabled),
-    (torch._C._set_sdp_priority_order, priority),
-    *[(getattr(torch._C, f"_set_sdp_use_{name}"),
-       getattr(torch._C, f"_get_{name}_sdp_enabled"))
-      for name in attention._backend_names],
-    (torch.set_autocast_enabled, torch.is_autocast_enabled, *DEVICES),
-    (torch.set_autocast_dtype, torch.get_autocast_dtype, *DEVICES),
-    (torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled),
-    (set_autocast_depth, autocast_depth)]
+KEPT |= {(torch._C._set_sdp_priority_order,): priority,
+         (set_autocast_depth,): autocast_depth,
+         **{(getattr(torch._C, f"_set_sdp_use_{name}"),): getattr(
+             torch._C, f"_get_{name}_sdp_enabled")
+            for name in attention._backend_names},
+         **{(setter, kind): read for kind in DEVICES for setter, read in (
+             (torch.set_autocast_enabled, torch.is_autocast_enabled),
+             (torch.set_autocast_dtype, torch.get_autocast_dtype))}}
 
 
-def effect(tracer, function, *args) -> None:
+def turn(tracer, function, *args) -> None:
     """A call that turns something, here and in the graph."""
+    args = tuple(tuple(tracer.unpacked(each)) if type(each) is list
+                 else each for each in args)
     node = tracer.recorder.graph.call_function(function, args)
     node.meta["where"] = tracer.where()
     function(*args)
 
 
-def turn(tracer, setter, *given) -> None:
-    """Turn a mode to the value that is given last."""
-    *kind, value = given
-    effect(tracer, setter, *kind, tuple(tracer.unpacked(value)) if (
-        type(value) is list) else value)
-
-
-means(turn, *(setter for setter, *_ in MODES))
-KEPT |= {(setter, *kind): read for setter, read, *kinds in MODES
-         for kind in [*zip(kinds)] or [()]}
+means(turn, *{setter for setter, *_ in KEPT}, torch.clear_autocast_cache)
 
 # Autocast: a region's own code is followed, which turns these modes.
 
 
 def nest(tracer, step) -> int:
     """Enter a region of autocast, or leave one: how many there are."""
-    effect(tracer, step)
+    turn(tracer, step)
     return ask_mode(tracer, autocast_depth)
 
 
 means(nest, DEEPER, LESS_DEEP)
-means(effect, torch.clear_autocast_cache)
 
 
 # Questions
 
 #: The getters of modes; most of these modes can be set, too.
-GETTERS = [read for _, read, *_ in MODES[2:]] + [
+GETTERS = {*KEPT.values()} - {torch.is_grad_enabled, priority} | {
     getattr(torch._C, name) for name in dir(torch._C)
     if name.startswith("_get_") and hasattr(
         torch._C, f"_set_{name[5:]}") or name in """
     is_anomaly_enabled is_anomaly_check_nan_enabled get_num_threads
     get_num_interop_threads _get_deterministic_algorithms_warn_only
-    _get_fp32_precision_getter _is_autocast_available""".split()]
+    _get_fp32_precision_getter _is_autocast_available""".split()}
 
 
 def ask_mode(tracer, read, *args):
