@@ -82,11 +82,11 @@ class Tracer:
         self.found: dict[tuple, tuple] = {}  # results of attributes.lookup
         self.raised: dict[int, BaseException] = {}
         self.origins: dict[int, tuple] = {}  # exceptions, and where
-        self.settings = settings()  # of torch's switches, at the start
+        self.settings = before = settings()
         self.checks = [*CHECKS]
         self.outside.guard(None, "state", global_state())
         self.outside.pending.append(lambda: [
-            each for each in settings() if each not in self.settings])
+            each for each in settings() if each not in before])
 
     def tick(self) -> int:
         """The number of the next instruction; Stopped at the last."""
