@@ -39,7 +39,7 @@ FORWARDING = (types.MethodType, types.GenericAlias, types.ModuleType,
               threading.local, *weakref.ProxyTypes)
 
 #: The flag of classes made in C, which errors name with their module.
-IMMUTABLE = 1 << 8
+MADE_IN_C = 1 << 8
 
 #: The class that a program sees, for objects that are of another.
 KINDS = {}
@@ -135,7 +135,7 @@ def no_attribute(owner, name: str) -> Raised:
     kind, text = type_of(owner), "{!r} object"
     if issubclass(kind, type):
         kind, text = owner, "type object {!r}"
-    text = text.format(repr(kind)[8:-2] if kind.__flags__ & IMMUTABLE
+    text = text.format(repr(kind)[8:-2] if kind.__flags__ & MADE_IN_C
                        else kind.__name__)
     return Raised(AttributeError(
         f"{text} has no attribute {name!r}", name=name, obj=owner))

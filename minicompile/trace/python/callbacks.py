@@ -275,7 +275,7 @@ PYTHON = (types.FunctionType, types.MethodType,
           functools._lru_cache_wrapper)
 
 #: Modules that C code calls to read tensors; methods that read no values.
-VALUES = ("torch._tensor", "torch._subclasses")
+READERS = ("torch._tensor", "torch._subclasses")
 MILD = {"__hash__", "__instancecheck__", "__subclasscheck__"}
 
 #: What gives C code the text of a symbol: its formula.
@@ -304,7 +304,7 @@ class Watch:
             number.node._graph_repr = repr(settled(number)).__str__
         if home == "torch.fx.experimental.sym_node":
             self.inside = frame
-        elif home.startswith(VALUES) and code.co_name not in MILD:
+        elif home.startswith(READERS) and code.co_name not in MILD:
             self.asked = True  # raised later: C++ is not to be unwound
         elif not quiet(home):
             raise unsupported("builtin", f"{name}, which calls "

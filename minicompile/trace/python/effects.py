@@ -281,7 +281,7 @@ READ |= {set: set_in_order, frozenset: set_in_order}
 #: Classes whose objects a program may change only if it made them.
 FIXED = torch.Tensor, types.ModuleType, type, types.FunctionType
 #: Attributes that decide what all others are: the same holds of these.
-WHOLE = "__class__", "__dict__"
+DECIDING = "__class__", "__dict__"
 
 
 def store_attr(tracer, owner, name: str, value) -> None:
@@ -304,7 +304,7 @@ def store_plain(tracer, owner, name: str, value) -> None:
             write(outside, outside.space("slots", owner), name, value)
         return
     if isinstance(owner, FIXED) and not tracer.is_made(owner) or (
-            name in WHOLE and attributes.existed(tracer, owner)):
+            name in DECIDING and attributes.existed(tracer, owner)):
         tracer.recorder.sizes.history.counters.add(name)
         raise unsupported("effect",
                           f"setting {name} of a {type(owner).__name__}")
