@@ -134,8 +134,8 @@ class Namespace:
 class Outside:
     """The objects that existed before the call, as far as they matter."""
 
-    def __init__(self, recorder: Recorder, where, frames: list):
-        self.recorder, self.where = recorder, where
+    def __init__(self, recorder: Recorder, frames: list):
+        self.recorder, self.where = recorder, recorder.where
         self.frames = frames  # of the tracer
         self.guards: dict[tuple, Guard] = {}
         # These two hold the objects, so that no id is used twice.
