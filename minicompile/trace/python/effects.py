@@ -125,13 +125,13 @@ CHECKS.append(account)
 # Containers from outside
 
 
-def replaced(outside: Outside, real, before: list, now) -> Iterator[tuple]:
+def replaced(before: list, now) -> Iterator[tuple]:
     """Yield the calls that put a copy's elements into the real sequence,
-    or that append them if its own were never read."""
+    or that append them if it had none, or none was read."""
     kind, changed = type(now), [at for at, (old, new) in enumerate(
         zip(before, now)) if old is not new]
     if len(now) != len(before) or len(changed) > LONG_LIST:
-        if id(real) not in outside.growing:
+        if before:
             yield kind.clear, now
         yield kind.extend, now, (*now,)
     else:
@@ -201,8 +201,7 @@ def stand_in(outside: Outside, real: list | deque, source: Source):
             value = deque((), real.maxlen)
         outside.growing[id(real)] = before
         outside.remember(real, value, source)
-        outside.pending.append(partial(
-            replaced, outside, real, before, value))
+        outside.pending.append(partial(replaced, before, value))
     outside.met(value := outside.values[id(real)], source)
     return value
 
