@@ -360,18 +360,26 @@ def selected(context: LoweringContext, a: Value, axis: int, places: Value
     return indexed(context, a, [*[None] * axis, one], False)
 
 
-def adding(along: Callable[..., tuple[Value, Point, Value] | None]
-           ) -> Callable:
-    """The rule of an operator that adds to some elements: `along` says to
-    what it adds, at which point for each point of what, and what."""
-    def rule(context: LoweringContext, *given, **options
+def rows_of(context: LoweringContext, a: Value, places: Value, *_) -> Point:
+    """The rows of a table that `places` names."""
+    return indexed(context, a, [places], False)
+
+
+def adding(given: Callable[..., tuple | None]) -> Callable:
+    """The rule of an operator that adds to some elements: `given` says to
+    what it adds, and what; then what would read those elements, and its
+    operands."""
+    def rule(context: LoweringContext, *operands, **options
              ) -> Value | None:
         node, lowering = context.node, context.lowering
         if context.dtype not in ADDED.get(context.device.type, ()) or (
                 torch.are_deterministic_algorithms_enabled()):
             return None
-        a, at, source = along(context, *given, **options) or (
-            None, (), None)
+        found = given(context, *operands, **options)
+        if not found:
+            return None
+        a, source, along, *rest = found
+        at = along(replace(context, shape=source.shape), a, *rest)
         if not any(map(picked, at)):
             return None  # the places are a loop's own
         lowering.fill(node, a, context.shape, suffix="before")
@@ -385,60 +393,49 @@ def adding(along: Callable[..., tuple[Value, Point, Value] | None]
     return rule
 
 
-def scatter_add(context: LoweringContext, a: Value, axis: int,
-                places: Value, source: Value) -> tuple | None:
-    """`a` with elements of `source` added where `places` says, along one
-    dimension."""
-    if not places.shape:
-        return None
-    point, axis = points(axes(places.shape)), axis % len(places.shape)
-    return a, with_axis(point, axis, named(
-        context, places, a.shape[axis], point)), source.moved(
-            places.shape, point)
+def scatter_add(_: LoweringContext, a: Value, axis: int, places: Value,
+                source: Value) -> tuple | None:
+    """`source` is added to the elements that `gather` reads."""
+    shape = places.shape
+    return shape and (a, source.moved(shape, points(axes(shape))),
+                      gather, axis, places)
 
 
-def index_add(context: LoweringContext, a: Value, axis: int,
-              places: Value, source: Value, alpha: float = 1
-              ) -> tuple | None:
-    """`a` with slices of `source`, times `alpha`, added where `places`
-    says, along one dimension."""
+def index_add(_: LoweringContext, a: Value, axis: int, places: Value,
+              source: Value, alpha: float = 1) -> tuple | None:
+    """`source`, times `alpha`, is added to what `index_select` reads."""
     axis %= len(a.shape) or 1
     if not (a.shape and len(places.shape) == 1) or (
             source.dtype, source.shape) != (a.dtype, with_axis(
                 a.shape, axis, places.shape[0])):
         return None  # it raises, or has no dimension
-    point = points(axes(source.shape))
     given = source if alpha == 1 else replace(source, element=operation(
         "mul", source.element, literal(alpha, a.dtype)))
-    return a, with_axis(point, axis, named(
-        context, places, a.shape[axis], point[axis:axis + 1])), given
+    return a, given, selected, axis, places
 
 
 def index_put(context: LoweringContext, a: Value, places: Sequence,
               source: Value, accumulate: bool = False, sure: bool = False
               ) -> tuple | None:
-    """`a` with `source` added to `a[places]`."""
+    """`source` is added to `a[places]`."""
     if not (accumulate and are_numbers(places)):
         return None
     shape = indices_of(torch.ops.aten.index.Tensor(
         *fakes(context.node)[0][:2]).shape)
-    return a, indexed(replace(context, shape=shape), a, places,
-                      sure=sure), broadcast(source, shape)
+    return a, broadcast(source, shape), partial(indexed, sure=sure), places
 
 
 def table_gradient(context: LoweringContext, source: Value, places: Value,
                    rows: int, padding: int, by_count: bool) -> tuple | None:
-    """The gradient of a table whose rows were picked, by that of what was
-    picked; the row of `padding` has none."""
-    if by_count:
-        return None
+    """`source` is added to zeros, in the rows that `embedding` reads; but
+    not to the row of `padding`."""
     zero, point = Const(0, context.dtype), points(axes(source.shape))
-    row = named(context, places, context.shape[0], point[:-1])
     if padding >= 0:
         is_padding = test("eq", places.at(point[:-1]), number(padding))
         source = replace(source, element=operation(
             "where", is_padding, zero, source.element))
-    return context.value(zero), (row, point[-1]), source
+    return None if by_count else (
+        context.value(zero), source, rows_of, places)
 
 
 SIMPLIFY.append(decided)
@@ -454,6 +451,5 @@ RULES |= {
                     lambda *given: view(*given)),  # with its own memory
     **{name: reading(along) for name, along in (
         ("gather", gather), ("index_select", selected),
-        ("embedding", lambda context, a, places, *_: indexed(
-            context, a, [places], False)),  # a row for each
+        ("embedding", rows_of),
         ("index.Tensor", indexed))}}
