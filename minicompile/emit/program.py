@@ -103,12 +103,11 @@ def printer_for(device: torch.device, options: Options):
     return printer_in_triton(device, options.numerics)
 
 
-#: How a program takes its steps; the last row decides.
-PLANS: list[Callable[[Text], tuple[Step, ...]]] = [
-    lambda text: text.schedule.steps]
-#: What tells a kernel from others that need a text of their own; the last
-#: row decides.
-KEYS: list[Callable[[Kernel], object]] = [lambda kernel: kernel.name]
+#: A program's steps, and the kernel that stands for each one, by name: the
+#: last row decides.
+PLANS: list[Callable[[Text], tuple[
+    tuple[Step, ...], dict[str, Kernel]]]] = [lambda text: (
+        text.schedule.steps, {k.name: k for k in text.schedule.kernels})]
 #: Rewrites of a program's text before it is stored.
 FINISHES: list[Callable[[str], str]] = []
 #: What begins when a program is loaded; each gives what waits for it.
@@ -146,12 +145,9 @@ class Text:
                         for buffer in self.buffers.values()}
         self.printers = {device: printer_for(device, options) for device in
                          dict.fromkeys(map(device_of, schedule.kernels))}
-        self.schedule = replace(schedule, steps=PLANS[-1](self))
-        first: dict[object, Kernel] = {}
-        self.launched = {
-            kernel.name: first.setdefault(KEYS[-1](kernel), kernel)
-            for kernel in self.schedule.kernels}
-        self.different = {each.name: each for each in first.values()}
+        steps, self.launched = PLANS[-1](self)
+        self.schedule = replace(schedule, steps=steps)
+        self.different = {k.name: k for k in self.launched.values()}
         free = _Namespace()
         for name in (*TAKEN, *self.different, *self.devices.values(),
                      *map(str, schedule.sizes)):

@@ -20,7 +20,7 @@ from ...core.loops import Expression, Kernel, Load, Position, rewrite
 from ...core.schedule import Extern, Step, made_by, reads_of
 from ..launch import TEXTS, TritonPrinter
 from ..target import FUNCTIONS
-from ..program import KEYS, PLANS, Text, device_of
+from ..program import PLANS, Text, device_of
 from ..triton import argument, print_kernel
 
 #: How many kernels are one launch, at most, and how many tensors it takes.
@@ -74,8 +74,9 @@ class Members:
                     and self.reads.isdisjoint(other.writes))
 
 
-def batched(text: Text) -> tuple[Step, ...]:
-    """The steps of a program, equal kernels together.
+def batched(text: Text) -> tuple[tuple[Step, ...], dict[str, Kernel]]:
+    """The steps of a program, equal kernels together; and the first of
+    those that are equal to each.
 
     From the last to the first, each waits for a later one of its kind;
     then, from the first to the last, each joins an earlier one.
@@ -86,8 +87,11 @@ def batched(text: Text) -> tuple[Step, ...]:
         Members(form(step) if may_move(step, {*freed} - held, text)
                 else None, (step,), {*reads_of(step)}, writes_of(step))
         for step, freed in zip(text.schedule.steps, text.schedule.last_use)]
-    return tuple(together(launch.steps)
-                 for launch in joined(joined(launches)))
+    steps = tuple(together(launch.steps)
+                  for launch in joined(joined(launches)))
+    first: dict[object, Kernel] = {}
+    return steps, {step.name: first.setdefault(form(step), step)
+                   for step in steps if isinstance(step, Kernel)}
 
 
 def joined(launches: list[Members]) -> list[Members]:
@@ -178,5 +182,4 @@ def pick(number, choices):
 ''')
 
 TEXTS.append(print_batch)
-KEYS.append(form)
 PLANS.append(batched)

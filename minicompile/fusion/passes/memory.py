@@ -36,7 +36,7 @@ import torch
 from torch import fx
 
 from ...core.index import (Division, Index, Variable, atoms_of, guess,
-                           index, product)
+                           product)
 from ...core.loops import Buffer, Kernel, Load, picked, row_major, walk
 from ...core.schedule import (Extern, Step, View, made_by, readers_of,
                               reads_of)
@@ -225,9 +225,11 @@ def in_place(steps: list[Step], lowered: Lowering) -> dict[str, View]:
               if isinstance(step, Kernel) for name in step.written}
     left = {}
     for name, value in lowered.writes.items():
-        place = makers.get(value.buffer)
-        if place is None or value.buffer in returned or not can_store(
-                steps, place, inputs[name], value, readers.get(name, ())):
+        place, own = makers.get(value.buffer), value.buffer
+        made = None if place is None else steps[place].written[own]
+        if not made or own in returned or form(value) != form(made) or (
+                not can_store(steps, place, inputs[name], made,
+                              readers.get(name, ()))):
             left[name] = value
         else:
             steps[place] = storing(steps[place], value.buffer, name)
@@ -244,11 +246,9 @@ def over_dead(steps: list[Step], kept: Collection[str],
     for place, step in enumerate(steps):
         is_kernel = isinstance(step, Kernel)
         for made in made_by(step) if is_kernel else ():
-            value = View(made.name, made.shape, made.stride, index(0),
-                         made.dtype)
             for name in step.read:
                 if name in fresh and can_store(
-                        steps, place, fresh[name], value, readers[name]):
+                        steps, place, fresh[name], made, readers[name]):
                     steps[place] = storing(steps[place], made.name, name)
                     over.add(name)
                     del fresh[name]
@@ -266,15 +266,14 @@ def storing(kernel: Kernel, name: str, into: str) -> Kernel:
         if loop.buffer.name == name else loop for loop in kernel.loops))
 
 
-def can_store(steps: list[Step], place: int, given: Buffer, value: View,
+def can_store(steps: list[Step], place: int, given: Buffer, made: Buffer,
               readers: set[int]) -> bool:
-    """Whether a kernel can store the value in the input's memory.
+    """Whether a kernel can store what it has made in the input's memory.
 
     All steps that read the input's old value must come before it. None
     may be an operator that returns a view: that would see the new one.
     """
-    made = steps[place].written[value.buffer]
-    return (form(given) == form(made) == form(value)
+    return (form(given) == form(made)
             and not made.into and max(readers, default=-1) <= place
             and not any(isinstance(steps[reader], Extern)
                         and steps[reader].aliases for reader in readers)
