@@ -115,7 +115,7 @@ OPS: dict[str, Callable] = {
     name: getattr(torch, name) for name in
     """neg abs sign exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin
     cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc
-    lgamma floor ceil trunc round sigmoid reciprocal relu isnan isinf
+    lgamma floor ceil trunc round sigmoid reciprocal relu isnan
     signbit logical_not bitwise_not add sub mul remainder fmod pow atan2
     hypot copysign maximum minimum fmax fmin eq ne lt le gt ge
     logical_and logical_or logical_xor bitwise_and bitwise_or

@@ -34,14 +34,14 @@ BOOL = (torch.bool,)
 ANY = "add mul maximum minimum eq ne lt le gt ge where cast".split()
 LOGIC = "logical_not logical_and logical_or logical_xor".split()
 NUMBERS = """neg abs sign relu sub remainder fmod div_floor div_trunc
-    isnan isinf floor ceil trunc round""".split()
+    isnan floor ceil trunc round""".split()
 BITS = "bitwise_not bitwise_and bitwise_or bitwise_xor".split()
 SHIFTS = ["bitwise_left_shift", "bitwise_right_shift"]
 ARITY = {1: set("""neg abs sign exp exp2 expm1 log log2 log10 log1p sqrt
     rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf
-    erfc lgamma floor ceil trunc round sigmoid reciprocal relu isnan isinf
+    erfc lgamma floor ceil trunc round sigmoid reciprocal relu isnan
     signbit logical_not bitwise_not cast""".split()), 3: {"where"}}
-QUESTIONS = {"isnan", "isinf", "signbit", "eq", "ne", "lt", "le", "gt",
+QUESTIONS = {"isnan", "signbit", "eq", "ne", "lt", "le", "gt",
              "ge", *LOGIC}
 
 

@@ -143,8 +143,6 @@ FORMS.update({
     "ceil": Exact("ceil{f}({0})", "tl.ceil({0})"),
     "round": Exact("rint{f}({0})", "libdevice.rint({0})"),
     "bitwise_not": Form("~{0}", "-{0} - 1"),
-    "isinf": Question("fabs{f}({0}) == infinity",
-                      "tl.abs({0}) == float('inf')"),
     "signbit": Question("copysign{f}(1, {0}) < 0",
                         "libdevice.signbit({0}) != 0"),
     "fmax": Exact("{0} >= {1} | {1} != {1} ? {0} : {1}",
@@ -170,7 +168,7 @@ FORMS.update({
 })
 whole = dict.fromkeys(("floor", "ceil", "trunc", "round"), FORMS["cast"])
 OF_INTEGERS.update(
-    whole, isinf=FORMS["isnan"], signbit=Question("{0} < 0"),
+    whole, signbit=Question("{0} < 0"),
     abs=Exact("{0} < 0 ? -{0} : {0}", "tl.abs({0})"),
     div_floor=Form("divide_floor<{type}>({0}, {1})",
                    "floor_divide({0}, {1})"),

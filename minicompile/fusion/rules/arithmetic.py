@@ -290,7 +290,7 @@ RULES |= {
     **dict.fromkeys(("add.Tensor", "add.Scalar"), scaled("add")),
     **dict.fromkeys(("sub.Tensor", "sub.Scalar"), scaled("sub")),
     **{name: elementwise(name, lambda a: a.dtype)
-       for name in "isnan isinf signbit".split()},
+       for name in ("isnan", "signbit")},
     **{name: elementwise(name) for name in
        """logical_not logical_and logical_or logical_xor bitwise_not
        bitwise_and bitwise_or bitwise_xor bitwise_left_shift

@@ -40,7 +40,7 @@ REASONS: dict[str, str] = {
         silu softplus softshrink tanh_backward threshold
         addcdiv addcmul clamp_max clamp_min deg2rad rad2deg frac
         heaviside isneginf isposinf lerp logaddexp logaddexp2
-        nan_to_num native_dropout_backward rsub sgn sinc special_entr
+        isinf nan_to_num native_dropout_backward rsub sgn sinc special_entr
         special_log_ndtr special_xlog1py xlogy
         masked_fill tril triu fill zero""",
     "reductions with arithmetic around them, which fuse": """
