@@ -249,18 +249,16 @@ def split_moments(context: LoweringContext, a: Value,
     that is from the whole one's: their squares add up over a part.
     """
     parts = parts_wanted(a, reduced)
-    if parts == 1:
+    total = product(a.shape[axis] for axis in reduced)
+    if parts == 1 or total % parts != 0:
         return moments(context, a, reduced)
-    rows = in_rows(a, reduced)
-    some = in_parts(rows, parts, "sum")
+    some = in_parts(in_rows(a, reduced), parts, "sum")
     *size, length = some.shape
-    if rows.shape[-1] != length * parts:
-        return moments(context, a, reduced)
     sums, squares = (reshaped(each, (*size,)) for each in moments(
         context, some, (len(size),)))
     whole = context.reduce("sum", sums, (0,), True)
     between = squared(divided_by(sums, length),
-                      divided_by(whole, rows.shape[-1]))
+                      divided_by(whole, total))
     all_squares = replace(squares, element=operation(
         "add", squares.element, operation(
             "mul", between.element, literal(length, a.dtype))))
