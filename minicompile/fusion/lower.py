@@ -170,7 +170,7 @@ class Lowering:
         """The value of an operator: lazy, stored, or called as it is."""
         if node.target is operator.getitem:  # one of several results
             source, place = node.args
-            self.values[node] = found = self.values[source][place]
+            self.values[node] = self.values[source][place]
             if node in self.uses.stored and not self.uses.is_view(source):
                 self.argument(node)
             return self.values[node]

@@ -9,6 +9,8 @@ folder has a file for each text. PyTorch's is torch/_inductor/debug.py
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
@@ -27,7 +29,7 @@ from ...core.schedule import (Schedule, Step, View, made_by, reads_of,
                               views_in)
 from ...core.sizes import hint
 from ...dispatch import Entry, operations
-from ...emit.program import Text, device_of
+from ...emit.program import FINISHES, Text, device_of
 from ...fusion.group import MOST_BUFFERS, IterationDomain, unite
 from ...fusion.lowerings import elements
 from ...fusion.passes.memory import touched
@@ -279,6 +281,20 @@ def statement(node: fx.Node) -> str:
 
 
 PRINTERS.append(as_function)
+
+
+def folded(source: str) -> str:
+    """A program, its long calls broken after their first brackets."""
+    def broken(call: re.Match) -> str:
+        return call[0] if len(call[0]) <= 79 else "\n".join([
+            call[1], textwrap.fill(
+                call[2], 79, initial_indent=" " * 8, break_long_words=False,
+                subsequent_indent=" " * 8, break_on_hyphens=False)])
+    return re.sub(r"^(    [^\s#(][^#(\n]*\()([^'\"\n]*)$", broken, source,
+                  flags=re.MULTILINE)
+
+
+FINISHES.append(folded)
 
 
 def telling(lowered: CompiledGraph) -> tuple[object, str]:
