@@ -44,10 +44,13 @@ ON_STACK = 1 << 13
 LONG = 2048
 #: How many elements lie at most between two of a vector.
 FAR = 64
+#: How many numbers of 4 bytes fill a vector of AVX2.
+WIDE = 8
 #: The operators that let OpenMP's vector loop accumulate in lanes.
 CLAUSES = {"sum": "+", "prod": "*", "any": "|", "all": "&",
            "max": "max", "min": "min"}
-#: Rows of so few elements, but more than FEW, are read in whole vectors.
+#: Rows of so few elements, but more than FEW, are read in whole vectors if
+#: they end within one.
 SHORT = 64
 #: How many elements run inside a vector's loop, as lines of their own.
 FEW = 4
@@ -165,12 +168,6 @@ def adds(kernel: Kernel) -> bool:
     return any(loop.adds for loop in kernel.loops)
 
 
-def is_short(row: Variable | None) -> bool:
-    """Whether elements are few, and end within a vector."""
-    size = row.size.constant or 0 if row else 0
-    return FEW < size <= SHORT and size % 8 > 0
-
-
 def only_reduces(stage: Stage) -> bool:
     """Whether a pass stores nothing, and loads numbers that a processor
     loads by a mask, of 4 or 8 bytes."""
@@ -219,8 +216,9 @@ class OrderedWriter(CppWriter):
                            if v not in self.lanes + self.inside)
         self.breadth = TILE if tile else self.width() if lanes else 1
         self.vectors = inner is None or makes_vectors(kernel, inner)
-        self.short = inner if (
-            self.vectors and not lanes and is_short(inner)) else None
+        size = inner.size.constant or 0 if inner and not lanes else 0
+        self.short = inner if self.vectors and (
+            FEW < size <= SHORT and size % WIDE) else None
         keeps = not lanes and most_of(kernel.row_length) <= ON_STACK
         self.stages = keeping(
             self.stages, lambda node: keeps and is_expensive(node))
@@ -347,7 +345,8 @@ class OrderedWriter(CppWriter):
     def work(self) -> None:
         """The stages, after the scratch for the values that a row keeps."""
         self.kept = {value: self.array(
-            value, most_of(self.kernel.row_length) + 7 * bool(self.short))
+            value, most_of(self.kernel.row_length) + (WIDE - 1) * bool(
+                self.short))
             for value in dict.fromkeys(
                 value for stage in self.stages for value in stage.again)}
         super().work()
@@ -502,13 +501,13 @@ def openmp() -> list[str]:
 
 
 #: The last elements of a row in scalars take longer than a whole vector.
-FUNCTIONS["cpp"].append(r"""
+FUNCTIONS["cpp"].append("""
 #ifdef __AVX2__
-constexpr int64 whole(int64 n) { return (n + 7) / 8 * 8; }
+constexpr int64 whole(int64 n) { return (n + WIDE - 1) / WIDE * WIDE; }
 #else
 constexpr int64 whole(int64 n) { return n; }
 #endif
-""")
+""".replace("WIDE", str(WIDE)))
 #: Partial redundancy elimination, sinking and threaded jumps would put
 #: branches into vector loops.
 FLAGS += ["-fno-tree-pre", "-fno-tree-sink", "-fno-thread-jumps",
