@@ -137,9 +137,13 @@ class Body:
 
 
 def fits(first: Body, second: Body) -> bool:
-    """Whether `second` reads what `first` stores only at the same point."""
-    return all(first.stores.get(name, where) == where
-               for name, where in second.reads)
+    """Whether each reads what the other stores only at the same point, and
+    one kernel can have the buffers of both."""
+    both, reads = (first, second), first.reads | second.reads
+    return len({*first.stores, *second.stores, *(
+        name for name, _ in reads)}) <= MOST_BUFFERS and all(
+            body.stores.get(name, where) == where
+            for body in both for name, where in reads)
 
 
 class Group:
@@ -243,11 +247,7 @@ class Groups:
         for place in (None, *PLACES[-1](a.body, b.body)):
             first, second = (each.body.over(domain, place)
                              for each in (a, b))
-            reads = (name for name, _ in (*first.reads, *second.reads))
-            if (fits(first, second) and fits(second, first)
-                    and wanted(first, second)
-                    and len({*first.stores, *second.stores, *reads}
-                            ) <= MOST_BUFFERS):
+            if fits(first, second) and wanted(first, second):
                 a.absorb(b, Body(domain, first.loops + second.loops))
                 self.merged[b] = a
                 return

@@ -34,7 +34,7 @@ from ...core.loops import (Buffer, Const, Expression, Load, Loop, neutral,
 from ...core.loops import walk as nodes_of
 from ...core.machines.cost import WALKING
 from .. import MERGING
-from ..group import MOST_BUFFERS, Body, Group, Groups, IterationDomain, fits
+from ..group import Body, Group, Groups, IterationDomain, fits
 from ..lowerings import (SPLITS, LoweringContext, Value, axes, broadcast,
                          divided_by, elements, literal, loaded, points)
 from ..rules.arithmetic import MOMENTS, moments, reshaped, squared
@@ -308,8 +308,7 @@ def join(groups: Groups, rows: Group, several: list[Group]) -> bool:
             rows.is_apart(columns) or any(
                 other.before & columns.own for other in (rows, *several))
             for columns in several) or not (
-            fits(rows.body, body) and fits(body, rows.body)
-            and is_worth(rows.body, body)):
+            fits(rows.body, body) and is_worth(rows.body, body)):
         return False
     for columns in several:
         rows.absorb(columns, Body(domain, rows.body.loops + tuple(
@@ -370,9 +369,7 @@ def is_worth(rows: Body, columns: Body) -> bool:
         4 * touched(where) >= count for _, where in columns.reads.keys()
         & {*rows.reads, *rows.stores.items()}) and (
         (1 << (width - 1).bit_length()) * held <= WALKING[
-            rows.loops[0].buffer.device.type]) and len(
-        {*rows.stores, *columns.stores, *(name for name, _ in reads)}
-        ) <= MOST_BUFFERS
+            rows.loops[0].buffer.device.type])
 
 
 SPLITS.append(split)
