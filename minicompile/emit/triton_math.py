@@ -153,6 +153,6 @@ def sqrt(a):
 if INTERPRETED:
     libdevice, rounded = _Interpreted(), _rounded
     quotient = divide  # without a fused product and sum
-    power_of_two = tl.exp2
+    power_of_two = libdevice.exp2
 else:
     from triton.language.extra import libdevice  # noqa: F401
