@@ -101,10 +101,11 @@ def divide(a, b):
 
 
 @triton.jit
-def power_of_two(a):
-    """2 ** a, some units in the last place off; the least floats are 0."""
-    return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f",
-                                     [a], tl.float32, True, 1)
+def fast_exp(a):
+    """e ** a, some units in the last place off; the least floats are 0."""
+    return tl.inline_asm_elementwise(
+        "ex2.approx.ftz.f32 $0, $1;", "=f,f", [a * 1.4426950408889634],
+        tl.float32, True, 1)
 
 
 @triton.jit
@@ -153,6 +154,6 @@ def sqrt(a):
 if INTERPRETED:
     libdevice, rounded = _Interpreted(), _rounded
     quotient = divide  # without a fused product and sum
-    power_of_two = libdevice.exp2
+    fast_exp = libdevice.exp
 else:
     from triton.language.extra import libdevice  # noqa: F401

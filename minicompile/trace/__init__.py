@@ -89,8 +89,8 @@ def trace(function: types.FunctionType, locals: tuple, *,
 
 
 def traced_by(tracer: Tracer, locals: tuple,
-             why: Unsupported | None = None) -> Trace:
-    """The trace, up to where the tracer is to stop, for a reason."""
+              why: Unsupported | None = None) -> Trace:
+    """The trace, up to where the tracer is to stop, and `why` it does."""
     with kept(), ExitStack() as stack:
         if tracer.inference:  # it hides what is written
             stack.enter_context(inference_mode(False))

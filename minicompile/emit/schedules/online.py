@@ -23,7 +23,6 @@ from functools import partial
 import torch
 
 from ...core.loops import Expression, Op, walk
-from ..target import FUNCTIONS
 from ..triton import ACROSS, SCANNING, TRITON, WRITERS, TritonWriter
 from ..writer import Fold, Stage, Store
 
@@ -85,7 +84,7 @@ class OnlineWriter(TritonWriter):
         """The text of a value; of one that is fading, a quick one."""
         if node not in self.fading:
             return super().value(node)
-        return f"fast_exp({self.read(*node.parts)})"
+        return f"device.fast_exp({self.read(*node.parts)})"
 
     def declare(self, folds: list[Fold]) -> None:
         """Start a maximum, and the sums that belong to it."""
@@ -108,8 +107,8 @@ class OnlineWriter(TritonWriter):
                  f"{self.across(fold, part)})",
                  f"{base} = tl.where({new} == float('-inf'), 0.0, {new})")
         for name in map(self.accumulator, self.online[fold]):
-            self.add(f"{name} = {name} * fast_exp({most} - {base})"
-                     f" + fast_exp({part} - {base})")
+            self.add(f"{name} = {name} * device.fast_exp({most} - {base})"
+                     f" + device.fast_exp({part} - {base})")
         self.add(f"{most} = {new}")
 
     def finish(self, fold: Fold) -> None:
@@ -135,13 +134,6 @@ def scan(writer: TritonWriter, fold: Fold) -> None:
                    + combined(name, writer.across(fold, part)))
     writer.texts[fold] = TRITON.convert(made, dtype, fold.dtype)
 
-
-FUNCTIONS["triton"].append(r'''
-@triton.jit
-def fast_exp(a):
-    """e ** a, some units in the last place off; the least floats are 0."""
-    return device.power_of_two(a * 1.4426950408889634)
-''')
 
 WRITERS.append(OnlineWriter)
 ACROSS["cumsum"] = "tl.sum"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections import namedtuple
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 import torch
 
@@ -68,7 +68,7 @@ def disallow_in_graph(function: Callable) -> Callable:
 Range = namedtuple("Range", "dim min max")
 
 
-def mark_dynamic(tensor: torch.Tensor, dim: int | Iterable[int], *,
+def mark_dynamic(tensor: torch.Tensor, dim: int | Collection[int], *,
                  min: int | None = None, max: int | None = None) -> None:
     """Let the size of a dimension be a symbol from the first trace on.
 
@@ -80,8 +80,8 @@ def mark_dynamic(tensor: torch.Tensor, dim: int | Iterable[int], *,
     _mark(tensor, "_dynamo_dynamic_range", dim, min, max)
 
 
-def mark_static(tensor: torch.Tensor, dim: int | Iterable[int] | None = None
-                ) -> None:
+def mark_static(tensor: torch.Tensor,
+                dim: int | Collection[int] | None = None) -> None:
     """Let the size of a dimension be a constant in every graph."""
     _mark(tensor, "_dynamo_static_indices",
           range(tensor.dim()) if dim is None else dim)

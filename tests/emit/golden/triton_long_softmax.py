@@ -17,7 +17,7 @@ def kernel_0__to_copy_amax_sub_exp(primals_1_ptr, _to_copy_1_ptr):
         part1 = tl.where(r_inside, t0, float('-inf'))
         new1 = device.maximum(max1, tl.reduce(part1, 0, device.maximum))
         base1 = tl.where(new1 == float('-inf'), 0.0, new1)
-        sum0 = sum0 * fast_exp(max1 - base1) + fast_exp(part1 - base1)
+        sum0 = sum0 * device.fast_exp(max1 - base1) + device.fast_exp(part1 - base1)
         max1 = new1
     sum0 = tl.sum(sum0, 0)
     sum0 += max1 - max1
