@@ -15,52 +15,9 @@ from torch import nn
 
 import minicompile
 from chapters.measure import gpu_transformers
-from chapters.measure.cpu import (gelu_of_layer_norm, plus_one, softmax,
-                                  step, ten_pointwise)
+from chapters.measure.cpu import plus_one, step
 from chapters.measure.timing import compare, save
 from minicompile.report.views.models import MODELS, build
-
-
-def layer_norm(x):
-    return nn.functional.layer_norm(x, (x.shape[-1],))
-
-
-def big(count: int = 1):
-    return tuple(torch.randn(16384, 16384, device="cuda",
-                             dtype=torch.bfloat16) for _ in range(count))
-
-
-#: name -> (function, how many inputs); all read once, one output written.
-KERNELS = {
-    "layer_norm": (layer_norm, 1),
-    "softmax": (softmax, 1),
-    "gelu(layer_norm(x))*2": (gelu_of_layer_norm, 1),
-    "ten pointwise": (ten_pointwise, 2),
-}
-
-
-def bandwidth() -> None:
-    """TB/s of the bytes that must move, 16384 x 16384 in bf16."""
-    (source,) = big()
-    target = torch.empty_like(source)
-    size = source.numel() * source.element_size()
-    copying = compare({"copy": lambda: target.copy_(source)}, cuda=True)
-    top = 2 * size / copying["copy"] / 1e12
-    rows = [{"what": "copy", "minicompile TB/s": top, "of copy": 1.0}]
-    for name, (fn, count) in KERNELS.items():
-        args = big(count)
-        torch._dynamo.reset()
-        seconds = compare({
-            "eager": lambda f=fn, a=args: f(*a),
-            "torch.compile": lambda f=torch.compile(fn), a=args: f(*a),
-            "minicompile": lambda f=minicompile.compile(fn), a=args: f(*a),
-        }, cuda=True)
-        rate = {who: (count + 1) * size / t / 1e12
-                for who, t in seconds.items()}
-        rows.append({"what": name, **{f"{who} TB/s": r
-                                      for who, r in rate.items()},
-                     "of copy": rate["minicompile"] / top})
-    save("gpu_bandwidth", rows)
 
 
 def calls() -> None:
@@ -159,8 +116,7 @@ def autotune() -> None:
     save("gpu_autotune", rows)
 
 
-PARTS = {"bandwidth": bandwidth, "calls": calls, "models": models,
-         "autotune": autotune}
+PARTS = {"calls": calls, "models": models, "autotune": autotune}
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -16,6 +16,7 @@ from minicompile import emit, fusion
 from minicompile.core.options import Options
 from minicompile.core.schedule import Extern
 from minicompile.core.semantics.evaluate import evaluate_schedule
+from minicompile.emit.triton import print_kernel
 from minicompile.emit.triton_math import INTERPRETED
 from minicompile.fusion.rules import indexing
 from tests.emit.triton_kernels import DEVICE, RUNS
@@ -257,6 +258,17 @@ def test_a_gpus_kernel_checks_the_places_itself(words):
     schedule = fusion.fuse(graph)
     kernel, = schedule.steps
     assert "checked" in str(kernel)
+
+
+def test_a_row_is_on_its_way_while_its_place_is_checked():
+    """What stands behind a check that may stop waits for its operand."""
+    graph = as_cuda(aten(lambda x, p: F.cross_entropy(
+        x, p, reduction="none"), torch.empty(4, 4096), places(4)))
+    kernel, = fusion.fuse(graph).steps
+    lines = print_kernel(kernel).splitlines()
+    row, check = (next(k for k, line in enumerate(lines) if text in line)
+                  for text in ("_ptr + (r", "device.checked("))
+    assert row < check
 
 
 @pytest.fixture

@@ -47,6 +47,24 @@ def test_a_row_too_long_for_registers_is_walked_along():
     assert tiling.grid == 200
 
 
+def test_a_row_that_is_read_once_is_walked_along_to_compute_with_it():
+    """Functions take registers; a mere sum has as many loads as fit."""
+    for function, walked in (
+            (lambda x: x.exp().sum(-1), True), (lambda x: x.sum(-1), False),
+            (lambda x: x.logsumexp(-1), False)):
+        tiling, = tilings(function, *fake_inputs((4096, 16384)))
+        assert bool(tiling.looped) is walked
+
+
+@pytest.mark.parametrize("function, width, warps", [
+    (lambda x: x.softmax(-1), 768, 1), (lambda x: x.softmax(-1), 1024, 1),
+    (lambda x: x.softmax(-1), 2048, 4), (lambda x: x.softmax(-1), 8192, 8)])
+def test_a_short_row_is_the_work_of_one_warp(function, width, warps):
+    """Warps that meet in the middle of a row wait for each other."""
+    *_, tiling = tilings(function, *fake_inputs((4096, width)))
+    assert not tiling.looped and tiling.warps == warps
+
+
 def test_columns_lie_side_by_side_in_a_block():
     for dtype, block in ((torch.float32, 32), (torch.bfloat16, 64)):
         tiling, = tilings(lambda x: x.sum(0), torch.empty(

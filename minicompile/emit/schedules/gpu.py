@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from math import inf
 
 from ...core.index import (Division, Index, Symbol, Variable, atoms_of,
                            fold, guess, index, least_of, most_of,
                            not_negative)
 from ...core.loops import Kernel, Op, picked, walk
+from ..target import FORMS
 from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
 from ..writer import stages
-from .cpu import fastest, keeping, turned_axis
+from .cpu import draws, fastest, keeping, turned_axis
 from .online import together
 
 #: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
@@ -39,7 +39,7 @@ WINDOW = 4
 #: one goes on where it ends.
 FEW = 4
 #: The elements of a block that walks along rows, and of one that does so
-#: once and meets at each step; the bytes of one that walks down columns.
+#: once, with work at each step; the bytes of one that walks down columns.
 WALKING, ONLINE, DOWN = 8192, 2048, 32_768
 #: The registers that one of these needs to compute, beside its operand.
 LENGTHY = frozenset("erf erfc lgamma pow".split())
@@ -72,7 +72,10 @@ def line(kernel: Kernel, first: Variable | None) -> Tiling:
     """All points in a row; few a thread, if each reads its neighbours."""
     loads = {load for loop in kernel.loops for load in loop.loads}
     moved = [*loads, *kernel.written.values()]
-    thread = A_THREAD // max(each.dtype.itemsize for each in moved)
+    size = max(each.dtype.itemsize for each in moved)
+    thread = A_THREAD // size
+    if size == 2 and "erf" in called(kernel):
+        thread *= 2  # they share the constants that it loads
     beside = Counter(load.buffer for load in loads
                      if not picked(load.index))
     if max(beside.values(), default=0) >= WINDOW:
@@ -93,22 +96,25 @@ def plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
 
 
 def rows(kernel: Kernel) -> Tiling:
-    """Whole rows in registers; a row too long is walked along."""
+    """Whole rows in registers; a row too long is walked along, and so is
+    one of which functions are added up: it need not be kept."""
     count, length = _count(kernel.rows), most_of(kernel.row_length)
-    if length == inf or pow2(length) * registers(kernel) > IN_REGISTERS:
-        once = passes(kernel) == 2 and together(stages(kernel))
-        walking = min(WALKING, ONLINE if once else inf,
-                      max(128, pow2(guess(kernel.row_length))))
+    met, whole = passes(kernel), pow2(min(length, 2 * IN_REGISTERS))
+    added = met == 1 and whole > 2 * ONLINE and bool(called(kernel))
+    if added or whole * registers(kernel) > IN_REGISTERS:
+        online = met == 2 and together(stages(kernel))
+        most = ONLINE if added or online else (
+            WALKING >> bool(called(kernel) & LENGTHY))
+        walking = min(most, max(128, pow2(guess(kernel.row_length))))
         return Tiling((Axis("x", kernel.ranges, 1),
                        Axis("r", kernel.reduced, walking)),
-                      max(1, walking // 512), looped="r")
-    whole = pow2(length)
-    several = whole <= SHORT and passes(kernel) == 1
+                      max(1, (walking << added) // 512), looped="r")
+    several = whole <= SHORT and met == 1
     block = max(1, min((2048 if several else 512) // whole,
                        pow2(count // ENOUGH)))
     elements = block * whole
-    warps = max(1, min(8, elements // (256 if whole > SHORT else 1024)),
-                elements // 2048)
+    warps = max(1, min(8, (elements << 2 * draws(kernel)) // (
+        512 if whole > 1024 else 1024)), elements // 2048)
     return Tiling((Axis("x", kernel.ranges, block),
                    Axis("r", kernel.reduced, whole)), warps)
 
@@ -129,9 +135,14 @@ def registers(kernel: Kernel) -> int:
         most = max(most, sum(max(4, node.dtype.itemsize) // 4
                              for node in later))
         made.update(stage.body)
-    return most + WORKING * any(
-        isinstance(node, Op) and node.name in LENGTHY
-        for loop in kernel.loops for node in walk(loop.value))
+    return most + WORKING * bool(called(kernel) & LENGTHY)
+
+
+def called(kernel: Kernel) -> set[str]:
+    """The functions of mathematics that it calls."""
+    return {node.name for loop in kernel.loops for node in walk(loop.value)
+            if isinstance(node, Op) and node.name in FORMS
+            and "libdevice" in FORMS[node.name].triton}
 
 
 def columns(kernel: Kernel, first: Variable) -> Tiling:

@@ -1,7 +1,7 @@
 # _to_copy var_mean
 # add rsqrt
 # _to_copy sub mul _to_copy_1
-@launched(grid=lambda: 64, warps=4)
+@launched(grid=lambda: 64, warps=1)
 @triton.jit
 def kernel_0__to_copy_var_mean_add_rsqrt(primals_1_ptr, _to_copy_1_ptr):
     RBLOCK: tl.constexpr = 1024
