@@ -15,8 +15,9 @@ from torch._functorch import config
 
 from chapters.measure.cuts import captured, kept
 from chapters.measure.timing import save
-from minicompile import models, split
+from minicompile import split
 from minicompile.budget.memory import bound
+from minicompile.report.views import models
 from minicompile.split.prices import min_cut
 
 SHARES = [1.0, 0.99, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]

@@ -10,14 +10,15 @@ all 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from chapters.measure.timing import compare, save
 from minicompile import emit, fusion
-from minicompile.split.recorder import DECOMPOSITIONS
+from tests.fusion.graphs import aten
+from tests.fusion.symbolic import sized, symbolic
 
 FUNCTIONS = {
     "x * 2 + x.sigmoid()": lambda x: x * 2 + x.sigmoid(),
@@ -27,21 +28,21 @@ FUNCTIONS = {
 }
 
 
-def program(function, x: torch.Tensor, mode: str):
-    """The function's program, traced with or without symbols."""
-    graph = make_fx(function, tracing_mode=mode,
-                    decomposition_table=DECOMPOSITIONS)(x)
-    return emit.emit(fusion.fuse(graph)).run
+def program(graph, given: list) -> Callable[[], object]:
+    """A call of the graph's program."""
+    run = emit.emit(fusion.fuse(graph)).run
+    return lambda: run([*given])
 
 
 def times(name: str, x: torch.Tensor) -> dict[str, object]:
     """A row: microseconds a call."""
     function = FUNCTIONS[name]
-    static, symbolic = (program(function, x, mode)
-                        for mode in ("fake", "symbolic"))
+    varies = symbolic(function, x)
     seconds = compare({
-        "eager": partial(function, x), "one size": lambda: static([x]),
-        "all sizes": lambda: symbolic([x])})
+        "eager": partial(function, x),
+        "one size": program(aten(function, x), [x]),
+        "all sizes": program(varies, [*map(int, sized(varies, [x])[:-1]),
+                                      x])})
     return {"what": name, "shape": list(x.shape)} | {
         f"{who} us": taken * 1e6 for who, taken in seconds.items()}
 

@@ -143,8 +143,8 @@ def as_float(value):
 @pytest.mark.parametrize("small", [False, True])
 def test_random_kernels(seed, small, monkeypatch):
     if small:  # so that short loops are blocked and shared by threads, too
-        for name, size in {"WAKING": 5, "SIDE_BY_SIDE": 6,
-                           "ON_STACK": 50}.items():
+        for name, size in {"WAKING": 5, "SIDE_BY_SIDE": 6, "ON_STACK": 5,
+                           "KEPT": 50, "LONG": 7, "BY_ONE": 2}.items():
             monkeypatch.setattr(schedules, name, size)
     makers = [Maker(seed * 1000 + k) for k in range(30)]
     kernels = [maker.kernel() for maker in makers]

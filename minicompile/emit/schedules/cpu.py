@@ -14,9 +14,11 @@ torch/_inductor/codegen/cpp.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -38,10 +40,10 @@ PIECES = 32
 SIDE_BY_SIDE = 1 << 10
 #: How many rows and columns a block has that is read transposed.
 TILE = 16
-#: How many elements of scratch a row may keep on the stack.
-ON_STACK = 1 << 13
-#: How many floats are summed up as floats: 2048, in 16 lanes.
-LONG = 2048
+#: How many elements of scratch a row may keep, and on the stack.
+KEPT, ON_STACK = 1 << 18, 1 << 13
+#: How many floats are summed up as floats, in 16 lanes or one by one.
+LONG, BY_ONE = 512, 32
 #: How many elements lie at most between two of a vector.
 FAR = 64
 #: How many numbers of 4 bytes fill a vector of AVX2.
@@ -195,6 +197,7 @@ class OrderedWriter(CppWriter):
 
     together = False
     padded: Variable | None = None
+    partial: Mapping[Fold, str] = MappingProxyType({})
 
     def __post_init__(self):
         """If the innermost is a variable of the row, rows run side by
@@ -219,7 +222,7 @@ class OrderedWriter(CppWriter):
         size = inner.size.constant or 0 if inner and not lanes else 0
         self.short = inner if self.vectors and (
             FEW < size <= SHORT and size % WIDE) else None
-        keeps = not lanes and most_of(kernel.row_length) <= ON_STACK
+        keeps = not lanes and guess(kernel.row_length) <= KEPT
         self.stages = keeping(
             self.stages, lambda node: keeps and is_expensive(node))
         costly = sum(is_expensive(node) for stage in self.stages
@@ -326,12 +329,16 @@ class OrderedWriter(CppWriter):
         return "".join(f"[{v}{f' - {v}_' * (v in self.blocked)}]"
                        for v in self.lanes)
 
-    def array(self, value: Expression, *counts: Index | int) -> str:
-        """The name of an array of such values, which is declared."""
+    def array(self, value: Expression, *counts: Index | int,
+              far: bool = False) -> str:
+        """The name of an array of such values, which is declared; `far`
+        from the stack, if that may be too small."""
         name = self.numbered("k", value)
         kind = "uint8" if value.dtype == torch.bool else CPP.type_of(
             value.dtype)
-        self.add(f"{kind} {name}{''.join(f'[{n}]' for n in counts)};")
+        sizes = "".join(f"[{n}]" for n in counts)
+        self.add(f"Scratch<{kind}> {name}{{new {kind}{sizes}}};" if far
+                 else f"{kind} {name}{sizes};")
         return name
 
     def is_turned(self, node: Expression) -> bool:
@@ -344,10 +351,10 @@ class OrderedWriter(CppWriter):
 
     def work(self) -> None:
         """The stages, after the scratch for the values that a row keeps."""
+        length = self.kernel.row_length
         self.kept = {value: self.array(
-            value, most_of(self.kernel.row_length) + (WIDE - 1) * bool(
-                self.short))
-            for value in dict.fromkeys(
+            value, length + (WIDE - 1) * bool(self.short),
+            far=most_of(length) > ON_STACK) for value in dict.fromkeys(
                 value for stage in self.stages for value in stage.again)}
         super().work()
 
@@ -404,16 +411,45 @@ class OrderedWriter(CppWriter):
 
     def loops(self, folds: list[Fold]):
         """The loops over elements; the last is the vector loop, unless
-        rows run side by side in it."""
+        rows run side by side in it. A long one goes in steps."""
         *outer, last = self.kernel.reduced
+        step = BY_ONE if self.lanes or not self.vectors else LONG
+        long = [] if self.padded or most_of(last.size) <= step else [
+            fold for fold in folds if (
+                fold.reduction, accurate(fold.operands[0].dtype),
+                self.accumulated(fold)) == (
+                    "sum", torch.float32, torch.float64)]
+        span, loops = (0, None), [*map(self.loop, outer)]
+        if long:
+            span = f"{last}_", f"smaller<int64>({last}_ + {step}, " + (
+                f"{CPP.index(last.size)})")
+            self.partial = {fold: self.numbered("p", fold) for fold in long}
+            loops.append(self.steps(last, step))
         if self.lanes:
-            return [*map(self.loop, (*outer, last)), self.abreast()]
+            return [*loops, self.loop(last, "", *span), self.abreast()]
         clauses = ((sign, name) for fold in folds for sign, name in (
             (CLAUSES[fold.reduction], self.accumulator(fold)),
             *(("|", name) for name in self.flag(fold))))
         how = "".join(f" reduction({by}:{name})" for by, name in clauses)
-        return [*map(self.loop, outer), self.loop(
-            last, f"omp simd{how}" * self.vectors)]
+        return [*loops, self.loop(
+            last, f"omp simd{how}" * self.vectors, *span)]
+
+    @contextmanager
+    def steps(self, last: Variable, step: int) -> Iterator[None]:
+        """A loop over the steps of a variable, of each of which floats are
+        summed up as floats, and these sums as doubles."""
+        places = [*map(self.accumulator, self.partial)]
+        names, size = self.partial.values(), f"[{self.breadth}]" * bool(
+            self.lanes)
+        with self.loop(f"{last}_", stop=CPP.index(last.size), step=step):
+            self.add(*(f"float {name}{size};" for name in names))
+            with self.abreast():
+                self.add(*(f"{place} = 0;" for place in places))
+            yield
+            sums, self.partial = self.partial, {}
+            with self.abreast():
+                self.add(*(f"{self.accumulator(fold)} += {place};"
+                           for fold, place in zip(sums, places)))
 
     def element(self, stage: Stage) -> None:
         """One element's part of a pass, and the values to keep."""
@@ -429,10 +465,13 @@ class OrderedWriter(CppWriter):
 
     def accumulator(self, fold: Fold) -> str:
         """The accumulator's name; among rows side by side, its place."""
-        return super().accumulator(fold) + self.lane
+        return self.partial.get(
+            fold, super().accumulator(fold)) + self.lane
 
     def accumulated(self, fold: Fold) -> torch.dtype:
         """A short sum in lanes, 16 side by side, loses no digits."""
+        if fold in self.partial:
+            return torch.float32
         short = fold.reduction == "sum" and self.vectors and (
             not self.lanes and most_of(self.kernel.row_length) <= LONG)
         return accurate(fold.dtype) if short else super().accumulated(fold)
@@ -507,6 +546,12 @@ constexpr int64 whole(int64 n) { return (n + WIDE - 1) / WIDE * WIDE; }
 #else
 constexpr int64 whole(int64 n) { return n; }
 #endif
+
+template <class T> struct Scratch {  // what does not fit on the stack
+    T* values;
+    T& operator[](int64 place) const { return values[place]; }
+    ~Scratch() { delete[] values; }
+};
 """.replace("WIDE", str(WIDE)))
 #: Partial redundancy elimination, sinking and threaded jumps would put
 #: branches into vector loops.

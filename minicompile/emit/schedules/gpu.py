@@ -14,11 +14,10 @@ from dataclasses import replace
 from ...core.index import (Division, Index, Symbol, Variable, atoms_of,
                            fold, guess, index, least_of, most_of,
                            not_negative)
-from ...core.loops import Kernel, Op, picked, walk
-from ..target import FORMS
+from ...core.loops import Kernel, picked
 from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
 from ..writer import stages
-from .cpu import draws, fastest, keeping, turned_axis
+from .cpu import draws, fastest, is_expensive, keeping, turned_axis
 from .online import together
 
 #: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
@@ -139,10 +138,9 @@ def registers(kernel: Kernel) -> int:
 
 
 def called(kernel: Kernel) -> set[str]:
-    """The functions of mathematics that it calls."""
-    return {node.name for loop in kernel.loops for node in walk(loop.value)
-            if isinstance(node, Op) and node.name in FORMS
-            and "libdevice" in FORMS[node.name].triton}
+    """The expensive functions that it calls."""
+    return {node.name for loop in kernel.loops for node in loop.nodes
+            if is_expensive(node)}
 
 
 def columns(kernel: Kernel, first: Variable) -> Tiling:

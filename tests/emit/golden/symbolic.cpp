@@ -7,10 +7,15 @@ extern "C" void kernel_0_sum_div_mul(
     for (int64 i0 = 0; i0 < s0; ++i0) {
         const float t0 = (float)s1;
         double sum0 = 0.0;
-#pragma omp simd reduction(+:sum0)
-        for (int64 r0 = 0; r0 < s1; ++r0) {
-            const float t1 = x_1_ptr[i0*s1 + r0];
-            sum0 = sum0 + t1;
+        for (int64 r0_ = 0; r0_ < s1; r0_ += 512) {
+            float p0;
+            p0 = 0;
+#pragma omp simd reduction(+:p0)
+            for (int64 r0 = r0_; r0 < smaller<int64>(r0_ + 512, s1); ++r0) {
+                const float t1 = x_1_ptr[i0*s1 + r0];
+                p0 = p0 + t1;
+            }
+            sum0 += p0;
         }
         const float t2 = (float)sum0;
 #pragma omp simd
