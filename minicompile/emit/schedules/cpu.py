@@ -470,10 +470,9 @@ class OrderedWriter(CppWriter):
 
     def accumulated(self, fold: Fold) -> torch.dtype:
         """A short sum in lanes, 16 side by side, loses no digits."""
-        if fold in self.partial:
-            return torch.float32
-        short = fold.reduction == "sum" and self.vectors and (
-            not self.lanes and most_of(self.kernel.row_length) <= LONG)
+        short = fold in self.partial or fold.reduction == "sum" and (
+            self.vectors and not self.lanes
+            and most_of(self.kernel.row_length) <= LONG)
         return accurate(fold.dtype) if short else super().accumulated(fold)
 
     def flag(self, fold: Fold) -> list[str]:

@@ -95,8 +95,8 @@ def plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
 
 
 def rows(kernel: Kernel) -> Tiling:
-    """Whole rows in registers; a row too long is walked along, and so is
-    one of which functions are added up: it need not be kept."""
+    """Whole rows in registers. A row too long is walked along; so is one
+    that is met once, to call functions, since nothing reads it again."""
     count, length = _count(kernel.rows), most_of(kernel.row_length)
     met, whole = passes(kernel), pow2(min(length, 2 * IN_REGISTERS))
     added = met == 1 and whole > 2 * ONLINE and bool(called(kernel))
