@@ -103,7 +103,7 @@ def in_parts(monkeypatch):
 
 
 @pytest.mark.parametrize("shape, axis", [
-    ((8192, 64), 0), ((5, 30_000), 1), ((3, 40_001), -1), ((70_000,), 0)])
+    ((8192, 64), 0), ((5, 33_000), 1), ((3, 40_001), -1), ((70_000,), 0)])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_parts_of_a_row_are_read_once_for_both_sums(
         name, shape, axis, in_parts):
@@ -117,8 +117,8 @@ def test_parts_of_a_row_are_read_once_for_both_sums(
 
 
 def test_parts_of_what_is_not_a_number(in_parts):
-    x = torch.randn(7, 30_000)
-    x[0], x[1, :15_000], x[2, 7], x[3, 9] = -inf, -inf, inf, nan
+    x = torch.randn(7, 34_000)
+    x[0], x[1, :17_000], x[2, 7], x[3, 9] = -inf, -inf, inf, nan
     x[4], x[5, 100:] = torch.finfo(torch.float32).min, -inf
     graph = aten(lambda x: x.softmax(-1), x)
     found, = evaluate_schedule(fusion.fuse(graph), [x])
@@ -128,7 +128,7 @@ def test_parts_of_what_is_not_a_number(in_parts):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_rounded_exponentials_are_added_as_they_are(dtype, in_parts):
     """As eager adds them: each is rounded, the sum is not until its end."""
-    x = torch.randn(5, 30_000).to(dtype)
+    x = torch.randn(5, 34_000).to(dtype)
     graph = aten(raw, x)
     schedule = assert_right(graph, [x])
     assert "sum" not in [loop.reduction for loop in schedule.kernels[0].loops]

@@ -58,11 +58,69 @@ def test_a_row_that_is_read_once_is_walked_along_to_compute_with_it():
 
 @pytest.mark.parametrize("function, width, warps", [
     (lambda x: x.softmax(-1), 768, 1), (lambda x: x.softmax(-1), 1024, 1),
-    (lambda x: x.softmax(-1), 2048, 4), (lambda x: x.softmax(-1), 8192, 8)])
+    (lambda x: x.softmax(-1), 2048, 2), (lambda x: x.softmax(-1), 8192, 8)])
 def test_a_short_row_is_the_work_of_one_warp(function, width, warps):
     """Warps that meet in the middle of a row wait for each other."""
     *_, tiling = tilings(function, *fake_inputs((4096, width)))
     assert not tiling.looped and tiling.warps == warps
+
+
+def test_rows_of_a_few_elements_come_in_turn():
+    """Each thread has a row, unless it reads one of them once, in two
+    loads; but what is stored of it, lies together."""
+    for name, width, dtype, turns in (
+            ("var", 3, torch.float32, True), ("var", 7, torch.float32, True),
+            ("sum", 7, torch.bfloat16, True),
+            ("sum", 7, torch.float32, False),
+            ("softmax", 3, torch.bfloat16, True),
+            ("softmax", 7, torch.bfloat16, False)):
+        tiling, = tilings(
+            lambda x, name=name: getattr(x, name)(-1),
+            torch.empty(100_000, width, dtype=dtype))
+        assert bool(tiling.looped) is turns, (name, width, dtype)
+        assert not turns or blocks(tiling) == [("x", 256), ("r", 1)]
+
+
+def test_rows_of_several_tensors_are_fewer():
+    """As many bytes are under way, whatever they belong to."""
+    for count, dtype, block, warps in (
+            (1, torch.bfloat16, 16, 2), (2, torch.bfloat16, 8, 1),
+            (1, torch.float32, 8, 1), (4, torch.float32, 2, 1)):
+        tiling, = tilings(lambda *given: sum(given).var(-1), *fake_inputs(
+            *[(100_000, 128)] * count, dtype=dtype))
+        assert blocks(tiling) == [("x", block), ("r", 128)]
+        assert tiling.warps == warps
+    tiling, = tilings(lambda x: x.softmax(-1), *fake_inputs(
+        (100_000, 128), dtype=torch.bfloat16))  # it keeps the exponentials
+    assert blocks(tiling) == [("x", 8), ("r", 128)] and tiling.warps == 1
+
+
+@pytest.mark.parametrize("shape, order, tiles", [
+    ((4096, 4096), (1, 0), [("y", 64), ("x", 64)]),
+    ((8, 1 << 20), (1, 0), [("y", 8), ("x", 512)]),
+    ((1 << 18, 24), (1, 0), [("y", 32), ("x", 128)]),
+    ((32, 3, 224, 224), (0, 2, 3, 1), [("y", 4), ("x", 1024)]),
+    ((32, 224, 224, 3), (0, 3, 1, 2), [("y", 4), ("x", 1024)]),
+    ((2048, 3, 8, 8), (0, 2, 3, 1), [("x", 1024)])])
+def test_a_tile_is_as_long_as_its_other_side_is_short(shape, order, tiles):
+    """Unless neither side is long: then the cache holds what is read."""
+    tiling, = tilings(lambda x: x.permute(order).contiguous() + 1,
+                      torch.empty(shape))
+    assert blocks(tiling) == tiles
+
+
+@pytest.mark.parametrize("width, down", [
+    (50_257, 32), (50_258, 32), (50_304, 256)])
+def test_fewer_rows_are_read_at_once_if_neighbours_come_one_by_one(
+        width, down):
+    tiling, = tilings(lambda x: x.sum(0), *fake_inputs(
+        (4096, width), dtype=torch.bfloat16))
+    assert blocks(tiling) == [("x", 64), ("r", down)] and tiling.warps == 8
+
+
+def test_a_few_columns_have_a_program_each():
+    tiling, = tilings(lambda x: x.sum(0), torch.empty(1000, 7))
+    assert blocks(tiling) == [("x", 1), ("r", 1024)]
 
 
 def test_columns_lie_side_by_side_in_a_block():

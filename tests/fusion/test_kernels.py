@@ -267,6 +267,20 @@ def test_parts_of_a_sum_lie_one_after_the_other(order):
     assert any(coefficient(load.index, v) == 1 for v in kernel.reduced)
 
 
+@pytest.mark.parametrize("shape", [(60_000, 7), (60_001, 3), (2, 9001, 8)])
+def test_parts_of_a_few_columns_lie_side_by_side(shape):
+    """Each row of memory belongs to another part than the one before."""
+    x = torch.randn(shape)
+    for function in (lambda x: x.sum(-2), lambda x: x.amax(-2)):
+        schedule = assert_right(aten(function, x), (x,))
+        load, = schedule.kernels[0].loops[0].loads
+        part, *_ = schedule.kernels[0].ranges
+        step, = schedule.kernels[0].reduced
+        assert len(schedule.kernels) == 2
+        assert coefficient(load.index, part) in (1, shape[-1])
+        assert coefficient(load.index, step).constant > 8 * shape[-1]
+
+
 def test_a_safe_softmax_is_one_kernel():
     """A row of nothing but -inf gives zeros, and no NaN is hidden."""
     x = torch.randn(5, 8)

@@ -9,12 +9,14 @@ torch/_inductor/runtime/triton_heuristics.py.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
+from math import gcd, prod
 
 from ...core.index import (Division, Index, Symbol, Variable, atoms_of,
-                           fold, guess, index, least_of, most_of,
-                           not_negative)
-from ...core.loops import Kernel, picked
+                           coefficient, fold, guess, index, least_of,
+                           most_of, not_negative)
+from ...core.loops import Kernel, Load, picked
 from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
 from ..writer import stages
 from .cpu import draws, fastest, is_expensive, keeping, turned_axis
@@ -28,8 +30,10 @@ ENOUGH = 2 * 132
 A_THREAD, A_LINE, A_WARP = 32, 128, 4096
 #: The elements of a row that one block can keep in registers.
 IN_REGISTERS = 40_000
-#: A row of so many elements shares its program with others.
-SHORT = 256
+#: The elements of rows that are met once, or of columns held whole, that
+#: share a program; as many pairs of bytes of other rows. The elements of
+#: the two variables of a tile, at least; of a row that is one thread's.
+TOGETHER, TILE, A_ROW = 2048, 512, 8
 #: The elements of columns that one block can keep in registers.
 HELD = 16_384
 #: The loads of one tensor that make a window of neighbours.
@@ -48,8 +52,9 @@ WORKING = 2
 def tile(kernel: Kernel) -> Tiling:
     """A line, a tile of two variables, rows or columns."""
     first = fastest(kernel, FEW)
-    second = turned_axis(kernel, first, lambda v: min(
-        _count(v.size), _count(first.size)) >= 16) if first else None
+    second = turned_axis(kernel, first, lambda v: min(sizes := (
+        _count(v.size), _count(first.size))) > 2 and prod(sizes) >= TILE
+    ) if first else None
     if kernel.reduced:
         tiling = rows(kernel) if first in kernel.reduced else (
             columns(kernel, first))
@@ -85,18 +90,23 @@ def line(kernel: Kernel, first: Variable | None) -> Tiling:
 
 
 def plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
-    """Tiles of two variables, for accesses that are transposed."""
-    others = tuple(v for v in kernel.ranges if v != first)
-    count = _count(kernel.rows)
-    edge = 64 if count >= ENOUGH * 64 * 64 else 32
-    axes = (Axis("y", _last(others, second), edge),
-            Axis("x", (first,), min(edge, pow2(_count(first.size)))))
-    return Tiling(axes, max(1, axes[0].block * axes[1].block // 512))
+    """Tiles of two variables, for accesses that are transposed. The others
+    go with the longer one."""
+    others = tuple(v for v in kernel.ranges if v not in (first, second))
+    down, across = (pow2(_count(each.size)) for each in (second, first))
+    edge = 64 if _count(kernel.rows) >= ENOUGH * 64 * 64 else 32
+    y = Axis("y", (*(others if down >= across else ()), second), min(
+        down, max(edge, edge * edge // across)))
+    x = Axis("x", (*(others if down < across else ()), first), min(
+        across, edge * edge // y.block))
+    return Tiling((y, x), max(1, y.block * x.block // 512))
 
 
 def rows(kernel: Kernel) -> Tiling:
     """Whole rows in registers. A row too long is walked along; so is one
-    that is met once, to call functions, since nothing reads it again."""
+    that is met once, to call functions, since nothing reads it again; and
+    one of a few elements, by one thread, if it is read again or stored in
+    part only."""
     count, length = _count(kernel.rows), most_of(kernel.row_length)
     met, whole = passes(kernel), pow2(min(length, 2 * IN_REGISTERS))
     added = met == 1 and whole > 2 * ONLINE and bool(called(kernel))
@@ -108,14 +118,47 @@ def rows(kernel: Kernel) -> Tiling:
         return Tiling((Axis("x", kernel.ranges, 1),
                        Axis("r", kernel.reduced, walking)),
                       max(1, (walking << added) // 512), looped="r")
-    several = whole <= SHORT and met == 1
-    block = max(1, min((2048 if several else 512) // whole,
-                       pow2(count // ENOUGH)))
-    elements = block * whole
-    warps = max(1, min(8, (elements << 2 * draws(kernel)) // (
-        512 if whole > 1024 else 1024)), elements // 2048)
+    loads, stores = ({each for each in found if varies(each.index, kernel)}
+                     for found in ((load for loop in kernel.loops
+                                    for load in loop.loads), kernel.loops))
+    size = max((load.dtype.itemsize for load in loads
+                if load.buffer in kernel.read), default=4)
+    if whole <= A_ROW >> bool(stores) and (met > 1 or size < 4):
+        return Tiling((Axis("x", kernel.ranges, _fitted(count, 256, 128)),
+                       Axis("r", kernel.reduced, 1)), 4, looped="r")
+    several = TOGETHER if met == 1 else lower_pow2(
+        2 * TOGETHER // (size * max(1, len(loads))))
+    block = max(1, min(several // whole, pow2(count // ENOUGH)))
     return Tiling((Axis("x", kernel.ranges, block),
-                   Axis("r", kernel.reduced, whole)), warps)
+                   Axis("r", kernel.reduced, whole)),
+                  warps(kernel, block * whole, whole, loads))
+
+
+def warps(kernel: Kernel, elements: int, row: int, loads: set[Load]
+          ) -> int:
+    """How many warps work on rows. A row that one warp cannot load at once
+    is not split for that: warps wait for each other at each reduction."""
+    near = at_once(loads, kernel.ranges)
+    for_each = min(1024, 512 * near) if row <= 32 * near else (
+        2048 if row < 2048 else 1024)
+    if draws(kernel):
+        for_each = 256
+    return max(1, min(8, elements // for_each), elements // 2048)
+
+
+def varies(where: Index, kernel: Kernel) -> bool:
+    """Whether it differs from row to row, and from element to element."""
+    used = atoms_of(where)
+    return not (used.isdisjoint(kernel.ranges)
+                or used.isdisjoint(kernel.reduced))
+
+
+def at_once(loads: Iterable[Load], others: tuple[Variable, ...]) -> int:
+    """How many neighbours one instruction loads, at most 16 bytes, if
+    these lie at multiples of that, whatever the other variables are."""
+    return min((gcd(16 // load.dtype.itemsize, *(
+        guess(coefficient(load.index, v) or index(0)) for v in others))
+        for load in loads), default=1)
 
 
 def passes(kernel: Kernel) -> int:
@@ -145,14 +188,15 @@ def called(kernel: Kernel) -> set[str]:
 
 def columns(kernel: Kernel, first: Variable) -> Tiling:
     """Neighbouring columns together, their rows walked along; or whole, if
-    several passes read them.
+    several passes read them; a few columns apart.
 
-    The registers of a thread hold its part of each sum and of each load.
+    The registers of a thread hold its part of each sum and of each load,
+    of which 8 are under way, whether one brings 16 bytes or one element.
     """
     count, length = _count(kernel.rows), kernel.row_length
     whole = pow2(min(most_of(length), 2 * HELD))
     if passes(kernel) > 1 and whole * 16 <= HELD:
-        block = min(64, max(16, HELD // 2 // whole))
+        block = min(64, max(16, TOGETHER // whole))
         return Tiling((Axis("x", _last(kernel.ranges, first), block),
                        Axis("r", kernel.reduced, whole)),
                       max(1, block * whole // 1024))
@@ -161,10 +205,13 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
             if first in atoms_of(load.index)}
     sizes = [load.dtype.itemsize for load in read] or [4]
     block = _fitted(2 * count, max(16, A_LINE // max(sizes), lower_pow2(
-        A_WARP // (sum(sizes) * whole))), 16)
+        A_WARP // (sum(sizes) * whole))), 16) if count >= 16 else 1
+    part = 1 if at_once(read, kernel.reduced) * max(sizes) >= 16 else (
+        16 // max(sizes))
     down = min(whole, lower_pow2(
-        DOWN // (block * (len(sums) or 1) * sum(sizes))))
-    warps = min(8, lower_pow2(block * down * sum(sizes) // A_WARP))
+        DOWN // part // (block * (len(sums) or 1) * sum(sizes))))
+    warps = min(8, lower_pow2(
+        block * down * sum(sizes) * part // A_WARP))
     return Tiling((Axis("x", _last(kernel.ranges, first), block),
                    Axis("r", kernel.reduced, down)), warps,
                   looped="r" * (most_of(length) > down))

@@ -52,33 +52,36 @@ WORTH = 3 << 30
 class Share:
     """The numbers that keep a device busy.
 
-    At most `few` rows are split, into `many` parts in all, of at least
-    `least` elements; below `worth` elements one step is faster. `beside`
-    columns, neighbours in memory, are reduced in one place.
+    At most `few` rows of more than `whole` elements are split, into `many`
+    parts in all, of at least `least`; if there are no more than `worth`,
+    one step is faster. `beside` columns, neighbours in memory, are reduced
+    in one place.
     """
 
     few: int
+    whole: int
     many: int
     least: int
     worth: int
     beside: int
 
 
-SHARES = {"cpu": Share(7, 64, 4096, 1 << 17, 16),
-          "cuda": Share(128, 1024, 1024, 1 << 15, 64)}
+SHARES = {"cpu": Share(7, 8191, 64, 4096, 1 << 17, 16),
+          "cuda": Share(128, 1 << 15, 1024, 1024, 1 << 15, 64)}
 
 
 def parts_wanted(value: Value, reduced: tuple[int, ...]) -> int:
     """Into how many parts to split each row; 1: not worth it."""
     share = SHARES.get(value.device.type)
     total = elements(value.shape)
-    if share is None or total < share.worth:
+    if share is None or total <= share.worth:
         return 1
     length = elements(value.shape[axis] for axis in reduced)
-    rows, least = total // length, share.least
+    rows, least, whole = total // length, share.least, share.whole
     if has_columns(value, reduced):
         rows, least = (ceil(n / share.beside) for n in (rows, least))
-    if rows > share.few or length < 2 * least:
+        whole = 2 * least - 1
+    if rows > share.few or length <= whole:
         return 1
     wanted = min(ceil(share.many / rows), length // least)
     sizes = [value.shape[axis].constant for axis in in_order(
@@ -189,13 +192,17 @@ def in_rows(value: Value, reduced: tuple[int, ...]) -> Value:
 
 def in_parts(rows: Value, parts: int, kind: str) -> Value:
     """Parts of one length of each row, the first of all rows first; what
-    the last lacks does not change a reduction of this kind."""
+    the last lacks does not change a reduction of this kind. Where only a
+    few columns lie side by side, so do elements of different parts."""
     *sizes, total = rows.shape
     shape = index(parts), *sizes, (total + (parts - 1)) // parts
     part, *others, place = points(axes(shape))
+    *_, step = strides_of(rows, (len(sizes),))
+    place = place * parts + part if 1 < step < SHARES[
+        rows.device.type].beside else part * shape[-1] + place
     return replace(rows, shape=shape, element=inside_or(
-        rows, (*others, part * shape[-1] + place),
-        Const(neutral(kind, rows.dtype), rows.dtype)))
+        rows, (*others, place), Const(neutral(kind, rows.dtype),
+                                      rows.dtype)))
 
 
 def maxima(context: LoweringContext, dtype: torch.dtype
