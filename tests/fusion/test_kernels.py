@@ -267,6 +267,14 @@ def test_parts_of_a_sum_lie_one_after_the_other(order):
     assert any(coefficient(load.index, v) == 1 for v in kernel.reduced)
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: x.softmax(0), lambda x: F.normalize(x, dim=0),
+    lambda x: (x - x.mean(0)) * (x.var(0) + 1e-5).rsqrt()])
+def test_what_reads_columns_once_they_are_reduced_is_their_kernel(function):
+    x = torch.randn(40, 33)
+    kernel, = assert_right(aten(function, x), (x,)).kernels
+
+
 @pytest.mark.parametrize("shape", [(60_000, 7), (60_001, 3), (2, 9001, 8)])
 def test_parts_of_a_few_columns_lie_side_by_side(shape):
     """Each row of memory belongs to another part than the one before."""

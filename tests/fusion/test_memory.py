@@ -9,7 +9,7 @@ from torch import fx
 from torch.nn import functional as F
 
 import minicompile
-from minicompile import emit
+from minicompile import emit, fusion
 from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.core.schedule import Extern, View
 from minicompile.fusion import fuse
@@ -96,7 +96,8 @@ def test_a_gradient_runs_as_soon_as_it_frees_memory():
     assert last == 1
 
 
-def test_a_gradient_runs_early_if_it_is_the_last_to_need_an_activation():
+def test_a_gradient_runs_early_if_it_is_the_last_to_need_an_activation(
+        monkeypatch):
     def mlp(x, *weights):
         for w, bias in zip(weights[::2], weights[1::2]):
             x = torch.tanh(torch.addmm(bias, x, w))
@@ -108,10 +109,11 @@ def test_a_gradient_runs_early_if_it_is_the_last_to_need_an_activation():
              if int(b.elements) == 512 * 32}
     assert len(dying) == 9  # the saved values, x among them
     start = 9 * 512 * 32
-    assert peak(fuse(backward), dying) > start + 5 * 512 * 32
     schedule = fuse(backward, dying)
     assert_sound(schedule)
     assert peak(schedule, dying) <= start + 2 * 512 * 32
+    monkeypatch.setattr(fusion, "ORDERING", fusion.ORDERING[:1])
+    assert peak(fuse(backward, dying), dying) > start + 5 * 512 * 32
 
 
 def test_random_operators_keep_their_order():
@@ -186,7 +188,7 @@ def test_every_origin_is_a_node_and_has_the_users_line():
     (lambda x, w: (x @ w).flip(0).exp(), []),  # at another place
     (lambda x, w: (x @ w).softmax(1), ["mm"]),  # in its last pass
     (lambda x, w: F.layer_norm(x @ w, (6,)).sin() @ w, ["mm"]),
-    (lambda x, w: (x @ w).softmax(0), ["mm", "exp_0"]),
+    (lambda x, w: (x @ w).softmax(0), ["mm"]),
     (lambda x, w: [y := x @ w, y.softmax(1) + y.cos()][1], ["mm"]),
     (lambda x, w: [y := x @ w, y.softmax(1), y.sum(0)][1:], []),
     (lambda x, w: (x @ w)[:3].exp(), []),

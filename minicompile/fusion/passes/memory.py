@@ -48,9 +48,6 @@ from ..lowerings import Value, elements
 #: A launch takes at least as long as reading so many elements.
 LAUNCH = 2 ** 14
 
-#: The types of devices whose kernels hold whole columns.
-COLUMNS = {"cuda"}
-
 #: The types of devices where fresh memory costs more than old memory.
 REUSING = {"cpu"}
 
@@ -138,13 +135,12 @@ def shares(first: Body, second: Body) -> bool:
 
 def in_columns(first: Body, second: Body) -> list[Index]:
     """Where elements of a loop over all of them lie in the columns that
-    another loop reduces, if programs can hold columns on the device."""
+    another loop reduces."""
     if (first.domain.row == 1) == (second.domain.row == 1):
         return []
     return [*dict.fromkeys(
         loop.turned for loop in first.loops + second.loops
-        if loop.turned is not None and not loop.whole
-        and loop.buffer.device.type in COLUMNS)]
+        if loop.turned is not None and not loop.whole)]
 
 
 def resembles(first: Body, second: Body) -> bool:
