@@ -40,7 +40,7 @@ PIECES = 32
 SIDE_BY_SIDE = 1 << 10
 #: How many rows and columns a block has that is read transposed.
 TILE = 16
-#: How many elements of scratch a row may keep, and on the stack.
+#: How many elements of scratch rows may keep, and on the stack.
 KEPT, ON_STACK = 1 << 18, 1 << 13
 #: How many floats are summed up as floats, in 16 lanes or one by one.
 LONG, BY_ONE = 512, 32
@@ -202,8 +202,8 @@ class OrderedWriter(CppWriter):
     def __post_init__(self):
         """If the innermost is a variable of the row, rows run side by
         side, and with them a second variable if accesses are transposed.
-        A row keeps its expensive values from pass to pass, if the stack
-        holds them and rows do not run side by side.
+        Rows keep their expensive values from pass to pass, if these are
+        not too many.
         """
         super().__post_init__()
         kernel = self.kernel
@@ -222,7 +222,7 @@ class OrderedWriter(CppWriter):
         size = inner.size.constant or 0 if inner and not lanes else 0
         self.short = inner if self.vectors and (
             FEW < size <= SHORT and size % WIDE) else None
-        keeps = not lanes and guess(kernel.row_length) <= KEPT
+        keeps = guess(kernel.row_length) * self.breadth <= KEPT
         self.stages = keeping(
             self.stages, lambda node: keeps and is_expensive(node))
         costly = sum(is_expensive(node) for stage in self.stages
@@ -336,9 +336,10 @@ class OrderedWriter(CppWriter):
         name = self.numbered("k", value)
         kind = "uint8" if value.dtype == torch.bool else CPP.type_of(
             value.dtype)
-        sizes = "".join(f"[{n}]" for n in counts)
-        self.add(f"Scratch<{kind}> {name}{{new {kind}{sizes}}};" if far
-                 else f"{kind} {name}{sizes};")
+        first, *others = (f"[{n}]" for n in counts)
+        more = "".join(others)
+        self.add(f"Scratch<{kind}{more}> {name}{{new {kind}{first}{more}}};"
+                 if far else f"{kind} {name}{first}{more};")
         return name
 
     def is_turned(self, node: Expression) -> bool:
@@ -351,10 +352,12 @@ class OrderedWriter(CppWriter):
 
     def work(self) -> None:
         """The stages, after the scratch for the values that a row keeps."""
-        length = self.kernel.row_length
+        length, lanes = self.kernel.row_length, [self.breadth] * len(
+            self.lanes)
         self.kept = {value: self.array(
-            value, length + (WIDE - 1) * bool(self.short),
-            far=most_of(length) > ON_STACK) for value in dict.fromkeys(
+            value, length + (WIDE - 1) * bool(self.short), *lanes,
+            far=most_of(length) * self.breadth > ON_STACK)
+            for value in dict.fromkeys(
                 value for stage in self.stages for value in stage.again)}
         super().work()
 
@@ -457,9 +460,9 @@ class OrderedWriter(CppWriter):
         place = CPP.index(flatten(map(index, over), row_major(
             tuple(v.size for v in over))))
         for value in stage.again:
-            self.name(value, f"{self.kept[value]}[{place}]")
+            self.name(value, f"{self.kept[value]}[{place}]{self.lane}")
         super().element(stage)
-        self.add(*(f"{name}[{place}] = {self.read(value)};"
+        self.add(*(f"{name}[{place}]{self.lane} = {self.read(value)};"
                    for value, name in self.kept.items()
                    if value in stage.body))
 
