@@ -42,7 +42,8 @@ SIDE_BY_SIDE = 1 << 10
 TILE = 16
 #: How many elements of scratch rows may keep, and on the stack.
 KEPT, ON_STACK = 1 << 18, 1 << 13
-#: How many floats are summed up as floats, in 16 lanes or one by one.
+#: How many floats lose no digits in a sum of floats: in 16 lanes that are
+#: joined, or one by one.
 LONG, BY_ONE = 512, 32
 #: How many elements lie at most between two of a vector.
 FAR = 64
@@ -416,18 +417,17 @@ class OrderedWriter(CppWriter):
         """The loops over elements; the last is the vector loop, unless
         rows run side by side in it. A long one goes in steps."""
         *outer, last = self.kernel.reduced
-        step = BY_ONE if self.lanes or not self.vectors else LONG
-        long = [] if self.padded or most_of(last.size) <= step else [
+        long = [] if self.padded or most_of(last.size) <= self.step else [
             fold for fold in folds if (
                 fold.reduction, accurate(fold.operands[0].dtype),
                 self.accumulated(fold)) == (
                     "sum", torch.float32, torch.float64)]
         span, loops = (0, None), [*map(self.loop, outer)]
         if long:
-            span = f"{last}_", f"smaller<int64>({last}_ + {step}, " + (
-                f"{CPP.index(last.size)})")
+            span = f"{last}_", (f"smaller<int64>({last}_ + {self.step}, "
+                                f"{CPP.index(last.size)})")
             self.partial = {fold: self.numbered("p", fold) for fold in long}
-            loops.append(self.steps(last, step))
+            loops.append(self.steps(last))
         if self.lanes:
             return [*loops, self.loop(last, "", *span), self.abreast()]
         clauses = ((sign, name) for fold in folds for sign, name in (
@@ -437,14 +437,20 @@ class OrderedWriter(CppWriter):
         return [*loops, self.loop(
             last, f"omp simd{how}" * self.vectors, *span)]
 
+    @property
+    def step(self) -> int:
+        """How many floats are summed up as floats."""
+        return BY_ONE if self.lanes or not self.vectors else LONG
+
     @contextmanager
-    def steps(self, last: Variable, step: int) -> Iterator[None]:
+    def steps(self, last: Variable) -> Iterator[None]:
         """A loop over the steps of a variable, of each of which floats are
         summed up as floats, and these sums as doubles."""
         places = [*map(self.accumulator, self.partial)]
         names, size = self.partial.values(), f"[{self.breadth}]" * bool(
             self.lanes)
-        with self.loop(f"{last}_", stop=CPP.index(last.size), step=step):
+        with self.loop(f"{last}_", stop=CPP.index(last.size),
+                       step=self.step):
             self.add(*(f"float {name}{size};" for name in names))
             with self.abreast():
                 self.add(*(f"{place} = 0;" for place in places))
@@ -472,11 +478,10 @@ class OrderedWriter(CppWriter):
             fold, super().accumulator(fold)) + self.lane
 
     def accumulated(self, fold: Fold) -> torch.dtype:
-        """A short sum in lanes, 16 side by side, loses no digits."""
-        short = fold in self.partial or fold.reduction == "sum" and (
-            self.vectors and not self.lanes
-            and most_of(self.kernel.row_length) <= LONG)
-        return accurate(fold.dtype) if short else super().accumulated(fold)
+        """The sum of few floats is one, too."""
+        few = fold in self.partial or fold.reduction == "sum" and (
+            most_of(self.kernel.row_length) <= self.step)
+        return accurate(fold.dtype) if few else super().accumulated(fold)
 
     def flag(self, fold: Fold) -> list[str]:
         """The name of what notes NaN, which OpenMP's maximum loses."""
