@@ -118,12 +118,13 @@ def rows(kernel: Kernel) -> Tiling:
         return Tiling((Axis("x", kernel.ranges, 1),
                        Axis("r", kernel.reduced, walking)),
                       max(1, (walking << added) // 512), looped="r")
-    loads, stores = ({each for each in found if varies(each.index, kernel)}
-                     for found in ((load for loop in kernel.loops
-                                    for load in loop.loads), kernel.loops))
+    loads = {load for loop in kernel.loops for load in loop.loads
+             if varies(load.index, kernel)}
     size = max((load.dtype.itemsize for load in loads
                 if load.buffer in kernel.read), default=4)
-    if whole <= A_ROW >> bool(stores) and (met > 1 or size < 4):
+    stores = any(varies(loop.index, kernel) for loop in kernel.loops
+                 if loop.buffer.name in kernel.written)
+    if whole <= A_ROW >> stores and (met > 1 or size < 4):
         return Tiling((Axis("x", kernel.ranges, _fitted(count, 256, 128)),
                        Axis("r", kernel.reduced, 1)), 4, looped="r")
     several = TOGETHER if met == 1 else lower_pow2(
@@ -139,10 +140,8 @@ def warps(kernel: Kernel, elements: int, row: int, loads: set[Load]
     """How many warps work on rows. A row that one warp cannot load at once
     is not split for that: warps wait for each other at each reduction."""
     near = at_once(loads, kernel.ranges)
-    for_each = min(1024, 512 * near) if row <= 32 * near else (
-        2048 if row < 2048 else 1024)
-    if draws(kernel):
-        for_each = 256
+    for_each = 256 if draws(kernel) else min(1024, 512 * near) if (
+        row <= 32 * near) else 2048 if row < 2048 else 1024
     return max(1, min(8, elements // for_each), elements // 2048)
 
 
