@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from math import gcd, prod
 
 from ...core.index import (Division, Index, Symbol, Variable, atoms_of,
@@ -52,9 +53,8 @@ WORKING = 2
 def tile(kernel: Kernel) -> Tiling:
     """A line, a tile of two variables, rows or columns."""
     first = fastest(kernel, FEW)
-    second = turned_axis(kernel, first, lambda v: min(sizes := (
-        _count(v.size), _count(first.size))) > 2 and prod(sizes) >= TILE
-    ) if first else None
+    second = turned_axis(kernel, first, partial(
+        has_tiles, first)) if first else None
     if kernel.reduced:
         tiling = rows(kernel) if first in kernel.reduced else (
             columns(kernel, first))
@@ -87,6 +87,12 @@ def line(kernel: Kernel, first: Variable | None) -> Tiling:
     block = _fitted(_count(kernel.rows), 128 * thread, 128)
     return Tiling((Axis("x", _last(kernel.ranges, first), block),),
                   max(1, block // (32 * thread)))
+
+
+def has_tiles(first: Variable, second: Variable) -> bool:
+    """Whether a tile of the two has long sides, or one and a short one."""
+    sides = _count(first.size), _count(second.size)
+    return min(sides) > 2 and prod(sides) >= TILE
 
 
 def plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
@@ -132,11 +138,11 @@ def rows(kernel: Kernel) -> Tiling:
     block = max(1, min(several // whole, pow2(count // ENOUGH)))
     return Tiling((Axis("x", kernel.ranges, block),
                    Axis("r", kernel.reduced, whole)),
-                  warps(kernel, block * whole, whole, loads))
+                  warps_for(kernel, block * whole, whole, loads))
 
 
-def warps(kernel: Kernel, elements: int, row: int, loads: set[Load]
-          ) -> int:
+def warps_for(kernel: Kernel, elements: int, row: int,
+              loads: set[Load]) -> int:
     """How many warps work on rows. A row that one warp cannot load at once
     is not split for that: warps wait for each other at each reduction."""
     near = at_once(loads, kernel.ranges)
