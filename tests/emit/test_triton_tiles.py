@@ -66,8 +66,8 @@ def test_a_short_row_is_the_work_of_one_warp(function, width, warps):
 
 
 def test_rows_of_a_few_elements_come_in_turn():
-    """Each thread has a row, unless it reads one of them once, in two
-    loads; but what is stored of it, lies together."""
+    """A thread has a row to itself; but not if it stores all of it, or
+    reads wide elements only once."""
     for name, width, dtype, turns in (
             ("var", 3, torch.float32, True), ("var", 7, torch.float32, True),
             ("sum", 7, torch.bfloat16, True),

@@ -9,7 +9,6 @@ torch/_inductor/runtime/triton_heuristics.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from math import gcd, prod
@@ -109,10 +108,11 @@ def plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
 
 
 def rows(kernel: Kernel) -> Tiling:
-    """Whole rows in registers. A row too long is walked along; so is one
-    that is met once, to call functions, since nothing reads it again; and
-    one of a few elements, by one thread, if it is read again or stored in
-    part only."""
+    """Whole rows in registers. A row too long is walked along. So is one
+    that is met once, to call functions, since nothing reads it again. And
+    a thread walks along a row of a few elements, unless many of them are
+    stored, or wide ones read once.
+    """
     count, length = _count(kernel.rows), most_of(kernel.row_length)
     met, whole = passes(kernel), pow2(min(length, 2 * IN_REGISTERS))
     added = met == 1 and whole > 2 * ONLINE and bool(called(kernel))
@@ -143,11 +143,16 @@ def rows(kernel: Kernel) -> Tiling:
 
 def warps_for(kernel: Kernel, elements: int, row: int,
               loads: set[Load]) -> int:
-    """How many warps work on rows. A row that one warp cannot load at once
-    is not split for that: warps wait for each other at each reduction."""
+    """How many warps work on rows. They wait for each other wherever they
+    reduce a row together, so a short one is left to a single warp, even if
+    that has to load several times."""
     near = at_once(loads, kernel.ranges)
-    for_each = 256 if draws(kernel) else min(1024, 512 * near) if (
-        row <= 32 * near) else 2048 if row < 2048 else 1024
+    if draws(kernel):
+        for_each = 256
+    elif row <= 32 * near:
+        for_each = min(1024, 512 * near)
+    else:
+        for_each = 2048 if row < 2048 else 1024
     return max(1, min(8, elements // for_each), elements // 2048)
 
 
@@ -158,7 +163,7 @@ def varies(where: Index, kernel: Kernel) -> bool:
                 or used.isdisjoint(kernel.reduced))
 
 
-def at_once(loads: Iterable[Load], others: tuple[Variable, ...]) -> int:
+def at_once(loads: set[Load], others: tuple[Variable, ...]) -> int:
     """How many neighbours one instruction loads, at most 16 bytes, if
     these lie at multiples of that, whatever the other variables are."""
     return min((gcd(16 // load.dtype.itemsize, *(
@@ -211,12 +216,11 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     sizes = [load.dtype.itemsize for load in read] or [4]
     block = _fitted(2 * count, max(16, A_LINE // max(sizes), lower_pow2(
         A_WARP // (sum(sizes) * whole))), 16) if count >= 16 else 1
-    part = 1 if at_once(read, kernel.reduced) * max(sizes) >= 16 else (
-        16 // max(sizes))
+    taken = sum(sizes) if at_once(read, kernel.reduced) * max(
+        sizes) >= 16 else 16 // max(sizes) * sum(sizes)
     down = min(whole, lower_pow2(
-        DOWN // part // (block * (len(sums) or 1) * sum(sizes))))
-    warps = min(8, lower_pow2(
-        block * down * sum(sizes) * part // A_WARP))
+        DOWN // (block * (len(sums) or 1) * taken)))
+    warps = min(8, lower_pow2(block * down * taken // A_WARP))
     return Tiling((Axis("x", _last(kernel.ranges, first), block),
                    Axis("r", kernel.reduced, down)), warps,
                   looped="r" * (most_of(length) > down))

@@ -198,8 +198,8 @@ def in_parts(rows: Value, parts: int, kind: str) -> Value:
     shape = index(parts), *sizes, (total + (parts - 1)) // parts
     part, *others, place = points(axes(shape))
     *_, step = strides_of(rows, (len(sizes),))
-    place = place * parts + part if 1 < step < SHARES[
-        rows.device.type].beside else part * shape[-1] + place
+    few = 1 < step < SHARES[rows.device.type].beside
+    place = place * parts + part if few else part * shape[-1] + place
     return replace(rows, shape=shape, element=inside_or(
         rows, (*others, place), Const(neutral(kind, rows.dtype),
                                       rows.dtype)))
