@@ -83,15 +83,18 @@ def test_rows_of_what_is_not_a_number(name, walked):
 
 @pytest.mark.skipif(
     INTERPRETED, reason="Triton's interpreter does not compile")
-def test_a_long_row_of_a_cross_entropy_is_loaded_once():
+@pytest.mark.parametrize("function, more", [
+    (F.cross_entropy, 2), (lambda x, label: x.logsumexp(-1), 0)])
+def test_a_long_row_is_loaded_once(function, more):
+    """Its maximum and its sum are; then a label and its logit."""
     from tests.emit.test_triton_ptx import kernels_of
-    x = torch.empty(64, 128_256, dtype=torch.bfloat16)
-    kernel, *_ = kernels_of(F.cross_entropy, x, torch.zeros(
-        64, dtype=torch.int64))
+    x = torch.empty(1024, 128_256, dtype=torch.bfloat16)
+    kernel, *_ = kernels_of(function, x, torch.zeros(
+        1024, dtype=torch.int64))
     loads = kernel.widths("ld")
     block = loads.pop(".v4.b32") * 8 * kernel.warps * 32
     assert block == gpu.ONLINE
-    assert sum(loads.values()) == 2  # the label, and its logit
+    assert sum(loads.values()) == more
 
 
 @pytest.fixture

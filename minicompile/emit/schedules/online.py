@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 import torch
 
-from ...core.loops import Expression, Op, walk
+from ...core.loops import Const, Expression, Op, walk
 from ..triton import ACROSS, SCANNING, TRITON, WRITERS, TritonWriter
 from ..writer import Fold, Stage, Store
 
@@ -42,11 +43,21 @@ def fading(work: tuple[Stage, ...]) -> set[Expression]:
 
 def maximum_below(node: Expression) -> Fold | None:
     """The row's largest element, if the node is the exponential of how far
-    another one is from it."""
+    another one is from it; or from 0, if that is infinite."""
     match node:
-        case Op("exp", (Op("sub", (x, Fold("max", (of,)) as most)),),
-                torch.float32):
-            return most if x is of else None
+        case Op("exp", (Op("sub", (x, below)),), torch.float32):
+            most = below.operands[-1] if isinstance(below, Op) else below
+            if isinstance(most, Fold) and below in (most, finite(most)):
+                return most if most.operands == (x,) and (
+                    most.reduction == "max") else None
+
+
+def finite(most: Fold) -> Op:
+    """The row's largest element; 0, if that is infinite."""
+    size = Op("abs", (most,), most.dtype)
+    return Op("where", (
+        Op("eq", (size, Const(inf, most.dtype)), torch.bool),
+        Const(0.0, most.dtype), most), most.dtype)
 
 
 def together(work: tuple[Stage, ...]) -> dict[Fold, Fold]:
@@ -112,14 +123,19 @@ class OnlineWriter(TritonWriter):
         self.add(f"{most} = {new}")
 
     def finish(self, fold: Fold) -> None:
-        """Write the sums of the lanes; NaN, if the maximum is infinite."""
+        """Write the sums of the lanes. If the maximum is infinite, that is
+        NaN; where distances are from 0 then, its own exponential."""
         if fold not in self.online:
             return super().finish(fold)
         most = self.accumulator(fold)
         self.texts[fold] = most
         for each in self.online[fold]:
             super().finish(each)
-            self.add(f"{self.accumulator(each)} += {most} - {most}")
+            *_, below = each.operands[0].operands[0].operands
+            name = self.accumulator(each)
+            self.add(f"{name} += {most} - {most}" if below is fold else
+                     f"{name} = tl.where(tl.abs({most}) == float('inf'), "
+                     f"device.fast_exp({most}), {name})")
 
 
 def scan(writer: TritonWriter, fold: Fold) -> None:
