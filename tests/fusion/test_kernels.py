@@ -289,6 +289,24 @@ def test_parts_of_a_few_columns_lie_side_by_side(shape):
         assert coefficient(load.index, step).constant > 8 * shape[-1]
 
 
+def test_as_many_parts_as_leave_none_shorter():
+    """About 64; of a prime number, the last one is."""
+    for rows, parts in ((600_000, 64), (600_010, 58), (600_011, 64)):
+        x = torch.randn(rows)
+        kernel, _ = assert_right(aten(torch.sum, x), (x,)).kernels
+        assert kernel.rows == parts
+
+
+@pytest.mark.parametrize("shape", [(600_000, 7), (60_000, 48)])
+def test_the_moments_of_long_columns_are_two_kernels(shape):
+    """What adds up the parts is not split again."""
+    x = torch.randn(shape)
+    of_parts, whole = assert_right(
+        aten(lambda x: x.var(0), x), (x,)).kernels
+    assert whole.rows == shape[-1] and of_parts.rows.constant > 10 * (
+        shape[-1])
+
+
 def test_a_safe_softmax_is_one_kernel():
     """A row of nothing but -inf gives zeros, and no NaN is hidden."""
     x = torch.randn(5, 8)

@@ -95,11 +95,10 @@ def even(wanted: int, sizes: list[int]) -> int:
     for size in sizes:
         left = ceil(wanted / parts)
         if left < size:
-            near = [n for n in range(left, 2 * left) if size % n == 0]
-            if near or len(sizes) > 1:
-                best = max(n for n in range(1, left + 1) if size % n == 0)
-                return parts * (near[0] if near else best)
-            return left
+            fits = [n for n in range(1, 2 * left) if size % n == 0]
+            near = next((n for n in fits if n >= left), fits[-1])
+            return parts * near if (
+                2 * near > left or len(sizes) > 1) else left
         parts *= size
     return parts
 
@@ -190,15 +189,19 @@ def in_rows(value: Value, reduced: tuple[int, ...]) -> Value:
     return reshaped(turned, (*sizes, product(shape[-len(reduced):])))
 
 
-def in_parts(rows: Value, parts: int, kind: str) -> Value:
+def in_parts(rows: Value, parts: int, kind: str,
+             beside: int | None = None) -> Value:
     """Parts of one length of each row, the first of all rows first; what
     the last lacks does not change a reduction of this kind. Where only a
-    few columns lie side by side, so do elements of different parts."""
+    few columns lie side by side, so do elements of different parts: below
+    `beside`, or twice as many as are reduced in one place."""
     *sizes, total = rows.shape
     shape = index(parts), *sizes, (total + (parts - 1)) // parts
     part, *others, place = points(axes(shape))
     *_, step = strides_of(rows, (len(sizes),))
-    few = 1 < step < SHARES[rows.device.type].beside
+    if beside is None:
+        beside = 2 * SHARES[rows.device.type].beside
+    few = 1 < step < beside
     place = place * parts + part if few else part * shape[-1] + place
     return replace(rows, shape=shape, element=inside_or(
         rows, (*others, place), Const(neutral(kind, rows.dtype),
@@ -249,7 +252,7 @@ def fading(fill: Callable[..., Value], part: Loop, most: Buffer) -> Value:
 
 
 def split_moments(context: LoweringContext, a: Value,
-                  reduced: tuple[int, ...]) -> tuple[Value, Value]:
+                  reduced: tuple[int, ...]) -> tuple[Value, Value] | None:
     """Both sums of each part, in one trip to memory; then of the parts.
 
     An element is as far from the mean as from its part's own mean, and as
@@ -258,18 +261,27 @@ def split_moments(context: LoweringContext, a: Value,
     parts = parts_wanted(a, reduced)
     total = product(a.shape[axis] for axis in reduced)
     if parts == 1 or total % parts != 0:
-        return moments(context, a, reduced)
-    some = in_parts(in_rows(a, reduced), parts, "sum")
+        return None
+    some = in_parts(in_rows(a, reduced), parts, "sum", beside=0)
     *size, length = some.shape
+    added = partial(added_in_one, context)
     sums, squares = (reshaped(each, (*size,)) for each in moments(
-        context, some, (len(size),)))
-    whole = context.reduce("sum", sums, (0,), True)
+        added, some, (len(size),)))
+    whole = added(sums, (0,))
     between = squared(divided_by(sums, length),
                       divided_by(whole, total))
     all_squares = replace(squares, element=operation(
         "add", squares.element, operation(
             "mul", between.element, literal(length, a.dtype))))
-    return whole, context.reduce("sum", all_squares, (0,), True)
+    return whole, added(all_squares, (0,))
+
+
+def added_in_one(context: LoweringContext, a: Value,
+                 reduced: tuple[int, ...]) -> Value:
+    """The sums, their dimensions kept, of what is not split again."""
+    shape = tuple(index(1) if axis in reduced else size
+                  for axis, size in enumerate(a.shape))
+    return context.lowering.fill(context.node, a, shape, reduced, "sum")
 
 
 def walk(groups: Groups) -> None:

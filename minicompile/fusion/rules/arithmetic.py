@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 
 import torch
 
@@ -212,7 +212,8 @@ def varying(rooted: bool, both: bool) -> Callable:
         once = context.device.type == "cpu" and (
             rooted or not both or less != 0)
         inner = a.to(torch.float64 if once else accurate(context.dtype))
-        sums, squares = MOMENTS[-1](context, inner, reduced)
+        sums, squares = MOMENTS[-1](context, inner, reduced) or moments(
+            partial(context.reduce, "sum", keepdim=True), inner, reduced)
         spread, middle = (reshaped(divided_by(each, by), context.shape)
                           for each, by in ((squares, left), (sums, total)))
         if rooted:
@@ -224,13 +225,12 @@ def varying(rooted: bool, both: bool) -> Callable:
     return rule
 
 
-def moments(context: LoweringContext, a: Value, reduced: tuple[int, ...]
-            ) -> tuple[Value, Value]:
+def moments(added: Callable[[Value, tuple[int, ...]], Value], a: Value,
+            reduced: tuple[int, ...]) -> tuple[Value, Value]:
     """The sum, and that of the squared distances from the mean."""
-    sums = context.reduce("sum", a, reduced, True)
+    sums = added(a, reduced)
     count = product(a.shape[axis] for axis in reduced)
-    return sums, context.reduce("sum", squared(
-        a, divided_by(sums, count)), reduced, True)
+    return sums, added(squared(a, divided_by(sums, count)), reduced)
 
 
 def squared(a: Value, middle: Value) -> Value:
@@ -240,8 +240,9 @@ def squared(a: Value, middle: Value) -> Value:
     return replace(a, element=multiplied(a.dtype, off, off))
 
 
-#: How both sums are found: the last of these.
-MOMENTS: list[Callable[..., tuple[Value, Value]]] = [moments]
+#: Finds both sums of long rows; None, if `moments` will: the last.
+MOMENTS: list[Callable[..., tuple[Value, Value] | None]] = [
+    lambda *_: None]
 
 
 def scan(kind: str) -> Callable[..., Value | None]:
