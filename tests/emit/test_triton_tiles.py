@@ -47,6 +47,28 @@ def test_a_row_too_long_for_registers_is_walked_along():
     assert tiling.grid == 200
 
 
+@pytest.mark.parametrize("dtype, block, warps", [
+    (torch.bfloat16, 4096, 16), (torch.float32, 8192, 32)])
+def test_a_thread_that_walks_along_a_row_has_8_elements(dtype, block, warps):
+    """So many loads are under way, even if they come one by one."""
+    for function in (lambda x: x.sum(-1), lambda x: x.softmax(-1)):
+        tiling, = tilings(function, *fake_inputs(
+            (200, 50_257), dtype=dtype))
+        assert blocks(tiling) == [("x", 1), ("r", block)]
+        assert tiling.warps == warps and tiling.looped
+
+
+@pytest.mark.parametrize("count, block", [
+    (200, 8192), (300, 4096), (1000, 2048), (5000, 2048)])
+def test_fewer_rows_are_walked_along_in_longer_blocks(count, block):
+    """Where their sums follow a maximum: in one trip to memory."""
+    for function in (lambda x: x.logsumexp(-1), lambda x: (
+            x - x.amax(-1, keepdim=True)).exp().sum(-1)):
+        tiling, = tilings(function, *fake_inputs((count, 50_257)))
+        assert blocks(tiling) == [("x", 1), ("r", block)]
+        assert tiling.looped
+
+
 def test_a_row_that_is_read_once_is_walked_along_to_compute_with_it():
     """Functions take registers; a mere sum has as many loads as fit."""
     for function, walked in (
@@ -124,10 +146,14 @@ def test_a_few_columns_have_a_program_each():
 
 
 def test_columns_lie_side_by_side_in_a_block():
-    for dtype, block in ((torch.float32, 32), (torch.bfloat16, 64)):
-        tiling, = tilings(lambda x: x.sum(0), torch.empty(
-            64, 100_000, dtype=dtype))
-        assert blocks(tiling) == [("x", block), ("r", 64)]
+    """Half a line of the cache, if they are short; else a line."""
+    for dtype, size, block, down in ((torch.float32, 64, 32, 64),
+                                     (torch.bfloat16, 64, 32, 64),
+                                     (torch.bfloat16, 65, 32, 128),
+                                     (torch.bfloat16, 512, 64, 256)):
+        tiling, = tilings(lambda x: x.sum(0), *fake_inputs(
+            (size, 100_000), dtype=dtype))
+        assert blocks(tiling) == [("x", block), ("r", down)]
 
 
 def test_columns_that_are_stored_but_not_summed_have_a_tiling():

@@ -28,6 +28,9 @@ ENOUGH = 2 * 132
 #: those of a line of the cache, which columns share; those of the columns
 #: that the threads of a warp add up.
 A_THREAD, A_LINE, A_WARP = 32, 128, 4096
+#: The columns that share a program, if they are as short as this and one
+#: load takes 16 bytes: half a line of the cache may do.
+BESIDE, SHORT = 32, 256
 #: The elements of a row that one block can keep in registers.
 IN_REGISTERS = 40_000
 #: The elements of rows that are met once, or of columns held whole, that
@@ -41,9 +44,10 @@ WINDOW = 4
 #: A variable of so many neighbours is as good as a longer one: the next
 #: one goes on where it ends.
 FEW = 4
-#: The elements of a block that walks along rows, and of one that does so
-#: once, with work at each step; the bytes of one that walks down columns.
-WALKING, ONLINE, DOWN = 8192, 2048, 32_768
+#: The elements of a block that walks along rows of two bytes each, and of
+#: one that does so once, with work at each step; of all such blocks, if
+#: sums follow a maximum; the bytes of a block that walks down columns.
+WALKING, ONLINE, AT_A_TIME, DOWN = 4096, 2048, 1 << 21, 32_768
 #: The registers that one of these needs to compute, beside its operand.
 LENGTHY = frozenset("erf erfc lgamma pow".split())
 WORKING = 2
@@ -115,19 +119,23 @@ def rows(kernel: Kernel) -> Tiling:
     """
     count, length = _count(kernel.rows), most_of(kernel.row_length)
     met, whole = passes(kernel), pow2(min(length, 2 * IN_REGISTERS))
-    added = met == 1 and whole > 2 * ONLINE and bool(called(kernel))
-    if added or whole * registers(kernel) > IN_REGISTERS:
-        online = met == 2 and together(stages(kernel))
-        most = ONLINE if added or online else (
-            WALKING >> bool(called(kernel) & LENGTHY))
-        walking = min(most, max(128, pow2(guess(kernel.row_length))))
-        return Tiling((Axis("x", kernel.ranges, 1),
-                       Axis("r", kernel.reduced, walking)),
-                      max(1, (walking << added) // 512), looped="r")
     loads = {load for loop in kernel.loops for load in loop.loads
              if varies(load.index, kernel)}
     size = max((load.dtype.itemsize for load in loads
                 if load.buffer in kernel.read), default=4)
+    added = met == 1 and whole > 2 * ONLINE and bool(called(kernel))
+    if added or whole * registers(kernel) > IN_REGISTERS:
+        online = met == 2 and together(stages(kernel))
+        most = ONLINE if added else (
+            WALKING << (size > 2) >> bool(called(kernel) & LENGTHY))
+        if online:
+            most = max(ONLINE, min(2 * WALKING, lower_pow2(
+                AT_A_TIME // count)))
+        walking = min(most, max(128, pow2(guess(kernel.row_length))))
+        return Tiling((Axis("x", kernel.ranges, 1),
+                       Axis("r", kernel.reduced, walking)), max(
+                           1, walking // (512 if online else 256)),
+                      looped="r")
     stores = any(varies(loop.index, kernel) for loop in kernel.loops
                  if loop.buffer.name in kernel.written)
     if whole <= A_ROW >> stores and (met > 1 or size < 4):
@@ -214,10 +222,11 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     read = {load for loop in sums for load in loop.loads
             if first in atoms_of(load.index)}
     sizes = [load.dtype.itemsize for load in read] or [4]
-    block = _fitted(2 * count, max(16, A_LINE // max(sizes), lower_pow2(
+    even = at_once(read, kernel.reduced) * max(sizes) >= 16
+    taken = sum(sizes) if even else 16 // max(sizes) * sum(sizes)
+    line = BESIDE if even and whole <= SHORT else A_LINE // max(sizes)
+    block = _fitted(2 * count, max(16, line, lower_pow2(
         A_WARP // (sum(sizes) * whole))), 16) if count >= 16 else 1
-    taken = sum(sizes) if at_once(read, kernel.reduced) * max(
-        sizes) >= 16 else 16 // max(sizes) * sum(sizes)
     down = min(whole, lower_pow2(
         DOWN // (block * (len(sums) or 1) * taken)))
     warps = min(8, lower_pow2(block * down * taken // A_WARP))
