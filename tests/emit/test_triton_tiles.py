@@ -47,13 +47,15 @@ def test_a_row_too_long_for_registers_is_walked_along():
     assert tiling.grid == 200
 
 
-@pytest.mark.parametrize("dtype, block, warps", [
-    (torch.bfloat16, 4096, 16), (torch.float32, 8192, 32)])
-def test_a_thread_that_walks_along_a_row_has_8_elements(dtype, block, warps):
-    """So many loads are under way, even if they come one by one."""
+@pytest.mark.parametrize("width, dtype, block, warps", [
+    (50_257, torch.bfloat16, 4096, 16), (50_257, torch.float32, 8192, 32),
+    (50_304, torch.bfloat16, 8192, 16), (50_304, torch.float32, 8192, 16)])
+def test_a_thread_has_8_elements_of_a_row_if_they_come_one_by_one(
+        width, dtype, block, warps):
+    """So many loads are under way."""
     for function in (lambda x: x.sum(-1), lambda x: x.softmax(-1)):
         tiling, = tilings(function, *fake_inputs(
-            (200, 50_257), dtype=dtype))
+            (200, width), dtype=dtype))
         assert blocks(tiling) == [("x", 1), ("r", block)]
         assert tiling.warps == warps and tiling.looped
 

@@ -44,10 +44,10 @@ WINDOW = 4
 #: A variable of so many neighbours is as good as a longer one: the next
 #: one goes on where it ends.
 FEW = 4
-#: The elements of a block that walks along rows of two bytes each, and of
-#: one that does so once, with work at each step; of all such blocks, if
-#: sums follow a maximum; the bytes of a block that walks down columns.
-WALKING, ONLINE, AT_A_TIME, DOWN = 4096, 2048, 1 << 21, 32_768
+#: The elements of a block that walks along rows, and of one that does so
+#: once, with work at each step; of all such blocks, if sums follow a
+#: maximum; the bytes of a block that walks down columns.
+WALKING, ONLINE, AT_A_TIME, DOWN = 8192, 2048, 1 << 21, 32_768
 #: The registers that one of these needs to compute, beside its operand.
 LENGTHY = frozenset("erf erfc lgamma pow".split())
 WORKING = 2
@@ -121,21 +121,22 @@ def rows(kernel: Kernel) -> Tiling:
     met, whole = passes(kernel), pow2(min(length, 2 * IN_REGISTERS))
     loads = {load for loop in kernel.loops for load in loop.loads
              if varies(load.index, kernel)}
-    size = max((load.dtype.itemsize for load in loads
-                if load.buffer in kernel.read), default=4)
+    read = {load for load in loads if load.buffer in kernel.read}
+    size = max((load.dtype.itemsize for load in read), default=4)
     added = met == 1 and whole > 2 * ONLINE and bool(called(kernel))
     if added or whole * registers(kernel) > IN_REGISTERS:
         online = met == 2 and together(stages(kernel))
-        most = ONLINE if added else (
-            WALKING << (size > 2) >> bool(called(kernel) & LENGTHY))
+        even = at_once(read, kernel.ranges) * size >= 16
+        most = ONLINE if added else WALKING >> (
+            size < 4 and not even) >> bool(called(kernel) & LENGTHY)
         if online:
-            most = max(ONLINE, min(2 * WALKING, lower_pow2(
+            most = max(ONLINE, min(WALKING, lower_pow2(
                 AT_A_TIME // count)))
         walking = min(most, max(128, pow2(guess(kernel.row_length))))
+        for_each = 512 if online or even and not added else 256
         return Tiling((Axis("x", kernel.ranges, 1),
-                       Axis("r", kernel.reduced, walking)), max(
-                           1, walking // (512 if online else 256)),
-                      looped="r")
+                       Axis("r", kernel.reduced, walking)),
+                      max(1, walking // for_each), looped="r")
     stores = any(varies(loop.index, kernel) for loop in kernel.loops
                  if loop.buffer.name in kernel.written)
     if whole <= A_ROW >> stores and (met > 1 or size < 4):

@@ -86,16 +86,19 @@ def parts_wanted(value: Value, reduced: tuple[int, ...]) -> int:
     wanted = min(ceil(share.many / rows), length // least)
     sizes = [value.shape[axis].constant for axis in in_order(
         value, reduced)[-len(reduced):]]
-    return wanted if None in sizes else even(wanted, sizes)
+    return wanted if None in sizes else even(
+        wanted, min(share.many, wanted * 3 // 2), sizes)
 
 
-def even(wanted: int, sizes: list[int]) -> int:
-    """About `wanted` parts, such that each is a block of the sizes."""
+def even(wanted: int, most: int, sizes: list[int]) -> int:
+    """About `wanted` parts, such that each is a block of the sizes; more
+    rather than fewer, up to `most`."""
     parts = 1
     for size in sizes:
         left = ceil(wanted / parts)
         if left < size:
-            fits = [n for n in range(1, 2 * left) if size % n == 0]
+            fits = [n for n in range(1, max(left, most // parts) + 1)
+                    if size % n == 0]
             near = next((n for n in fits if n >= left), fits[-1])
             return parts * near if (
                 2 * near > left or len(sizes) > 1) else left

@@ -5,7 +5,7 @@
 @launched(grid=lambda: 8, warps=16)
 @triton.jit
 def kernel_0__to_copy_amax_sub_exp(primals_1_ptr, _to_copy_1_ptr):
-    RBLOCK: tl.constexpr = 4096
+    RBLOCK: tl.constexpr = 8192
     x = tl.program_id(0)
     lane = tl.arange(0, RBLOCK)
     sum0 = tl.full([RBLOCK], 0.0, tl.float32)
