@@ -301,28 +301,38 @@ def job(function: Callable, args, train: bool) -> Callable:
     return run
 
 
-def micros(run: Callable, rounds: int = 9, replays: int = 5) -> float:
-    """Median microseconds of the kernels of a call."""
+def recorded(run: Callable) -> Callable:
+    """A call's kernels, to be replayed; it keeps the call's tensors."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(3):
             run()
     torch.cuda.synchronize()
-    recorded = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recorded):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
         run()
-    recorded.replay()
+
+    def replay(_alive=run):
+        graph.replay()
+    return replay
+
+
+def micros(runs: dict[str, Callable], rounds: int = 9,
+           replays: int = 5) -> dict[str, float]:
+    """Median microseconds of a replay of each, taking turns."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    found = []
+    found = {who: [] for who in runs}
     for _ in range(rounds):
-        start.record()
-        for _ in range(replays):
-            recorded.replay()
-        end.record()
-        end.synchronize()
-        found.append(start.elapsed_time(end) / replays * 1e3)
-    return statistics.median(found)
+        for who, replay in runs.items():
+            replay()
+            start.record()
+            for _ in range(replays):
+                replay()
+            end.record()
+            end.synchronize()
+            found[who].append(start.elapsed_time(end) / replays * 1e3)
+    return {who: statistics.median(each) for who, each in found.items()}
 
 
 def far(mine, eager) -> float:
@@ -344,16 +354,17 @@ def measured(name: str, train: bool, timed: bool) -> dict[str, object]:
             "torch.compile": torch.compile(family.function, dynamic=False),
             "minicompile": minicompile.compile(family.function,
                                                dynamic=False)}
-    row = {"what": name + ", gradients" * train}
+    row, runs = {"what": name + ", gradients" * train}, {}
     for who, function in ways.items():
         try:
             run = job(function, args, train)
             if timed:
-                row[who] = micros(run)
+                runs[who] = recorded(run)
             else:
                 run()
         except Exception as error:
             row[who] = f"{type(error).__name__}: {error}"[:80]
+    row |= micros(runs)
     if timed:
         torch.manual_seed(1)
         eager = job(ways["eager"], args, train)()
