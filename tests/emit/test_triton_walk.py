@@ -38,7 +38,8 @@ def everywhere(monkeypatch):
     monkeypatch.setattr(joining, "WORTH", 1)
     for device in ("cpu", "cuda"):
         monkeypatch.setitem(joining.SHARES, device, joining.Share(
-            few=8, whole=16_383, many=16, least=8192, worth=0, beside=4096))
+            few=8, whole=16_383, many=16, least=8192, worth=0, beside=4096,
+            narrow=4096))
     WALKING["cpu"] = WALKING["cuda"]
     yield
     del WALKING["cpu"]

@@ -55,7 +55,7 @@ class Share:
     At most `few` rows of more than `whole` elements are split, into `many`
     parts in all, of at least `least`; if there are no more than `worth`,
     one step is faster. `beside` columns, neighbours in memory, are reduced
-    in one place.
+    in one place; of fewer than `narrow`, neighbours are of different parts.
     """
 
     few: int
@@ -64,10 +64,11 @@ class Share:
     least: int
     worth: int
     beside: int
+    narrow: int
 
 
-SHARES = {"cpu": Share(7, 8191, 64, 4096, 1 << 17, 16),
-          "cuda": Share(128, 1 << 15, 1024, 1024, 1 << 15, 64)}
+SHARES = {"cpu": Share(7, 8191, 64, 4096, 1 << 17, 16, 16),
+          "cuda": Share(128, 1 << 15, 1024, 1024, 1 << 15, 64, 128)}
 
 
 def parts_wanted(value: Value, reduced: tuple[int, ...]) -> int:
@@ -193,19 +194,16 @@ def in_rows(value: Value, reduced: tuple[int, ...]) -> Value:
 
 
 def in_parts(rows: Value, parts: int, kind: str,
-             beside: int | None = None) -> Value:
+             turns: bool = True) -> Value:
     """Parts of one length of each row, the first of all rows first; what
     the last lacks does not change a reduction of this kind. Where only a
-    few columns lie side by side, so do elements of different parts: below
-    `beside`, or twice as many as are reduced in one place."""
+    few columns lie side by side, parts may take `turns` along the row."""
     *sizes, total = rows.shape
     shape = index(parts), *sizes, (total + (parts - 1)) // parts
     part, *others, place = points(axes(shape))
     *_, step = strides_of(rows, (len(sizes),))
-    if beside is None:
-        beside = 2 * SHARES[rows.device.type].beside
-    few = 1 < step < beside
-    place = place * parts + part if few else part * shape[-1] + place
+    turns = turns and 1 < step < SHARES[rows.device.type].narrow
+    place = place * parts + part if turns else part * shape[-1] + place
     return replace(rows, shape=shape, element=inside_or(
         rows, (*others, place), Const(neutral(kind, rows.dtype),
                                       rows.dtype)))
@@ -265,7 +263,7 @@ def split_moments(context: LoweringContext, a: Value,
     total = product(a.shape[axis] for axis in reduced)
     if parts == 1 or total % parts != 0:
         return None
-    some = in_parts(in_rows(a, reduced), parts, "sum", beside=0)
+    some = in_parts(in_rows(a, reduced), parts, "sum", turns=False)
     *size, length = some.shape
     added = partial(added_in_one, context)
     sums, squares = (reshaped(each, (*size,)) for each in moments(
