@@ -112,31 +112,18 @@ def plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
 
 
 def rows(kernel: Kernel) -> Tiling:
-    """Whole rows in registers. A row too long is walked along. So is one
-    that is met once, to call functions, since nothing reads it again. And
-    a thread walks along a row of a few elements, unless many of them are
-    stored, or wide ones read once.
+    """Whole rows in registers. A thread walks along a row of a few
+    elements, unless many of them are stored, or wide ones read once.
     """
-    count, length = _count(kernel.rows), most_of(kernel.row_length)
-    met, whole = passes(kernel), pow2(min(length, 2 * IN_REGISTERS))
+    count, met = _count(kernel.rows), passes(kernel)
+    whole = pow2(min(most_of(kernel.row_length), 2 * IN_REGISTERS))
     loads = {load for loop in kernel.loops for load in loop.loads
              if varies(load.index, kernel)}
     read = {load for load in loads if load.buffer in kernel.read}
+    if whole * registers(kernel) > IN_REGISTERS or (
+            met == 1 and whole > 2 * ONLINE and called(kernel)):
+        return long_rows(kernel, read)
     size = max((load.dtype.itemsize for load in read), default=4)
-    added = met == 1 and whole > 2 * ONLINE and bool(called(kernel))
-    if added or whole * registers(kernel) > IN_REGISTERS:
-        online = met == 2 and together(stages(kernel))
-        even = at_once(read, kernel.ranges) * size >= 16
-        most = ONLINE if added else WALKING >> (
-            size < 4 and not even) >> bool(called(kernel) & LENGTHY)
-        if online:
-            most = max(ONLINE, min(WALKING, lower_pow2(
-                AT_A_TIME // count)))
-        walking = min(most, max(128, pow2(guess(kernel.row_length))))
-        for_each = 512 if online or even and not added else 256
-        return Tiling((Axis("x", kernel.ranges, 1),
-                       Axis("r", kernel.reduced, walking)),
-                      max(1, walking // for_each), looped="r")
     stores = any(varies(loop.index, kernel) for loop in kernel.loops
                  if loop.buffer.name in kernel.written)
     if whole <= A_ROW >> stores and (met > 1 or size < 4):
@@ -148,6 +135,26 @@ def rows(kernel: Kernel) -> Tiling:
     return Tiling((Axis("x", kernel.ranges, block),
                    Axis("r", kernel.reduced, whole)),
                   warps_for(kernel, block * whole, whole, loads))
+
+
+def long_rows(kernel: Kernel, read: set[Load]) -> Tiling:
+    """Rows that are walked along: too long for registers, or met once, to
+    call functions, so that nothing reads them again. Of loads that bring
+    one element each, a thread has 8 under way."""
+    met, functions = passes(kernel), called(kernel)
+    size = max((load.dtype.itemsize for load in read), default=4)
+    even = at_once(read, kernel.ranges) * size >= 16
+    block = WALKING >> (size < 4 and not even) >> bool(functions & LENGTHY)
+    for_each = 512 if even else 256
+    if met == 1 and functions:
+        block, for_each = ONLINE, 256
+    elif met == 2 and together(stages(kernel)):
+        block, for_each = max(ONLINE, min(WALKING, lower_pow2(
+            AT_A_TIME // _count(kernel.rows)))), 512
+    block = min(block, max(128, pow2(guess(kernel.row_length))))
+    return Tiling((Axis("x", kernel.ranges, 1),
+                   Axis("r", kernel.reduced, block)),
+                  max(1, block // for_each), looped="r")
 
 
 def warps_for(kernel: Kernel, elements: int, row: int,
