@@ -53,6 +53,7 @@ class Joint:
     tracked: tuple[int, ...]  # inputs that `results` writes to
     tangents: tuple[int, ...]  # forward outputs with a gradient, if any
     gradients: tuple[int, ...]  # inputs that want one
+    unseen: tuple[int, ...] = ()  # those of `mutated` unknown to autograd
     autocast: tuple = ()  # the regions of autocast that it was called in
     plans: dict[frozenset[str], Pair] = field(
         default_factory=dict, compare=False)

@@ -88,6 +88,7 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
         for improved in PASSES:
             joint = improved(joint, recorder.fake_mode)
     mutated = tuple(each.position for each in written)
+    unseen = tuple(each.position for each in written if not each.seen)
     finish(joint, mutated, len(fresh))
     return Joint(
         _LazyGraphModule(recorder.constants, joint, "Joint"), graph,
@@ -95,7 +96,7 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
         tuple(each.position for each in tracked),
         tuple(tangents),
         tuple(each.position for each in leaves) if tangents else (),
-        autocast=autocast())
+        unseen=unseen, autocast=autocast())
 
 
 def differentiate(recorder: RecordingMode, ends: list, leaves: list,

@@ -22,6 +22,7 @@ from weakref import ref
 
 import torch
 from torch import fx
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.autograd.graph import increment_version
 
 from ..core.errors import where_of
@@ -245,6 +246,8 @@ def finished(facts: Facts, joint: Joint, run: Boxed, notes: Counter
     """`run`, then results made; autograd is told of the inputs that it
     writes to."""
     written, together = facts.mutated, [*facts.mutated, *facts.tracked]
+    seen = [k for k in written if k not in facts.unseen]
+    run = unnoticed(run, facts.unseen) if facts.unseen else run
     make = joint.results and bare(joint.results)
     source = kept()(bare(joint.source))  # it may fail under no_grad
 
@@ -257,10 +260,20 @@ def finished(facts: Facts, joint: Joint, run: Boxed, notes: Counter
         if written and not torch.is_inference_mode_enabled():
             if any([inputs[k].is_inference() for k in written]):
                 return source(*inputs)  # it raises
-            increment_version([inputs[k] for k in written])
+            increment_version([inputs[k] for k in seen])
         given = list(inputs) if make else ()
         outputs = run(inputs)
         return make(*given, *outputs) if make else outputs
+    return call
+
+
+def unnoticed(run: Boxed, unseen: Iterable[int]) -> Boxed:
+    """`run`, after which these inputs have the versions they had."""
+    def call(inputs: list) -> tuple:
+        with _unsafe_preserve_version_counter(tuple([
+                inputs[k] for k in unseen
+                if not inputs[k].is_inference()])):
+            return run(inputs)
     return call
 
 
@@ -276,8 +289,8 @@ def overlap(inputs: list, written: list[int]) -> bool:
 #: and results of the forward, are numbers.
 FACTS: dict[str, Callable[[Joint, Pair], object]] = {
     **{name: lambda joint, _, name=name: getattr(joint, name)
-       for name in "autocast forward_outputs mutated tracked tangents "
-                   "gradients".split()},
+       for name in "autocast forward_outputs mutated unseen tracked "
+                   "tangents gradients".split()},
     "grad_mode": lambda *_: torch.is_grad_enabled(),
     "inputs": lambda joint, _: len(joint.primals),
     "wanted": lambda joint, _: any(
