@@ -16,7 +16,7 @@ from functools import partial
 from math import inf, nan
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map, tree_map_only
 
 from ..index import Atom, Index, enclosed, evaluate_index
 from ..loops import (OPS, REDUCTIONS, SCANS, Const, Expression, Kernel,
@@ -111,28 +111,31 @@ def read(node: Position | Load, points: Storage,
 
 def evaluate_schedule(schedule: Schedule, inputs: list) -> tuple:
     """The schedule's results for these tensors, computed step by step."""
-    storage: Storage = {name: flat(tensor)
-                        for name, tensor in schedule.constants.items()}
-    names, lines = schedule.unpacked(str)
-    known = {"math": math, "torch": torch, **dict(zip(names, inputs))}
-    exec("\n".join(lines), known)
-    storage |= {symbol: known[str(symbol)] for symbol in schedule.sizes}
-    for buffer, tensor in zip(schedule.inputs, inputs, strict=True):
-        if buffer is not None:
-            storage[buffer.name] = flat(tensor)
-    resolved = partial(_resolved, storage)
+    storage = tree_map_only(torch.Tensor, flat, known(schedule, inputs))
+    leaf_of = partial(resolved, storage)
     for step in schedule.steps:
         if isinstance(step, Kernel):
             with made_by(step)[0].device:
                 evaluate_kernel(step, storage)
             continue
-        args, kwargs = tree_map(resolved, (step.args, step.kwargs))
+        args, kwargs = tree_map(leaf_of, (step.args, step.kwargs))
         result = step.target(*args, **kwargs)
         many = result if isinstance(result, (tuple, list)) else (result,)
         for buffer, tensor in zip(step.outputs, many, strict=True):
             if buffer is not None:
                 storage[buffer.name] = flat(tensor)
-    return tuple(map(resolved, schedule.outputs))
+    return tuple(map(leaf_of, schedule.outputs))
+
+
+def known(schedule: Schedule, inputs: list) -> Storage:
+    """The tensors of a call by name, constants too, and its sizes."""
+    names, lines = schedule.unpacked(str)
+    said = {"math": math, "torch": torch, **dict(zip(names, inputs))}
+    exec("\n".join(lines), said)
+    return schedule.constants | {
+        buffer.name: each for buffer, each in zip(
+            schedule.inputs, inputs, strict=True) if buffer} | {
+        symbol: said[str(symbol)] for symbol in schedule.sizes}
 
 
 def evaluate_kernel(kernel: Kernel, storage: Storage) -> None:
@@ -155,7 +158,7 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().as_strided((count,), (1,))
 
 
-def _resolved(storage: Storage, leaf: object) -> object:
+def resolved(storage: Storage, leaf: object) -> object:
     """A View as a tensor, an Index as a number; else what it is."""
     if isinstance(leaf, Index):
         return evaluate_index(leaf, storage)
@@ -163,9 +166,12 @@ def _resolved(storage: Storage, leaf: object) -> object:
         return leaf
     shape, stride = ([evaluate_index(i, storage) for i in indices]
                      for indices in (leaf.shape, leaf.stride))
-    memory = storage[leaf.buffer]
-    return memory.as_strided(shape, stride, memory.storage_offset()
-                             + evaluate_index(leaf.offset, storage))
+    memory, offset = storage[leaf.buffer], evaluate_index(
+        leaf.offset, storage)
+    if (offset, shape, stride) == (0, [*memory.shape], [*memory.stride()]):
+        return memory
+    return memory.as_strided(shape, stride,
+                             memory.storage_offset() + offset)
 
 
 def call_of(kernel: Kernel) -> str:

@@ -34,6 +34,8 @@ from ...core.graph import Boxed, has_effect
 from ...core.index import Symbol, evaluate_index, index
 from ...core.loops import Buffer
 from ...core.options import HINTS
+from ...core.semantics.evaluate import known as known_of
+from ...core.semantics.evaluate import resolved
 from ...core.schedule import (Extern, Schedule, Step, View, made_by,
                               reads_of)
 from .. import KINDS, WORTH, Recording, memory_of, whole
@@ -54,8 +56,8 @@ class Part:
 
 
 class Parts:
-    """A program's `parts`, then the `tail`, which runs after the replay,
-    and the `rest`, which makes the results that the tail does not."""
+    """A program's `parts`, then the `tail`, which runs after the replay
+    and makes the results that are `moved`."""
 
     def __init__(self, program: object, recorded: Sequence[bool],
                  tail: int):
@@ -75,17 +77,12 @@ class Parts:
         self.moved = {place: view for place, view in enumerate(results)
                       if isinstance(view, View) and view.buffer in last}
         self.tail = self.part(steps[tail:], [*self.moved.values()])
-        self.rest = self.part((), [
-            None if place in self.moved else view
-            for place, view in enumerate(results)])
-        given, sizes = self.schedule.inputs, self.schedule.sizes
-        self.numbers = self.written(
-            Schedule(given, (), tuple(map(index, sizes)), {}, sizes))
 
     def part(self, steps: tuple[Step, ...], outputs: list,
              is_recorded: bool = False) -> Part:
         """Some steps; they are given buffers, and then all sizes."""
-        buffers = self.program.text.buffers
+        text, found = copy(self.program.text), {}
+        buffers = text.buffers
         known = {made.name for step in steps for made in made_by(step)}
         known |= self.schedule.constants.keys()
         reads = [name for name in reads_of([*steps, outputs])
@@ -93,31 +90,14 @@ class Parts:
         sizes = {symbol: place for place, symbol in enumerate(
             self.schedule.sizes, len(reads))}
         given = [buffers[name] for name in reads] + [None] * len(sizes)
-        run = self.written(Schedule(
-            tuple(given), steps, tuple(outputs),
-            self.schedule.constants, sizes))
-        return Part(run, (*reads, *sizes), tuple(
+        text.schedule = Schedule(tuple(given), steps, tuple(outputs),
+                                 self.schedule.constants, sizes)
+        names = unwrap(self.program.run).__globals__
+        exec(text.call(), names, found)
+        names.update(text.given)
+        return Part(found["call"], (*reads, *sizes), tuple(
             buffers[view.buffer] for view in outputs
             if isinstance(view, View)), is_recorded)
-
-    def written(self, schedule: Schedule) -> Callable[[list], tuple]:
-        """A function that does only these steps of the program.
-
-        `schedule` says what they read and which results are wanted.
-        """
-        text, made = copy(self.program.text), {}
-        text.schedule = schedule
-        names = unwrap(self.program.run).__globals__
-        exec(text.call(), names, made)
-        names.update(text.given)
-        return made["call"]
-
-    def known(self, inputs: list) -> dict[str | Symbol, object]:
-        """The inputs of a call by name, and its sizes by symbol."""
-        found = zip(self.schedule.inputs, inputs)
-        numbers = zip(self.schedule.sizes, self.numbers(list(inputs)))
-        return {each.name: value for each, value in found
-                if each} | dict(numbers)
 
 
 class InParts(Recording):
@@ -133,7 +113,7 @@ class InParts(Recording):
 
     def record(self, half: object, inputs: list) -> tuple:
         """The outputs, None for those that the tail makes."""
-        known, self.steps = self.parts.known(inputs), []
+        known, self.steps = known_of(self.parts.schedule, inputs), []
         for part in self.parts.parts:
             if part.is_recorded:
                 replay, made = half.of.device.record(
@@ -157,8 +137,9 @@ class InParts(Recording):
                        and place in self.bound}
         self.known = {name: known[name]
                       for name in reads - self.places.keys()}
-        rest = self.parts.rest
-        return rest.run([known[name] for name in rest.reads])
+        return tuple([
+            None if place in self.parts.moved else resolved(known, view)
+            for place, view in enumerate(self.parts.schedule.outputs)])
 
     def replay(self) -> None:
         """Each part in order; what others make goes to where it is read."""
