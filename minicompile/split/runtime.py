@@ -124,7 +124,8 @@ def autograd_function(facts: Facts, source: fx.GraphModule,
                 k for k in facts.tangents if given[k] is not None])
             if not come:
                 return by_input(facts, ())
-            values = SAVED[-1](facts, ctx, given) if saves else []
+            values = saves and SAVED[-1](facts, ctx, given) or (
+                [None] * saves)  # none is read
             if torch.is_grad_enabled():  # create_graph
                 return again(facts, source, ctx, given, come)
             ctx.maybe_clear_saved_tensors()  # all but retained ones

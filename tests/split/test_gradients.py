@@ -498,6 +498,26 @@ def test_two_results_with_something_in_common_one_backward_each(
             torch.testing.assert_close(ours.grad, theirs.grad)
 
 
+@pytest.mark.parametrize("backend", ["split", "fused"])
+def test_a_backward_that_reads_nothing_runs_as_often_as_in_eager(backend):
+    def function(x, w):
+        return x.mean(0), (x * w).exp(), w.sum()
+
+    def gradients(run):
+        x, w = [torch.linspace(1, 2, 4).requires_grad_() for _ in range(2)]
+        mean, both, total = run(x, w)
+        (mean + total).backward()
+        (mean + both.sum()).backward()
+        (total * mean).backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            both.sum().backward()
+        return x.grad, w.grad
+
+    torch.testing.assert_close(
+        gradients(minicompile.compile(function, backend=backend)),
+        gradients(function))
+
+
 @pytest.mark.parametrize("ran", [True, False])
 def test_what_a_backward_needs_may_not_be_written_to(ran):
     x, w = [torch.ones(4, requires_grad=True) for _ in range(2)]

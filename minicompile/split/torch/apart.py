@@ -24,15 +24,16 @@ def saved(facts: Facts, ctx, given: tuple) -> list:
         return list(ctx.saved_tensors)
     now = {group for k, group in facts.groups.items()
            if given[k] is not None}
+    needed = {group for group in now if group[1]}
     left = getattr(ctx, "left", {*facts.groups.values()})
     try:
         values = list(ctx.saved_tensors)
     except RuntimeError:  # they were freed, or one was written to
-        if not now or not now <= left or not hasattr(ctx, "left"):
+        if not needed <= left or not hasattr(ctx, "left"):
             raise
         values = [each for each, _ in ctx.rest]
         if any(values[k]._version != ctx.rest[k][1]
-               for _, reads in now for k in reads):
+               for _, reads in needed for k in reads):
             raise RuntimeError(CHANGED) from None
     ctx.left = left - now
     ctx.rest = [(each, each._version) for each in values if ctx.left]
