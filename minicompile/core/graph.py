@@ -48,6 +48,15 @@ def dense(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() or reach(tensor) + 1 == tensor.numel()
 
 
+def row(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor; if it is not in order, its memory as a single row."""
+    if tensor.is_contiguous():
+        return tensor
+    span = 1 + sum((size - 1) * step for size, step in zip(
+        tensor.shape, tensor.stride()))
+    return tensor.detach().as_strided((span,), (1,))
+
+
 def holds_graphs(target: object) -> bool:
     """Whether a call of `target` runs graphs, as that of a cond does."""
     return hasattr(target, "graphs")

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from ..core import load, log
-from ..core.graph import Boxed, holds_graphs
+from ..core.graph import Boxed, holds_graphs, row
 from ..core.schedule import Schedule, views_in
 
 #: Whoever holds it replays or makes a recording, in this process.
@@ -181,15 +181,6 @@ def copy_all(buffers: Iterable[Tensor], given: Iterable[Tensor]) -> None:
 def like(tensor: Tensor) -> Tensor:
     """New memory for a tensor of this shape and these strides."""
     return tensor.new_empty_strided(tensor.shape, tensor.stride())
-
-
-def row(tensor: Tensor) -> Tensor:
-    """The tensor; if it is not in order, its memory as a single row."""
-    if tensor.is_contiguous():
-        return tensor
-    span = 1 + sum((size - 1) * step for size, step in zip(
-        tensor.shape, tensor.stride()))
-    return tensor.detach().as_strided((span,), (1,))
 
 
 #: Fewer steps are launched one by one faster than results are cloned.

@@ -18,6 +18,7 @@ from math import inf, nan
 import torch
 from torch.utils._pytree import tree_map, tree_map_only
 
+from ..graph import row
 from ..index import Atom, Index, enclosed, evaluate_index
 from ..loops import (OPS, REDUCTIONS, SCANS, Const, Expression, Kernel,
                      Load, Loop, Op, Position, neutral, picked, renamed,
@@ -153,9 +154,7 @@ def evaluate_kernel(kernel: Kernel, storage: Storage) -> None:
 def flat(tensor: torch.Tensor) -> torch.Tensor:
     """The memory that a tensor spans as one dimension, from its first
     element."""
-    count = 1 + sum((size - 1) * step for size, step in zip(
-        tensor.shape, tensor.stride())) if tensor.numel() else 0
-    return tensor.detach().as_strided((count,), (1,))
+    return row(tensor.detach()).view(-1)
 
 
 def resolved(storage: Storage, leaf: object) -> object:
