@@ -129,7 +129,7 @@ class Input:
             with recording(recorder):  # nobody may write to a leaf
                 self.given = self.leaf.clone()
         self.history = self.given.grad_fn
-        self.version = self.given._version
+        self.version = self.given._version  # not that of writes to data
 
     @property
     def written(self) -> bool:
@@ -148,12 +148,6 @@ class Input:
             raise BackendError("the graph changes requires_grad of an "
                                "input")
         return torch._functionalize_has_data_mutation(given)
-
-    @property
-    def seen(self) -> bool:
-        """Whether autograd knows of each write; of those to data it does
-        not."""
-        return self.given._version > self.version
 
     @property
     def tracked(self) -> bool:

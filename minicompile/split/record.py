@@ -88,7 +88,8 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
         for improved in PASSES:
             joint = improved(joint, recorder.fake_mode)
     mutated = tuple(each.position for each in written)
-    unseen = tuple(each.position for each in written if not each.seen)
+    unseen = tuple(each.position for each in written
+                   if each.given._version == each.version)
     finish(joint, mutated, len(fresh))
     return Joint(
         _LazyGraphModule(recorder.constants, joint, "Joint"), graph,
