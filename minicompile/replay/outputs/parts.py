@@ -1,19 +1,16 @@
-"""Programs in parts: what is recorded, and what runs between and after.
-And whole programs, whose replays `options={"replay_check": True}` checks.
+"""Programs that are recorded in parts, and replays that are checked.
 
-A recording holds no step that chooses between graphs, works on the CPU or
-waits for the device. Such a step runs between two recordings, and its
-results go to where the later recording reads them. A step that makes a
-large result for the user is not recorded either, if it is near the end.
-It runs after the replay with what follows, into new memory: the result is
-moved out, where others are cloned. A check poisons memory before a replay
-and compares its results, bit by bit, with the program's. So memory that is
-still read, or that the replay does not write, shows as NaN. It is slow,
-and for finding faults in replay. Without this file such a step keeps the
-program from being recorded. Results are cloned, and nothing is checked.
-torch.compile cuts a graph in torch/_inductor/scheduler.py. It hands out
-memory that the next call overwrites, in torch/_inductor/cudagraph_trees.py;
-check_memory_pool there looks at the allocator.
+A step that chooses between graphs, works on the CPU or waits for the
+device runs between two recordings. Its results go to where the later one
+reads them. If a step near the end makes a large result for the user, that
+step and those after it run after the replay, into new memory. So the
+result is moved out, where others are cloned. With `options={"replay_check":
+True}` each replay is compared, bit by bit, with a run of its program.
+Memory is poisoned before: what is still read, or what the replay does not
+write, shows as NaN. Without this file such a step keeps the program from
+being recorded, results are cloned, and nothing is checked. torch.compile
+cuts a graph in torch/_inductor/scheduler.py, and hands out memory that the
+next call overwrites, in torch/_inductor/cudagraph_trees.py.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ class Part:
 
     run: Boxed
     reads: tuple[str | Symbol, ...]
-    makes: tuple[Buffer, ...]
+    makes: Sequence[Buffer]
     is_recorded: bool
 
 
@@ -71,7 +68,7 @@ class Parts:
                      for made in made_by(step) if made.name in wanted]
             self.parts.append(self.part(steps[start:end], [
                 View(made.name, made.shape, made.stride, index(0),
-                     made.dtype) for made in makes], is_recorded))
+                     made.dtype) for made in makes], makes, is_recorded))
         last = {made.name for step in steps[tail:]
                 for made in made_by(step)}
         self.moved = {place: view for place, view in enumerate(results)
@@ -79,25 +76,22 @@ class Parts:
         self.tail = self.part(steps[tail:], [*self.moved.values()])
 
     def part(self, steps: tuple[Step, ...], outputs: list,
-             is_recorded: bool = False) -> Part:
+             makes: Sequence = (), is_recorded: bool = False) -> Part:
         """Some steps; they are given buffers, and then all sizes."""
         text, found = copy(self.program.text), {}
-        buffers = text.buffers
         known = {made.name for step in steps for made in made_by(step)}
         known |= self.schedule.constants.keys()
         reads = [name for name in reads_of([*steps, outputs])
                  if name not in known]
         sizes = {symbol: place for place, symbol in enumerate(
             self.schedule.sizes, len(reads))}
-        given = [buffers[name] for name in reads] + [None] * len(sizes)
+        given = [*map(text.buffers.get, reads), *[None] * len(sizes)]
         text.schedule = Schedule(tuple(given), steps, tuple(outputs),
                                  self.schedule.constants, sizes)
         names = unwrap(self.program.run).__globals__
         exec(text.call(), names, found)
         names.update(text.given)
-        return Part(found["call"], (*reads, *sizes), tuple(
-            buffers[view.buffer] for view in outputs
-            if isinstance(view, View)), is_recorded)
+        return Part(found["call"], (*reads, *sizes), makes, is_recorded)
 
 
 class InParts(Recording):
