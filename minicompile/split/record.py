@@ -74,7 +74,7 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
                                               tracked)
         written = [each for each in written if each not in tracked]
         ends = fresh + [each.given for each in written]
-        values = [unwrapped(end) for end in ends]
+        values = [*map(unwrapped, ends)]
     leaves = [each for each in inputs if each.wants_gradient]
     tangents = [k for k, end in enumerate(fresh)
                 if leaves and (end.grad_fn is not None or whole and (
@@ -110,16 +110,12 @@ def differentiate(recorder: RecordingMode, ends: list, leaves: list,
         unwrapped(end), position)) for position, end in enumerate(ends)]
     flows = [(end, tangent) for end, tangent in zip(ends, tangents)
              if end.grad_fn is not None]
-    inputs = [each.leaf for each in leaves]
     with (unchanged_state(), recording(recorder),
           torch._C._DisableAutocast(), refusing("the backward")):
-        found = torch.autograd.grad(
-            [end for end, _ in flows], inputs, [t for _, t in flows],
-            allow_unused=True) if flows else [None] * len(leaves)
-        if whole:
-            found = [torch.zeros_like(given) if each is None else each
-                     for given, each in zip(inputs, found)]
-        return [None if g is None else unwrapped(g) for g in found]
+        return [*map(unwrapped, torch.autograd.grad(
+            [end for end, _ in flows], [each.leaf for each in leaves],
+            [tangent for _, tangent in flows], allow_unused=True,
+            materialize_grads=whole))]
 
 
 class Player(fx.Interpreter):
