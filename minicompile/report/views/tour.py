@@ -11,7 +11,6 @@ import argparse
 import copy
 import statistics
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -23,6 +22,7 @@ from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
+from torch.utils.benchmark import timer
 
 from ...core import TOOLS
 from ...core.disk.entries import LIBRARIES, clear, described
@@ -98,7 +98,7 @@ def tour(name: str, device: str = "cpu", compare: bool = True,
         runs["torch.compile"] = torch.compile(copy.deepcopy(model))
     seen, caches, failed = {}, {}, ""
     for each, run in runs.items():
-        step, before = stepper(run, batch, device), found_and_made(each)
+        step, before = stepper(run, batch), found_and_made(each)
         with (nullcontext() if each == "minicompile"  # shows its stages
               else console.status(f"the first step of {each}")):
             try:
@@ -126,21 +126,19 @@ def panel(head: str, summary: str, text: str) -> Group:
     return Group(head, *([Padding(code, (0, 2))] if text else []), "")
 
 
-def stepper(model: Callable, batch: tuple, device: str
+def stepper(model: Callable, batch: tuple
             ) -> Callable[[], tuple[float, torch.Tensor]]:
     """A training step as a function that returns its seconds, the
     device's work included, and the loss."""
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 
     def step() -> tuple[float, torch.Tensor]:
-        start = time.perf_counter()
+        start = timer()
         optimizer.zero_grad()
         loss = model(*batch)
         loss.backward()
         optimizer.step()
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-        return time.perf_counter() - start, loss.detach()
+        return timer() - start, loss.detach()
     return step
 
 
