@@ -107,11 +107,16 @@ IDENTITIES = (type, types.ModuleType, types.FunctionType,
 ABSENT = object()
 
 
+def is_a(value: object, kinds) -> bool:
+    """`isinstance`, but no object is asked for its `__class__`."""
+    return issubclass(type(value), kinds)
+
+
 def is_constant(value: object) -> bool:
     """Whether a value never changes, at any depth."""
-    if isinstance(value, tuple):
+    if is_a(value, tuple):
         return all(map(is_constant, tuple.__iter__(value)))
-    return type(value) in CONSTANTS or isinstance(
+    return type(value) in CONSTANTS or is_a(
         value, (*IDENTITIES, int, str))
 
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from ..core.sizes import SYMBOLIC
 from ..core.guard import (ABSENT, IDENTITIES, Attribute, Item, Source,
-                          trusted)
+                          is_a, trusted)
 from .reasons import WAYS, Raised, unsupported
 from .recorder import settled
 from .rules import follows, rule
@@ -85,6 +85,8 @@ def lookup(tracer, kind: type, name: str, after: type | None = None):
     key, order = (id(kind), name, id(after)), kind.__mro__
     if key in tracer.found:
         return tracer.found[key]
+    if not is_a(name, str):
+        raise unsupported("attribute", f"the name {name!r}")
     rely_on(tracer, kind)
     found, place = ABSENT, None
     for each in order[0 if after is None else order.index(after) + 1:]:

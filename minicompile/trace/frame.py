@@ -272,8 +272,7 @@ def DICT_MERGE(frame, depth, mapping):
     tracer, target = frame.tracer, frame.stack[-depth]
     for key, value in tracer.mapping(mapping).items():
         if tracer.stored(target, key) is not ABSENT:
-            raise Raised(TypeError(
-                f"got multiple values for keyword argument {key!r}"))
+            raise unsupported("argument", f"{key!r}, given twice,")
         tracer.ask(operator.setitem, target, key, value)
 
 

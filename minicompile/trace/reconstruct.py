@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from ..core.guard import CONSTANTS, IDENTITIES, printable
+from ..core.guard import CONSTANTS, IDENTITIES, is_a, printable
 from .reasons import unsupported
 from .side_effects import is_bound
 
@@ -86,7 +86,7 @@ class Rebuild:
         if issubclass(kind, torch.Tensor):
             self.outputs.append(value)
             return f"outputs[{len(self.outputs) - 1}]"
-        if isinstance(value, IDENTITIES) and not (
+        if is_a(value, IDENTITIES) and not (
                 self.tracer.is_made(value) or kind is frozenset
                 or is_bound(value)):
             return self.known(value)

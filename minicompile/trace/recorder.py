@@ -32,7 +32,7 @@ from torch.utils._pytree import tree_map_only
 from ..core.errors import Unsupported
 from ..core.graph import QUANTIZED, written_by
 from ..core.sizes import SYMBOLIC, Numbers, hint, python_forms
-from ..core.guard import IMMUTABLE, Guard, Source
+from ..core.guard import IMMUTABLE, Guard, Source, is_a
 from .reasons import WAYS, unsupported
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
@@ -128,11 +128,11 @@ class Recorder:
         def part(value):
             if type(value) in IMMUTABLE and value not in QUANTIZED:
                 return value
-            if isinstance(value, torch.Tensor):
+            if is_a(value, torch.Tensor):
                 tensors.append(value)
                 return self.node(value)
             for kinds, convert in CONVERSIONS.items():
-                if isinstance(value, kinds):
+                if is_a(value, kinds):
                     return convert(self, value)
             raise unsupported("argument", str(
                 value if type(value) is torch.dtype
@@ -148,23 +148,23 @@ class Recorder:
     def _known(self, result):
         """A result without new tensors, if a trace may rely on it."""
         for item in leaves(result):
-            if not isinstance(item, (torch.Tensor, *SYMBOLIC)) and type(
+            if not is_a(item, (torch.Tensor, *SYMBOLIC)) and type(
                     item) not in IMMUTABLE:
                 raise unsupported("untracked", f"a {type(item).__name__}")
         return result
 
     def _new(self, result) -> bool:
         """Whether a tensor in `result` has no node yet."""
-        return any(isinstance(item, torch.Tensor)
+        return any(is_a(item, torch.Tensor)
                    and id(item) not in self.nodes
                    for item in leaves(result))
 
     def _bind(self, result, node: fx.Node) -> None:
         """Remember `node`, or parts of it, as what makes `result`."""
-        if isinstance(result, torch.Tensor):
+        if is_a(result, torch.Tensor):
             self.nodes[id(result)] = node
             return
-        parts = result if isinstance(result, (tuple, list)) else ()
+        parts = result if is_a(result, (tuple, list)) else ()
         for index, item in enumerate(parts):
             if self._new(item):
                 part = self.graph.call_function(

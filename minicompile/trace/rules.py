@@ -19,10 +19,10 @@ from collections import OrderedDict
 
 import torch
 
-from ..core.guard import ABSENT, CONSTANTS
+from ..core.guard import ABSENT, CONSTANTS, is_a
 from ..core.sizes import SYMBOLIC
 from .bytecode import BINARY, COMPARE
-from .reasons import WAYS, Raised, unsupported
+from .reasons import WAYS, unsupported
 from .recorder import Recorder, settled
 from .side_effects import Outside, is_bound
 
@@ -68,14 +68,14 @@ def follows(method) -> bool:
 
 
 def apply(tracer, rule, args: tuple, kwargs: dict):
-    """A rule's result; wrong arguments are the program's TypeError."""
+    """A rule's result; arguments that it does not take are Python's."""
     try:
         return rule(tracer, *args, **kwargs)
     except TypeError:
         try:
             inspect.signature(rule).bind(tracer, *args, **kwargs)
         except TypeError as error:
-            raise Raised(error) from None
+            raise unsupported("builtin", f"called so: {error},") from None
         raise
 
 
@@ -107,8 +107,8 @@ def binary(tracer, op, left, right):
 def recorded(tracer, op, left, right):
     """`left op right` of tensors and constants."""
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, torch.Tensor) and (
-                type(other) in PLAIN or isinstance(other, torch.Tensor)):
+        if is_a(one, torch.Tensor) and (
+                type(other) in PLAIN or is_a(other, torch.Tensor)):
             return tracer.recorder.function(
                 op if one is left else INPLACE.get(op, op), (left, right),
                 {})
@@ -125,7 +125,7 @@ def ask(tracer, function, *values, **more):
     """The result of a method in Python or with a rule, or of the C code."""
     if not values:
         return tracer.native(function, (), more)
-    if isinstance(values[0], torch.Tensor) and function in GIVING:
+    if is_a(values[0], torch.Tensor) and function in GIVING:
         return WAYS["giving"](tracer.recorder, function, values, more)
     answer = tracer.asked(f"__{function.__name__}__", *values)
     return answer if answer is not ABSENT else tracer.natively(
@@ -211,10 +211,10 @@ def call_native(tracer, function, args, kwargs):
     if module in OPERATORS or owner is None and module == "torch":
         return tracer.recorder.function(function, args, kwargs)
     function, args = unbound(function, owner, args)
-    if rule := registered(function) or isinstance(owner, type) and (
+    if rule := registered(function) or is_a(owner, type) and (
             registered(vars(owner).get(function.__name__))):
         return apply(tracer, rule, args, kwargs)
-    if hasattr(function, "__objclass__") and args and isinstance(
+    if hasattr(function, "__objclass__") and args and is_a(
             args[0], torch.Tensor):
         return tensor_method(tracer, function.__name__, args, kwargs)
     if not WAYS["allowed"](function):

@@ -20,7 +20,8 @@ from torch import nn
 
 from ..core.guard import (ABSENT, CONSTANTS, IDENTITIES, Attribute,
                           Call, Constant, Guard, Identifiers, Item,
-                          Source, Stored, TensorFacts, printable, trusted)
+                          Source, Stored, TensorFacts, is_a, printable,
+                          trusted)
 from .reasons import WAYS, unsupported
 from .recorder import Recorder, settled
 
@@ -50,7 +51,7 @@ TAKEN = {"L", "F", "outputs", "finish", "graph", "run", "math", "torch",
 
 def is_bound(value: object) -> bool:
     """Whether this is a method written in C, bound to an object."""
-    return isinstance(value, BOUND) and not isinstance(
+    return is_a(value, BOUND) and not is_a(
         value.__self__, OWNERS)
 
 
@@ -73,7 +74,7 @@ def facts(real: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
 def contents(owner: object) -> dict:
     """What an object keeps itself, by name; a cell may be empty."""
     try:
-        return {"cell_contents": owner.cell_contents} if isinstance(
+        return {"cell_contents": owner.cell_contents} if is_a(
             owner, types.CellType) else object.__getattribute__(
             owner, "__dict__")
     except (AttributeError, ValueError):
@@ -124,7 +125,7 @@ class Namespace:
 
     def __post_init__(self):
         """Read a dict past what its class makes of `real[key]`."""
-        kind = OrderedDict if isinstance(self.real, OrderedDict) else dict
+        kind = OrderedDict if is_a(self.real, OrderedDict) else dict
         if type(self.real) is not dict:
             self.real = {key: dict.__getitem__(self.real, key)
                          for key in kind.__iter__(self.real)}
@@ -202,7 +203,7 @@ class Outside:
         if kind in CONSTANTS:
             self.guard(source, "equal", real)
             return real
-        if isinstance(real, IDENTITIES) and not is_bound(real) and (
+        if is_a(real, IDENTITIES) and not is_bound(real) and (
                 trusted or not passing(real)):
             if not trusted:
                 self.guard(source, "is", real)
@@ -211,7 +212,7 @@ class Outside:
             value = self.values[id(real)]
             self.met(value, source)
             return value
-        if isinstance(real, torch.Tensor):
+        if is_a(real, torch.Tensor):
             return self.remember(real, self._tensor(real, source), source)
         self.guard(source, "type", kind)
         if kind in FIRST:
@@ -221,10 +222,10 @@ class Outside:
             value = made_tuple(kind, self.elements(real, source))
             return self.remember(real, value, source) if (
                 value or kind is not tuple) else value
-        if kind is list or isinstance(real, (
+        if kind is list or is_a(real, (
                 types.MethodType, *IDENTITIES)):
             raise unsupported("attribute", f"a {kind.__name__}, {source},")
-        if isinstance(real, READABLE):
+        if is_a(real, READABLE):
             self.guard(source, "is", real)
         return self.remember(real, real, source)
 
@@ -317,7 +318,7 @@ class Outside:
             WAYS["grown"](self, self.real(value), self.source(value))
         elif value is ABSENT and not (
                 key in space.real or space.trusted):
-            if isinstance(key, torch.Tensor) and not space.real:
+            if is_a(key, torch.Tensor) and not space.real:
                 self.guard(space.names, "length", 0)
             else:
                 self.lacks(space.names, key)
@@ -342,7 +343,7 @@ class Outside:
 
     def keys(self, space: Namespace) -> list:
         """All keys, in order."""
-        if any(isinstance(key, torch.Tensor) for key in space.real):
+        if any(is_a(key, torch.Tensor) for key in space.real):
             raise unsupported("attribute", "a dict with tensors as keys")
         self.guard(space.names, "keys", tuple(space.real))
         space.listed = True
@@ -363,7 +364,7 @@ class Outside:
 
     def is_dict(self, value) -> bool:
         """Whether `value` is a dict that existed before the call."""
-        return isinstance(value, dict) and id(value) in self.sources
+        return is_a(value, dict) and id(value) in self.sources
 
     def is_outside(self, value) -> bool:
         """Whether `value` existed before and stands for itself."""

@@ -13,24 +13,26 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import types
 from collections import namedtuple
 from collections.abc import Callable
 from itertools import islice
 
 import torch
+from torch._ops import OpOverload, OpOverloadPacket
 
 from ..core.errors import Unsupported, Where
 from ..core.sizes import SYMBOLIC
-from ..core.guard import (ABSENT, Attribute, Function, Item, is_constant,
-                          trusted)
+from ..core.guard import (ABSENT, Attribute, Function, Item, is_a,
+                          is_constant, trusted)
 from ..core.state import global_state, settings
 from . import attributes, rules
 from .frame import Frame
 from .reasons import WAYS, Raised, Stopped, unsupported
 from .recorder import DATA_DEPENDENT, History, Recorder
 from .rules import apply, registered
-from .side_effects import Outside
+from .side_effects import BOUND, Outside
 
 #: Libraries whose insides are never followed.
 OPAQUE = tuple(f"{name}." for name in (
@@ -49,6 +51,10 @@ FOLLOWED = {"torch.autograd.function", "torch.autograd.grad_mode",
 #: The attributes of functions that are compiled, or left alone.
 MARKS = {"_torchdynamo_orig_callable", "_torchdynamo_disable",
          "_dynamo_marked_constant"}
+
+#: Methods of which C code takes some answers only, and who asks for one.
+ASKING = {f"__{asks.__name__}__": asks for asks in (
+    bool, complex, float, hash, int, iter, len, repr, str, operator.index)}
 
 DEEPEST = 120
 
@@ -107,9 +113,13 @@ class Tracer:
     def asked(self, name: str, value, *more):
         """The result of a method in Python or with a rule; or ABSENT."""
         method = attributes.method(self, type(value), name)
-        if rules.follows(method):
-            return self.call(method, (value, *more))
-        return ABSENT
+        if not rules.follows(method):
+            return ABSENT
+        answer = self.call(method, (value, *more))
+        if name not in ASKING or type(answer) in SYMBOLIC:
+            return answer
+        given = type("Given", (), {name: lambda _: answer})()
+        return self.native(ASKING[name], (given,))
 
     # Calls
 
@@ -123,23 +133,21 @@ class Tracer:
         args, kwargs = tuple(args), kwargs or {}
         if (rule := registered(function)) is not None:
             return apply(self, rule, args, kwargs)
-        match function:
-            case types.FunctionType():
-                return _python(self, function, args, kwargs)
-            case types.MethodType():
-                return self.enter(function.__func__, (
-                    function.__self__, *args), kwargs)
-            case type() if WAYS["allowed"](function):
-                return rules.natively(self, function, args, kwargs)
-            case (types.BuiltinFunctionType() | types.MethodWrapperType()
-                  | types.MethodDescriptorType()
-                  | types.WrapperDescriptorType()):
-                return rules.call_native(self, function, args, kwargs)
-            case torch._ops.OpOverload() | torch._ops.OpOverloadPacket():
-                return self.recorder.function(function, args, kwargs)
+        if is_a(function, types.FunctionType):
+            return _python(self, function, args, kwargs)
+        if is_a(function, types.MethodType):
+            return self.enter(function.__func__, (
+                function.__self__, *args), kwargs)
+        if is_a(function, type) and WAYS["allowed"](function):
+            return rules.natively(self, function, args, kwargs)
+        if is_a(function, (*BOUND, types.MethodDescriptorType,
+                           types.WrapperDescriptorType)):
+            return rules.call_native(self, function, args, kwargs)
+        if is_a(function, (OpOverload, OpOverloadPacket)):
+            return self.recorder.function(function, args, kwargs)
         target = attributes.bound(self, function, "__call__")
         if target is ABSENT:
-            return self.native(function)  # Python's own TypeError
+            return self.native(operator.call, (function,))  # TypeError
         return self.enter(target, args, kwargs)
 
     natively = rules.natively
@@ -169,7 +177,7 @@ class Tracer:
 
     def truth(self, value=False) -> bool:
         """`bool(value)`."""
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             raise unsupported("data-dependent", "the truth of a tensor")
         if type(value) is torch.SymFloat:
             value = value != 0.0  # its own truth makes it a constant
@@ -208,7 +216,7 @@ class Tracer:
 
     def mapping(self, value) -> dict:
         """The items of `**value`, as a dict."""
-        return dict(self.outside.resolve(value)) if isinstance(
+        return dict(self.outside.resolve(value)) if is_a(
             value, dict) else WAYS["mapping"](self, value)
 
     def unpacked(self, value, most: int | None = None) -> list:

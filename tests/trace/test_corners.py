@@ -847,3 +847,93 @@ def test_attributes_are_python_s(function, kind):
             (function, theirs), (compiled, ours)))
         assert torch.equal(want[0], got[0]) and want[1:] == got[1:]
         assert vars(ours) == vars(theirs)
+
+
+class Answers:
+    """Answers each of C's questions with something that it refuses."""
+
+    def __bool__(self):
+        return 3
+
+    def __len__(self):
+        return -1
+
+    def __str__(self):
+        return 5
+
+    __repr__, __hash__ = __len__, __str__
+
+    def __iter__(self):
+        return [1]
+
+
+class LongHash:
+    def __hash__(self):
+        return 2**70
+
+
+def imports_what_is_not_there():
+    from math import nothing
+    return nothing
+
+
+def enters_what_is_no_manager(value):
+    with value:
+        pass
+
+
+@pytest.mark.parametrize("ask", [
+    bool, len, str, repr, iter, list, lambda value: not value,
+    lambda value: f"{value}", lambda value: f"{[1]:x}",
+    lambda value: getattr(value, 5), lambda value: setattr(value, 5, 1),
+    lambda value: hasattr(value, None), lambda value: value(),
+    lambda value: {}.get(), lambda value: dict()(2),
+    lambda value: dict(**{"a": 1}, **{"a": 2}),
+    lambda value: hash(LongHash()), lambda value: hash(float),
+    enters_what_is_no_manager, lambda value: enters_what_is_no_manager(5),
+    lambda value: imports_what_is_not_there()])
+def test_c_code_s_refusals_are_python_s(ask):
+    def program(x, value):
+        try:
+            return x + 1, ask(value)
+        except Exception as error:
+            return x, type(error), str(error), error.__context__
+
+    value = Answers()
+    want = program(torch.ones(2), value)
+    compiled = minicompile.compile(program, backend="eager")
+    for _ in range(2):
+        got = compiled(torch.ones(2), value)
+        assert torch.equal(got[0], want[0])
+        assert repr(got[1:]) == repr(want[1:])
+
+
+class Counting:
+    """Counts its reads, and says that it is a tensor."""
+
+    def __init__(self):
+        self.value = 2.0
+
+    def __getattribute__(self, name):
+        READS.append(name)
+        return torch.Tensor if name == "__class__" else (
+            object.__getattribute__(self, name))
+
+
+READS = []
+
+
+def test_no_object_is_asked_for_its_class():
+    def program(x, owner):
+        made = Counting()
+        return x * owner.value + made.value, [made], owner
+
+    READS.clear()
+    owner = Counting()
+    compiled = minicompile.compile(program, backend="eager")
+    for _ in range(3):
+        got = compiled(torch.ones(2), owner)
+        assert torch.equal(got[0], torch.full((2,), 4.0))
+        assert got[2] is owner and type(got[1][0]) is Counting
+    assert READS == ["value", "value"] * 3
+    assert compiled.stats().graphs and not compiled.stats().fallbacks

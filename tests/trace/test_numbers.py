@@ -124,3 +124,15 @@ def test_lengths_that_only_c_code_knows():
     for a in (array.array("b", [1, 2]), array.array("b", [3]),
               bytearray([3, 4, 5]), bytearray([1, 1])):
         close(compiled(torch.ones(2), a), f(torch.ones(2), a))
+
+
+def test_methods_of_numbers_are_given_sizes_that_vary():
+    def f(x):
+        n = x.shape[0]
+        return (x + 1, (5).__add__(n), (0.5).__mul__(n), (3).__eq__(n),
+                int.__lt__(3, n), list(map((2).__mul__, x.shape)),
+                "ab".__mul__(n), [*filter((4).__ne__, x.shape)])
+
+    compiled = minicompile.compile(f, backend="eager")
+    for n in (2, 3, 4, 5):
+        close(compiled(torch.ones(n)), f(torch.ones(n)))

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 import torch
 
 from ...core.guard import (ABSENT, CONSTANTS, IDENTITIES, Call,
-                           is_constant, trusted)
+                           is_a, is_constant, trusted)
 from .. import attributes
 from ..attributes import type_of
 from ..frame import load_cell
@@ -116,7 +116,9 @@ rule(ascii)(lambda tracer, value: tracer.call(repr, (value,)).encode(
 rule(format)(
     lambda tracer, value, spec="": ask(tracer, format, value, spec))
 rule(object.__format__)(
-    lambda tracer, value, spec="": tracer.call(str, (value,)))
+    lambda tracer, value, spec: tracer.native(
+        object.__format__, (value, spec)) if spec else tracer.call(
+            str, (value,)))
 
 
 @rule(hash)
@@ -175,7 +177,7 @@ def is_instance(tracer, value, kinds) -> bool:
 
 def is_subclass(tracer, kind, kinds) -> bool:
     """`issubclass` of one class; the answer of an ABC is guarded."""
-    if isinstance(kind, type):
+    if is_a(kind, type):
         attributes.rely_on(tracer, kind)
     answer = tracer.native(issubclass, (kind, kinds))
     if isinstance(kinds, abc.ABCMeta) and any(
@@ -246,7 +248,7 @@ def _super(tracer, *args):
         args = kind, owner
     for owner in args[1:]:
         attributes.rely_on(
-            tracer, owner if isinstance(owner, type) else type(owner))
+            tracer, owner if is_a(owner, type) else type(owner))
     return tracer.native(super, args)
 
 
@@ -287,7 +289,7 @@ def _id(tracer, value):
         return number
     copies = tracer.frames[-1].globals.get("__name__") == "copy"
     if not copies and (tracer.is_made(value)
-                       or not isinstance(value, IDENTITIES)):
+                       or not is_a(value, IDENTITIES)):
         raise unsupported("builtin", "id of what the function made")
     return id(value)
 

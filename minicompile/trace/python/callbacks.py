@@ -25,7 +25,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core.errors import Unsupported
-from ...core.guard import ABSENT, CONSTANTS, IDENTITIES, trusted
+from ...core.guard import ABSENT, CONSTANTS, IDENTITIES, is_a, trusted
 from ...core.sizes import SCALARS, SYMBOLIC, formula, hint
 from .. import attributes
 from ..attributes import STAND_INS
@@ -72,7 +72,7 @@ def is_allowed(function) -> bool:
         return False
     if hasattr(function, "__objclass__"):
         return function.__objclass__.__module__ in HOMES
-    owner = function if isinstance(function, type) else function.__self__
+    owner = function if is_a(function, type) else function.__self__
     home = getattr(owner, "__module__", getattr(owner, "__name__", None))
     return home in SAFE_OWNERS or not HARMLESS.isdisjoint((function, owner))
 
@@ -94,9 +94,9 @@ def look(tracer, value, depth: int = 1):
     """
     value = settled(value) if depth > 1 else value
     outside, kind = tracer.outside, type(value)
-    if kind in CONSTANTS or isinstance(value, (torch.Tensor, *SYMBOLIC)):
+    if kind in CONSTANTS or is_a(value, (torch.Tensor, *SYMBOLIC)):
         return value
-    if isinstance(value, READABLE + IDENTITIES) or hasattr(
+    if is_a(value, READABLE + IDENTITIES) or hasattr(
             kind, "__members__"):  # an enumeration
         if depth and outside.is_outside(value):
             outside.guard(outside.source(value), "is", value)
@@ -123,9 +123,9 @@ def _look_into(tracer, value, depth: int) -> None:
         if in_python(tracer, value, name) is not None:
             raise unsupported("builtin", "comparing objects of "
                               f"{type(value).__name__} in C")
-    parts = [*dict.keys(value), *dict.values(value)] if isinstance(
+    parts = [*dict.keys(value), *dict.values(value)] if is_a(
         value, dict) else next((base.__iter__(value) for base in (
-            tuple, list, set, frozenset, deque) if isinstance(
+            tuple, list, set, frozenset, deque) if is_a(
                 value, base)), ())
     for part in parts:
         if tracer.outside.is_dict(part):
@@ -152,7 +152,7 @@ def kept(tracer, value):
 
 def stepped(tracer, value):
     """They step through it, or call it."""
-    if isinstance(value, (torch.Tensor, *SETS)) or any(
+    if is_a(value, (torch.Tensor, *SETS)) or any(
             in_python(tracer, value, name)
             for name in ("__iter__", "__getitem__")):
         return tracer.iterate(value)
@@ -162,7 +162,7 @@ def stepped(tracer, value):
 
 def elements(tracer, value):
     """They look up what is in it."""
-    return value if isinstance(value, SETS) else [
+    return value if is_a(value, SETS) else [
         *map(tracer.key, tracer.unpacked(value))]
 
 
@@ -212,8 +212,9 @@ def arguments(tracer, function, args, kwargs: dict, depth: int) -> tuple:
         return [tracer.call(Sequence.__iter__, args)], {}
     if owner and len(args) == 1:
         depth = 0
-    elif not SCALARS.keys().isdisjoint(map(type, args)):
-        depth = 2  # NumPy's numbers meet no symbols
+    elif owner in READABLE or not SCALARS.keys().isdisjoint(
+            map(type, args)):
+        depth = 2  # the methods of numbers know no symbols
     first, others = SEEN.get(getattr(function, "__name__", None)) or (
         SEEN.get(getattr(function, "__module__", None),
                  (TO_DEPTH[depth],) * 2))
@@ -241,7 +242,7 @@ def look_up(tracer, key, mapping=None):
                 "({}) not in {0}", formula(key), space.names))
             return key
     key, source = settled(key), tracer.outside.source(key)
-    if isinstance(key, torch.Tensor):
+    if is_a(key, torch.Tensor):
         if source is None:
             raise unsupported("data-dependent", "an index")
         tracer.outside.guard(source, "is", tracer.outside.real(key))
@@ -316,7 +317,7 @@ def watched(function, args, kwargs):
 
     If a profiler is already active, it stays and nothing is watched.
     """
-    if sys.getprofile() or isinstance(function, PYTHON) or not (
+    if sys.getprofile() or is_a(function, PYTHON) or not (
             {*map(type, args)}.isdisjoint(SYMBOLIC)):
         return function(*args, **kwargs)
     watch = Watch(function)

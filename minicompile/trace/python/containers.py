@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ...core.guard import ABSENT, CONSTANTS
+from ...core.guard import ABSENT, CONSTANTS, is_a
 from .. import attributes
 from ..reasons import WAYS, Raised, refusing, unsupported
 from ..rules import means, rule, whole
@@ -45,7 +45,7 @@ def has_item(tracer, mapping: dict, key) -> bool:
     if not outside.is_dict(mapping):
         return tracer.native(dict.__contains__, (mapping, key))
     space, key = outside.space("items", mapping), outside.real(key)
-    if isinstance(key, (torch.Tensor, torch.SymInt)) or (
+    if is_a(key, (torch.Tensor, torch.SymInt)) or (
             space.now.get(key) is not UNREAD):
         return outside.read(space, key) is not ABSENT
     if not space.trusted:
@@ -58,7 +58,7 @@ def set_item(tracer, mapping: dict, key, value) -> None:
     """`mapping[key] = value`, or `del`; outside, the write waits."""
     key, outside = tracer.key(key, mapping), tracer.outside
     if not outside.is_dict(mapping):
-        kind = OrderedDict if isinstance(mapping, OrderedDict) else dict
+        kind = OrderedDict if is_a(mapping, OrderedDict) else dict
         method, given = (kind.__delitem__, ()) if value is ABSENT else (
             kind.__setitem__, (value,))
         return tracer.native(method, (mapping, key, *given))
@@ -201,7 +201,7 @@ means(in_sequence, *(kind.__contains__ for kind in (list, tuple, deque)))
 @rule(list.__setitem__)
 def set_element(tracer, values: list, key, value) -> None:
     """`values[key] = value`, where a slice takes any iterable."""
-    if isinstance(key, slice):
+    if is_a(key, slice):
         value = tracer.iterate(value)
     tracer.inside(values)
     tracer.native(list.__setitem__, (values, tracer.key(key), value))
@@ -220,7 +220,7 @@ def pop_element(tracer, values: set):
 
 def pairs(tracer, values) -> list:
     """The keys and values that `dict(values)` is made of."""
-    if isinstance(values, dict) or in_python(tracer, values, "keys"):
+    if is_a(values, dict) or in_python(tracer, values, "keys"):
         return [*tracer.mapping(values).items()]
     return [(tracer.key(key), value) for key, value in map(
         tracer.unpacked, tracer.unpacked(values))]

@@ -20,7 +20,7 @@ from functools import partial
 import torch
 
 from ...core.guard import (ABSENT, Attribute, Call, Constant, Item,
-                           Source, is_constant)
+                           Source, is_a, is_constant)
 from ...core.sizes import hint
 from .. import attributes
 from ..attributes import type_of
@@ -50,7 +50,7 @@ def write(outside: Outside, space: Namespace, key, value) -> None:
     elif key in space.now:
         del space.now[key]
         outside.read(space, key)  # an absence is guarded, and a presence
-        if key in space.real and not isinstance(
+        if key in space.real and not is_a(
                 space.owner, types.CellType):
             outside.guard(space.names, "contains", key)
 
@@ -63,7 +63,7 @@ def writers(space: Namespace, key) -> tuple:
     """
     owner = space.owner
     if space.kind == "items":
-        base = OrderedDict if isinstance(owner, OrderedDict) else dict
+        base = OrderedDict if is_a(owner, OrderedDict) else dict
         return owner, base.__setitem__, base.__delitem__
     if space.kind == "attributes" and is_hidden(owner, key):
         return space.real, dict.__setitem__, dict.__delitem__
@@ -298,11 +298,11 @@ def store_attr(tracer, owner, name: str, value) -> None:
 def store_plain(tracer, owner, name: str, value) -> None:
     """The same as `object.__setattr__` or `object.__delattr__` does it."""
     outside, given = tracer.outside, () if value is ABSENT else (value,)
-    if isinstance(owner, torch.Tensor) and name == "grad" and value is None:
+    if is_a(owner, torch.Tensor) and name == "grad" and value is None:
         if outside.source(owner) is not None:
             write(outside, outside.space("slots", owner), name, value)
         return
-    if isinstance(owner, FIXED) and not tracer.is_made(owner) or (
+    if is_a(owner, FIXED) and not tracer.is_made(owner) or (
             name in DECIDING and attributes.existed(tracer, owner)):
         tracer.recorder.sizes.history.counters.add(name)
         raise unsupported("effect",
@@ -332,7 +332,7 @@ def store_plain(tracer, owner, name: str, value) -> None:
     elif not given:
         tracer.native(delattr, (owner, name))
     else:
-        tracer.native(setattr if isinstance(owner, FIXED)
+        tracer.native(setattr if is_a(owner, FIXED)
                       else object.__setattr__, (owner, name, value))
 
 

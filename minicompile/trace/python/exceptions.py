@@ -19,6 +19,7 @@ from collections import namedtuple
 from functools import partial
 from operator import methodcaller
 
+from ...core.guard import ABSENT, is_a
 from .. import attributes
 from ..bytecode import SEND_KEEPS
 from ..frame import OPCODES, RETURN, YIELD, Frame, advance, opcode
@@ -102,9 +103,12 @@ OPCODES |= {
 
 @opcode(1, 2)
 def BEFORE_WITH(frame, _, manager):
-    load = attributes.load_attr
-    frame.stack.append(load(frame.tracer, manager, "__exit__"))
-    made = frame.tracer.enter(load(frame.tracer, manager, "__enter__"))
+    enter, leave = (attributes.bound(frame.tracer, manager, name)
+                    for name in ("__enter__", "__exit__"))
+    if enter is ABSENT or leave is ABSENT:
+        raise unsupported("attribute", "a context manager's method")
+    frame.stack.append(leave)
+    made = frame.tracer.enter(enter)
     if type(made) is not Frame:
         frame.stack.append(made)
     return made
@@ -112,7 +116,7 @@ def BEFORE_WITH(frame, _, manager):
 
 @opcode(1, None)
 def CHECK_EXC_MATCH(frame, _, kinds):
-    if not all(map(_is_error, kinds if isinstance(kinds, tuple)
+    if not all(map(_is_error, kinds if is_a(kinds, tuple)
                    else (kinds,))):
         raise Raised(TypeError("catching classes that do not inherit from "
                                "BaseException is not allowed"))
@@ -139,13 +143,13 @@ def RAISE_VARARGS(frame, count, error=None, *cause):
 
 
 def _is_error(kind) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseException)
+    return is_a(kind, type) and issubclass(kind, BaseException)
 
 
 def _error(tracer, given, what: str) -> BaseException:
     """The exception to raise: the one given, or one of the class given."""
     error = tracer.call(given) if _is_error(given) else given
-    if not isinstance(error, BaseException):
+    if not is_a(error, BaseException):
         raise Raised(TypeError(f"{what} must derive from BaseException"))
     return error
 

@@ -18,7 +18,7 @@ import torch
 from torch.utils._pytree import tree_map
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
-from ...core.guard import Source
+from ...core.guard import Source, is_a
 from ...core.sizes import SYMBOLIC, formula, hint
 from ..reasons import unsupported
 from ..recorder import SIZES, settled
@@ -99,10 +99,10 @@ def arithmetic(sizes: SymbolicSizes, function, args: tuple):
     if not (sign or of_math(function) or function in CALLED) or not (
             torch.SymFloat in kinds or torch.SymInt in kinds and (
                 float in kinds or of_math(function))) or not all(
-            isinstance(each, SYMBOLIC) or type(each) in (int, float)
+            is_a(each, SYMBOLIC) or type(each) in (int, float)
             and abs(each) <= EXACT for each in args):
         return None
-    parts = [f"({sizes.text(each)})" if isinstance(each, SYMBOLIC)
+    parts = [f"({sizes.text(each)})" if is_a(each, SYMBOLIC)
              else f"({each!r})" for each in args]
     text = f"({' '.join([*parts[:-1], sign, parts[-1]])})" if sign else (
         f"{'math.' * of_math(function)}{function.__name__}"
@@ -128,6 +128,6 @@ def of_math(function) -> bool:
 
 def varies(value) -> bool:
     """Whether this is a number made of floats that vary."""
-    return isinstance(value, SYMBOLIC) and any(
+    return is_a(value, SYMBOLIC) and any(
         symbol_is_type(symbol, SymT.FLOAT)
         for symbol in formula(value).free_symbols)

@@ -22,7 +22,7 @@ from types import FunctionType
 import torch
 
 from ...core.sizes import UFUNCS
-from ...core.guard import Call, is_constant, trusted
+from ...core.guard import Call, is_a, is_constant, trusted
 from ..reasons import unsupported
 from ..recorder import settled
 from ..rules import rule
@@ -48,7 +48,7 @@ def cached(tracer, function, /, *args, **kwargs):
         outside.guard(source, "is", function)
     inner = getattr(function, "__wrapped__", None)
     name = getattr(function, "__name__", "cached")
-    if isinstance(next(iter(args), None), logging.Logger):
+    if is_a(next(iter(args), None), logging.Logger):
         if kwargs or vars(logging.Logger).get(name) != function:
             raise unsupported("effect", f"{name}, cached,")
         return outside.pending.append(lambda: [(function, *args)])
@@ -76,7 +76,7 @@ def cached(tracer, function, /, *args, **kwargs):
 
 def is_hashable(value) -> bool:
     """Whether a cache takes a value as a key, at any depth."""
-    if isinstance(value, tuple):
+    if is_a(value, tuple):
         return all(map(is_hashable, value))
     return type(value).__hash__ is not None
 

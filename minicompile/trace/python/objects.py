@@ -23,7 +23,8 @@ from itertools import islice
 import torch
 
 from ...core.sizes import SYMBOLIC
-from ...core.guard import ABSENT, CONSTANTS, Attribute, Source, trusted
+from ...core.guard import (ABSENT, CONSTANTS, Attribute, Source, is_a,
+                           trusted)
 from .. import attributes
 from ..attributes import STAND_INS, type_of
 from ..reasons import WAYS, Raised, unsupported
@@ -64,7 +65,7 @@ def make(tracer, kind: type, /, *args, **kwargs):
     value = tracer.call(getattr(bare, "__func__", bare), (kind, *args),
                         kwargs)
     done = tracer.call(attributes.bound(tracer, value, "__init__"), args,
-                       kwargs) if isinstance(value, kind) else None
+                       kwargs) if is_a(value, kind) else None
     if done is not None:
         raise Raised(TypeError("__init__() should return None, not "
                                f"{type_of(done).__name__!r}"))
@@ -94,7 +95,7 @@ def stored(tracer, owner, name: str, read):
     if type(owner) is types.FunctionType and name in HIDDEN:
         raise unsupported("attribute", f"a function's {name}")
     source = tracer.outside.found_at(owner)
-    if isinstance(owner, (type, types.ModuleType)):
+    if is_a(owner, (type, types.ModuleType)):
         return tracer.outside.admit(read(), Attribute(source, name))
     if name == "__dict__":
         space = tracer.outside.space("attributes", owner)
@@ -181,12 +182,12 @@ def ask_objects(tracer, op, left, right):
     if plain is not op:
         rows.insert(0, (f"__{op.__name__}__", left, right))
     for name, a, b in rows:
-        if isinstance(a, torch.Tensor):
+        if is_a(a, torch.Tensor):
             return tracer.recorder.function(
                 op if a is left else plain, (left, right), {})
         answer = tracer.asked(name, a, b)
         known = type(a) in CONSTANTS and (
-            all_decline or isinstance(a, (int, float, complex)))
+            all_decline or is_a(a, (int, float, complex)))
         if answer is ABSENT and known and hasattr(type(a), name):
             answer = tracer.native(getattr(type(a), name), (a, b))
         if answer is ABSENT:
@@ -403,7 +404,7 @@ def dict_view(rebuild: Rebuild, made) -> tuple:
     """A view of the same dict, or an iterator as far along as this one."""
     outside = rebuild.outside
     found = next((each for each in gc.get_referents(made)
-                  if isinstance(each, dict)), {})
+                  if is_a(each, dict)), {})
     whole = next((
         space.real if space.kind == "attributes" else space.owner
         for space in outside.overlays.values()

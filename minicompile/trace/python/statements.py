@@ -21,7 +21,7 @@ from types import (BuiltinFunctionType, CellType, CodeType, FunctionType,
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from ...core.guard import ABSENT, Item, trusted
+from ...core.guard import ABSENT, Item, is_a, trusted
 from .. import attributes
 from ..bytecode import NULL_ABOVE, Instruction, decode
 from ..frame import (LOAD_FAST, NULL, OPCODES, TRUTH, Frame, load_cell,
@@ -68,8 +68,6 @@ OPCODES |= {
     "STORE_GLOBAL": (1, 0, lambda f, name, value: WAYS["write"](
         f.tracer.outside, f.tracer.outside.globals(f.globals), name,
         value)),
-    "IMPORT_FROM": (0, 1, lambda f, name: attributes.load_attr(
-        f.tracer, f.stack[-1], name)),
     "LOAD_SUPER_ATTR": (3, None, lambda f, found, maker, *of: f.push(
         attributes.load_attr(f.tracer, f.tracer.call(maker, of), found[0]),
         found[1])),
@@ -114,6 +112,14 @@ def IMPORT_NAME(frame, name, level, below):
     key, outside = key if below else key.split(".")[0], frame.tracer.outside
     return found if trusted(key) else outside.admit(found, Item(
         outside.constant(sys.modules, "modules"), key))
+
+
+@opcode(0)
+def IMPORT_FROM(frame, name):
+    found = frame.tracer.call(getattr, (frame.stack[-1], name, ABSENT))
+    if found is ABSENT:  # a module that is being imported, or an error
+        raise unsupported("attribute", f"{name}, imported,")
+    return found
 
 
 @opcode(1, lambda counts: (counts & 255) + (counts >> 8) + 1)
@@ -185,7 +191,7 @@ def ask_attribute(at: Break) -> tuple:
 def enter(at: Break) -> tuple:
     """A `with`, in a function that has no tensor all of its call: it holds
     a lock or reads a file, and what it prepares is not to be compiled."""
-    if at.frames[1:] and not any(isinstance(each, (Tensor, CellType))
+    if at.frames[1:] and not any(is_a(each, (Tensor, CellType))
                                  for each in tree_leaves(at.frame.names)):
         raise unsupported("code", "a function without tensors")
     return at.single()
@@ -242,7 +248,7 @@ def follows(frame: Frame, step: Instruction, taken: list) -> bool:
         case "LOAD_ATTR":
             (name, called), owner = step.argument, taken[0]
             kind = next((each for each in (Tensor, str) if (
-                owner is UNKNOWN or isinstance(owner, each))), object)
+                owner is UNKNOWN or is_a(owner, each))), object)
             frame.push(getattr(kind, name, UNKNOWN), called)
         case "CALL" | "CALL_KW":
             return tells(next(each for each in taken if each is not NULL))
@@ -253,7 +259,7 @@ def follows(frame: Frame, step: Instruction, taken: list) -> bool:
 
 def tells(function) -> bool:
     """Whether a function is of the standard library, or a tensor's."""
-    if not isinstance(function, NAMED):
+    if not is_a(function, NAMED):
         return False
     owner = getattr(function, "__objclass__", None) or (
         attributes.type_of(function.__self__) if is_bound(function)

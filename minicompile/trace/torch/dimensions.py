@@ -35,7 +35,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from ...core.errors import ConstraintViolation, Where
 from ...core.guard import (Call, Function, Guard, Local, Source, chain,
-                           source_class)
+                           is_a, source_class)
 from ...core.sizes import SYMBOLIC, formula, hint
 from ...core.torch.symbols import text_of
 from ..attributes import KINDS, type_of
@@ -255,7 +255,7 @@ class SymbolicSizes(ConstantSizes):
         if function in DIVISIONS and type(args[1]) is torch.SymInt:
             bool(args[1] != 0)  # sympy takes n % n for zero, whatever n is
         if form and len({*map(type_of, args)}) == 1 and not kwargs and any(
-                isinstance(each, SYMBOLIC) for each in args):
+                is_a(each, SYMBOLIC) for each in args):
             value = reduce(form, args) if args[1:] else form(*args)
         else:
             value = call(function, args, kwargs)
@@ -330,7 +330,7 @@ def settled_float(value: torch.SymFloat) -> float:
 
 def settled_parts(value: slice | tuple):
     """A slice or a tuple; the same one, if no symbol is in it."""
-    parts = value if isinstance(value, tuple) else (
+    parts = value if is_a(value, tuple) else (
         value.start, value.stop, value.step)
     plain = [*map(settled, parts)]
     if all(a is b for a, b in zip(plain, parts)):

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_map
 
 from ...core.graph import operators, tensors_of
 from ...core.sizes import SCALARS, SYMBOLIC
-from ...core.guard import Attribute, Call, is_constant
+from ...core.guard import Attribute, Call, is_a, is_constant
 from ...core.state import KEPT, kept
 from .. import attributes
 from ..python.callbacks import asking, really
@@ -232,7 +232,7 @@ def plain(recorder, value) -> int | float | str | torch.dtype:
     kind = type(value)
     if kind in SCALARS and recorder.target not in BY_CLASS:
         return SCALARS[kind](value)
-    if isinstance(value, enum.Enum) and isinstance(value, (int, str)):
+    if is_a(value, enum.Enum) and is_a(value, (int, str)):
         return value.value
     if kind is type(torch.FloatTensor):
         return f"{value.__module__}.{value.__name__}"
@@ -255,7 +255,7 @@ def of_numbers(tracer, function, data, dtype=None, **more):
         data = tree_map(settled, data)  # C++ takes 32 bits of a symbol
     if {*map(type, leaves(data))}.isdisjoint(SYMBOLIC):
         return record(function, (data,), more)
-    if not isinstance(data, (list, tuple)):
+    if not is_a(data, (list, tuple)):
         return record(torch.full, ((), data), more)
     return record(torch.stack, ([
         of_numbers(tracer, function, each, **more) for each in data],), {})
@@ -321,11 +321,11 @@ def foreach(tracer, function, *args, **kwargs):
         home, name, None)
     args = [tracer.unpacked(a) if k > 2 and torch.is_tensor(a) else a
             for k, a in enumerate(args)]  # the factors of addcdiv
-    lists = [a for a in args if isinstance(a, (list, tuple))]
+    lists = [a for a in args if is_a(a, (list, tuple))]
     if one is None or len({*map(len, lists)}) != 1:
         return tracer.recorder.function(function, args, kwargs)
     made = []
-    for each in zip(*(a if isinstance(a, (list, tuple))
+    for each in zip(*(a if is_a(a, (list, tuple))
                       else itertools.repeat(a) for a in args)):
         factor = {"value": each[3]} if len(each) > 3 else {}  # of addcdiv
         made.append(tracer.call(one, each[:3], kwargs | factor))

@@ -22,7 +22,7 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 from ...core.graph import tensors_of
-from ...core.guard import is_constant
+from ...core.guard import is_a, is_constant
 from ...core.sizes import Numbers
 from ...core.state import one_backward
 from .. import attributes
@@ -248,12 +248,12 @@ def _apply(tracer, kind: type, *args, **named):
                               (ctx.non_differentiable, results))))
     whole = refilled(whole, tracer.recorder.function(user_function, (
         graph, back, marks, ahead.captured, *given), {}))
-    return whole if isinstance(made, tuple) else whole[0]
+    return whole if is_a(made, tuple) else whole[0]
 
 
 def several(made) -> tuple:
     """The results of a forward or a backward, as a tuple."""
-    made = made if isinstance(made, tuple) else (made,)
+    made = made if is_a(made, tuple) else (made,)
     if not all(torch.is_tensor(each) or is_constant(each) for each in made):
         raise unsupported("result", "what an autograd.Function returns")
     return made
