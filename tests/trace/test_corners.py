@@ -882,6 +882,29 @@ def enters_what_is_no_manager(value):
         pass
 
 
+def raises_what_is_no_error(value=None, cause=None):
+    if value is None:
+        raise
+    raise value from cause
+
+
+def catches_what_is_no_error():
+    try:
+        raise KeyError(1)
+    except 5:
+        pass
+
+
+def takes_too_few():
+    a, b, *c, d = 1, 2
+    return a, b, c, d
+
+
+class Initial:
+    def __init__(self):
+        return 5
+
+
 @pytest.mark.parametrize("ask", [
     bool, len, str, repr, iter, list, lambda value: not value,
     lambda value: f"{value}", lambda value: f"{[1]:x}",
@@ -889,7 +912,14 @@ def enters_what_is_no_manager(value):
     lambda value: hasattr(value, None), lambda value: value(),
     lambda value: {}.get(), lambda value: dict()(2),
     lambda value: dict(**{"a": 1}, **{"a": 2}),
-    lambda value: hash(LongHash()), lambda value: hash(float),
+    lambda value: pow(base=2, exp=3), lambda value: vars(5),
+    lambda value: Initial(),
+    lambda value: catches_what_is_no_error(),
+    lambda value: raises_what_is_no_error(),
+    raises_what_is_no_error, lambda value: raises_what_is_no_error(
+        KeyError, 5), lambda value: raises_what_is_no_error(KeyError(2)),
+    lambda value: takes_too_few(), lambda value: hash(LongHash()),
+    lambda value: hash(float),
     enters_what_is_no_manager, lambda value: enters_what_is_no_manager(5),
     lambda value: imports_what_is_not_there()])
 def test_c_code_s_refusals_are_python_s(ask):
