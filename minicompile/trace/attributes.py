@@ -29,11 +29,6 @@ from .side_effects import SLOTS, contents
 TENSOR_FACTS = {"shape", "ndim", "dtype", "device", "layout", "T", "mT",
                 "data", "requires_grad", "is_cuda"}
 
-#: Methods of a class.
-METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType,
-                types.WrapperDescriptorType,
-                types.ClassMethodDescriptorType, types.BuiltinFunctionType)
-
 #: Classes whose C code looks further than `generic` does.
 FORWARDING = (types.MethodType, types.GenericAlias, types.ModuleType,
               threading.local, *weakref.ProxyTypes)
@@ -150,8 +145,8 @@ def generic(tracer, owner, name: str):
         return kind
     found, place = lookup(tracer, kind, name)
     if found is not ABSENT and issubclass(kind, torch.Tensor):
-        if isinstance(found, METHOD_TYPES):
-            return getattr(owner, name)
+        if not hasattr(type(found), "__set__"):  # a method
+            return as_shown(tracer, found, place, owner, kind)
         return tracer.recorder.function(getattr, (owner, name), {}) if (
             name in TENSOR_FACTS) else WAYS["tensor"](tracer, owner, name)
     if not (hasattr(type(found), "__set__")

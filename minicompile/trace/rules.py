@@ -12,8 +12,8 @@ torch/_dynamo/trace_rules.py and variables/builtin.py.
 from __future__ import annotations
 
 import functools
-import inspect
 import operator
+import traceback
 import types
 from collections import OrderedDict
 
@@ -71,12 +71,11 @@ def apply(tracer, rule, args: tuple, kwargs: dict):
     """A rule's result; arguments that it does not take are Python's."""
     try:
         return rule(tracer, *args, **kwargs)
-    except TypeError:
-        try:
-            inspect.signature(rule).bind(tracer, *args, **kwargs)
-        except TypeError as error:
-            raise unsupported("builtin", f"called so: {error},") from None
-        raise
+    except TypeError as error:
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        if frame.f_globals is not globals():  # it was raised in the rule
+            raise
+        raise unsupported("builtin", f"called so ({error})") from None
 
 
 # Operators
@@ -132,10 +131,9 @@ def ask(tracer, function, *values, **more):
         function, values, more, depth=0)
 
 
-def whole(tracer, function, mapping: dict, *more):
+def whole(tracer, function, mapping: dict):
     """The result of a method of a dict that reads all of it."""
-    return tracer.native(
-        function, (tracer.outside.resolve(mapping), *more))
+    return tracer.native(function, (tracer.outside.resolve(mapping),))
 
 
 def means(meaning, *functions):
@@ -149,24 +147,24 @@ means(binary, *INPLACE, *INPLACE.values(), *COMPARISONS)
 means(ask, *GIVING, len)
 means(whole, dict.keys, dict.values, dict.items)
 rule(operator.truth, bool)(lambda tracer, *value: tracer.truth(*value))
+rule(iter)(lambda tracer, value: tracer.iterator(value))
 rule(torch._C._get_tracing_state)(lambda tracer: None)
 
-
-@rule(iter)
-def _iter(tracer, value, *sentinel):
-    if sentinel:
-        raise unsupported("builtin", "iter with a sentinel")
-    return tracer.iterator(value)
-
-
 # Functions written in C
+
+#: Methods of which C code takes some answers only, and who asks for one.
+ASKING = {f"__{asks.__name__}__": asks for asks in (
+    bool, complex, float, hash, int, iter, len, repr, str, operator.index)}
+
+#: Stands for an object whose method has given an answer.
+Given = type("Given", (), dict.fromkeys(ASKING, lambda it: it.answer))
 
 #: Classes of values that never change, and call nothing.
 VALUES = CONSTANTS - {slice}
 
 #: Containers and their iterators, and functions that only move elements.
 CONTAINERS = VALUES | {
-    tuple, list, dict, OrderedDict, torch.Size, *map(type, (
+    Given, tuple, list, dict, OrderedDict, torch.Size, *map(type, (
         {}.keys(), {}.values(), {}.items(), *map(iter, (
             (), [], range(0), {}, {}.values(), {}.items()))))}
 MOVING = {iter, next, len, bool, list, tuple, dict, operator.getitem,

@@ -52,10 +52,6 @@ FOLLOWED = {"torch.autograd.function", "torch.autograd.grad_mode",
 MARKS = {"_torchdynamo_orig_callable", "_torchdynamo_disable",
          "_dynamo_marked_constant"}
 
-#: Methods of which C code takes some answers only, and who asks for one.
-ASKING = {f"__{asks.__name__}__": asks for asks in (
-    bool, complex, float, hash, int, iter, len, repr, str, operator.index)}
-
 DEEPEST = 120
 
 #: Functions that judge what a trace leaves, given its Rebuild.
@@ -116,10 +112,10 @@ class Tracer:
         if not rules.follows(method):
             return ABSENT
         answer = self.call(method, (value, *more))
-        if name not in ASKING or type(answer) in SYMBOLIC:
+        if name not in rules.ASKING or type(answer) in SYMBOLIC:
             return answer
-        given = type("Given", (), {name: lambda _: answer})()
-        return self.native(ASKING[name], (given,))
+        (given := rules.Given()).answer = answer
+        return self.native(rules.ASKING[name], (given,))
 
     # Calls
 

@@ -913,7 +913,12 @@ class Initial:
     lambda value: {}.get(), lambda value: dict()(2),
     lambda value: dict(**{"a": 1}, **{"a": 2}),
     lambda value: pow(base=2, exp=3), lambda value: vars(5),
-    lambda value: Initial(),
+    lambda value: Initial(), lambda value: len([1], 2),
+    lambda value: getattr(value), lambda value: {}.pop(),
+    lambda value: hash(), lambda value: isinstance(value),
+    lambda value: operator.add(1), lambda value: {}.copy(1),
+    lambda value: type("Made", (), {"part": 3})().part,
+    lambda value: [*iter([3, 2, 1].pop, 2)],
     lambda value: catches_what_is_no_error(),
     lambda value: raises_what_is_no_error(),
     raises_what_is_no_error, lambda value: raises_what_is_no_error(
@@ -967,3 +972,13 @@ def test_no_object_is_asked_for_its_class():
         assert got[2] is owner and type(got[1][0]) is Counting
     assert READS == ["value", "value"] * 3
     assert compiled.stats().graphs and not compiled.stats().fallbacks
+
+
+def test_the_attributes_of_a_tensor_are_its_class_s():
+    def program(x):
+        return (x + 1, x.__module__, x.__doc__, x.__array_priority__,
+                x.__torch_function__.__name__, x.sum.__name__)
+
+    compiled = minicompile.compile(program, backend="eager")
+    close(compiled(torch.ones(2)), program(torch.ones(2)))
+    assert not compiled.stats().fallbacks

@@ -203,13 +203,6 @@ def conforms(tracer, value, protocol: type) -> bool:
     return True
 
 
-@rule(type)
-def _type(tracer, value, *more):
-    if more:
-        raise unsupported("builtin", "type with three arguments")
-    return type_of(value)
-
-
 def unless(error: type, default: tuple, function, *args):
     """The result of a function, or the default if it raises `error`."""
     try:
@@ -227,10 +220,8 @@ def _getattr(tracer, owner, name, *default):
 
 
 @rule(vars)
-def _vars(tracer, *owner):
-    if not owner:
-        raise unsupported("builtin", "vars of a frame")
-    found = _getattr(tracer, *owner, "__dict__", ABSENT)
+def _vars(tracer, owner):
+    found = _getattr(tracer, owner, "__dict__", ABSENT)
     if found is ABSENT:
         raise Raised(TypeError("vars() argument must have __dict__ "
                                "attribute"))
@@ -264,6 +255,7 @@ def of_super(tracer, owner: super, name: str):
         target is kind) else target, kind)
 
 
+rule(type)(lambda tracer, value: type_of(value))
 rule(hasattr)(lambda tracer, owner, name: _getattr(
     tracer, owner, name, ABSENT) is not ABSENT)
 rule(callable)(lambda tracer, value: attributes.method(

@@ -147,12 +147,12 @@ def _bar(tracer, kind, *args, **kwargs):
 
 @rule(("tqdm.std", "tqdm.__init__"))
 def _start(tracer, bar, iterable=None, desc=None, total=None, leave=True,
-           *more, disable=False, initial=0, **rest):
+           *, disable=False, initial=0, **rest):
     """A disabled bar keeps what it was given, and walks its iterable.
 
     One that is shown is a graph break.
     """
-    if more or disable is None or not tracer.truth(disable):
+    if disable is None or not tracer.truth(disable):
         raise unsupported("effect", "a progress bar")
     if total is None:
         total = unless(Exception, (None,), tracer.call, len, (iterable,))

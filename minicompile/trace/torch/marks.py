@@ -183,8 +183,8 @@ def _graph_break(tracer, reason: str = "", msg: str = ""):
 
 
 @rule(("torch._dynamo.decorators", "disable"))
-def _disable(tracer, function=None, recursive=True, *, reason="", **more):
-    if not recursive or more:
+def _disable(tracer, function=None, recursive=True, *, reason=""):
+    if not recursive:
         raise unsupported("asked", "disable(recursive=False)")
     return tracer.call(disable, (function,), {"reason": reason})
 

@@ -210,14 +210,12 @@ class Context(FunctionCtx):
 
 
 @rule(Function.apply.__func__)
-def _apply(tracer, kind: type, *args, **named):
+def _apply(tracer, kind: type, *args):
     """The results of `kind.apply(*args)`, as one node."""
     forward, setup, backward = (
         attributes.load_attr(tracer, kind, name)
         for name in ("forward", "setup_context", "backward"))
     apart = setup is not Function.setup_context
-    if named:
-        raise unsupported("builtin", "apply with keyword arguments")
     if apart:
         bound = tracer.native(inspect.signature(forward).bind, args)
         bound.apply_defaults()
