@@ -133,6 +133,15 @@ def trusted(name: str | None) -> bool:
         root in sys.stdlib_module_names - {"__main__"})
 
 
+def home(value) -> str | None:
+    """The module of a class, or of a function: of a user's, where it is
+    written, as functools.wraps() names another; else where it is shown."""
+    if type(value) is types.FunctionType and not trusted(
+            name := value.__globals__.get("__name__")):
+        return name
+    return value.__module__
+
+
 def source_class(name: str, parts: str, text: str, said: str = ""
                  ) -> type[Source]:
     """A class of sources: the names of its parts, how one is read, said."""

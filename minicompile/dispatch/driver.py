@@ -16,6 +16,7 @@ from torch import nn
 from . import CACHES, wrap
 from ..core import log
 from ..pipeline import Settings
+from ..trace.tracer import is_marked
 
 
 def _call(target, *args, **kwargs):
@@ -60,7 +61,8 @@ class OptimizedModule(nn.Module):
 def bound(model: Callable, settings: Settings) -> types.MethodType:
     """A method or an object: a method of what it is bound to."""
     function, owner = (model.__func__, model.__self__) if isinstance(
-        model, types.MethodType) else (_call, model)
+        model, types.MethodType) and not is_marked(model.__func__) else (
+            _call, model)
     return types.MethodType(wrap(function, settings, getattr(
         model, "__qualname__", type(model).__qualname__)), owner)
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from ..core.sizes import SYMBOLIC
 from ..core.guard import (ABSENT, IDENTITIES, Attribute, Item, Source,
-                          is_a, trusted)
+                          home, is_a, trusted)
 from .reasons import WAYS, Raised, unsupported
 from .recorder import settled
 from .rules import follows, rule
@@ -164,9 +164,9 @@ def generic(tracer, owner, name: str):
 def existed(tracer, owner) -> bool:
     """Whether an object was there before, and may be another next time."""
     kind = type(owner)
-    if issubclass(kind, IDENTITIES) and kind.__dictoffset__:
-        return not (tracer.is_made(owner) or trusted(owner.__module__))
-    return tracer.outside.source(owner) is not None
+    return tracer.outside.source(owner) is not None or (
+        issubclass(kind, IDENTITIES) and kind.__dictoffset__ != 0
+        and not (tracer.is_made(owner) or trusted(home(owner))))
 
 
 def own(tracer, owner, name: str):

@@ -11,6 +11,7 @@ torch/_dynamo/output_graph.py (SubgraphTracer) and torch/_dynamo/pgo.py.
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.fx.node import map_aggregate
+from torch.fx.node import _get_qualified_name, map_aggregate
 from torch.utils._pytree import tree_map_only
 
 from ..core.errors import Unsupported
@@ -104,6 +105,8 @@ class Recorder:
             target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)))
         if not (changed or effect or self._new(result)):
             return self._known(result)
+        if op == "call_function":
+            target = as_said(target)
         node = self.graph.create_node(op, target, fx_args, fx_kwargs)
         node.meta["val"], node.meta["where"] = result, self.where()
         self._bind(result, node)
@@ -171,6 +174,20 @@ class Recorder:
                     operator.getitem, (node, index))
                 part.meta.update(node.meta, val=item)
                 self._bind(item, part)
+
+
+def as_said(function):
+    """A function that a graph's text may call by its name: a program may
+    have put another one there in torch, or have copied the name."""
+    home, *names = _get_qualified_name(function).split(".")
+    if home != "torch" or functools.reduce(lambda owner, name: getattr(
+            owner, name, None), names, torch) is function:
+        return function
+
+    def said(*args, **kwargs):
+        return function(*args, **kwargs)
+    said.__name__ = function.__name__
+    return said
 
 
 def leaves(value) -> list:

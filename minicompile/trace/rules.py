@@ -19,7 +19,7 @@ from collections import OrderedDict
 
 import torch
 
-from ..core.guard import ABSENT, CONSTANTS, is_a
+from ..core.guard import ABSENT, CONSTANTS, home, is_a, trusted
 from ..core.sizes import SYMBOLIC
 from .bytecode import BINARY, COMPARE
 from .reasons import WAYS, unsupported
@@ -255,6 +255,9 @@ def tensor_method(tracer, name: str, args, kwargs):
         return args[0]
     if name in REFUSED:
         raise unsupported(REFUSED[name], f"Tensor.{name}")
+    found = getattr(torch.Tensor, name, None)
+    if type(found) is types.FunctionType and not trusted(home(found)):
+        raise unsupported("builtin", f"Tensor.{name}, replaced,")
     return tracer.recorder.method(name, args, kwargs)
 
 

@@ -24,15 +24,15 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from ..core.errors import Unsupported, Where
 from ..core.sizes import SYMBOLIC
-from ..core.guard import (ABSENT, Attribute, Function, Item, is_a,
+from ..core.guard import (ABSENT, Attribute, Function, Item, home, is_a,
                           is_constant, trusted)
 from ..core.state import global_state, settings
 from . import attributes, rules
 from .frame import Frame
 from .reasons import WAYS, Raised, Stopped, unsupported
-from .recorder import DATA_DEPENDENT, History, Recorder
+from .recorder import DATA_DEPENDENT, History, Recorder, as_said
 from .rules import apply, registered
-from .side_effects import BOUND, Outside
+from .side_effects import BOUND, Outside, contents
 
 #: Libraries whose insides are never followed.
 OPAQUE = tuple(f"{name}." for name in (
@@ -86,6 +86,9 @@ class Tracer:
         self.origins: dict[int, tuple] = {}  # exceptions, and where
         self.settings = before = settings()
         self.checks = [*CHECKS]
+        self.patched = any(  # then functions of torch's may call it
+            is_a(each, types.FunctionType) and not trusted(home(each))
+            for each in vars(torch.nn.functional).values())
         self.outside.guard(None, "state", global_state())
         self.outside.pending.append(lambda: [
             each for each in settings() if each not in before])
@@ -229,11 +232,12 @@ class Tracer:
 
 def _python(tracer, function: types.FunctionType, args, kwargs):
     """A Python function: one node if it is torch's operator, else run."""
-    if not MARKS.isdisjoint(vars(function)) or (
+    if is_marked(function) or (
             function.__globals__.get("__name__") == "torch._compile"):
         return WAYS["marked"](tracer, function, args, kwargs)
-    module = function.__module__ or ""
-    if module in rules.OPERATORS:
+    module = home(function) or ""
+    if module in rules.OPERATORS and not tracer.patched and (
+            as_said(function) is function):
         try:
             return tracer.recorder.function(function, args, kwargs)
         except Unsupported as refusal:  # a callable given as argument, say
@@ -249,6 +253,14 @@ def _python(tracer, function: types.FunctionType, args, kwargs):
     return begin(tracer, function, args, kwargs)
 
 
+def is_marked(function: types.FunctionType) -> bool:
+    """Whether it has marks of its own; functools.wraps() copies marks."""
+    own = contents(function)
+    copied = contents(own.get("__wrapped__"))
+    return any(name in own and own[name] is not copied.get(name)
+               for name in MARKS)
+
+
 def begin(tracer, function: types.FunctionType, args, kwargs) -> Frame:
     """The frame of a Python function that is called."""
     if len(tracer.frames) > DEEPEST:
@@ -262,7 +274,7 @@ def begin(tracer, function: types.FunctionType, args, kwargs) -> Frame:
 
 def rely_on_code(tracer, function: types.FunctionType) -> None:
     """Guard that a user's function keeps its code."""
-    if not (tracer.is_made(function) or trusted(function.__module__)):
+    if not (tracer.is_made(function) or trusted(home(function))):
         tracer.outside.guard(
             Attribute(tracer.outside.found_at(function), "__code__"), "is",
             function.__code__)
@@ -293,7 +305,7 @@ Default = namedtuple("Default", "place key")
 def default(tracer, function: types.FunctionType, place: str, key):
     """An argument's default, guarded unless it cannot have changed."""
     defaults = getattr(function, place)
-    value, library = defaults[key], trusted(function.__module__)
+    value, library = defaults[key], trusted(home(function))
     if tracer.is_made(function) or library and is_constant(value):
         return value
     source = Attribute(tracer.outside.found_at(function), place)

@@ -317,3 +317,104 @@ def test_names_for_a_profiler_change_no_result():
         return named(name="double")(lambda x: x * 2)(y), block is None
 
     assert_same(f, torch.rand(3), fullgraph=True)
+
+
+# Marks and names that functools.wraps() has copied
+
+
+def adding(function, number):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        CALLS.append(number)
+        return function(*args, **kwargs) + number
+    return wrapper
+
+
+CALLS = []
+MARKING = {
+    "ours": functools.partial(minicompile.compile, backend="eager"),
+    "torch": functools.partial(torch.compile, backend="eager"),
+    "ours, disabled": minicompile.disable,
+    "torch, disabled": torch.compiler.disable}
+
+
+@pytest.mark.parametrize("mark", MARKING.values(), ids=MARKING)
+def test_another_marked_function_is_another(mark):
+    compiled = minicompile.compile(
+        lambda x, f: f(x), backend="eager", options={"recompile_limit": 50})
+    for one in (nn.functional.relu, lambda x: x * 2, nn.functional.silu,
+                lambda x: x * 3, adding(torch.relu, 5)):
+        for two in (mark(one), adding(mark(one), 7)):
+            for _ in range(2):
+                assert torch.equal(compiled(torch.ones(2), two),
+                                   two(torch.ones(2)))
+
+
+@pytest.mark.parametrize("function", [
+    nn.functional.relu, nn.functional.max_pool1d, torch.relu, torch.split])
+def test_a_wrapper_of_torch_s_function_is_the_program_s(function):
+    given = {nn.functional.max_pool1d: [2], torch.split: [2]}.get(
+        function, [])
+    wrapper = adding(lambda x, *more: torch.stack([*function(x, *more)]), 3)
+    functools.update_wrapper(wrapper, function)
+    compiled = minicompile.compile(
+        lambda x: wrapper(x, *given) * getattr(wrapper, "factor", 1),
+        backend="eager")
+    CALLS.clear()
+    for factor in (1, 2, 3):
+        wrapper.factor = factor
+        got = compiled(torch.ones(2, 4))
+        assert torch.equal(got, (torch.stack([
+            *function(torch.ones(2, 4), *given)]) + 3) * factor)
+    assert CALLS == [3, 3, 3]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("home, name", [
+    (nn.functional, "relu"), (torch, "add"), (torch, "relu"),
+    (torch.Tensor, "relu")])
+def test_a_function_put_in_torch_s_place_calls_it(
+        monkeypatch, home, name, backend):
+    function = getattr(home, name)
+    given = [torch.ones(2)] * (2 if name == "add" else 1)
+    want = function(*given) + 4
+    monkeypatch.setattr(home, name, adding(function, 4))
+    compiled = minicompile.compile(
+        lambda *args: getattr(home, name)(*args), backend=backend)
+    assert torch.equal(compiled(*given), want)
+
+
+@pytest.mark.parametrize("backend", ["eager", "split"])
+def test_torch_s_functions_call_the_one_in_its_place(monkeypatch, backend):
+    home, name = nn.functional, "scaled_dot_product_attention"
+    monkeypatch.setattr(home, name, adding(getattr(home, name), 4))
+    model, x = nn.MultiheadAttention(4, 2), torch.ones(3, 4)
+    want = model(x, x, x, need_weights=False)[0]
+    compiled = minicompile.compile(model, backend=backend)
+    CALLS.clear()
+    for _ in range(2):
+        got = compiled(x, x, x, need_weights=False)[0]
+        torch.testing.assert_close(got, want)
+    assert CALLS == [4, 4]
+
+
+def test_a_function_in_a_graph_may_have_copied_its_name():
+    allowed = minicompile.allow_in_graph(adding(nn.functional.relu, 2))
+    compiled = minicompile.compile(lambda x: allowed(x), backend="eager")
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0))
+
+
+class Stepping:
+    @functools.partial(minicompile.compile, backend="eager")
+    def step(self, x):
+        return x + 1
+
+
+def test_what_is_compiled_is_compiled_again():
+    inner = minicompile.compile(asks, backend="eager")
+    inner(torch.ones(2)), Stepping().step(torch.ones(2))
+    for target, want in ((inner, 2.0), (Stepping().step, 2.0)):
+        outer = minicompile.compile(target, backend="eager")
+        assert torch.equal(outer(torch.ones(2)), torch.full((2,), want))
+        assert (outer.stats().graphs, outer.stats().graph_breaks) == (1, 0)
+        assert not outer.stats().fallbacks

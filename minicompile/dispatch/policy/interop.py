@@ -25,6 +25,7 @@ from ...core.errors import BackendError, OptionError, one_of
 from ...pipeline import (BACKENDS, OTHERS, OURS, Settings, as_traced,
                          compile_graph)
 from ...trace.rules import registered
+from ...trace.tracer import is_marked
 from .. import wrap
 from ..driver import CALLABLES, bound, compile
 from ..driver import OptimizedModule as Wrapper
@@ -99,9 +100,9 @@ class OptimizedModule(Wrapper):
 
 
 def plain(model: types.FunctionType, settings: Settings) -> Callable:
-    """A function. If it has a rule, as what `torch.vmap` gives, then a call
-    of it is what is traced."""
-    if not registered(model):
+    """A function. If it has a rule, as what `torch.vmap` gives, or is
+    compiled already, then a call of it is what is traced."""
+    if not (registered(model) or is_marked(model)):
         return wrap(model, settings)
 
     @functools.wraps(model)

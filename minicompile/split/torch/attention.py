@@ -14,8 +14,8 @@ from math import inf
 
 import torch
 from torch import fx
+from torch._C._nn import scaled_dot_product_attention
 from torch.fx.experimental.symbolic_shapes import statically_known_true
-from torch.nn import functional as F
 
 from ...core.errors import BackendError
 from ...core.graph import is_random, tensors_of, value
@@ -74,7 +74,7 @@ def in_parts(player: Player, node: fx.Node) -> torch.Tensor | None:
         return None
     query, key, value = (each if each.dim() == 4 else each.unsqueeze(0)
                          for each in parts)
-    made = F.scaled_dot_product_attention(
+    made = scaled_dot_product_attention(
         query, key.transpose(-1, -2), value, scale=scale)
     return made.clone(memory_format=torch.contiguous_format).reshape(
         parts[0].shape)
@@ -125,7 +125,7 @@ def attention(recorder: RecordingMode, query, key, value, attn_mask=None,
         if hides == "nothing" or hides == "future" and all(
                 map(statically_known_true, whole)):
             attn_mask, is_causal = None, hides == "future"
-    return F.scaled_dot_product_attention(
+    return scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, **named)
 
 
@@ -163,5 +163,5 @@ def constant(node: fx.Node) -> torch.Tensor | None:
     return known[node]
 
 
-CALLS[F.scaled_dot_product_attention] = attention
+CALLS[scaled_dot_product_attention] = attention
 INSTEAD.append(in_parts)

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 import torch
 
 from ...core.guard import (ABSENT, CONSTANTS, IDENTITIES, Call,
-                           is_a, is_constant, trusted)
+                           home, is_a, is_constant, trusted)
 from .. import attributes
 from ..attributes import type_of
 from ..frame import load_cell
@@ -148,7 +148,7 @@ def judged(tracer, function, value, kinds):
     if function is isinstance and type_of(value) is kinds:
         return True
     check = in_python(tracer, kinds, f"__{function.__name__[2:]}check__")
-    if check is not None and not trusted(check.__module__):
+    if check is not None and not trusted(home(check)):
         return tracer.truth(tracer.call(check, (kinds, value)))
     return (is_instance if function is isinstance else is_subclass)(
         tracer, value, kinds)

@@ -22,7 +22,7 @@ from types import FunctionType
 import torch
 
 from ...core.sizes import UFUNCS
-from ...core.guard import Call, is_a, is_constant, trusted
+from ...core.guard import Call, home, is_a, is_constant, trusted
 from ..reasons import unsupported
 from ..recorder import settled
 from ..rules import rule
@@ -52,8 +52,8 @@ def cached(tracer, function, /, *args, **kwargs):
         if kwargs or vars(logging.Logger).get(name) != function:
             raise unsupported("effect", f"{name}, cached,")
         return outside.pending.append(lambda: [(function, *args)])
-    if type(inner) is FunctionType and inner.__module__ != "typing" and (
-            is_installed(inner.__module__)
+    if type(inner) is FunctionType and home(inner) != "typing" and (
+            is_installed(home(inner))
             and is_hashable((args, (*kwargs.values(),)))):
         with unchanged(tracer, "effect", f"{name}, cached,"):
             return tracer.call(inner, args, kwargs)
@@ -65,7 +65,7 @@ def cached(tracer, function, /, *args, **kwargs):
             raise unsupported("builtin", f"{name}, cached,")
     result = really(tracer, function, args, kwargs)
     if is_constant(result) and (
-            inner is None or is_installed(inner.__module__)):
+            inner is None or is_installed(home(inner))):
         return result
     if isinstance(result, torch.Tensor):
         raise unsupported("builtin", f"{name}, cached,")

@@ -16,7 +16,8 @@ from collections.abc import Callable, Collection
 import torch
 
 from ...core import TOOLS
-from ...core.guard import is_constant
+from ...core.guard import ABSENT, is_constant
+from .. import attributes
 from ..attributes import type_of
 from ..python.callbacks import really
 from ..reasons import REASONS, WAYS, refusing, unsupported
@@ -114,14 +115,15 @@ def enter_marked(tracer, function, args, kwargs):
     """
     if hasattr(function, "_dynamo_marked_constant"):
         return assumed(tracer, function, args, kwargs)
-    inside = vars(function).get("_torchdynamo_orig_callable")
+    inside = attributes.own(tracer, function, "_torchdynamo_orig_callable")
     why = getattr(function, "_torchdynamo_disable_msg", None) or ""
     is_lazy = function.__globals__.get("__name__") == "torch._compile"
     if (function.__module__ or "").startswith("torch.optim") and (
             is_lazy or "optimizer" in why):
         return tracer.enter(function.__wrapped__, args, kwargs)
-    if inside is None or getattr(function, "_torchdynamo_disable", False):
-        name = (inside or function).__qualname__
+    alone = getattr(function, "_torchdynamo_disable", False)
+    if alone or inside is ABSENT:
+        name = function.__qualname__
         raise unsupported("disabled", f"{name} ({why})" if why else name)
     return tracer.enter(inside, args, kwargs)
 
