@@ -120,10 +120,11 @@ def rows(kernel: Kernel) -> Tiling:
     loads = {load for loop in kernel.loops for load in loop.loads
              if varies(load.index, kernel)}
     read = {load for load in loads if load.buffer in kernel.read}
+    size = max((load.dtype.itemsize for load in read), default=4)
     if whole * registers(kernel) > IN_REGISTERS or (
             met == 1 and whole > 2 * ONLINE and called(kernel)):
-        return long_rows(kernel, read)
-    size = max((load.dtype.itemsize for load in read), default=4)
+        return long_rows(kernel, size, at_once(
+            read, kernel.ranges) * size >= 16)
     stores = any(varies(loop.index, kernel) for loop in kernel.loops
                  if loop.buffer.name in kernel.written)
     if whole <= A_ROW >> stores and (met > 1 or size < 4):
@@ -137,13 +138,12 @@ def rows(kernel: Kernel) -> Tiling:
                   warps_for(kernel, block * whole, whole, loads))
 
 
-def long_rows(kernel: Kernel, read: set[Load]) -> Tiling:
+def long_rows(kernel: Kernel, size: int, even: bool) -> Tiling:
     """Rows that are walked along: too long for registers, or met once, to
-    call functions, so that nothing reads them again. Of loads that bring
-    one element each, a thread has 8 under way."""
+    call functions, so that nothing reads them again. A thread has 16
+    elements of so many bytes under way, if they are `even`: if a load
+    takes 16 bytes. It has 8, if these come one by one."""
     met, functions = passes(kernel), called(kernel)
-    size = max((load.dtype.itemsize for load in read), default=4)
-    even = at_once(read, kernel.ranges) * size >= 16
     block = WALKING >> (size < 4 and not even) >> bool(functions & LENGTHY)
     for_each = 512 if even else 256
     if met == 1 and functions:

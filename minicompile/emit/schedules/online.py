@@ -47,9 +47,9 @@ def maximum_below(node: Expression) -> Fold | None:
     match node:
         case Op("exp", (Op("sub", (x, below)),), torch.float32):
             most = below.operands[-1] if isinstance(below, Op) else below
-            if isinstance(most, Fold) and below in (most, finite(most)):
-                return most if most.operands == (x,) and (
-                    most.reduction == "max") else None
+            match most:
+                case Fold("max", (of,)) if x is of:
+                    return most if below in (most, finite(most)) else None
 
 
 def finite(most: Fold) -> Op:
