@@ -179,8 +179,8 @@ class Recorder:
 def as_said(function):
     """A function that a graph's text may call by its name: a program may
     have put another one there in torch, or have copied the name."""
-    home, *names = _get_qualified_name(function).split(".")
-    if home != "torch" or functools.reduce(lambda owner, name: getattr(
+    root, *names = _get_qualified_name(function).split(".")
+    if root != "torch" or functools.reduce(lambda owner, name: getattr(
             owner, name, None), names, torch) is function:
         return function
 

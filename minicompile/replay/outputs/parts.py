@@ -1,16 +1,16 @@
 """Programs that are recorded in parts, and replays that are checked.
 
 A step that chooses between graphs, works on the CPU or waits for the
-device runs between two recordings. Its results go to where the later one
-reads them. If a step near the end makes a large result for the user, that
-step and those after it run after the replay, into new memory. So the
-result is moved out, where others are cloned. With `options={"replay_check":
-True}` each replay is compared, bit by bit, with a run of its program.
-Memory is poisoned before: what is still read, or what the replay does not
-write, shows as NaN. Without this file such a step keeps the program from
-being recorded, results are cloned, and nothing is checked. torch.compile
-cuts a graph in torch/_inductor/scheduler.py, and hands out memory that the
-next call overwrites, in torch/_inductor/cudagraph_trees.py.
+device runs between two recordings. Its results go to where the later
+recording reads them. If a step near the end makes a large result for the
+user, that step and those after it run after the replay, into new memory.
+So the result is moved out, where others are cloned. With
+`options={"replay_check": True}` each replay is compared, bit by bit, with a
+run of its program. Memory is poisoned before: what is still read, or what
+the replay does not write, shows as NaN. Without this file such a step keeps
+the program from being recorded, results are cloned, and nothing is checked.
+torch.compile cuts a graph in torch/_inductor/scheduler.py. It hands out
+memory that the next call overwrites, in torch/_inductor/cudagraph_trees.py.
 """
 
 from __future__ import annotations
