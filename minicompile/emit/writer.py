@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -82,6 +83,7 @@ class Stage:
     again: tuple[Expression, ...] = ()
 
 
+@lru_cache(maxsize=16)  # the tiling asks, then the writer
 def stages(kernel: Kernel) -> tuple[Stage, ...]:
     """The kernel's work in stages; each pass computes all it needs."""
     stores: dict[str, Store] = {}

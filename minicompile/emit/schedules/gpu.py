@@ -123,8 +123,7 @@ def rows(kernel: Kernel) -> Tiling:
     size = max((load.dtype.itemsize for load in read), default=4)
     if whole * registers(kernel) > IN_REGISTERS or (
             met == 1 and whole > 2 * ONLINE and called(kernel)):
-        return long_rows(kernel, size, at_once(
-            read, kernel.ranges) * size >= 16)
+        return long_rows(kernel, size, fills(read, kernel.ranges))
     stores = any(varies(loop.index, kernel) for loop in kernel.loops
                  if loop.buffer.name in kernel.written)
     if whole <= A_ROW >> stores and (met > 1 or size < 4):
@@ -187,6 +186,12 @@ def at_once(loads: set[Load], others: tuple[Variable, ...]) -> int:
         for load in loads), default=1)
 
 
+def fills(loads: set[Load], others: tuple[Variable, ...]) -> bool:
+    """Whether one instruction loads 16 bytes of the widest elements."""
+    return at_once(loads, others) * max(
+        (load.dtype.itemsize for load in loads), default=1) >= 16
+
+
 def passes(kernel: Kernel) -> int:
     """How many times the elements of a row are met."""
     return sum(bool(stage.body) for stage in stages(kernel))
@@ -230,7 +235,7 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     read = {load for loop in sums for load in loop.loads
             if first in atoms_of(load.index)}
     sizes = [load.dtype.itemsize for load in read] or [4]
-    even = at_once(read, kernel.reduced) * max(sizes) >= 16
+    even = fills(read, kernel.reduced)
     taken = sum(sizes) if even else 16 // max(sizes) * sum(sizes)
     line = BESIDE if even and whole <= SHORT else A_LINE // max(sizes)
     block = _fitted(2 * count, max(16, line, lower_pow2(
