@@ -147,6 +147,13 @@ def test_a_few_columns_have_a_program_each():
     assert blocks(tiling) == [("x", 1), ("r", 1024)]
 
 
+def test_what_all_neighbours_share_does_not_count():
+    """A thread writes 8 floats, though it reads a wider number."""
+    tiling, = tilings(lambda x, i: x + i[:, None], torch.empty(
+        4096, 1000), torch.zeros(4096, dtype=torch.int64))
+    assert blocks(tiling) == [("x", 1024)]
+
+
 def test_columns_lie_side_by_side_in_a_block():
     """Half a line of the cache, if they are short; else a line."""
     for dtype, size, block, down in ((torch.float32, 64, 32, 64),

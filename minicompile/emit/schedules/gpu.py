@@ -78,8 +78,10 @@ def counting(kernel: Kernel, tiling: Tiling) -> Tiling:
 def line(kernel: Kernel, first: Variable | None) -> Tiling:
     """All points in a row; few a thread, if each reads its neighbours."""
     loads = {load for loop in kernel.loops for load in loop.loads}
-    moved = [*loads, *kernel.written.values()]
-    size = max(each.dtype.itemsize for each in moved)
+    moved = [load for load in loads
+             if first is None or first in atoms_of(load.index)]
+    size = max(each.dtype.itemsize for each in (
+        *moved, *kernel.written.values()))
     thread = A_THREAD // size
     if size == 2 and "erf" in called(kernel):
         thread *= 2  # they share the constants that it loads
