@@ -48,7 +48,19 @@ FUNCTIONS = {"softmax": lambda x: x.softmax(-1), "raw": raw,
              "log_softmax": lambda x: x.log_softmax(-1),
              "logsumexp": lambda x: x.logsumexp(-1),
              "masked": lambda x: F.softmax(torch.where(x > 0, x, -inf), -1),
-             "entropy": entropy, "apart": apart}
+             "entropy": entropy, "apart": apart,
+             "argmax": lambda x: x.argmax(-1),
+             "min": lambda x: x.round().min(-1),
+             "variance": lambda x: x.var(-1),
+             "norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+             "normed softmax": lambda x: F.layer_norm(
+                 x.softmax(-1), x.shape[-1:]),
+             "sample": lambda x: (x.softmax(-1), x.argmax(-1)),
+             "from the largest": lambda x: (
+                 x.sum(-1), (x - x.amax(-1, True)).square().sum(-1)),
+             "from many middles": lambda x: (
+                 x - x.sum(-1, True) * x[0]).square().sum(-1),
+             "of columns": lambda x: x.std(0) + x.argmin(0)}
 
 
 @runs

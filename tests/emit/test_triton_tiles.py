@@ -47,17 +47,50 @@ def test_a_row_too_long_for_registers_is_walked_along():
     assert tiling.grid == 200
 
 
-@pytest.mark.parametrize("width, dtype, block, warps", [
-    (50_257, torch.bfloat16, 4096, 16), (50_257, torch.float32, 8192, 32),
-    (50_304, torch.bfloat16, 8192, 16), (50_304, torch.float32, 8192, 16)])
-def test_a_thread_has_8_elements_of_a_row_if_they_come_one_by_one(
-        width, dtype, block, warps):
-    """So many loads are under way."""
-    for function in (lambda x: x.sum(-1), lambda x: x.softmax(-1)):
-        tiling, = tilings(function, *fake_inputs(
-            (200, width), dtype=dtype))
-        assert blocks(tiling) == [("x", 1), ("r", block)]
-        assert tiling.warps == warps and tiling.looped
+def softmax(x):
+    return x.softmax(-1)
+
+
+def norm(x):
+    return F.layer_norm(x, x.shape[-1:])
+
+
+def scaled(x):
+    return F.layer_norm(x, x.shape[-1:], *x[:2])
+
+
+@pytest.mark.parametrize("width, dtype, function, block, warps", [
+    (50_257, torch.bfloat16, softmax, 4096, 16),
+    (50_257, torch.float32, softmax, 8192, 32),
+    (50_304, torch.bfloat16, softmax, 8192, 16),
+    (50_257, torch.float32, lambda x: x.sum(-1), 8192, 32),
+    (50_304, torch.float32, lambda x: x.sum(-1), 8192, 16),
+    *((50_257, torch.float32, function, 2048, 16) for function in (
+        lambda x: x.var(-1), lambda x: x.argmax(-1), scaled)),
+    (50_304, torch.float32, lambda x: x.var(-1), 2048, 16),
+    (50_257, torch.bfloat16, norm, 4096, 16),
+    (50_257, torch.float32, norm, 8192, 32),
+    (50_257, torch.float32, lambda x: x * x[0] / x.sum(-1, True), 4096, 16),
+    *((50_304, torch.float32, each, 8192, 32) for each in (norm, scaled))])
+def test_a_thread_has_fewer_elements_of_a_row_that_it_walks_along(
+        width, dtype, function, block, warps):
+    """If they come one by one, or if reductions keep step."""
+    tiling, = tilings(function, *fake_inputs((200, width), dtype=dtype))
+    assert blocks(tiling) == [("x", 1), ("r", block)]
+    assert tiling.warps == warps and tiling.looped
+
+
+@pytest.mark.parametrize("function, passes", [
+    (lambda x: x.var(-1), 1), (lambda x: x.argmax(-1), 1),
+    (lambda x: x.std(0) + x.argmin(0), 1), (norm, 2), (softmax, 2),
+    (lambda x: (x.logsumexp(-1), x.argmax(-1)), 2),
+    (lambda x: (x - x.sum(-1, True) * x[0]).square().sum(-1), 2)])
+def test_a_reduction_keeps_step_with_the_one_that_it_needs(function, passes):
+    """The last two cannot: one maximum is a column, and what elements are
+    far from differs from one to the next."""
+    kernel, = fusion.fuse(aten(function, *fake_inputs(
+        (3000, 50_257)))).kernels
+    assert print_kernel(kernel).count("for start in") == passes
 
 
 @pytest.mark.parametrize("count, block", [
@@ -145,6 +178,14 @@ def test_fewer_rows_are_read_at_once_if_neighbours_come_one_by_one(
 def test_a_few_columns_have_a_program_each():
     tiling, = tilings(lambda x: x.sum(0), torch.empty(1000, 7))
     assert blocks(tiling) == [("x", 1), ("r", 1024)]
+
+
+def test_columns_that_keep_step_have_few_rows_under_way():
+    """But a few columns, of which a block has several parts, are held."""
+    tiling, = tilings(lambda x: x.var(0), torch.empty(512, 4096))
+    assert blocks(tiling) == [("x", 32), ("r", 32)] and tiling.looped
+    tiling, = tilings(lambda x: x.var(1), torch.empty(64, 512, 7))
+    assert blocks(tiling) == [("x", 16), ("r", 512)] and not tiling.looped
 
 
 def test_what_all_neighbours_share_does_not_count():

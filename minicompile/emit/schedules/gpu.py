@@ -29,8 +29,9 @@ ENOUGH = 2 * 132
 #: that the threads of a warp add up.
 A_THREAD, A_LINE, A_WARP = 32, 128, 4096
 #: The columns that share a program, if they are as short as this and one
-#: load takes 16 bytes: half a line of the cache may do.
-BESIDE, SHORT = 32, 256
+#: load takes 16 bytes: half a line of the cache may do. It also does if
+#: reductions keep step; so many rows are met at a time then.
+BESIDE, SHORT, STEP = 32, 256, 32
 #: The elements of a row that one block can keep in registers.
 IN_REGISTERS = 40_000
 #: The elements of rows that are met once, or of columns held whole, that
@@ -123,11 +124,11 @@ def rows(kernel: Kernel) -> Tiling:
              if varies(load.index, kernel)}
     read = {load for load in loads if load.buffer in kernel.read}
     size = max((load.dtype.itemsize for load in read), default=4)
-    if whole * registers(kernel) > IN_REGISTERS or (
-            met == 1 and whole > 2 * ONLINE and called(kernel)):
-        return long_rows(kernel, size, fills(read, kernel.ranges))
     stores = any(varies(loop.index, kernel) for loop in kernel.loops
                  if loop.buffer.name in kernel.written)
+    if whole * registers(kernel) > IN_REGISTERS or (
+            met == 1 and whole > 2 * ONLINE and called(kernel)):
+        return long_rows(kernel, read, stores)
     if whole <= A_ROW >> stores and (met > 1 or size < 4):
         return Tiling((Axis("x", kernel.ranges, _fitted(count, 256, 128)),
                        Axis("r", kernel.reduced, 1)), 4, looped="r")
@@ -139,23 +140,38 @@ def rows(kernel: Kernel) -> Tiling:
                   warps_for(kernel, block * whole, whole, loads))
 
 
-def long_rows(kernel: Kernel, size: int, even: bool) -> Tiling:
+def long_rows(kernel: Kernel, read: set[Load], stores: bool) -> Tiling:
     """Rows that are walked along: too long for registers, or met once, to
     call functions, so that nothing reads them again. A thread has 16
-    elements of so many bytes under way, if they are `even`: if a load
-    takes 16 bytes. It has 8, if these come one by one."""
+    elements under way, if these loads take 16 bytes each. It has 8 if they
+    bring one element, or if reductions keep step; and 4 if both, or if
+    nothing else is left to do."""
     met, functions = passes(kernel), called(kernel)
-    block = WALKING >> (size < 4 and not even) >> bool(functions & LENGTHY)
+    even = fills(read, kernel.ranges)
+    led = ways(kernel)
+    narrow = not even and (weighted(kernel) or any(
+        load.dtype.itemsize < 4 for load in read))
+    block = WALKING >> narrow >> bool(functions & LENGTHY)
     for_each = 512 if even else 256
     if met == 1 and functions:
         block, for_each = ONLINE, 256
-    elif met == 2 and together(stages(kernel)):
+    elif met == 2 and "exponentials" in led:
         block, for_each = max(ONLINE, min(WALKING, lower_pow2(
             AT_A_TIME // _count(kernel.rows)))), 512
+    elif led - {"exponentials"}:
+        few = not stores or narrow and weighted(kernel)
+        block, for_each = (ONLINE, 128) if few else (block, 256)
     block = min(block, max(128, pow2(guess(kernel.row_length))))
     return Tiling((Axis("x", kernel.ranges, 1),
                    Axis("r", kernel.reduced, block)),
                   max(1, block // for_each), looped="r")
+
+
+def weighted(kernel: Kernel) -> bool:
+    """Whether elements are read that all rows have in common."""
+    return any(not atoms_of(load.index).isdisjoint(kernel.reduced)
+               and not varies(load.index, kernel)
+               for loop in kernel.loops for load in loop.loads)
 
 
 def warps_for(kernel: Kernel, elements: int, row: int,
@@ -199,6 +215,11 @@ def passes(kernel: Kernel) -> int:
     return sum(bool(stage.body) for stage in stages(kernel))
 
 
+def ways(kernel: Kernel) -> set[str]:
+    """How reductions keep step with others, if a block walks along."""
+    return {way for way, _ in together(stages(kernel)).values()}
+
+
 def registers(kernel: Kernel) -> int:
     """How many registers an element needs: from one pass to the next, and
     while it is worked on."""
@@ -221,16 +242,22 @@ def called(kernel: Kernel) -> set[str]:
 
 def columns(kernel: Kernel, first: Variable) -> Tiling:
     """Neighbouring columns together, their rows walked along; or whole, if
-    several passes read them; a few columns apart.
+    several passes read them; a few columns apart. A thread has few of their
+    elements under way if reductions keep step.
 
     The registers of a thread hold its part of each sum and of each load,
     of which 8 are under way, whether one brings 16 bytes or one element.
     """
     count, length = _count(kernel.rows), kernel.row_length
     whole = pow2(min(most_of(length), 2 * HELD))
+    across = _last(kernel.ranges, first)
+    if ways(kernel) - {"exponentials"} and (
+            _count(first.size) >= BESIDE and whole > 2 * STEP):
+        return Tiling((Axis("x", across, BESIDE),
+                       Axis("r", kernel.reduced, STEP)), 2, looped="r")
     if passes(kernel) > 1 and whole * 16 <= HELD:
         block = min(64, max(16, TOGETHER // whole))
-        return Tiling((Axis("x", _last(kernel.ranges, first), block),
+        return Tiling((Axis("x", across, block),
                        Axis("r", kernel.reduced, whole)),
                       max(1, block * whole // 1024))
     sums = [loop for loop in kernel.loops if loop.reduction is not None]
@@ -245,7 +272,7 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     down = min(whole, lower_pow2(
         DOWN // (block * (len(sums) or 1) * taken)))
     warps = min(8, lower_pow2(block * down * taken // A_WARP))
-    return Tiling((Axis("x", _last(kernel.ranges, first), block),
+    return Tiling((Axis("x", across, block),
                    Axis("r", kernel.reduced, down)), warps,
                   looped="r" * (most_of(length) > down))
 

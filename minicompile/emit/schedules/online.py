@@ -23,7 +23,8 @@ from math import inf
 
 import torch
 
-from ...core.loops import Const, Expression, Op, walk
+from ...core.index import enclosed
+from ...core.loops import Const, Expression, Op, Position, walk
 from ..triton import ACROSS, SCANNING, TRITON, WRITERS, TritonWriter
 from ..writer import Fold, Stage, Store
 
@@ -60,36 +61,75 @@ def finite(most: Fold) -> Op:
         Const(0.0, most.dtype), most), most.dtype)
 
 
-def together(work: tuple[Stage, ...]) -> dict[Fold, Fold]:
-    """The sums of such exponentials, and the maximum of each."""
-    return {node: most for stage in work for node in stage.body
-            if isinstance(node, Fold) and node.reduction == "sum"
-            and (most := maximum_below(node.operands[0]))}
+#: The types of squares that are not rounded before they are added up.
+PRECISE = torch.float32, torch.float64
+
+
+def leader(node: Fold, row: set[Expression]) -> tuple[str, Fold] | None:
+    """How a reduction may keep step with another one, and with which; `row`
+    has what is known of the row alone."""
+    match node.reduction, node.operands[0]:
+        case "sum", Op("mul", (Op("sub", (x, Op("div" | "mul", (
+            Fold("sum", (of,)) as sums, _)) as middle)) as off, other),
+                       kind) if (
+                x is of and off is other and middle in row and (
+                    x.dtype == off.dtype == kind in PRECISE)):
+            return "squares", sums
+        case "sum", below if most := maximum_below(below):
+            return "exponentials", most
+        case "min", Op("where", (Op("logical_or", (
+            Op("eq", (x, Fold("max" | "min", (of,)) as best)),
+            Op("ne", (a, b)))), Position(), Const())) if (
+                x is of is a is b):
+            return "places", best
+    return None
+
+
+def together(work: tuple[Stage, ...]) -> dict[Fold, tuple[str, Fold]]:
+    """The reductions that keep step with one of an earlier pass: how, and
+    which that is. All that follow one do so in the same way: places wait
+    if exponentials follow the same maximum."""
+    row = {node for stage in work for node in stage.row}
+    folds = [node for stage in work for node in stage.body
+             if isinstance(node, Fold)]
+    found: dict[Fold, tuple[str, Fold]] = {}
+    ways: dict[Fold, str] = {}
+    for fold in sorted(folds, key=lambda node: node.reduction == "min"):
+        way, first = leader(fold, row) or ("", fold)
+        if way and first not in found and (
+                ways.setdefault(first, way) == way):
+            found[fold] = way, first
+    return found
 
 
 class OnlineWriter(TritonWriter):
-    """A writer that adds up exponentials while it finds their maximum.
+    """A writer of reductions that keep step with others.
 
-    `online` has the sums that belong to each maximum, of which a lane
-    holds a part; the maximum is a column.
+    `online` has those that follow one, and how. In each lane is a part of
+    every reduction; but a maximum that exponentials follow is a column.
     """
 
     def __post_init__(self):
         super().__post_init__()
         self.fading = fading(self.stages)
-        self.online: dict[Fold, list[Fold]] = {}
-        for fold, most in together(self.stages).items():
-            if self.has_steps(fold):
-                self.online.setdefault(most, []).append(fold)
-        self.stages = tuple(map(self.left, self.stages))
+        self.led = {fold: how for fold, how in together(
+            self.stages).items() if self.has_steps(fold)}
+        self.online: dict[Fold, tuple[str, list[Fold]]] = {}
+        for fold, (way, first) in self.led.items():
+            self.online.setdefault(first, (way, []))[1].append(fold)
 
-    def left(self, stage: Stage) -> Stage:
-        """The stage without the sums that an earlier one does."""
-        early = {fold for sums in self.online.values() for fold in sums}
+    def elements(self, stage: Stage) -> None:
+        """A pass without the reductions that an earlier one did, which end
+        here."""
+        early = [node for node in stage.body if node in self.led]
         needed = {*walk(*(node for node in stage.body if isinstance(
             node, (Fold, Store)) and node not in early))}
-        return replace(stage, body=tuple(
-            node for node in stage.body if node in needed))
+        body = tuple(node for node in stage.body if node in needed)
+        if body:
+            super().elements(replace(stage, body=body))
+        for fold in early:
+            way, first = self.led[fold]
+            getattr(self, f"end_{way}")(fold, first)
 
     def value(self, node: Expression) -> str:
         """The text of a value; of one that is fading, a quick one."""
@@ -98,44 +138,117 @@ class OnlineWriter(TritonWriter):
         return f"device.fast_exp({self.read(*node.parts)})"
 
     def declare(self, folds: list[Fold]) -> None:
-        """Start a maximum, and the sums that belong to it."""
+        """Start reductions, and those that follow them."""
         for fold in folds:
-            super().declare(self.online.get(fold, [fold]))
-            if fold in self.online:
+            way, others = self.online.get(fold, ("", []))
+            super().declare([fold] * (way != "exponentials") + others)
+            if way == "exponentials":
                 shape = "()" if self.tiling.flat else "[XBLOCK, 1]"
                 self.add(f"{self.accumulator(fold)} = tl.full({shape}, "
                          "float('-inf'), tl.float32)")
 
     def fold(self, fold: Fold) -> None:
-        """Write the step of a maximum: its sums follow it."""
+        """Write the step of a reduction: others follow it."""
         if fold not in self.online:
             return super().fold(fold)
-        most = self.accumulator(fold)
-        part, new, base = (self.numbered(name, fold)
-                           for name in ("part", "new", "base"))
-        self.add(f"{part} = {self.part(fold)}",
-                 f"{new} = device.maximum({most}, "
-                 f"{self.across(fold, part)})",
-                 f"{base} = tl.where({new} == float('-inf'), 0.0, {new})")
-        for name in map(self.accumulator, self.online[fold]):
-            self.add(f"{name} = {name} * device.fast_exp({most} - {base})"
-                     f" + device.fast_exp({part} - {base})")
-        self.add(f"{most} = {new}")
+        way, others = self.online[fold]
+        part = self.numbered("part", fold)
+        self.add(f"{part} = {self.part(fold)}")
+        getattr(self, f"add_{way}")(fold, part, others)
 
     def finish(self, fold: Fold) -> None:
-        """Write the sums of the lanes. If the maximum is infinite, that is
-        NaN; where distances are from 0 then, its own exponential."""
-        if fold not in self.online:
-            return super().finish(fold)
-        most = self.accumulator(fold)
-        self.texts[fold] = most
-        for each in self.online[fold]:
-            super().finish(each)
-            *_, below = each.operands[0].operands[0].operands
-            name = self.accumulator(each)
-            self.add(f"{name} += {most} - {most}" if below is fold else
-                     f"{name} = tl.where(tl.abs({most}) == float('inf'), "
-                     f"device.fast_exp({most}), {name})")
+        """Write the result; that of each lane may be asked for later."""
+        way, _ = self.online.get(fold, ("", []))
+        name = self.accumulator(fold)
+        if way == "exponentials":
+            self.texts[fold] = name
+            return
+        if way:
+            self.add(f"{self.numbered('lanes', fold)} = {name}")
+        super().finish(fold)
+
+    # Exponentials
+
+    def add_exponentials(self, most: Fold, part: str, sums: list[Fold]
+                         ) -> None:
+        """Let the maximum rise, and sums be of distances to the new one."""
+        name, new, base = (self.accumulator(most), *(
+            self.numbered(each, most) for each in ("new", "base")))
+        self.add(f"{new} = device.maximum({name}, "
+                 f"{self.across(most, part)})",
+                 f"{base} = tl.where({new} == float('-inf'), 0.0, {new})")
+        for each in map(self.accumulator, sums):
+            self.add(f"{each} = {each} * device.fast_exp({name} - {base})"
+                     f" + device.fast_exp({part} - {base})")
+        self.add(f"{name} = {new}")
+
+    def end_exponentials(self, fold: Fold, most: Fold) -> None:
+        """If the maximum is infinite, the sum is NaN; where distances are
+        from 0 then, its own exponential."""
+        super().finish(fold)
+        *_, below = fold.operands[0].operands[0].operands
+        name, large = self.accumulator(fold), self.read(most)
+        self.add(f"{name} += {large} - {large}" if below is most else
+                 f"{name} = tl.where(tl.abs({large}) == float('inf'), "
+                 f"device.fast_exp({large}), {name})")
+
+    # Squares
+
+    def add_squares(self, sums: Fold, part: str, others: list[Fold]
+                    ) -> None:
+        """Add what one more element makes of the squared distances."""
+        name, axis, (count, off) = self.accumulator(sums), self.axis(
+            sums), (self.numbered(each, sums) for each in ("count", "off"))
+        part_off = f"tl.fma(-{count}, {part}, {name})"
+        if not axis.even:
+            part_off = f"tl.where({axis.name}_inside, {part_off}, 0)"
+        self.add(f"{name} = {name} + {part}",
+                 f"{count} = tl.full((), start // RBLOCK + 1, "
+                 f"{TRITON.types[self.accumulated(sums)]})",
+                 f"{off} = {part_off}",
+                 f"{count} = 1 / ({count} * tl.maximum({count} - 1, 1))",
+                 *(f"{each} = tl.fma({off} * {count}, {off}, {each})"
+                   for each in map(self.accumulator, others)))
+
+    def end_squares(self, fold: Fold, sums: Fold) -> None:
+        """Add those of each lane's mean."""
+        name, (count, off, lanes) = self.accumulator(fold), (
+            self.numbered(each, sums) for each in ("count", "off", "lanes"))
+        middle = self.read(fold.operands[0].operands[0].operands[1])
+        size = enclosed(str(self.axis(fold).size))
+        self.add(f"{count} = ({size} - lane + RBLOCK - 1) // RBLOCK",
+                 f"{off} = {lanes} / tl.maximum({count}, 1) - {middle}",
+                 f"{name} = {name} + {count} * {off} * {off}")
+        super().finish(fold)
+
+    # Places
+
+    def add_places(self, best: Fold, part: str, places: list[Fold]) -> None:
+        """Forget the places of what is no longer the best, and look for
+        the place of what is, so far."""
+        name, new = self.accumulator(best), self.numbered("new", best)
+        self.add(f"{new} = " + TRITON.combined(
+            best.reduction, self.accumulated(best), name, part))
+        for each in places:
+            self.kept(each, name, new)
+        self.add(f"{name} = {new}")
+        self.texts[best] = name
+        for each in places:
+            self.compute(node for node in walk(each.operands[0])
+                         if not isinstance(node, (Const, Fold)))
+            super().fold(each)
+
+    def end_places(self, fold: Fold, best: Fold) -> None:
+        """Keep the places of the lanes that have the best of all."""
+        self.kept(fold, self.numbered("lanes", best), self.read(best))
+        super().finish(fold)
+
+    def kept(self, fold: Fold, old: str, new: str) -> None:
+        """Keep a place if this is the best still; NaN is as good as NaN.
+        """
+        name, never = self.accumulator(fold), fold.operands[0].operands[2]
+        self.add(f"{name} = tl.where(({old} == {new}) | ({old} != {old}), "
+                 f"{name}, {self.read(never)})")
 
 
 def scan(writer: TritonWriter, fold: Fold) -> None:
