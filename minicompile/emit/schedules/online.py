@@ -1,18 +1,29 @@
-"""Results so far: scans of rows, and softmax in one trip to memory.
+"""Results so far: scans of rows, and two reductions in one trip to memory.
 
 A block of Triton's scans its elements in parallel, in as many steps as
 their number has bits. A row that no block holds is walked along, and each
 block starts from what those before it came to. In Inductor:
 torch/_inductor/codegen/triton.py:TritonKernel.scan.
 
-The exponentials of a softmax are those of each element's distance to the
-row's maximum. Where they are only added up, as in the loss of a language
-model, a quick function serves. In a row that is walked along, their sum
-waits for a pass that finds the maximum. But a sum of distances to the
-maximum *so far* is put right by one product whenever that rises:
-e ** (x - new) is e ** (x - old) * e ** (old - new). So the pass that finds
-the maximum adds up as well. Milakov and Gimelshein published it in 2018.
-Inductor's is torch/_inductor/inductor_prims.py:prepare_softmax_online.
+A reduction that needs the result of another one waits for a pass that
+finds it. Three of them can keep step with that one instead, on its result
+*so far*:
+
+- The sum of exponentials, of each element's distance to the row's maximum,
+  as a softmax has it. One product puts it right whenever the maximum rises:
+  e ** (x - new) is e ** (x - old) * e ** (old - new). Milakov and
+  Gimelshein published it in 2018. A quick function serves where nothing but
+  the sum reads them, as in the loss of a language model.
+- The sum of squared distances from the mean, as a variance has it. A lane
+  adds up those from the mean of its own elements: the k-th of them adds
+  (k * x - sum) ** 2 / (k * (k - 1)). Youngs and Cramer published it in
+  1971. From the mean of all, those of a lane's n elements are larger by n
+  times the squared distance of the two means.
+- The place of the largest element. It is forgotten when a larger one comes.
+
+Inductor's are torch/_inductor/inductor_prims.py:prepare_softmax_online,
+and welford_reduce and maximum_with_index in
+torch/_inductor/runtime/triton_helpers.py.
 """
 
 from __future__ import annotations
