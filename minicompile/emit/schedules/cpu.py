@@ -157,13 +157,27 @@ def makes_vectors(kernel: Kernel, variable: Variable) -> bool:
     must lie apart.
     """
     if any(loop.adds and coefficient(loop.index, variable) in (None, 0)
-           for loop in kernel.loops):
+           for loop in kernel.loops) or (
+            variable in kernel.reduced and is_scanty(kernel, variable)):
         return False
     steps = [(name, coefficient(where, variable))
              for name, where in accesses(kernel)]
     far = [(name, step.constant) for name, step in steps
            if step is not None and abs(step.constant or 0) > FAR]
     return len(far) == len({*far})
+
+
+def is_scanty(kernel: Kernel, variable: Variable) -> bool:
+    """Whether rows of 16-bit numbers fill half a vector, or less and are
+    compared: one number after the other is faster then."""
+    if most_of(variable.size) > WIDE or not any(
+            load.dtype.itemsize == 2 for loop in kernel.loops
+            for load in loop.loads):
+        return False
+    if variable.size == WIDE:
+        return not any(is_expensive(node) for loop in kernel.loops
+                       for node in loop.nodes)
+    return any(loop.reduction in ("max", "min") for loop in kernel.loops)
 
 
 def adds(kernel: Kernel) -> bool:
