@@ -352,6 +352,24 @@ def test_rows_that_fill_no_vector_are_no_vectors(dtype, size, name, vectors):
     assert_same(function, x)
 
 
+@pytest.mark.parametrize("dtype, size, name, whole", [
+    (torch.float32, 7, "amax", True), (torch.float32, 7, "sum", False),
+    (torch.int64, 7, "sum", True), (torch.float32, 15, "sum", True),
+    (torch.float32, 15, "prod", False), (torch.float32, 16, "amax", False),
+    (torch.float32, 100, "amax", True), (torch.float64, 50, "amax", True),
+    (torch.float64, 100, "amax", False), (torch.float32, 130, "amax", False)])
+def test_rows_that_end_within_a_vector_are_read_whole(
+        dtype, size, name, whole):
+    """Where g++ unrolls them; else it asks at each vector where it ends."""
+    x = (torch.randn(100, size) * 9).to(dtype)
+
+    def function(x):
+        return getattr(x, name)(-1)
+    text, = kernels(function, x)
+    assert ("whole(" in text) is whole
+    assert_same(function, x)
+
+
 MASKED = {
     "elements": lambda x, mask: torch.where(mask, 0.0, x * 2) + 1,
     "rows": lambda x, mask: x.masked_fill(mask, -1e9).softmax(1),

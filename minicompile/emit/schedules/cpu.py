@@ -53,8 +53,9 @@ WIDE = 8
 CLAUSES = {"sum": "+", "prod": "*", "any": "|", "all": "&",
            "max": "max", "min": "min"}
 #: Rows of so few elements, but more than FEW, are read in whole vectors if
-#: they end within one.
-SHORT = 64
+#: they end within one, and are compared, added up, or take a function. So
+#: are twice as many, of 4 bytes, in a pass so small that g++ unrolls it.
+SHORT, LIGHT = 64, 3
 #: How many elements run inside a vector's loop, as lines of their own.
 FEW = 4
 #: The cost of an access whose neighbours read the same element, or the
@@ -185,12 +186,15 @@ def adds(kernel: Kernel) -> bool:
     return any(loop.adds for loop in kernel.loops)
 
 
-def only_reduces(stage: Stage) -> bool:
-    """Whether a pass stores nothing, and loads numbers that a processor
-    loads by a mask, of 4 or 8 bytes."""
-    return all(
-        node.dtype.itemsize >= 4 if isinstance(node, Load) else ends(node)
-        for node in stage.body if isinstance(node, (Load, Fold, Store)))
+def only_reduces(stage: Stage, size: int) -> bool:
+    """Whether a pass over so many elements stores nothing, and loads
+    numbers that a processor loads by a mask, of 4 or 8 bytes."""
+    few, body = size <= SHORT, stage.body
+    return (few or len(body) <= LIGHT and not any(
+        map(is_expensive, body))) and all(
+        4 <= node.dtype.itemsize <= 4 << few if isinstance(node, Load)
+        else ends(node) for node in body
+        if isinstance(node, (Load, Fold, Store)))
 
 
 def is_expensive(node: Expression) -> bool:
@@ -236,7 +240,11 @@ class OrderedWriter(CppWriter):
         self.vectors = inner is None or makes_vectors(kernel, inner)
         size = inner.size.constant or 0 if inner and not lanes else 0
         self.short = inner if self.vectors and (
-            FEW < size <= SHORT and size % WIDE) else None
+            FEW < size <= 2 * SHORT and size % WIDE) and any(
+            loop.reduction in ("max", "min") or loop.reduction == "sum"
+            and (size > WIDE or not loop.value.dtype.is_floating_point)
+            or any(map(is_expensive, loop.nodes))
+            for loop in kernel.loops) else None
         keeps = guess(kernel.row_length) * self.breadth <= KEPT
         self.stages = keeping(
             self.stages, lambda node: keeps and is_expensive(node))
@@ -401,7 +409,8 @@ class OrderedWriter(CppWriter):
 
     def elements(self, stage: Stage) -> None:
         """A pass over elements; over a few of them, in whole vectors."""
-        self.padded = self.short if only_reduces(stage) else None
+        self.padded = self.short if self.short and only_reduces(
+            stage, int(self.short.size)) else None
         super().elements(stage)
         self.padded = None
 
