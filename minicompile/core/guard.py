@@ -197,6 +197,13 @@ class Item(source_class("Item", "owner key", "{owner}[{key}]")):
         return super().__str__()
 
 
+def is_plain(x: torch.Tensor) -> bool:
+    """Whether the tensor's memory has its elements as they are."""
+    return x.layout is torch.strided and not (
+        x.is_neg() or x.is_conj() or x._is_zerotensor() or x.is_nested
+        or x.is_quantized or torch._is_functional_tensor(x))
+
+
 @dataclass(frozen=True)
 class TensorFacts:
     """The facts that a graph assumes about one input tensor.

@@ -31,7 +31,7 @@ import torch
 from ..core import load
 from ..core.errors import Unsupported
 from ..core.guard import (CONSTANTS, IDENTITIES, Guard, Identifiers,
-                          Source, TensorFacts, chain, printable)
+                          Source, TensorFacts, chain, is_plain, printable)
 from ..core.sizes import SCALARS
 from ..core.state import NEVER_ACTIVE, SWITCHES
 
@@ -145,9 +145,8 @@ def on_keys(names: Names, guard: Guard) -> str:
 
 
 def agrees(x: object, facts: TensorFacts) -> bool:
-    """Whether x is a tensor of these facts, and has no lazy bits."""
-    if type(x) is not facts.type or x.layout is not torch.strided or (
-            x.is_neg() or x.is_conj()):
+    """Whether x is a tensor of these facts, and plain."""
+    if type(x) is not facts.type or not is_plain(x):
         return False
     sizes = zip((*x.shape, *x.stride()), (*facts.shape, *facts.stride))
     return (x.dtype, x.device, x.requires_grad, x.dim()) == (

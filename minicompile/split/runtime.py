@@ -28,6 +28,7 @@ from torch.autograd.graph import increment_version
 from ..core.errors import where_of
 from ..core.graph import (Boxed, bare, is_number, is_random, tensors_of,
                           value)
+from ..core.guard import is_plain
 from ..core.state import eager_is_watched, kept
 from .joint import Joint, Pair, partition
 
@@ -236,10 +237,11 @@ def layout(tensor: torch.Tensor) -> tuple:
 
 def fit(gradient: torch.Tensor, size, stride) -> torch.Tensor:
     """The gradient with the strides that the backward expects; it can be
-    expanded, or laid out in another way, or be yet to conjugate."""
-    return gradient if gradient.stride() == stride and not (
-        gradient.is_neg() or gradient.is_conj()) else (
-        gradient.new_empty_strided(size, stride).copy_(gradient))
+    expanded, or sparse, or be yet to conjugate."""
+    if is_plain(gradient) and gradient.stride() == stride:
+        return gradient
+    whole = gradient.to_dense()
+    return whole.new_empty_strided(size, stride).copy_(whole)
 
 
 def finished(facts: Facts, joint: Joint, run: Boxed, notes: Counter

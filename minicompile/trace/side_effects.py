@@ -20,8 +20,8 @@ from torch import nn
 
 from ..core.guard import (ABSENT, CONSTANTS, IDENTITIES, Attribute,
                           Call, Constant, Guard, Identifiers, Item,
-                          Source, Stored, TensorFacts, is_a, printable,
-                          trusted)
+                          Source, Stored, TensorFacts, is_a, is_plain,
+                          printable, trusted)
 from .reasons import WAYS, unsupported
 from .recorder import Recorder, settled
 
@@ -252,8 +252,7 @@ class Outside:
         kind = type(real)
         if kind not in (torch.Tensor, nn.Parameter):
             raise unsupported("input", f"a {kind.__name__}, {source},")
-        if real.layout is not torch.strided or real.is_quantized or (
-                real.is_neg() or real.is_conj() or
+        if not is_plain(real) or (
                 torch._C._functorch.is_functorch_wrapped_tensor(real)):
             raise unsupported("input", f"a special tensor, {source},")
         fake = self.recorder.input(real, source)

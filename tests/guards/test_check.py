@@ -30,6 +30,9 @@ OTHER_TENSORS = {
     "sparse": lambda: base().to_sparse(),
     "sparse rows": lambda: base().to_sparse_csr(),
     "mkldnn": lambda: base().to_mkldnn(),
+    "without memory": lambda: torch._efficientzerotensor((4, 6)),
+    "nested": lambda: torch.nested.as_nested_tensor(base()),
+    "functional": lambda: torch._to_functional_tensor(base()),
     "negated": lambda: torch.zeros(4, 6, dtype=torch.complex64).conj().imag,
     "not a tensor": lambda: [[0.0] * 6] * 4,
 }

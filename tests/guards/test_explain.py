@@ -32,6 +32,8 @@ base = torch.zeros(32, 4)
 thing = Thing()
 
 #: guard -> (new value, what is said)
+KEYS = ("DispatchKeySet({}, ADInplaceOrView, AutogradCPU, "
+        "AutocastCPU)").format
 SAID = [
     (tensor(X, base), torch.zeros(48, 4),
      ["size of dimension 0 of `x` was 32, is 48"]),
@@ -47,7 +49,11 @@ SAID = [
      ["requires_grad of `x` was False, is True"]),
     (tensor(X, base), base.to_sparse(),
      ["layout of `x` was torch.strided, is torch.sparse_coo",
-      "strides of `x` was (4, 1), is (0, 0)"]),
+      f"dispatch keys of `x` was {KEYS('CPU')}, is {KEYS('SparseCPU')}"]),
+    (tensor(X, base), torch.nested.as_nested_tensor(base),
+     [f"dispatch keys of `x` was {KEYS('CPU')}, is DispatchKeySet("
+      "NestedTensorCPU, ADInplaceOrView, AutogradCPU, "
+      "AutogradNestedTensor, AutocastCPU)"]),
     (tensor(X, base), nn.Parameter(base),
      ["type of `x` was Tensor, is Parameter"]),
     (Guard(X, "equal", 2), 3, ["`x` was 2, is 3"]),

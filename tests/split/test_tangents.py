@@ -131,6 +131,17 @@ def test_a_gradient_may_be_yet_to_conjugate_or_to_negate(function, after):
 
 
 @pytest.mark.parametrize("backend", ["split", "fused"])
+@pytest.mark.parametrize("gradient", [
+    torch._efficientzerotensor((4, 3)), torch.eye(4, 3).to_sparse()])
+def test_a_gradient_may_be_sparse_or_without_memory(backend, gradient):
+    x = torch.arange(12.).view(4, 3).requires_grad_()
+    made = minicompile.compile(torch.sin, backend=backend)
+    want, got = (torch.autograd.grad(call(x), x, gradient)[0]
+                 for call in (torch.sin, made))
+    near(got.to_dense(), want.to_dense())
+
+
+@pytest.mark.parametrize("backend", ["split", "fused"])
 def test_what_is_left_of_a_sum_lies_as_the_sum_does(backend):
     def function(x, w):
         image = x.view(-1, 3, 8, 8)

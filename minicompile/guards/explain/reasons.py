@@ -17,7 +17,7 @@ from types import FunctionType, ModuleType
 import torch
 from torch.fx.graph import dtype_abbrs
 
-from ...core.guard import Guard, TensorFacts, chain
+from ...core.guard import Guard, TensorFacts, chain, is_plain
 from ...core.state import NEVER_ACTIVE, SWITCHES, global_state
 from .. import EXPLAINED, Check, Held, Names, condition
 
@@ -119,8 +119,10 @@ def tensor_facts(facts: TensorFacts, x: object) -> Iterator[tuple]:
     for name in ("dtype", "device", "requires_grad"):
         yield name, getattr(facts, name), getattr(x, name)
     yield "layout", torch.strided, x.layout
-    yield "negative bit", False, x.is_neg()
-    yield "conjugate bit", False, x.is_conj()
+    if not is_plain(x):
+        yield "dispatch keys", *map(torch._C._dispatch_keys, (
+            torch.empty(0, device=x.device), x))
+        return
     old, new = facts.shape, tuple(x.shape)
     if len(old) != len(new):
         yield "shape", old, new

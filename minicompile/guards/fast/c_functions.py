@@ -46,8 +46,9 @@ bool holds(PyObject *x, PyObject *packed) try {
     auto numbers = PyTuple_GET_ITEM(packed, 2);
     auto sizes = (const int64_t *)PyBytes_AS_STRING(numbers);
     auto strides = sizes + PyBytes_GET_SIZE(numbers) / sizeof *sizes / 2;
+    auto graph = c10::autograd_dispatch_keyset_with_ADInplaceOrView;
     return is.dtype() == like.dtype() && is.device() == like.device()
-        && is.layout() == c10::kStrided && !is.is_neg() && !is.is_conj()
+        && is.key_set() - graph == like.key_set() - graph  // no lazy bits
         && is.requires_grad() == like.requires_grad()
         && (ptrdiff_t)is.sizes().size() == strides - sizes
         && agree(is.sizes(), sizes) && agree(is.strides(), strides);
