@@ -32,8 +32,10 @@ from ..core.state import FUNCTION
 
 aten = torch.ops.aten
 
-#: How an operator is taken apart. The formulas are in the reference.
-DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {}
+#: How an operator is taken apart. The formulas are in the reference. A
+#: kernel reads memory, where a view that promises a sign does not have it.
+DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
+    aten._neg_view.default: torch.neg}
 
 #: Draws that eager makes in the order of the memory, and these row by row;
 #: the reference knows how to.

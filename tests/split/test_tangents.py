@@ -131,6 +131,19 @@ def test_a_gradient_may_be_yet_to_conjugate_or_to_negate(function, after):
 
 
 @pytest.mark.parametrize("backend", ["split", "fused"])
+@pytest.mark.parametrize("function", [
+    lambda x: x.conj()[1].imag * 2, lambda x: torch._neg_view(x.real).exp()])
+def test_a_kernel_sees_the_sign_that_a_view_promises(function, backend):
+    x = torch.complex(*torch.randn(2, 3, 4)).requires_grad_()
+    made = minicompile.compile(function, backend=backend)
+    want, got = (
+        (y := call(x), torch.autograd.grad(y.sum(), x)[0])
+        for call in (function, made))
+    near(got[0], want[0])
+    near(got[1], want[1])
+
+
+@pytest.mark.parametrize("backend", ["split", "fused"])
 @pytest.mark.parametrize("gradient", [
     torch._efficientzerotensor((4, 3)), torch.eye(4, 3).to_sparse()])
 def test_a_gradient_may_be_sparse_or_without_memory(backend, gradient):
