@@ -308,7 +308,9 @@ def in_layout(tensor: torch.Tensor, shape: tuple[int, ...],
         return tensor
     fresh = torch.empty_strided(shape, stride, dtype=tensor.dtype,
                                 device=tensor.device)
-    return fresh.copy_(tensor)
+    once = tuple(slice(None if step else 1) for step in stride)
+    fresh[once].copy_(tensor[once])
+    return fresh
 
 
 def results_of(result: object) -> tuple:

@@ -210,8 +210,8 @@ class Lowering:
         if value.dtype not in DTYPES:  # no loop can write it
             buffer = self.buffer(node, fake_of(node))
             self.steps.append(Extern(
-                torch.ops.prims.copy_strided.default,
-                (strided(value), stride), {}, (buffer,), where_of(node)))
+                torch.ops.aten.clone.default, (strided(value),), {},
+                (buffer,), where_of(node)))
             return loaded(buffer)
         once = tuple(
             index(1) if step == 0 and not_negative(size - 1) else size

@@ -601,3 +601,16 @@ def test_a_first_call_under_the_detection_of_anomalies_is_compiled():
         with pytest.raises(RuntimeError, match="nan"):
             compiled(x).backward()
     assert not compiled.stats().fallbacks
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x.sum(0).real * 2, lambda x: x.sum().abs(),
+    lambda x: x.mean((0, 1)).imag, lambda x: x.expand(2, 3, 4).conj()])
+def test_gradients_of_complex_sums_are_expanded_as_in_eager(function):
+    x = torch.randn(3, 4, dtype=torch.complex64, requires_grad=True)
+    want, found = function(x), minicompile.compile(function)(x)
+    tangent = torch.ones_like(want)
+    for mine, its in ((found, want), *(zip(*(torch.autograd.grad(
+            each, x, tangent) for each in (found, want))))):
+        torch.testing.assert_close(mine, its)
+        assert mine.stride() == its.stride()
