@@ -144,6 +144,11 @@ UNARY(lgamma) BINARY(fmod) BINARY(copysign)
 #define inline_ static inline __attribute__((always_inline))
 
 constexpr int64 least = 1ull << 63;
+// g++ takes (float)(int)x for trunc(x), which differs at -0.5.
+int64 nothing = 0;
+template <class T, class F> inline_ T cut(F x) {
+    return (T)x ^ (T)nothing;
+}
 template <class T> inline_ T smaller(T a, T b) { return a < b ? a : b; }
 // NaN wins.
 template <class T> inline_ T maximum(T a, T b) {

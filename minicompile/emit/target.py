@@ -133,14 +133,15 @@ def rounded_already(form: Form, node: Op) -> bool:
 class Target:
     """The words of a language; `{0}` is a text, `{type}` a type's name.
 
-    `cast` converts, `truth` makes a bool, `truth_as_float` a float of it,
-    `rounded` rounds a float32 to 16 bits. Floats become one of the types
-    in `detour` by way of a wide integer. `numbers` are the forms of
-    literals by dtype, `special` those of some; `scalar` makes a value of a
-    literal. `quotient` is the sign that divides whole numbers. A reduction
-    of a type that is `reduced_as` another is accumulated in it. `named` is
-    a line that names a value, `declared` one that starts an accumulator of
-    a `shape`, `assigned` one that changes it; a block is `opened` and
+    `cast` converts, `cut` a float to a whole number where that differs,
+    `truth` makes a bool, `truth_as_float` a float of it, `rounded` rounds
+    a float32 to 16 bits. Floats become one of the types in `detour` by way
+    of a wide integer. `numbers` are the forms of literals by dtype,
+    `special` those of some; `scalar` makes a value of a literal.
+    `quotient` is the sign that divides whole numbers. A reduction of a
+    type that is `reduced_as` another is accumulated in it. `named` is a
+    line that names a value, `declared` one that starts an accumulator of a
+    `shape`, `assigned` one that changes it; a block is `opened` and
     `closed`.
     """
 
@@ -151,6 +152,7 @@ class Target:
     rounded: str
     quotient: str
     special: Mapping[str, str]
+    cut: str = ""
     truth_as_float: str = ""
     detour: tuple[torch.dtype, ...] = ()
     single: Callable[[float], str] = repr
@@ -212,9 +214,11 @@ class Target:
         if given == torch.bool and wanted.is_floating_point and (
                 self.truth_as_float):
             return self.truth_as_float.format(enclosed(text))
-        if source.is_floating_point and wanted in self.detour:
-            text = self.convert(text, source, torch.int64)
-        return self.cast.format(enclosed(text), type=self.types[wanted])
+        cuts = source.is_floating_point and not wanted.is_floating_point
+        if cuts and wanted in self.detour:
+            text, cuts = self.convert(text, source, torch.int64), False
+        form = self.cut * cuts or self.cast
+        return form.format(enclosed(text), type=self.types[wanted])
 
     def literal(self, value: bool | int | float, dtype: torch.dtype,
                 scalar: bool = False) -> str:
@@ -277,7 +281,7 @@ _WHOLE = (torch.int64, torch.int32, *_NARROW)
 #: of a loop that reduces a `bool`.
 CPP = Target(
     "cpp", _NAMES | {dtype: str(dtype)[6:] for dtype in _WHOLE},
-    cast="({type}){0}", truth="{0} != 0",
+    cast="({type}){0}", cut="cut<{type}>({0})", truth="{0} != 0",
     truth_as_float="{0} ? 1.0f : 0.0f", rounded="{type}::rounded({0})",
     quotient="/", detour=_NARROW, single=shortest, number="({type}){0}",
     numbers={torch.float64: "{0}", torch.float32: "{0}f",

@@ -16,6 +16,7 @@ from tests.emit.build import (
     check,
     load,
     reference,
+    run,
     run_loaded,
     variables,
 )
@@ -72,3 +73,16 @@ def test_floats_round_to_the_nearest_even(dtype):
     wide = replace(loop, buffer=replace(loop.buffer, dtype=torch.float32),
                    value=Op("cast", (loop.value,), torch.float32))
     check(replace(kernel, loops=(wide,)), given, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("whole", [torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_float_that_became_a_whole_number_is_never_minus_zero(
+        dtype, whole):
+    kernel = cast(dtype, dtype, 40)
+    loop, = kernel.loops
+    there = Op("cast", loop.value.operands, whole)
+    back = replace(loop, value=Op("cast", (there,), dtype))
+    x = torch.tensor([-0.5, -0.0, 0.5, -1.5, 2.5] * 8, dtype=dtype)
+    got = run(replace(kernel, loops=(back,)), {"x": x})["out"]
+    assert not got[x.abs() < 1].signbit().any()
