@@ -248,6 +248,13 @@ def check(function, *args, exactly=False):
     assert_right(aten(function, *args), args, exactly=exactly)
 
 
+def test_a_clamp_keeps_the_sign_of_a_zero():
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        x = torch.tensor([0.0, -0.0, 1.0, -1.0] * 16).to(dtype)
+        check(lambda x: (1 / F.relu6(x), 1 / x.clamp(max=-0.0),
+                         1 / x.clamp(-0.0, 0.0)), x, exactly=True)
+
+
 def test_pointwise_chains_in_half_precision_are_bitwise_eager():
     def chain(x, y):
         return torch.where(x > 0.1, (x * 0.1 + y).exp() / 3, x - y) * y

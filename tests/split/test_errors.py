@@ -165,8 +165,11 @@ WRONG = [
     *[(f, (short,)) for f in (
         lambda x: x.masked_fill(x > 0, -1e9), lambda x: x.clamp(max=1e9),
         lambda x: torch.full_like(x, 1e9), lambda x: x.clone().fill_(1e9),
-        lambda x: x + torch.full((4,), -1e9, dtype=torch.half))],
-    (lambda x: x.clone().fill_(300), (whole.byte(),))]
+        lambda x: x + torch.full((4,), -1e9, dtype=torch.half),
+        lambda x: F.pad(x, (1, 1), value=1e9))],
+    *[(f, (whole.byte(),)) for f in (
+        lambda x: x.clone().fill_(300),
+        lambda x: torch.where(x > 0, x, 300))]]
 
 
 @pytest.mark.parametrize("place", range(len(WRONG)))

@@ -29,6 +29,9 @@ from ..recorder import (CHECKS, DECOMPOSITIONS, RecordingMode, aten,
 USUAL = {torch.float32, torch.float64}
 #: What PyTorch calls the operators that loops compute.
 LOOPS = {"pointwise", "reduction"}
+#: Others that fill a tensor with a number.
+FILLS = {aten.full_like.default, aten.scalar_tensor.default,
+         aten.constant_pad_nd.default}
 #: What eager says of dtypes and of numbers that they cannot hold.
 COMPLAINTS = re.compile("not implemented for|support|overflow")
 #: Eager's complaint about a call, or "", and the dtype of its result: the
@@ -47,10 +50,11 @@ def refuse(recorder: RecordingMode, op: torch._ops.OpOverload, args: tuple,
         torch.device(kwargs.get("device") or "cpu").type}
     if op is aten.full.default:
         args = ([2], *args[1:])
-    elif not tensors or op.namespace != "aten" or (
-            torch.Tag.nondeterministic_seeded in op.tags) or not (
-                op in DECOMPOSITIONS or op is aten.full_like.default
-                or LOOPS & {tag.name for tag in op.tags}):
+    elif op not in FILLS and (
+            not tensors or op.namespace != "aten"
+            or torch.Tag.nondeterministic_seeded in op.tags or not (
+                op in DECOMPOSITIONS
+                or LOOPS & {tag.name for tag in op.tags})):
         return  # it runs as it is, and complains by itself
     if dtypes <= USUAL or devices != {"cpu"}:
         return
