@@ -167,7 +167,8 @@ class LoweringContext:
     def reduce(self, kind: str, a: Value, axes: Axes = None,
                keepdim: bool = False) -> Value:
         """`a` reduced over some dimensions, in its own dtype, and stored;
-        of bools the result is whether any or all are true."""
+        of bools the result is whether any or all are true. A sum, even of
+        one element, begins at 0: it is never -0.0."""
         if a.dtype == torch.bool:
             kind = {"max": "any", "sum": "any", "min": "all",
                     "prod": "all"}.get(kind, kind)
@@ -175,8 +176,11 @@ class LoweringContext:
         shape = tuple(index(1) if axis in reduced else size
                       for axis, size in enumerate(a.shape)
                       if keepdim or axis not in reduced)
-        found = a if all(a.shape[axis] == 1 for axis in reduced) else (
-            SPLITS[-1](self, kind, a, reduced))
+        one = all(a.shape[axis] == 1 for axis in reduced)
+        if one and kind == "sum":
+            a = replace(a, element=Op("add", (
+                Const(0, a.dtype), a.element), a.dtype))
+        found = a if one else SPLITS[-1](self, kind, a, reduced)
         return strided_view(found, shape, row_major(shape)) if found else (
             self.lowering.fill(self.node, a, shape, reduced, kind))
 

@@ -255,6 +255,12 @@ def test_a_clamp_keeps_the_sign_of_a_zero():
                          1 / x.clamp(-0.0, 0.0)), x, exactly=True)
 
 
+def test_a_sum_is_never_minus_zero():
+    x = torch.full((3, 1, 4), -0.0)
+    check(lambda x: (1 / x.sum(1), 1 / x[0].mean(0), 1 / x[0, 0, 0].sum(),
+                     1 / x.sum(0), 1 / x.half().sum(1)), x, exactly=True)
+
+
 def test_pointwise_chains_in_half_precision_are_bitwise_eager():
     def chain(x, y):
         return torch.where(x > 0.1, (x * 0.1 + y).exp() / 3, x - y) * y

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import torch
 
 from ...core.index import Variable, coefficient, in_range, index
-from ...core.loops import (REDUCTIONS, SIMPLIFY, Kernel, Loop, Op, Position,
-                           rewrite, walk)
+from ...core.loops import (REDUCTIONS, SIMPLIFY, Const, Kernel, Loop, Op,
+                           Position, rewrite, walk)
 from ..cpp import WRITERS
 from .cpu import OrderedWriter, adds, interleaved, with_parts
 
@@ -95,11 +95,12 @@ def unrolled(kernel: Kernel, pieces: tuple[Kernel, ...]) -> Kernel:
     def whole(loop: Loop, *parts: Loop) -> Loop:
         if not loop.reduced:
             return loop
-        dtype, name = loop.value.dtype, REDUCTIONS[loop.reduction][1]
-        work = torch.float64 if dtype.is_floating_point and (
-            loop.reduction == "sum") else dtype
-        total = reduce(lambda a, b: Op(name, (a, b), work), (
-            Op("cast", (part.value,), work) for part in parts))
+        dtype, (start, name) = loop.value.dtype, REDUCTIONS[loop.reduction]
+        sums = dtype.is_floating_point and loop.reduction == "sum"
+        work = torch.float64 if sums else dtype
+        total = reduce(lambda a, b: Op(name, (a, b), work), [
+            *[Const(start, work)] * sums, *(
+                Op("cast", (part.value,), work) for part in parts)])
         return replace(loop, reduced=(), reduction=None,
                        value=Op("cast", (total,), dtype))
     return replace(kernel, reduced=(), loops=tuple(map(
