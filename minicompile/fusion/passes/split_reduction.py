@@ -79,14 +79,15 @@ def parts_wanted(value: Value, reduced: tuple[int, ...]) -> int:
         return 1
     length = elements(value.shape[axis] for axis in reduced)
     rows, least, whole = total // length, share.least, share.whole
-    if has_columns(value, reduced):
+    order, strides = laid_out(value, reduced)
+    if 1 in strides and 1 not in [strides[axis] for axis in reduced]:
+        # neighbours in memory are of different rows
         rows, least = (ceil(n / share.beside) for n in (rows, least))
         whole = 2 * least - 1
     if rows > share.few or length <= whole:
         return 1
     wanted = min(ceil(share.many / rows), length // least)
-    sizes = [value.shape[axis].constant for axis in in_order(
-        value, reduced)[-len(reduced):]]
+    sizes = [value.shape[axis].constant for axis in order[-len(reduced):]]
     return wanted if None in sizes else even(
         wanted, min(share.many, wanted * 3 // 2), sizes)
 
@@ -107,22 +108,10 @@ def even(wanted: int, most: int, sizes: list[int]) -> int:
     return parts
 
 
-def has_columns(value: Value, reduced: tuple[int, ...]) -> bool:
-    """Whether neighbours in memory belong to different rows."""
-    strides = strides_of(value, reduced)
-    return 1 in strides and not any(strides[axis] == 1 for axis in reduced)
-
-
-def in_order(value: Value, reduced: tuple[int, ...]) -> list[int]:
-    """The dimensions, those that are reduced last, as they lie in memory.
-    """
-    strides = strides_of(value, reduced)
-    return sorted(range(len(value.shape)), key=lambda k: (
-        k in reduced, -strides[k] * (k in reduced), k))
-
-
-def strides_of(value: Value, reduced: tuple[int, ...]) -> list[int]:
-    """How far apart in memory the neighbours along each dimension are.
+def laid_out(value: Value, reduced: tuple[int, ...]
+             ) -> tuple[list[int], list[int]]:
+    """The dimensions, those that are reduced last, as they lie in memory;
+    and how far apart there the neighbours along each dimension are.
 
     Of the loads that vary within a row, the largest decide: the gradient
     of a cross entropy also reads one label a row.
@@ -136,7 +125,9 @@ def strides_of(value: Value, reduced: tuple[int, ...]) -> list[int]:
     found = [[guess(coefficient(where, v) or index(0)) for v in names]
              for where, count in loads.items()
              if count == max(loads.values())]
-    return next((each for each in found if 1 in each), [0] * len(names))
+    strides = next((each for each in found if 1 in each), [0] * len(names))
+    return sorted(range(len(names)), key=lambda k: (
+        k in reduced, -strides[k] * (k in reduced), k)), strides
 
 
 def split(context: LoweringContext, kind: str, value: Value,
@@ -185,7 +176,7 @@ def along_rows(context: LoweringContext, value: Value,
 
 def in_rows(value: Value, reduced: tuple[int, ...]) -> Value:
     """The value with what is reduced in its last dimension."""
-    order = in_order(value, reduced)
+    order, _ = laid_out(value, reduced)
     shape = tuple(value.shape[k] for k in order)
     turned = value.moved(shape, tuple(
         points(axes(shape))[order.index(k)] for k in range(len(order))))
@@ -201,7 +192,7 @@ def in_parts(rows: Value, parts: int, kind: str,
     *sizes, total = rows.shape
     shape = index(parts), *sizes, (total + (parts - 1)) // parts
     part, *others, place = points(axes(shape))
-    *_, step = strides_of(rows, (len(sizes),))
+    *_, step = laid_out(rows, (len(sizes),))[1]
     turns = turns and 1 < step < SHARES[rows.device.type].narrow
     place = place * parts + part if turns else part * shape[-1] + place
     return replace(rows, shape=shape, element=inside_or(
