@@ -63,7 +63,9 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
         joint = split.record(graph, inputs,
                              fuse and not options.fallback_random)
         log.show("joint_graph", joint)
-        pair = halved(joint, frozenset(split.CHOOSE[-1](joint, options)))
+        saved = frozenset(split.CHOOSE[-1](joint, options))
+        pair = joint.plans.get(saved) or split.partition(
+            joint, saved, joint.likely)
         joint.plans.clear()  # the others
         runs = {name: _boxed(half) for name, half in pair.halves().items()}
         made = CompiledGraph(_boxed(graph), joint, pair)
@@ -103,20 +105,15 @@ def saved_within(joint: split.Joint, options: Options) -> frozenset[str]:
         bound=options.memory, fused=partial(fused_halves, joint))
 
 
-def halved(joint: split.Joint, saved: frozenset[str]) -> split.Pair:
-    """The halves that save these values, cut once for each plan."""
-    if saved not in joint.plans:
-        joint.plans[saved] = split.partition(joint, saved, joint.likely)
-    return joint.plans[saved]
-
-
 def fused_halves(joint: split.Joint, saved: frozenset[str]
                  ) -> dict[str, Schedule]:
     """The schedules of both halves if these values are saved, which are
     compiled if this plan is chosen."""
-    pair = halved(joint, saved)
-    return {name: half.meta.setdefault("fused", fusion.fuse(
-        half, pair.donated)) for name, half in pair.halves().items()}
+    pair = joint.plans[saved] = split.partition(joint, saved, joint.likely)
+    for half in pair.halves().values():
+        half.meta["fused"] = fusion.fuse(half, pair.donated)
+    return {name: half.meta["fused"] for name, half
+            in pair.halves().items()}
 
 
 if split.CUTS and budget.WITHIN:
