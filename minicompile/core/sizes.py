@@ -20,9 +20,6 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .errors import BackendError
 
-#: The classes of NumPy's functions of numbers, such as `numpy.sqrt`.
-UFUNCS = (numpy.ufunc,)
-
 #: The class of a number of NumPy's -> what it is to an operator, whatever
 #: its width; truths are floats.
 SCALARS = {numpy.dtype(name).type: kind for kind, names in (

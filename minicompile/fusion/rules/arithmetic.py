@@ -123,12 +123,11 @@ POWERS = {
 }
 
 
-def clamp(context: LoweringContext, a: Value, least: Operand | None = None,
-          most: Operand | None = None, **names) -> Value:
-    """`a`, but no less than `least` and no more than `most`; of 0.0 and
-    -0.0 it is `a`: the greater of two equal numbers is the second."""
-    for name, bound in (("maximum", names.get("min", least)),
-                        ("minimum", names.get("max", most))):
+def clamp(context: LoweringContext, a: Value, min: Operand | None = None,
+          max: Operand | None = None) -> Value:
+    """`a`, but no less than `min` and no more than `max`; of 0.0 and -0.0
+    it is `a`: the greater of two equal numbers is the second."""
+    for name, bound in ("maximum", min), ("minimum", max):
         if bound is not None:
             a = elementwise(name)(context, bound, a)
     return a

@@ -19,9 +19,9 @@ import sysconfig
 import traceback
 from types import FunctionType
 
+import numpy
 import torch
 
-from ...core.sizes import UFUNCS
 from ...core.guard import Call, home, is_a, is_constant, trusted
 from ..reasons import unsupported
 from ..recorder import settled
@@ -34,7 +34,7 @@ from .callbacks import asking, is_featureless, look, really
 
 
 @rule(*(vars(kind)["__call__"] for kind in (
-    functools._lru_cache_wrapper, *UFUNCS)))
+    functools._lru_cache_wrapper, numpy.ufunc)))
 def cached(tracer, function, /, *args, **kwargs):
     """The value that the cache holds for these arguments.
 
