@@ -133,10 +133,10 @@ def rounded_already(form: Form, node: Op) -> bool:
 class Target:
     """The words of a language; `{0}` is a text, `{type}` a type's name.
 
-    `cast` converts, `truth` makes a bool, `truth_as_float` a float of it,
-    `rounded` rounds a float32 to 16 bits. Floats become one of the types
-    in `cut` as that says. `numbers` are the forms of literals by dtype,
-    `special` those of some; `scalar` makes a value of a literal.
+    `cast` converts, but floats and bools as `floats_as` and `truths_as`
+    say, by the new dtype; `truth` makes a bool, `rounded` rounds a float32
+    to 16 bits. `numbers` are the forms of literals by dtype, `special`
+    those of some; `scalar` makes a value of a literal.
     `quotient` is the sign that divides whole numbers. A reduction of a
     type that is `reduced_as` another is accumulated in it. `named` is a
     line that names a value, `declared` one that starts an accumulator of a
@@ -151,8 +151,8 @@ class Target:
     rounded: str
     quotient: str
     special: Mapping[str, str]
-    cut: Mapping[torch.dtype, str]
-    truth_as_float: str = ""
+    floats_as: Mapping[torch.dtype, str]
+    truths_as: Mapping[torch.dtype, str] = field(default_factory=dict)
     single: Callable[[float], str] = repr
     number: str = "{0}"
     numbers: Mapping[torch.dtype, str] = field(default_factory=dict)
@@ -209,13 +209,10 @@ class Target:
                 type=self.types[wanted])
         if wanted == torch.bool:
             return self.truth.format(enclosed(text))
-        if given == torch.bool and wanted.is_floating_point and (
-                self.truth_as_float):
-            return self.truth_as_float.format(enclosed(text))
-        form = self.cast
-        if source.is_floating_point:
-            form = self.cut.get(wanted, form)
-        return form.format(enclosed(text), type=self.types[wanted])
+        forms = self.floats_as if source.is_floating_point else (
+            self.truths_as if given == torch.bool else {})
+        return forms.get(wanted, self.cast).format(
+            enclosed(text), type=self.types[wanted])
 
     def literal(self, value: bool | int | float, dtype: torch.dtype,
                 scalar: bool = False) -> str:
@@ -278,11 +275,13 @@ _WHOLE = (torch.int64, torch.int32, *_NARROW)
 #: of a loop that reduces a `bool`.
 CPP = Target(
     "cpp", _NAMES | {dtype: str(dtype)[6:] for dtype in _WHOLE},
-    cast="({type}){0}", truth="{0} != 0", cut={
+    cast="({type}){0}", truth="{0} != 0", floats_as={
         **dict.fromkeys(_WHOLE, "cut<{type}>({0})"),
         **dict.fromkeys(_NARROW, "({type})(int64){0}")},
-    truth_as_float="{0} ? 1.0f : 0.0f", rounded="{type}::rounded({0})",
-    quotient="/", single=shortest, number="({type}){0}",
+    truths_as=dict.fromkeys((torch.float32, torch.float64),
+                            "{0} ? 1.0f : 0.0f"),
+    rounded="{type}::rounded({0})", quotient="/", single=shortest,
+    number="({type}){0}",
     numbers={torch.float64: "{0}", torch.float32: "{0}f",
              torch.int64: "{0}ll"},
     special={"True": "true", "False": "false", "inf": "infinity",
@@ -299,7 +298,7 @@ TRITON = Target(
         *_NAMES, *_WHOLE, *HALVES)} | {torch.bool: "tl.int1"},
     cast="{0}.to({type})", truth="({0} != 0)",
     rounded="device.rounded({0}, {type})", quotient="//",
-    cut={torch.uint8: "{0}.to(tl.int64).to({type})"},
+    floats_as={torch.uint8: "{0}.to(tl.int64).to({type})"},
     scalars=(torch.float64,),
     reduced_as={(kind, dtype): torch.int32 for kind in REDUCTIONS
                 for dtype in (*_NARROW, torch.bool)},
