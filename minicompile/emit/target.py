@@ -136,12 +136,11 @@ class Target:
     `cast` converts, but floats and bools as `floats_as` and `truths_as`
     say, by the new dtype; `truth` makes a bool, `rounded` rounds a float32
     to 16 bits. `numbers` are the forms of literals by dtype, `special`
-    those of some; `scalar` makes a value of a literal.
-    `quotient` is the sign that divides whole numbers. A reduction of a
-    type that is `reduced_as` another is accumulated in it. `named` is a
-    line that names a value, `declared` one that starts an accumulator of a
-    `shape`, `assigned` one that changes it; a block is `opened` and
-    `closed`.
+    those of some; `scalar` makes a value of a literal. `quotient` is the
+    sign that divides whole numbers. A reduction of a type that is
+    `reduced_as` another is accumulated in it. `named` is a line that names
+    a value, `declared` one that starts an accumulator of a `shape`,
+    `assigned` one that changes it; a block is `opened` and `closed`.
     """
 
     language: str

@@ -175,10 +175,8 @@ def is_scanty(kernel: Kernel, variable: Variable) -> bool:
             load.dtype.itemsize == 2 for loop in kernel.loops
             for load in loop.loads):
         return False
-    if variable.size == WIDE:
-        return not any(is_expensive(node) for loop in kernel.loops
-                       for node in loop.nodes)
-    return any(loop.reduction in ("max", "min") for loop in kernel.loops)
+    return not called(kernel) if variable.size == WIDE else any(
+        loop.reduction in ("max", "min") for loop in kernel.loops)
 
 
 def adds(kernel: Kernel) -> bool:
@@ -188,7 +186,8 @@ def adds(kernel: Kernel) -> bool:
 
 def only_reduces(stage: Stage, size: int) -> bool:
     """Whether a pass over so many elements stores nothing, and loads
-    numbers that a processor loads by a mask, of 4 or 8 bytes."""
+    numbers that a processor loads by a mask, of 4 or 8 bytes; of 4, and
+    does little else, if they are more than SHORT."""
     few, body = size <= SHORT, stage.body
     return (few or len(body) <= LIGHT and not any(
         map(is_expensive, body))) and all(
@@ -200,6 +199,12 @@ def only_reduces(stage: Stage, size: int) -> bool:
 def is_expensive(node: Expression) -> bool:
     """Whether it costs far more than an access to the cache."""
     return getattr(node, "name", None) in EXPENSIVE
+
+
+def called(kernel: Kernel) -> set[str]:
+    """The expensive functions that it calls."""
+    return {node.name for loop in kernel.loops for node in loop.nodes
+            if is_expensive(node)}
 
 
 class OrderedWriter(CppWriter):
@@ -240,11 +245,11 @@ class OrderedWriter(CppWriter):
         self.vectors = inner is None or makes_vectors(kernel, inner)
         size = inner.size.constant or 0 if inner and not lanes else 0
         self.short = inner if self.vectors and (
-            FEW < size <= 2 * SHORT and size % WIDE) and any(
-            loop.reduction in ("max", "min") or loop.reduction == "sum"
-            and (size > WIDE or not loop.value.dtype.is_floating_point)
-            or any(map(is_expensive, loop.nodes))
-            for loop in kernel.loops) else None
+            FEW < size <= 2 * SHORT and size % WIDE) and (
+            called(kernel) or any(
+                loop.reduction in ("max", "min") or loop.reduction == "sum"
+                and (size > WIDE or not loop.value.dtype.is_floating_point)
+                for loop in kernel.loops)) else None
         keeps = guess(kernel.row_length) * self.breadth <= KEPT
         self.stages = keeping(
             self.stages, lambda node: keeps and is_expensive(node))

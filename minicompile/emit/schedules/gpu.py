@@ -19,7 +19,7 @@ from ...core.index import (Division, Index, Symbol, Variable, atoms_of,
 from ...core.loops import Kernel, Load, picked
 from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
 from ..writer import stages
-from .cpu import draws, fastest, is_expensive, keeping, turned_axis
+from .cpu import called, draws, fastest, keeping, turned_axis
 from .online import together
 
 #: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
@@ -30,8 +30,8 @@ ENOUGH = 2 * 132
 A_THREAD, A_LINE, A_WARP = 32, 128, 4096
 #: The columns that share a program, if they are as short as this and one
 #: load takes 16 bytes: half a line of the cache may do. It also does if
-#: reductions keep step; so many rows are met at a time then.
-BESIDE, SHORT, STEP = 32, 256, 32
+#: reductions keep step; then as many rows are met at a time.
+BESIDE, SHORT = 32, 256
 #: The elements of a row that one block can keep in registers.
 IN_REGISTERS = 40_000
 #: The elements of rows that are met once, or of columns held whole, that
@@ -144,13 +144,14 @@ def long_rows(kernel: Kernel, read: set[Load], stores: bool) -> Tiling:
     """Rows that are walked along: too long for registers, or met once, to
     call functions, so that nothing reads them again. A thread has 16
     elements under way, if these loads take 16 bytes each. It has 8 if they
-    bring one element, or if reductions keep step; and 4 if both, or if
-    nothing else is left to do."""
+    bring one element, or if reductions keep step. It has 4 if these are
+    all there is to do, or if weights come one by one, too."""
     met, functions = passes(kernel), called(kernel)
     even = fills(read, kernel.ranges)
     led = ways(kernel)
-    narrow = not even and (weighted(kernel) or any(
-        load.dtype.itemsize < 4 for load in read))
+    shared = not even and weighted(kernel)
+    narrow = shared or not even and any(
+        load.dtype.itemsize < 4 for load in read)
     block = WALKING >> narrow >> bool(functions & LENGTHY)
     for_each = 512 if even else 256
     if met == 1 and functions:
@@ -159,8 +160,8 @@ def long_rows(kernel: Kernel, read: set[Load], stores: bool) -> Tiling:
         block, for_each = max(ONLINE, min(WALKING, lower_pow2(
             AT_A_TIME // _count(kernel.rows)))), 512
     elif led - {"exponentials"}:
-        few = not stores or narrow and weighted(kernel)
-        block, for_each = (ONLINE, 128) if few else (block, 256)
+        block, for_each = (block, 256) if stores and not shared else (
+            ONLINE, 128)
     block = min(block, max(128, pow2(guess(kernel.row_length))))
     return Tiling((Axis("x", kernel.ranges, 1),
                    Axis("r", kernel.reduced, block)),
@@ -234,12 +235,6 @@ def registers(kernel: Kernel) -> int:
     return most + WORKING * bool(called(kernel) & LENGTHY)
 
 
-def called(kernel: Kernel) -> set[str]:
-    """The expensive functions that it calls."""
-    return {node.name for loop in kernel.loops for node in loop.nodes
-            if is_expensive(node)}
-
-
 def columns(kernel: Kernel, first: Variable) -> Tiling:
     """Neighbouring columns together, their rows walked along; or whole, if
     several passes read them; a few columns apart. A thread has few of their
@@ -252,9 +247,9 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     whole = pow2(min(most_of(length), 2 * HELD))
     across = _last(kernel.ranges, first)
     if ways(kernel) - {"exponentials"} and (
-            _count(first.size) >= BESIDE and whole > 2 * STEP):
+            _count(first.size) >= BESIDE and whole > 2 * BESIDE):
         return Tiling((Axis("x", across, BESIDE),
-                       Axis("r", kernel.reduced, STEP)), 2, looped="r")
+                       Axis("r", kernel.reduced, BESIDE)), 2, looped="r")
     if passes(kernel) > 1 and whole * 16 <= HELD:
         block = min(64, max(16, TOGETHER // whole))
         return Tiling((Axis("x", across, block),

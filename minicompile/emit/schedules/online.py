@@ -116,8 +116,9 @@ def together(work: tuple[Stage, ...]) -> dict[Fold, tuple[str, Fold]]:
 class OnlineWriter(TritonWriter):
     """A writer of reductions that keep step with others.
 
-    `online` has those that follow one, and how. In each lane is a part of
-    every reduction; but a maximum that exponentials follow is a column.
+    `led` says of each how, and with which; `online` has the followers of
+    that one. In each lane is a part of every reduction; but a maximum that
+    exponentials follow is a column.
     """
 
     def __post_init__(self):
@@ -183,8 +184,8 @@ class OnlineWriter(TritonWriter):
     def add_exponentials(self, most: Fold, part: str, sums: list[Fold]
                          ) -> None:
         """Let the maximum rise, and sums be of distances to the new one."""
-        name, new, base = (self.accumulator(most), *(
-            self.numbered(each, most) for each in ("new", "base")))
+        name = self.accumulator(most)
+        new, base = (self.numbered(each, most) for each in ("new", "base"))
         self.add(f"{new} = device.maximum({name}, "
                  f"{self.across(most, part)})",
                  f"{base} = tl.where({new} == float('-inf'), 0.0, {new})")
@@ -208,8 +209,9 @@ class OnlineWriter(TritonWriter):
     def add_squares(self, sums: Fold, part: str, others: list[Fold]
                     ) -> None:
         """Add what one more element makes of the squared distances."""
-        name, axis, (count, off) = self.accumulator(sums), self.axis(
-            sums), (self.numbered(each, sums) for each in ("count", "off"))
+        name, axis = self.accumulator(sums), self.axis(sums)
+        count, off = (self.numbered(each, sums)
+                      for each in ("count", "off"))
         part_off = f"tl.fma(-{count}, {part}, {name})"
         if not axis.even:
             part_off = f"tl.where({axis.name}_inside, {part_off}, 0)"
@@ -223,8 +225,9 @@ class OnlineWriter(TritonWriter):
 
     def end_squares(self, fold: Fold, sums: Fold) -> None:
         """Add those of each lane's mean."""
-        name, (count, off, lanes) = self.accumulator(fold), (
-            self.numbered(each, sums) for each in ("count", "off", "lanes"))
+        name = self.accumulator(fold)
+        count, off, lanes = (self.numbered(each, sums)
+                             for each in ("count", "off", "lanes"))
         middle = self.read(fold.operands[0].operands[0].operands[1])
         size = enclosed(str(self.axis(fold).size))
         self.add(f"{count} = ({size} - lane + RBLOCK - 1) // RBLOCK",

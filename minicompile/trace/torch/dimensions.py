@@ -63,13 +63,13 @@ SYMBOLIC_FORMS = {
 DIVISIONS = {divmod, *(getattr(operator, f"{i}{name}") for i in ("", "i")
                        for name in ("truediv", "floordiv", "mod"))}
 
-#: Ints whose products a kernel holds; others stay constants.
-SHORT = range(-2 ** 31, 2 ** 31)
+#: Ints whose squares a kernel holds; others stay constants.
+SQUARED = range(-2 ** 31, 2 ** 31)
 
 #: The classes of numbers that may vary, and what makes a symbol of one.
 NUMBERS: dict[type, Callable] = {
     int: lambda sizes, value, source: sizes.env.create_symintnode(
-        sizes.symbol(value, source), hint=value) if value in SHORT
+        sizes.symbol(value, source), hint=value) if value in SQUARED
     else None}
 
 #: `tensor.shape[dim]` or `tensor.stride()[dim]`, and its symbol.
@@ -192,7 +192,7 @@ class SymbolicSizes(ConstantSizes):
             if made is not None:
                 self.bind(made, source)
                 if type(made) is torch.SymInt:
-                    self.require(f"{SHORT[0]} <= {{0}} <= {SHORT[-1]}",
+                    self.require(f"{SQUARED[0]} <= {{0}} <= {SQUARED[-1]}",
                                  source)
                 if type(source) is not Computed:
                     self.tell(NUMBER, 0, source, value)
