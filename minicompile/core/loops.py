@@ -263,6 +263,12 @@ class Loop:
             node.index for node in self.nodes
             if isinstance(node, (Load, Position)))]))
 
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers."""
+        return any(getattr(node, "name", "") == "uniform"
+                   for node in self.nodes)
+
     def over(self, change: Mapping[Variable, Index],
              ranges: tuple[Variable, ...],
              reduced: tuple[Variable, ...]) -> Loop:

@@ -123,12 +123,11 @@ def test_a_short_row_is_the_work_of_one_warp(function, width, warps):
 
 
 def test_rows_of_a_few_elements_come_in_turn():
-    """A thread has a row to itself; but not if it stores all of it, or
-    reads wide elements only once."""
+    """A thread has a row to itself; but not if it stores all of it."""
     for name, width, dtype, turns in (
             ("var", 3, torch.float32, True), ("var", 7, torch.float32, True),
             ("sum", 7, torch.bfloat16, True),
-            ("sum", 7, torch.float32, False),
+            ("sum", 7, torch.float32, True),
             ("softmax", 3, torch.bfloat16, True),
             ("softmax", 7, torch.bfloat16, False)):
         tiling, = tilings(
@@ -152,6 +151,17 @@ def test_rows_of_several_tensors_are_fewer():
     assert blocks(tiling) == [("x", 8), ("r", 128)] and tiling.warps == 1
 
 
+@pytest.mark.parametrize("width, block, warps", [
+    (100, ("x", 8), 1), (256, ("x", 4), 1), (512, ("x", 4), 1),
+    (8192, ("x", 1), 8)])
+def test_short_rows_that_are_met_three_times_have_a_warp(
+        width, block, warps):
+    """If one load brings as much as each of its threads needs of a row."""
+    tiling, = tilings(lambda x: F.layer_norm(x, (width,)), *fake_inputs(
+        (100_000, width), dtype=torch.bfloat16))
+    assert blocks(tiling)[0] == block and tiling.warps == warps
+
+
 @pytest.mark.parametrize("shape, order, tiles", [
     ((4096, 4096), (1, 0), [("y", 64), ("x", 64)]),
     ((8, 1 << 20), (1, 0), [("y", 8), ("x", 512)]),
@@ -172,6 +182,18 @@ def test_fewer_rows_are_read_at_once_if_neighbours_come_one_by_one(
         width, down):
     tiling, = tilings(lambda x: x.sum(0), *fake_inputs(
         (4096, width), dtype=torch.bfloat16))
+    assert blocks(tiling) == [("x", 64), ("r", down)] and tiling.warps == 8
+
+
+@pytest.mark.parametrize("name, rows, down", [
+    ("sum", 200, 8), ("amax", 512, 8), ("sum", 2048, 32), ("var", 512, 8),
+    ("var", 2048, 16)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_short_columns_of_odd_rows_are_read_a_few_at_a_time(
+        name, rows, down, dtype):
+    """Their blocks are wider than a line: no row begins where one does."""
+    tiling, = tilings(lambda x: getattr(x, name)(0), *fake_inputs(
+        (rows, 50_257), dtype=dtype))
     assert blocks(tiling) == [("x", 64), ("r", down)] and tiling.warps == 8
 
 

@@ -13,6 +13,7 @@ import minicompile
 from minicompile import emit, fusion
 from minicompile.core.machines.cost import WALKING
 from minicompile.core.options import Options
+from minicompile.core.random.philox import UNIFORM
 from minicompile.emit.schedules import walk as printing
 from minicompile.emit.triton import print_kernel
 from minicompile.emit.triton_math import INTERPRETED
@@ -193,6 +194,24 @@ def test_rows_are_walked_along_if_registers_hold_them(name, shape, count):
     made = kernels(name, shape)
     assert len(made) <= count
     assert bool([k for k in made if printing.down(k)]) == (count == 2)
+
+
+@pytest.mark.parametrize("width, dtype, count", [
+    (1024, torch.bfloat16, 3), (1024, torch.float32, 2),
+    (4096, torch.bfloat16, 2)])
+def test_short_rows_that_draw_random_numbers_are_not_walked_along(
+        width, dtype, count):
+    """Drawing takes longer than reading such a row twice."""
+    def function(x, y, weight, bias, seed):
+        kept = UNIFORM(seed, 0, x.shape) >= .1
+        return layer_norm(x + y * kept, weight, bias)
+    graph = halves(function, *fake_inputs(
+        *[(8192, width)] * 2, [width], [width], dtype=dtype, grad=True),
+        torch.tensor([1, 2]))
+    made = fusion.fuse(as_cuda(graph["backward"])).kernels
+    assert any(loop.draws for kernel in made for loop in kernel.loops)
+    assert bool([k for k in made if printing.down(k)]) == (count == 2)
+    assert len(made) == count
 
 
 @pytest.mark.parametrize("columns, launches", [(1024, 5), (8192, 7)])

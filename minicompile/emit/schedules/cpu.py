@@ -109,17 +109,11 @@ def interleaved(kernel: Kernel) -> Variable | None:
                 for loop in kernel.loops)), None)
 
 
-def draws(kernel: Kernel) -> bool:
-    """Whether it draws random numbers."""
-    return any(getattr(node, "name", "") == "uniform"
-               for loop in kernel.loops for node in loop.nodes)
-
-
 def by_fours(kernel: Kernel) -> Kernel:
     """The kernel with its innermost variable in groups of four, if it draws
     random numbers: four words of these have one count."""
-    inner = fastest(kernel) if (
-        draws(kernel) and not kernel.reduced) else None
+    draws = any(loop.draws for loop in kernel.loops)
+    inner = fastest(kernel) if draws and not kernel.reduced else None
     if inner is None or inner.size % 4 != 0:
         return kernel
     group = Variable(inner.name, inner.size // 4)

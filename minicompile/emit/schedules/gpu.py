@@ -19,7 +19,7 @@ from ...core.index import (Division, Index, Symbol, Variable, atoms_of,
 from ...core.loops import Kernel, Load, picked
 from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
 from ..writer import stages
-from .cpu import called, draws, fastest, keeping, turned_axis
+from .cpu import called, fastest, keeping, turned_axis
 from .online import together
 
 #: Blocks that fill the GPU twice: an H200 has 132 multiprocessors.
@@ -32,6 +32,9 @@ A_THREAD, A_LINE, A_WARP = 32, 128, 4096
 #: load takes 16 bytes: half a line of the cache may do. It also does if
 #: reductions keep step; then as many rows are met at a time.
 BESIDE, SHORT = 32, 256
+#: The columns that share a program if there are many and a load takes one
+#: element, as where rows begin at any place of a line of the cache.
+ONE_BY_ONE = 64
 #: The elements of a row that one block can keep in registers.
 IN_REGISTERS = 40_000
 #: The elements of rows that are met once, or of columns held whole, that
@@ -116,7 +119,8 @@ def plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
 
 def rows(kernel: Kernel) -> Tiling:
     """Whole rows in registers. A thread walks along a row of a few
-    elements, unless many of them are stored, or wide ones read once.
+    elements, unless many of them are stored. One warp has a program's
+    rows if these are short and met many times.
     """
     count, met = _count(kernel.rows), passes(kernel)
     whole = pow2(min(most_of(kernel.row_length), 2 * IN_REGISTERS))
@@ -129,11 +133,13 @@ def rows(kernel: Kernel) -> Tiling:
     if whole * registers(kernel) > IN_REGISTERS or (
             met == 1 and whole > 2 * ONLINE and called(kernel)):
         return long_rows(kernel, read, stores)
-    if whole <= A_ROW >> stores and (met > 1 or size < 4):
+    if whole <= A_ROW >> stores:
         return Tiling((Axis("x", kernel.ranges, _fitted(count, 256, 128)),
                        Axis("r", kernel.reduced, 1)), 4, looped="r")
     several = TOGETHER if met == 1 else lower_pow2(
         2 * TOGETHER // (size * max(1, len(loads))))
+    if met > 2 and stores and whole <= 32 * at_once(loads, kernel.ranges):
+        several = min(several, A_WARP // 4)
     block = max(1, min(several // whole, pow2(count // ENOUGH)))
     return Tiling((Axis("x", kernel.ranges, block),
                    Axis("r", kernel.reduced, whole)),
@@ -181,7 +187,7 @@ def warps_for(kernel: Kernel, elements: int, row: int,
     reduce a row together, so a short one is left to a single warp, even if
     that has to load several times."""
     near = at_once(loads, kernel.ranges)
-    if draws(kernel):
+    if any(loop.draws for loop in kernel.loops):
         for_each = 256
     elif row <= 32 * near:
         for_each = min(1024, 512 * near)
@@ -238,7 +244,8 @@ def registers(kernel: Kernel) -> int:
 def columns(kernel: Kernel, first: Variable) -> Tiling:
     """Neighbouring columns together, their rows walked along; or whole, if
     several passes read them; a few columns apart. A thread has few of their
-    elements under way if reductions keep step.
+    elements under way if reductions keep step, or if a load brings one
+    element of a short column.
 
     The registers of a thread hold its part of each sum and of each load,
     of which 8 are under way, whether one brings 16 bytes or one element.
@@ -246,8 +253,19 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     count, length = _count(kernel.rows), kernel.row_length
     whole = pow2(min(most_of(length), 2 * HELD))
     across = _last(kernel.ranges, first)
-    if ways(kernel) - {"exponentials"} and (
-            _count(first.size) >= BESIDE and whole > 2 * BESIDE):
+    led = ways(kernel) - {"exponentials"}
+    sums = [loop for loop in kernel.loops if loop.reduction is not None]
+    read = {load for loop in sums for load in loop.loads
+            if first in atoms_of(load.index)}
+    even = fills(read, kernel.reduced)
+    if not even and _count(first.size) >= 8 * ONE_BY_ONE and (
+            led or passes(kernel) == 1):
+        down = min(whole, 8 if whole <= 2 * SHORT else lower_pow2(
+            BESIDE // len(sums)))
+        return Tiling((Axis("x", across, ONE_BY_ONE),
+                       Axis("r", kernel.reduced, down)), 8,
+                      looped="r" * (most_of(length) > down))
+    if led and _count(first.size) >= BESIDE and whole > 2 * BESIDE:
         return Tiling((Axis("x", across, BESIDE),
                        Axis("r", kernel.reduced, BESIDE)), 2, looped="r")
     if passes(kernel) > 1 and whole * 16 <= HELD:
@@ -255,11 +273,7 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
         return Tiling((Axis("x", across, block),
                        Axis("r", kernel.reduced, whole)),
                       max(1, block * whole // 1024))
-    sums = [loop for loop in kernel.loops if loop.reduction is not None]
-    read = {load for loop in sums for load in loop.loads
-            if first in atoms_of(load.index)}
     sizes = [load.dtype.itemsize for load in read] or [4]
-    even = fills(read, kernel.reduced)
     taken = sum(sizes) if even else 16 // max(sizes) * sum(sizes)
     line = BESIDE if even and whole <= SHORT else A_LINE // max(sizes)
     block = _fitted(2 * count, max(16, line, lower_pow2(

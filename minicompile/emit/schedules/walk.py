@@ -18,7 +18,6 @@ from ...core.loops import Kernel, Load, Loop, unflatten
 from ...core.machines.cost import WALKING
 from ..triton import TILINGS, WRITERS, Axis, Tiling, TritonWriter, pow2
 from ..writer import Fold, Stage, Store
-from .cpu import draws
 from .gpu import counting, lower_pow2
 
 #: The elements of a block of rows, at most, and the warps for them. Half as
@@ -62,8 +61,8 @@ def walking(kernel: Kernel) -> Tiling:
     held = len(sums) + len({
         load.buffer for loop in kernel.loops for load in loop.loads
         if not atoms_of(load.index).isdisjoint(kernel.reduced)})
-    block = min(BLOCK >> draws(kernel),
-                lower_pow2(WALKING["cuda"] // held))
+    draws = any(loop.draws for loop in kernel.loops)
+    block = min(BLOCK >> draws, lower_pow2(WALKING["cuda"] // held))
     together = gcd(max(1, block // whole), *(
         number for _, number in loop.down.terms))
     return counting(kernel, Walk(

@@ -46,6 +46,9 @@ CHUNKS, ROWS, STEP = 256, 8, 4096
 #: Below so many elements, times those of a row, two kernels are as fast: a
 #: program that walks along short rows has little to do at a time.
 WORTH = 3 << 30
+#: Rows of fewer bytes are not walked along by a program that draws random
+#: numbers for them: it is busy, and could read twice as much meanwhile.
+BUSY = 4096
 
 
 @dataclass(frozen=True)
@@ -370,17 +373,21 @@ def is_worth(rows: Body, columns: Body) -> bool:
     """Whether both ask for the same elements, and enough of them; and
     whether registers hold a row and the columns' reductions."""
     row, element = rows.domain.variables
+    loops = rows.loops + columns.loops
     count, width = elements((row.size, element.size)), int(element.size)
+    size = max((load.dtype.itemsize for loop in loops for load in loop.loads
+                if element in atoms_of(load.index)), default=0)
+    if count * width < WORTH or (
+            width * size < BUSY and any(loop.draws for loop in loops)):
+        return False
     reads = {*rows.reads, *columns.reads}
     held = sum(element in atoms_of(where) for _, where in reads) + sum(
         max(4, loop.value.dtype.itemsize) // 4
-        for loop in rows.loops + columns.loops
-        if loop.reduction and not loop.reduced)
-    return count * width >= WORTH and any(
-        4 * touched(where) >= count for _, where in columns.reads.keys()
-        & {*rows.reads, *rows.stores.items()}) and (
-        (1 << (width - 1).bit_length()) * held <= WALKING[
-            rows.loops[0].buffer.device.type])
+        for loop in loops if loop.reduction and not loop.reduced)
+    return any(4 * touched(where) >= count for _, where in
+               columns.reads.keys() & {*rows.reads, *rows.stores.items()}
+               ) and (1 << (width - 1).bit_length()) * held <= WALKING[
+                   loops[0].buffer.device.type]
 
 
 SPLITS.append(split)

@@ -76,6 +76,8 @@ def in_parts(player: Player, node: fx.Node) -> torch.Tensor | None:
                          for each in parts)
     made = scaled_dot_product_attention(
         query, key.transpose(-1, -2), value, scale=scale)
+    if made.is_contiguous() and made.shape == parts[0].shape:
+        return made
     return made.clone(memory_format=torch.contiguous_format).reshape(
         parts[0].shape)
 
