@@ -189,7 +189,7 @@ def test_four_neighbours_draw_their_numbers_together(shape):
 
 @VECTORS
 @pytest.mark.skipif("avx2" not in cpp.processor(), reason="no masked loads")
-@pytest.mark.parametrize("length", [5, 17])
+@pytest.mark.parametrize("length", [5, 17, 24])
 def test_the_end_of_a_short_row_is_a_vector(length):
     text, = kernels(lambda x: x.pow(1.7).sum(-1), torch.rand(64, length))
     assert f"r0 < whole({length})" in text

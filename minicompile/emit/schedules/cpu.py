@@ -47,7 +47,8 @@ KEPT, ON_STACK = 1 << 18, 1 << 13
 LONG, BY_ONE = 512, 32
 #: How many elements lie at most between two of a vector.
 FAR = 64
-#: How many numbers of 4 bytes fill a vector of AVX2.
+#: How many numbers of 4 bytes fill a vector of AVX2; one of AVX-512 has
+#: twice as many.
 WIDE = 8
 #: The operators that let OpenMP's vector loop accumulate in lanes.
 CLAUSES = {"sum": "+", "prod": "*", "any": "|", "all": "&",
@@ -238,8 +239,9 @@ class OrderedWriter(CppWriter):
         self.breadth = TILE if tile else self.width() if lanes else 1
         self.vectors = inner is None or makes_vectors(kernel, inner)
         size = inner.size.constant or 0 if inner and not lanes else 0
-        self.short = inner if self.vectors and (
-            FEW < size <= 2 * SHORT and size % WIDE) and (
+        ends = size != WIDE and size % (2 * WIDE)  # within a vector
+        self.short = inner if self.vectors and ends and (
+            FEW < size <= 2 * SHORT) and (
             called(kernel) or any(
                 loop.reduction in ("max", "min") or loop.reduction == "sum"
                 and (size > WIDE or not loop.value.dtype.is_floating_point)
@@ -377,7 +379,7 @@ class OrderedWriter(CppWriter):
         length, lanes = self.kernel.row_length, [self.breadth] * len(
             self.lanes)
         self.kept = {value: self.array(
-            value, length + (WIDE - 1) * bool(self.short), *lanes,
+            value, length + (2 * WIDE - 1) * bool(self.short), *lanes,
             far=most_of(length) * self.breadth > ON_STACK)
             for value in dict.fromkeys(
                 value for stage in self.stages for value in stage.again)}
@@ -570,11 +572,16 @@ def openmp() -> list[str]:
 
 #: The last elements of a row in scalars take longer than a whole vector.
 FUNCTIONS["cpp"].append("""
-#ifdef __AVX2__
-constexpr int64 whole(int64 n) { return (n + WIDE - 1) / WIDE * WIDE; }
+constexpr int64 whole(int64 n) {
+#if defined(__AVX512F__)
+    const int64 lanes = n > WIDE ? 2 * WIDE : WIDE;
+#elif defined(__AVX2__)
+    const int64 lanes = WIDE;
 #else
-constexpr int64 whole(int64 n) { return n; }
+    const int64 lanes = 1;
 #endif
+    return (n + lanes - 1) / lanes * lanes;
+}
 
 template <class T> struct Scratch {  // what does not fit on the stack
     T* values;
