@@ -192,7 +192,7 @@ def test_four_neighbours_draw_their_numbers_together(shape):
 @pytest.mark.parametrize("length", [5, 17, 24])
 def test_the_end_of_a_short_row_is_a_vector(length):
     text, = kernels(lambda x: x.pow(1.7).sum(-1), torch.rand(64, length))
-    assert f"r0 < whole({length})" in text
+    assert f"r0 < whole<4>({length})" in text
     assert {name for name in called(text) if "pow" in name} <= {
         "_ZGVdN8vv_powf", "_ZGVeN16vv_powf"}
 
@@ -360,7 +360,10 @@ def test_rows_that_fill_no_vector_are_no_vectors(dtype, size, name, vectors):
     (torch.int64, 7, "sum", True), (torch.float32, 15, "sum", True),
     (torch.float32, 15, "prod", False), (torch.float32, 16, "amax", False),
     (torch.float32, 100, "amax", True), (torch.float64, 50, "amax", True),
-    (torch.float64, 100, "amax", False), (torch.float32, 130, "amax", False)])
+    (torch.float64, 100, "amax", False), (torch.float32, 130, "amax", False),
+    (torch.bfloat16, 12, "amax", False), (torch.bfloat16, 31, "amax", True),
+    (torch.bfloat16, 31, "sum", False), (torch.float16, 48, "sum", True),
+    (torch.bfloat16, 64, "sum", False), (torch.int16, 100, "amax", True)])
 def test_rows_that_end_within_a_vector_are_read_whole(
         dtype, size, name, whole):
     """Where g++ unrolls them; else it asks at each vector where it ends."""
@@ -369,7 +372,7 @@ def test_rows_that_end_within_a_vector_are_read_whole(
     def function(x):
         return getattr(x, name)(-1)
     text, = kernels(function, x)
-    assert ("whole(" in text) is whole
+    assert ("whole<" in text) is whole
     assert_same(function, x)
 
 

@@ -55,7 +55,8 @@ CLAUSES = {"sum": "+", "prod": "*", "any": "|", "all": "&",
            "max": "max", "min": "min"}
 #: Rows of so few elements, but more than FEW, are read in whole vectors if
 #: they end within one, and are compared, added up, or take a function. So
-#: are twice as many, of 4 bytes, in a pass so small that g++ unrolls it.
+#: are twice as many, of 2 or 4 bytes, in a pass so small that g++ unrolls
+#: it. Of 2 bytes a row must have four times as many as FEW.
 SHORT, LIGHT = 64, 3
 #: How many elements run inside a vector's loop, as lines of their own.
 FEW = 4
@@ -166,12 +167,30 @@ def makes_vectors(kernel: Kernel, variable: Variable) -> bool:
 def is_scanty(kernel: Kernel, variable: Variable) -> bool:
     """Whether rows of 16-bit numbers fill half a vector, or less and are
     compared: one number after the other is faster then."""
-    if most_of(variable.size) > WIDE or not any(
-            load.dtype.itemsize == 2 for loop in kernel.loops
-            for load in loop.loads):
+    if most_of(variable.size) > WIDE or not reads_halves(kernel):
         return False
     return not called(kernel) if variable.size == WIDE else any(
         loop.reduction in ("max", "min") for loop in kernel.loops)
+
+
+def reads_halves(kernel: Kernel) -> bool:
+    """Whether it reads numbers of 2 bytes, of which vectors hold most."""
+    return any(load.dtype.itemsize == 2 for loop in kernel.loops
+               for load in loop.loads)
+
+
+def ends_within(kernel: Kernel, size: int) -> bool:
+    """Whether rows of so many elements end within a vector of AVX-512, and
+    one by one the last would take longer than a vector does."""
+    halves = reads_halves(kernel)
+    least = FEW << 2 * halves
+    if size == WIDE or size % (2 * WIDE << halves) == 0 or not (
+            least < size <= 2 * SHORT):
+        return False
+    return bool(called(kernel)) or any(
+        loop.reduction in ("max", "min") or loop.reduction == "sum"
+        and (size > 2 * least or not loop.value.dtype.is_floating_point)
+        for loop in kernel.loops)
 
 
 def adds(kernel: Kernel) -> bool:
@@ -181,12 +200,12 @@ def adds(kernel: Kernel) -> bool:
 
 def only_reduces(stage: Stage, size: int) -> bool:
     """Whether a pass over so many elements stores nothing, and loads
-    numbers that a processor loads by a mask, of 4 or 8 bytes; of 4, and
-    does little else, if they are more than SHORT."""
+    numbers that a processor loads by a mask, of 2 bytes or more; not of 8,
+    and does little else, if they are more than SHORT."""
     few, body = size <= SHORT, stage.body
     return (few or len(body) <= LIGHT and not any(
         map(is_expensive, body))) and all(
-        4 <= node.dtype.itemsize <= 4 << few if isinstance(node, Load)
+        2 <= node.dtype.itemsize <= 4 << few if isinstance(node, Load)
         else ends(node) for node in body
         if isinstance(node, (Load, Fold, Store)))
 
@@ -239,13 +258,8 @@ class OrderedWriter(CppWriter):
         self.breadth = TILE if tile else self.width() if lanes else 1
         self.vectors = inner is None or makes_vectors(kernel, inner)
         size = inner.size.constant or 0 if inner and not lanes else 0
-        ends = size != WIDE and size % (2 * WIDE)  # within a vector
-        self.short = inner if self.vectors and ends and (
-            FEW < size <= 2 * SHORT) and (
-            called(kernel) or any(
-                loop.reduction in ("max", "min") or loop.reduction == "sum"
-                and (size > WIDE or not loop.value.dtype.is_floating_point)
-                for loop in kernel.loops)) else None
+        self.short = inner if self.vectors and ends_within(
+            kernel, size) else None
         keeps = guess(kernel.row_length) * self.breadth <= KEPT
         self.stages = keeping(
             self.stages, lambda node: keeps and is_expensive(node))
@@ -325,7 +339,8 @@ class OrderedWriter(CppWriter):
              start: object = 0, stop: object = None, step: int = 1):
         """A loop over a whole variable, or from `start` to `stop`."""
         stop = CPP.index(name.size) if stop is None else stop
-        stop = f"whole({stop})" if name is self.padded else stop
+        if name is self.padded:
+            stop = f"whole<{2 if reads_halves(self.kernel) else 4}>({stop})"
         forward = f"++{name}" if step == 1 else f"{name} += {step}"
         return self.block(
             f"for (int64 {name} = {start}; {name} < {stop}; {forward})",
@@ -379,7 +394,7 @@ class OrderedWriter(CppWriter):
         length, lanes = self.kernel.row_length, [self.breadth] * len(
             self.lanes)
         self.kept = {value: self.array(
-            value, length + (2 * WIDE - 1) * bool(self.short), *lanes,
+            value, length + (4 * WIDE - 1) * bool(self.short), *lanes,
             far=most_of(length) * self.breadth > ON_STACK)
             for value in dict.fromkeys(
                 value for stage in self.stages for value in stage.again)}
@@ -572,11 +587,12 @@ def openmp() -> list[str]:
 
 #: The last elements of a row in scalars take longer than a whole vector.
 FUNCTIONS["cpp"].append("""
-constexpr int64 whole(int64 n) {
-#if defined(__AVX512F__)
-    const int64 lanes = n > WIDE ? 2 * WIDE : WIDE;
+template <int bytes> constexpr int64 whole(int64 n) {
+#if defined(__AVX512BW__)
+    int64 lanes = 64 / bytes;
+    while (lanes > WIDE && n <= lanes / 2) lanes /= 2;
 #elif defined(__AVX2__)
-    const int64 lanes = WIDE;
+    const int64 lanes = bytes == 2 ? 1 : WIDE;
 #else
     const int64 lanes = 1;
 #endif
