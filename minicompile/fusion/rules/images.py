@@ -28,7 +28,7 @@ from ..lowerings import (RULES, LoweringContext, Point, Value, axes, cast,
 from . import indexing
 from .indexing import (TRUE, Picked, both, compare, inside_or, operation,
                        with_axis)
-from .pooling import chosen, total, within
+from .pooling import total, within
 
 #: How many elements an element is repeated to, at most, if a loop adds up
 #: their gradients; and how many places may show a pixel of a margin.
@@ -86,7 +86,8 @@ def larger_back(context: LoweringContext, gradient: Value, _: object,
     times = factors(context.shape[2:], gradient.shape[2:], scales)
     if not times or prod(times) > REPEATED:
         return None
-    return total(context, map(gradient.at, within(context, times, times)))
+    return total(context, gradient, dict.fromkeys(
+        within(context, times, times), TRUE))
 
 
 def by_axis(rank: int, widths: Sequence[int]
@@ -140,10 +141,10 @@ def padded_back(context: LoweringContext, gradient: Value, a: Value,
     if prod(map(len, along.values())) > SHOWN:
         return None
     outer = len(a.shape) - len(along)
-    return total(context, [chosen(
-        reduce(both, (condition for _, condition in part)), gradient,
-        (*context.point[:outer], *(place for place, _ in part)))
-        for part in product(*(along[axis] for axis in sorted(along)))])
+    return total(context, gradient, {
+        (*context.point[:outer], *(place for place, _ in part)):
+        reduce(both, (condition for _, condition in part))
+        for part in product(*(along[axis] for axis in sorted(along)))})
 
 
 RULES |= {

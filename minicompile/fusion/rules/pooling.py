@@ -13,7 +13,7 @@ torch/_inductor/lowering.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, reduce
 from itertools import product as product_of
 from math import ceil, inf, prod
@@ -22,9 +22,10 @@ import torch
 
 from ...core.index import Index, index, not_negative
 from ...core.loops import Const, Expression, Position, accurate
-from ..lowerings import RULES, LoweringContext, Point, Value, cast, literal
+from ..lowerings import (RULES, LoweringContext, Point, Value, cast,
+                         divided_by)
 from .arithmetic import reshaped
-from .indexing import (both, compare, inside_or, operation, test,
+from .indexing import (TRUE, both, compare, inside_or, operation, test,
                        with_axis)
 
 #: How much a loop reads at most for an element: a window, or the windows
@@ -73,15 +74,15 @@ def around(context: LoweringContext, size: Pair, step: Pair, margin: Pair
             for i, place, n, k in zip(inner, at, step, size)))
 
 
-def total(context: LoweringContext, parts: Iterable[Expression],
-          by: int = 1) -> Value:
-    """The sum of the parts, from the left, divided and rounded."""
-    dtype = accurate(context.dtype)
-    found = reduce(partial(operation, "add"), (
-        cast(part, dtype) for part in parts))
-    found = found if by == 1 else operation(
-        "div", found, literal(by, dtype))
-    return context.value(cast(found, context.dtype))
+def total(context: LoweringContext, a: Value,
+          places: Mapping[Point, Expression], by: int = 1) -> Value:
+    """The sum of the elements at those places in `a` whose condition holds,
+    in this order, divided and rounded."""
+    dtype, zero = accurate(context.dtype), Const(0, a.dtype)
+    found = context.value(reduce(partial(operation, "add"), (
+        cast(operation("where", holds, inside_or(a, at, zero), zero), dtype)
+        for at, holds in places.items())))
+    return (found if by == 1 else divided_by(found, by)).to(context.dtype)
 
 
 def divisor(image: Sequence[Index], pooled: Sequence[Index], size: Pair,
@@ -101,10 +102,8 @@ def averaged(context: LoweringContext, a: Value, size: Pair,
     """The mean of each window."""
     how = spread(size, step or size, margin)
     count = divisor(a.shape, context.shape, *how, include, by)
-    zero = Const(0, a.dtype)
-    return total(context, [inside_or(a, at, zero) for at in within(
-        context, *how)], count) if count and pays(
-            context, *how[:2]) else None
+    return total(context, a, dict.fromkeys(within(context, *how), TRUE),
+                 count) if count and pays(context, *how[:2]) else None
 
 
 def adaptive(context: LoweringContext, a: Value, *_) -> Value | None:
@@ -118,8 +117,7 @@ def adaptive_back(context: LoweringContext, gradient: Value, a: Value
                   ) -> Value | None:
     """Each such window's gradient, divided among its elements."""
     size = apart(a.shape, gradient.shape)
-    return size and averaged_back(context, gradient, a, size, size, [0],
-                                  False, True, None)
+    return size and averaged_back(context, gradient, a, size)
 
 
 def apart(image: Sequence[Index], pooled: Sequence[Index]) -> Pair | None:
@@ -132,20 +130,14 @@ def apart(image: Sequence[Index], pooled: Sequence[Index]) -> Pair | None:
 
 
 def averaged_back(context: LoweringContext, gradient: Value, a: Value,
-                  size: Pair, step: Pair, margin: Pair, _: bool,
-                  include: bool, by: int | None) -> Value | None:
+                  size: Pair, step: Pair = (), margin: Pair = (0,),
+                  _: bool = False, include: bool = True,
+                  by: int | None = None) -> Value | None:
     """Each window's gradient, divided among its elements."""
     how = spread(size, step or size, margin)
     count = divisor(a.shape, gradient.shape, *how, include, by)
-    return total(context, [
-        chosen(lies, gradient, at) for at, lies in around(context, *how)
-        ], count) if count and pays(context, *how[:2], True) else None
-
-
-def chosen(condition: Expression, a: Value, at: Point) -> Expression:
-    """An element where the condition holds, or 0."""
-    zero = Const(0, a.dtype)
-    return operation("where", condition, inside_or(a, at, zero), zero)
+    return total(context, gradient, dict(around(context, *how)), count
+                 ) if count and pays(context, *how[:2], True) else None
 
 
 def greatest(context: LoweringContext, a: Value, size: Pair,
@@ -182,9 +174,9 @@ def greatest_back(context: LoweringContext, gradient: Value, a: Value,
         return None
     *_, row, column = context.point
     here = Position(row * a.shape[-1] + column, torch.int64)
-    return total(context, [chosen(test("eq", inside_or(
-        places, at, Const(-1, torch.int64)), here), gradient, at)
-        for at, _ in around(context, size, step, margin)])
+    return total(context, gradient, {
+        at: test("eq", inside_or(places, at, Const(-1, torch.int64)), here)
+        for at, _ in around(context, size, step, margin)})
 
 
 def folded(context: LoweringContext, a: Value, size: Pair, window: Pair,
@@ -198,13 +190,12 @@ def folded(context: LoweringContext, a: Value, size: Pair, window: Pair,
     windows = reshaped(a, (images, channels, *map(index, window), *(
         index((n + 2 * m - k) // s + 1)
         for n, m, k, s in zip(size, margin, window, step))))
-    found = []
+    found = {}
     for (image, channel, *at), _ in around(context, window, step, margin):
         inside = [i + m - n * s for i, m, n, s in zip(
             context.point[2:], margin, at, step)]
-        found.append(inside_or(windows, (image, channel, *inside, *at),
-                               Const(0, a.dtype)))
-    return total(context, found)
+        found[image, channel, *inside, *at] = TRUE
+    return total(context, windows, found)
 
 
 def slid_back(context: LoweringContext, gradient: Value, _: object,
@@ -219,9 +210,9 @@ def slid_back(context: LoweringContext, gradient: Value, _: object,
     if not point or not pays(context, [reach, 1], [move, 1], True):
         return None
     at = [point[axis] // step - back for back in range(many)[::-1]]
-    return total(context, [inside_or(gradient, (
-        *with_axis(point, axis, slice_), point[axis] - slice_ * step),
-        Const(0, gradient.dtype)) for slice_ in at])
+    return total(context, gradient, {
+        (*with_axis(point, axis, slice_), point[axis] - slice_ * step): TRUE
+        for slice_ in at})
 
 
 RULES |= {
