@@ -70,6 +70,11 @@ class Value:
         """The same value, converted."""
         return replace(self, element=cast(self.element, dtype))
 
+    def then(self, name: str, *others: Expression) -> Value:
+        """What an operation makes of each element and `others`."""
+        return replace(self, element=operation(
+            name, self.element, *others, dtype=self.dtype))
+
 
 @lru_cache(maxsize=10_000)
 def axes(shape: tuple[Index, ...], letter: str = "d"
@@ -106,10 +111,17 @@ def strided_view(value: Value, shape: tuple[Index, ...],
     return value.moved(shape, unflatten(place, value.shape))
 
 
+def operation(name: str, *parts: Expression,
+              dtype: torch.dtype | None = None) -> Expression:
+    """An operation, simplified; if no dtype is given, it has that of its
+    last operand."""
+    return SIMPLIFY[-1](Op(name, parts, dtype or parts[-1].dtype))
+
+
 def cast(node: Expression, dtype: torch.dtype) -> Expression:
     """The expression converted to `dtype`."""
-    return node if node.dtype == dtype else SIMPLIFY[-1](
-        Op("cast", (node,), dtype))
+    return node if node.dtype == dtype else operation(
+        "cast", node, dtype=dtype)
 
 
 def elements(shape: Iterable[Index]) -> int:
@@ -178,8 +190,8 @@ class LoweringContext:
                       if keepdim or axis not in reduced)
         one = all(a.shape[axis] == 1 for axis in reduced)
         if one and kind == "sum":
-            a = replace(a, element=Op("add", (
-                Const(0, a.dtype), a.element), a.dtype))
+            a = replace(a, element=operation(
+                "add", Const(0, a.dtype), a.element))
         found = a if one else SPLITS[-1](self, kind, a, reduced)
         return strided_view(found, shape, row_major(shape)) if found else (
             self.lowering.fill(self.node, a, shape, reduced, kind))
@@ -310,8 +322,7 @@ def seen(operator, shape: Sequence[int], args: tuple, kwargs):
 
 def fakes(node: fx.Node) -> tuple[tuple, dict]:
     """The node's arguments, as fake tensors and SymInts."""
-    return fx.node.map_aggregate((node.args, node.kwargs), lambda leaf: (
-        fake_of(leaf) if isinstance(leaf, fx.Node) else leaf))
+    return fx.map_arg((node.args, node.kwargs), fake_of)
 
 
 def axes_of(a: Value, axes: Axes) -> tuple[int, ...]:
@@ -344,8 +355,7 @@ def reducing(kind: str, within: Callable[..., Value] = lambda a, _: a,
 
 def divided_by(a: Value, divisor: Index) -> Value:
     """`a` divided by a number of elements."""
-    return replace(a, element=Op("div", (
-        a.element, literal(divisor, a.dtype)), a.dtype))
+    return a.then("div", literal(divisor, a.dtype))
 
 
 RULES: dict[str, Callable] = {

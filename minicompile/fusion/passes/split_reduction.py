@@ -36,9 +36,10 @@ from ...core.machines.cost import WALKING
 from .. import MERGING
 from ..group import Body, Group, Groups, IterationDomain, fits
 from ..lowerings import (SPLITS, LoweringContext, Value, axes, broadcast,
-                         divided_by, elements, literal, loaded, points)
+                         divided_by, elements, literal, loaded, operation,
+                         points)
 from ..rules.arithmetic import MOMENTS, moments, reshaped, squared
-from ..rules.indexing import inside_or, operation, test
+from ..rules.indexing import inside_or, test
 from .memory import NEAREST, touched, variables_of
 
 #: Chunks of the rows, at most; the rows and the elements of one step.

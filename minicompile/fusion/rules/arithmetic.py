@@ -26,18 +26,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 
 import torch
 
 from ...core.index import (Index, Symbol, index, least_of, most_of,
                            not_negative, product)
-from ...core.loops import (Const, Expression, Op, Position, accurate,
-                           flatten, row_major)
+from ...core.loops import (Const, Expression, Position, accurate, flatten,
+                           row_major)
 from ..lowerings import (RULES, Axes, LoweringContext, Operand, Value, axes,
                          axes_of, broadcast, cast, divided_by, elements,
-                         elementwise, exactly, fill, points, reducing,
-                         strided_view)
+                         elementwise, exactly, fill, operation, points,
+                         reducing, strided_view)
 
 
 #: All whole numbers up to this one are floats.
@@ -55,11 +55,6 @@ def reshaped(value: Value, shape: tuple[Index, ...]) -> Value:
         value, shape, row_major(shape))
 
 
-def multiplied(dtype: torch.dtype, *factors: Expression) -> Expression:
-    """The product of the factors, from the left."""
-    return reduce(lambda a, b: Op("mul", (a, b), dtype), factors)
-
-
 def scaled(name: str) -> Callable:
     """The rule of a + alpha * b and a - alpha * b."""
     def rule(context: LoweringContext, a: Operand, b: Operand,
@@ -67,8 +62,8 @@ def scaled(name: str) -> Callable:
         return elementwise(name)(context, a, b) if alpha == 1 else (
             elementwise(many)(context, a, b, alpha))
 
-    def many(dtype: torch.dtype, x: Expression, *rest: Expression):
-        return Op(name, (x, multiplied(dtype, *rest)), dtype)
+    def many(_: torch.dtype, x: Expression, *factors: Expression):
+        return operation(name, x, operation("mul", *factors))
     return rule
 
 
@@ -106,21 +101,18 @@ def to_power(context: LoweringContext, a: Operand, b: Operand
             dtype == torch.float16 and context.device.type == "cpu"):
         return elementwise("pow")(
             context, a, b) if dtype.is_floating_point else None
-    if b in (0.5, -0.5, -1, -2) and not dtype.is_floating_point:
+    if b not in (1, 2, 3) and not dtype.is_floating_point:
         return None
-    return elementwise(lambda _, x: POWERS[b](dtype, x))(context, a)
+    found = fill(context, a)
+    for name in POWERS[b].split():
+        found = elementwise(name)(context, found, *[a] * (name == "mul"))
+    return found
 
 
-#: x ** n as eager computes it.
-POWERS = {
-    1: multiplied, 2: lambda dtype, x: multiplied(dtype, x, x),
-    3: lambda dtype, x: multiplied(dtype, x, x, x),
-    0.5: lambda dtype, x: Op("sqrt", (x,), dtype),
-    -0.5: lambda dtype, x: Op("rsqrt", (x,), dtype),
-    -1: lambda dtype, x: Op("reciprocal", (x,), dtype),
-    -2: lambda dtype, x: Op(
-        "reciprocal", (multiplied(dtype, x, x),), dtype),
-}
+#: x ** n as eager computes it: what is done to x, one after the other; it
+#: is multiplied by x.
+POWERS = {1: "", 2: "mul", 3: "mul mul", 0.5: "sqrt", -0.5: "rsqrt",
+          -1: "reciprocal", -2: "mul reciprocal"}
 
 
 def clamp(context: LoweringContext, a: Value, min: Operand | None = None,
@@ -169,12 +161,12 @@ def place_of(best: Value, context: LoweringContext, a: Value, dims: Axes,
     sizes = tuple(a.shape[axis] for axis in over)
     dtype = torch.int64 if most_of(product(sizes)) >= 2 ** 31 else (
         torch.int32)
-    found = Op("logical_or", (
-        Op("eq", (here, top), torch.bool),
-        Op("ne", (here, here), torch.bool)), torch.bool)
+    found = operation("logical_or", *(
+        operation(name, here, other, dtype=torch.bool)
+        for name, other in (("eq", top), ("ne", here))))
     where = flatten([point[axis] for axis in over], row_major(sizes))
-    place = Op("where", (found, Position(where, dtype), Const(
-        torch.iinfo(dtype).max, dtype)), dtype)
+    place = operation("where", found, Position(where, dtype), Const(
+        torch.iinfo(dtype).max, dtype))
     return context.reduce("min", replace(a, element=place),
                           over, keepdim).to(torch.int64)
 
@@ -218,8 +210,7 @@ def varying(rooted: bool, both: bool) -> Callable:
                           for each, by in ((squares, left), (sums, total)))
         if rooted:
             spread = spread if once else spread.to(context.dtype)
-            spread = replace(spread, element=Op(
-                "sqrt", (spread.element,), spread.dtype))
+            spread = spread.then("sqrt")
         found = spread.to(context.dtype), middle.to(context.dtype)
         return found if both else found[0]
     return rule
@@ -235,9 +226,8 @@ def moments(added: Callable[[Value, tuple[int, ...]], Value], a: Value,
 
 def squared(a: Value, middle: Value) -> Value:
     """The squared distance of each element from one for its row."""
-    off = Op("sub", (a.element, broadcast(middle, a.shape).element),
-             a.dtype)
-    return replace(a, element=multiplied(a.dtype, off, off))
+    off = a.then("sub", broadcast(middle, a.shape).element)
+    return off.then("mul", off.element)
 
 
 #: Finds both sums of long rows; None, if `moments` will: the last.
@@ -273,11 +263,12 @@ def drawn(context: LoweringContext, seed: Value, draw: int, _) -> Value:
     key, offset = (seed.at((index(k),)) for k in (0, 1))
     if draw:
         number = Symbol(f"draw{draw}", draw, draw, draw, str(draw))
-        offset = Op("add", (offset, Position(index(number), torch.int64)),
-                    torch.int64)
+        offset = operation("add", offset, Position(
+            index(number), torch.int64))
     place = Position(flatten(context.point, row_major(context.shape)),
                      torch.int64)
-    return context.value(Op("uniform", (key, offset, place), torch.float32))
+    return context.value(operation("uniform", key, offset, place,
+                                   dtype=torch.float32))
 
 
 def log_gamma(context: LoweringContext, a: Operand) -> Value | None:

@@ -24,9 +24,9 @@ import torch
 from ...core.index import Index, index
 from ...core.loops import Const, Expression
 from ..lowerings import (RULES, LoweringContext, Point, Value, axes, cast,
-                         number, points)
+                         number, operation, points)
 from . import indexing
-from .indexing import (TRUE, Picked, both, compare, inside_or, operation,
+from .indexing import (TRUE, Picked, both, compare, inside_or,
                        with_axis)
 from .pooling import total, within
 

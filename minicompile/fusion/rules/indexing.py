@@ -52,7 +52,8 @@ from ..group import counted
 from ..lower import strides_of
 from ..lowerings import (RULES, LoweringContext, Point, Value, axes,
                          broadcast, cast, elements, fakes, indices_of,
-                         literal, loaded, number, points, sight, view)
+                         literal, loaded, number, operation, points, sight,
+                         view)
 
 
 @dataclass(frozen=True)
@@ -122,13 +123,6 @@ ADDED = {"cuda": (torch.float32,), "cpu": (torch.float32, torch.float64)}
 def with_axis(point: Point, axis: int, where: Index) -> Point:
     """The point, or the shape, with another Index at one place."""
     return (*point[:axis], where, *point[axis:][1:])
-
-
-def operation(name: str, *parts: Expression,
-              dtype: torch.dtype | None = None) -> Expression:
-    """An operation, simplified; if no dtype is given, it has that of its
-    last operand."""
-    return decided(Op(name, parts, dtype or parts[-1].dtype))
 
 
 #: A comparison of two numbers, or a condition of two conditions.
@@ -409,8 +403,8 @@ def index_add(_: LoweringContext, a: Value, axis: int, places: Value,
             source.dtype, source.shape) != (a.dtype, with_axis(
                 a.shape, axis, places.shape[0])):
         return None  # it raises, or has no dimension
-    given = source if alpha == 1 else replace(source, element=operation(
-        "mul", source.element, literal(alpha, a.dtype)))
+    given = source if alpha == 1 else source.then(
+        "mul", literal(alpha, a.dtype))
     return a, given, selected, axis, places
 
 

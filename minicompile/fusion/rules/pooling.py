@@ -23,10 +23,9 @@ import torch
 from ...core.index import Index, index, not_negative
 from ...core.loops import Const, Expression, Position, accurate
 from ..lowerings import (RULES, LoweringContext, Point, Value, cast,
-                         divided_by)
+                         divided_by, operation)
 from .arithmetic import reshaped
-from .indexing import (TRUE, both, compare, inside_or, operation, test,
-                       with_axis)
+from .indexing import TRUE, both, compare, inside_or, test, with_axis
 
 #: How much a loop reads at most for an element: a window, or the windows
 #: that it lies in; and how far those that overlap move at most.
