@@ -145,8 +145,8 @@ def kept(joint: split.Joint, backward) -> dict:
     return {
         "saved_mib": sum(nbytes(value(node)) for node in held
                          if node.op != "placeholder") / MIB,
-        "microseconds": costs.plan(
-            held & costs.prices.keys()).seconds * 1e6,
+        "microseconds": costs.plan({
+            node.name for node in held & costs.prices.keys()}).seconds * 1e6,
         "again_gflop": sum(map(cost.flops, again)) / 1e9,
         "again_melements": sum(
             prod(tensor.shape) for node in again if cost.kind(node) != "free"

@@ -122,7 +122,7 @@ def fill_between(over, under, ceiling: int):
     size = over.bytes - sum(over.sizes[name] for name in dropped)
     if size < under.bytes or over.seconds + loss >= under.seconds:
         return under
-    return over.without(dropped)
+    return over.costs.plan(over.saved - dropped)
 
 
 def knapsack(weights: list[int], losses: list[float],
@@ -222,8 +222,8 @@ class Plans:
             plans = [fastest]
             while plans:
                 tried = {plan.saved: plan for plan in (
-                    before.without({name}) for before in plans
-                    for name in before.sizes
+                    before.costs.plan(before.saved - {name})
+                    for before in plans for name in before.sizes
                     if before.dropping(name) < inf)}
                 yield from tried.values()
                 plans = sorted(tried.values(), key=best)[:2]

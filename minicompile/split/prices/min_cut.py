@@ -12,7 +12,7 @@ torch/_functorch/partitioners.py; `must_recompute` there is our `inside`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate, pairwise
@@ -70,12 +70,6 @@ class Plan:
                        [*joint.outputs, *held]),
             most_alive(back, written, held, joint.grads))
 
-    def without(self, dropped: set[str]) -> Plan:
-        """The plan that saves all but the `dropped` values."""
-        kept = self.saved - dropped
-        return self.costs.plan({node for node in self.costs.joint.early
-                                if node.name in kept})
-
 
 def cut(joint: Joint, byte_price: float = 0.0) -> Plan:
     """The plan that makes a training step fastest, if a saved byte is
@@ -121,13 +115,14 @@ class Prices:
             prices[node] = Price(0.0, NEVER) if node in self.hidden else (
                 Price(price.recompute if may else NEVER,
                       price.save + byte_price * size(self.joint, node)))
-        return self.plan(cheapest(prices, lambda node: node.users,
-                                  self.needed))
+        return self.plan({node.name for node in cheapest(
+            prices, lambda node: node.users, self.needed)})
 
-    def plan(self, saved: set[fx.Node]) -> Plan:
+    def plan(self, names: Set[str]) -> Plan:
         """The plan that saves exactly these, with what it costs."""
         named = {node.name: node for node in self.joint.early
-                 if node in saved and not is_number(node)}
+                 if node.name in names}
+        saved = {*named.values()}
         sizes = {name: kept for name, node in named.items()
                  if (kept := size(self.joint, node))}
         backward = ancestors(self.joint.late, saved)
