@@ -23,7 +23,7 @@ MODES: dict[str, dict[str, object]] = {
 }
 
 #: What an option's name means here; the last one.
-MEANING: list[Callable[[str], str]] = [lambda name: name.replace("-", "_")]
+MEANING: list[Callable[[str], str]] = [str]
 
 #: Options that do nothing, and what happens instead.
 HINTS = dict.fromkeys(
@@ -85,7 +85,7 @@ def make_options(mode: str | None, given: dict | None) -> Options:
     one_of("mode", mode or "default", MODES)
     chosen = {}
     for name, value in (given or MODES[mode or "default"]).items():
-        name = MEANING[-1](str(name))
+        name = MEANING[-1](str(name).replace("-", "_"))
         if name in vars(Options()) and name not in HINTS:
             if name in chosen and chosen[name] != value:
                 raise OptionError(f"option {name} has two values")

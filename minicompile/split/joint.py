@@ -139,8 +139,7 @@ def lineage(node: fx.Node) -> list[fx.Node]:
     found = [node]
     while isinstance(node, fx.Node) and node.op == "call_function":
         at = node.args[0] if node.target is getitem else node
-        if not getattr(at.target, "is_view", False) or not isinstance(
-                at.args[0], fx.Node):
+        if not getattr(at.target, "is_view", False):
             break
         found += [at] * (at is not node)
         node = at.args[0]

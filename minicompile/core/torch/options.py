@@ -56,7 +56,6 @@ HINTS |= {name: why for why, names in {
 
 def meaning(name: str) -> str:
     """Our name of an option; an OptionError lists the names there are."""
-    name = name.replace("-", "_")
     name = ALIASES.get(name, name)
     if name not in HINTS:
         one_of("option", name, list_options())
