@@ -21,7 +21,7 @@ from . import budget, emit, fusion, replay, split
 from .core import log
 from .core.errors import (BackendError, CompileError, MinicompileError,
                           brief, one_of, where_of)
-from .core.graph import Boxed, bare, holds_graphs, value
+from .core.graph import Boxed, boxed, holds_graphs, value
 from .core.options import HINTS, Options, make_options
 from .core.schedule import Schedule, Step
 from .core.sizes import SYMBOLIC, sizes_of
@@ -273,11 +273,7 @@ def _boxed(graph: fx.GraphModule, made: Callable | None = None) -> Boxed:
     """The graph, or what a backend made of it, as a boxed call, which puts
     back the switches that the graph turns."""
     made = graph if made is None else made
-    if isinstance(made, fx.GraphModule):
-        made = bare(made)
-
-    def run(given: list) -> tuple:
-        return tuple(made(*given))
-
+    run = boxed(made) if isinstance(made, fx.GraphModule) else (
+        lambda given: tuple(made(*given)))
     turned = any(turns(node.target) for node in graph.graph.nodes)
     return kept()(run) if turned else run

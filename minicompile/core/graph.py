@@ -83,11 +83,12 @@ def tensors_of(value: object) -> list[torch.Tensor]:
     return [value] if isinstance(value, torch.Tensor) else []
 
 
-def bare(graph: fx.GraphModule) -> Callable:
-    """The graph as a function, without the hooks that all modules have."""
-    def run(*given):
+def boxed(graph: fx.GraphModule) -> Boxed:
+    """The graph as a boxed call, without the hooks that all modules have.
+    """
+    def run(given: list) -> tuple:
         _LazyGraphModule.force_recompile(graph)
-        return graph.forward(*given)
+        return tuple(graph.forward(*given))
     return run
 
 

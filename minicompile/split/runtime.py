@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from functools import cache, partial
+from functools import cache
 from threading import Lock
 from types import SimpleNamespace as Facts
 from weakref import ref
@@ -26,7 +26,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.autograd.graph import increment_version
 
 from ..core.errors import where_of
-from ..core.graph import (Boxed, bare, is_number, is_random, tensors_of,
+from ..core.graph import (Boxed, boxed, is_number, is_random, tensors_of,
                           value)
 from ..core.guard import is_plain
 from ..core.state import eager_is_watched, kept
@@ -62,7 +62,8 @@ def make_runtime(joint: Joint, pair: Pair | None, forward: Boxed,
     if facts.autocast:  # the graph's casts are in it already
         forward = no_autocast(forward)
     if backward is not None:
-        others = others or partial(cut_again, joint, facts)
+        others = others or (lambda come, _: boxed(partition(
+            joint, facts.saved.keys(), come).backward))
         run = trainable(facts, autograd_function(
             facts, joint.source, forward, cache(lambda *key: no_autocast(
                 others(*key) if key != (facts.given, False) else backward
@@ -81,13 +82,6 @@ def no_autocast(run: Boxed) -> Boxed:
         with torch._C._DisableAutocast():
             return run(inputs)
     return call
-
-
-def cut_again(joint: Joint, facts: Facts, come: tuple[int, ...],
-              _: bool) -> Boxed:
-    """The backward from other tangents, operator by operator."""
-    run = bare(partition(joint, facts.saved.keys(), come).backward)
-    return lambda inputs: run(*inputs)
 
 
 def autograd_function(facts: Facts, source: fx.GraphModule,
@@ -215,7 +209,7 @@ def again(facts: Facts, source: fx.GraphModule, ctx, given, come
         torch._C._set_grad_enabled(facts.grad_mode)
         for mode in modes:
             stack.enter_context(mode)
-        outputs = bare(source)(*inputs)
+        outputs = boxed(source)(inputs)
     return by_input(facts, torch.autograd.grad(
         [outputs[k] for k in come], [inputs[k] for k in facts.gradients],
         [given[k] for k in come], create_graph=True, allow_unused=True))
@@ -251,22 +245,22 @@ def finished(facts: Facts, joint: Joint, run: Boxed, notes: Counter
     written, together = facts.mutated, [*facts.mutated, *facts.tracked]
     seen = [k for k in written if k not in facts.unseen]
     run = unnoticed(run, facts.unseen) if facts.unseen else run
-    make = joint.results and bare(joint.results)
-    source = kept()(bare(joint.source))  # it may fail under no_grad
+    make = joint.results and boxed(joint.results)
+    source = kept()(boxed(joint.source))  # it may fail under no_grad
 
     def call(inputs: list) -> tuple:
         if torch._C._are_functorch_transforms_active():
-            return source(*inputs)
+            return source(inputs)
         if together and overlap(inputs, together):
             notes["a written input shares memory with another"] += 1
-            return source(*inputs)
+            return source(inputs)
         if written and not torch.is_inference_mode_enabled():
             if any([inputs[k].is_inference() for k in written]):
-                return source(*inputs)  # it raises
+                return source(inputs)  # it raises
             increment_version([inputs[k] for k in seen])
         given = list(inputs) if make else ()
         outputs = run(inputs)
-        return make(*given, *outputs) if make else outputs
+        return make([*given, *outputs]) if make else outputs
     return call
 
 

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from ...core.errors import BackendError
-from ...core.graph import bare, tensors_of, value
+from ...core.graph import boxed, tensors_of, value
 from ...core.sizes import SYMBOLIC
 from ...core.state import one_backward
 from ..joint import Joint, halves
@@ -60,9 +60,7 @@ def performed(recorder: RecordingMode, name: str, call: Callable, graphs,
     A graph is run operator by operator, until it is compiled.
     """
     made, graphs = tuple(made), tuple(graphs)
-    target = Branches(call, graphs, tuple(
-        lambda given, run=bare(graph): run(*given) for graph in graphs),
-        name)
+    target = Branches(call, graphs, tuple(map(boxed, graphs)), name)
     recorder.bind(recorder.node("call_function", target, tuple(
         recorder.argument(given))), made)
     return tuple(map(torch._to_functional_tensor, made))
