@@ -82,7 +82,7 @@ def _first(node: fx.Node) -> fx.Node:
 
 
 def _read_back(node: fx.Node) -> fx.Node | None:
-    """The value just written there: `select(select_scatter(a, b))`."""
+    """The value just written there: `slice(slice_scatter(a, b))`."""
     written = node.args[0]
     scatter = SCATTER.get(node.target)
     same = (written.op == "call_function" and written.target == scatter
@@ -91,21 +91,10 @@ def _read_back(node: fx.Node) -> fx.Node | None:
     return written.args[1] if same else None
 
 
-def _unstacked(node: fx.Node) -> fx.Node | None:
-    """The value stacked there, as in `unbind(stack([a, b]))[1]`."""
-    parts, place = node.args
-    if parts.target is not aten.unbind.int:
-        return None
-    stack, *dim = parts.args
-    same = stack.target is aten.stack.default and stack.args[1:] == (*dim,)
-    return stack.args[0][place] if same else None
-
-
-#: Each reading view with the op that writes through it.
+#: Each reading view with the op that writes through it, of those that may
+#: be laid out as the value that was written.
 SCATTER = {
-    aten.select.int: aten.select_scatter.default,
     aten.slice.Tensor: aten.slice_scatter.default,
-    aten.diagonal.default: aten.diagonal_scatter.default,
     aten.as_strided.default: aten.as_strided_scatter.default,
 }
 
@@ -116,7 +105,7 @@ IDLE = {
     aten.permute.default: _first,
     aten.copy.default: lambda node: node.args[1],
     aten.slice_scatter.default: lambda node: node.args[1],
-    **dict.fromkeys(SCATTER, _read_back), operator.getitem: _unstacked,
+    **dict.fromkeys(SCATTER, _read_back),
 }
 IDLE[aten.slice.Tensor] = lambda node: _read_back(node) or _first(node)
 
