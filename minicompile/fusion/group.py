@@ -21,8 +21,8 @@ from itertools import chain
 
 from ..core.graph import has_effect
 from ..core.index import Index, Variable, guess, index, product
-from ..core.loops import (Buffer, Loop, flatten, row_major, unflatten,
-                          walk)
+from ..core.loops import (Buffer, Kernel, Loop, flatten, row_major,
+                          unflatten, walk)
 from ..core.schedule import Extern, made_by, reads_of
 from .lowerings import Value, axes, points
 
@@ -47,8 +47,8 @@ class IterationDomain:
         return *axes((self.rows,), "i"), *axes((self.row,), "r")
 
     @classmethod
-    def of(cls, loop: Loop) -> IterationDomain:
-        """The domain that a loop needs by itself."""
+    def of(cls, loop: Loop | Kernel) -> IterationDomain:
+        """The domain that a loop or a kernel needs by itself."""
         return cls(*(product(v.size for v in variables)
                      for variables in (loop.ranges, loop.reduced)))
 

@@ -226,8 +226,7 @@ def apart(schedule: Schedule) -> Iterator[str]:
             if not isinstance(step, Kernel) or not isinstance(
                     steps[k], Kernel):
                 continue
-            sizes = [IterationDomain(each.rows, each.row_length)
-                     for each in (steps[k], step)]
+            sizes = [*map(IterationDomain.of, (steps[k], step))]
             between = [steps[m] for m in near if k in before[m]]
             why = "it reads them at other places than they are stored"
             if between:
