@@ -6,9 +6,12 @@ import operator
 
 import pytest
 import torch
+from torch import fx
 from torch.nn import functional as F
 
 import minicompile
+from minicompile import split
+from minicompile.errors import BackendError
 from tests.same import assert_same, close
 
 aten = torch.ops.aten
@@ -126,6 +129,12 @@ def test_what_changes_a_tensor_not_its_elements_is_seen():
     found = minicompile.compile(function, backend="split")(x)
     close(found, function(x))
     assert not found.requires_grad
+
+
+def test_an_empty_input_that_grows_is_refused():
+    graph = fx.symbolic_trace(lambda x, empty: torch.sin(x, out=empty))
+    with pytest.raises(BackendError, match="changes its shape"):
+        split.record(graph, [BOX, torch.empty(0)])
 
 
 def test_running_statistics_of_an_overload_are_written():
