@@ -55,14 +55,11 @@ def decomposition_of(op: torch._ops.OpOverload) -> Callable | None:
     return op.decompose if composite else None
 
 
-#: What is answered while recording: about sizes, which are specialised if
-#: C++ asks, or about what a tensor is.
-ANSWERED = {torch.ops.prim.device.default, aten.size.default,
-             aten.stride.default, aten.storage_offset.default,
-             aten._assert_scalar.default,
-             aten._assert_tensor_metadata.default,
-             aten.sym_constrain_range.default,
-             aten.sym_constrain_range_for_size.default}
+#: What is answered while recording: what a tensor or a size is.
+ANSWERED = {torch.ops.prim.device.default, aten._assert_scalar.default,
+            aten._assert_tensor_metadata.default,
+            aten.sym_constrain_range.default,
+            aten.sym_constrain_range_for_size.default}
 TRANSPARENT = {aten.detach.default, aten.alias.default,
                aten.lift_fresh.default}
 
