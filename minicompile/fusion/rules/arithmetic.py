@@ -130,8 +130,6 @@ def arange(context: LoweringContext, *bounds, **options) -> Value | None:
     float has no digit too few for."""
     start, _, step = ((0, *bounds, 1), (*bounds, 1), bounds)[
         len(bounds) - 1]
-    start, step = (options.get(name, number) for name, number in
-                   (("start", start), ("step", step)))  # those of iota
     if not (isinstance(start, (int, Index)) and isinstance(step, int)):
         return None
     place = context.point[0] * step + start
@@ -299,9 +297,7 @@ RULES |= {
     **dict.fromkeys("""empty.memory_format empty_like empty_strided
         new_empty new_empty_strided""".split(),
                     lambda context, *_, **__: fill(context, 0)),
-    **dict.fromkeys("arange.default arange.start arange.start_step "
-                    "prims.iota".split(), arange),
-    "prod": reducing("prod", exactly),
+    "arange": arange, "prod": reducing("prod", exactly),
     "cumsum": scan("cumsum"), "cumprod": scan("cumprod"),
     "var.correction": varying(False, False),
     "std.correction": varying(True, False),
