@@ -118,10 +118,8 @@ def attention(recorder: RecordingMode, query, key, value, attn_mask=None,
     if attn_mask is not None and not is_causal and (
             recorder.seeded or not dropout_p):
         node = recorder.known(unwrapped(attn_mask))
-        if "hidden" not in node.meta:
-            with eagerly():
-                node.meta["hidden"] = hidden(node)
-        hides = node.meta["hidden"]
+        hides = node.meta.get("hidden") or node.meta.setdefault(
+            "hidden", hidden(node))
         whole = (one == two for one, two in zip(
             attn_mask.shape[-2:], weights[-2:]))
         if hides == "nothing" or hides == "future" and all(
@@ -131,6 +129,7 @@ def attention(recorder: RecordingMode, query, key, value, attn_mask=None,
         query, key, value, attn_mask, dropout_p, is_causal, **named)
 
 
+@eagerly()
 def hidden(mask: fx.Node) -> str:
     """The places that a mask hides: "nothing", "future", or "unknown"."""
     held = constant(mask)

@@ -60,9 +60,8 @@ def refuse(recorder: RecordingMode, op: torch._ops.OpOverload, args: tuple,
         return
     call = map_aggregate((args, kwargs), sample)
     key = f"{op} {call}"
-    if key not in ANSWERS:
-        ANSWERS[key] = asked(op, call)
-    complaint, dtype = ANSWERS[key]
+    complaint, dtype = ANSWERS.get(key) or ANSWERS.setdefault(
+        key, asked(op, call))
     if complaint:
         raise BackendError(f"eager has no {op} of such: {complaint}")
     if dtype and len(dtypes) > 1:
