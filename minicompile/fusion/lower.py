@@ -268,8 +268,6 @@ class Lowering:
             self.buffer(node, part) if isinstance(part, torch.Tensor)
             and (many is not fake or place in read) else None
             for place, part in enumerate(many))
-        if not (any(buffers) or has_effect(node)):
-            raise BackendError(f"{node.target} gives no tensor ({node})")
         call = Extern(node.target, args, kwargs, buffers, where_of(node))
         self.steps.append(call)
         if call.aliases:
