@@ -180,7 +180,7 @@ def peak(schedules: Mapping[str, Schedule]) -> int:
 
 
 class Plans:
-    """Plans that save ever less, in order of time, each when needed.
+    """Plans that save less than the fastest, in order of time.
 
     `fused` gives the schedules of a plan. Printed, it is the front.
     """
@@ -194,16 +194,12 @@ class Plans:
         return plan.costs.given + self.highest(plan.saved)
 
     def __iter__(self) -> Iterator:
-        seen: set[frozenset] = set()
-        plans = (plan_within(self.fastest, int(share * self.fastest.bytes))
-                 for share in CEILINGS)
+        plans = [plan_within(self.fastest, int(share * self.fastest.bytes))
+                 for share in CEILINGS]
         if len(self.fastest.sizes) <= FEW:
-            plans = sorted([*plans, *self.descent()],
-                           key=lambda plan: plan.seconds)
-        for plan in plans:
-            if plan.saved not in seen:
-                seen.add(plan.saved)
-                yield plan
+            plans += self.descent()
+        every = {plan.saved: plan for plan in plans}.values()
+        return iter(sorted(every, key=lambda plan: plan.seconds))
 
     def descent(self) -> Iterator:
         """Plans that save one value less; then so from the best two of
@@ -267,11 +263,7 @@ def bound_peak(joint, bound: int | float | str, *, cut: Callable,
     if highest <= limit:
         return fastest.saved
     likely = NEAR * fastest.guess * limit / highest
-    found = []
-    for plan in plans:
-        found.append(plan)
-        if plan.guess <= likely and plans.peak(plan) <= limit:
-            return plan.saved
+    found = sorted(plans, key=lambda plan: plan.guess > likely)
     for plan in found:
         if plans.peak(plan) <= limit:
             return plan.saved
