@@ -231,7 +231,7 @@ class Lowering:
                            if indices_of(fake.shape) == shape),
                           row_major(shape))
         if kind not in str(node.target):
-            suffix = f"{kind}_{suffix}".rstrip("_")
+            suffix = f"{kind}_{suffix}"
         origin = self.origin(node)
         buffer = Buffer(self.fresh(node, suffix), shape, stride,
                         value.dtype, value.device)

@@ -353,7 +353,7 @@ def reducing(kind: str, within: Callable[..., Value] = lambda a, _: a,
     return rule
 
 
-def divided_by(a: Value, divisor: Index) -> Value:
+def divided_by(a: Value, divisor: Index | int) -> Value:
     """`a` divided by a number of elements."""
     return a.then("div", literal(divisor, a.dtype))
 

@@ -52,10 +52,11 @@ def make_runtime(joint: Joint, pair: Pair | None, forward: Boxed,
     """The callable that gives the user's results from the inputs.
 
     `forward` and `backward` run the two halves of `pair`. If others than
-    its tangents come, `others` gives the backward from these. A call in
-    which a written input shares memory with another runs the original
-    graph, which `notes` counts. If the `facts` are given, it needs no
-    graph but those of `joint.source` and `joint.results`.
+    its tangents come, `others` gives the backward from these; by default it
+    runs operator by operator. A call in which a written input shares memory
+    with another runs the original graph, which `notes` counts. If the
+    `facts` are given, it needs no graph but those of `joint.source` and
+    `joint.results`.
     """
     facts = facts or Facts(**{
         name: find(joint, pair) for name, find in FACTS.items()})

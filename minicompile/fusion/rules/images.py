@@ -93,8 +93,7 @@ def larger_back(context: LoweringContext, gradient: Value, _: object,
 def by_axis(rank: int, widths: Sequence[int]
             ) -> Iterator[tuple[int, int, int]]:
     """A dimension, and how wide the margin before and after it is."""
-    for k, before in enumerate(widths[::2]):
-        yield rank - 1 - k, before, widths[2 * k + 1]
+    return zip(reversed(range(rank)), widths[::2], widths[1::2])
 
 
 def padded(context: LoweringContext, a: Value, widths: Sequence[int],
