@@ -25,7 +25,6 @@ from ...core.errors import GraphBreak
 from ...core.graph import render
 from ...core.guard import Guard
 from ...core.options import Options
-from ...core.schedule import Schedule
 from ...core.torch.options import asked
 from ...dispatch import NOTHING, Cache, Entry, operations
 from ...dispatch.driver import compile
@@ -69,12 +68,6 @@ class Report:
         return tuple(guard for entry in self.entries
                      for guard in entry.check.guards)
 
-    @property
-    def schedules(self) -> list[Schedule]:
-        """The schedules of all halves."""
-        return [schedule for entry in self.entries
-                for schedule in entry.lowered.schedules.values()]
-
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels, as they are printed."""
@@ -86,7 +79,8 @@ class Report:
     @property
     def externs(self) -> tuple[str, ...]:
         """The names of the operators that are called."""
-        return tuple(str(call.target) for schedule in self.schedules
+        return tuple(str(call.target) for entry in self.entries
+                     for schedule in entry.lowered.schedules.values()
                      for call in schedule.externs)
 
     @property
