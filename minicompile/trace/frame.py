@@ -315,8 +315,7 @@ def advance(frame, step: Callable) -> StopIteration | None:
         value = tracer.asked("__next__", iterator) if (
             step is next) else ABSENT
         if value is ABSENT:
-            tracer.inside(iterator)
-            value = tracer.native(step, (iterator,))
+            value = tracer.natively(step, (iterator,), depth=0)
         frame.stack.append(value)
     except Raised as raised:
         if not isinstance(raised.exception, StopIteration):

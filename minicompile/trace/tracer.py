@@ -195,12 +195,6 @@ class Tracer:
             return dict.get(mapping, key, ABSENT)
         return self.outside.read(self.outside.space("items", mapping), key)
 
-    def inside(self, value) -> None:
-        """Refuse to let C code at an object from outside."""
-        if self.outside.is_outside(value):
-            raise unsupported("effect", "a step of, or a write to, a "
-                              f"{type(value).__name__} from outside")
-
     # Iteration
 
     def iterator(self, value):

@@ -203,8 +203,7 @@ def set_element(tracer, values: list, key, value) -> None:
     """`values[key] = value`, where a slice takes any iterable."""
     if is_a(key, slice):
         value = tracer.iterate(value)
-    tracer.inside(values)
-    tracer.native(list.__setitem__, (values, tracer.key(key), value))
+    tracer.natively(list.__setitem__, (values, tracer.key(key), value))
 
 
 rule(list.__iadd__)(lambda tracer, values, more: tracer.natively(
