@@ -279,7 +279,7 @@ def bind(tracer, function: types.FunctionType, args, kwargs) -> dict:
     code = function.__code__
     taker = types.FunctionType(taking(code), {}, function.__name__, tuple(
         Default("__defaults__", index)
-        for index in range(len(function.__defaults__ or ()))))
+        for index in range(-len(function.__defaults__ or ()), 0)))
     taker.__qualname__ = function.__qualname__
     taker.__kwdefaults__ = {name: Default("__kwdefaults__", name)
                             for name in function.__kwdefaults__ or ()}
@@ -298,14 +298,12 @@ Default = namedtuple("Default", "place key")
 
 def default(tracer, function: types.FunctionType, place: str, key):
     """An argument's default, guarded unless it cannot have changed."""
-    defaults = getattr(function, place)
-    value, library = defaults[key], trusted(home(function))
-    if tracer.is_made(function) or library and is_constant(value):
+    value = getattr(function, place)[key]
+    if tracer.is_made(function) or (
+            trusted(home(function)) and is_constant(value)):
         return value
-    source = Attribute(tracer.outside.found_at(function), place)
-    if place == "__defaults__":
-        tracer.outside.guard(source, "length", len(defaults))
-    return tracer.outside.admit(value, Item(source, key), library)
+    return tracer.outside.admit(value, Item(Attribute(
+        tracer.outside.found_at(function), place), key))
 
 
 @functools.cache
