@@ -82,7 +82,6 @@ class Tracer:
         self.outside.sources[id(function)] = Function(function.__name__)
         self.made: dict[int, object] = {}
         self.found: dict[tuple, tuple] = {}  # results of attributes.lookup
-        self.raised: dict[int, BaseException] = {}
         self.origins: dict[int, tuple] = {}  # exceptions, and where
         self.settings = before = settings()
         self.checks = [*CHECKS]
@@ -163,7 +162,7 @@ class Tracer:
         except DATA_DEPENDENT as error:
             raise unsupported("data-dependent", "a C function") from error
         except Exception as error:
-            if id(error) not in self.raised:
+            if id(error) not in self.origins:
                 error.__context__ = error.__cause__  # of C's own
             raise Raised(error) from error
 

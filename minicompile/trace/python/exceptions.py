@@ -52,10 +52,10 @@ def handled(frames: list[Frame]) -> BaseException | None:
 def raises(tracer, error: BaseException) -> None:
     """Let Python set an exception's `__context__` when it is first raised.
     """
-    tracer.origins.setdefault(id(error), (error, tracer.where()))
-    before = handled(tracer.frames)
-    if before is not None and id(error) not in tracer.raised:
-        tracer.raised[id(error)] = error
+    if id(error) in tracer.origins:
+        return
+    tracer.origins[id(error)] = error, tracer.where()
+    if (before := handled(tracer.frames)) is not None:
         lines = error.__traceback__
         handling(before, thrown, error).__traceback__ = lines
 
@@ -135,7 +135,7 @@ def RAISE_VARARGS(frame, count, error=None, *cause):
         raise Raised(handled(frame.tracer.frames) or RuntimeError(
             "No active exception to reraise"))
     error = _error(frame.tracer, error, "exceptions")
-    frame.tracer.raised.pop(id(error), None)
+    frame.tracer.origins.pop(id(error), None)
     if cause:
         error.__cause__ = cause[0] and _error(
             frame.tracer, cause[0], "exception causes")
