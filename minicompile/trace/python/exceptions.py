@@ -159,9 +159,8 @@ def _error(tracer, given, what: str) -> BaseException:
 ERRORS = [*filter(_is_error, vars(builtins).values())]
 means(bare, *{kind.__new__ for kind in ERRORS})
 
-for start in {kind.__init__ for kind in ERRORS}:
-    rule(start)(lambda tracer, *args, _start=start, **kwargs: (
-        tracer.native(_start, args, kwargs)))
+means(lambda tracer, start, /, *args, **kwargs: tracer.native(
+    start, args, kwargs), *{kind.__init__ for kind in ERRORS})
 
 # Questions
 

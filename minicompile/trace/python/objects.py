@@ -58,9 +58,6 @@ def make(tracer, kind: type, /, *args, **kwargs):
     """An instance of a class, its `__init__` followed."""
     if issubclass(kind, (torch.Tensor, torch.autograd.Function)):
         raise unsupported("builtin", kind.__qualname__)
-    if issubclass(kind, BaseException) and type(attributes.method(
-            tracer, kind, "__init__")) is not types.FunctionType:
-        return tracer.own(tracer.native(kind, args, kwargs))
     bare = attributes.method(tracer, kind, "__new__")
     value = tracer.call(getattr(bare, "__func__", bare), (kind, *args),
                         kwargs)
