@@ -28,7 +28,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ...core.guard import (ABSENT, CONSTANTS, IDENTITIES, Call,
+from ...core.guard import (ABSENT, IDENTITIES, Call,
                            home, is_a, is_constant, trusted)
 from .. import attributes
 from ..attributes import type_of
@@ -54,8 +54,7 @@ def sort_in_place(self, /, *, key=None, reverse=False):
 
 def ordered(tracer, function, first, *more, key=None, **options):
     """C code steps through values, and compares what it looks at."""
-    if more and key is None and not options and {
-            *map(type_of, (first, *more))} <= CONSTANTS:
+    if more and key is None and not options:
         return tracer.natively(function, (first, *more))
     steps = iter((first, *more)) if more else tracer.iterate(first)
     return tracer.native(function, (steps,), {**options, "key": Callback(
@@ -79,14 +78,12 @@ means(lambda tracer, function, values: tracer.native(function, (map(
 
 @polyfill(Sequence.__iter__)
 def iter_by_index(self):
-    at = 0
-    while True:
+    for at in itertools.count():
         try:
             value = self[at]
         except IndexError:
             return
         yield value
-        at += 1
 
 
 # Text and numbers
