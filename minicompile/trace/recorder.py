@@ -197,9 +197,8 @@ def leaves(value) -> list:
     return found
 
 
-def storage(tensor: torch.Tensor) -> int:
-    """The identity of a tensor's memory."""
-    return tensor.untyped_storage()._cdata
+#: The identity of a tensor's memory.
+storage = torch._C._storage_id
 
 
 # Sizes
