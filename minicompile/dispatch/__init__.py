@@ -12,7 +12,6 @@ convert_frame.py.
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 import threading
 import types
@@ -96,9 +95,8 @@ class Cache:
         """Take the function's code as it is now."""
         self.code = code = self.function.__code__
         self.bind = make_bind(self.function)
-        stars = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-        self.count = (code.co_argcount if not code.co_kwonlyargcount
-                      and not code.co_flags & stars else -1)
+        count = len(taking(code).co_varnames)
+        self.count = count if count == code.co_argcount else -1
 
     def clear(self) -> None:
         """Forget every entry and every fact learnt."""
