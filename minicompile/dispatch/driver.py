@@ -8,6 +8,7 @@ in torch/_dynamo/eval_frame.py.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 
@@ -27,18 +28,29 @@ def _call(target, *args, **kwargs):
 class OptimizedModule(nn.Module):
     """A module whose calls are compiled; all else is `_orig_mod`'s.
 
-    The wrapper has hooks, and all that nn.Module keeps, of its own.
+    The wrapper has hooks, and all that nn.Module keeps, of its own. Its
+    `forward` has the signature of the user's. Copies and pickles hold no
+    compiled code: they are compiled again.
     """
 
     def __init__(self, module: nn.Module, settings: Settings):
         super().__init__()
         del self.__dict__["training"]
-        self._modules["_orig_mod"] = module
-        self.__dict__["_compiled"] = wrap(
-            _call, settings, type(module).__qualname__)
+        (modules := self._modules)["_orig_mod"] = module
+        compiled = wrap(_call, settings, type(module).__qualname__)
 
-    def forward(self, *args, **kwargs):
-        return self._compiled(self._orig_mod, *args, **kwargs)
+        @functools.wraps(module.forward, updated=())
+        def forward(*args, **kwargs):
+            return compiled(modules["_orig_mod"], *args, **kwargs)
+
+        self.__dict__.update(_compiled=compiled, forward=forward,
+                             _compile_settings=settings)
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self._orig_mod, self._compile_settings), {
+            name: value for name, value in self.__dict__.items()
+            if name not in ("_compiled", "_compiled_call_impl", "_modules",
+                            "forward")}
 
     def __getattr__(self, name: str):
         """A name of the module's; then of its compiled calls'."""

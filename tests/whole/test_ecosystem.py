@@ -305,6 +305,17 @@ def test_a_wrapper_is_of_both_classes():
         assert type(each).__name__ == "OptimizedModule"
 
 
+def test_a_copy_of_a_plain_wrapper_is_compiled_by_itself():
+    """Of the road's, which libraries do not take for torch.compile's."""
+    one = OptimizedModule(Scaled(), minicompile.compile(
+        Scaled())._compile_settings)
+    assert one(torch.ones(1)).item() == 2
+    for each in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+        each.scale, each.note = 3.0, "copied"
+        assert each(torch.ones(1)).item() == 3
+        assert one(torch.ones(1)).item() == 2 and one.cache is not each.cache
+
+
 def test_torch_compile_goes_into_what_is_compiled():
     inner = minicompile.compile(lambda x: x.sin() * 2)
     model = minicompile.compile(Scaled())

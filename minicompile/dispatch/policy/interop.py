@@ -3,8 +3,9 @@
 In: a module, or the name of a backend that is not ours. Out: a wrapper
 that libraries take for torch.compile's, the module itself with compiled
 calls, or a function of a graph and its example inputs; and ours as such a
-function. Without this file wrappers cannot be pickled, what `torch.vmap`
-gives is not entered, and compile() takes our own names and functions.
+function. Without this file libraries do not know a wrapper, what
+`torch.vmap` gives is not entered, and compile() takes our own names and
+functions.
 PyTorch's are OptimizedModule in torch/_dynamo/eval_frame.py, Module.compile
 in torch/nn/modules/module.py and torch/_dynamo/backends/registry.py.
 """
@@ -36,24 +37,12 @@ from ..driver import OptimizedModule as Wrapper
 class OptimizedModule(Wrapper):
     """A wrapper that libraries take for torch.compile's, by its name too.
 
-    Copies and pickles hold no compiled code: they are compiled again.
     The hooks of all modules are left to the user's module.
     """
 
     _call_impl = types.FunctionType(nn.Module._call_impl.__code__, {
         name: {} if name.startswith("_global_") else value
         for name, value in vars(nn.modules.module).items()})
-
-    def __init__(self, module: nn.Module, settings: Settings):
-        """Make `forward`, under the signature of the user's."""
-        super().__init__(module, settings)
-        compiled, modules = self._compiled, self._modules
-
-        @functools.wraps(module.forward, updated=())
-        def forward(*args, **kwargs):
-            return compiled(modules["_orig_mod"], *args, **kwargs)
-
-        self.__dict__.update(_compile_settings=settings, forward=forward)
 
     def __len__(self) -> int:
         return len(self._orig_mod)
@@ -91,12 +80,6 @@ class OptimizedModule(Wrapper):
             self, type(kind.__name__, (*bases,), names))
 
     __class__ = property(_shown_class, _derive)
-
-    def __reduce__(self) -> tuple:
-        return type(self), (self._orig_mod, self._compile_settings), {
-            name: value for name, value in self.__dict__.items()
-            if name not in ("_compiled", "_compiled_call_impl", "_modules",
-                            "forward")}
 
 
 def plain(model: types.FunctionType, settings: Settings) -> Callable:
