@@ -67,25 +67,24 @@ def trace(function: types.FunctionType, locals: tuple, *,
     if not isinstance(function, types.FunctionType):
         raise unsupported("code", repr(function))
     history = history or History()
-    ways, refusals, causes = [(None, history.compiling)], [], []
+    ways, first = [(None, history.compiling)], None
     for moment, history.compiling in ways:
         try:
-            return traced_by(Tracer(function, history, moment), locals,
-                             *refusals[:1])
+            return traced_by(
+                Tracer(function, history, moment), locals, first)
         except Unsupported as error:
-            if not refusals:  # as in eager, where no one compiles; or cut
+            last = Unsupported(*error.args)  # holds no frames
+            if first is None:  # as in eager, where no one compiles; or cut
+                first, cause = last, error.__cause__
                 ways += [(None, False)] * (
                     error.kind == "exception" and history.compiling)
                 ways += [(stop, ways[0][1]) for stop in error.stops
                          if breaks]
-            refusals.append(Unsupported(*error.args))  # holds no frames
-            causes.append(error.__cause__)
     history.compiling = ways[0][1]
-    first, last = refusals[0], refusals[-1]
     never = first.kind != "exception" and last.reason != first.reason
     raise Unsupported(first.kind, first.reason + never * (
         f"; no break can be there: {last.reason}"), first.where, first.hint
-        ) from causes[0]
+        ) from cause
 
 
 def traced_by(tracer: Tracer, locals: tuple,
