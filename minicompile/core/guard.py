@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, make_dataclass
 from keyword import iskeyword
 
+import numpy
 import torch
 from torch.fx.graph import _Namespace
 
@@ -100,7 +101,8 @@ IDENTITIES = (type, types.ModuleType, types.FunctionType,
               enum.Enum, re.Pattern, torch._ops.OpOverload,
               torch._ops.OpOverloadPacket, torch._C._SDPBackend,
               types.GenericAlias, types.UnionType, typing._Final,
-              typing.TypeVar, frozenset,
+              typing.TypeVar, frozenset, numpy.ufunc,
+              functools._lru_cache_wrapper, torch.jit.ScriptFunction,
               staticmethod, classmethod, property, types.CodeType)
 
 #: In place of a value where there is none.

@@ -263,3 +263,24 @@ def test_a_cache_that_is_cleared_is_asked_again(give):
     assert torch.equal(compiled(IMAGE), IMAGE * 6)
     scale.cache_clear()
     assert torch.equal(compiled(IMAGE), IMAGE * 8)
+
+
+def test_a_cached_function_is_an_object_as_any_function_is():
+    """It may be a key, and another one in its place is noticed."""
+    @functools.lru_cache
+    def other(n):
+        return n + 4
+
+    def scaled(x, call):
+        return x * factors[call] * call(3)
+
+    factors = {cached: 1, other: 10}
+    compiled = minicompile.compile(scaled, fullgraph=True)
+    for call in (cached, other, cached):
+        assert torch.equal(compiled(IMAGE, call), scaled(IMAGE, call))
+    assert compiled.stats().graphs == 2
+
+
+@functools.lru_cache
+def cached(n):
+    return n + 2

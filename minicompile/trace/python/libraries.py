@@ -43,10 +43,7 @@ def cached(tracer, function, /, *args, **kwargs):
     `warning_once`, is called after the graph; its cache knows whether the
     message was sent before.
     """
-    outside, source = tracer.outside, tracer.outside.source(function)
-    if source is not None:
-        outside.guard(source, "is", function)
-    inner = getattr(function, "__wrapped__", None)
+    outside, inner = tracer.outside, getattr(function, "__wrapped__", None)
     name = getattr(function, "__name__", "cached")
     if is_a(next(iter(args), None), logging.Logger):
         if kwargs or vars(logging.Logger).get(name) != function:

@@ -141,8 +141,6 @@ SCRIPTED = [(each, getattr(each, "__func__", each)) for each in (
 def scripted(tracer, function, /, *args, **kwargs):
     """The Python that a scripted function was made of, if TorchScript made
     it, and passes on each number as it is: it makes a float of an int."""
-    if (source := tracer.outside.source(function)) is not None:
-        tracer.outside.guard(source, "is", function)
     known = {each.name: each.type.annotation_str
              for each in function.schema.arguments}
     changed = any(
