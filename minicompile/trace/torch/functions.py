@@ -111,8 +111,6 @@ KEPT |= {(torch._C._set_sdp_priority_order,): priority,
 
 def turn(tracer, function, *args) -> None:
     """A call that turns something, here and in the graph."""
-    args = tuple(tuple(tracer.unpacked(each)) if type(each) is list
-                 else each for each in args)
     node = tracer.recorder.graph.call_function(function, args)
     node.meta["where"] = tracer.where()
     function(*args)
