@@ -93,7 +93,8 @@ IMMUTABLE = {type(None), bool, int, float, complex, str, bytes, type(...),
 CONSTANTS = IMMUTABLE | {slice, range, type(NotImplemented), *SCALARS}
 
 
-#: Objects that are what they are: guarded by identity.
+#: Objects that are what they are: guarded by identity. A number or a text
+#: of a class of its own is, too: C code reads it wherever it finds it.
 IDENTITIES = (type, types.ModuleType, types.FunctionType,
               types.BuiltinFunctionType, types.MethodDescriptorType,
               types.WrapperDescriptorType, types.MethodWrapperType,
@@ -103,7 +104,8 @@ IDENTITIES = (type, types.ModuleType, types.FunctionType,
               types.GenericAlias, types.UnionType, typing._Final,
               typing.TypeVar, frozenset, numpy.ufunc,
               functools._lru_cache_wrapper, torch.jit.ScriptFunction,
-              staticmethod, classmethod, property, types.CodeType)
+              staticmethod, classmethod, property, types.CodeType,
+              int, float, complex, str, bytes)
 
 #: In place of a value where there is none.
 ABSENT = object()
@@ -118,8 +120,7 @@ def is_constant(value: object) -> bool:
     """Whether a value never changes, at any depth."""
     if is_a(value, tuple):
         return all(map(is_constant, tuple.__iter__(value)))
-    return type(value) in CONSTANTS or is_a(
-        value, (*IDENTITIES, int, str))
+    return type(value) in CONSTANTS or is_a(value, IDENTITIES)
 
 
 @functools.cache

@@ -38,9 +38,6 @@ OWNERS = (types.ModuleType, type, type(None),
 #: Descriptors of what C code keeps.
 SLOTS = types.GetSetDescriptorType, types.MemberDescriptorType
 
-#: Classes whose objects C code reads wherever it finds one.
-READABLE = int, float, complex, str, bytes
-
 #: So many constants in a sequence are compared in one go.
 LONG_LIST = 32
 
@@ -225,8 +222,6 @@ class Outside:
         if kind is list or is_a(real, (
                 types.MethodType, *IDENTITIES)):
             raise unsupported("attribute", f"a {kind.__name__}, {source},")
-        if is_a(real, READABLE):
-            self.guard(source, "is", real)
         return self.remember(real, real, source)
 
     def elements(self, real, source: Source) -> list:

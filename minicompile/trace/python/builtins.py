@@ -28,8 +28,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ...core.guard import (ABSENT, IDENTITIES, Call,
-                           home, is_a, is_constant, trusted)
+from ...core.guard import (ABSENT, CONSTANTS, IDENTITIES, Call, home, is_a,
+                           is_constant, trusted)
 from .. import attributes
 from ..attributes import type_of
 from ..frame import load_cell
@@ -277,7 +277,7 @@ def _id(tracer, value):
         outside.guard(Call(outside.found_at(id), source), "equal", number)
         return number
     copies = tracer.frames[-1].globals.get("__name__") == "copy"
-    if not copies and (tracer.is_made(value)
+    if not copies and (tracer.is_made(value) or type(value) in CONSTANTS
                        or not is_a(value, IDENTITIES)):
         raise unsupported("builtin", "id of what the function made")
     return id(value)

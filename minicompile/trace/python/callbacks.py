@@ -32,7 +32,6 @@ from ..attributes import STAND_INS
 from ..reasons import WAYS, Raised, internal, unsupported
 from ..recorder import settled
 from ..rules import rule
-from ..side_effects import READABLE
 from ..tracer import begin
 
 # The functions that may run
@@ -96,7 +95,7 @@ def look(tracer, value, depth: int = 1):
     outside, kind = tracer.outside, type(value)
     if kind in CONSTANTS or is_a(value, (torch.Tensor, *SYMBOLIC)):
         return value
-    if is_a(value, READABLE + IDENTITIES) or hasattr(
+    if is_a(value, IDENTITIES) or hasattr(
             kind, "__members__"):  # an enumeration
         if depth and outside.is_outside(value):
             outside.guard(outside.source(value), "is", value)
@@ -212,7 +211,7 @@ def arguments(tracer, function, args, kwargs: dict, depth: int) -> tuple:
         return [tracer.call(Sequence.__iter__, args)], {}
     if owner and len(args) == 1:
         depth = 0
-    elif owner in READABLE or not SCALARS.keys().isdisjoint(
+    elif owner in CONSTANTS or not SCALARS.keys().isdisjoint(
             map(type, args)):
         depth = 2  # the methods of numbers know no symbols
     first, others = SEEN.get(getattr(function, "__name__", None)) or (
