@@ -100,9 +100,8 @@ def look(tracer, value, depth: int = 1):
         if depth and outside.is_outside(value):
             outside.guard(outside.source(value), "is", value)
         return value
-    if outside.is_dict(value):
-        if depth > 1 and kind not in (dict, OrderedDict):
-            raise unsupported("builtin", f"reading a {kind.__name__}")
+    if outside.is_dict(value) and (
+            depth < 2 or kind in (dict, OrderedDict)):
         value = outside.resolve(value)
     if depth:
         _look_into(tracer, value, depth)
