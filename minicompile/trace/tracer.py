@@ -156,7 +156,7 @@ class Tracer:
         """Run a C function; its exception is the program's."""
         try:
             return self.recorder.sizes.run(
-                rules.careful, function, args, kwargs or {})
+                rules.careful, function, tuple(args), kwargs or {})
         except (Raised, Unsupported, RecursionError):
             raise
         except DATA_DEPENDENT as error:

@@ -67,18 +67,19 @@ class ExactSizes(SymbolicSizes):
         """The result of a C function that may be given floats."""
         if not self.history.floats:  # a graph may take none
             return super().compute(call, function, args, kwargs)
-        args = [settled(each) if type(each) is torch.SymFloat
-                and each.node.expr.is_number else each for each in args]
+        args = tuple(
+            settled(each) if type(each) is torch.SymFloat
+            and each.node.expr.is_number else each for each in args)
         made = None if kwargs else arithmetic(self, function, args)
         if made is not None:
             return made
         if of_math(function):
-            args = tree_map(settled, tuple(args))
+            args = tree_map(settled, args)
         elif any(type(each) is int and abs(each) > EXACT for each in args):
-            args = settled(tuple(args))  # a list stays the one it is
+            args = settled(args)  # a list stays the one it is
         value = super().compute(call, function, args, kwargs)
         if varies(value) and not formula(value).is_Symbol:
-            value = call(function, settled(tuple(args)), kwargs)
+            value = call(function, settled(args), kwargs)
             if varies(value):
                 raise unsupported("builtin",
                                   "arithmetic inside a C function")

@@ -249,8 +249,7 @@ class SymbolicSizes(ConstantSizes):
         except Raised:
             raise
         except Exception:
-            plain = settled(tuple(args))
-            if all(a is b for a, b in zip(args, plain)):
+            if (plain := settled(args)) is args:
                 raise
             return self.run(call, function, plain, kwargs)
 
@@ -258,7 +257,7 @@ class SymbolicSizes(ConstantSizes):
         """The same, with symbols; if it is a question, the answer."""
         form = SYMBOLIC_FORMS.get(function)
         if function is round and (args[1:] or kwargs):
-            args = settled(tuple(args))  # torch's rounds to no digits
+            args = settled(args)  # torch's rounds to no digits
         if function in DIVISIONS and type(args[1]) is torch.SymInt:
             bool(args[1] != 0)  # sympy takes n % n for zero, whatever n is
         if form and len({*map(type_of, args)}) == 1 and not kwargs and any(
