@@ -231,21 +231,19 @@ def unbound(function, owner, args: tuple) -> tuple:
     return function, args
 
 
-#: Tensor methods that no node can stand for, and the kind of reason.
+#: Tensor methods that no node can stand for, though a fake tensor may
+#: answer, and the kind of reason.
 REFUSED = {name: kind for kind, names in (
     ("data-dependent", """
-        item tolist numpy data_ptr __bool__ __int__ __float__ __index__
-        __complex__ is_nonzero cpu_ __contains__ __format__ __repr__
-        __str__ __array__ is_shared is_pinned is_set_to is_inference
-        _is_view"""),
+        numpy data_ptr __index__ __format__ __repr__ __str__ __array__
+        is_shared is_pinned is_set_to is_inference _is_view"""),
     ("gradient", """
         backward register_hook retain_grad requires_grad_ detach_
         register_post_accumulate_grad_hook"""),
     ("builtin", """
-        set_ resize_ resize_as_ share_memory_ storage untyped_storage
-        __deepcopy__ __reduce_ex__ apply_ map_ map2_ as_subclass
-        __setstate__ to_dense to_sparse storage_offset __hash__ __dir__
-        __setattr__ swap""")) for name in names.split()}
+        set_ resize_ resize_as_ share_memory_ as_subclass __deepcopy__
+        __setstate__ to_dense to_sparse storage_offset __hash__ __dir__"""))
+    for name in names.split()}
 
 
 def tensor_method(tracer, name: str, args, kwargs):

@@ -136,3 +136,18 @@ def test_methods_of_numbers_are_given_sizes_that_vary():
     compiled = minicompile.compile(f, backend="eager")
     for n in (2, 3, 4, 5):
         close(compiled(torch.ones(n)), f(torch.ones(n)))
+
+
+def test_the_number_of_a_tensor_that_is_made_of_constants_is_known():
+    def f(x):
+        count = torch.tensor(2)
+        count.data.add_(1)
+        return x * count.item(), count.clone().item(), (count + 1).item()
+
+    assert_same(f, torch.ones(3), fullgraph=True)
+
+    def written(x):
+        count = torch.tensor(2)
+        return x * count.add_(x.sum().long()).item()
+
+    assert assert_same(written, torch.ones(3)).stats().graph_breaks == 1
