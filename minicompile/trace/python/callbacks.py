@@ -284,8 +284,9 @@ TEXTS = [each.__repr__.__code__ for each in SYMBOLIC]
 class Watch:
     """A profiler for `sys.setprofile` that refuses calls of user code.
 
-    A symbol that C code prints becomes a constant, in Python's words. The
-    sympy that computes symbols is not watched: it imports modules late.
+    A library's code has no effects. A symbol that C code prints becomes a
+    constant, in Python's words. The sympy that computes symbols is not
+    watched: it imports modules late.
     """
 
     def __init__(self, function):
@@ -305,7 +306,7 @@ class Watch:
             self.inside = frame
         elif home.startswith(READERS) and code.co_name not in MILD:
             self.asked = True  # raised later: C++ is not to be unwound
-        elif not quiet(home):
+        elif not (trusted(home) or home.startswith("namedtuple_")):
             raise unsupported("builtin", f"{name}, which calls "
                               f"{code.co_qualname},")
 
@@ -350,14 +351,6 @@ def unwatched(function):
                 sys.setprofile(watch)
         raise error  # out here, where its context stays what it is
     return call
-
-
-@functools.cache
-def quiet(name: str | None) -> bool:
-    """Whether a module's code is a library's, which has no effects."""
-    root = (name or "").partition(".")[0]
-    return trusted(name) or root == "minicompile" or root.startswith(
-        "namedtuple_")
 
 
 class Callback:
