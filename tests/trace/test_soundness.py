@@ -345,6 +345,33 @@ def test_getters_read_what_is_there_now():
     check(f, (X, a), (X, b))
 
 
+class Scaled:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def scale(self, x):
+        return x * self.factor
+
+
+class Part(Scaled):
+    pass
+
+
+GETTERS = {
+    "item": (lambda get, x: get([x, x * 2]), map(operator.itemgetter, (0, 1))),
+    "attribute": (lambda get, x: [*map(get, [x + 1])][0],
+                  map(operator.attrgetter, ("real", "ndim"))),
+    "super": (lambda of, x: of.scale(x),
+              (super(Part, Part(k)) for k in (2, 3)))}
+
+
+@pytest.mark.parametrize("name", GETTERS)
+def test_another_getter_or_super_is_noticed(name):
+    use, (one, two) = GETTERS[name]
+    check(lambda x, given: use(given[0], x), (X, [one]), (X, [two]),
+          (X, [one]))
+
+
 def test_the_list_is_empty_while_it_is_sorted():
     def program(x):
         seen, values = [], [1, 3, 2]

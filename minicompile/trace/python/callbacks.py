@@ -97,8 +97,8 @@ def look(tracer, value, depth: int = 1):
         return value
     if is_a(value, IDENTITIES) or hasattr(
             kind, "__members__"):  # an enumeration
-        if depth and outside.is_outside(value):
-            outside.guard(outside.source(value), "is", value)
+        if depth:
+            outside.pin(value)
         return value
     if outside.is_dict(value) and (
             depth < 2 or kind in (dict, OrderedDict)):
@@ -109,7 +109,7 @@ def look(tracer, value, depth: int = 1):
         if depth > 1 or not is_featureless(kind):
             raise unsupported("builtin", f"reading a {kind.__name__}")
         if depth:
-            outside.guard(outside.source(value), "is", value)
+            outside.pin(value)
     return value
 
 
