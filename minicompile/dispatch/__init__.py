@@ -115,8 +115,7 @@ class Cache:
 
     def goes_on(self, function: types.FunctionType) -> Callable:
         """The compiled form of a continuation, one for each place."""
-        known = self.root.continuations
-        return known.get(function) or known.setdefault(function, wrap(
+        return self.root.continuations.setdefault(function, wrap(
             function, self.settings, self.name, self.root))
 
     def family(self) -> list[Cache]:
