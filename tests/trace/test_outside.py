@@ -431,6 +431,17 @@ def test_what_a_thread_keeps_for_itself_is_looked_up_in_it():
         close(compiled(x), x * local.scale)
 
 
+def test_what_a_thread_has_is_set_and_deleted():
+    def f(x, local):
+        local.scale = 3
+        del local.scale
+        return x * hasattr(local, "scale")
+
+    compiled = minicompile.compile(f, backend="eager")
+    for local in (threading.local(), threading.local()):
+        close(compiled(torch.ones(2), local), f(torch.ones(2), local))
+
+
 def test_a_proxy_has_the_attributes_of_what_it_stands_for():
     thing = Thing()
     proxy = weakref.proxy(thing)

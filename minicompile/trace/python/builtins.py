@@ -131,9 +131,6 @@ def _hash(tracer, value):
 
 # Questions about objects
 
-#: The class of classes such as torch.FloatTensor.
-TYPED = type(torch.FloatTensor)
-
 UNIONS = typing.Union, types.UnionType
 
 
@@ -157,7 +154,7 @@ means(judged, isinstance, issubclass)
 def is_instance(tracer, value, kinds) -> bool:
     """`isinstance` of one class, whose check is not the program's."""
     kind = type_of(value)
-    if isinstance(kinds, TYPED):
+    if isinstance(kinds, type(torch.FloatTensor)):
         raise unsupported("builtin", "isinstance of a typed tensor")
     if getattr(kinds, "_is_runtime_protocol", False) and (
             kinds._is_protocol):

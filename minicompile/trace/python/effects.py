@@ -281,18 +281,16 @@ READ |= {set: set_in_order, frozenset: set_in_order}
 FIXED = torch.Tensor, types.ModuleType, type, types.FunctionType
 #: Attributes that decide what all others are: the same holds of these.
 DECIDING = "__class__", "__dict__"
+#: Classes in C that set an attribute as `object` does.
+PLAIN = (object, type, BaseException, types.ModuleType, partial,
+         types.SimpleNamespace)
 
 
 def store_attr(tracer, owner, name: str, value) -> None:
     """`owner.name = value`, or `del owner.name`; outside, it waits."""
     given, owner = () if value is ABSENT else (value,), settled(owner)
     how = "__setattr__" if given else "__delattr__"
-    method = attributes.method(tracer, type(owner), how)
-    if isinstance(method, types.WrapperDescriptorType) and (
-            method.__name__ == how):  # and not dict.__setitem__
-        store_plain(tracer, owner, name, value)
-    else:
-        tracer.call(attributes.bound(tracer, owner, how), (name, *given))
+    tracer.call(attributes.bound(tracer, owner, how), (name, *given))
 
 
 def store_plain(tracer, owner, name: str, value) -> None:
@@ -338,8 +336,8 @@ def store_plain(tracer, owner, name: str, value) -> None:
 
 rule(setattr)(store_attr)
 rule(delattr)(partial(store_attr, value=ABSENT))
-rule(object.__setattr__, type.__setattr__)(store_plain)
-rule(object.__delattr__, type.__delattr__)(
+rule(*(kind.__setattr__ for kind in PLAIN))(store_plain)
+rule(*(kind.__delattr__ for kind in PLAIN))(
     partial(store_plain, value=ABSENT))
 
 OPCODES |= {
