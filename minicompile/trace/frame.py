@@ -312,11 +312,9 @@ def advance(frame, step: Callable) -> StopIteration | None:
     """Push what the iterator on top gives next, or return its end."""
     tracer, iterator = frame.tracer, frame.stack[-1]
     try:
-        value = tracer.asked("__next__", iterator) if (
-            step is next) else ABSENT
-        if value is ABSENT:
-            value = tracer.natively(step, (iterator,), depth=0)
-        frame.stack.append(value)
+        frame.stack.append(
+            tracer.ask(next, iterator) if step is next
+            else tracer.natively(step, (iterator,), depth=0))
     except Raised as raised:
         if not isinstance(raised.exception, StopIteration):
             raise
