@@ -132,8 +132,7 @@ def trusted(name: str | None) -> bool:
     """
     root = (name or "").partition(".")[0]
     ours = root == "minicompile" and not name.endswith(".models")
-    return ours or root == "torch" or (
-        root in sys.stdlib_module_names - {"__main__"})
+    return ours or root == "torch" or root in sys.stdlib_module_names
 
 
 def home(value) -> str | None:

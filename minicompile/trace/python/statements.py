@@ -197,9 +197,6 @@ def enter(at: Break) -> tuple:
     return at.single()
 
 
-#: The packages of the standard library.
-LIBRARY = sys.stdlib_module_names - {"__main__"}
-
 #: What only the real run knows, and the opcodes that push no more.
 UNKNOWN = object()
 CALLS = {"CALL", "CALL_KW"}
@@ -265,7 +262,7 @@ def tells(function) -> bool:
         attributes.type_of(function.__self__) if is_bound(function)
         else function)
     return owner in Tensor.__mro__ or (
-        owner.__module__ or "").partition(".")[0] in LIBRARY
+        owner.__module__ or "").partition(".")[0] in sys.stdlib_module_names
 
 
 OPERATIONS |= {**dict.fromkeys((*TRUTH, "TO_BOOL"), ask_truth),
@@ -375,7 +372,7 @@ def handlers(rows, shift: int) -> bytes:
 #: A frame of the standard library is one step to us.
 WAYS |= {"return": returning, "handlers": handlers,
          "waits": lambda frame: str(frame.globals.get(
-             "__name__")).partition(".")[0] not in LIBRARY}
+             "__name__")).partition(".")[0] not in sys.stdlib_module_names}
 
 # Patterns
 
