@@ -449,11 +449,10 @@ def hold(sizes: SymbolicSizes, source: Source, dim: int, size: int,
     symbol = value.node._expr if isinstance(value, torch.SymInt) else None
     if symbol and formula(value).free_symbols:
         return
-    lines = [f"at {guard.sloc}  {guard.sloc.text}"
-             for guard in sizes.env.guards
-             if guard.sloc and symbol in guard.expr.free_symbols]
-    if value in (0, 1) and not lines:
-        lines = ["0 and 1 are always constants"]
+    lines = ["0 and 1 are always constants"] * (value in (0, 1))
+    lines += [f"at {guard.sloc}  {guard.sloc.text}"
+              for guard in sizes.env.guards
+              if guard.sloc and symbol in guard.expr.free_symbols]
     line = f"\n  {lines[-1]}" if lines else ""
     raise ConstraintViolation(
         f"{what} dynamic, and the graph needs it to be {value}{line}\n"
