@@ -41,11 +41,10 @@ SAFE_OWNERS = {"math", "cmath", "_operator", "itertools", "_collections",
                "_functools", "_bisect", "_heapq", "_string", "operator",
                "binascii", "_struct", "zlib", "unicodedata"}
 
-#: C functions and classes that may run natively.
-HARMLESS: set = {getattr(builtins, name) for name in """all any bin
-    bytearray bytes chr classmethod divmod enumerate filter hex list map
-    max min oct ord pow property range slice sorted staticmethod sum tuple
-    zip""".split()} | {
+#: C functions and classes without a rule that may run natively.
+HARMLESS: set = {getattr(builtins, name) for name in """bin bytearray
+    bytes chr classmethod divmod enumerate hex list map oct ord property
+    range slice staticmethod tuple zip""".split()} | {
     os.fspath, int.from_bytes, deque, defaultdict, types.MappingProxyType,
     torch.Size, torch.device, torch.finfo,
     torch.iinfo, torch.is_grad_enabled, torch.get_default_dtype,
