@@ -27,14 +27,13 @@ from ...pipeline import (BACKENDS, OTHERS, OURS, Settings, as_traced,
                          compile_graph)
 from ...trace.rules import registered
 from ...trace.tracer import is_marked
-from .. import wrap
+from .. import driver, wrap
 from ..driver import CALLABLES, bound, compile
-from ..driver import OptimizedModule as Wrapper
 
 # Modules
 
 
-class OptimizedModule(Wrapper):
+class OptimizedModule(driver.OptimizedModule):
     """A wrapper that libraries take for torch.compile's, by its name too.
 
     The hooks of all modules are left to the user's module.
