@@ -442,6 +442,22 @@ def test_what_a_thread_has_is_set_and_deleted():
         close(compiled(torch.ones(2), local), f(torch.ones(2), local))
 
 
+def test_c_code_writes_to_what_looks_further_than_its_own_dict():
+    local, thing = threading.local(), Thing()
+    proxy = weakref.proxy(thing)
+    local.count = thing.n = 1
+
+    def f(x):
+        local.count += 1
+        proxy.n = 5
+        return x * local.count
+
+    compiled, x = minicompile.compile(f), torch.ones(3)
+    close(compiled(x), x * 2)
+    close(compiled(x), x * 3)
+    assert (local.count, thing.n) == (3, 5)
+
+
 def test_a_proxy_has_the_attributes_of_what_it_stands_for():
     thing = Thing()
     proxy = weakref.proxy(thing)
