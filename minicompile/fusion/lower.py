@@ -168,20 +168,20 @@ class Lowering:
 
     def call(self, node: fx.Node):
         """The value of an operator: lazy, stored, or called as it is."""
+        owner = node
         if node.target is operator.getitem:  # one of several results
-            source, place = node.args
-            self.values[node] = self.values[source][place]
-            if node in self.uses.stored and not self.uses.is_view(source):
-                self.argument(node)
-            return self.values[node]
-        found = self.apply_rule(node) if self.uses.rules[node] else None
-        if found is None:
-            return self.extern(node)
-        if isinstance(found, tuple) or self.uses.is_view(node) or (
+            owner, place = node.args
+            found = self.values[owner][place]
+        else:
+            found = self.apply_rule(node) if self.uses.rules[node] else None
+            if found is None:
+                return self.extern(node)
+        if isinstance(found, tuple) or self.uses.is_view(owner) or (
                 getattr(found.element, "buffer", None)
-                in self.made.get(node, ())):
+                in self.made.get(owner, ())):
             return found
-        if node in self.uses.stored or self.uses.is_expensive(node, found):
+        if node in self.uses.stored or owner is node and (
+                self.uses.is_expensive(node, found)):
             return self.store(node, found, strides_of(node))
         return found
 

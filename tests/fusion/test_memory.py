@@ -45,7 +45,8 @@ def peak(schedule, dying=()):
     lambda x: (x + 1, (x + 1).clone(), (x + 1).clone()[0]),
     lambda x: (x.contiguous() * 1).t(), lambda x: torch.cat([x]),
     lambda x: (x + 0, x * 1, x.sum(1, keepdim=True)),
-    lambda x: F.pad(x, (0, 0)), lambda x: x[:1].sum(0)])
+    lambda x: F.pad(x, (0, 0)), lambda x: x[:1].sum(0),
+    lambda x: (x[0, 0].sin(), x[0, 0].sin().max(0)[0])])
 def test_results_have_memory_of_their_own(function):
     x = torch.randn(4, 6)
     schedule = assert_right(aten(function, x), (x,))
