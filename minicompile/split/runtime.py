@@ -30,7 +30,7 @@ from ..core.graph import (Boxed, boxed, is_number, is_random, tensors_of,
                           value)
 from ..core.guard import is_plain
 from ..core.state import eager_is_watched, kept
-from .joint import Joint, Pair, partition
+from .joint import Joint, Pair, lineage, partition
 
 ONCE = ("the compiled graph that begins at {} has only a first derivative, "
         "as {}; for gradients under create_graph use compile(..., "
@@ -62,6 +62,8 @@ def make_runtime(joint: Joint, pair: Pair | None, forward: Boxed,
         name: find(joint, pair) for name, find in FACTS.items()})
     if facts.autocast:  # the graph's casts are in it already
         forward = no_autocast(forward)
+    if facts.views or backward is not None:
+        forward = apart(forward, facts.forward_outputs)
     if backward is not None:
         others = others or (lambda come, _: boxed(partition(
             joint, facts.saved.keys(), come).backward))
@@ -85,6 +87,16 @@ def no_autocast(run: Boxed) -> Boxed:
     return call
 
 
+def apart(run: Boxed, count: int) -> Boxed:
+    """`run`, whose first `count` results are no views to autograd. A user
+    may not write to a Function's view, nor detach any view in place."""
+    def call(inputs: list) -> tuple:
+        outputs = run(inputs)
+        return *[part.detach() if part._is_view() else part
+                 for part in outputs[:count]], *outputs[count:]
+    return call
+
+
 def autograd_function(facts: Facts, source: fx.GraphModule,
                       run_forward: Boxed, backwards: Backwards) -> type:
     """A Function whose backward is that of the tangents that come."""
@@ -102,9 +114,7 @@ def autograd_function(facts: Facts, source: fx.GraphModule,
             outputs = run_forward(list(inputs))
             values = [*inputs, *outputs]
             ctx.save_for_backward(*[values[k] for k in saved])
-            results = tuple([  # a user may not write to a Function's view
-                part.detach() if part._is_view() else part
-                for part in outputs[:count]])
+            results = outputs[:count]
             if blind:
                 ctx.mark_non_differentiable(*[results[k] for k in blind])
             ctx.set_materialize_grads(False)
@@ -297,6 +307,8 @@ FACTS: dict[str, Callable[[Joint, Pair], object]] = {
     "unreached": lambda joint, _: [
         k for k, gradient in zip(joint.gradients, joint.grads)
         if gradient is None and any(joint.grads)],
+    "views": lambda joint, _: any(
+        len(lineage(node)) > 1 for node in joint.outputs),
     "saved": lambda _, pair: pair and pair.saved,
     "given": lambda _, pair: pair and pair.tangents,
     "numbers": lambda joint, _: [

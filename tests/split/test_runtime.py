@@ -291,3 +291,17 @@ def test_a_tensor_that_a_graph_holds_is_refused():
     with pytest.warns(UserWarning, match="should be an input"):
         found, = minicompile.backend(graph, (x,))(x)
     assert found.eq(3).all()
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_results_may_be_detached_in_place(on):
+    def function(x):
+        y = torch.stack([x, x.sin()])  # a view of what cat makes
+        return y, y[0], x + 1
+
+    with torch.set_grad_enabled(on):
+        run, x = run_of(function, grad(3)), grad(3)
+        stacked, row, more = run([x])
+        assert not stacked._is_view() and row._base is stacked
+    for each in stacked, more:
+        assert not each.detach_().requires_grad
