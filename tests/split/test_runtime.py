@@ -66,6 +66,18 @@ def test_a_saved_tensor_changed_before_the_backward():
         y.sum().backward()
 
 
+@pytest.mark.parametrize("backend", ["split", "fused"])
+def test_a_copy_of_an_input_outlives_a_change_of_the_input(backend):
+    def function(x, queue):
+        return (x @ queue.clone().detach()).sum()
+
+    x, queue = grad(2, 3), torch.ones(3, 4)
+    y = minicompile.compile(function, backend=backend)(x, queue)
+    queue.zero_()  # eager's product has saved the copy
+    y.backward()
+    assert x.grad.eq(4).all()
+
+
 def test_outputs_without_a_gradient():
     def function(x):
         return x.sin(), x.argmax(), x.detach() * 2

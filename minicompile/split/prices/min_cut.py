@@ -22,7 +22,7 @@ from torch import fx
 
 from ...core.machines import cost
 from ...core.graph import has_effect, is_number, nbytes, value
-from ..joint import CHOOSE, CUTS, Joint, ancestors, root
+from ..joint import CHOOSE, CUTS, Joint, ancestors, root, snapshot
 
 NEVER = float("inf")
 ON_THE_WAY = 0.02  # of a pass: arithmetic inside a loop that runs anyway
@@ -98,8 +98,8 @@ class Prices:
                          depths(joint.late, self.kinds), self.written)
         self.prices = {node: Price(
             recomputing(node, reads) if RECOMPUTABLE.get(
-                node.target, node in self.hidden
-                or not cost.is_opaque(node)) else NEVER,
+                node.target, node in self.hidden or not (
+                    cost.is_opaque(node) or snapshot(node))) else NEVER,
             saving(joint, node, node in self.written, reads[node]))
             for node in joint.early if not is_number(node)}
         self.cut = cache(self.cut)  # each price is asked for several times

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ...core.graph import has_effect, results, tensors_of, value
-from ..joint import root, without_dead
+from ..joint import root, snapshot, without_dead
 from ..record import PASSES
 from ..recorder import aten
 
@@ -38,13 +38,14 @@ def simplify(raw: fx.Graph, mode: FakeTensorMode) -> fx.Graph:
 
     One walk copies the graph and asks of each node: does it do nothing,
     was it computed before? The node that makes the memory of a result or
-    a gradient stays as it is: those that eager keeps apart are never
-    merged.
+    a gradient, or a snapshot, stays as it is: those that eager keeps apart
+    are never merged.
     """
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     computed: dict[tuple, fx.Node] = {}
     pinned = {root(node) for node in results(raw) if node is not None}
+    pinned.update(filter(snapshot, raw.nodes))
     pinned |= {part.args[0] for part in pinned
                if part.target is operator.getitem}
     for node in raw.nodes:
