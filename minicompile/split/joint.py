@@ -147,16 +147,6 @@ def lineage(node: fx.Node) -> list[fx.Node]:
     return found
 
 
-def snapshot(node: fx.Node) -> bool:
-    """Whether the program copies an input here that has no gradient, to be
-    free to change it before the backward."""
-    if node.target is not aten.clone.default or "of" not in node.meta:
-        return False
-    copied, last = root(node.args[0]), placeholders(node.graph)[-1]
-    return copied.name.startswith("primals_") and not (
-        value(copied).requires_grad) and last.name.startswith("tangents_")
-
-
 #: What names the values to save; the last one counts. By default it is the
 #: memory of all values. Those that the backward reads are kept, as by
 #: autograd.

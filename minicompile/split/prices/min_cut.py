@@ -22,7 +22,7 @@ from torch import fx
 
 from ...core.machines import cost
 from ...core.graph import has_effect, is_number, nbytes, value
-from ..joint import CHOOSE, CUTS, Joint, ancestors, root, snapshot
+from ..joint import CHOOSE, CUTS, Joint, ancestors, root
 
 NEVER = float("inf")
 ON_THE_WAY = 0.02  # of a pass: arithmetic inside a loop that runs anyway
@@ -81,7 +81,8 @@ class Prices:
     """The price of each forward value of a joint graph; numbers are free.
 
     A user's operator is recomputed only where the user says so, by its
-    cost, in RECOMPUTABLE or by hiding its result.
+    cost, in RECOMPUTABLE or by hiding its result, as in a checkpoint. Only
+    there is a copy recomputed that is marked as a snapshot.
     """
 
     def __init__(self, joint: Joint):
@@ -99,7 +100,8 @@ class Prices:
         self.prices = {node: Price(
             recomputing(node, reads) if RECOMPUTABLE.get(
                 node.target, node in self.hidden or not (
-                    cost.is_opaque(node) or snapshot(node))) else NEVER,
+                    cost.is_opaque(node) or "snapshot" in node.meta))
+            else NEVER,
             saving(joint, node, node in self.written, reads[node]))
             for node in joint.early if not is_number(node)}
         self.cut = cache(self.cut)  # each price is asked for several times

@@ -16,8 +16,9 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from ...core.graph import has_effect, results, tensors_of, value
-from ..joint import root, snapshot, without_dead
+from ...core.graph import (has_effect, placeholders, results, tensors_of,
+                           value)
+from ..joint import root, without_dead
 from ..record import PASSES
 from ..recorder import aten
 
@@ -45,17 +46,32 @@ def simplify(raw: fx.Graph, mode: FakeTensorMode) -> fx.Graph:
     copies: dict[fx.Node, fx.Node] = {}
     computed: dict[tuple, fx.Node] = {}
     pinned = {root(node) for node in results(raw) if node is not None}
-    pinned.update(filter(snapshot, raw.nodes))
     pinned |= {part.args[0] for part in pinned
                if part.target is operator.getitem}
     for node in raw.nodes:
         copied = graph.node_copy(node, copies.__getitem__)
+        if is_snapshot(node):
+            copied.meta["snapshot"] = True
+            pinned.add(node)
         earlier = None if node in pinned else (
             idle(copied) or repeated(copied, computed))
         if earlier is not None:
             graph.erase_node(copied)
         copies[node] = copied if earlier is None else earlier
     return without_dead(graph)
+
+
+def is_snapshot(node: fx.Node) -> bool:
+    """Whether a copy is the program's, of an input without a gradient.
+
+    The program may change the input next, as a queue of keys at each step;
+    in eager the backward reads the copy.
+    """
+    if node.target is not aten.clone.default or "of" not in node.meta:
+        return False
+    copied, last = root(node.args[0]), placeholders(node.graph)[-1]
+    return copied.name.startswith("primals_") and not (
+        value(copied).requires_grad) and last.name.startswith("tangents_")
 
 
 def idle(node: fx.Node) -> fx.Node | None:
