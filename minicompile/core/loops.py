@@ -263,12 +263,6 @@ class Loop:
             node.index for node in self.nodes
             if isinstance(node, (Load, Position)))]))
 
-    @property
-    def draws(self) -> bool:
-        """Whether it draws random numbers."""
-        return any(getattr(node, "name", "") == "uniform"
-                   for node in self.nodes)
-
     def over(self, change: Mapping[Variable, Index],
              ranges: tuple[Variable, ...],
              reduced: tuple[Variable, ...]) -> Loop:
@@ -333,6 +327,12 @@ class Kernel:
             *(v.size for v in self.ranges + self.reduced),
             *(where for loop in self.loops for where in loop.indices))
         return tuple(sorted(found, key=lambda s: (len(s.name), s.name)))
+
+
+def draws(loops: Iterable[Loop]) -> bool:
+    """Whether any of the loops draws random numbers."""
+    return any(getattr(node, "name", "") == "uniform"
+               for loop in loops for node in loop.nodes)
 
 
 #: The node, or one that it always equals, when its parts have changed: the

@@ -71,7 +71,7 @@ class Value:
         return replace(self, element=cast(self.element, dtype))
 
     def then(self, name: str, *others: Expression) -> Value:
-        """What an operation makes of each element and `others`."""
+        """The values that an operation makes of these and `others`."""
         return replace(self, element=operation(
             name, self.element, *others, dtype=self.dtype))
 

@@ -11,6 +11,7 @@ from torch.torch_version import TorchVersion
 
 import minicompile
 from minicompile import emit, fusion
+from minicompile.core.loops import draws
 from minicompile.core.machines.cost import WALKING
 from minicompile.core.options import Options
 from minicompile.core.random.philox import UNIFORM
@@ -209,7 +210,7 @@ def test_short_rows_that_draw_random_numbers_are_not_walked_along(
         *[(8192, width)] * 2, [width], [width], dtype=dtype, grad=True),
         torch.tensor([1, 2]))
     made = fusion.fuse(as_cuda(graph["backward"])).kernels
-    assert any(loop.draws for kernel in made for loop in kernel.loops)
+    assert any(draws(kernel.loops) for kernel in made)
     assert bool([k for k in made if printing.down(k)]) == (count == 2)
     assert len(made) == count
 

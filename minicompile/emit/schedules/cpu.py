@@ -25,7 +25,8 @@ import torch
 from ...core.index import (Index, Variable, coefficient, guess, index,
                            most_of, product)
 from ...core.loops import (EXPENSIVE, Expression, Kernel, Load, Op,
-                           Position, accurate, flatten, row_major, walk)
+                           Position, accurate, draws, flatten, row_major,
+                           walk)
 from ..cpp import FLAGS, WRITERS, CppWriter
 from ..target import CPP, FUNCTIONS
 from ..writer import Fold, Stage, Store, ends
@@ -114,8 +115,8 @@ def interleaved(kernel: Kernel) -> Variable | None:
 def by_fours(kernel: Kernel) -> Kernel:
     """The kernel with its innermost variable in groups of four, if it draws
     random numbers: four words of these have one count."""
-    draws = any(loop.draws for loop in kernel.loops)
-    inner = fastest(kernel) if draws and not kernel.reduced else None
+    inner = fastest(kernel) if (
+        draws(kernel.loops) and not kernel.reduced) else None
     if inner is None or inner.size % 4 != 0:
         return kernel
     group = Variable(inner.name, inner.size // 4)
@@ -200,8 +201,8 @@ def adds(kernel: Kernel) -> bool:
 
 def only_reduces(stage: Stage, size: int) -> bool:
     """Whether a pass over so many elements stores nothing, and loads
-    numbers that a processor loads by a mask, of 2 bytes or more; not of 8,
-    and does little else, if they are more than SHORT."""
+    numbers that a processor loads by a mask, of 2 to 8 bytes. If they are
+    more than SHORT, these have 4 at most, and little else is done."""
     few, body = size <= SHORT, stage.body
     return (few or len(body) <= LIGHT and not any(
         map(is_expensive, body))) and all(

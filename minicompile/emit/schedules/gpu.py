@@ -16,7 +16,7 @@ from math import gcd, prod
 from ...core.index import (Division, Index, Symbol, Variable, atoms_of,
                            coefficient, fold, guess, index, least_of,
                            most_of, not_negative)
-from ...core.loops import Kernel, Load, picked
+from ...core.loops import Kernel, Load, draws, picked
 from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
 from ..writer import stages
 from .cpu import called, fastest, keeping, turned_axis
@@ -187,7 +187,7 @@ def warps_for(kernel: Kernel, elements: int, row: int,
     reduce a row together, so a short one is left to a single warp, even if
     that has to load several times."""
     near = at_once(loads, kernel.ranges)
-    if any(loop.draws for loop in kernel.loops):
+    if draws(kernel.loops):
         for_each = 256
     elif row <= 32 * near:
         for_each = min(1024, 512 * near)

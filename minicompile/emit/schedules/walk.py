@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from ...core.index import Index, Variable, atoms_of, index, substitute
-from ...core.loops import Kernel, Load, Loop, unflatten
+from ...core.loops import Kernel, Load, Loop, draws, unflatten
 from ...core.machines.cost import WALKING
 from ..triton import TILINGS, WRITERS, Axis, Tiling, TritonWriter, pow2
 from ..writer import Fold, Stage, Store
@@ -61,8 +61,8 @@ def walking(kernel: Kernel) -> Tiling:
     held = len(sums) + len({
         load.buffer for loop in kernel.loops for load in loop.loads
         if not atoms_of(load.index).isdisjoint(kernel.reduced)})
-    draws = any(loop.draws for loop in kernel.loops)
-    block = min(BLOCK >> draws, lower_pow2(WALKING["cuda"] // held))
+    block = min(BLOCK >> draws(kernel.loops),
+                lower_pow2(WALKING["cuda"] // held))
     together = gcd(max(1, block // whole), *(
         number for _, number in loop.down.terms))
     return counting(kernel, Walk(

@@ -29,8 +29,8 @@ import torch
 from torch import fx
 
 from ...core.index import atoms_of, coefficient, guess, index, product
-from ...core.loops import (Buffer, Const, Expression, Load, Loop, neutral,
-                           row_major, unflatten)
+from ...core.loops import (Buffer, Const, Expression, Load, Loop, draws,
+                           neutral, row_major, unflatten)
 from ...core.loops import walk as nodes_of
 from ...core.machines.cost import WALKING
 from .. import MERGING
@@ -379,7 +379,7 @@ def is_worth(rows: Body, columns: Body) -> bool:
     size = max((load.dtype.itemsize for loop in loops for load in loop.loads
                 if element in atoms_of(load.index)), default=0)
     if count * width < WORTH or (
-            width * size < BUSY and any(loop.draws for loop in loops)):
+            width * size < BUSY and draws(loops)):
         return False
     reads = {*rows.reads, *columns.reads}
     held = sum(element in atoms_of(where) for _, where in reads) + sum(
