@@ -6,8 +6,6 @@ This is everything after the trace, and so a backend in PyTorch's sense;
 theirs is torch/_inductor/compile_fx.py.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence

@@ -6,8 +6,6 @@ that the backward reads. PyTorch's is
 torch/_functorch/partitioners.py:choose_saved_values_set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ..core import load

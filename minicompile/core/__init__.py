@@ -5,8 +5,6 @@ needed: without a file there are more graph breaks or slower programs, and
 no other result. One that lacks another is left out with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path

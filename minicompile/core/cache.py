@@ -8,8 +8,6 @@ it from process to process. PyTorch's are torch/_inductor/codecache.py and
 cpp_builder.py.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os

@@ -5,8 +5,6 @@ FX is PyTorch's own graph container; we use it as it is. A node's
 line it came from, and `meta["of"]` the name of the traced node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 

@@ -6,8 +6,6 @@ about falling back to eager are always shown, once for each place and
 reason. PyTorch's is torch/_logging/_internal.py.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable

@@ -6,8 +6,6 @@ affects speed is accepted with a hint, any other raises OptionError.
 PyTorch's are in torch/_inductor/config.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

@@ -6,8 +6,6 @@ counterpart is torch/_inductor/ir.py:ExternKernel, and what
 torch/_inductor/scheduler.py holds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -7,8 +7,6 @@ are the same. PyTorch's counterpart is GLOBAL_STATE in
 torch/csrc/dynamo/guards.cpp.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 from collections.abc import Callable, Iterable

@@ -6,8 +6,6 @@ entries do the work. PyTorch's are torch/__init__.py, and OptimizedModule
 in torch/_dynamo/eval_frame.py.
 """
 
-from __future__ import annotations
-
 import functools
 import types
 from collections.abc import Callable

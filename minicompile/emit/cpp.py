@@ -7,8 +7,6 @@ of a program, named by the hash of source, compiler, flags and processor.
 Inductor's are torch/_inductor/codegen/cpp.py and cpp_builder.py.
 """
 
-from __future__ import annotations
-
 import ctypes
 import platform
 import re

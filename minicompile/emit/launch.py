@@ -6,8 +6,6 @@ them in less time. With `cpu_backend="triton"` the same kernels run on CPU
 tensors in Triton's interpreter.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -9,8 +9,6 @@ results are eager's, bit for bit. Inductor has a class for each language:
 CppOverrides in torch/_inductor/codegen/cpp.py, and TritonOverrides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce

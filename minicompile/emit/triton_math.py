@@ -7,8 +7,6 @@ for operators that mean something else in Triton: NaN, signs, quotients.
 Inductor's are in torch/_inductor/runtime/triton_helpers.py.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

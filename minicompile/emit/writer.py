@@ -9,8 +9,6 @@ two languages differ in how a load, a loop and a reduction look, and in
 nothing else. Inductor's is torch/_inductor/codegen/common.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field

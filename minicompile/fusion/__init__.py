@@ -5,8 +5,6 @@ Schedule of kernels and operator calls, in order. PyTorch's is
 torch/_inductor/scheduler.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace

@@ -7,8 +7,6 @@ computing it again costs more than writing it down. A node that no rule
 knows runs as the ATen op itself. Inductor's is torch/_inductor/graph.py.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from itertools import chain, count

@@ -9,8 +9,6 @@ file of the reference. PyTorch finds out the same facts in
 torch/_functorch/_aot_autograd/collect_metadata_analysis.py.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

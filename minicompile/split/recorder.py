@@ -9,8 +9,6 @@ otherwise it runs as the ATen op itself. PyTorch's mode is in
 torch/fx/experimental/proxy_tensor.py.
 """
 
-from __future__ import annotations
-
 import operator
 from bisect import bisect_right
 from collections.abc import Callable

@@ -10,8 +10,6 @@ PyTorch's is torch/_functorch/_aot_autograd/runtime_wrappers.py; its missing
 gradients are zeros, and every second derivative raises.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack

@@ -7,8 +7,6 @@ fails, `Unsupported` is raised before anything outside was touched.
 PyTorch's is torch/_dynamo/convert_frame.py.
 """
 
-from __future__ import annotations
-
 import types
 from contextlib import ExitStack
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ methods. PyTorch's are the `var_getattr` methods in
 torch/_dynamo/variables/.
 """
 
-from __future__ import annotations
-
 import threading
 import types
 import weakref

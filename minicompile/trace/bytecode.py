@@ -7,8 +7,6 @@ PyTorch's are torch/_dynamo/bytecode_transformation.py and
 bytecode_analysis.py.
 """
 
-from __future__ import annotations
-
 import dis
 import operator
 import sys

@@ -9,8 +9,6 @@ decides what an operation means. Byterun's shape; PyTorch's is
 torch/_dynamo/symbolic_convert.py (InstructionTranslator).
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 import types

@@ -6,8 +6,6 @@ exception of the user's program through the interpreter. PyTorch's
 sentences are in torch/_dynamo/exc.py and graph_break_registry.json.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ..core.errors import Unsupported

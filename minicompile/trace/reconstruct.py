@@ -7,8 +7,6 @@ writes. Objects from outside are fetched, never rebuilt, so identity
 holds. PyTorch's is torch/_dynamo/codegen.py.
 """
 
-from __future__ import annotations
-
 import types
 from collections.abc import Callable
 

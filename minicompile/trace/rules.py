@@ -9,8 +9,6 @@ reference say which others may, and on what. PyTorch's are
 torch/_dynamo/trace_rules.py and variables/builtin.py.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 import traceback

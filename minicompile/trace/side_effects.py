@@ -8,8 +8,6 @@ read through a `Namespace`, which also keeps writes from the real thing.
 PyTorch's are torch/_dynamo/variables/builder.py and side_effects.py.
 """
 
-from __future__ import annotations
-
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable

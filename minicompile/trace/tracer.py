@@ -9,8 +9,6 @@ judged. PyTorch's are torch/_dynamo/symbolic_convert.py, and functions.py
 and torch.py in torch/_dynamo/variables/.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import operator

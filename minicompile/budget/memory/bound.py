@@ -9,8 +9,6 @@ of itself is not seen. PyTorch estimates a peak in
 torch/_inductor/memory.py:estimate_peak_memory, and bounds none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from math import ceil, gcd, inf

@@ -10,8 +10,6 @@ library or graph, and loading it makes the same checks. PyTorch's are
 torch.compiler.save_cache_artifacts and load_cache_artifacts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

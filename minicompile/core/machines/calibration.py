@@ -8,8 +8,6 @@ file every GPU is priced as an H200. PyTorch's are
 torch/_inductor/analysis/device_info.py and torch/_inductor/utils.py.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from operator import mul

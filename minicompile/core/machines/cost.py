@@ -7,8 +7,6 @@ bytes many times over. PyTorch's are torch/utils/flop_counter.py and
 torch/_inductor/analysis/device_info.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

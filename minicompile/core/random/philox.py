@@ -9,8 +9,6 @@ operators draw eager's numbers, and masks are saved. PyTorch's is
 torch/include/ATen/core/PhiloxRNGEngine.h.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -7,8 +7,6 @@ of the numbers, and scatters the result: slow, short and right. Without
 this file the loop language prints as the data that it is.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable

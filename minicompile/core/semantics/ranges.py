@@ -9,8 +9,6 @@ is known of what is made of it. PyTorch's are
 torch/utils/_sympy/value_ranges.py and torch/_inductor/bounds.py.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import product
 from math import floor, inf, isfinite

@@ -5,8 +5,6 @@ It is compiled once for a version of Python and of torch, which takes
 about three seconds. PyTorch's is torch/utils/cpp_extension.py.
 """
 
-from __future__ import annotations
-
 import os
 import sysconfig
 from concurrent.futures import Future, ThreadPoolExecutor

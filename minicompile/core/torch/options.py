@@ -9,8 +9,6 @@ artifact is printed. PyTorch's are in torch/_inductor/config.py and
 torch/_logging.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

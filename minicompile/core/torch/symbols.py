@@ -8,8 +8,6 @@ number. PyTorch records the arithmetic, in
 torch/fx/experimental/proxy_tensor.py.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -11,8 +11,6 @@ is compiled in each process. Without this file all are.
 PyTorch's is torch/_inductor/codecache.py:FxGraphCache.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -10,8 +10,6 @@ PyTorch's are OptimizedModule in torch/_dynamo/eval_frame.py, Module.compile
 in torch/nn/modules/module.py and torch/_dynamo/backends/registry.py.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import types

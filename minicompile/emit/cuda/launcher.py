@@ -7,8 +7,6 @@ multiples of 16: a call with another one goes Triton's way. Inductor's is
 in torch/_inductor/runtime/static_triton_launcher.py.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

@@ -13,8 +13,6 @@ digits. Without this file the option has no effect. Inductor always does
 the first and the last, and calls a library's erf.
 '''
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

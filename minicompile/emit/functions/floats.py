@@ -8,8 +8,6 @@ in the last place off. Inductor's are in
 torch/csrc/inductor/cpp_prefix.h and Sleef.
 """
 
-from __future__ import annotations
-
 import platform
 import re
 from dataclasses import replace

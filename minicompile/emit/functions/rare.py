@@ -8,8 +8,6 @@ Inductor's are in torch/_inductor/codegen/cpp.py, triton.py beside it, and
 torch/_inductor/runtime/triton_helpers.py.
 """
 
-from __future__ import annotations
-
 import torch
 
 from ..target import (FORMS, FUNCTIONS, OF_BOOLS, OF_INTEGERS, Exact, Form,

@@ -11,8 +11,6 @@ in the same order for any number of threads. Inductor decides this in
 torch/_inductor/codegen/cpp.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

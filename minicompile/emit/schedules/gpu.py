@@ -6,8 +6,6 @@ belong to neighbouring threads. In Inductor:
 torch/_inductor/runtime/triton_heuristics.py.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from functools import partial

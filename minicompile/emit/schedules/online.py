@@ -26,8 +26,6 @@ and welford_reduce and maximum_with_index in
 torch/_inductor/runtime/triton_helpers.py.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from math import inf

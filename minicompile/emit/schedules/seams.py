@@ -8,8 +8,6 @@ reduction becomes as many operations.
 Inductor stores each part by itself: torch/_inductor/ir.py:ConcatKernel.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple

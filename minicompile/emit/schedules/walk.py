@@ -8,8 +8,6 @@ rows are loaded while a program works on a block. Inductor's is
 torch/_inductor/codegen/triton.py, with `RSPLIT`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import gcd
 

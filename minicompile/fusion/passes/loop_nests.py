@@ -8,8 +8,6 @@ loops. A step that does not divide stays a division. Inductor's is
 `simplify_and_reorder` of torch/_inductor/ir.py.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import lru_cache
 

@@ -26,8 +26,6 @@ Inductor's are torch/_inductor/memory.py, and `fuse_nodes` and
 `decide_inplace_update` of torch/_inductor/scheduler.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache

@@ -18,8 +18,6 @@ along the rows of one, and stores what it has added up in each column.
 Inductor's is MixOrderReduction of torch/_inductor/scheduler.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

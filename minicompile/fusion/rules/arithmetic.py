@@ -22,8 +22,6 @@ so that one kernel serves all layers of a model. Inductor's is
 `inductor_random` in torch/_inductor/inductor_prims.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -11,8 +11,6 @@ torch/_inductor/lowering.py:upsample_nearestnd and decomposition.py, and
 torch/_decomp/decompositions.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial, reduce

@@ -31,8 +31,6 @@ torch/_inductor/ops_handler.py, and the store mode `atomic_add` in
 torch/_inductor/lowering.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce

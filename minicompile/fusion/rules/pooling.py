@@ -11,8 +11,6 @@ so there the operator runs. Inductor's are the lowerings of
 torch/_inductor/lowering.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, reduce
 from itertools import product as product_of

@@ -14,8 +14,6 @@ A GPU's kernel takes a float32 tensor of no dimensions on the host as a
 number. Without this file an operator does.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from math import gcd, inf

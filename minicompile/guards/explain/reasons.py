@@ -6,8 +6,6 @@ the guard comes from. Slow, and run only when a graph could not be reused.
 PyTorch's counterpart is get_guard_fail_reason in torch/_dynamo/guards.py.
 """
 
-from __future__ import annotations
-
 import functools
 import reprlib
 from collections.abc import Callable, Iterator

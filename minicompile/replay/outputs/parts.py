@@ -13,8 +13,6 @@ torch.compile cuts a graph in torch/_inductor/scheduler.py. It hands out
 memory that the next call overwrites, in torch/_inductor/cudagraph_trees.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass

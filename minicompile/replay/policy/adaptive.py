@@ -12,8 +12,6 @@ lent is copied, and a program has a few recordings. PyTorch's limit is
 torch/_inductor/config.py:triton.cudagraph_unexpected_rerecord_limit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import inf

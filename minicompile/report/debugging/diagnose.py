@@ -8,8 +8,6 @@ graph only, and finds the node that brings the difference. PyTorch's is
 torch/_dynamo/repro/after_aot.py.
 """
 
-from __future__ import annotations
-
 import copy
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator

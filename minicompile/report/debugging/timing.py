@@ -8,8 +8,6 @@ itself. PyTorch's are dynamo_timed in torch/_dynamo/utils.py and
 cpp.enable_kernel_profile in torch/_inductor/config.py.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 import threading

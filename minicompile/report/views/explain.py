@@ -7,8 +7,6 @@ page of each graph, too. PyTorch's is
 torch/_dynamo/backends/debugging.py (explain).
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -7,8 +7,6 @@ connected to the one under the pointer. A kernel has its bytes, and its
 time if the call was measured. PyTorch's is tlparse.
 """
 
-from __future__ import annotations
-
 import linecache
 import time
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Plain PyTorch, written the way people write it. `build` gives a model
 and a batch of its size; every model takes the batch and returns a loss.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -7,8 +7,6 @@ folder has a file for each text. PyTorch's is torch/_inductor/debug.py
 (DebugContext).
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterator

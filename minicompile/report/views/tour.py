@@ -5,8 +5,6 @@ to 100 columns, printed with rich. Then come a few steps of training by
 eager, minicompile and torch.compile, with losses and times.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import statistics

@@ -7,8 +7,6 @@ meet in a detached value. Without this file the second backward is an error
 that asks for retain_graph, as it is in torch.compile.
 """
 
-from __future__ import annotations
-
 from ...core.graph import is_number
 from ..joint import Joint, Pair, below
 from ..runtime import FACTS, SAVED, Facts

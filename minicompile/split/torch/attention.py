@@ -8,8 +8,6 @@ this file attention is recorded as it is written. PyTorch's patterns are in
 torch/_inductor/fx_passes/fuse_attention.py.
 """
 
-from __future__ import annotations
-
 from math import inf
 
 import torch

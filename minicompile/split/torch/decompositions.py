@@ -10,8 +10,6 @@ as pad_mm.py and replace_random.py, its choice in
 torch/_inductor/decomposition.py.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial

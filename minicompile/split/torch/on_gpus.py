@@ -8,8 +8,6 @@ with what is around them. A convolution's bias is an addition after it in
 eager, too. PyTorch's choice is in torch/_inductor/decomposition.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial, reduce
 from math import ceil

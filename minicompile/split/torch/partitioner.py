@@ -6,8 +6,6 @@ this file `minicompile.partition` raises. PyTorch's is
 min_cut_rematerialization_partition in torch/_functorch/partitioners.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence, Set
 
 from torch import fx

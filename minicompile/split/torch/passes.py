@@ -7,8 +7,6 @@ torch/_functorch/compile_utils.py, torch/_inductor/fx_passes and
 torch/_inductor/graph.py:GraphLowering.decide_layout_opt.
 """
 
-from __future__ import annotations
-
 import operator
 
 import torch

@@ -8,8 +8,6 @@ traced, and the user sees eager's own error. Floats of 32 and 64 bits are
 not asked about. Without this file such calls give a result.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -11,8 +11,6 @@ memory. PyTorch's is
 torch/_functorch/_aot_autograd/functional_utils.py:gen_alias_from_base.
 """
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from functools import cache
 

@@ -9,8 +9,6 @@ PyTorch's are in torch/_dynamo/polyfills/ and
 torch/_dynamo/variables/builtin.py.
 """
 
-from __future__ import annotations
-
 import abc
 import collections
 import copyreg

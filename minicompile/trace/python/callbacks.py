@@ -9,8 +9,6 @@ interpret. Dynamo has no such watch: it models each function
 (torch/_dynamo/variables/builtin.py).
 """
 
-from __future__ import annotations
-
 import builtins
 import functools
 import operator

@@ -8,8 +8,6 @@ of a dict from outside are polyfills made of these. PyTorch's are
 torch/_dynamo/variables/dicts.py and lists.py.
 """
 
-from __future__ import annotations
-
 import operator
 from collections import OrderedDict, _count_elements, defaultdict, deque
 from collections.abc import Sequence

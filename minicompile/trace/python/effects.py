@@ -9,8 +9,6 @@ Python; an object that the trace made is written to as it is. Without this
 file, a write breaks the graph. PyTorch's is torch/_dynamo/side_effects.py.
 """
 
-from __future__ import annotations
-
 import operator
 import types
 from collections import OrderedDict, deque

@@ -9,8 +9,6 @@ on, is made again. A generator's frame keeps its stack and position at a
 are in torch/_dynamo/symbolic_convert.py of PyTorch.
 """
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import sys

@@ -8,8 +8,6 @@ that computation. Any other function but a comparison gets a constant.
 PyTorch's is `wrap_symfloat` in torch/_dynamo/variables/builder.py.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable

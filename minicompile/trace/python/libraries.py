@@ -9,8 +9,6 @@ patterns. A logger that does not listen costs a guard; a message is a graph
 break. PyTorch's are in torch/_dynamo/variables/functions.py and misc.py.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import operator

@@ -9,8 +9,6 @@ the parts that pickle would keep. PyTorch's are the `reconstruct` methods in
 torch/_dynamo/variables/, builder.py and user_defined.py there.
 """
 
-from __future__ import annotations
-
 import gc
 import operator
 import types

@@ -5,8 +5,6 @@ to write instead. Without this file, a reason is its kind and its details.
 PyTorch's sentences are in torch/_dynamo/graph_break_registry.json.
 """
 
-from __future__ import annotations
-
 from ..reasons import REASONS
 
 _MOVE = "move it out of the compiled function"

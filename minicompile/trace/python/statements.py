@@ -7,8 +7,6 @@ Python makes a class, too: the `class` statement is a graph break.
 PyTorch has torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase.
 """
 
-from __future__ import annotations
-
 import builtins
 import functools
 import importlib.util

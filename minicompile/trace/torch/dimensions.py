@@ -9,8 +9,6 @@ mark forbids it, ConstraintViolation is raised. PyTorch's are
 torch/_dynamo/decorators.py and torch/fx/experimental/symbolic_shapes.py.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import re

@@ -8,8 +8,6 @@ becomes one for each tensor, so that they fuse. PyTorch's are torch.py,
 ctx_manager.py and optimizer.py in torch/_dynamo/variables/.
 """
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import functools

@@ -8,8 +8,6 @@ first tensors while it is traced; the node applies it to that one's graph.
 PyTorch's is torch/_dynamo/variables/higher_order_ops.py.
 """
 
-from __future__ import annotations
-
 import inspect
 from functools import partial
 

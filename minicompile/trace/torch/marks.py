@@ -7,8 +7,6 @@ calls inside a trace, and what calling a marked function means there.
 PyTorch's are torch/_dynamo/decorators.py.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import namedtuple
 from collections.abc import Callable, Collection

@@ -8,8 +8,6 @@ torch/_dynamo/output_graph.py and AutogradFunctionApplyVariable in
 torch/_dynamo/variables/higher_order_ops.py.
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import operator
