@@ -28,10 +28,10 @@ ARITHMETIC = {"neg", "abs", "sign", "relu", "add", "sub", "mul", "remainder",
               "fmod", "div_floor", "div_trunc", "maximum", "minimum",
               "fmax", "fmin", "where", "floor", "ceil", "trunc",
               "round"}
-TWO = {"add", "sub", "mul", "div", "div_floor", "div_trunc", "remainder",
-       "fmod", "pow", "atan2", "hypot", "copysign", "maximum", "minimum",
-       "fmax", "fmin", "eq", "ne", "lt", "le", "gt", "ge", "logical_and",
-       "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
+TWO = {"add", "sub", "mul", "div", "rough_div", "div_floor", "div_trunc",
+       "remainder", "fmod", "pow", "atan2", "hypot", "copysign", "maximum",
+       "minimum", "fmax", "fmin", "eq", "ne", "lt", "le", "gt", "ge",
+       "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
        "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"}
 #: Units in the last place that the vector functions may be off.
 LOOSE = {torch.float64: 1e-14, torch.float32: 2e-6, torch.float16: 2e-3,

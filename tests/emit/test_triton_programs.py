@@ -442,6 +442,17 @@ def test_a_quotient_by_a_number_in_common_is_eagers():
 
 
 @pytest.mark.gpu
+def test_a_quotient_of_bfloat16_numbers_is_eagers():
+    """Of any number by some 2000."""
+    every = torch.arange(-2 ** 15, 2 ** 15, dtype=torch.int32).to(
+        torch.int16).view(torch.bfloat16).cuda()
+    some = every[torch.randperm(2 ** 16)[:2048]]
+    got, want = (each(every, some[:, None]) for each in (
+        minicompile.compile(torch.div), torch.div))
+    assert ((got == want) | got.isnan() & want.isnan()).all()
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("numerics", ["eager", "fast"])
 @pytest.mark.parametrize("function", [
     lambda x: x.softmax(-1).amax(-1), lambda x: F.normalize(x).amax(-1),

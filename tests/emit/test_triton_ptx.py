@@ -155,6 +155,18 @@ def test_what_comes_after_a_sum_is_divided_quickly():
     assert kernel.instructions < 28  # what there is time for
 
 
+def test_a_quotient_of_few_digits_is_divided_roughly():
+    """If a float16 has one digit more, what is rough may be seen."""
+    for dtype, number, rough in ((torch.bfloat16, None, True),
+                                 (torch.float16, None, False),
+                                 (torch.bfloat16, 0.3, False)):
+        x = torch.empty(64, 1024, dtype=dtype)
+        kernel, = kernels_of(lambda x, n=number: (
+            (x if n is None else x.float() * n) / x.flip(0)), x)
+        assert ("div.full.f32" in kernel.ptx) is rough
+        assert ("div.rn.f32" in kernel.ptx) is not rough
+
+
 @pytest.mark.parametrize("dtype", [
     torch.bfloat16, torch.float32, torch.float64], ids=str)
 def test_a_cross_entropy_reads_its_row_once_and_one_logit_more(dtype):

@@ -123,18 +123,26 @@ def test_a_short_row_is_the_work_of_one_warp(function, width, warps):
 
 
 def test_rows_of_a_few_elements_come_in_turn():
-    """A thread has a row to itself; but not if it stores all of it."""
+    """A thread has a row to itself; but not if it stores all of it, or if
+    a load brings several neighbours and the row ends with them."""
     for name, width, dtype, turns in (
             ("var", 3, torch.float32, True), ("var", 7, torch.float32, True),
             ("sum", 7, torch.bfloat16, True),
             ("sum", 7, torch.float32, True),
+            ("sum", 8, torch.float32, False),
+            ("amax", 8, torch.bfloat16, False),
             ("softmax", 3, torch.bfloat16, True),
+            ("softmax", 4, torch.bfloat16, False),
             ("softmax", 7, torch.bfloat16, False)):
         tiling, = tilings(
             lambda x, name=name: getattr(x, name)(-1),
             torch.empty(100_000, width, dtype=dtype))
         assert bool(tiling.looped) is turns, (name, width, dtype)
         assert not turns or blocks(tiling) == [("x", 256), ("r", 1)]
+    for step, turns in ((1, True), (4, False)):  # windows share neighbours
+        tiling, = tilings(lambda x, step=step: x.unfold(1, 8, step).sum(-1),
+                          torch.empty(4096, 4096))
+        assert bool(tiling.looped) is turns, step
 
 
 def test_rows_of_several_tensors_are_fewer():

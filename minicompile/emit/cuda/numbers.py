@@ -1,8 +1,9 @@
 '''Arithmetic on a GPU that rounds as eager does; or faster, if asked.
 
 Eager multiplies by the inverse of a number it divides by. The kernels do
-so too, so that their results are eager's, bit for bit. Eager's kernels are
-in PyTorch's ATen.
+so too, so that their results are eager's, bit for bit. For a quotient of
+two bfloat16 numbers the GPU's rough one will do. Eager's kernels are in
+PyTorch's ATen.
 
 With `options={"numerics": "fast"}` a product and a sum may become one
 instruction, which rounds once. And erf becomes a power of 2 of a
@@ -18,16 +19,16 @@ from dataclasses import replace
 
 import torch
 
-from ...core.loops import Const, Expression, Load, Op, accurate
+from ...core.loops import OPS, Const, Expression, Load, Op, accurate
 from ...core.options import HINTS
 from ...core.semantics.ranges import bounds, fits
 from ..launch import NUMERICS
-from ..target import FUNCTIONS
+from ..target import FORMS, FUNCTIONS, Form
 from ..triton import REWRITES
 
 
 def as_on_a_gpu(node: Expression) -> Expression:
-    """An operation: instead of dividing it multiplies by an inverse."""
+    """A quotient: the product with an inverse, or one of few digits."""
     match node:
         case Op("div", (value, Load(host=True) as by), dtype):
             inverse = Op("reciprocal", (by,), accurate(by.dtype))
@@ -36,7 +37,17 @@ def as_on_a_gpu(node: Expression) -> Expression:
             work = accurate(dtype)
             inverse = (1 / torch.tensor(number, dtype=work)).item()
             return Op("mul", (value, Const(inverse, work)), dtype)
+        case Op("div", (value, by), torch.bfloat16 as dtype) if (
+                value.dtype == by.dtype == dtype
+                and not isinstance(value, Const)):
+            return Op("rough_div", (value, by), dtype)
     return node
+
+
+#: A bfloat16 has 8 binary digits, and the middle between two such has 9.
+#: A quotient of two is no nearer to a middle than 2 ** -17 of itself, and
+#: this one is 2 ** -22 of it off: rounded to 8 digits, it is eager's.
+OPS["rough_div"], FORMS["rough_div"] = OPS["div"], Form("{0} / {1}")
 
 
 def narrow(node: Expression) -> Expression:

@@ -117,11 +117,12 @@ def plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
 
 def rows(kernel: Kernel) -> Tiling:
     """Whole rows in registers. A thread walks along a row of a few
-    elements, unless many of them are stored. One warp has a program's
-    rows if these are short and met many times.
+    elements, unless many of them are stored, or loads bring all together.
+    One warp has a program's rows if these are short and met many times.
     """
     count, met = _count(kernel.rows), passes(kernel)
-    whole = pow2(min(most_of(kernel.row_length), 2 * IN_REGISTERS))
+    most = min(most_of(kernel.row_length), 2 * IN_REGISTERS)
+    whole = pow2(most)
     loads = {load for loop in kernel.loops for load in loop.loads
              if varies(load.index, kernel)}
     read = {load for load in loads if load.buffer in kernel.read}
@@ -131,7 +132,8 @@ def rows(kernel: Kernel) -> Tiling:
     if whole * registers(kernel) > IN_REGISTERS or (
             met == 1 and whole > 2 * ONLINE and called(kernel)):
         return long_rows(kernel, read, stores)
-    if whole <= A_ROW >> stores:
+    if whole <= A_ROW >> stores and (
+            most < whole or at_once(loads, kernel.ranges) == 1):
         return Tiling((Axis("x", kernel.ranges, _fitted(count, 256, 128)),
                        Axis("r", kernel.reduced, 1)), 4, looped="r")
     several = TOGETHER if met == 1 else lower_pow2(
