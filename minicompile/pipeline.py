@@ -15,14 +15,14 @@ from functools import cached_property, partial
 import torch
 from torch import fx
 
-from . import budget, emit, fusion, replay, split
+from . import emit, fusion, replay, split
 from .core import log
 from .core.errors import (BackendError, CompileError, MinicompileError,
                           brief, one_of, where_of)
-from .core.graph import Boxed, boxed, holds_graphs, value
-from .core.options import HINTS, Options, make_options
+from .core.graph import Boxed, boxed, holds_graphs
+from .core.options import Options, make_options
 from .core.schedule import Schedule, Step
-from .core.sizes import SYMBOLIC, sizes_of
+from .core.sizes import SYMBOLIC
 from .core.state import kept, turns
 
 
@@ -81,8 +81,8 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
             made = replace(made, graphed=graphed)
         return replace(made, call=split.make_runtime(
             joint, pair, **runs, notes=made.notes, others=partial(
-                backward_from, lambda: joint, pair.saved, options,
-                made.graphed) if fuse else None))
+                BACKWARDS[-1], lambda: joint, pair.saved, options,
+                made.graphed) if fuse and BACKWARDS else None))
     except BackendError as refusal:
         return as_traced(graph, refusal)
     except MinicompileError:
@@ -94,30 +94,6 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
         return as_traced(graph, fault)
     finally:
         log.begin("")
-
-
-def saved_within(joint: split.Joint, options: Options) -> frozenset[str]:
-    """The names of the values to save within the budget."""
-    return budget.WITHIN[-1](
-        joint, options.activation_memory_budget, cut=split.CUTS[-1],
-        bound=options.memory, fused=partial(fused_halves, joint))
-
-
-def fused_halves(joint: split.Joint, saved: frozenset[str]
-                 ) -> dict[str, Schedule]:
-    """The schedules of both halves if these values are saved, which are
-    compiled if this plan is chosen."""
-    pair = joint.plans[saved] = split.partition(joint, saved, joint.likely)
-    for half in pair.halves().values():
-        half.meta["fused"] = fusion.fuse(half, pair.donated)
-    return {name: half.meta["fused"] for name, half
-            in pair.halves().items()}
-
-
-if split.CUTS and budget.WITHIN:
-    split.CHOOSE.append(saved_within)
-    for name in "memory", "activation_memory_budget":
-        HINTS.pop(name)  # it has an effect
 
 
 def as_traced(graph: fx.GraphModule, error: Exception) -> CompiledGraph:
@@ -174,33 +150,8 @@ def program_of(graph: fx.GraphModule, options: Options,
     return schedule, program
 
 
-def backward_from(joint: Callable[[], split.Joint], saved: dict[str, int],
-                  options: Options, graphed: replay.GraphedFunction | None,
-                  tangents: tuple[int, ...], watched: bool) -> Boxed:
-    """The backward from the tangents of these results, after a forward
-    that saved those values. It is compiled, unless its operators are
-    watched, a kernel fails, or one relies on facts about sizes that no
-    guard holds. It is graphed if the forward is."""
-    pair = split.partition(joint(), saved.keys(), tangents)
-    if pair.saved != saved:
-        raise BackendError("the graph is recorded in another way now")
-    if watched:
-        return _boxed(pair.backward)
-    env = sizes_of(map(value, joint().primals))
-    known = env and len(env.guards)
-    try:
-        schedule, program = program_of(pair.backward, options, pair.donated)
-        if (env and len(env.guards)) == known:
-            run = program.ready().run
-            return run if graphed is None else graphed.half(
-                run, replay.KINDS[-1](schedule, None, program,
-                                      options.replay_check))
-    except Exception as failed:
-        log.warn_once(f"minicompile does not fuse: {brief(failed)}")
-    finally:
-        log.begin("")
-    return _boxed(pair.backward)
-
+#: What compiles the backward from other results than the likely ones.
+BACKWARDS: list[Callable[..., Boxed]] = []
 
 #: Our names for compile(backend=...), and how far each goes down.
 OURS = {"eager": "eager", "split": "split", "fused": "fused",

@@ -17,7 +17,7 @@ import minicompile
 from chapters.measure.cuts import torch_backward
 from chapters.measure.gpu_transformers import bert, gpt2, memory, step
 from chapters.measure.timing import compare, save
-from minicompile import budget
+from minicompile.dispatch.policy import plans
 from minicompile.budget.memory import bound
 from minicompile.core.graph import placeholders
 
@@ -48,7 +48,7 @@ def measure(name: str) -> dict:
     row, calls = {"model": name}, {}
     for who, choose in CUTS.items():
         compiled = minicompile.compile(model)
-        with mock.patch.object(budget, "WITHIN", [choose]):
+        with mock.patch.object(plans, "choose", choose):
             calls[who] = step(compiled, batch)
             calls[who]()
         row[who] = memory(compiled, batch)

@@ -21,7 +21,7 @@ from minicompile import split
 from minicompile.split.prices import min_cut
 from minicompile.report.views import models
 from minicompile.budget.memory.bound import Plans
-from minicompile.pipeline import fused_halves
+from minicompile.dispatch.policy.plans import fused_halves
 
 def allocated(step) -> int:
     """The most bytes that the allocator had given away during a step."""

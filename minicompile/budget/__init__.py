@@ -6,11 +6,6 @@ that the backward reads. PyTorch's is
 torch/_functorch/partitioners.py:choose_saved_values_set.
 """
 
-from collections.abc import Callable
-
 from ..core import load
-
-#: What chooses the values to save within a budget, given `cut`.
-WITHIN: list[Callable[..., frozenset[str]]] = []
 
 load(__name__, __path__)

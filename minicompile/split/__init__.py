@@ -6,11 +6,10 @@ record.py and runtime.py, in that order.
 """
 
 from ..core import load
-from .joint import CHOOSE, CUTS, Joint, Pair, partition
+from .joint import CHOOSE, Joint, Pair, partition
 from .record import record
 from .runtime import make_runtime
 
-__all__ = ["CHOOSE", "CUTS", "Joint", "Pair", "make_runtime", "partition",
-           "record"]
+__all__ = ["CHOOSE", "Joint", "Pair", "make_runtime", "partition", "record"]
 
 load(__name__, __path__)

@@ -152,8 +152,6 @@ def lineage(node: fx.Node) -> list[fx.Node]:
 #: autograd.
 CHOOSE: list[Callable[[Joint, Options], Set[str]]] = [
     lambda joint, options: {root(node).name for node in joint.early}]
-#: What makes the plans that a budget chooses from, if the reference does.
-CUTS: list[Callable] = []
 
 
 @dataclass(frozen=True)

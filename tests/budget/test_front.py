@@ -20,7 +20,7 @@ from minicompile.budget.memory.bound import Plans, bound_peak, peak
 from minicompile.core.machines import cost
 from minicompile.core.graph import nbytes, tensors_of, value
 from minicompile.dispatch import operations
-from minicompile.pipeline import fused_halves
+from minicompile.dispatch.policy.plans import fused_halves
 from minicompile.report.views import models
 from tests.budget.test_peak import TOWER, allocated, tower
 

@@ -17,7 +17,7 @@ from minicompile.budget.memory.bound import (Plans, bound_peak, live_bytes,
                                              peak, read)
 from minicompile.core.errors import OptionError
 from minicompile.core.options import Options
-from minicompile.pipeline import fused_halves
+from minicompile.dispatch.policy.plans import fused_halves
 from tests.same import assert_same
 from tests.split.judge import graph_of
 

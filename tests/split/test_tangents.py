@@ -14,6 +14,7 @@ import minicompile
 from minicompile import emit, pipeline, split
 from minicompile.core.errors import CompileError
 from minicompile.core.state import one_backward
+from minicompile.dispatch.policy import plans
 from tests.split.judge import compiled, graph_of, near
 
 
@@ -194,8 +195,8 @@ def made(monkeypatch):
     def spy(*given):
         found.append(given[-2])
         return backward_from(*given)
-    backward_from = pipeline.backward_from
-    monkeypatch.setattr(pipeline, "backward_from", spy)
+    backward_from = pipeline.BACKWARDS[-1]
+    monkeypatch.setattr(pipeline, "BACKWARDS", [spy])
     return found
 
 
@@ -260,7 +261,7 @@ def test_a_backward_that_does_not_compile_runs_its_operators(monkeypatch):
 
 def test_a_backward_that_needs_another_size_runs_its_operators(
         monkeypatch):
-    seen, program_of = [], pipeline.program_of
+    seen, program_of = [], plans.program_of
 
     def asks(graph, *given):
         size = next(node.meta["val"] for node in graph.graph.nodes
@@ -271,7 +272,7 @@ def test_a_backward_that_needs_another_size_runs_its_operators(
     x = grad(*map(float, range(8)))
     made = minicompile.compile(lambda x: (x.exp(), x.sum()), dynamic=True)
     results = made(x)
-    monkeypatch.setattr(pipeline, "program_of", asks)
+    monkeypatch.setattr(plans, "program_of", asks)
     results[0].sum().backward()
     assert seen == [True]
     near(x.grad, x.exp().detach())

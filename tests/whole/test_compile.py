@@ -551,7 +551,7 @@ def test_indices_written_down_in_the_program():
     assert_same(lambda x: x[:, [0, 2, 2]] * 2, x)
 
 
-STAGES = [("split", "record"), ("budget", "WITHIN"), ("split", "partition"),
+STAGES = [("split", "record"), ("split", "CHOOSE"), ("split", "partition"),
           ("fusion", "fuse"), ("emit", "emit"), ("split", "make_runtime")]
 
 

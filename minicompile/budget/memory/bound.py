@@ -22,7 +22,6 @@ from ...core.machines import cost
 from ...core.options import SHOULD_BE
 from ...core.schedule import Extern, Schedule, made_by
 from ...core.torch.options import bytes_in
-from .. import WITHIN
 
 STEPS = 20_000  # how finely the knapsack tells sizes apart
 #: The ceilings that are tried, as shares of what the fastest plan saves.
@@ -287,4 +286,3 @@ SHOULD_BE["memory"] = (
     lambda memory: memory is None or read(memory) is not None,
     'a size such as "12GiB" or "800MB", a share of the peak above 0 and up '
     'to 1, or "min"')
-WITHIN.append(choose)

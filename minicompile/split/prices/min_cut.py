@@ -22,7 +22,7 @@ from torch import fx
 
 from ...core.machines import cost
 from ...core.graph import has_effect, is_number, nbytes, value
-from ..joint import CHOOSE, CUTS, Joint, ancestors, root
+from ..joint import CHOOSE, Joint, ancestors, root
 
 NEVER = float("inf")
 ON_THE_WAY = 0.02  # of a pass: arithmetic inside a loop that runs anyway
@@ -374,5 +374,4 @@ def levels(room: list[dict[int, int]], source: int) -> list[int]:
     return level
 
 
-CUTS.append(cut)
 CHOOSE.append(lambda joint, options: cut(joint).saved)

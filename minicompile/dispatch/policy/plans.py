@@ -1,0 +1,75 @@
+"""What is saved within a budget, and the backward of any results.
+
+In: a joint graph. Out: the values to save within the user's bounds, each
+plan scored by both its halves, fused; and a compiled backward from other
+results than the likely ones, when their tangents come. Without this file
+no budget bounds a plan, and such a backward runs operator by operator.
+PyTorch's is torch/_functorch/partitioners.py; there the backward is always
+that of all results.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from ... import fusion, replay
+from ...budget.memory.bound import choose
+from ...core import log
+from ...core.errors import BackendError, brief
+from ...core.graph import Boxed, boxed, value
+from ...core.options import HINTS, Options
+from ...core.schedule import Schedule
+from ...core.sizes import sizes_of
+from ...pipeline import BACKWARDS, program_of
+from ...split import CHOOSE, Joint, partition
+from ...split.prices.min_cut import cut
+
+
+def saved_within(joint: Joint, options: Options) -> frozenset[str]:
+    """The names of the values to save within the budget."""
+    return choose(joint, options.activation_memory_budget, cut=cut,
+                  bound=options.memory, fused=partial(fused_halves, joint))
+
+
+def fused_halves(joint: Joint, saved: frozenset[str]
+                 ) -> dict[str, Schedule]:
+    """The schedules of both halves if these values are saved, which are
+    compiled if this plan is chosen."""
+    pair = joint.plans[saved] = partition(joint, saved, joint.likely)
+    for half in pair.halves().values():
+        half.meta["fused"] = fusion.fuse(half, pair.donated)
+    return {name: half.meta["fused"] for name, half
+            in pair.halves().items()}
+
+
+def backward_from(joint: Callable[[], Joint], saved: dict[str, int],
+                  options: Options, graphed: replay.GraphedFunction | None,
+                  tangents: tuple[int, ...], watched: bool) -> Boxed:
+    """The backward from the tangents of these results, after a forward
+    that saved those values. It is compiled, unless its operators are
+    watched, a kernel fails, or one relies on facts about sizes that no
+    guard holds. It is graphed if the forward is."""
+    pair = partition(joint(), saved.keys(), tangents)
+    if pair.saved != saved:
+        raise BackendError("the graph is recorded in another way now")
+    if watched:
+        return boxed(pair.backward)
+    env = sizes_of(map(value, joint().primals))
+    known = env and len(env.guards)
+    try:
+        schedule, program = program_of(pair.backward, options, pair.donated)
+        if (env and len(env.guards)) == known:
+            run = program.ready().run
+            return run if graphed is None else graphed.half(
+                run, replay.KINDS[-1](schedule, None, program,
+                                      options.replay_check))
+    except Exception as failed:
+        log.warn_once(f"minicompile does not fuse: {brief(failed)}")
+    finally:
+        log.begin("")
+    return boxed(pair.backward)
+
+
+CHOOSE.append(saved_within)
+BACKWARDS.append(backward_from)
+for name in "memory", "activation_memory_budget":
+    HINTS.pop(name)  # it has an effect
