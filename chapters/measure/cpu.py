@@ -99,6 +99,27 @@ def models() -> None:
     save("cpu_models", rows)
 
 
+def words() -> None:
+    """One word through twelve of Llama's layers, without gradients."""
+    import transformers
+    made = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=8000, hidden_size=512, intermediate_size=1408,
+        num_hidden_layers=12, num_attention_heads=8, num_key_value_heads=4,
+        use_cache=False)).eval()
+    word, rows = torch.tensor([[5]]), []
+    for dtype in (torch.float32, torch.bfloat16):
+        model = made.to(dtype)
+        torch._dynamo.reset()
+        with torch.no_grad():
+            rows.append(row(f"a word, {str(dtype)[6:]}", {
+                who: lambda f=compiled: f(word).logits for who, compiled in (
+                    ("eager", model),
+                    ("torch.compile", torch.compile(model)),
+                    ("minicompile", minicompile.compile(model)))},
+                seconds=0.3))
+    save("cpu_words", rows)
+
+
 FIRST = """
 import sys, time, torch
 from minicompile.report.views.models import build
@@ -130,7 +151,8 @@ def first_call() -> None:
     save("cpu_first_call", rows)
 
 
-PARTS = {"kernels": kernels, "models": models, "first_call": first_call}
+PARTS = {"kernels": kernels, "models": models, "words": words,
+         "first_call": first_call}
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -400,3 +400,24 @@ def test_a_mask_costs_no_branch(name):
         compiled(x, mask)
     mixed, whole = map(fastest, masks)
     assert mixed < 2 * whole
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_of_one_row_fuses(dtype, bias):
+    """With what comes before and after. More rows are a library's, and so
+    are many short rows of weights."""
+    torch.manual_seed(0)
+    for rows, outputs, operators in ((1, 20, 0), (2, 20, 1), (1, 1025, 1)):
+        layer = torch.nn.Linear(48, outputs, bias, dtype=dtype)
+        x = torch.randn(1, rows, 48, dtype=dtype, requires_grad=True)
+        compiled = assert_same(lambda x, f=layer: F.gelu(f(x * 2)), x)
+        source = compiled.cache.entries[-1].lowered.programs[
+            "forward"].source
+        assert source.count("mm.") == source.count("mm(") == operators
+
+
+def test_a_row_of_another_type_is_refused_as_eager_does():
+    with pytest.raises(RuntimeError, match="dtype"):
+        minicompile.compile(F.linear)(
+            torch.randn(1, 4), torch.randn(3, 4).double())

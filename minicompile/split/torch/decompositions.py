@@ -3,8 +3,9 @@
 Out: rows of the tables of decompositions. Formulas of our own cover the
 gradient of a loss, writes under a mask, one-hot numbers, a GradScaler's
 step and operators that draw random numbers. Matrix products are padded to
-shapes that a GPU's library is quick at. Without this file these operators
-run as ATen has them, with eager's random numbers, and masks are saved.
+shapes that a GPU's library is quick at; those of one row, or with a
+vector, are sums, which fuse. Without this file these operators run as ATen
+has them, with eager's random numbers, and masks are saved.
 PyTorch's formulas are in torch/_decomp and torch/_inductor/fx_passes, such
 as pad_mm.py and replace_random.py, its choice in
 torch/_inductor/decomposition.py.
@@ -71,6 +72,9 @@ REASONS: dict[str, str] = {
 ROWS = {"cuda": 16}
 #: How many times longer a product takes if they are not.
 SLOWER = 4
+#: A layer of one row is taken apart if each output has so many weights, or
+#: if there are no more outputs.
+WEIGHTS, OUTPUTS = 512, 1024
 #: Binary digits of a float in [0, 1); the numbers drawn have 24.
 DIGITS = {torch.float16: 11, torch.bfloat16: 8}
 SINGLE = {torch.float32, *DIGITS}
@@ -182,12 +186,21 @@ def affine_grid(_, theta: torch.Tensor, size, align_corners=None):
 
 def addmm(bias: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor,
           **factors):
-    """`bias + a @ b` of aligned operands, or NotImplemented.
+    """`bias + a @ b` of a single row, as sums of products; or of aligned
+    operands; or NotImplemented.
 
-    Tensor cores are fed 16 bytes at a time. Where rows are no multiple of
-    that, cuBLAS takes a kernel several times slower; a vocabulary of
-    50257 words is enough. So the operands are padded with zeros.
+    A layer's weights are read once for a row, and products fuse with what
+    comes before and after. Tensor cores are fed 16 bytes at a time. Where
+    rows are no multiple of that, cuBLAS takes a kernel several times
+    slower; a vocabulary of 50257 words is enough. So the operands are
+    padded with zeros.
     """
+    added = b if bias is None else bias
+    if a.shape[0] == 1 and is_transposed(b) and not factors and (
+            b.shape[0] >= WEIGHTS or b.shape[1] <= OUTPUTS) and (
+            a.is_floating_point() and a.dtype == b.dtype == added.dtype):
+        made = products(a, b)
+        return (made if bias is None else made + bias).to(a.dtype)
     m, k, n = more = padding(a, b)
     if not any(more) or bias is not None and bias.shape != b.shape[1:]:
         return NotImplemented
@@ -207,13 +220,17 @@ def cross(a: torch.Tensor, b: torch.Tensor, *, dim: int = -1):
 def bmm(a: torch.Tensor, b: torch.Tensor):
     """Matrices times a vector each, on a CPU: sums of products, which take
     a tenth of the library's time, or mere products of two vectors."""
-    work = torch.float32 if a.dtype in DIGITS else a.dtype
-    sizes = b.shape[2], *[a.shape[2]] * (a.dtype == work)
+    sizes = b.shape[2], *[a.shape[2]] * (a.dtype not in DIGITS)
     if a.device.type != "cpu" or not a.is_floating_point() or not any(
             type(size) is int and size == 1 for size in sizes):
         return NotImplemented
-    products = a.to(work).unsqueeze(3) * b.to(work).unsqueeze(1)
-    return products.sum(2).to(a.dtype)
+    return products(a, b).to(a.dtype)
+
+
+def products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """`a @ b` as sums of products, in float32 if they have fewer digits."""
+    work = torch.float32 if a.dtype in DIGITS else a.dtype
+    return (a.to(work).unsqueeze(-1) * b.to(work).unsqueeze(-3)).sum(-2)
 
 
 def padding(a: torch.Tensor, b: torch.Tensor) -> tuple[int, int, int]:
