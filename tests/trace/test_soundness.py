@@ -3,8 +3,10 @@
 import abc
 import builtins
 import collections
+import enum
 import functools
 import heapq
+import inspect
 import itertools
 import math
 import operator
@@ -155,6 +157,35 @@ def test_a_class_gets_a_property():
     compiled = check(f, (X, box), graphs=1)
     Box.size = property(lambda self: 5)
     assert torch.equal(compiled(X, box), X * 5)
+
+
+def test_the_signature_of_a_function():
+    def scaled(x, scale=2):
+        return x
+
+    def f(x):
+        return x * inspect.signature(scaled).parameters["scale"].default
+
+    compiled = check(f, (X,), graphs=1)
+    scaled.__defaults__ = (3,)
+    assert torch.equal(compiled(X), X * 3)
+    scaled.__signature__ = inspect.signature(lambda scale=4: None)
+    assert torch.equal(compiled(X), X * 4)
+
+
+def test_what_an_enumeration_makes_of_other_values():
+    class Kind(enum.Enum):
+        ONE, TWO = 1, 2
+
+        @classmethod
+        def _missing_(cls, value):
+            return cls(box.usual)
+
+    box = Plain()
+    box.usual = 1
+    compiled = check(lambda x: x * Kind(5).value, (X,), graphs=1)
+    box.usual = 2
+    assert torch.equal(compiled(X), X * 2)
 
 
 def test_storage_offset():

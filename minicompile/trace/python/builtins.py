@@ -12,7 +12,6 @@ torch/_dynamo/variables/builtin.py.
 import abc
 import collections
 import copyreg
-import enum
 import functools
 import inspect
 import itertools
@@ -293,6 +292,10 @@ def _signature(tracer, function):
     plain = getattr(function, "__func__", function)
     if type(plain) is not types.FunctionType:
         raise unsupported("library", "inspect.signature of an object")
+    if not tracer.is_made(plain):
+        ask, place, known = map(tracer.outside.found_at, (
+            inspect.signature, plain, inspect.signature(plain)))
+        tracer.outside.relate("{0} == {1}", Call(ask, place), known)
     return tracer.native(inspect.signature, (function,))
 
 
@@ -326,9 +329,6 @@ def _partial(tracer, function, /, *args, **kwargs):
     return tracer.enter(given, (*before, *args),
                         {**tracer.mapping(named), **kwargs})
 
-
-rule(enum.EnumMeta.__call__)(lambda tracer, kind, /, *args, **kwargs: (
-    tracer.native(kind, args, kwargs)))
 
 # Constructors of new objects, run as they are
 
