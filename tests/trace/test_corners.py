@@ -136,8 +136,7 @@ def test_no_code_of_the_program_runs_unseen(name):
 
 
 def test_a_profiler_of_the_users_stays():
-    import sys
-    calls = []
+        calls = []
     sys.setprofile(lambda frame, event, _: calls.append(event))
     try:
         minicompile.compile(lambda x: x + len([1]), backend="eager")(
@@ -320,6 +319,21 @@ def sums_what_fails(x):
         raise ValueError("after one")
 
     return told(lambda: sum(steps()), ValueError)
+
+
+def thrown_while_it_handles(x):
+    def steps():
+        try:
+            raise KeyError("first")
+        except KeyError:
+            try:
+                yield 1
+            except ValueError as error:
+                yield repr(error.__context__)
+
+    waiting = steps()
+    next(waiting)
+    return waiting.throw(ValueError("second")), [*waiting]
 
 
 def of_which_class(x):

@@ -47,13 +47,13 @@ def handled(frames: list[Frame]) -> BaseException | None:
 # What catches an exception
 
 
-def raises(tracer, error: BaseException) -> None:
+def raises(tracer, error: BaseException, frames: list[Frame]) -> None:
     """Let Python set an exception's `__context__` when it is first raised.
     """
     if id(error) in tracer.origins:
         return
     tracer.origins[id(error)] = error, tracer.where()
-    if (before := handled(tracer.frames)) is not None:
+    if (before := handled(frames)) is not None:
         lines = error.__traceback__
         handling(before, thrown, error).__traceback__ = lines
 
@@ -79,7 +79,7 @@ def catch(frames: list[Frame], depth: int, raised: Raised) -> None:
     If it leaves them all, the line that failed is where it was raised.
     """
     tracer, error = frames[-1].tracer, raised.exception
-    raises(tracer, error)
+    raises(tracer, error, frames)
     while frames[depth + 1:] and not frames[-1].handler():
         frames.pop()
     raised.place = tracer.origins[id(error)][1]
@@ -277,7 +277,7 @@ def going(frame: Frame, sent, error: BaseException | None) -> tuple:
     if error is None:
         frame.stack.append(sent)
     else:
-        unwind(frame, Raised(error))
+        catch([frame], 0, Raised(error))
     return frame.run()
 
 
