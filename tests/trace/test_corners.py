@@ -236,6 +236,17 @@ def lists_and_tensors(x):
         lambda a, b: a * b, [1, 2], x)
 
 
+class Right:
+    def __radd__(self, other):
+        return "right", *other
+
+
+def lists_and_what_adds_itself(x):
+    mine = [x]
+    mine += Right()
+    return mine
+
+
 def mapped(x):
     return [*map(torch.sin, [x]), *map(operator.neg, x)]
 

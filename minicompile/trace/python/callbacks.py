@@ -177,7 +177,7 @@ SEEN = {name: row for names, row in (
      "_has_torch_function "
      "_has_torch_function_unary _has_torch_function_variadic",
      (TO_DEPTH[0], kept)),
-    ("extend extendleft __iadd__ join", (TO_DEPTH[0], stepped)),
+    ("extend extendleft iadd __iadd__ join", (TO_DEPTH[0], stepped)),
     ("str repr format format_map __mod__ __format__ __repr__ __str__ "
      "complex divmod _struct",
      (TO_DEPTH[2], TO_DEPTH[2])),

@@ -204,8 +204,9 @@ def set_element(tracer, values: list, key, value) -> None:
     tracer.natively(list.__setitem__, (values, tracer.key(key), value))
 
 
-rule(list.__iadd__)(lambda tracer, values, more: tracer.natively(
-    list.__iadd__, (values, more)))
+rule(list.__iadd__)(lambda tracer, values, more: NotImplemented if (
+    in_python(tracer, more, "__radd__")) else tracer.natively(
+        list.__iadd__, (values, more)))
 
 
 @rule(set.pop)
