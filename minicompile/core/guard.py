@@ -105,7 +105,7 @@ IDENTITIES = (type, types.ModuleType, types.FunctionType,
               typing.TypeVar, frozenset, numpy.ufunc,
               functools._lru_cache_wrapper, torch.jit.ScriptFunction,
               staticmethod, classmethod, property, types.CodeType,
-              int, float, complex, str, bytes)
+              type(sys.version_info), int, float, complex, str, bytes)
 
 #: In place of a value where there is none.
 ABSENT = object()

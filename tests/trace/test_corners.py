@@ -15,6 +15,7 @@ import itertools
 import math
 import operator
 import re
+import sys
 import types
 from fractions import Fraction
 
@@ -136,7 +137,8 @@ def test_no_code_of_the_program_runs_unseen(name):
 
 
 def test_a_profiler_of_the_users_stays():
-        calls = []
+    import sys
+    calls = []
     sys.setprofile(lambda frame, event, _: calls.append(event))
     try:
         minicompile.compile(lambda x: x + len([1]), backend="eager")(
@@ -249,6 +251,10 @@ def lists_and_what_adds_itself(x):
 
 def mapped(x):
     return [*map(torch.sin, [x]), *map(operator.neg, x)]
+
+
+def which_python(x):
+    return x if sys.version_info >= (3, 8) else sys.version_info.major
 
 
 def enumerations(x):
