@@ -40,6 +40,17 @@ class Sometimes(Counting):
         return 2 if self.steps % 5 == 0 else 1
 
 
+class Averaging(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.state = 0, torch.zeros(3)
+
+    def forward(self, x):
+        steps, total = self.state
+        self.state = steps + 1, total + x
+        return self.state[1] / self.state[0]
+
+
 def counted_globally(x):
     global COUNT
     COUNT += 1
@@ -72,7 +83,7 @@ def in_a_cell():
 
 
 PROGRAMS = {
-    "attribute": Counting, "used": Scaled,
+    "attribute": Counting, "used": Scaled, "in a tuple": Averaging,
     **{each.__name__: lambda each=each: each for each in (
         counted_globally, in_a_dict, in_a_list, on_a_class)},
     "cell": in_a_cell}

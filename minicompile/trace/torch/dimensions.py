@@ -234,7 +234,7 @@ class SymbolicSizes(ConstantSizes):
         places = {*chain(source)}
         return self.number(value, source) if type(value) is float or (
             type(source) is Call) or (
-            named(source) in self.history.counters) or (
+            not self.history.counters.isdisjoint(map(named, places))) or (
             any(isinstance(each, (Local, Function)) for each in places)
             and not any(isinstance(each, nn.Module)
                         and outside.source(each) in places
