@@ -120,7 +120,8 @@ def _refusal(tracer: Tracer, error: Exception) -> Unsupported:
         error = internal(error)
     refusal = error.at(place) if place else error
     refusal.stops = [] if refusal.kind in ("recursion", "finalizer") else [
-        frame.moment for frame in reversed(waiting(tracer))]
+        moment for frame in reversed(waiting(tracer)) for moment in (
+            frame.texts.get(frame.current().line), frame.moment) if moment]
     return refusal
 
 

@@ -1123,6 +1123,30 @@ def test_a_text_of_a_tensor_is_one_break(function, breaks):
     assert not stats.recompiles
 
 
+def counted(x, n):
+    print(f"step {n}")
+    return x * 2 + n
+
+
+def counted_and_summed(x, n):
+    y = x * 2
+    print(f"step {n + 1}, {n}: {y.sum().item():.2f}")
+    return y + n
+
+
+@pytest.mark.parametrize("function", [counted, counted_and_summed])
+def test_a_number_that_is_printed_stays_a_symbol(function):
+    """The text of a constant would be another one at each step."""
+    compiled, left = minicompile.compile(function, backend="eager"), []
+    for each in function, compiled:
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            results = [repr(each(torch.ones(3), n)) for n in range(9)]
+        left.append((results, text.getvalue()))
+    assert left[0] == left[1]
+    stats = compiled.stats()
+    assert stats.recompiles == 2 and not stats.fallbacks
+
+
 def test_what_follows_a_number_is_compiled():
     """Only what tells the library something runs with a break."""
     def step(x):

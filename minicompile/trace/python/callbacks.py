@@ -88,7 +88,9 @@ def look(tracer, value, depth: int = 1):
     At depth 0 that is the object alone; at 1 it may compare and hash what
     is in it, however deep; at 2 it may print it, too.
     """
-    value = settled(value) if depth > 1 else value
+    if depth > 1 and type(value) in SYMBOLIC:
+        frame, value = tracer.frames[-1], settled(value)
+        frame.texts.setdefault(frame.current().line, frame.moment)
     outside, kind = tracer.outside, type(value)
     if kind in CONSTANTS or is_a(value, (torch.Tensor, *SYMBOLIC)):
         return value
