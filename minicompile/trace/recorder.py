@@ -28,7 +28,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import _get_qualified_name, map_aggregate
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import Unsupported
 from ..core.graph import QUANTIZED, written_by
@@ -140,6 +140,7 @@ class Recorder:
             raise unsupported("argument", str(
                 value if type(value) is torch.dtype
                 else type(value).__name__))
+        tree_leaves(value)  # a list in itself: RecursionError, no crash
         return map_aggregate(value, part)
 
     def node(self, fake: torch.Tensor) -> fx.Node:
@@ -150,7 +151,7 @@ class Recorder:
 
     def _known(self, result):
         """A result without new tensors, if a trace may rely on it."""
-        for item in leaves(result):
+        for item in tree_leaves(result):
             if not is_a(item, (torch.Tensor, *SYMBOLIC)) and type(
                     item) not in IMMUTABLE:
                 raise unsupported("untracked", f"a {type(item).__name__}")
@@ -160,7 +161,7 @@ class Recorder:
         """Whether a tensor in `result` has no node yet."""
         return any(is_a(item, torch.Tensor)
                    and id(item) not in self.nodes
-                   for item in leaves(result))
+                   for item in tree_leaves(result))
 
     def _bind(self, result, node: fx.Node) -> None:
         """Remember `node`, or parts of it, as what makes `result`."""
@@ -188,13 +189,6 @@ def as_said(function):
         return function(*args, **kwargs)
     said.__name__ = function.__name__
     return said
-
-
-def leaves(value) -> list:
-    """The elements of containers, at any depth."""
-    found = []
-    map_aggregate(value, found.append)
-    return found
 
 
 #: The identity of a tensor's memory.

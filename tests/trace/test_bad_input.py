@@ -33,6 +33,16 @@ def test_recursion_without_end():
         compiled(endless, fullgraph=True)(X)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_an_operator_given_a_list_that_contains_itself():
+    def stacked(x):
+        each = [x]
+        each.append(each)
+        return torch.stack(each)
+    with pytest.raises(TypeError, match="element 1"):
+        compiled(stacked)(X)
+
+
 def steps(log):
     try:
         for i in range(5):

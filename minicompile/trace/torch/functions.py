@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.autograd.profiler import record_function
 from torch.nn import attention
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ...core.graph import operators, tensors_of
 from ...core.sizes import SCALARS, SYMBOLIC
@@ -27,7 +27,7 @@ from ...core.state import KEPT, kept
 from .. import attributes
 from ..python.callbacks import asking, really
 from ..reasons import WAYS, refusing, unsupported
-from ..recorder import CONVERSIONS, leaves, settled, storage
+from ..recorder import CONVERSIONS, settled, storage
 from ..rules import means, rule
 from ..tracer import begin
 
@@ -249,7 +249,7 @@ def of_numbers(tracer, function, data, dtype=None, **more):
     record, more = tracer.recorder.function, {"dtype": dtype, **more}
     if dtype not in WIDE or more.get("requires_grad"):
         data = tree_map(settled, data)  # C++ takes 32 bits of a symbol
-    if {*map(type, leaves(data))}.isdisjoint(SYMBOLIC):
+    if {*map(type, tree_leaves(data))}.isdisjoint(SYMBOLIC):
         return record(function, (data,), more)
     if not is_a(data, (list, tuple)):
         return record(torch.full, ((), data), more)
