@@ -230,6 +230,19 @@ def one_result_many_times(x):
     return y, y, y.view(-1), y[0]
 
 
+@minicompile.compile
+def detached_rows(x):
+    y = x * 2
+    return y, y.transpose(0, 1).detach()
+
+
+def test_a_detached_result_can_be_detached_in_place():
+    x = torch.ones(2, 3, requires_grad=True)
+    for _ in range(2):
+        y, rows = detached_rows(x)
+        assert rows.detach_().equal(y.T)
+
+
 def observe(function, make):
     """Values after the call, and who is whom and shares with whom."""
     args = make()

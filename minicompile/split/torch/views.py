@@ -211,17 +211,17 @@ def view_of(recorder: RecordingMode, output: torch.Tensor,
     wanted = output.grad_fn is not None if output.requires_grad else mode
     if wanted is not mode:
         graph.call_function(torch._C._set_grad_enabled, (wanted,))
-    if base_of(output) is not base_of(base):
+    made = {first: at}
+    for step in steps[1:]:
+        made[step] = at = graph.node_copy(step, lambda node: made[node] if (
+            node in made) else numbers.written(value(node)))
+    if base_of(output) is not base_of(base):  # last, so it is no view
         at = graph.call_function(torch.detach, (at,))
     elif len(steps) == 1:
         at = graph.call_function(aten.alias.default, (at,))
-    made = {first: at}
-    for step in steps[1:]:
-        made[step] = graph.node_copy(step, lambda node: made[node] if (
-            node in made) else numbers.written(value(node)))
     if wanted is not mode:
         graph.call_function(torch._C._set_grad_enabled, (mode,))
-    return made[steps[-1]]
+    return at
 
 
 def leads_to(output: torch.Tensor, base: torch.Tensor) -> bool:
