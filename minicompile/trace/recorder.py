@@ -244,11 +244,12 @@ class ConstantSizes:
         """The fake tensor of one from outside, which counts its writes."""
         mode = self.recorder().fake_mode
         fake = mode.from_tensor(real, **how or {"static_shapes": True})
-        if not fake.is_inference():
+        if not (fake.is_inference() or fake.requires_grad
+                and fake.is_leaf and fake._is_view()):
             return fake
-        with mode:  # another one of its memory
-            return torch.empty(0, dtype=fake.dtype,
-                               device=fake.device).set_(fake)
+        with mode:  # another one of its memory, which is no view
+            return fake.new_empty(0).set_(fake.detach()).requires_grad_(
+                fake.requires_grad)
 
     def symbolic(self, value, source: Source, outside):
         """The symbol of a number that may vary; none here."""

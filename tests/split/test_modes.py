@@ -83,6 +83,18 @@ def test_a_view_of_an_input_is_written_to_in_inference_mode(
     assert not stats.fallbacks and not stats.graph_breaks
 
 
+@pytest.mark.parametrize("backend", ["split", "fused"])
+def test_a_view_of_a_parameter_is_written_to_under_no_grad(backend):
+    """Autograd forbids to ask such a view for its gradient, but no more."""
+    compiled = minicompile.compile(lambda x: x.mul_(2), backend=backend)
+    parameter = torch.nn.Parameter(torch.ones(4))
+    with torch.no_grad():
+        for size in (2, 3):
+            compiled(parameter[:size])
+    assert parameter.tolist() == [4, 4, 2, 1]
+    assert not compiled.stats().fallbacks
+
+
 def test_a_refused_graph_leaves_the_modes_as_they_were():
     """Autocast's depth decides when it forgets its casts, and is guarded.
     """
