@@ -94,6 +94,17 @@ def test_a_size_that_is_forced_is_a_specialisation():
     assert allowed == 1
 
 
+def test_a_view_that_has_a_gradient_is_written_to():
+    double = minicompile.compile(lambda y: y.mul_(2), fullgraph=True)
+    for rows in SIZES:
+        x = grad(12, 2)
+        y = (x * 2)[:rows]
+        double(y)
+        y.sum().backward()
+        assert x.grad.unique().tolist() == [0, 4][rows == 12:]
+    assert double.stats().graphs == 2
+
+
 def kinds(pair):
     """Of each saved value: a number, an input or an output."""
     given = {node.name: node for node in placeholders(pair.forward.graph)}

@@ -402,10 +402,11 @@ def based(real: torch.Tensor) -> torch.Tensor:
     if not (real._is_view() or real.storage_offset() or (
             real.is_leaf and real.grad is not None)):
         return real
-    with unset_fake_temporarily():
-        alias = torch.empty(0, dtype=real.dtype, device=real.device)
-        alias.set_(real.untyped_storage(), 0, real.shape, real.stride())
-        return alias.requires_grad_(real.requires_grad)
+    with unset_fake_temporarily(), torch.enable_grad():
+        alias = real.new_empty(0, requires_grad=real.requires_grad)
+        alias = alias if real.is_leaf else alias.clone()  # may be written
+        alias.data = real.detach().as_strided(real.shape, real.stride(), 0)
+        return alias
 
 
 #: The marks, and who makes those that make a size a symbol.
