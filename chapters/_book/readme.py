@@ -26,6 +26,7 @@ ROWS = (
     ("`x + 1`, a call", "gpu_calls", "x + 1, 16 elements", "us"),
     ("GELU of a layer norm", "cpu_kernels",
      "gelu(layer_norm(x))*2, 4096x1024", "ms"),
+    ("a word through a small Llama", "cpu_words", "a word, float32", "ms"),
     ("the tour's ResNet, a training step", "cpu_models", "resnet", "ms"),
     ("the tour's GPT, the first step", "cpu_first_call", None, "median s"),
 )
