@@ -195,10 +195,11 @@ def addmm(bias: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor,
     slower; a vocabulary of 50257 words is enough. So the operands are
     padded with zeros.
     """
-    added = b if bias is None else bias
-    if a.shape[0] == 1 and is_transposed(b) and not factors and (
-            b.shape[0] >= WEIGHTS or b.shape[1] <= OUTPUTS) and (
-            a.is_floating_point() and a.dtype == b.dtype == added.dtype):
+    dtypes = {each.dtype for each in (a, b, bias) if each is not None}
+    one_row = a.shape[0] == 1 and is_transposed(b) and (
+        b.shape[0] >= WEIGHTS or b.shape[1] <= OUTPUTS)
+    if one_row and not factors and (
+            len(dtypes) == 1 and a.is_floating_point()):
         made = products(a, b)
         return (made if bias is None else made + bias).to(a.dtype)
     m, k, n = more = padding(a, b)
