@@ -409,9 +409,12 @@ def test_old_objects_are_collected_after_compiling():
 
 
 FORKED = """
-import os, torch, minicompile
+import os, tempfile, time, torch, minicompile
 from minicompile.guards.fast import c_functions
+place = tempfile._get_default_tempdir  # asked under a lock
+tempfile._get_default_tempdir = lambda: (time.sleep(0.5), place())[1]
 c_functions.begin()
+time.sleep(0.2)
 if not (child := os.fork()):
     found = minicompile.compile(lambda x: x + 1)(torch.zeros(2)).tolist()
     os._exit(found != [1, 1] or c_functions.compiled() is None)
@@ -422,7 +425,7 @@ raise SystemExit(os.waitpid(child, 0)[1])
 @pytest.mark.slow(sample=1)
 def test_a_process_forked_while_the_guards_compile_compiles_them(
         tmp_path):
-    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=600,
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=300,
                    env={**os.environ, "MINICOMPILE_CACHE_DIR": str(tmp_path)})
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 
 import torch
@@ -73,6 +74,7 @@ def extension(name: str, source: str) -> ModuleType:
 @cache
 def begun(name: str, source: str) -> Future[ModuleType]:
     """The module, compiled in a thread while other work goes on."""
+    TemporaryDirectory().cleanup()  # else a fork may copy its lock, held
     pool = ThreadPoolExecutor(1)
     module = pool.submit(extension, name, source)
     pool.shutdown(wait=False)
