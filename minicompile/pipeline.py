@@ -81,8 +81,8 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
             made = replace(made, graphed=graphed)
         return replace(made, call=split.make_runtime(
             joint, pair, **runs, notes=made.notes, others=partial(
-                BACKWARDS[-1], lambda: joint, pair.saved, options,
-                made.graphed) if fuse and BACKWARDS else None))
+                backward_from, lambda: joint, pair.saved, options,
+                made.graphed) if fuse else None))
     except BackendError as refusal:
         return as_traced(graph, refusal)
     except MinicompileError:
@@ -150,8 +150,22 @@ def program_of(graph: fx.GraphModule, options: Options,
     return schedule, program
 
 
-#: What compiles the backward from other results than the likely ones.
-BACKWARDS: list[Callable[..., Boxed]] = []
+#: What runs the backward of a Pair, made of a joint graph; the last row
+#: decides, and the first runs it operator by operator.
+BACKWARDS: list[Callable[..., Boxed]] = [
+    lambda pair, *_: boxed(pair.backward)]
+
+
+def backward_from(joint: Callable[[], split.Joint], saved: dict[str, int],
+                  options: Options, graphed: replay.GraphedFunction | None,
+                  tangents: tuple[int, ...], watched: bool) -> Boxed:
+    """The backward from the tangents of these results, after a forward
+    that saved those values. Operators that are watched run one by one."""
+    pair = split.partition(joint(), saved.keys(), tangents)
+    if pair.saved != saved:
+        raise BackendError("the graph is recorded in another way now")
+    return BACKWARDS[0 if watched else -1](pair, joint(), options, graphed)
+
 
 #: Our names for compile(backend=...), and how far each goes down.
 OURS = {"eager": "eager", "split": "split", "fused": "fused",

@@ -156,7 +156,7 @@ def test_what_comes_after_a_sum_is_divided_quickly():
 
 
 def test_a_quotient_of_few_digits_is_divided_roughly():
-    """If a float16 has one digit more, what is rough may be seen."""
+    """A float16 has 11 digits: a rough quotient may miss the last one."""
     for dtype, number, rough in ((torch.bfloat16, None, True),
                                  (torch.float16, None, False),
                                  (torch.bfloat16, 0.3, False)):

@@ -195,8 +195,8 @@ def made(monkeypatch):
     def spy(*given):
         found.append(given[-2])
         return backward_from(*given)
-    backward_from = pipeline.BACKWARDS[-1]
-    monkeypatch.setattr(pipeline, "BACKWARDS", [spy])
+    backward_from = pipeline.backward_from
+    monkeypatch.setattr(pipeline, "backward_from", spy)
     return found
 
 

@@ -46,7 +46,7 @@ from ...core.state import global_state, kept, settings
 from ...core.torch.options import asked
 from ...emit.cpp import processor
 from ...emit.program import load
-from ...pipeline import BACKWARDS, LOWER, CompiledGraph, lower_ours
+from ...pipeline import LOWER, CompiledGraph, backward_from, lower_ours
 from ...split.runtime import FACTS, make_runtime
 
 #: The classes of arguments that a graph's text says.
@@ -208,8 +208,8 @@ def read(content: bytes, graph: fx.GraphModule, env: ShapeEnv | None,
     return Found(make_runtime(
         SimpleNamespace(source=graph, results=results), None, **runs,
         notes=notes, facts=facts, others=partial(
-            BACKWARDS[-1], lambda: again().joint, facts.saved, options,
-            None) if BACKWARDS else None), notes, held["kernels"], again)
+            backward_from, lambda: again().joint, facts.saved, options,
+            None)), notes, held["kernels"], again)
 
 
 def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,

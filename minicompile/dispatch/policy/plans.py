@@ -1,4 +1,4 @@
-"""What is saved within a budget, and the backward of any results.
+"""The values to save within a budget, and backwards of other results.
 
 In: a joint graph. Out: the values to save within the user's bounds, each
 plan scored by both its halves, fused; and a compiled backward from other
@@ -8,19 +8,18 @@ PyTorch's is torch/_functorch/partitioners.py; there the backward is always
 that of all results.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 from ... import fusion, replay
 from ...budget.memory.bound import choose
 from ...core import log
-from ...core.errors import BackendError, brief
+from ...core.errors import brief
 from ...core.graph import Boxed, boxed, value
 from ...core.options import HINTS, Options
 from ...core.schedule import Schedule
 from ...core.sizes import sizes_of
 from ...pipeline import BACKWARDS, program_of
-from ...split import CHOOSE, Joint, partition
+from ...split import CHOOSE, Joint, Pair, partition
 from ...split.prices.min_cut import cut
 
 
@@ -41,19 +40,12 @@ def fused_halves(joint: Joint, saved: frozenset[str]
             in pair.halves().items()}
 
 
-def backward_from(joint: Callable[[], Joint], saved: dict[str, int],
-                  options: Options, graphed: replay.GraphedFunction | None,
-                  tangents: tuple[int, ...], watched: bool) -> Boxed:
-    """The backward from the tangents of these results, after a forward
-    that saved those values. It is compiled, unless its operators are
-    watched, a kernel fails, or one relies on facts about sizes that no
-    guard holds. It is graphed if the forward is."""
-    pair = partition(joint(), saved.keys(), tangents)
-    if pair.saved != saved:
-        raise BackendError("the graph is recorded in another way now")
-    if watched:
-        return boxed(pair.backward)
-    env = sizes_of(map(value, joint().primals))
+def compiled(pair: Pair, joint: Joint, options: Options,
+             graphed: replay.GraphedFunction | None) -> Boxed:
+    """The backward of the pair as kernels, unless one fails, or relies on
+    facts about sizes that no guard holds. It is graphed if the forward is.
+    """
+    env = sizes_of(map(value, joint.primals))
     known = env and len(env.guards)
     try:
         schedule, program = program_of(pair.backward, options, pair.donated)
@@ -70,6 +62,6 @@ def backward_from(joint: Callable[[], Joint], saved: dict[str, int],
 
 
 CHOOSE.append(saved_within)
-BACKWARDS.append(backward_from)
+BACKWARDS.append(compiled)
 for name in "memory", "activation_memory_budget":
     HINTS.pop(name)  # it has an effect
