@@ -98,6 +98,10 @@ def plainly_attended(q, k, v):
     return weights.to(q.dtype) @ v
 
 
+def gated(x, a, b, c):
+    return F.linear(F.silu(F.linear(x, a)) * F.linear(x, b), c)
+
+
 def batch_norm(x, w, b):
     return F.batch_norm(x, None, None, w, b, True).relu()
 
@@ -249,10 +253,19 @@ FAMILIES = {
     "linear, gelu": Family(
         lambda x, w, b: F.gelu(F.linear(x, w, b)),
         lambda: (halves(16384, 1024), halves(4096, 1024), halves(4096))),
-    "swiglu": Family(
-        lambda x, a, b, c: F.linear(F.silu(F.linear(x, a)) * F.linear(
-            x, b), c), lambda: (halves(8192, 1024), halves(2816, 1024),
-                                halves(2816, 1024), halves(1024, 2816))),
+    "swiglu": Family(gated, lambda: (
+        halves(8192, 1024), halves(2816, 1024), halves(2816, 1024),
+        halves(1024, 2816))),
+    "one row, gelu": Family(
+        lambda x, w, b: F.gelu(F.linear(x, w, b)),
+        lambda: (halves(1, 4096), halves(4096, 4096), halves(4096)),
+        False),
+    "one row, swiglu": Family(gated, lambda: (
+        halves(1, 2048), halves(8192, 2048), halves(8192, 2048),
+        halves(2048, 8192)), False),
+    "one row, 50257 scores": Family(
+        lambda x, w: F.linear(x, w).float().softmax(-1),
+        lambda: (halves(1, 768), halves(50257, 768)), False),
     "attention in parts": Family(plainly_attended, lambda: [
         halves(8, 16, 512, 64) for _ in range(3)]),
     "attention": Family(

@@ -2,6 +2,7 @@
 
     python -m chapters.measure.gpu_transformers              all of them
     python -m chapters.measure.gpu_transformers gpt2 bert    some
+    python -m chapters.measure.gpu_transformers word         see `word`
 
 Models come from transformers, with their published shapes and random
 weights, under autocast to bf16. "kept" is what a forward leaves allocated
@@ -109,12 +110,58 @@ def measure(name: str) -> list[dict]:
     return rows
 
 
-if __name__ == "__main__":
+def word() -> None:
+    """A word of the Llama after 200 others; mode "reduce-overhead".
+
+    The cache is static, with room for 1024 words.
+    """
+    model = llama()[0].to("cuda", torch.bfloat16).eval()
+    config, calls = model.config, {}
+    one, at = (torch.tensor(each, device="cuda") for each in ([[5]], [200]))
+
+    def answers(run):
+        cache = transformers.StaticCache(config=config, max_cache_len=1024)
+        torch.manual_seed(1)
+        model(torch.randint(900, (1, 200), device="cuda"), use_cache=True,
+              past_key_values=cache)
+        return lambda: run(one, past_key_values=cache, use_cache=True,
+                           position_ids=at[None], cache_position=at).logits
+
+    def wrapped(compiler):
+        return compiler(lambda *args, **more: model(*args, **more),
+                        mode="reduce-overhead")
+
+    ways = {"eager": model, "torch.compile": wrapped(torch.compile),
+            "minicompile": wrapped(minicompile.compile)}
+    with torch.no_grad():
+        for who, run in ways.items():
+            calls[who] = answers(run)
+            for _ in range(3):
+                calls[who]()
+        # A cache counts its words: each gets as many calls as the others.
+        seconds = compare(calls, rounds=200, seconds=0, cuda=True)
+        found = {who: run().float() for who, run in calls.items()}
+    eager = found["eager"]
+    rows = [{"what": who, "word ms": seconds[who] * 1e3,
+             "far": float((each - eager).norm() / eager.norm())}
+            for who, each in found.items()]
+    print(*rows, sep="\n", flush=True)
+    save("gpu_word", rows)
+
+
+def main(chosen: list[str]) -> None:
     found = []
-    for chosen in sys.argv[1:] or MODELS:
-        found += measure(chosen)
+    for name in chosen or MODELS:
+        found += measure(name)
         gc.collect()
         torch._dynamo.reset()
         minicompile.reset()
         torch.cuda.empty_cache()
     save("gpu_transformers", found)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["word"]:
+        word()
+    else:
+        main(sys.argv[1:])
