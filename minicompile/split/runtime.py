@@ -288,7 +288,8 @@ def overlap(inputs: list, written: list[int]) -> bool:
     owners = [torch._C._storage_id(part) for part in inputs
               if isinstance(part, torch.Tensor)]
     return len(set(owners)) < len(owners) and any(
-        owners.count(torch._C._storage_id(inputs[k])) > 1 for k in written)
+        counts[torch._C._storage_id(inputs[k])] > 1
+        for counts in [Counter(owners)] for k in written)
 
 
 #: All that the runtime has to know of the halves, as plain data: inputs,

@@ -421,3 +421,22 @@ def test_a_row_of_another_type_is_refused_as_eager_does():
     with pytest.raises(RuntimeError, match="dtype"):
         minicompile.compile(F.linear)(
             torch.randn(1, 4), torch.randn(3, 4).double())
+
+
+@pytest.mark.parametrize("function", [torch.exp, torch.erf])
+def test_exp_and_erf_are_as_near_as_the_header_says(function):
+    """Every 997th float, both signs: 1.2 units in the last place."""
+    sizes = torch.arange(0, 0x7f800001, 997, dtype=torch.int32)
+    sizes = torch.cat((sizes, torch.tensor([
+        0x7f800000, 0x7f800001, 0x7fffffff], dtype=torch.int32)))
+    x = torch.cat((sizes.view(torch.float32), -sizes.view(torch.float32)))
+    right = function(x.double())
+    rounded = right.float()
+    unit = torch.nextafter(rounded.abs(), torch.tensor(float("inf"))
+                           ).double() - rounded.abs().double()
+    found = minicompile.compile(function)(x)
+    normal = rounded.isfinite() & (rounded.abs() >= 2 ** -126)
+    off = (found.double() - right).abs() / unit
+    assert off[normal].max() <= 1.2
+    torch.testing.assert_close(found[~normal], rounded[~normal],
+                               equal_nan=True, rtol=0, atol=2 ** -149)
