@@ -37,15 +37,15 @@ def compare(candidates: dict[str, Callable[[], object]], *,
     for name, call in candidates.items():
         for _ in range(3):
             call()
-        repeats[name] = max(1, int(seconds / _turn(call, 1, wait)))
+        repeats[name] = max(1, int(seconds / turn(call, 1, wait)))
     times = {name: [] for name in candidates}
     for _ in tqdm(range(rounds), leave=False, desc=" / ".join(candidates)):
         for name, call in candidates.items():
-            times[name].append(_turn(call, repeats[name], wait))
+            times[name].append(turn(call, repeats[name], wait))
     return {name: statistics.median(seen) for name, seen in times.items()}
 
 
-def _turn(call: Callable[[], object], repeats: int, wait) -> float:
+def turn(call: Callable[[], object], repeats: int, wait) -> float:
     """Seconds a call, over `repeats` calls."""
     wait()
     start = time.perf_counter()
