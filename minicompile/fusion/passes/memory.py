@@ -15,9 +15,10 @@ no more memory is in use than before. In a backward pass that is a weight's
 gradient, which is the last to need an activation and may stand at the
 graph's end.
 
-Writes to inputs are done by the kernels that compute the new values. A
+Writes to inputs are done by the steps that compute the new values. A
 kernel can store a value where the input lies, if no later step reads the
-old input. Within that kernel, the thread that overwrites an element must
+old input; an operator such as `index_copy` can if it has a form that
+writes. Within a kernel, the thread that overwrites an element must
 be the only one that reads it, and must read it first. On a CPU, fresh
 memory costs more than the trip to it. There a kernel also stores over a
 value that it is the last to read.
@@ -26,7 +27,7 @@ Inductor's are torch/_inductor/memory.py, and `fuse_nodes` and
 `decide_inplace_update` of torch/_inductor/scheduler.py.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -37,7 +38,7 @@ from ...core.index import (Division, Index, Variable, atoms_of, guess,
                            product)
 from ...core.loops import Buffer, Kernel, Load, picked, row_major, walk
 from ...core.schedule import (Extern, Step, View, made_by, readers_of,
-                              reads_of)
+                              reads_of, views_in)
 from .. import MERGING, ORDERING, STORING
 from ..group import PLACES, Body, Group, Groups, IterationDomain
 from ..lower import SAVINGS, Lowering, Uses
@@ -211,25 +212,41 @@ def reorder(groups: Groups, kept: Collection[str],
 
 
 def in_place(steps: list[Step], lowered: Lowering) -> dict[str, View]:
-    """Make kernels store into inputs; the writes that none of them can."""
+    """Make steps store into inputs; the writes that none of them can."""
     inputs = {given.name: given for given in lowered.inputs
               if isinstance(given, Buffer)}
     returned, readers = reads_of(lowered.outputs), readers_of(steps)
-    makers = {name: place for place, step in enumerate(steps)
-              if isinstance(step, Kernel) for name in step.written}
-    left = {}
+    makers = {made.name: (place, made) for place, step in enumerate(steps)
+              for made in made_by(step)}
+    left, copies = {}, set()
     for name, value in lowered.writes.items():
-        place, own = makers.get(value.buffer), value.buffer
-        made = None if place is None else steps[place].written[own]
-        if not made or own in returned or form(value) != form(made) or (
-                not can_store(steps, place, inputs[name], made,
-                              readers.get(name, ()))):
+        place, made = makers.get(value.buffer, (0, None))
+        reading, copy = readers.get(name, set()), made and made.into
+        if copy and len(readers[copy]) == 1 and is_copy(
+                steps[makers[copy][0]], copy, inputs[name]):
+            reading, made = reading - {makers[copy][0]}, replace(
+                made, into="")
+        if not made or made.name in returned or form(value) != form(made) or (
+                not can_store(steps, place, inputs[name], made, reading)):
             left[name] = value
         else:
-            steps[place] = storing(steps[place], value.buffer, name)
-    over_dead(steps, {*returned, *(v.buffer for v in left.values())},
-              readers)
+            steps[place] = storing(steps[place], made.name, name)
+            copies.add(copy)
+    over_dead(steps, {*returned, *copies, *(
+        v.buffer for v in left.values())}, readers)
+    steps[:] = [step if isinstance(step, Extern) else replace(
+        step, loops=tuple(loop for loop in step.loops
+                          if loop.buffer.name not in copies))
+        for step in steps if not copies.issuperset(
+            made.name for made in made_by(step)) or not made_by(step)]
     return left
+
+
+def is_copy(step: Kernel, name: str, given: Buffer) -> bool:
+    """Whether this buffer, to which others then add, copies the input."""
+    loop = next(each for each in step.loops if each.buffer.name == name)
+    return form(loop.buffer) == form(given) and loop.value == Load(
+        given.name, loop.index, given.dtype)
 
 
 def over_dead(steps: list[Step], kept: Collection[str],
@@ -253,16 +270,26 @@ def over_dead(steps: list[Step], kept: Collection[str],
                       and each.name not in kept and each.into in over}
 
 
-def storing(kernel: Kernel, name: str, into: str) -> Kernel:
-    """The kernel, with a result stored in another buffer's memory."""
-    return replace(kernel, loops=tuple(
+def storing(step: Step, name: str, into: str) -> Step:
+    """The step, with a result stored in another buffer's memory."""
+    if isinstance(step, Extern):
+        return replace(step, target=writing(step))
+    return replace(step, loops=tuple(
         replace(loop, buffer=replace(loop.buffer, into=into))
-        if loop.buffer.name == name else loop for loop in kernel.loops))
+        if loop.buffer.name == name else loop for loop in step.loops))
+
+
+def writing(step: Extern) -> Callable | None:
+    """The operator that writes the call's result over its first argument,
+    such as `index_copy_`; None if there is none."""
+    name, _, overload = str(step.target).removeprefix("aten.").partition(".")
+    packet = getattr(torch.ops.aten, f"{name}_", None)
+    return getattr(packet, overload, None)
 
 
 def can_store(steps: list[Step], place: int, given: Buffer, made: Buffer,
               readers: set[int]) -> bool:
-    """Whether a kernel can store what it has made in the input's memory.
+    """Whether a step can store what it has made in the input's memory.
 
     All steps that read the input's old value must come before it. None
     may be an operator that returns a view: that would see the new one.
@@ -271,8 +298,18 @@ def can_store(steps: list[Step], place: int, given: Buffer, made: Buffer,
             and not made.into and max(readers, default=-1) <= place
             and not any(isinstance(steps[reader], Extern)
                         and steps[reader].aliases for reader in readers)
-            and (place not in readers
-                 or in_turn(steps[place], made, given)))
+            and (over_itself(steps[place], given) if isinstance(
+                steps[place], Extern) else place not in readers
+                or in_turn(steps[place], made, given)))
+
+
+def over_itself(step: Extern, given: Buffer) -> bool:
+    """Whether the call changes some elements of its first argument, which
+    is all of the input, and reads it nowhere else."""
+    first, *others = (step.args[0], *views_in(step)[1:])
+    return writing(step) is not None and isinstance(first, View) and (
+        first.buffer == given.name and form(first) == form(given)
+        and all(view.buffer != given.name for view in others))
 
 
 def form(of: Buffer | View) -> tuple:
