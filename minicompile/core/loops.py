@@ -225,7 +225,8 @@ class Loop:
     the value's dtype. One of SCANS is stored at each element. With `down`,
     the loop goes over every element and folds `down` rows into one: their
     elements share an `index`. A loop that `adds` to memory computes a part
-    of its index: several of its points may have the same.
+    of its index: several of its points may have the same; or none have, and
+    each `replaces` what lies there.
     """
 
     buffer: Buffer
@@ -239,10 +240,12 @@ class Loop:
     origin: str = ""  # the graph nodes that this loop computes
     whole: object = field(default=None, compare=False)  # what it splits
     turned: Index | None = None  # where an element lies, unless row by row
+    replaces: bool = False
 
     @property
     def adds(self) -> bool:
-        """Whether the value is added to what lies in memory."""
+        """Whether the value is added to what lies in memory, or replaces
+        some of it."""
         return bool(picked(self.index))
 
     @cached_property

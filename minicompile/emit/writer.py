@@ -52,16 +52,22 @@ class Store:
     buffer: str
     index: Index
     value: Expression
+    replaces: bool = False
 
     @property
-    def adds(self) -> tuple[Expression, ...]:
-        """The numbers that name its place, if it adds to memory there."""
+    def places(self) -> tuple[Expression, ...]:
+        """The numbers that name its place, if the kernel computes it."""
         return tuple(pick.value for pick in picked(self.index))
+
+    @property
+    def adds(self) -> bool:
+        """Whether the value is added to what lies in memory."""
+        return bool(self.places) and not self.replaces
 
     @property
     def parts(self) -> tuple[Expression, ...]:
         """The values that it waits for."""
-        return *self.adds, self.value
+        return *self.places, self.value
 
 
 #: What is done in a stage: computing a value, or storing it.
@@ -117,7 +123,7 @@ def stored(loop: Loop, kernel: Kernel, stores: dict[str, Store]) -> Store:
                      loop.down is not None)
     if value.dtype != into.dtype or isinstance(value, Const):
         value = Op("cast", (value,), into.dtype)
-    return Store(into.name, loop.index, value)
+    return Store(into.name, loop.index, value, loop.replaces)
 
 
 def placed(node: Work, kernel: Kernel, places: dict[Work, Place]) -> Place:

@@ -11,6 +11,7 @@ from minicompile import emit, fusion
 from minicompile.core.options import Options
 from minicompile.core.schedule import Extern
 from minicompile.emit import cpp
+from minicompile.fusion.rules import indexing
 from tests.emit.triton_kernels import DEVICE, RUNS
 from tests.fusion.graphs import as_cuda, assert_right, aten
 from tests.judge import judged, near
@@ -155,6 +156,56 @@ def test_slices_times_a_number_are_added(axis, alpha):
                            y.requires_grad_())
     with pytest.raises((IndexError, RuntimeError)):
         compiled(table(), places(9) + 6, y)
+
+
+def slice_copied(x, at, y):
+    return x.index_copy(1, at, y * 2)
+
+
+def slice_put(x, at, y):
+    return torch.ops.aten.index_put(x, [None, at - 5], y * 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16,
+                                   torch.int64], ids=str)
+@pytest.mark.parametrize("function", [slice_copied, slice_put])
+def test_a_gpus_kernel_replaces_the_slice_at_a_place(
+        function, dtype, monkeypatch):
+    """One place; of several, PyTorch's kernel runs."""
+    monkeypatch.setattr(indexing, "STOPS", {"cpu", "cuda"})
+    args = [each.to(DEVICE if RUNS else "cpu") for each in (
+        table().to(dtype), places(1, size=5), table(6, 1, 8).to(dtype))]
+    if RUNS:
+        run = minicompile.compile(function, options={
+            "cpu_backend": "triton"})
+        judged(near, run(*args), function(*args), function, *args)
+    args = [each.cpu() for each in args]
+    assert not assert_right(aten(function, *args), args).externs
+    many = args[0], torch.tensor([0, 1]), args[2].repeat(1, 2, 1)
+    assert assert_right(aten(function, *many), many).externs
+
+
+@pytest.mark.gpu
+def test_a_caches_slice_is_written_where_it_lies():
+    """By the kernel that makes it; the cache is not copied."""
+    def function(cache, at, x):
+        cache.index_copy_(2, at, x * 2)
+        return cache.sum(-1)
+
+    def made():
+        torch.manual_seed(0)
+        return (torch.randn(1, 8, 64, 16, device="cuda"),
+                torch.tensor([5], device="cuda"),
+                torch.randn(1, 8, 1, 16, device="cuda"))
+
+    run = minicompile.compile(function)
+    mine, theirs = made(), made()
+    torch.testing.assert_close(run(*mine), function(*theirs))
+    assert mine[0].equal(theirs[0])
+    schedule = run.cache.entries[0].lowered.schedules["forward"]
+    writing, summing = schedule.steps
+    assert [each.into for each in writing.written.values()] == [
+        schedule.inputs[0].name]
 
 
 @pytest.mark.skipif(not RUNS, reason="needs a GPU, or TRITON_INTERPRET=1")

@@ -74,6 +74,23 @@ def test_of_a_swap_one_side_is_stored_in_place():
     assert_same(function, *args)
 
 
+def test_operators_write_over_an_input():
+    """A cache gets some rows, a table sums: neither is copied."""
+    def function(cache, table, at, x):
+        cache.index_copy_(0, at, x * 2)
+        table.index_add_(0, at, x * 3)
+        return cache.sum() + table.sum()
+
+    args = (torch.rand(9, 4), torch.rand(9, 4), torch.tensor([5, 1, 7]),
+            torch.rand(3, 4))
+    assert_same(function, *args)
+    schedule = schedule_of(function, *args)
+    assert [str(step.target) for step in schedule.externs] == [
+        "aten.index_copy_.default", "aten._assert_async.msg"]
+    [table] = stored(schedule)
+    assert table == schedule.inputs[1].name
+
+
 def product_between(x, w):
     """The old value is read by a kernel after a matmul."""
     old = x.cos()
@@ -221,6 +238,9 @@ STEPS = [
     lambda a, b: a[0].copy_(b[1]), lambda a, b: a.copy_((a @ b).sin()),
     lambda a, b: a.t().add_(1), lambda a, b: a.copy_(b.softmax(0)),
     lambda a, b: a.copy_(b.flip(1)), lambda a, b: a.clamp_(-2, 2),
+    lambda a, b: a.index_copy_(0, b[:, 0].argsort(), b),
+    lambda a, b: a.index_add_(0, b.argmax(1), b.cos()),
+    lambda a, b: a.index_put_((b.argmax(1)[:1],), b[1] * 2),
 ]
 
 

@@ -76,7 +76,7 @@ def evaluate_loop(loop: Loop, storage: Storage) -> None:
             0, place, given.to(wide), BEST.get(kind, kind))
         place = torch.arange(len(buffer))
     buffer.index_put_((place,), given.to(value.dtype).to(buffer.dtype),
-                      accumulate=loop.adds)
+                      accumulate=loop.adds and not loop.replaces)
 
 
 def evaluate(value: Expression, points: Storage) -> torch.Tensor:
@@ -231,7 +231,8 @@ def lines_of(loop: Loop) -> list[str]:
         value = f"{total} = {value}"
     if loop.adds:
         place = named(Position(loop.index, torch.int64), {}, lines, indent)
-        return [*lines, f"{indent}{loop.buffer.name}[{place}] += {value}"]
+        target = f"{indent}{loop.buffer.name}[{place}]"
+        return [*lines, f"{target} {'+' * (not loop.replaces)}= {value}"]
     return [*lines, f"{indent}{target} = {value}"]
 
 

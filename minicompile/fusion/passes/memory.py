@@ -1,7 +1,9 @@
 """Passes that save memory, and trips to it.
 
 A value with several readers is stored if that moves fewer bytes than
-computing it for each of them.
+computing it for each of them; and one whose reader has many more elements
+if computing it for each of those takes longer. A norm before a layer of
+one row is such a value: every output asks for the whole row.
 
 Horizontal fusion: groups that do not need each other join as well. Groups
 that read the same elements read them once, if these are many enough:
@@ -36,7 +38,8 @@ from torch import fx
 
 from ...core.index import (Division, Index, Variable, atoms_of, guess,
                            product)
-from ...core.loops import Buffer, Kernel, Load, picked, row_major, walk
+from ...core.loops import (Buffer, Kernel, Load, Op, picked, row_major,
+                           walk)
 from ...core.schedule import (Extern, Step, View, made_by, readers_of,
                               reads_of, views_in)
 from .. import MERGING, ORDERING, STORING
@@ -46,6 +49,10 @@ from ..lowerings import Value, elements
 
 #: A launch takes at least as long as reading so many elements.
 LAUNCH = 2 ** 14
+
+#: For a reader with so many more elements a value is stored, if all it has
+#: to compute takes as long as some launches.
+MANY, WORK = 64, 2 ** 26
 
 #: The types of devices where fresh memory costs more than old memory.
 REUSING = {"cpu"}
@@ -103,6 +110,14 @@ def saves(uses: Uses, node: fx.Node, value: Value) -> bool:
     again = sum(size for anyway in besides for load, size in loads.items()
                 if load.buffer not in anyway)
     return sum(loads.values()) + own * len(readers) < again
+
+
+def repeats(uses: Uses, node: fx.Node, value: Value) -> bool:
+    """Whether a reader with many more elements would compute the value so
+    often that storing it takes less time, even by a kernel of its own."""
+    most = max(uses.counts.get(each, 0) for each in uses.readers[node])
+    work = sum(isinstance(part, Op) for part in walk(value.element))
+    return most > MANY * uses.counts[node] and most * work > WORK
 
 
 def read_besides(uses: Uses, reader: fx.Node, node: fx.Node) -> set[str]:
@@ -226,12 +241,13 @@ def in_place(steps: list[Step], lowered: Lowering) -> dict[str, View]:
                 steps[makers[copy][0]], copy, inputs[name]):
             reading, made = reading - {makers[copy][0]}, replace(
                 made, into="")
-        if not made or made.name in returned or form(value) != form(made) or (
-                not can_store(steps, place, inputs[name], made, reading)):
-            left[name] = value
-        else:
+        if made and made.name not in returned and (
+                form(value) == form(made)) and can_store(
+                    steps, place, inputs[name], made, reading):
             steps[place] = storing(steps[place], made.name, name)
             copies.add(copy)
+        else:
+            left[name] = value
     over_dead(steps, {*returned, *copies, *(
         v.buffer for v in left.values())}, readers)
     steps[:] = [step if isinstance(step, Extern) else replace(
@@ -282,9 +298,9 @@ def storing(step: Step, name: str, into: str) -> Step:
 def writing(step: Extern) -> Callable | None:
     """The operator that writes the call's result over its first argument,
     such as `index_copy_`; None if there is none."""
-    name, _, overload = str(step.target).removeprefix("aten.").partition(".")
+    space, name, overload = f"{step.target}..".split(".")[:3]
     packet = getattr(torch.ops.aten, f"{name}_", None)
-    return getattr(packet, overload, None)
+    return getattr(packet, overload, None) if space == "aten" else None
 
 
 def can_store(steps: list[Step], place: int, given: Buffer, made: Buffer,
@@ -351,7 +367,7 @@ def is_last(kernel: Kernel, place: int) -> bool:
             row, kernel.ranges) for loop in kernel.loops)
 
 
-SAVINGS.append(saves)
+SAVINGS.extend((saves, repeats))
 MERGING.append(horizontal)
 PLACES.append(in_columns)
 ORDERING.append(reorder)

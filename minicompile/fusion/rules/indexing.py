@@ -24,7 +24,8 @@ times as slow. A sum in the order in which numbers come is not the same in
 each run: where a program asks for that, PyTorch's kernel runs. On a CPU one
 thread adds, in the order of the numbers, and by vectors. Ours also computes
 the numbers that it adds, so the messages of a graph's edges are never
-written.
+written. Where a tensor gets one new slice, at one place, as a cache of keys
+does for each word, a GPU's kernel puts it there instead of adding it.
 
 Inductor's are `indirect_indexing` and `check_bounds` of
 torch/_inductor/ops_handler.py, and the store mode `atomic_add` in
@@ -357,15 +358,18 @@ def rows_of(context: LoweringContext, a: Value, places: Value, *_) -> Point:
     return indexed(context, a, [places], False)
 
 
-def adding(given: Callable[..., tuple | None]) -> Callable:
-    """The rule of an operator that adds to some elements: `given` says to
-    what it adds, and what; then what would read those elements, and its
-    operands."""
+def adding(given: Callable[..., tuple | None], replaces: bool = False
+           ) -> Callable:
+    """The rule of an operator that adds to some elements, or `replaces`
+    them: `given` says to what it adds, and what; then what would read
+    those elements, and its operands."""
     def rule(context: LoweringContext, *operands, **options
              ) -> Value | None:
         node, lowering = context.node, context.lowering
-        if context.dtype not in ADDED.get(context.device.type, ()) or (
-                torch.are_deterministic_algorithms_enabled()):
+        where = context.device.type
+        if where not in STOPS if replaces else (
+                context.dtype not in ADDED.get(where, ())
+                or torch.are_deterministic_algorithms_enabled()):
             return None
         found = given(context, *operands, **options)
         if not found:
@@ -380,7 +384,7 @@ def adding(given: Callable[..., tuple | None]) -> Callable:
         lowering.steps.append(counted(Loop(
             new, flatten(at, old.stride), axes(source.shape),
             source.element, where=where_of(node),
-            origin=lowering.origin(node))))
+            origin=lowering.origin(node), replaces=replaces)))
         return loaded(new)
     return rule
 
@@ -406,15 +410,33 @@ def index_add(_: LoweringContext, a: Value, axis: int, places: Value,
     return a, given, selected, axis, places
 
 
+def index_copy(context: LoweringContext, a: Value, axis: int,
+               places: Value, source: Value) -> tuple | None:
+    """`source` replaces the slice that the only one of `places` names; of
+    several that name the same, no kernel could say which is the last."""
+    return index_add(context, a, axis, places, source) if (
+        places.shape == (index(1),)) else None
+
+
 def index_put(context: LoweringContext, a: Value, places: Sequence,
               source: Value, accumulate: bool = False, sure: bool = False
               ) -> tuple | None:
-    """`source` is added to `a[places]`."""
-    if not (accumulate and are_numbers(places)):
+    """`source` is added to `a[places]`, or replaces it if that is one
+    place."""
+    one = all(each is None or {*each.shape} <= {index(1)}
+              for each in places)
+    if not are_numbers(places) or not (accumulate or one):
         return None
     shape = indices_of(torch.ops.aten.index.Tensor(
         *fakes(context.node)[0][:2]).shape)
     return a, broadcast(source, shape), partial(indexed, sure=sure), places
+
+
+def put(context: LoweringContext, a: Value, places: Sequence, source: Value,
+        accumulate: bool = False, sure: bool = False) -> Value | None:
+    """The rule of `index_put`."""
+    rule = adding(partial(index_put, sure=sure), replaces=not accumulate)
+    return rule(context, a, places, source, accumulate)
 
 
 def table_gradient(context: LoweringContext, source: Value, places: Value,
@@ -433,8 +455,8 @@ def table_gradient(context: LoweringContext, source: Value, places: Value,
 SIMPLIFY.append(decided)
 RULES |= {
     "scatter_add": adding(scatter_add), "index_add": adding(index_add),
-    "index_put": adding(index_put),
-    "_unsafe_index_put": adding(partial(index_put, sure=True)),
+    "index_copy": adding(index_copy, replaces=True),
+    "index_put": put, "_unsafe_index_put": partial(put, sure=True),
     "embedding_dense_backward": adding(table_gradient),
     "cat": cat, "constant_pad_nd": pad, "flip": flip, "repeat": repeat,
     "roll": rolled, "slice_scatter": slice_scatter,
