@@ -12,6 +12,7 @@ from torch.nn import functional as F
 import minicompile
 from minicompile import split
 from minicompile.split.torch import attention
+from tests.same import assert_same
 
 
 def plain(q, k, v):
@@ -59,6 +60,58 @@ def called(function, args):
     """Whether the graph has a call of PyTorch's attention."""
     joint = split.record(fx.symbolic_trace(function), args)
     return "_scaled_dot_product" in str(joint.graph.graph)
+
+
+def repeated(x, count):
+    """Keys for several heads each, as transformers write it."""
+    batch, heads, rows, width = x.shape
+    return x[:, :, None, :, :].expand(
+        batch, heads, count, rows, width).reshape(
+            batch, heads * count, rows, width)
+
+
+def grouped(q, k, v, mask):
+    return F.scaled_dot_product_attention(
+        q, repeated(k, 4), repeated(v, 4), attn_mask=mask, dropout_p=0.0,
+        scale=0.1)
+
+
+def changed_between(q, k, v, mask):
+    k, v = k * 1, v * 1
+    keys = repeated(k, 4)
+    k.zero_()
+    return F.scaled_dot_product_attention(q, keys, repeated(v, 4), mask)
+
+
+def of_a_cache(q, k, v, mask):
+    k, v = k * 1, v * 1
+    k.index_copy_(2, torch.tensor([7]), q[:, :2, :1])
+    v[:, :, 7] = 0
+    return F.scaled_dot_product_attention(
+        q, repeated(k, 4), repeated(v, 4), mask)
+
+
+def dropped(q, k, v, mask):
+    return F.scaled_dot_product_attention(
+        q, repeated(k, 4), repeated(v, 4), mask, 0.5)
+
+
+@pytest.mark.parametrize("function, copies", [
+    (grouped, False), (of_a_cache, False), (changed_between, True),
+    (dropped, True)])
+@pytest.mark.parametrize("rows", [1, 40])
+def test_heads_that_share_keys_are_not_copied(function, copies, rows):
+    q, k, v = (torch.randn(2, heads, count, 16) for heads, count in (
+        (8, rows), (2, 64), (2, 64)))
+    args = q, k, v, torch.rand(rows, 64) > 0.3
+    run = minicompile.compile(function, dynamic=False)
+    run(*args)
+    schedule = run.cache.entries[0].lowered.schedules["forward"]
+    sizes = {buffer.nbytes for buffer in schedule.buffers.values()}
+    assert (4 * 2 * 8 * 64 * 16 in sizes) == copies
+    if function is not dropped:
+        assert_same(function, *args)
+        assert_same(function, q, k.requires_grad_(), v, args[-1])
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
-"""Attention that is written in parts, or has a mask that it does not need.
+"""Attention written in parts, with a needless mask, or with copied heads.
 
 In: calls of a torch-level graph while it is recorded. Out: calls of
 PyTorch's attention. Its kernels keep the weights of a few rows and never
 write them to memory. That pays if rows are long, and nothing masks them:
-with a mask our own softmax, between two products, takes less time. Without
+with a mask our own softmax, between two products, takes less time. Keys and
+values that serve several heads are read by all of them, where libraries
+copy them for each head: a cache of 1024 words would become four. Without
 this file attention is recorded as it is written. PyTorch's patterns are in
 torch/_inductor/fx_passes/fuse_attention.py.
 """
@@ -27,6 +29,11 @@ from .refused import eagerly
 LONG, NUMBERS = {"cuda": 256}, {torch.float16, torch.bfloat16}
 WIDEST = 256
 PRODUCTS = "matmul", "bmm"
+#: An index that adds a dimension for the copies of a head; and what may
+#: stand between the copies and the call, since it writes to nothing.
+ALL = slice(None)
+COPIED = ALL, ALL, None, ALL, ALL
+QUIET = "getitem", "expand", "reshape"
 #: How many elements a mask has at most that is computed to look at it.
 LARGE = 2 ** 26
 
@@ -162,5 +169,49 @@ def constant(node: fx.Node) -> torch.Tensor | None:
     return known[node]
 
 
+def grouped(player: Player, node: fx.Node) -> torch.Tensor | None:
+    """Attention whose keys and values are copied for several heads, as a
+    call that reads them where they lie, if PyTorch has a kernel for that;
+    None for any other, and where gradients are asked for, which would be
+    laid out otherwise. The nodes of the way not taken are dead.
+    """
+    if node.target is not scaled_dot_product_attention:
+        return None
+    heads = [repeated(player, each, node) for each in node.args[1:3]]
+    args, kwargs = player.fetch_args_kwargs_from_env(node)
+    if len(heads) < 2 or None in heads or any(args[4:5]) or (
+            kwargs.get("dropout_p")) or any(
+                each.requires_grad for each in (args[0], *heads)):
+        return None
+    recorder = player.recorder
+    plain = attention(recorder, *args, **kwargs)
+    before = len(recorder.graph.nodes)
+    made = attention(recorder, args[0], *heads, *args[3:], enable_gqa=True,
+                     **kwargs)
+    is_one = any("_scaled_dot_product" in node.name
+                 for node in [*recorder.graph.nodes][before:])
+    if made.stride() != plain.stride():
+        made = made.contiguous()
+    return made if is_one and made.stride() == plain.stride() else plain
+
+
+def repeated(player: Player, node: fx.Node, call: fx.Node
+             ) -> torch.Tensor | None:
+    """The tensor whose heads a node repeats for a call; None if that is not
+    all it does, or something could write to it before the call."""
+    between, whole = call.prev, player.env[node]
+    while between is not node and name_of(between) in QUIET:
+        between = between.prev
+    part, *_ = inside(node, "reshape") or [None]
+    part, *_ = inside(part, "expand") or [None]
+    given, at = inside(part, "getitem") or (None, None)
+    if between is not node or at != COPIED:
+        return None
+    heads = player.env[given]
+    alike = (heads.shape[0], *heads.shape[2:]) == (
+        whole.shape[0], *whole.shape[2:])
+    return heads if alike else None
+
+
 CALLS[scaled_dot_product_attention] = attention
-INSTEAD.append(in_parts)
+INSTEAD.extend((in_parts, grouped))
