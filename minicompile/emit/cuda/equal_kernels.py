@@ -47,7 +47,7 @@ def form(kernel: Kernel) -> object:
     return (kernel.ranges, kernel.reduced, len(kernel.internal), *(
         (numbers[loop.buffer.name], numbers.get(loop.buffer.into),
          loop.buffer.dtype, loop.buffer.device, loop.index,
-         loop.ranges, loop.reduced, loop.reduction,
+         loop.ranges, loop.reduced, loop.reduction, loop.replaces,
          rewrite(loop.value, numbered)) for loop in kernel.loops))
 
 

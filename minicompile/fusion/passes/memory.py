@@ -115,7 +115,8 @@ def saves(uses: Uses, node: fx.Node, value: Value) -> bool:
 def repeats(uses: Uses, node: fx.Node, value: Value) -> bool:
     """Whether a reader with many more elements would compute the value so
     often that storing it takes less time, even by a kernel of its own."""
-    most = max(uses.counts.get(each, 0) for each in uses.readers[node])
+    most = max((uses.counts.get(each, 0)
+                for each in uses.readers[node]), default=0)
     work = sum(isinstance(part, Op) for part in walk(value.element))
     return most > MANY * uses.counts[node] and most * work > WORK
 
@@ -322,9 +323,10 @@ def can_store(steps: list[Step], place: int, given: Buffer, made: Buffer,
 def over_itself(step: Extern, given: Buffer) -> bool:
     """Whether the call changes some elements of its first argument, which
     is all of the input, and reads it nowhere else."""
-    first, *others = (step.args[0], *views_in(step)[1:])
-    return writing(step) is not None and isinstance(first, View) and (
-        first.buffer == given.name and form(first) == form(given)
+    first, *others = views_in(step) or [None]
+    return first is not None and step.args[0] is first and (
+        writing(step) is not None and first.buffer == given.name
+        and form(first) == form(given)
         and all(view.buffer != given.name for view in others))
 
 

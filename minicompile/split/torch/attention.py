@@ -179,9 +179,9 @@ def grouped(player: Player, node: fx.Node) -> torch.Tensor | None:
         return None
     heads = [repeated(player, each, node) for each in node.args[1:3]]
     args, kwargs = player.fetch_args_kwargs_from_env(node)
-    if len(heads) < 2 or None in heads or any(args[4:5]) or (
-            kwargs.get("dropout_p")) or any(
-                each.requires_grad for each in (args[0], *heads)):
+    if len(heads) < 2 or any(args[4:5]) or kwargs.get("dropout_p") or any(
+            each is None or each.requires_grad
+            for each in (args[0], *heads)):
         return None
     recorder = player.recorder
     plain = attention(recorder, *args, **kwargs)
