@@ -113,12 +113,14 @@ def saves(uses: Uses, node: fx.Node, value: Value) -> bool:
 
 
 def repeats(uses: Uses, node: fx.Node, value: Value) -> bool:
-    """Whether a reader with many more elements would compute the value so
-    often that storing it takes less time, even by a kernel of its own."""
+    """Whether a reader with many more elements would compute the value, of
+    several tensors, so often that storing it takes less time, even by a
+    kernel of its own."""
     most = max((uses.counts.get(each, 0)
                 for each in uses.readers[node]), default=0)
-    work = sum(isinstance(part, Op) for part in walk(value.element))
-    return most > MANY * uses.counts[node] and most * work > WORK
+    kinds = [type(part) for part in walk(value.element)]
+    return kinds.count(Load) > 1 and most > MANY * uses.counts[node] and (
+        most * kinds.count(Op) > WORK)
 
 
 def read_besides(uses: Uses, reader: fx.Node, node: fx.Node) -> set[str]:
